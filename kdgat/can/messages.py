@@ -1,0 +1,113 @@
+"""One recording of CAN traffic as column arrays, and what reading it found wrong."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field
+
+MAX_IDENTIFIER = (1 << 29) - 1
+"""Largest arbitration id: 29 bits, the extended frame format of CAN 2.0B."""
+MAX_PAYLOAD_BYTES = 8
+"""Bytes of a classic CAN data field; CAN FD carries more and is not read."""
+
+
+class RecordingError(ValueError):
+    """A recording that cannot be used; the text names the file and what to do."""
+
+    def __init__(self, path: Path | str, problem: str) -> None:
+        self.path = str(path)
+        self.problem = problem
+        super().__init__(f"{path}: {problem}")
+
+
+@dataclass(frozen=True, slots=True)
+class BadRow:
+    """One row that is no CAN message: its line as an editor counts (for Parquet the row, from 1) and why."""
+
+    line: int
+    reason: str
+
+
+class ReadLimits(BaseModel):
+    """How much damage in a recording is dropped with a report, and from where on the recording is refused."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    max_bad_fraction: float = Field(default=0.01, ge=0.0, le=1.0)
+    """Share of bad rows up to which they are dropped and counted; more refuses the recording."""
+    max_listed_bad_rows: int = Field(default=20, ge=1)
+    """Bad rows kept with line and reason; all of them are counted."""
+
+
+@dataclass(slots=True)
+class Messages:
+    """Hold the messages of one recording in file order, M of them.
+
+    Payloads are padded with zeros behind `length`. Without a label column in the file `labelled` is False and
+    `label` is zero.
+    """
+
+    timestamp: NDArray[np.float64]  # [M] seconds
+    identifier: NDArray[np.uint32]  # [M] arbitration id, at most 29 bits
+    payload: NDArray[np.uint8]  # [M, 8]
+    length: NDArray[np.uint8]  # [M] bytes of the payload, 0 to 8
+    label: NDArray[np.uint8]  # [M] 1 = attack
+    name: str
+    scenario: str = ""
+    labelled: bool = True
+    bad_rows: list[BadRow] = field(default_factory=list)  # the first ones only
+    num_bad_rows: int = 0  # all of them
+    num_backward: int = -1  # timestamp steps that run backwards; counted here when not given
+
+    def __post_init__(self) -> None:
+        num_messages = len(self.timestamp)
+        assert self.payload.shape == (num_messages, MAX_PAYLOAD_BYTES), self.payload.shape
+        assert len(self.identifier) == len(self.length) == len(self.label) == num_messages
+        if self.num_backward < 0:
+            self.num_backward = int(np.count_nonzero(np.diff(self.timestamp) < 0.0))
+
+    def __len__(self) -> int:
+        return len(self.timestamp)
+
+    @property
+    def num_messages(self) -> int:
+        """Count the messages, M."""
+        return len(self.timestamp)
+
+    @property
+    def num_attacks(self) -> int:
+        """Count the messages labelled as attack."""
+        return int(np.count_nonzero(self.label))
+
+    @property
+    def duration_s(self) -> float:
+        """Seconds between the earliest and the latest timestamp."""
+        return float(self.timestamp.max() - self.timestamp.min()) if len(self) else 0.0
+
+    def select(self, rows: slice | NDArray[np.int64] | NDArray[np.bool_]) -> Messages:
+        """Take some messages, in the order of `rows`; a slice copies nothing."""
+        return Messages(
+            timestamp=self.timestamp[rows],
+            identifier=self.identifier[rows],
+            payload=self.payload[rows],
+            length=self.length[rows],
+            label=self.label[rows],
+            name=self.name,
+            scenario=self.scenario,
+            labelled=self.labelled,
+        )
+
+    def content_hash(self) -> str:
+        """Hash the traffic itself (16 hex digits): times, ids, payloads, but neither labels, names nor files.
+
+        Labels stay out so that a relabelled copy of a test recording is still recognised in the training folder.
+        """
+        digest = hashlib.sha256()
+        for column in (self.timestamp, self.identifier, self.payload, self.length):
+            digest.update(np.ascontiguousarray(column).data)
+        return digest.hexdigest()[:16]

@@ -1,0 +1,1 @@
+"""Readers of recorded CAN traffic, one module per kind of file."""
