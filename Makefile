@@ -1,0 +1,39 @@
+# The two commands to know: `make train` and `make test`. Everything happens in .venv; nothing is installed elsewhere.
+PYTHON ?= python3.11
+VENV ?= .venv
+OUT ?= runs/synthetic
+PRESET ?= quick
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+SYNTHETIC := data/synthetic
+
+.PHONY: help install train test test-slow lint clean
+
+help:  ## Say what can be made
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+install: $(STAMP)  ## Create .venv with the pinned dependencies and this package
+
+$(STAMP): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+train: install  ## Synthetic traffic, the whole flow, the report and the scores (under ten minutes on two cores)
+	test -d $(SYNTHETIC) || $(BIN)/kdgat data synth --out data --dataset synthetic
+	$(BIN)/kdgat train can --dataset synthetic --data-root data --out $(OUT) --preset $(PRESET)
+
+test: install  ## The fast tests; ends with what was skipped and why
+	$(BIN)/python -m pytest -m "not slow"
+
+test-slow: install  ## The tests that take longer than ten seconds each
+	$(BIN)/python -m pytest -m slow
+
+lint: install  ## Style, types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+clean:  ## Remove caches and build leftovers; runs and data stay
+	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

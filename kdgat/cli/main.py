@@ -1,0 +1,114 @@
+"""`kdgat`: find the command group, import only that group, turn user mistakes into one line."""
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import typer
+
+DEBUG_OPTION = "--debug"
+EXIT_USER_ERROR = 1
+
+
+@dataclass(frozen=True)
+class CommandGroup:
+    """Where a command group lives, so that `kdgat --help` imports none of them."""
+
+    module: str
+    help: str
+    is_single_command: bool = False
+
+
+COMMAND_GROUPS: dict[str, CommandGroup] = {
+    "data": CommandGroup("kdgat.cli.data", "List, inspect, import and synthesise recordings."),
+    "plan": CommandGroup("kdgat.cli.plan", "Print the stages a training run consists of, without running them."),
+    "train": CommandGroup("kdgat.cli.train", "Train, calibrate and evaluate a family of models end to end."),
+    "stage": CommandGroup("kdgat.cli.stage", "Run one stage from its run directory (what a cluster job runs)."),
+    "evaluate": CommandGroup("kdgat.cli.evaluate", "Score recordings with the detectors of a finished run."),
+    "report": CommandGroup("kdgat.cli.report", "Write the HTML report of a run.", is_single_command=True),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and exit with its status: 0 done, 1 failed, 2 wrong usage, 75 paused."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = DEBUG_OPTION in words
+    words = [word for word in words if word != DEBUG_OPTION]
+    try:
+        status = _run(words)
+    except (ValueError, OSError) as error:
+        if debug or not is_user_error(error):
+            raise
+        _print_error(str(error))
+        status = EXIT_USER_ERROR
+    sys.exit(status)
+
+
+def is_user_error(error: BaseException) -> bool:
+    """Say whether the error's own text is all a user needs: ours name key, value and fix; a stray ValueError is a bug."""
+    if isinstance(error, BrokenPipeError):
+        return False
+    if isinstance(error, OSError):
+        return error.filename is not None
+    return isinstance(error, ValueError) and type(error).__module__.startswith(("kdgat.", "flows."))
+
+
+def build_application(wanted: str | None) -> "typer.Typer":
+    """Mount the wanted group for real and the others by name and help alone."""
+    import typer  # here, because `kdgat stage run` must start where typer is not installed
+
+    application = typer.Typer(
+        name="kdgat",
+        help="Keep graph neural networks trained. Add --debug to any command for a traceback.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
+        add_completion=False,
+    )
+    for name, group in COMMAND_GROUPS.items():
+        if name != wanted:
+            application.add_typer(_placeholder(), name=name, help=group.help)
+        elif group.is_single_command:
+            application.add_typer(importlib.import_module(group.module).app)
+        else:
+            application.add_typer(importlib.import_module(group.module).app, name=name, help=group.help)
+    return application
+
+
+def _run(words: list[str]) -> int:
+    wanted = next((word for word in words if not word.startswith("-")), None)
+    if wanted == "stage":  # argparse, because a compute node has neither typer nor rich
+        from kdgat.cli import stage
+
+        return stage.run(words[words.index("stage") + 1 :])
+    application = build_application(wanted)
+    try:
+        application(words, prog_name="kdgat")
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
+    return 0
+
+
+def _placeholder() -> "typer.Typer":
+    import typer
+
+    group = typer.Typer()
+
+    @group.callback()
+    def named_only() -> None:
+        """Stand for a group whose module is not imported."""
+
+    return group
+
+
+def _print_error(text: str) -> None:
+    colour = sys.stderr.isatty() and "NO_COLOR" not in os.environ
+    label = "\x1b[31merror:\x1b[0m" if colour else "error:"
+    print(f"{label} {text}", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()
