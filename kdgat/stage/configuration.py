@@ -1,0 +1,181 @@
+"""Configuration that refuses what it does not know: frozen models, presets in YAML, overrides by dotted path."""
+
+import difflib
+import types
+import typing
+from collections.abc import Mapping, Sequence
+from importlib import resources
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
+from pydantic_core import PydanticCustomError
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class ConfigurationError(ValueError):
+    """A key or a value of the configuration is wrong; the text names it and the fix."""
+
+
+class Config(BaseModel):
+    """Base of all configuration: frozen, and an unknown key is an error that names the nearest known one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown_keys(cls, data: Any) -> Any:
+        if isinstance(data, Mapping):
+            known = _keys_of(cls)
+            for key in data:
+                if key not in known:
+                    raise PydanticCustomError("unknown_key", "{text}", {"text": unknown_key_text(str(key), known)})
+        return data
+
+
+def unknown_key_text(key: str, known: Sequence[str]) -> str:
+    """Say that a key is unknown and which one was probably meant."""
+    near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"known keys: {', '.join(sorted(known))}"
+    return f"unknown key {key!r}: {hint}"
+
+
+def validate_config(model: type[M], data: Mapping[str, Any]) -> M:
+    """Make a model from plain data; ConfigurationError lists every wrong key with its value."""
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise ConfigurationError(describe_validation_error(model, error)) from error
+
+
+def describe_validation_error(model: type[BaseModel], error: ValidationError) -> str:
+    """Turn pydantic's report into one line per mistake: dotted key, value, reason."""
+    lines = []
+    for detail in error.errors(include_url=False):
+        key = ".".join(str(part) for part in detail["loc"])
+        if detail["type"] == "unknown_key":
+            lines.append(f"{key + ': ' if key else ''}{detail['msg']}")
+        elif detail["type"] == "missing":
+            lines.append(f"{key}: required, but not given")
+        else:
+            lines.append(f"{key}={detail['input']!r}: {detail['msg']}")
+    return f"{model.__name__}: " + "; ".join(lines)
+
+
+def load_preset(package: str, name: str) -> dict[str, Any]:
+    """Read `<name>.yaml` from the `presets` folder of a package (or from the package itself)."""
+    folder = resources.files(package)
+    if (folder / "presets").is_dir():
+        folder = folder / "presets"
+    names = sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
+    if name not in names:
+        raise ConfigurationError(f"preset {name!r} is unknown in {package}: choose one of {', '.join(names) or 'none'}")
+    content = yaml.safe_load((folder / f"{name}.yaml").read_text(encoding="utf-8"))
+    if not isinstance(content, dict):
+        raise ConfigurationError(f"preset {name!r} in {package} is not a mapping of keys to values")
+    return content
+
+
+def apply_overrides(config: M, overrides: Sequence[str]) -> M:
+    """Return a copy of `config` with `dotted.key=value` applied, each value typed by its field.
+
+    Raises:
+        ConfigurationError: naming key, value, expected type and fix.
+    """
+    data = config.model_dump()
+    for override in overrides:
+        key, separator, text = override.partition("=")
+        if not separator or not key.strip():
+            raise ConfigurationError(
+                f"override {override!r} has no key=value form: write for instance training.max_epochs=2"
+            )
+        _set(data, type(config), key.strip().split("."), text.strip())
+    return validate_config(type(config), data)
+
+
+def _set(data: dict[str, Any], model: type[BaseModel], path: list[str], text: str) -> None:
+    """Set one value inside nested plain data, walking the models beside it."""
+    where: Any = data
+    annotation: Any = model
+    for depth, part in enumerate(path):
+        dotted = ".".join(path[: depth + 1])
+        inner = _model_in(annotation)
+        if inner is not None:
+            known = _keys_of(inner)
+            if part not in known:
+                raise ConfigurationError(f"override {'.'.join(path)}={text}: {unknown_key_text(part, known)}")
+            part, annotation = _field_type(inner, part)
+        elif typing.get_origin(annotation) in (dict, Mapping) or annotation is dict:
+            annotation = (*typing.get_args(annotation), Any, Any)[1]
+        elif annotation is not Any:
+            raise ConfigurationError(
+                f"override {'.'.join(path)}={text}: {'.'.join(path[:depth])} is {type_name(annotation)} and has no keys"
+            )
+        if depth == len(path) - 1:
+            where[part] = _typed(dotted, text, annotation)
+            return
+        if where.get(part) is None:
+            where[part] = {}
+        where = where[part]
+        if not isinstance(where, dict):
+            raise ConfigurationError(f"override {'.'.join(path)}={text}: {dotted} is {where!r} and has no keys")
+
+
+def _typed(key: str, text: str, annotation: Any) -> Any:
+    """Read `text` as YAML and, if the field refuses that, as it stands (`name=123` for a text field)."""
+    try:
+        parsed = yaml.safe_load(text)
+    except yaml.YAMLError:
+        parsed = text
+    adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+    for candidate in (parsed, text):
+        try:
+            adapter.validate_python(candidate)
+        except ValidationError:
+            continue
+        return candidate
+    raise ConfigurationError(
+        f"override {key}={text}: expected {type_name(annotation)}; write {key}=<{type_name(annotation)}>"
+    )
+
+
+def type_name(annotation: Any) -> str:
+    """Write a type as a person would: `int`, `float or null`, `one of 'a', 'b'`."""
+    if annotation is type(None):
+        return "null"
+    origin = typing.get_origin(annotation)
+    if origin in (typing.Union, types.UnionType):
+        return " or ".join(type_name(part) for part in typing.get_args(annotation))
+    if origin is typing.Literal:
+        return "one of " + ", ".join(repr(value) for value in typing.get_args(annotation))
+    if origin is typing.Annotated:
+        return type_name(typing.get_args(annotation)[0])
+    if origin is not None:
+        return str(annotation).replace("typing.", "")
+    return getattr(annotation, "__name__", str(annotation))
+
+
+def _keys_of(model: type[BaseModel]) -> list[str]:
+    return [*model.model_fields, *(field.alias for field in model.model_fields.values() if field.alias)]
+
+
+def _field_type(model: type[BaseModel], key: str) -> tuple[str, Any]:
+    for name, field in model.model_fields.items():
+        if key in (name, field.alias):
+            # Constraints (ge=0, ...) live in the metadata: without them a bad value would only be met later.
+            annotation: Any = field.annotation
+            for constraint in field.metadata:
+                annotation = typing.Annotated[annotation, constraint]
+            return name, annotation
+    raise AssertionError(key)
+
+
+def _model_in(annotation: Any) -> type[BaseModel] | None:
+    """Find the one model that an annotation is or optionally holds."""
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return annotation
+    if typing.get_origin(annotation) in (typing.Union, types.UnionType, typing.Annotated):
+        found = [model for part in typing.get_args(annotation) if (model := _model_in(part)) is not None]
+        return found[0] if len(found) == 1 else None
+    return None

@@ -1,0 +1,121 @@
+"""The run directory: all file names of a stage in one class."""
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from kdgat.stage.errors import RunDirectoryError
+from kdgat.stage.files import write_bytes_atomically, write_json_atomically
+from kdgat.stage.outcome import Finished, Outcome, parse_outcome
+from kdgat.stage.owner import Owner, own
+from kdgat.stage.spec import StageSpec
+
+
+class RunDirectory:
+    """Names, readers and writers of everything that one stage leaves behind."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.spec_path = self.path / "spec.json"
+        self.outcome_path = self.path / "outcome.json"
+        self.log_path = self.path / "stage.log"
+        self.progress_path = self.path / "progress.json"
+        self.metrics_path = self.path / "metrics.jsonl"
+        self.weights_path = self.path / "weights.safetensors"
+        self.model_config_path = self.path / "model.json"
+        self.checkpoints_path = self.path / "checkpoints"
+        self.owner_path = self.path / "owner.json"
+        self.lock_path = self.path / "owner.lock"
+        self.provenance_path = self.path / "provenance.json"
+        self.quiet = False  # set by the runner: no progress on stderr
+        self._owner: Owner | None = None
+
+    def __repr__(self) -> str:
+        return f"RunDirectory({str(self.path)!r})"
+
+    def create(self, spec: StageSpec) -> "RunDirectory":
+        """Make the directory for `spec`; one that is there already must have the same identity."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        if self.spec_path.exists():
+            found = self.read_spec()
+            if found.identity() != spec.identity():
+                raise RunDirectoryError(
+                    f"{self.path} belongs to spec {found.identity()}, not {spec.identity()}: use another directory"
+                )
+        # Written again even if the identity is the same: paths of inputs may have moved.
+        write_bytes_atomically(self.spec_path, (spec.model_dump_json(indent=2) + "\n").encode())
+        return self
+
+    def read_spec(self) -> StageSpec:
+        """Read `spec.json`; RunDirectoryError if it is missing or invalid."""
+        try:
+            return StageSpec.model_validate_json(self.spec_path.read_bytes())
+        except FileNotFoundError:
+            raise RunDirectoryError(f"{self.path} is no run directory: {self.spec_path.name} is missing") from None
+        except ValidationError as error:
+            raise RunDirectoryError(f"{self.spec_path} is not a valid spec: {error}") from error
+
+    def read_outcome(self) -> Outcome | None:
+        """Read `outcome.json`; None before the first attempt ended."""
+        try:
+            return parse_outcome(self.outcome_path.read_bytes())
+        except FileNotFoundError:
+            return None
+        except ValidationError as error:
+            raise RunDirectoryError(f"{self.outcome_path} is not a valid outcome: {error}") from error
+
+    def write_outcome(self, outcome: Outcome) -> None:
+        """Write `outcome.json` atomically; a finished run is never overwritten."""
+        self.check_owner()
+        if self.is_finished():
+            raise RunDirectoryError(f"{self.path} is finished already: nothing overwrites a finished run")
+        write_bytes_atomically(self.outcome_path, (outcome.model_dump_json(indent=2) + "\n").encode())
+
+    def is_finished(self) -> bool:
+        """Tell whether the stage finished."""
+        return isinstance(self.read_outcome(), Finished)
+
+    def append_metrics(self, row: Mapping[str, object]) -> None:
+        """Append one row to `metrics.jsonl`."""
+        self.check_owner()
+        with self.metrics_path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def read_metrics(self) -> list[dict[str, object]]:
+        """Read the rows of `metrics.jsonl`; a last line cut short by a kill is left out."""
+        if not self.metrics_path.exists():
+            return []
+        lines = self.metrics_path.read_text(encoding="utf-8").splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.endswith("\n")]
+
+    def replace_metrics(self, rows: Iterable[Mapping[str, object]]) -> None:
+        """Write `metrics.jsonl` anew, atomically: a resumed stage drops rows past its checkpoint."""
+        self.check_owner()
+        write_bytes_atomically(self.metrics_path, "".join(json.dumps(row) + "\n" for row in rows).encode())
+
+    def write_progress(self, progress: Mapping[str, object]) -> None:
+        """Write `progress.json` for whoever watches; not durable, because nothing is resumed from it."""
+        write_json_atomically(self.progress_path, dict(progress), durable=False)
+
+    @contextmanager
+    def lock(self) -> Iterator["RunDirectory"]:
+        """Be the only writer while the context lasts; StageBusyError names pid and host of another one."""
+        if not self.path.is_dir():
+            raise RunDirectoryError(f"{self.path} does not exist: create it from a spec first")
+        with own(self.lock_path, self.owner_path) as owner:
+            self._owner = owner
+            try:
+                yield self
+            finally:
+                self._owner = None
+
+    def check_owner(self) -> None:
+        """Raise OwnerLostError if another process took the directory over since `lock` was entered."""
+        if self._owner is not None:
+            self._owner.check()

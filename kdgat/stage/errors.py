@@ -1,0 +1,29 @@
+"""Errors that a stage can end with; the runner turns each into a kind of `Failed`."""
+
+
+class RunDirectoryError(ValueError):
+    """A run directory lacks a file, holds a damaged one, or belongs to another spec."""
+
+
+class StageInputError(ValueError):
+    """An input file is missing or is not the one that the spec names."""
+
+
+class StageBusyError(ValueError):
+    """Another process owns the run directory."""
+
+
+class OwnerLostError(RuntimeError):
+    """Another process took the run directory over; this one must not write to it any more."""
+
+
+class NumericError(FloatingPointError):
+    """A loss or a metric is not finite: training again from the same checkpoint would meet it again."""
+
+
+class StopRequested(BaseException):
+    """SIGTERM, SIGUSR1 or SIGINT arrived while no loop was there to look at the flag."""
+
+    def __init__(self, signal_name: str) -> None:
+        super().__init__(signal_name)
+        self.signal_name = signal_name

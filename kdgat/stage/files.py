@@ -1,0 +1,58 @@
+"""Write files so that a reader, or the next process after a kill, sees old content or new, never half of one."""
+
+import hashlib
+import json
+import os
+from pathlib import Path
+
+HASH_BLOCK_BYTES = 1 << 20
+
+
+def write_bytes_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Replace `path` by `data` through a temporary file in the same directory.
+
+    With `durable` both the file and its directory are fsynced, so the rename also survives a power cut; files that
+    are only looked at while a process lives (progress) do without.
+    """
+    path = Path(path)
+    temporary = temporary_path(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    if durable:
+        sync_directory(path.parent)
+
+
+def write_json_atomically(path: Path, value: object, *, durable: bool = True) -> None:
+    """Write `value` as indented JSON, atomically; NaN is kept as NaN, as Python's own reader accepts it."""
+    write_bytes_atomically(path, (json.dumps(value, indent=2, default=str) + "\n").encode(), durable=durable)
+
+
+def temporary_path(path: Path) -> Path:
+    """Name the temporary file for `path`: hidden, in the same directory, one per process."""
+    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+
+
+def sync_directory(path: Path) -> None:
+    """Make renames inside a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sha256_of_file(path: Path) -> str:
+    """Hash a file in blocks; 64 hex digits."""
+    digest = hashlib.sha256()
+    with Path(path).open("rb") as file:
+        while block := file.read(HASH_BLOCK_BYTES):
+            digest.update(block)
+    return digest.hexdigest()

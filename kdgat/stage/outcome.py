@@ -1,0 +1,64 @@
+"""How an attempt at a stage ended: the content of `outcome.json` and the exit status."""
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
+
+EXIT_FINISHED = 0
+EXIT_FAILED = 1
+EXIT_PAUSED = 75  # EX_TEMPFAIL of sysexits.h: try again later
+
+
+class FailureKind(StrEnum):
+    """Why a stage failed, as far as it matters for what to do next."""
+
+    CUDA_OOM = "CUDA_OOM"
+    HOST_OOM = "HOST_OOM"
+    NUMERIC = "NUMERIC"
+    BAD_INPUT = "BAD_INPUT"
+    ERROR = "ERROR"
+
+
+class _Outcome(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+
+class Finished(_Outcome):
+    """The stage is done; artifacts map a name to a path relative to the run directory."""
+
+    status: Literal["finished"] = "finished"
+    metrics: dict[str, float] = Field(default_factory=dict)
+    artifacts: dict[str, str] = Field(default_factory=dict)
+
+
+class Paused(_Outcome):
+    """The stage needs more time and goes on from `checkpoint` (empty: from its start)."""
+
+    status: Literal["paused"] = "paused"
+    checkpoint: str
+    reason: str
+
+
+class Failed(_Outcome):
+    """The stage cannot go on; `evidence` is what a person needs to see."""
+
+    status: Literal["failed"] = "failed"
+    kind: FailureKind
+    evidence: str
+
+
+Outcome = Finished | Paused | Failed
+_ADAPTER: TypeAdapter[Outcome] = TypeAdapter(Annotated[Outcome, Field(discriminator="status")])
+
+
+def parse_outcome(text: str | bytes) -> Outcome:
+    """Read an outcome from JSON; pydantic.ValidationError if it is none."""
+    return _ADAPTER.validate_json(text)
+
+
+def exit_status(outcome: Outcome) -> int:
+    """Translate an outcome to the exit status of the process."""
+    if isinstance(outcome, Finished):
+        return EXIT_FINISHED
+    return EXIT_PAUSED if isinstance(outcome, Paused) else EXIT_FAILED

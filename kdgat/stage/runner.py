@@ -1,0 +1,137 @@
+"""Run one attempt at a stage: lock, verify inputs, call the family's code, write down how it ended."""
+
+import importlib
+import logging
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from pydantic import ValidationError
+
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.errors import OwnerLostError, StageInputError, StopRequested
+from kdgat.stage.outcome import Failed, FailureKind, Finished, Outcome, Paused
+from kdgat.stage.provenance import record_attempt
+from kdgat.stage.signals import stop_signals
+from kdgat.stage.spec import StageSpec
+
+logger = logging.getLogger(__name__)
+
+EVIDENCE_LINES = 12
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+
+StageFunction = Callable[[StageSpec, RunDirectory], Outcome]
+
+
+def run_stage(directory: RunDirectory, quiet: bool = False) -> Outcome:
+    """Run the stage that `directory` describes and return its outcome, which is also in `outcome.json`.
+
+    A finished stage is not run again: its outcome is returned as it is.
+
+    Raises:
+        StageBusyError: if another process owns the directory.
+        OwnerLostError: if another process took it over; its outcome is not ours to write.
+        RunDirectoryError: if there is no valid spec.
+    """
+    spec = directory.read_spec()
+    directory.quiet = quiet
+    with directory.lock(), stage_log(directory, quiet):
+        previous = directory.read_outcome()
+        if isinstance(previous, Finished):
+            logger.info("%s is finished already", directory.path.name)
+            return previous
+        record_attempt(directory.provenance_path)
+        logger.info("%s/%s scale %s seed %d: start", spec.family, spec.stage, spec.scale, spec.seed)
+        try:
+            outcome = attempt(spec, directory)
+        except OwnerLostError:
+            logger.exception("the run directory has a new owner")
+            raise
+        directory.write_outcome(outcome)
+        _log_outcome(outcome)
+        return outcome
+
+
+def attempt(spec: StageSpec, directory: RunDirectory) -> Outcome:
+    """Call the stage and translate whatever it raises to an outcome."""
+    try:
+        with stop_signals():
+            for source in spec.inputs.values():
+                source.verify(directory.path)
+            return find_stage_function(spec.family)(spec, directory)
+    except StopRequested as stop:
+        return Paused(checkpoint="", reason=f"{stop.signal_name} outside of training: the stage starts this part again")
+    except OwnerLostError:
+        raise
+    except Exception as error:
+        logger.exception("the stage raised")
+        return Failed(kind=failure_kind(error), evidence=describe_exception(error))
+
+
+def find_stage_function(family: str) -> StageFunction:
+    """Import `kdgat.<family>.stages` and return its `run`; an unknown family is the user's mistake."""
+    name = f"kdgat.{family}.stages"
+    try:
+        module = importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name not in (name, f"kdgat.{family}"):
+            raise
+        raise StageInputError(
+            f"family {family!r} is unknown: there is no module {name}; correct `family` in the spec"
+        ) from error
+    function: StageFunction = module.run
+    return function
+
+
+def failure_kind(error: BaseException) -> FailureKind:
+    """Classify an exception; torch's are recognised by name, because this layer does not import torch."""
+    cls, text = type(error), str(error)
+    if (cls.__name__ == "OutOfMemoryError" and cls.__module__.startswith("torch")) or "CUDA out of memory" in text:
+        return FailureKind.CUDA_OOM
+    if isinstance(error, MemoryError) or "DefaultCPUAllocator: can't allocate memory" in text:
+        return FailureKind.HOST_OOM
+    if isinstance(error, FloatingPointError):
+        return FailureKind.NUMERIC
+    # Our own ValueError subclasses are, by the house rules, mistakes of the user; a bare ValueError is a bug somewhere.
+    if isinstance(error, ValidationError) or (isinstance(error, ValueError) and cls.__module__.startswith("kdgat.")):
+        return FailureKind.BAD_INPUT
+    return FailureKind.ERROR
+
+
+def describe_exception(error: BaseException) -> str:
+    """Return the message, and for unexpected errors the last lines of the traceback."""
+    if failure_kind(error) in (FailureKind.BAD_INPUT, FailureKind.NUMERIC):
+        return f"{type(error).__name__}: {error}"
+    lines = "".join(traceback.format_exception(error)).rstrip().splitlines()
+    return "\n".join(lines[-EVIDENCE_LINES:])
+
+
+@contextmanager
+def stage_log(directory: RunDirectory, quiet: bool) -> Iterator[None]:
+    """Send the log of the package to the run directory and, unless quiet, to stderr."""
+    package_logger = logging.getLogger("kdgat")
+    handlers: list[logging.Handler] = [logging.FileHandler(directory.log_path, encoding="utf-8")]
+    if not quiet:
+        handlers.append(logging.StreamHandler(sys.stderr))
+    level = package_logger.level
+    for handler in handlers:
+        handler.setFormatter(logging.Formatter(LOG_FORMAT))
+        package_logger.addHandler(handler)
+    package_logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        package_logger.setLevel(level)
+        for handler in handlers:
+            package_logger.removeHandler(handler)
+            handler.close()
+
+
+def _log_outcome(outcome: Outcome) -> None:
+    if isinstance(outcome, Failed):
+        logger.error("failed (%s): %s", outcome.kind, outcome.evidence)
+    elif isinstance(outcome, Paused):
+        logger.info("paused: %s", outcome.reason)
+    else:
+        logger.info("finished: %s", ", ".join(f"{name} {value:.4g}" for name, value in outcome.metrics.items()))

@@ -1,0 +1,71 @@
+"""SIGTERM, SIGUSR1 and SIGINT ask a stage to write a checkpoint and leave."""
+
+import logging
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from kdgat.stage.errors import StopRequested
+
+logger = logging.getLogger(__name__)
+
+STOP_SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+
+
+class StopFlag:
+    """Remember the first stop signal; raise it at once where no loop has promised to look."""
+
+    def __init__(self) -> None:
+        self.signal_name: str | None = None
+        self._watchers = 0
+
+    def __bool__(self) -> bool:
+        return self.signal_name is not None
+
+    def handle(self, number: int, frame: FrameType | None) -> None:
+        """Serve as signal handler."""
+        name = signal.Signals(number).name
+        if self.signal_name is not None and number == signal.SIGINT:
+            raise KeyboardInterrupt  # the person at the keyboard insists
+        self.signal_name = self.signal_name or name
+        if self._watchers == 0:
+            raise StopRequested(name)
+
+    @contextmanager
+    def watched(self) -> Iterator["StopFlag"]:
+        """Promise to look at the flag often: signals only set it meanwhile."""
+        self._watchers += 1
+        try:
+            yield self
+        finally:
+            self._watchers -= 1
+
+
+_active: StopFlag | None = None
+
+
+@contextmanager
+def stop_signals() -> Iterator[StopFlag]:
+    """Catch the stop signals; inside an outer `stop_signals` this is the outer flag.
+
+    Off the main thread Python installs no handlers: the flag then stays unset and the deadline alone pauses a stage.
+    """
+    global _active
+    if _active is not None:
+        yield _active
+        return
+    flag = StopFlag()
+    if threading.current_thread() is not threading.main_thread():
+        logger.warning("not on the main thread: stop signals are not caught")
+        yield flag
+        return
+    previous = {number: signal.signal(number, flag.handle) for number in STOP_SIGNALS}
+    _active = flag
+    try:
+        yield flag
+    finally:
+        _active = None
+        for number, handler in previous.items():
+            signal.signal(number, handler)

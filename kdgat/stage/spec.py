@@ -1,0 +1,79 @@
+"""What a stage is asked to do: the content of `spec.json`."""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from kdgat.stage.errors import StageInputError
+from kdgat.stage.files import sha256_of_file
+
+SCHEMA_VERSION = 1
+IDENTITY_DIGITS = 16
+
+
+class StageInput(BaseModel):
+    """One input file, known by its content: the path may change (scratch, another machine), the hash may not."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    path: str
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+
+    @classmethod
+    def of_file(cls, path: Path) -> "StageInput":
+        """Describe an existing file."""
+        path = Path(path)
+        if not path.is_file():
+            raise StageInputError(f"input {path} is not a file: run the stage that writes it first")
+        return cls(path=str(path.absolute()), sha256=sha256_of_file(path))
+
+    def resolve(self, base: Path) -> Path:
+        """Return the path, relative ones being relative to `base` (the run directory)."""
+        return Path(base) / self.path
+
+    def verify(self, base: Path) -> Path:
+        """Return the path after checking that the file is there and has this hash.
+
+        Raises:
+            StageInputError: if the file is missing or its content differs.
+        """
+        path = self.resolve(base)
+        if not path.is_file():
+            raise StageInputError(
+                f"input {path} does not exist: run the stage that writes it, or correct inputs.*.path"
+            )
+        found = sha256_of_file(path)
+        if found != self.sha256:
+            raise StageInputError(
+                f"input {path} has sha256 {found[:16]}..., the spec was made for {self.sha256[:16]}...: "
+                "the file was rewritten since; plan the stage again to get a new run directory"
+            )
+        return path
+
+
+class StageSpec(BaseModel):
+    """Everything that determines the result of a stage."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    schema_version: int = SCHEMA_VERSION
+    family: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
+    stage: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
+    scale: str = "large"
+    seed: int
+    config: dict[str, Any] = Field(default_factory=dict)
+    inputs: dict[str, StageInput] = Field(default_factory=dict)
+
+    def identity(self) -> str:
+        """Hash the spec without input paths: 16 hex digits that name its run directory."""
+        content = self.model_dump(mode="json")
+        content["inputs"] = {name: source.sha256 for name, source in self.inputs.items()}
+        canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+        return hashlib.sha256(canonical.encode()).hexdigest()[:IDENTITY_DIGITS]
+
+    def directory_name(self) -> str:
+        """Name the run directory: stage, scale, seed and the first half of the identity."""
+        return f"{self.stage}-{self.scale}-seed{self.seed}-{self.identity()[:8]}"
