@@ -1,0 +1,243 @@
+"""Binary detection metrics over windows, with ties and corner cases treated as scikit-learn treats them.
+
+Written in numpy because evaluation is a stage, and a stage runs where only the training dependencies are installed.
+A quantity the data cannot define (recall without attacks, AUC of one class) is None, never 0 or 1 by convention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FALSE_POSITIVE_RATES = (0.05, 0.01, 0.001)
+MAX_CURVE_POINTS = 400
+
+# The quantities that are worth a mean and a spread over seeds.
+SPREAD_METRICS = ("f1", "precision", "recall", "accuracy", "mcc", "auc", "pr_auc", "false_alarm_rate")
+
+Curve = dict[str, list[float | None]]  # columns of equal length
+
+
+class MetricsError(ValueError):
+    """Scores and labels do not describe the same windows."""
+
+
+@dataclass(frozen=True)
+class RankedCounts:
+    """Alarms at every distinct score, from the highest score down; ties share one entry."""
+
+    score: NDArray[np.floating]  # [K] decreasing
+    true_positives: NDArray[np.int64]  # [K] attacks with score >= score[k]
+    false_positives: NDArray[np.int64]  # [K] benign windows with score >= score[k]
+    num_attacks: int
+    num_benign: int
+
+
+def checked(score: ArrayLike, label: ArrayLike) -> tuple[NDArray[np.floating], NDArray[np.bool_]]:
+    """Return score float[N] and label bool[N], or raise MetricsError if they cannot be compared."""
+    scores, labels = np.asarray(score), np.asarray(label)
+    if scores.ndim != 1 or scores.shape != labels.shape:
+        raise MetricsError(f"score {scores.shape} and label {labels.shape} must be vectors of the same length")
+    if not np.issubdtype(scores.dtype, np.floating):
+        scores = scores.astype(np.float64)
+    num_bad = int(np.count_nonzero(~np.isfinite(scores)))
+    if num_bad:
+        raise MetricsError(f"score holds {num_bad} NaN or infinite of {scores.size} windows; did the model diverge?")
+    if labels.dtype != np.bool_ and not np.isin(labels, (0, 1)).all():
+        raise MetricsError(f"label must be 0 (benign) or 1 (attack), found {np.unique(labels)[:5].tolist()}")
+    return scores, labels.astype(np.bool_)
+
+
+def rank(score: ArrayLike, label: ArrayLike) -> RankedCounts:
+    """Count hits and false alarms at every distinct score.  O(N log N)."""
+    scores, labels = checked(score, label)
+    order = np.argsort(scores)[::-1]
+    scores, labels = scores[order], labels[order]
+    last_of_tie = np.flatnonzero(np.append(scores[1:] != scores[:-1], True)) if scores.size else np.empty(0, np.int64)
+    hits = np.cumsum(labels, dtype=np.int64)[last_of_tie]
+    num_attacks = int(np.count_nonzero(labels))
+    return RankedCounts(scores[last_of_tie], hits, last_of_tie + 1 - hits, num_attacks, int(labels.size - num_attacks))
+
+
+def area_under_roc(counts: RankedCounts) -> float | None:
+    """Return the area under the ROC curve; ties count one half.  None if a class is missing."""
+    if not counts.num_attacks or not counts.num_benign:
+        return None
+    width = np.diff(counts.false_positives, prepend=0).astype(np.float64)
+    height = (counts.true_positives + np.append(0, counts.true_positives[:-1])).astype(np.float64)
+    return float(np.dot(width, height) / (2.0 * counts.num_attacks * counts.num_benign))
+
+
+def average_precision(counts: RankedCounts) -> float | None:
+    """Return sum_k (recall_k - recall_{k-1}) precision_k, the step-wise area; None if a class is missing."""
+    if not counts.num_attacks or not counts.num_benign:
+        return None
+    precision = counts.true_positives / (counts.true_positives + counts.false_positives)
+    return float(np.dot(np.diff(counts.true_positives, prepend=0) / counts.num_attacks, precision))
+
+
+def detection_rate(counts: RankedCounts, false_positive_rate: float) -> float | None:
+    """Return the largest recall of any threshold with at most this false-positive rate; None if a class is missing."""
+    if not counts.num_attacks or not counts.num_benign:
+        return None
+    num_allowed = int(np.searchsorted(counts.false_positives / counts.num_benign, false_positive_rate, side="right"))
+    return float(counts.true_positives[num_allowed - 1] / counts.num_attacks) if num_allowed else 0.0
+
+
+def binary_metrics(
+    score: ArrayLike, label: ArrayLike, threshold: float | None, *, decision: ArrayLike | None = None
+) -> dict[str, Any]:
+    """Return every metric of one detector over one set of windows, in the shape of `results.WindowMetrics`.
+
+    score float[N]: larger means attack, probability or logit (prefer logits: saturated float32 probabilities tie).
+    label [N] in {0, 1}.  A window is an alarm if score >= threshold, or where decision bool[N] says so (a rule with a
+    threshold per recording).  Raises MetricsError for NaN, for shapes that differ, or neither threshold nor decision.
+    """
+    scores, labels = checked(score, label)
+    if decision is not None:
+        alarms = np.asarray(decision).astype(np.bool_)
+        if alarms.shape != labels.shape:
+            raise MetricsError(f"decision {alarms.shape} and label {labels.shape} must have the same length")
+    elif threshold is not None:
+        alarms = scores >= threshold
+    else:
+        raise MetricsError("give a threshold, or the decision per window")
+    counts = rank(scores, labels)
+    num_windows, num_attacks, num_benign = int(labels.size), counts.num_attacks, counts.num_benign
+    hits = int(np.count_nonzero(alarms & labels))
+    false_alarms = int(np.count_nonzero(alarms)) - hits
+    misses, rejections = num_attacks - hits, num_benign - false_alarms
+
+    def ratio(part: int, whole: int) -> float | None:
+        return part / whole if whole else None
+
+    recall, specificity = ratio(hits, num_attacks), ratio(rejections, num_benign)
+    both_classes = bool(num_attacks and num_benign)
+    return {
+        "num_windows": num_windows,
+        "num_attack_windows": num_attacks,
+        "threshold": None if threshold is None else float(threshold),
+        "accuracy": ratio(hits + rejections, num_windows),
+        # Without attacks a precision of 0 would only repeat that there was nothing to find.
+        "precision": ratio(hits, hits + false_alarms) if num_attacks else None,
+        "recall": recall,
+        "f1": ratio(2 * hits, 2 * hits + false_alarms + misses) if num_attacks else None,
+        "specificity": specificity,
+        "false_alarm_rate": ratio(false_alarms, num_benign),
+        "balanced_accuracy": (recall + specificity) / 2 if recall is not None and specificity is not None else None,
+        "mcc": matthews_correlation(hits, false_alarms, misses, rejections) if both_classes else None,
+        "auc": area_under_roc(counts),
+        "pr_auc": average_precision(counts),
+        "detection_rate_at_fpr": {f"{rate:g}": detection_rate(counts, rate) for rate in FALSE_POSITIVE_RATES},
+        "confusion_matrix": [[rejections, false_alarms], [misses, hits]],
+    }
+
+
+def matthews_correlation(hits: int, false_alarms: int, misses: int, rejections: int) -> float:
+    """Return the Matthews correlation; 0 if every window got the same decision, as scikit-learn does."""
+    alarms, quiet = hits + false_alarms, misses + rejections
+    product = float(alarms) * float(quiet) * float(hits + misses) * float(false_alarms + rejections)
+    return float(hits * rejections - false_alarms * misses) / product**0.5 if product else 0.0
+
+
+def per_recording_metrics(
+    score: ArrayLike,
+    label: ArrayLike,
+    threshold: float | None,
+    recording: ArrayLike,
+    recording_names: Sequence[str],
+    *,
+    decision: ArrayLike | None = None,
+) -> dict[str, dict[str, Any]]:
+    """Return `binary_metrics` of each recording by name.  recording int[N] indexes recording_names."""
+    scores, labels = checked(score, label)
+    owner = np.asarray(recording)
+    if owner.shape != labels.shape:
+        raise MetricsError(f"recording {owner.shape} and label {labels.shape} must have the same length")
+    alarms = None if decision is None else np.asarray(decision)
+    result = {}
+    for index in np.unique(owner).tolist():
+        rows = np.flatnonzero(owner == index)
+        result[recording_names[index]] = binary_metrics(
+            scores[rows], labels[rows], threshold, decision=None if alarms is None else alarms[rows]
+        )
+    return result
+
+
+def thinned(x: NDArray[np.float64], y: NDArray[np.float64], max_points: int) -> NDArray[np.intp]:
+    """Return at most max_points indices, evenly spread along the curve's own length, both ends included."""
+    if x.size <= max_points:
+        return np.arange(x.size)
+    length = np.concatenate(([0.0], np.cumsum(np.abs(np.diff(x)) + np.abs(np.diff(y)))))
+    kept = np.searchsorted(length, np.linspace(0.0, length[-1], max_points - 1))
+    return np.unique(np.append(kept, x.size - 1))
+
+
+def corners(x: NDArray[np.int64], y: NDArray[np.int64]) -> NDArray[np.intp]:
+    """Return the indices of a staircase where its direction changes; the rest lies on straight lines."""
+    if x.size < 3:
+        return np.arange(x.size)
+    turn = (np.diff(x, 2) != 0) | (np.diff(y, 2) != 0)
+    return np.flatnonzero(np.concatenate(([True], turn, [True])))
+
+
+def roc_curve(score: ArrayLike, label: ArrayLike, *, max_points: int = MAX_CURVE_POINTS) -> Curve | None:
+    """Return false_positive_rate, true_positive_rate and threshold from (0, 0) to (1, 1); None if a class is missing.
+
+    The first threshold is None: it stands for no alarm at all.
+    """
+    counts = rank(score, label)
+    if not counts.num_attacks or not counts.num_benign:
+        return None
+    kept = corners(counts.false_positives, counts.true_positives)
+    x = np.append(0.0, counts.false_positives[kept] / counts.num_benign)
+    y = np.append(0.0, counts.true_positives[kept] / counts.num_attacks)
+    shown = thinned(x, y, max_points)
+    return {
+        "false_positive_rate": x[shown].tolist(),
+        "true_positive_rate": y[shown].tolist(),
+        "threshold": [None, *counts.score[kept][shown[1:] - 1].tolist()],
+    }
+
+
+def precision_recall_curve(score: ArrayLike, label: ArrayLike, *, max_points: int = MAX_CURVE_POINTS) -> Curve | None:
+    """Return recall (increasing from 0), precision and threshold lists; None if a class is missing.
+
+    The first point (recall 0, precision 1, threshold None) is scikit-learn's convention for no alarm at all.
+    """
+    counts = rank(score, label)
+    if not counts.num_attacks or not counts.num_benign:
+        return None
+    # Beyond full recall only false alarms are added: as scikit-learn's plots, keep the first such point.
+    num_kept = int(np.searchsorted(counts.true_positives, counts.num_attacks)) + 1
+    hits, alarms = counts.true_positives[:num_kept], (counts.true_positives + counts.false_positives)[:num_kept]
+    recall, precision = np.append(0.0, hits / counts.num_attacks), np.append(1.0, hits / alarms)
+    shown = thinned(recall, precision, max_points)
+    return {
+        "recall": recall[shown].tolist(),
+        "precision": precision[shown].tolist(),
+        "threshold": [None, *counts.score[shown[1:] - 1].tolist()],
+    }
+
+
+def spread(values: Iterable[float | None]) -> dict[str, Any]:
+    """Return mean, sample standard deviation, min, max and count of the defined values; None where undefined."""
+    defined = np.array([value for value in values if value is not None], dtype=np.float64)
+    if not defined.size:
+        return {"mean": None, "std": None, "min": None, "max": None, "count": 0}
+    return {
+        "mean": float(defined.mean()),
+        "std": float(defined.std(ddof=1)) if defined.size > 1 else None,
+        "min": float(defined.min()),
+        "max": float(defined.max()),
+        "count": int(defined.size),
+    }
+
+
+def spread_over_seeds(metrics: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return {metric: spread} over one dict of `binary_metrics` per seed."""
+    return {name: spread(row[name] for row in metrics) for name in SPREAD_METRICS}
