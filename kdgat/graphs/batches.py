@@ -1,0 +1,140 @@
+"""Mini-batches gathered from columns by index arithmetic, without an object or a Python step per graph."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch_geometric.data import Batch, Data
+
+from kdgat.graphs.columns import GraphColumns
+
+
+class StoredGraph(Data):
+    """One graph of a store: a PyG Data whose `graph_index` is its row there."""
+
+    def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        """Keep `graph_index` as it is: PyG would shift any attribute with 'index' in its name by the node count."""
+        return 0 if key == "graph_index" else super().__inc__(key, value, *args, **kwargs)
+
+
+@dataclass(frozen=True, eq=False)
+class TensorColumns:
+    """Hold the columns that models read as tensors on one device; offsets stay on the host (see `gather`)."""
+
+    node_ptr: Tensor  # [G+1] int64, host
+    edge_ptr: Tensor  # [G+1] int64, host
+    x: Tensor  # [N, F] float32
+    edge_index: Tensor  # [2, E] int32, ids local to the graph
+    edge_attr: Tensor  # [E, D] float32
+    y: Tensor  # [G] int8
+    node_y: Tensor  # [N] int8
+    node_id: Tensor  # [N] int32
+
+    @staticmethod
+    def from_columns(columns: GraphColumns, device: str | torch.device = "cpu") -> TensorColumns:
+        """Wrap columns as tensors: without a copy on the CPU, copied whole to any other device.
+
+        On the CPU the tensors share memory with the columns, so memory-mapped columns stay on disk until they are read.
+        """
+        return TensorColumns(
+            node_ptr=_wrap(columns.node_ptr),
+            edge_ptr=_wrap(columns.edge_ptr),
+            x=_wrap(columns.x).to(device),
+            edge_index=_wrap(columns.edge_index).to(device),
+            edge_attr=_wrap(columns.edge_attr).to(device),
+            y=_wrap(columns.y).to(device),
+            node_y=_wrap(columns.node_y).to(device),
+            node_id=_wrap(columns.node_id).to(device),
+        )
+
+    @property
+    def num_graphs(self) -> int:
+        """Return G."""
+        return len(self.node_ptr) - 1
+
+    @property
+    def device(self) -> torch.device:
+        """Return the device that holds the columns and on which batches appear."""
+        return self.x.device
+
+    @property
+    def num_bytes(self) -> int:
+        """Return the memory that the columns take on their device."""
+        return sum(
+            column.nbytes for column in (self.x, self.edge_index, self.edge_attr, self.y, self.node_y, self.node_id)
+        )
+
+    def gather(self, indices: Tensor | NDArray[Any]) -> Batch:
+        """Return the graphs `indices` (repeats allowed) as a batch equal to Batch.from_data_list, on `device`.
+
+        Attributes: x [N, F], edge_index [2, E] int64, edge_attr [E, D], y [B] int64, node_y and node_id [N] int64,
+        graph_index [B] int64 (the indices), batch [N], ptr [B+1]. to_data_list() works. Raises IndexError if an index
+        is out of range.
+
+        Sizes and offsets are computed on the host, where the plan lives too, so that a batch on a GPU costs two small
+        uploads and no synchronisation. Edges stay sorted by destination: node ids rise from graph to graph.
+        """
+        chosen = torch.as_tensor(indices, dtype=torch.int64).cpu().reshape(-1)  # [B]
+        if len(chosen) and (int(chosen.min()) < 0 or int(chosen.max()) >= self.num_graphs):
+            raise IndexError(
+                f"indices: {int(chosen.min())}..{int(chosen.max())} asked for, 0..{self.num_graphs - 1} exist"
+            )
+        node_counts, node_slices, node_shift = _group_offsets(self.node_ptr, chosen)
+        edge_counts, edge_slices, edge_shift = _group_offsets(self.edge_ptr, chosen)
+        num_nodes, num_edges = int(node_slices[-1]), int(edge_slices[-1])
+        device = self.device
+
+        # One upload for everything that is known per graph.
+        node_counts, edge_counts, node_shift, edge_shift, node_starts, graph_index = (
+            torch.stack([node_counts, edge_counts, node_shift, edge_shift, node_slices[:-1], chosen])
+            .to(device, non_blocking=True)
+            .unbind()
+        )
+        graphs = torch.arange(len(chosen), device=device)
+        node_graph = torch.repeat_interleave(graphs, node_counts, output_size=num_nodes)  # [N]
+        edge_graph = torch.repeat_interleave(graphs, edge_counts, output_size=num_edges)  # [E]
+        node_rows = torch.arange(num_nodes, device=device) + node_shift[node_graph]
+        edge_rows = torch.arange(num_edges, device=device) + edge_shift[edge_graph]
+
+        batch = Batch(_base_cls=StoredGraph)
+        batch.x = self.x.index_select(0, node_rows)
+        batch.edge_index = self.edge_index.index_select(1, edge_rows) + node_starts[edge_graph]  # int64
+        batch.edge_attr = self.edge_attr.index_select(0, edge_rows)
+        batch.y = self.y.index_select(0, graph_index).long()
+        batch.node_y = self.node_y.index_select(0, node_rows).long()
+        batch.node_id = self.node_id.index_select(0, node_rows).long()
+        batch.graph_index = graph_index
+        batch.batch = node_graph
+        batch.ptr = node_slices.to(device, non_blocking=True)
+
+        # What Batch.from_data_list records, so that to_data_list() can take the batch apart again.
+        per_graph, no_shift = torch.arange(len(chosen) + 1), torch.zeros(len(chosen), dtype=torch.int64)
+        slices = {"node": node_slices, "edge": edge_slices, "graph": per_graph}
+        levels = {"x": "node", "edge_index": "edge", "edge_attr": "edge", "y": "graph", "node_y": "node"}
+        levels |= {"node_id": "node", "graph_index": "graph"}
+        batch._num_graphs = len(chosen)
+        batch._slice_dict = {name: slices[level] for name, level in levels.items()}
+        batch._inc_dict = {name: node_slices[:-1] if name == "edge_index" else no_shift for name in levels}
+        return batch
+
+
+def _group_offsets(ptr: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return sizes [B], new offsets [B+1] and the shift [B] from a row of the batch to its row in the column."""
+    starts = ptr[chosen]
+    counts = ptr[chosen + 1] - starts
+    slices = torch.zeros(len(chosen) + 1, dtype=torch.int64)
+    torch.cumsum(counts, 0, out=slices[1:])
+    return counts, slices, starts - slices[:-1]
+
+
+def _wrap(array: NDArray[Any]) -> Tensor:
+    with warnings.catch_warnings():
+        # A read-only array is fine here: gather() only ever reads the columns.
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
+        return torch.from_numpy(np.ascontiguousarray(array))

@@ -1,0 +1,369 @@
+"""Graph store: the columns of one split in one HDF5 file, opened in constant time as a memory map."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import h5py
+import numpy as np
+from numpy.typing import NDArray
+
+from kdgat.graphs.columns import (
+    COLUMNS,
+    EDGE_ATTR,
+    EDGE_INDEX,
+    EDGE_PTR,
+    NODE_PTR,
+    POINTERS,
+    VALUES,
+    Column,
+    ColumnsError,
+    GraphColumns,
+    row_axis,
+)
+from kdgat.graphs.columns import X as X_COLUMN
+
+# Attributes of the file; the datasets are named like the columns (kdgat.graphs.columns).
+FORMAT_KEY = "format"
+SCHEMA_VERSION_KEY = "schema_version"
+NODE_FEATURES_KEY = "node_features"
+EDGE_FEATURES_KEY = "edge_features"
+RECORDINGS_KEY = "recordings"
+BUILD_KEY = "build"
+CONTENT_HASH_KEY = "content_hash"
+
+FORMAT = "kdgat graph store"
+SCHEMA_VERSION = 1
+
+_BLOCK_BYTES = 8 << 20
+# Every column starts at a multiple of this in the file, as PyTorch and SIMD loads expect of an array.
+_ALIGNMENT = 64
+
+
+class StoreError(ValueError):
+    """A graph store that cannot be written or read; the text names the file, the key and the fix."""
+
+
+class GraphStore:
+    """Read one store; the arrays of `columns` are pages of the file, fetched when touched and shared by processes.
+
+    Make one with `GraphStore.open(path)`. Pickling sends the path, so that a worker process maps the file itself.
+    """
+
+    def __init__(self, path: Path, columns: GraphColumns, attributes: dict[str, Any]) -> None:
+        """Hold what `open` has read and checked."""
+        self.path = path
+        self.node_features: tuple[str, ...] = tuple(attributes[NODE_FEATURES_KEY])
+        self.edge_features: tuple[str, ...] = tuple(attributes[EDGE_FEATURES_KEY])
+        self.recordings: tuple[str, ...] = tuple(attributes[RECORDINGS_KEY])
+        self.build: dict[str, Any] = attributes[BUILD_KEY]
+        self.content_hash: str = attributes[CONTENT_HASH_KEY]
+        self._columns: GraphColumns | None = columns
+
+    @classmethod
+    def open(cls, path: Path | str) -> GraphStore:
+        """Open a store without reading its columns. Raises StoreError if the file is not a complete store."""
+        path = Path(path)
+        if not path.is_file():
+            raise StoreError(f"{path}: no such file; build the store first, or correct the path")
+        if not h5py.is_hdf5(path):
+            raise StoreError(f"{path}: not an HDF5 file; give a store written by kdgat")
+        try:
+            # Without locking: file systems of clusters often refuse HDF5's locks, and a finished store never changes.
+            with h5py.File(path, "r", locking=False) as file:
+                attributes = _read_attributes(path, file)
+                layout = {column.name: _read_layout(path, file, column) for column in COLUMNS}
+        except (OSError, KeyError, RuntimeError) as error:  # what h5py raises, depending on the part that is damaged
+            raise StoreError(f"{path}: damaged or truncated ({error}); copy or build it again") from error
+        columns = _map_columns(path, layout)
+        _check_sizes(path, columns, attributes)
+        return cls(path, columns, attributes)
+
+    @property
+    def columns(self) -> GraphColumns:
+        """Return the memory-mapped columns. Writing into them changes this process's copy, never the file."""
+        if self._columns is None:
+            raise StoreError(f"{self.path}: closed; open the store again")
+        return self._columns
+
+    @property
+    def num_graphs(self) -> int:
+        """Return G."""
+        return self.columns.num_graphs
+
+    def verify(self) -> None:
+        """Read the whole file from disk and compare its content hash; raise StoreError where they differ."""
+        with h5py.File(self.path, "r", locking=False) as file:
+            digest = hashlib.sha256()
+            for column in COLUMNS:
+                dataset = file[column.name]
+                _hash_header(digest, column, dataset.shape)
+                for _, where, _ in _blocks(column, dataset.shape):
+                    digest.update(dataset[where].data.cast("B"))
+        if digest.hexdigest() != self.content_hash:
+            raise StoreError(
+                f"{self.path}: {CONTENT_HASH_KEY} is {self.content_hash}, but the columns hash to "
+                f"{digest.hexdigest()}; the content was damaged or edited: build it again"
+            )
+
+    def close(self) -> None:
+        """Let go of the columns; the file is unmapped when the last array or tensor that views it is gone."""
+        self._columns = None
+
+    def __enter__(self) -> GraphStore:
+        """Return the store itself."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the store."""
+        self.close()
+
+    def __reduce__(self) -> tuple[Callable[[Path], GraphStore], tuple[Path]]:
+        """Pickle as a path to open."""
+        return GraphStore.open, (self.path,)
+
+
+def write_store(
+    path: Path | str,
+    chunks: Iterable[GraphColumns] | GraphColumns,
+    *,
+    node_features: Sequence[str],
+    edge_features: Sequence[str],
+    recordings: Sequence[str],
+    build: dict[str, Any],
+) -> None:
+    """Write the graphs of all chunks to one store, replacing `path` only when the file is complete and on disk.
+
+    Memory holds one chunk at a time: a contiguous dataset needs its final size, so the chunks are first spooled to raw
+    files beside the target (which needs twice the space for a while). Equal content gives equal bytes. Raises
+    StoreError, or the error of the chunk iterator, and leaves the old file in place.
+    """
+    path = Path(path)
+    for key, names in ((NODE_FEATURES_KEY, node_features), (EDGE_FEATURES_KEY, edge_features)):
+        if len(set(names)) != len(names):
+            raise StoreError(f"{path}: {key}: a name appears twice in {list(names)}; names must be unique")
+    if isinstance(chunks, GraphColumns):
+        chunks = [chunks]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", suffix=".spool", dir=path.parent) as directory:
+        with _Spool(Path(directory), len(node_features), len(edge_features), len(recordings)) as spool:
+            for position, chunk in enumerate(chunks):
+                try:
+                    spool.append(chunk)
+                except ColumnsError as error:
+                    raise StoreError(f"{path}: chunk {position}: {error}") from error
+            finished = Path(directory) / path.name
+            attributes = {
+                NODE_FEATURES_KEY: list(node_features),
+                EDGE_FEATURES_KEY: list(edge_features),
+                RECORDINGS_KEY: list(recordings),
+                BUILD_KEY: build,
+            }
+            _write_file(finished, spool, attributes)
+        finished.replace(path)
+    _sync(path.parent)
+
+
+class _Spool:
+    """Raw files that grow with each chunk: one per column, for edge_index one of sources and one of destinations."""
+
+    def __init__(self, directory: Path, num_node_features: int, num_edge_features: int, num_recordings: int) -> None:
+        self.num_rows = {"graph": 0, "node": 0, "edge": 0}
+        self._widths = {X_COLUMN: num_node_features, EDGE_ATTR: num_edge_features}
+        self._num_recordings = num_recordings
+        self._stack = ExitStack()
+        self.files: dict[str, list[BinaryIO]] = {
+            column.name: [
+                self._stack.enter_context((directory / f"{column.name}.{part}").open("w+b"))
+                for part in range(2 if column.name == EDGE_INDEX else 1)
+            ]
+            for column in COLUMNS
+        }
+        for column in POINTERS:
+            self.files[column.name][0].write(np.zeros(1, column.dtype).tobytes())
+
+    def __enter__(self) -> _Spool:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def append(self, chunk: GraphColumns) -> None:
+        """Check one chunk and append its rows. Raises ColumnsError."""
+        chunk.validate()
+        for name, width in self._widths.items():
+            if getattr(chunk, name).shape[1] != width:
+                raise ColumnsError(f"{name}: {getattr(chunk, name).shape[1]} features, but {width} feature names")
+        if chunk.num_graphs and not 0 <= chunk.recording.min() <= chunk.recording.max() < self._num_recordings:
+            raise ColumnsError(
+                f"recording: {chunk.recording.min()}..{chunk.recording.max()}, "
+                f"but {self._num_recordings} recordings are named"
+            )
+        self._write(NODE_PTR, 0, chunk.node_ptr[1:] + self.num_rows["node"])
+        self._write(EDGE_PTR, 0, chunk.edge_ptr[1:] + self.num_rows["edge"])
+        for column in VALUES:
+            array = getattr(chunk, column.name)
+            for part, rows in enumerate(array if column.name == EDGE_INDEX else [array]):
+                self._write(column.name, part, rows)
+        self.num_rows["graph"] += chunk.num_graphs
+        self.num_rows["node"] += chunk.num_nodes
+        self.num_rows["edge"] += chunk.num_edges
+
+    def shape(self, column: Column) -> tuple[int, ...]:
+        """Return the shape of a column with all rows appended so far."""
+        rows = self.num_rows[column.level] + (column in POINTERS)
+        if column.name == EDGE_INDEX:
+            return (2, rows)
+        return (rows, self._widths[column.name]) if column.num_dimensions == 2 else (rows,)
+
+    def _write(self, name: str, part: int, rows: NDArray[Any]) -> None:
+        self.files[name][part].write(np.ascontiguousarray(rows).data.cast("B") if rows.size else b"")
+
+
+def _write_file(path: Path, spool: _Spool, attributes: dict[str, Any]) -> None:
+    digest = hashlib.sha256()
+    early = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    early.set_layout(h5py.h5d.CONTIGUOUS)
+    early.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)  # so that each dataset has its place in the file at once
+    early.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    # libver v110: older formats refuse attributes above 64 KB, which many recordings or build parameters can reach.
+    with h5py.File(
+        path, "w", libver=("v110", "v110"), locking=False, alignment_threshold=1, alignment_interval=_ALIGNMENT
+    ) as file:
+        for column in COLUMNS:
+            shape = spool.shape(column)
+            _hash_header(digest, column, shape)
+            datatype = h5py.h5t.py_create(column.dtype)
+            dataset = h5py.Dataset(
+                h5py.h5d.create(file.id, column.name.encode(), datatype, h5py.h5s.create_simple(shape), dcpl=early)
+            )
+            for source in spool.files[column.name]:
+                source.seek(0)
+            for part, where, block_shape in _blocks(column, shape):
+                data = spool.files[column.name][part].read(column.dtype.itemsize * int(np.prod(block_shape)))
+                digest.update(data)
+                dataset[where] = np.frombuffer(data, column.dtype).reshape(block_shape)
+        file.attrs[FORMAT_KEY] = FORMAT
+        file.attrs[SCHEMA_VERSION_KEY] = SCHEMA_VERSION
+        for key, value in attributes.items():
+            file.attrs[key] = json.dumps(value, sort_keys=True)
+        file.attrs[CONTENT_HASH_KEY] = digest.hexdigest()
+    _sync(path)
+
+
+def _hash_header(digest: Any, column: Column, shape: tuple[int, ...]) -> None:
+    """Hash what gives a column's bytes their meaning, so that equal bytes of another shape hash differently."""
+    digest.update(f"{column.name} {column.dtype.str} {tuple(int(size) for size in shape)}\n".encode())
+
+
+def _blocks(column: Column, shape: tuple[int, ...]) -> Iterator[tuple[int, tuple[Any, ...], tuple[int, ...]]]:
+    """Cut a column into blocks, in row-major order: yield the part (row of edge_index, else 0), the place, the shape."""
+    axis = row_axis(column.name)
+    row_shape = shape[axis + 1 :]
+    row_bytes = column.dtype.itemsize * int(np.prod(row_shape))
+    if not row_bytes:
+        return
+    step = max(1, _BLOCK_BYTES // row_bytes)
+    for part in range(shape[0] if axis else 1):
+        for start in range(0, shape[axis], step):
+            stop = min(start + step, shape[axis])
+            place = slice(start, stop)
+            yield part, (part, place) if axis else (place,), (stop - start, *row_shape)
+
+
+def _read_attributes(path: Path, file: h5py.File) -> dict[str, Any]:
+    if file.attrs.get(FORMAT_KEY) != FORMAT:
+        raise StoreError(f"{path}: {FORMAT_KEY}: not {FORMAT!r}, though HDF5; give a store written by kdgat")
+    version = file.attrs.get(SCHEMA_VERSION_KEY)
+    if version != SCHEMA_VERSION:
+        raise StoreError(
+            f"{path}: {SCHEMA_VERSION_KEY} is {version}, this kdgat reads {SCHEMA_VERSION}; build the store again"
+        )
+    attributes: dict[str, Any] = {}
+    for key in (NODE_FEATURES_KEY, EDGE_FEATURES_KEY, RECORDINGS_KEY, BUILD_KEY, CONTENT_HASH_KEY):
+        if key not in file.attrs:
+            raise StoreError(f"{path}: attribute {key} is missing; build the store again")
+        try:
+            attributes[key] = file.attrs[key] if key == CONTENT_HASH_KEY else json.loads(file.attrs[key])
+        except (TypeError, json.JSONDecodeError) as error:
+            raise StoreError(f"{path}: attribute {key} is no JSON ({error}); build the store again") from error
+    return attributes
+
+
+def _read_layout(path: Path, file: h5py.File, column: Column) -> tuple[Column, int | None, tuple[int, ...]]:
+    """Return a column, its place in the file (None without rows) and its shape."""
+    dataset = file.get(column.name)
+    if not isinstance(dataset, h5py.Dataset):
+        raise StoreError(f"{path}: column {column.name} is missing; build the store again")
+    if dataset.dtype != column.dtype or dataset.ndim != column.num_dimensions:
+        raise StoreError(
+            f"{path}: column {column.name} is {dataset.dtype} with {dataset.ndim} dimensions, expected {column.dtype} "
+            f"with {column.num_dimensions}; build the store again"
+        )
+    if dataset.chunks is not None:
+        raise StoreError(f"{path}: column {column.name} is chunked and cannot be mapped; write it with write_store")
+    return column, dataset.id.get_offset(), dataset.shape
+
+
+def _map_columns(path: Path, layout: dict[str, tuple[Column, int | None, tuple[int, ...]]]) -> GraphColumns:
+    with path.open("rb") as file:
+        # Private and writable, as PyTorch wants its arrays, yet no process can change the file. NORESERVE: the kernel
+        # would otherwise count the whole mapping as memory to be and refuse stores larger than RAM.
+        flags = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0)
+        pages = mmap.mmap(file.fileno(), 0, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+    arrays: dict[str, NDArray[Any]] = {}
+    for name, (column, offset, shape) in layout.items():
+        num_bytes = column.dtype.itemsize * int(np.prod(shape))
+        if not num_bytes:
+            arrays[name] = np.empty(shape, column.dtype)
+            continue
+        if offset is None or offset + num_bytes > len(pages):
+            raise StoreError(
+                f"{path}: truncated: column {name} needs {num_bytes} bytes from {offset}, the file has {len(pages)}; "
+                "copy or build it again"
+            )
+        arrays[name] = np.frombuffer(pages, column.dtype, num_bytes // column.dtype.itemsize, offset).reshape(shape)
+    return GraphColumns(**arrays)
+
+
+def _check_sizes(path: Path, columns: GraphColumns, attributes: dict[str, Any]) -> None:
+    """Compare the number of rows of every column with the offsets; touches two pages per offset column."""
+    if not len(columns.node_ptr):
+        raise StoreError(f"{path}: column {NODE_PTR} has no entry, expected G+1; build the store again")
+    num_rows = {
+        "graph": columns.num_graphs,
+        "node": int(columns.node_ptr[-1]),
+        "edge": int(columns.edge_ptr[-1]) if len(columns.edge_ptr) else 0,
+    }
+    for column in COLUMNS:
+        found = getattr(columns, column.name).shape[row_axis(column.name)]
+        expected = num_rows[column.level] + (column in POINTERS)
+        if found != expected:
+            raise StoreError(
+                f"{path}: column {column.name} has {found} rows, expected {expected} ({column.level}s); build it again"
+            )
+    for name, key in ((X_COLUMN, NODE_FEATURES_KEY), (EDGE_ATTR, EDGE_FEATURES_KEY)):
+        width = getattr(columns, name).shape[1]
+        if width != len(attributes[key]):
+            raise StoreError(
+                f"{path}: column {name} has {width} features, {key} names {len(attributes[key])}; build the store again"
+            )
+    if columns.edge_index.shape[0] != 2:
+        raise StoreError(f"{path}: column {EDGE_INDEX} has shape {columns.edge_index.shape}, expected (2, E)")
+
+
+def _sync(path: Path) -> None:
+    """Force a file or directory to disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
