@@ -6,7 +6,7 @@ import os
 import tempfile
 from pathlib import Path
 
-from kdgat.can.messages import BadRow, Messages, ReadLimits, RecordingError
+from kdgat.can.messages import SCENARIO_SEPARATOR, BadRow, Messages, ReadLimits, RecordingError
 from kdgat.can.readers.parquet import read_parquet, write_parquet
 from kdgat.can.readers.rows import keep_good_rows
 
@@ -19,9 +19,6 @@ __all__ = [
     "recording_name",
     "write_recording",
 ]
-
-SCENARIO_SEPARATOR = "__"
-"""Stands between scenario and recording in `<scenario>__<recording>.parquet`."""
 
 
 def recording_name(path: Path) -> tuple[str, str]:
@@ -56,7 +53,7 @@ def write_recording(path: Path | str, messages: Messages) -> None:
     os.close(handle)
     try:
         write_parquet(Path(temporary), messages, source)
-        with open(temporary, "rb") as stream:
+        with Path(temporary).open("rb") as stream:
             os.fsync(stream.fileno())
         Path(temporary).chmod(0o644)
         Path(temporary).replace(path)

@@ -8,12 +8,16 @@ from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
+
+from kdgat.stage.configuration import Config
 
 MAX_IDENTIFIER = (1 << 29) - 1
 """Largest arbitration id: 29 bits, the extended frame format of CAN 2.0B."""
 MAX_PAYLOAD_BYTES = 8
 """Bytes of a classic CAN data field; CAN FD carries more and is not read."""
+SCENARIO_SEPARATOR = "__"
+"""Stands between scenario and recording in `<scenario>__<recording>.parquet`."""
 
 
 class RecordingError(ValueError):
@@ -33,10 +37,8 @@ class BadRow:
     reason: str
 
 
-class ReadLimits(BaseModel):
+class ReadLimits(Config):
     """How much damage in a recording is dropped with a report, and from where on the recording is refused."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     max_bad_fraction: float = Field(default=0.01, ge=0.0, le=1.0)
     """Share of bad rows up to which they are dropped and counted; more refuses the recording."""

@@ -93,9 +93,7 @@ def _identifier(path: Path, column: pl.Series, verdict: NDArray[np.uint8]) -> ND
     return identifier.astype(np.uint32)
 
 
-def _payload(
-    path: Path, column: pl.Series, verdict: NDArray[np.uint8]
-) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+def _payload(path: Path, column: pl.Series, verdict: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     if column.dtype != pl.String:
         raise RecordingError(path, f"column data_field holds {column.dtype}; store the payload as hex text")
     column = column.fill_null("")

@@ -90,7 +90,7 @@ def keep_good_rows(rows: Rows, path: Path, name: str, scenario: str, limits: Rea
     columns = (rows.timestamp, rows.identifier, rows.payload, rows.length, rows.label)
     if len(bad):
         good = rows.verdict == Verdict.GOOD
-        columns = tuple(column[good] for column in columns)  # type: ignore[assignment]
+        columns = tuple(column[good] for column in columns)
     timestamp, identifier, payload, length, label = columns
     return Messages(
         timestamp=timestamp,
