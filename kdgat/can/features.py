@@ -1,0 +1,277 @@
+"""Features of every message against the same identifier's own past.
+
+An arbitration id means nothing on another vehicle, but "this id came twice as often as it usually does, with a
+payload that flips bits it never flips" means the same everywhere. One causal pass keeps, for each id, what it did so
+far in this recording, and describes each message relative to that. State never crosses a recording's border.
+
+Long-run statistics weigh every message by the time since the id's previous one, so that a burst of injected messages,
+which come close together, hardly moves them: the period is the median of the intervals weighted by their length.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+MESSAGE_FEATURES: Final = (
+    "interval_ratio",  # log2 of the interval to the id's previous message over its long-run period
+    "double_interval_ratio",  # the same over two messages and two periods
+    "interval_low_rank",  # -log2 of the share of the id's intervals that were at most this long
+    "interval_high_rank",  # -log2 of the share that were at least this long
+    "bits_changed",  # share of payload bits that differ from the id's previous payload
+    "bits_changed_excess",  # the same less its long-run mean
+    "toggle_surprise",  # sum over changed bits of -log2 of how often that bit changes, over 64
+    "missing_toggles",  # bits that nearly always change and did not, over 8
+    "new_toggles",  # bits that never changed before, over 8
+    "twin",  # nearer to the payload before the previous than to the previous: A, B, A, B
+    "repeat_excess",  # payload repeated, less how often it usually is
+    "length_changed",
+    "zero_excess",  # payload all zero, less how often it usually is
+    "density_excess",  # share of one-bits less its long-run mean
+    "novelty",  # near 1 for an id first seen just now in a recording that began long ago
+    "experience",  # log2 of the number of the id's messages so far, over 16
+    "order_surprise",  # -log2 of how often this id follows the previous one, over 8
+    "outranks",  # this id wins arbitration against every established id
+    "priority",  # share of the traffic so far with a lower id
+    "bus_gap",  # log2 of the time since the previous message over its long-run mean
+    "bus_rate",  # log2 of the bus rate of the last 50 ms over its long-run mean
+    "log_period",  # log2 of the id's long-run period in seconds, over 8
+    "period_known",
+    "recording_age",  # log2 of seconds since the recording began, over 8
+)
+NUM_MESSAGE_FEATURES: Final = len(MESSAGE_FEATURES)
+
+_NUM_BINS = 96  # interval histogram, four bins an octave from 2^-17 s to 2^7 s
+_BINS_PER_OCTAVE = 4.0
+_LOWEST_OCTAVE = 17.0
+_ORDER_TABLE_BITS = 20
+_MEMORY_S = 30.0  # long-run means forget with this time constant
+_ESTABLISHED_S = 1.0
+_ESTABLISHED_COUNT = 8
+_SHORTEST_INTERVAL_S = 1e-6
+
+
+@njit(cache=True, inline="always")
+def _popcount(value: np.uint64) -> int:
+    value = value - ((value >> np.uint64(1)) & np.uint64(0x5555555555555555))
+    value = (value & np.uint64(0x3333333333333333)) + ((value >> np.uint64(2)) & np.uint64(0x3333333333333333))
+    value = (value + (value >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
+    return np.int64((value * np.uint64(0x0101010101010101)) >> np.uint64(56))
+
+
+@njit(cache=True)
+def dense_identifiers(identifier: NDArray[np.uint32]) -> tuple[NDArray[np.int32], NDArray[np.uint32]]:
+    """Number the identifiers of a recording in order of appearance.
+
+    Returns the number of each message's id, int32 [M], and the ids in that order, uint32 [I].
+    """
+    num_messages = identifier.shape[0]
+    dense = np.empty(num_messages, np.int32)
+    bits = 12
+    while (1 << bits) < 2 * min(num_messages, 1 << 22):
+        bits += 1
+    mask = (1 << bits) - 1
+    keys = np.full(mask + 1, -1, np.int64)
+    values = np.zeros(mask + 1, np.int32)
+    order = np.empty(num_messages, np.uint32)
+    num_ids = 0
+    for message in range(num_messages):
+        key = np.int64(identifier[message])
+        slot = ((key * 2654435761) >> 7) & mask
+        while keys[slot] != key and keys[slot] != -1:
+            slot = (slot + 1) & mask
+        if keys[slot] == -1:
+            keys[slot] = key
+            values[slot] = num_ids
+            order[num_ids] = identifier[message]
+            num_ids += 1
+        dense[message] = values[slot]
+    return dense, order[:num_ids].copy()
+
+
+@njit(cache=True, fastmath=True, error_model="numpy")
+def message_features(
+    timestamp: NDArray[np.float64],
+    dense: NDArray[np.int32],
+    identifiers: NDArray[np.uint32],
+    payload: NDArray[np.uint64],
+    length: NDArray[np.uint8],
+) -> NDArray[np.float32]:
+    """Describe each message against its own id's past, in one causal pass.
+
+    Arguments: seconds [M], id numbers from `dense_identifiers` [M] and their ids [I], payload as little-endian words
+    [M], payload bytes [M]. Returns float32 [M, NUM_MESSAGE_FEATURES], named by MESSAGE_FEATURES.
+    """
+    num_messages = timestamp.shape[0]
+    num_ids = identifiers.shape[0]
+    out = np.zeros((num_messages, NUM_MESSAGE_FEATURES), np.float32)
+    if num_messages == 0:
+        return out
+    last_time = np.zeros(num_ids)
+    interval_before = np.zeros(num_ids)
+    first_time = np.zeros(num_ids)
+    count = np.zeros(num_ids, np.int64)
+    last_payload = np.zeros(num_ids, np.uint64)
+    payload_before = np.zeros(num_ids, np.uint64)
+    last_length = np.zeros(num_ids, np.uint8)
+    histogram_count = np.zeros((num_ids, _NUM_BINS), np.int32)
+    histogram_time = np.zeros((num_ids, _NUM_BINS))
+    time_below = np.zeros(num_ids)  # interval time in bins below the median bin
+    time_total = np.zeros(num_ids)
+    median_bin = np.zeros(num_ids, np.int64)
+    bit_time = np.zeros((num_ids, 64), np.float32)  # time that ended in a change of this bit
+    toggled = np.zeros(num_ids, np.uint64)
+    always_toggling = np.zeros(num_ids, np.uint64)
+    mean_changed = np.zeros(num_ids)
+    mean_repeat = np.zeros(num_ids)
+    mean_zero = np.zeros(num_ids)
+    mean_density = np.zeros(num_ids)
+    order_mask = (1 << _ORDER_TABLE_BITS) - 1
+    order_count = np.zeros(order_mask + 1, np.float32)
+    priority_count = np.zeros(64, np.int64)
+    highest = np.uint32(0)
+    for index in range(num_ids):
+        highest = max(highest, identifiers[index])
+    priority_shift = 5 if highest < 2048 else 23
+    start = timestamp[0]
+    established_lowest = np.int64(1) << 40
+    bus_mean_gap = 0.0
+    bus_short_rate = 0.0
+    previous = -1
+    previous_time = start
+    for message in range(num_messages):
+        now = timestamp[message]
+        index = dense[message]
+        word = payload[message]
+        num_bits = 8.0 * max(1, length[message])
+        age = max(now - start, 0.0)
+        seen = count[index]
+
+        # the bus as a whole
+        gap = max(now - previous_time, _SHORTEST_INTERVAL_S)
+        if message > 0:
+            bus_mean_gap += (gap - bus_mean_gap) * max(1.0 / message, gap / _MEMORY_S) if message < 100_000 else (
+                gap - bus_mean_gap
+            ) * gap / _MEMORY_S
+            bus_short_rate = bus_short_rate * np.exp(-gap / 0.05) + 20.0
+            out[message, 19] = min(max(np.log2(gap / bus_mean_gap), -6.0), 6.0)
+            if age > 0.1:
+                out[message, 20] = min(max(np.log2(bus_short_rate * bus_mean_gap), -4.0), 4.0)
+        if previous >= 0:
+            key = ((previous * 40503) ^ (index * 9973)) & order_mask
+            follows = order_count[key]
+            out[message, 16] = -np.log2((follows + 0.25) / (count[previous] + 8.0)) / 8.0
+            order_count[key] = follows + 1.0
+
+        # the id itself
+        identifier = np.int64(identifiers[index])
+        if seen == 0:
+            first_time[index] = now
+        id_age = max(now - first_time[index], 0.0)
+        out[message, 14] = (age - id_age) / (age + 1.0) * age / (age + 5.0)
+        out[message, 15] = np.log2(1.0 + seen) / 16.0
+        out[message, 17] = 1.0 if identifier < established_lowest and age > _ESTABLISHED_S else 0.0
+        lower = 0
+        bucket = min(identifier >> priority_shift, 63)
+        for other in range(bucket):
+            lower += priority_count[other]
+        out[message, 18] = lower / (message + 1.0)
+        priority_count[bucket] += 1
+        out[message, 23] = np.log2(1.0 + age) / 8.0
+        density = _popcount(word) / num_bits
+        is_zero = 1.0 if word == 0 else 0.0
+
+        if seen > 0:
+            interval = max(now - last_time[index], _SHORTEST_INTERVAL_S)
+            octave = np.log2(interval)
+            position = np.int64((octave + _LOWEST_OCTAVE) * _BINS_PER_OCTAVE)
+            position = min(max(position, 0), _NUM_BINS - 1)
+            if seen > 3:
+                middle = median_bin[index]
+                period = histogram_time[index, middle] / max(histogram_count[index, middle], 1)
+                log_period = np.log2(period)
+                out[message, 0] = min(max(octave - log_period, -6.0), 6.0)
+                double = np.log2((interval + interval_before[index]) / (2.0 * period))
+                out[message, 1] = min(max(double, -6.0), 6.0)
+                at_most = 0
+                for other in range(position):
+                    at_most += histogram_count[index, other]
+                equal = histogram_count[index, position]
+                known = seen - 1.0
+                out[message, 2] = -np.log2((at_most + equal + 0.5) / (known + 1.0))
+                out[message, 3] = -np.log2((known - at_most + 0.5) / (known + 1.0))
+                out[message, 21] = log_period / 8.0
+                out[message, 22] = 1.0
+            changed = word ^ last_payload[index]
+            num_changed = _popcount(changed)
+            weight_time = max(id_age, 1e-3)
+            out[message, 4] = num_changed / num_bits
+            if seen > 1:
+                out[message, 5] = num_changed / num_bits - mean_changed[index]
+                out[message, 9] = (num_changed - _popcount(word ^ payload_before[index])) / num_bits
+            out[message, 8] = _popcount(changed & ~toggled[index]) / 8.0 if seen > 1 else 0.0
+            if seen > 8:
+                out[message, 7] = _popcount(always_toggling[index] & ~changed) / 8.0
+            surprise = 0.0
+            remaining = changed
+            while remaining != 0:
+                lowest = remaining & (~remaining + np.uint64(1))
+                bit = _popcount(lowest - np.uint64(1))
+                share = (bit_time[index, bit] + 0.02 * min(interval, 0.1)) / (weight_time + 0.02)
+                surprise -= np.log2(min(share, 1.0))
+                bit_time[index, bit] += np.float32(interval)
+                remaining ^= lowest
+            if seen > 3:
+                out[message, 6] = min(surprise, 320.0) / 64.0
+            is_repeat = 1.0 if num_changed == 0 else 0.0
+            if seen > 1:
+                out[message, 10] = is_repeat - mean_repeat[index]
+                out[message, 12] = is_zero - mean_zero[index]
+                out[message, 13] = density - mean_density[index]
+            out[message, 11] = 1.0 if length[message] != last_length[index] else 0.0
+
+            # update; each message counts by the time it closes
+            weight = min(interval / min(max(id_age, 1e-3), _MEMORY_S), 1.0)
+            mean_changed[index] += weight * (num_changed / num_bits - mean_changed[index])
+            mean_repeat[index] += weight * (is_repeat - mean_repeat[index])
+            mean_zero[index] += weight * (is_zero - mean_zero[index])
+            mean_density[index] += weight * (density - mean_density[index])
+            toggled[index] |= changed
+            if seen & 15 == 8:
+                mask = np.uint64(0)
+                for bit in range(64):
+                    if bit_time[index, bit] > 0.9 * weight_time:
+                        mask |= np.uint64(1) << np.uint64(bit)
+                always_toggling[index] = mask
+            histogram_count[index, position] += 1
+            histogram_time[index, position] += interval
+            time_total[index] += interval
+            if position < median_bin[index]:
+                time_below[index] += interval
+            half = 0.5 * time_total[index]
+            middle = median_bin[index]
+            while time_below[index] > half:
+                middle -= 1
+                time_below[index] -= histogram_time[index, middle]
+            while middle < _NUM_BINS - 1 and time_below[index] + histogram_time[index, middle] < half:
+                time_below[index] += histogram_time[index, middle]
+                middle += 1
+            median_bin[index] = middle
+            interval_before[index] = interval
+        else:
+            mean_density[index] = density
+            mean_zero[index] = is_zero
+
+        payload_before[index] = last_payload[index]
+        last_payload[index] = word
+        last_length[index] = length[message]
+        last_time[index] = now
+        count[index] = seen + 1
+        if seen + 1 >= _ESTABLISHED_COUNT and id_age > max(_ESTABLISHED_S, 0.5 * age):
+            established_lowest = min(established_lowest, identifier)
+        previous = index
+        previous_time = now
+    return out
