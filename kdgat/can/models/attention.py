@@ -1,0 +1,135 @@
+"""Graph attention network with jumping knowledge: is this window attacked, and which identifier was injected?"""
+
+from collections.abc import Sequence
+from typing import Literal, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch_geometric.data import Batch
+from torch_geometric.nn import global_max_pool, global_mean_pool
+from torch_geometric.utils import scatter
+
+from kdgat.can.models.convolution import ConvolutionType, build_convolution
+from kdgat.can.models.standardise import Standardise
+from kdgat.stage.configuration import Config
+
+
+class AttentionConfig(Config):
+    """Choose the width and the parts of a graph attention network."""
+
+    hidden: int = Field(48, ge=1)  # channels per head
+    heads: int = Field(8, ge=1)
+    layers: int = Field(3, ge=1)
+    stem: int = Field(64, ge=1)  # width of the linear layer before the first convolution
+    fc_layers: int = Field(1, ge=1)  # linear layers of the window head, the last one included
+    fc_hidden: int | None = Field(None, ge=1)  # width between them; the width of the jumping knowledge when not set
+    dropout: float = Field(0.2, ge=0.0, lt=1.0)
+    attention_dropout: float = Field(0.0, ge=0.0, lt=1.0)
+    conv_type: ConvolutionType = "gat"
+    activation: Literal["relu", "gelu"] = "relu"
+    pooling: tuple[Literal["mean", "max"], ...] = Field(("mean", "max"), min_length=1)
+    # What the window head sees of the node logits: a window is attacked when one of its identifiers is.
+    node_readout: tuple[Literal["max", "logsumexp"], ...] = ("max", "logsumexp")
+    clamp: float = Field(8.0, gt=0.0)
+    id_embedding: int = Field(0, ge=0)  # width; 0 = not used, which is what carries over to other cars
+    id_dropout: float = Field(0.1, ge=0.0, le=1.0)  # share of nodes shown as unknown in training: its row learns
+
+
+class AttentionOutput(NamedTuple):
+    """Hold what the network says about a batch of G windows with N nodes."""
+
+    window_logit: Tensor  # [G]
+    node_logit: Tensor  # [N]
+    embedding: Tensor  # [G, P] pooled jumping knowledge
+
+
+class GraphAttentionNetwork(nn.Module):
+    """Score windows and nodes by L attention convolutions over the graph of consecutive identifiers.
+
+    Velickovic et al. 2018 (GAT), Brody et al. 2022 (GATv2), Xu et al. 2018 (jumping knowledge, concatenation).
+    """
+
+    known_ids: Tensor
+
+    def __init__(
+        self, config: AttentionConfig, num_node_features: int, num_edge_features: int, known_ids: Sequence[int] = ()
+    ) -> None:
+        super().__init__()
+        self.config = config
+        self.standardise_nodes = Standardise(num_node_features, config.clamp)
+        self.standardise_edges = Standardise(num_edge_features, config.clamp)
+        self.activation = nn.ReLU() if config.activation == "relu" else nn.GELU()
+        self.dropout = nn.Dropout(config.dropout)
+
+        self.register_buffer("known_ids", torch.tensor(sorted(set(known_ids)), dtype=torch.int64))
+        self.id_rows = nn.Embedding(len(self.known_ids) + 1, config.id_embedding) if config.id_embedding else None
+
+        width = config.hidden * config.heads
+        self.stem = nn.Sequential(
+            nn.Linear(num_node_features + config.id_embedding, config.stem), nn.LayerNorm(config.stem), self.activation
+        )
+        inputs = [config.stem] + [width] * (config.layers - 1)
+        self.convolutions = nn.ModuleList(
+            build_convolution(
+                config.conv_type, size, config.hidden, config.heads, num_edge_features, config.attention_dropout
+            )
+            for size in inputs
+        )
+        # A node keeps its own features beside its neighbours' message: the identity where the widths agree.
+        self.skips = nn.ModuleList(
+            nn.Identity() if size == width else nn.Linear(size, width, bias=False) for size in inputs
+        )
+        self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in inputs)
+        jumping = width * config.layers
+        self.node_head = nn.Linear(jumping, 1)
+        readout = jumping * len(config.pooling) + len(config.node_readout)
+        hidden = config.fc_hidden or jumping
+        layers: list[nn.Module] = []
+        for _ in range(config.fc_layers - 1):
+            layers += [nn.Linear(readout, hidden), self.activation, nn.Dropout(config.dropout)]
+            readout = hidden
+        self.window_head = nn.Sequential(*layers, nn.Linear(readout, 1))
+
+    def forward(self, batch: Batch) -> AttentionOutput:
+        """Score the G windows and N nodes of a batch."""
+        num_graphs = int(batch.num_graphs)
+        x = self.standardise_nodes(batch.x)
+        edges = self.standardise_edges(batch.edge_attr)
+        if self.id_rows is not None:
+            x = torch.cat([x, self.id_rows(self._id_row(batch.node_id))], dim=1)
+        x = self.stem(x)
+        jumps = []
+        for convolution, skip, norm in zip(self.convolutions, self.skips, self.norms, strict=True):
+            x = self.dropout(self.activation(norm(convolution(x, batch.edge_index, edges) + skip(x))))
+            jumps.append(x)
+        x = torch.cat(jumps, dim=1)  # [N, L * heads * hidden]
+        node_logit = self.node_head(x).squeeze(1)
+        pools = {"mean": global_mean_pool, "max": global_max_pool}
+        embedding = torch.cat([pools[name](x, batch.batch, num_graphs) for name in self.config.pooling], dim=1)
+        readouts = {"max": graph_max, "logsumexp": graph_logsumexp}
+        of_nodes = [readouts[name](node_logit, batch.batch, num_graphs) for name in self.config.node_readout]
+        window_logit = self.window_head(torch.cat([embedding, *(v.unsqueeze(1) for v in of_nodes)], dim=1)).squeeze(1)
+        return AttentionOutput(window_logit, node_logit, embedding)
+
+    def _id_row(self, node_id: Tensor) -> Tensor:
+        """Map arbitration ids [N] to embedding rows; row 0 is "unknown"."""
+        if len(self.known_ids) == 0:
+            return torch.zeros_like(node_id)
+        place = torch.searchsorted(self.known_ids, node_id).clamp(max=len(self.known_ids) - 1)
+        row = torch.where(self.known_ids[place] == node_id, place + 1, 0)
+        if self.training and self.config.id_dropout > 0:
+            row = row.masked_fill(torch.rand(row.shape, device=row.device) < self.config.id_dropout, 0)
+        return row
+
+
+def graph_max(values: Tensor, graph: Tensor, num_graphs: int) -> Tensor:
+    """Return the largest of the node values [N] of each graph, [G]."""
+    return scatter(values, graph, dim=0, dim_size=num_graphs, reduce="max")
+
+
+def graph_logsumexp(values: Tensor, graph: Tensor, num_graphs: int) -> Tensor:
+    """Return the log of the sum of exponentials of the node values [N] of each graph, [G]."""
+    largest = graph_max(values.detach(), graph, num_graphs)
+    total = scatter((values - largest[graph]).exp(), graph, dim=0, dim_size=num_graphs, reduce="sum")
+    return total.log() + largest

@@ -1,0 +1,181 @@
+"""Variational graph autoencoder: how unlike benign traffic is this window?"""
+
+from typing import Literal, NamedTuple
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+from torch.nn import functional
+from torch_geometric.data import Batch
+from torch_geometric.utils import scatter
+
+from kdgat.can.models.convolution import ConvolutionType, build_convolution, with_self_edges
+from kdgat.can.models.standardise import Standardise
+from kdgat.stage.configuration import Config
+
+# Fibonacci hashing: multiplying by 2^32 / golden ratio spreads neighbouring identifiers over the buckets.
+HASH_MULTIPLIER = 2_654_435_761
+
+
+class AutoencoderConfig(Config):
+    """Choose the width and the parts of a variational graph autoencoder."""
+
+    hidden_dims: tuple[int, ...] = Field((480, 240, 48), min_length=2)  # convolutions, and the latent width at the end
+    heads: int = Field(4, ge=1)  # of the first encoder and decoder convolution; the others have one
+    dropout: float = Field(0.15, ge=0.0, lt=1.0)
+    conv_type: ConvolutionType = "gat"
+    clamp: float = Field(8.0, gt=0.0)
+    kl_weight: float = Field(0.01, ge=0.0)
+    neighbourhood_weight: float = Field(0.05, ge=0.0)  # 0 = no neighbourhood head
+    id_weight: float = Field(0.1, ge=0.0)
+    id_buckets: int = Field(0, ge=0)  # 0 = no identifier head, which is what carries over to other cars
+    score: Literal["mean", "max"] = "mean"  # over the node errors of a window
+
+
+class AutoencoderOutput(NamedTuple):
+    """Hold the reconstruction of a batch of G windows with N nodes."""
+
+    latent_mean: Tensor  # [N, Z]
+    latent_log_variance: Tensor  # [N, Z]
+    latent: Tensor  # [N, Z]; the mean in evaluation, a sample in training
+    target: Tensor  # [N, F] standardised features
+    reconstruction: Tensor  # [N, F]
+
+
+class AutoencoderLoss(NamedTuple):
+    """Hold the terms of the loss; `total` is their weighted sum."""
+
+    total: Tensor
+    features: Tensor
+    divergence: Tensor
+    neighbourhood: Tensor
+    identifier: Tensor
+
+
+class GraphAutoencoder(nn.Module):
+    """Encode every node by its neighbourhood, and rebuild its features.
+
+    Kipf and Welling 2016 (VGAE). Sampling happens in training only: a score is a function of the window.
+    """
+
+    def __init__(self, config: AutoencoderConfig, num_node_features: int, num_edge_features: int) -> None:
+        super().__init__()
+        self.config = config
+        self.standardise_nodes = Standardise(num_node_features, config.clamp)
+        self.standardise_edges = Standardise(num_edge_features, config.clamp)
+        *widths, num_latent = config.hidden_dims
+        self.encoder = _Stack(config, num_node_features, tuple(widths), num_edge_features, finish=True)
+        self.latent_mean = nn.Linear(widths[-1], num_latent)
+        self.latent_log_variance = nn.Linear(widths[-1], num_latent)
+        mirrored = (*reversed(widths[1:]), num_node_features) if len(widths) > 1 else (num_node_features,)
+        self.decoder = _Stack(config, num_latent, mirrored, num_edge_features, finish=False)
+        self.neighbour_source = nn.Linear(num_latent, num_latent)
+        self.neighbour_target = nn.Linear(num_latent, num_latent)
+        self.id_head = nn.Linear(num_latent, config.id_buckets) if config.id_buckets else None
+
+    def forward(self, batch: Batch) -> AutoencoderOutput:
+        """Reconstruct the node features of a batch."""
+        target = self.standardise_nodes(batch.x)
+        edge_index, edges = with_self_edges(batch.edge_index, self.standardise_edges(batch.edge_attr), batch.x.shape[0])
+        hidden = self.encoder(target, edge_index, edges)
+        mean = self.latent_mean(hidden)
+        log_variance = self.latent_log_variance(hidden).clamp(-20.0, 20.0)
+        latent = mean + torch.randn_like(mean) * (0.5 * log_variance).exp() if self.training else mean
+        return AutoencoderOutput(mean, log_variance, latent, target, self.decoder(latent, edge_index, edges))
+
+    def loss(self, batch: Batch, output: AutoencoderOutput) -> AutoencoderLoss:
+        """Return the weighted loss and its terms for one batch."""
+        config = self.config
+        zero = output.target.new_zeros(())
+        features = functional.mse_loss(output.reconstruction, output.target)
+        mean, log_variance = output.latent_mean, output.latent_log_variance
+        divergence = -0.5 * (1 + log_variance - mean.square() - log_variance.exp()).mean()
+        neighbourhood = self._neighbourhood_loss(batch, output.latent) if config.neighbourhood_weight > 0 else zero
+        identifier = zero
+        if self.id_head is not None:
+            bucket = hash_bucket(batch.node_id, config.id_buckets)
+            identifier = functional.cross_entropy(self.id_head(output.latent), bucket)
+        total = (
+            features
+            + config.kl_weight * divergence
+            + config.neighbourhood_weight * neighbourhood
+            + config.id_weight * identifier
+        )
+        return AutoencoderLoss(total, features, divergence, neighbourhood, identifier)
+
+    def _neighbourhood_loss(self, batch: Batch, latent: Tensor) -> Tensor:
+        """Tell real edges from pairs of nodes of the same window without one: O(edges), no target per identifier."""
+        source, target = batch.edge_index
+        first, size = batch.ptr[batch.batch[source]], (batch.ptr[1:] - batch.ptr[:-1])[batch.batch[source]]
+        if self.training:
+            draw = torch.rand(source.shape, device=source.device)
+        else:  # the same pairs each time, so that two validations of the same weights agree
+            draw = torch.frac(torch.arange(len(source), device=source.device) * 0.618033988749895)
+        other = first + (draw * size).long().clamp(max=size - 1)
+        num_nodes = latent.shape[0]
+        keys = target * num_nodes + source  # sorted: edges are stored by target, then by source
+        pairs = other * num_nodes + source
+        place = torch.searchsorted(keys, pairs).clamp(max=len(keys) - 1)
+        is_absent = (keys[place] != pairs).to(latent.dtype)
+        sources, targets = self.neighbour_source(latent), self.neighbour_target(latent)
+        from_source = sources.index_select(0, source)
+        positive = (from_source * targets.index_select(0, target)).sum(dim=1)
+        negative = (from_source * targets.index_select(0, other)).sum(dim=1)
+        missing = (functional.softplus(negative) * is_absent).sum() / is_absent.sum().clamp(min=1.0)
+        return 0.5 * (functional.softplus(-positive).mean() + missing)
+
+
+class _Stack(nn.Module):
+    """Convolutions one after the other; `finish` puts norm, ReLU and dropout behind the last one too."""
+
+    def __init__(
+        self, config: AutoencoderConfig, num_inputs: int, widths: tuple[int, ...], num_edge_features: int, finish: bool
+    ) -> None:
+        super().__init__()
+        self.convolutions = nn.ModuleList()
+        self.norms = nn.ModuleList()
+        for place, width in enumerate(widths):
+            is_last = place == len(widths) - 1
+            heads = config.heads if place == 0 and (finish or not is_last) else 1
+            if width % heads:
+                raise ValueError(
+                    f"hidden_dims: {width} is not a multiple of heads={heads}; choose widths that the heads divide"
+                )
+            self.convolutions.append(
+                build_convolution(config.conv_type, num_inputs, width // heads, heads, num_edge_features)
+            )
+            if finish or not is_last:
+                self.norms.append(nn.LayerNorm(width))
+            num_inputs = width
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edges: Tensor) -> Tensor:
+        for place, convolution in enumerate(self.convolutions):
+            x = convolution(x, edge_index, edges)
+            if place < len(self.norms):
+                x = self.dropout(functional.relu(self.norms[place](x)))
+        return x
+
+
+class ReconstructionError(NamedTuple):
+    """Hold the error per node [N] and its mean and maximum per window [G]."""
+
+    node: Tensor
+    mean: Tensor
+    maximum: Tensor
+
+
+def reconstruction_error(batch: Batch, output: AutoencoderOutput) -> ReconstructionError:
+    """Return mean squared errors over the standardised features."""
+    node = (output.reconstruction - output.target).square().mean(dim=1)
+    num_graphs = int(batch.num_graphs)
+    return ReconstructionError(
+        node,
+        scatter(node, batch.batch, dim=0, dim_size=num_graphs, reduce="mean"),
+        scatter(node, batch.batch, dim=0, dim_size=num_graphs, reduce="max"),
+    )
+
+
+def hash_bucket(node_id: Tensor, num_buckets: int) -> Tensor:
+    """Map arbitration ids to buckets by a fixed hash, so that an id never seen still has one."""
+    return ((node_id * HASH_MULTIPLIER) % (1 << 32) * num_buckets) >> 32

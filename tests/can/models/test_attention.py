@@ -1,0 +1,106 @@
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from kdgat.can.models.attention import AttentionConfig, GraphAttentionNetwork, graph_logsumexp, graph_max
+from kdgat.can.models.convolution import build_convolution, count_parameters
+from kdgat.graphs.batches import TensorColumns
+from tests.can.planted_graphs import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, planted_columns
+
+SMALL = AttentionConfig(hidden=4, heads=2, layers=2, stem=8, dropout=0.3)
+
+
+def build(config: AttentionConfig = SMALL, **kwargs: object) -> GraphAttentionNetwork:
+    torch.manual_seed(0)
+    return GraphAttentionNetwork(config, NUM_NODE_FEATURES, NUM_EDGE_FEATURES, **kwargs)  # type: ignore[arg-type]
+
+
+def batch_of(num_graphs: int = 8):
+    return TensorColumns.from_columns(planted_columns(num_graphs)).gather(np.arange(num_graphs))
+
+
+@pytest.mark.parametrize("kind", ["gat", "gatv2"])
+def test_output_has_one_logit_per_window_and_one_per_node(kind: str) -> None:
+    batch = batch_of()
+    output = build(AttentionConfig(hidden=4, heads=2, layers=2, conv_type=kind, fc_layers=2))(batch)
+    assert output.window_logit.shape == (8,)
+    assert output.node_logit.shape == (batch.x.shape[0],)
+    assert output.embedding.shape == (8, 2 * 2 * 8)
+
+
+@pytest.mark.parametrize("kind", ["gat", "gatv2"])
+def test_attention_depends_on_edge_features(kind: str) -> None:
+    model = build(AttentionConfig(hidden=4, heads=2, layers=2, conv_type=kind)).eval()
+    batch = batch_of()
+    before = model(batch).window_logit
+    batch.edge_attr = batch.edge_attr.flip(0)
+    assert not torch.allclose(before, model(batch).window_logit)
+
+
+def test_a_window_scores_the_same_alone_and_in_a_batch() -> None:
+    columns = TensorColumns.from_columns(planted_columns(8))
+    model = build().eval()
+    together = model(columns.gather(np.arange(8))).window_logit
+    alone = torch.cat([model(columns.gather(np.array([graph]))).window_logit for graph in range(8)])
+    torch.testing.assert_close(together, alone)
+
+
+def test_folded_edge_attention_equals_the_library_layer() -> None:
+    from torch_geometric.nn import GATConv
+
+    torch.manual_seed(1)
+    folded = build_convolution("gat", 5, 4, 3, NUM_EDGE_FEATURES)
+    library = GATConv(5, 4, heads=3, edge_dim=NUM_EDGE_FEATURES, add_self_loops=False)
+    library.load_state_dict(folded.state_dict())
+    batch = batch_of()
+    x = torch.randn(batch.x.shape[0], 5)
+    torch.testing.assert_close(
+        folded(x, batch.edge_index, batch.edge_attr), library(x, batch.edge_index, batch.edge_attr)
+    )
+
+
+def test_unknown_identifiers_share_a_row_that_is_trained_by_dropout() -> None:
+    config = AttentionConfig(hidden=4, heads=2, layers=1, id_embedding=5, id_dropout=0.5)
+    batch = batch_of()
+    known = sorted({int(i) for i in batch.node_id})
+    model = build(config, known_ids=known)
+    model.train()
+    model(batch).window_logit.sum().backward()
+    assert model.id_rows is not None
+    assert model.id_rows.weight.grad is not None
+    assert model.id_rows.weight.grad[0].abs().sum() > 0
+    model.eval()
+    assert model._id_row(torch.tensor([known[0], known[-1], 999_999, -5])).tolist() == [1, len(known), 0, 0]
+
+
+def test_without_known_identifiers_every_one_is_unknown() -> None:
+    model = build(AttentionConfig(hidden=4, heads=2, layers=1, id_embedding=5)).eval()
+    assert model._id_row(torch.tensor([1, 2])).tolist() == [0, 0]
+
+
+def test_identifiers_are_ignored_unless_asked_for() -> None:
+    model = build().eval()
+    batch = batch_of()
+    before = model(batch).window_logit
+    batch.node_id = batch.node_id + 7
+    torch.testing.assert_close(before, model(batch).window_logit, rtol=0, atol=0)
+
+
+def test_published_widths_have_the_expected_number_of_parameters() -> None:
+    width = 48 * 8
+    model = GraphAttentionNetwork(AttentionConfig(), 30, 10)
+    stem = 30 * 64 + 64 + 2 * 64
+    convolutions = (64 + 2 * width) * width + 3 * (10 * width + 3 * width + width)
+    skips_and_norms = 64 * width + 3 * 2 * width
+    heads = (3 * width + 1) + (2 * 3 * width + 2 + 1)
+    assert count_parameters(model) == stem + convolutions + skips_and_norms + heads
+    assert isinstance(model.skips[1], nn.Identity)
+
+
+def test_graph_readouts_match_plain_loops() -> None:
+    values, graph = torch.tensor([100.0, 101.0, -3.0]), torch.tensor([0, 0, 1])
+    torch.testing.assert_close(graph_logsumexp(values, graph, 2), torch.tensor([101 + math.log1p(math.exp(-1)), -3.0]))
+    torch.testing.assert_close(graph_max(values, graph, 2), torch.tensor([101.0, -3.0]))
