@@ -1,0 +1,278 @@
+"""From scores to decisions without test labels: calibration on validation windows, one rule, its false-alarm rate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from statistics import NormalDist
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
+
+from kdgat.stage.configuration import Config
+
+MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 1000.0
+NEWTON_STEPS = 100
+GRADIENT_TOLERANCE = 1e-9
+LOGIT_LIMIT = 30.0  # a probability further out is 0 or 1 in float64 for any purpose here
+
+
+class CalibrationError(ValueError):
+    """The validation windows cannot calibrate a detector."""
+
+
+def sigmoid(logits: ArrayLike) -> NDArray[np.float64]:
+    """Return 1 / (1 + exp(-logits)) without overflow."""
+    half = 0.5 * np.asarray(logits, dtype=np.float64)
+    return 0.5 * (1.0 + np.tanh(half))
+
+
+def logit(probability: ArrayLike) -> NDArray[np.float64]:
+    """Return log(p / (1 - p)), limited to +-30 so that 0 and 1 stay finite."""
+    values = np.asarray(probability, dtype=np.float64)
+    with np.errstate(divide="ignore"):
+        return np.clip(np.log(values) - np.log1p(-values), -LOGIT_LIMIT, LOGIT_LIMIT)
+
+
+class Scaling(Config):
+    """Map raw logits to calibrated ones: logits / temperature + bias."""
+
+    temperature: float = Field(default=1.0, gt=0, allow_inf_nan=False)
+    bias: float = Field(default=0.0, allow_inf_nan=False)
+
+    def calibrated(self, logits: ArrayLike) -> NDArray[np.float64]:
+        """Return the calibrated logits, float64 [G]."""
+        return np.asarray(logits, dtype=np.float64) / self.temperature + self.bias
+
+
+class DecisionRule(Scaling):
+    """Turn logits into probabilities and alarms; the same rule for every recording of every vehicle.
+
+    `fixed`: alarm if the calibrated probability reaches `threshold`.
+    `per_recording`: the threshold may move inside a recording to the valley between two separate groups of its own
+    windows (Otsu, IEEE Trans. SMC 9, 1979, on calibrated logits clipped to [lowest_logit, highest_logit]).  Otsu alone
+    invents attacks in clean recordings, because it always finds two groups.  So it moves only if the fixed rule already
+    raised `min_alarms`, the groups explain `min_separation` of the variance (a single bell gives 0.64, a flat
+    distribution 0.75), and, when it moves down, at most as many alarms are added as there were: a recording without
+    alarms stays without, and false alarms never more than double.
+    """
+
+    kind: Literal["fixed", "per_recording"] = "fixed"
+    threshold: float = Field(default=0.5, gt=0, lt=1)
+    lowest_logit: float = Field(default=-2.0, allow_inf_nan=False)
+    highest_logit: float = Field(default=4.0, allow_inf_nan=False)
+    min_alarms: int = Field(default=5, ge=1)
+    min_separation: float = Field(default=0.85, ge=0, le=1)
+
+    def apply(
+        self, logits: ArrayLike, recording: ArrayLike | None = None
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return the calibrated probability float64 [G] and the decision bool [G]; recording int [G] groups windows."""
+        calibrated = self.calibrated(logits)
+        return sigmoid(calibrated), calibrated >= self._thresholds_per_window(calibrated, recording)
+
+    def probability_thresholds(self, logits: ArrayLike, recording: ArrayLike) -> dict[int, float]:
+        """Return the probability from which each recording's windows are alarms, by recording index."""
+        owner = np.asarray(recording)
+        thresholds = self._thresholds_per_window(self.calibrated(logits), owner)
+        indices, first = np.unique(owner, return_index=True)
+        return dict(zip(indices.tolist(), sigmoid(thresholds[first]).tolist(), strict=True))
+
+    def sentence(self) -> str:
+        """State the rule in words."""
+        scale = f"logit / {self.temperature:.4g} {'+' if self.bias >= 0 else '-'} {abs(self.bias):.4g}"
+        text = f"A window is an alarm if its attack probability, sigmoid({scale}), is at least {self.threshold:.4g}."
+        if self.kind == "per_recording":
+            text += (
+                f" In a recording with at least {self.min_alarms} alarms whose windows form two groups, the threshold"
+                f" moves to the valley between them, within logits {self.lowest_logit:g} to {self.highest_logit:g};"
+                " it never more than doubles the alarms."
+            )
+        return text
+
+    def _thresholds_per_window(
+        self, calibrated: NDArray[np.float64], recording: ArrayLike | None
+    ) -> NDArray[np.float64]:
+        fixed = float(logit(self.threshold))
+        thresholds = np.full(calibrated.shape, fixed)
+        if self.kind == "fixed":
+            return thresholds
+        owner = np.zeros(calibrated.size, np.int64) if recording is None else np.asarray(recording)
+        if owner.shape != calibrated.shape:
+            raise CalibrationError(f"recording {owner.shape} and logits {calibrated.shape} must have the same length")
+        for index in np.unique(owner).tolist():
+            rows = owner == index
+            thresholds[rows] = self._adapted(calibrated[rows], fixed)
+        return thresholds
+
+    def _adapted(self, calibrated: NDArray[np.float64], fixed: float) -> float:
+        num_alarms = int(np.count_nonzero(calibrated >= fixed))
+        if num_alarms < self.min_alarms:
+            return fixed
+        valley, separation = otsu(np.clip(calibrated, self.lowest_logit, self.highest_logit))
+        if separation < self.min_separation:
+            return fixed
+        added = int(np.count_nonzero(calibrated >= valley)) - num_alarms
+        return fixed if added > num_alarms else valley
+
+
+def otsu(values: ArrayLike) -> tuple[float, float]:
+    """Split values in two groups with the largest variance between them.
+
+    Returns the middle of the gap between the groups, and the share of the variance that the split explains (0 if all
+    values are equal).
+    """
+    ordered = np.sort(np.asarray(values, dtype=np.float64))
+    cuts = np.flatnonzero(ordered[1:] > ordered[:-1])  # a cut lies between cuts and cuts + 1
+    if not cuts.size:
+        return (float(ordered[0]) if ordered.size else 0.0), 0.0
+    centred = ordered - ordered.mean()
+    below = np.cumsum(centred)[cuts]  # the sum above is the same with the other sign
+    num_below = cuts + 1.0
+    between = below**2 / num_below + below**2 / (ordered.size - num_below)
+    best = int(np.argmax(between))
+    cut = int(cuts[best])
+    total = float(np.dot(centred, centred))  # 0 if the values differ by less than their squares can show
+    return float((ordered[cut] + ordered[cut + 1]) / 2), min(1.0, float(between[best]) / total) if total else 0.0
+
+
+def fit_scaling(
+    logits: ArrayLike,
+    label: ArrayLike,
+    *,
+    method: Literal["none", "temperature", "platt"] = "platt",
+    weight: ArrayLike | None = None,
+) -> Scaling:
+    """Fit temperature (and bias for `platt`) by maximum likelihood on validation windows.
+
+    logits float [G], label [G] in {0, 1}, weight float [G] (to let each vehicle count the same).  The targets are
+    smoothed by the class counts (Platt 1999, eq. 14; Lin, Lin and Weng 2007), so separable validation data do not
+    drive the probabilities to 0 and 1.  The temperature stays within 0.05 and 1000: a score that ranks validation
+    backwards becomes uninformative, never inverted.  Raises CalibrationError without both classes, or if a score is
+    not finite.
+    """
+    if method == "none":
+        return Scaling()
+    scores, labels = np.asarray(logits, dtype=np.float64), np.asarray(label).astype(np.bool_)
+    if scores.shape != labels.shape or scores.ndim != 1:
+        raise CalibrationError(f"logits {scores.shape} and label {labels.shape} must be vectors of the same length")
+    if not np.isfinite(scores).all():
+        raise CalibrationError("validation logits hold NaN or infinity; did the model diverge?")
+    weights = np.ones(scores.size) if weight is None else np.asarray(weight, dtype=np.float64)
+    num_attacks, num_benign = int(np.count_nonzero(labels)), int(np.count_nonzero(~labels))
+    if not num_attacks or not num_benign:
+        raise CalibrationError(
+            f"calibration needs benign and attack validation windows, got {num_benign} and {num_attacks};"
+            " add injected attacks to validation or set calibration to none"
+        )
+    target = np.where(labels, (num_attacks + 1.0) / (num_attacks + 2.0), 1.0 / (num_benign + 2.0))
+    slope, bias = _fit_logistic(
+        scores, target, weights / weights.sum(), free=(True, method == "platt"), start=(1.0, 0.0)
+    )
+    limited = float(np.clip(slope, 1.0 / MAX_TEMPERATURE, 1.0 / MIN_TEMPERATURE))
+    if limited != slope and method == "platt":
+        _, bias = _fit_logistic(scores, target, weights / weights.sum(), free=(False, True), start=(limited, bias))
+    return Scaling(temperature=1.0 / limited, bias=bias)
+
+
+def _fit_logistic(
+    scores: NDArray[np.float64],
+    target: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    free: tuple[bool, bool],
+    start: tuple[float, float],
+) -> tuple[float, float]:
+    """Minimise the cross-entropy of sigmoid(slope * score + bias) by Newton steps with backtracking."""
+    # Scores of very different spread (a VGAE error, a GAT logit) make the Hessian ill-conditioned without scaling.
+    spread = float(np.abs(scores).max()) or 1.0
+    design = np.stack([scores / spread, np.ones_like(scores)])[np.array(free)]  # [P, G]
+    fixed_part = scores * (0.0 if free[0] else start[0]) + (0.0 if free[1] else start[1])
+    parameters = np.array([start[0] * spread, start[1]])[np.array(free)]
+
+    def loss(values: NDArray[np.float64]) -> float:
+        margin = values @ design + fixed_part
+        return float(np.dot(weights, np.logaddexp(0.0, margin) - target * margin))
+
+    current = loss(parameters)
+    for _ in range(NEWTON_STEPS):
+        probability = sigmoid(parameters @ design + fixed_part)
+        gradient = design @ (weights * (probability - target))
+        if np.abs(gradient).max() < GRADIENT_TOLERANCE:
+            break
+        curvature = (design * (weights * probability * (1.0 - probability))) @ design.T
+        step = np.linalg.solve(curvature + 1e-12 * np.eye(len(parameters)), gradient)
+        length = 1.0
+        while length > 1e-10 and loss(parameters - length * step) > current - 1e-4 * length * float(gradient @ step):
+            length /= 2
+        if length <= 1e-10:
+            break  # no descent is left at floating-point resolution
+        parameters = parameters - length * step
+        current = loss(parameters)
+    values = iter(parameters.tolist())
+    slope = next(values) / spread if free[0] else start[0]
+    return slope, next(values) if free[1] else start[1]
+
+
+def mean_over_seeds(
+    logits: Sequence[ArrayLike], *, by: Literal["logit", "probability"] = "logit"
+) -> NDArray[np.float64]:
+    """Return the logits [G] of the detector that averages one member per seed, over logits or over probabilities.
+
+    Calibrate the members first: averaging logits of different temperatures lets the loudest one decide.
+    """
+    if not len(logits):
+        raise CalibrationError("the mean of no detectors is undefined; give the logits of at least one seed")
+    members = [np.asarray(member, dtype=np.float64) for member in logits]
+    if len({member.shape for member in members}) != 1:
+        raise CalibrationError(f"seeds scored different windows: {[member.shape for member in members]}")
+    stacked = np.stack(members)  # [S, G]
+    return stacked.mean(axis=0) if by == "logit" else logit(sigmoid(stacked).mean(axis=0))
+
+
+class FalseAlarmRate(Config):
+    """Share of benign windows that raise an alarm, with its confidence interval, and the same in words."""
+
+    rate: float
+    low: float
+    high: float
+    confidence: float
+    num_false_alarms: int
+    num_windows: int
+    sentence: str
+
+
+def false_alarm_rate(
+    decision: ArrayLike, *, source: str = "benign validation windows", confidence: float = 0.95
+) -> FalseAlarmRate:
+    """State the false-alarm rate of decisions bool [G] on windows known to be benign (Wilson 1927 interval)."""
+    alarms = np.asarray(decision).astype(np.bool_)
+    if not alarms.size:
+        raise CalibrationError(f"no {source}: a false-alarm rate cannot be stated")
+    num_windows, num_alarms = int(alarms.size), int(np.count_nonzero(alarms))
+    low, high = wilson_interval(num_alarms, num_windows, confidence)
+    rate = num_alarms / num_windows
+    sentence = (
+        f"{num_alarms:,} of {num_windows:,} {source} raise an alarm: {rate:.3%}"
+        f" ({confidence:.0%} interval {low:.3%} to {high:.3%}, windows taken as independent)."
+    )
+    return FalseAlarmRate(
+        rate=rate,
+        low=low,
+        high=high,
+        confidence=confidence,
+        num_false_alarms=num_alarms,
+        num_windows=num_windows,
+        sentence=sentence,
+    )
+
+
+def wilson_interval(num_hits: int, num_trials: int, confidence: float) -> tuple[float, float]:
+    """Return the Wilson score interval of a proportion; unlike the normal one it is sound for 0 hits."""
+    quantile = NormalDist().inv_cdf(0.5 + confidence / 2)
+    share, shrink = num_hits / num_trials, quantile**2 / num_trials
+    centre = (share + shrink / 2) / (1 + shrink)
+    half = quantile / (1 + shrink) * (share * (1 - share) / num_trials + shrink / (4 * num_trials)) ** 0.5
+    low = 0.0 if num_hits == 0 else max(0.0, centre - half)
+    high = 1.0 if num_hits == num_trials else min(1.0, centre + half)
+    return low, high
