@@ -41,6 +41,7 @@ class TensorColumns:
         """Wrap columns as tensors: without a copy on the CPU, copied whole to any other device.
 
         On the CPU the tensors share memory with the columns, so memory-mapped columns stay on disk until they are read.
+        They are for reading: PyTorch knows no read-only tensors, and writing into a mapped one kills the process.
         """
         return TensorColumns(
             node_ptr=_wrap(columns.node_ptr),
@@ -135,6 +136,6 @@ def _group_offsets(ptr: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]
 
 def _wrap(array: NDArray[Any]) -> Tensor:
     with warnings.catch_warnings():
-        # A read-only array is fine here: gather() only ever reads the columns.
+        # The arrays of a store are read-only, and gather() only ever reads them.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(np.ascontiguousarray(array))

@@ -90,7 +90,7 @@ def _plan_by_size(
     indices = np.asarray(indices, np.int64)
     if len(indices) and (indices.min() < 0 or indices.max() >= len(sizes)):
         raise PlanError(
-            f"sizes: {len(sizes)} entries, graph {indices.max()} is asked for; pass those of the whole store"
+            f"sizes: {len(sizes)} entries, but graph {indices.max()} is asked for; pass those of the whole store"
         )
 
     generator = _generator(seed, epoch)

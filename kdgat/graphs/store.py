@@ -89,7 +89,7 @@ class GraphStore:
 
     @property
     def columns(self) -> GraphColumns:
-        """Return the memory-mapped columns. Writing into them changes this process's copy, never the file."""
+        """Return the memory-mapped, read-only columns."""
         if self._columns is None:
             raise StoreError(f"{self.path}: closed; open the store again")
         return self._columns
@@ -265,7 +265,7 @@ def _hash_header(digest: Any, column: Column, shape: tuple[int, ...]) -> None:
 
 
 def _blocks(column: Column, shape: tuple[int, ...]) -> Iterator[tuple[int, tuple[Any, ...], tuple[int, ...]]]:
-    """Cut a column into blocks, in row-major order: yield the part (row of edge_index, else 0), the place, the shape."""
+    """Cut a column into row-major blocks: yield part (row of edge_index, else 0), place and shape of each."""
     axis = row_axis(column.name)
     row_shape = shape[axis + 1 :]
     row_bytes = column.dtype.itemsize * int(np.prod(row_shape))
@@ -315,10 +315,9 @@ def _read_layout(path: Path, file: h5py.File, column: Column) -> tuple[Column, i
 
 def _map_columns(path: Path, layout: dict[str, tuple[Column, int | None, tuple[int, ...]]]) -> GraphColumns:
     with path.open("rb") as file:
-        # Private and writable, as PyTorch wants its arrays, yet no process can change the file. NORESERVE: the kernel
-        # would otherwise count the whole mapping as memory to be and refuse stores larger than RAM.
-        flags = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0)
-        pages = mmap.mmap(file.fileno(), 0, flags=flags, prot=mmap.PROT_READ | mmap.PROT_WRITE)
+        # Read-only: a copy-on-write map, which PyTorch would like better, counts as memory to be, and a kernel
+        # may refuse it for a store larger than RAM, even with MAP_NORESERVE.
+        pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     arrays: dict[str, NDArray[Any]] = {}
     for name, (column, offset, shape) in layout.items():
         num_bytes = column.dtype.itemsize * int(np.prod(shape))

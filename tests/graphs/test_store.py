@@ -1,0 +1,308 @@
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tracemalloc
+from dataclasses import fields, replace
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+from kdgat.graphs import store as store_module
+from kdgat.graphs.columns import COLUMNS, POINTERS, GraphColumns
+from kdgat.graphs.store import SCHEMA_VERSION_KEY, GraphStore, StoreError, write_store
+from tests.graphs.examples import EDGE_FEATURES, NODE_FEATURES, RECORDINGS, random_columns
+
+BUILD = {"window": 100, "stride": 50, "features": ["count"]}
+
+
+def write(path, chunks, **changes):
+    names = {
+        "node_features": NODE_FEATURES,
+        "edge_features": EDGE_FEATURES,
+        "recordings": RECORDINGS,
+        "build": BUILD,
+    }
+    write_store(path, chunks, **(names | changes))
+
+
+def assert_holds(store: GraphStore, columns: GraphColumns) -> None:
+    for field in fields(GraphColumns):
+        found, expected = getattr(store.columns, field.name), getattr(columns, field.name)
+        np.testing.assert_array_equal(found, expected, err_msg=field.name)
+        assert found.dtype == expected.dtype
+        assert found.ctypes.data % 64 == 0 or not found.size
+
+
+def test_store_returns_what_was_written(tmp_path):
+    columns = random_columns(1, 40)
+    write(tmp_path / "deep" / "a.h5", columns)
+    with GraphStore.open(tmp_path / "deep" / "a.h5") as store:
+        assert_holds(store, columns)
+        assert store.num_graphs == 40
+        assert store.node_features == NODE_FEATURES
+        assert store.edge_features == EDGE_FEATURES
+        assert store.recordings == RECORDINGS
+        assert store.build == BUILD
+        store.verify()
+        store.columns.validate()
+    with pytest.raises(StoreError, match="closed"):
+        _ = store.columns
+
+
+def test_streamed_chunks_give_the_same_bytes_as_one_piece(tmp_path, monkeypatch):
+    columns = random_columns(1, 40)
+    write(tmp_path / "whole.h5", columns)
+    monkeypatch.setattr(store_module, "_BLOCK_BYTES", 64)  # many blocks per column
+    write(tmp_path / "parts.h5", (columns.select(range(start, min(start + 7, 40))) for start in range(0, 40, 7)))
+    assert (tmp_path / "parts.h5").read_bytes() == (tmp_path / "whole.h5").read_bytes()
+    GraphStore.open(tmp_path / "parts.h5").verify()
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["parts.h5", "whole.h5"]
+
+
+def test_content_hash_depends_on_the_columns_and_not_on_build_parameters(tmp_path):
+    columns = random_columns(1, 10)
+    changed = replace(columns, y=1 - columns.y)
+    write(tmp_path / "a.h5", columns)
+    write(tmp_path / "b.h5", columns, build={})
+    write(tmp_path / "c.h5", changed)
+    a, b, c = (GraphStore.open(tmp_path / name).content_hash for name in ("a.h5", "b.h5", "c.h5"))
+    assert a == b != c
+    assert len(a) == 64
+
+
+@pytest.mark.parametrize("chunks", [[], [GraphColumns.empty(3, 2)], GraphColumns.empty(3, 2)])
+def test_store_of_no_graph(tmp_path, chunks):
+    write(tmp_path / "a.h5", chunks)
+    store = GraphStore.open(tmp_path / "a.h5")
+    store.verify()
+    assert_holds(store, GraphColumns.empty(3, 2))
+
+
+@pytest.mark.parametrize(("max_nodes", "max_edges"), [(3, 0), (0, 0)])
+def test_store_of_graphs_without_edges_or_nodes(tmp_path, max_nodes, max_edges):
+    columns = random_columns(1, 5, max_nodes, max_edges)
+    write(tmp_path / "a.h5", [columns, columns.select([])])
+    store = GraphStore.open(tmp_path / "a.h5")
+    store.verify()
+    assert_holds(store, columns)
+
+
+def test_names_beyond_the_attribute_limit_of_old_hdf5_are_kept(tmp_path):
+    recordings = [f"recording {'x' * 200} {number}" for number in range(1000)]
+    write(tmp_path / "a.h5", random_columns(1, 3), recordings=recordings, build={"note": "é" * 100_000})
+    store = GraphStore.open(tmp_path / "a.h5")
+    assert store.recordings == tuple(recordings)
+    assert store.build["note"] == "é" * 100_000
+
+
+def test_memory_of_writing_does_not_grow_with_the_number_of_chunks(tmp_path, monkeypatch):
+    monkeypatch.setattr(store_module, "_BLOCK_BYTES", 1 << 16)
+    chunk = random_columns(1, 3000)
+
+    def peak_bytes(num_chunks):
+        tracemalloc.start()
+        write(tmp_path / "a.h5", (chunk.select(range(3000)) for _ in range(num_chunks)))
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        return peak
+
+    peak_bytes(1)  # first-use allocations of h5py
+    assert peak_bytes(24) < 1.2 * peak_bytes(3)
+    assert GraphStore.open(tmp_path / "a.h5").num_graphs == 3 * 3000
+
+
+def test_mapped_columns_refuse_to_be_written(tmp_path):
+    write(tmp_path / "a.h5", random_columns(1, 10))
+    with pytest.raises(ValueError, match="read-only"):
+        GraphStore.open(tmp_path / "a.h5").columns.x[:] = 7
+
+
+def test_pickled_store_opens_the_file_again(tmp_path):
+    columns = random_columns(1, 10)
+    write(tmp_path / "a.h5", columns)
+    pickled = pickle.dumps(GraphStore.open(tmp_path / "a.h5"))
+    assert len(pickled) < 500
+    assert_holds(pickle.loads(pickled), columns)
+
+
+def test_opening_reads_no_column_and_verify_finds_one_changed_byte(tmp_path):
+    path = tmp_path / "a.h5"
+    write(path, random_columns(1, 10))
+    with h5py.File(path) as file:
+        offset = file["x"].id.get_offset()
+    with path.open("r+b") as file:
+        file.seek(offset + 3)
+        byte = file.read(1)[0]
+        file.seek(offset + 3)
+        file.write(bytes([byte ^ 1]))
+    store = GraphStore.open(path)
+    with pytest.raises(StoreError, match=r"a\.h5: content_hash is .* build it again"):
+        store.verify()
+
+
+def test_store_larger_than_memory_opens(tmp_path):
+    """A sparse file of twice the memory stands in for a big store: mapping it must reserve nothing."""
+    num_nodes = 2 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 12
+    write(tmp_path / "a.h5", GraphColumns.empty(3, 2))
+    layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    layout.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    layout.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    graph = {"node_ptr": (2,), "edge_ptr": (2,), "x": (num_nodes, 3), "node_y": (num_nodes,), "node_id": (num_nodes,)}
+    graph |= {column.name: (1,) for column in COLUMNS if column.level == "graph" and column not in POINTERS}
+    with h5py.File(tmp_path / "a.h5", "r+") as file:
+        for name, shape in graph.items():
+            datatype = file[name].id.get_type()
+            del file[name]
+            h5py.h5d.create(file.id, name.encode(), datatype, h5py.h5s.create_simple(shape), dcpl=layout)
+        file["node_ptr"][:] = [0, num_nodes]
+        file["edge_ptr"][:] = 0
+    store = GraphStore.open(tmp_path / "a.h5")
+    assert store.columns.num_nodes == num_nodes
+    assert store.columns.x[-1].tolist() == [0, 0, 0]
+
+
+def failing_chunks(columns):
+    yield columns
+    raise RuntimeError("reader broke")
+
+
+def test_failed_write_keeps_the_old_store_and_leaves_nothing_behind(tmp_path):
+    path = tmp_path / "a.h5"
+    columns = random_columns(1, 10)
+    write(path, columns)
+    with pytest.raises(RuntimeError, match="reader broke"):
+        write(path, failing_chunks(random_columns(2, 10)))
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.h5"]
+    assert_holds(GraphStore.open(path), columns)
+
+
+KILLED_WRITER = """
+import os, signal, sys
+from tests.graphs.examples import random_columns
+from tests.graphs.test_store import write
+
+def chunks():
+    yield random_columns(2, 10)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+write(sys.argv[1], chunks())
+"""
+
+
+def test_killed_write_keeps_the_old_store(tmp_path):
+    path = tmp_path / "a.h5"
+    columns = random_columns(1, 10)
+    write(path, columns)
+    root = Path(__file__).parents[2]
+    killed = subprocess.run([sys.executable, "-c", KILLED_WRITER, str(path)], cwd=root, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    store = GraphStore.open(path)
+    store.verify()
+    assert_holds(store, columns)
+
+
+def test_open_store_survives_its_replacement(tmp_path):
+    path = tmp_path / "a.h5"
+    old, new = random_columns(1, 10), random_columns(2, 20)
+    write(path, old)
+    store = GraphStore.open(path)
+    write(path, new)
+    assert_holds(store, old)
+    assert_holds(GraphStore.open(path), new)
+
+
+def test_rows_that_do_not_fit_are_refused_with_file_and_chunk(tmp_path):
+    path = tmp_path / "a.h5"
+    good = random_columns(1, 10)
+    with pytest.raises(StoreError, match=r"a\.h5: chunk 1: x: 4 features, but 3 feature names"):
+        write(path, [good, GraphColumns.empty(4, 2)])
+    with pytest.raises(StoreError, match=r"chunk 0: recording: .*1 recordings are named"):
+        write(path, good, recordings=["one"])
+    with pytest.raises(StoreError, match="chunk 0: x: feature 0 holds NaN"):
+        write(path, replace(good, x=np.full_like(good.x, np.nan)))
+    with pytest.raises(StoreError, match="node_features: a name appears twice"):
+        write(path, good, node_features=["a", "b", "a"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def drop(name):
+    def damage(file):
+        del file[name]
+
+    return damage
+
+
+def put(name, value, **options):
+    def damage(file):
+        del file[name]
+        file.create_dataset(name, data=value, **options)
+
+    return damage
+
+
+def set_attribute(name, value):
+    def damage(file):
+        file.attrs[name] = value
+
+    return damage
+
+
+def drop_attribute(name):
+    def damage(file):
+        del file.attrs[name]
+
+    return damage
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (set_attribute(SCHEMA_VERSION_KEY, 2), "schema_version is 2, this kdgat reads 1; build"),
+        (set_attribute("format", "other"), "format: not 'kdgat graph store'"),
+        (drop_attribute("recordings"), "attribute recordings is missing"),
+        (set_attribute("build", "{"), "attribute build is no JSON"),
+        (set_attribute("node_features", '["a"]'), "x has 3 features, node_features names 1"),
+        (drop("edge_attr"), "column edge_attr is missing"),
+        (put("y", np.zeros(10, np.int64)), "column y is int64 with 1 dimensions, expected int8"),
+        (put("y", np.zeros(9, np.int8)), "column y has 9 rows, expected 10"),
+        (put("y", np.zeros(10, np.int8), chunks=(5,)), "column y is chunked"),
+        (put("edge_ptr", np.zeros(4, np.int64)), "column edge_ptr has 4 rows, expected 11"),
+        (put("node_ptr", np.zeros(0, np.int64)), "column node_ptr has no entry"),
+        (put("node_id", np.zeros(3, np.int32)), "column node_id has 3 rows"),
+        (put("edge_index", np.zeros((3, 0), np.int32)), "edge_index"),
+    ],
+)
+def test_open_names_what_is_wrong(tmp_path, damage, message):
+    path = tmp_path / "a.h5"
+    write(path, random_columns(1, 10))
+    GraphStore.open(path)
+    with h5py.File(path, "r+") as file:
+        damage(file)
+    with pytest.raises(StoreError, match=message) as caught:
+        GraphStore.open(path)
+    assert str(path) in str(caught.value)
+
+
+def test_open_refuses_what_is_no_store(tmp_path):
+    with pytest.raises(StoreError, match="no such file"):
+        GraphStore.open(tmp_path / "missing.h5")
+    (tmp_path / "text.h5").write_text("not a store")
+    with pytest.raises(StoreError, match="not an HDF5 file"):
+        GraphStore.open(tmp_path / "text.h5")
+    h5py.File(tmp_path / "other.h5", "w").close()
+    with pytest.raises(StoreError, match="format: not"):
+        GraphStore.open(tmp_path / "other.h5")
+
+
+@pytest.mark.parametrize("fraction", [0.2, 0.5, 0.9, 0.999])
+def test_truncated_file_is_refused(tmp_path, fraction):
+    path = tmp_path / "a.h5"
+    write(path, random_columns(1, 400))
+    data = path.read_bytes()
+    path.write_bytes(data[: int(len(data) * fraction)])
+    with pytest.raises(StoreError, match="truncated"):
+        GraphStore.open(path)
