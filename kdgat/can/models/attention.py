@@ -7,10 +7,9 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 from torch_geometric.data import Batch
-from torch_geometric.nn import global_max_pool, global_mean_pool
-from torch_geometric.utils import scatter
 
 from kdgat.can.models.convolution import ConvolutionType, build_convolution
+from kdgat.can.models.pooling import ByteDropout, graph_logsumexp, graph_max, graph_mean
 from kdgat.can.models.standardise import Standardise
 from kdgat.stage.configuration import Config
 
@@ -60,7 +59,7 @@ class GraphAttentionNetwork(nn.Module):
         self.standardise_nodes = Standardise(num_node_features, config.clamp)
         self.standardise_edges = Standardise(num_edge_features, config.clamp)
         self.activation = nn.ReLU() if config.activation == "relu" else nn.GELU()
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = ByteDropout(config.dropout)
 
         self.register_buffer("known_ids", torch.tensor(sorted(set(known_ids)), dtype=torch.int64))
         self.id_rows = nn.Embedding(len(self.known_ids) + 1, config.id_embedding) if config.id_embedding else None
@@ -87,7 +86,7 @@ class GraphAttentionNetwork(nn.Module):
         hidden = config.fc_hidden or jumping
         layers: list[nn.Module] = []
         for _ in range(config.fc_layers - 1):
-            layers += [nn.Linear(readout, hidden), self.activation, nn.Dropout(config.dropout)]
+            layers += [nn.Linear(readout, hidden), self.activation, ByteDropout(config.dropout)]
             readout = hidden
         self.window_head = nn.Sequential(*layers, nn.Linear(readout, 1))
 
@@ -105,8 +104,11 @@ class GraphAttentionNetwork(nn.Module):
             jumps.append(x)
         x = torch.cat(jumps, dim=1)  # [N, L * heads * hidden]
         node_logit = self.node_head(x).squeeze(1)
-        pools = {"mean": global_mean_pool, "max": global_max_pool}
-        embedding = torch.cat([pools[name](x, batch.batch, num_graphs) for name in self.config.pooling], dim=1)
+        pools = {
+            "mean": lambda: graph_mean(x, batch.batch, batch.ptr),
+            "max": lambda: graph_max(x, batch.batch, num_graphs),
+        }
+        embedding = torch.cat([pools[name]() for name in self.config.pooling], dim=1)
         readouts = {"max": graph_max, "logsumexp": graph_logsumexp}
         of_nodes = [readouts[name](node_logit, batch.batch, num_graphs) for name in self.config.node_readout]
         window_logit = self.window_head(torch.cat([embedding, *(v.unsqueeze(1) for v in of_nodes)], dim=1)).squeeze(1)
@@ -121,15 +123,3 @@ class GraphAttentionNetwork(nn.Module):
         if self.training and self.config.id_dropout > 0:
             row = row.masked_fill(torch.rand(row.shape, device=row.device) < self.config.id_dropout, 0)
         return row
-
-
-def graph_max(values: Tensor, graph: Tensor, num_graphs: int) -> Tensor:
-    """Return the largest of the node values [N] of each graph, [G]."""
-    return scatter(values, graph, dim=0, dim_size=num_graphs, reduce="max")
-
-
-def graph_logsumexp(values: Tensor, graph: Tensor, num_graphs: int) -> Tensor:
-    """Return the log of the sum of exponentials of the node values [N] of each graph, [G]."""
-    largest = graph_max(values.detach(), graph, num_graphs)
-    total = scatter((values - largest[graph]).exp(), graph, dim=0, dim_size=num_graphs, reduce="sum")
-    return total.log() + largest

@@ -7,9 +7,9 @@ from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.data import Batch
-from torch_geometric.utils import scatter
 
 from kdgat.can.models.convolution import ConvolutionType, build_convolution, with_self_edges
+from kdgat.can.models.pooling import ByteDropout, graph_max, graph_mean
 from kdgat.can.models.standardise import Standardise
 from kdgat.stage.configuration import Config
 
@@ -147,7 +147,7 @@ class _Stack(nn.Module):
             if finish or not is_last:
                 self.norms.append(nn.LayerNorm(width))
             num_inputs = width
-        self.dropout = nn.Dropout(config.dropout)
+        self.dropout = ByteDropout(config.dropout)
 
     def forward(self, x: Tensor, edge_index: Tensor, edges: Tensor) -> Tensor:
         for place, convolution in enumerate(self.convolutions):
@@ -168,12 +168,8 @@ class ReconstructionError(NamedTuple):
 def reconstruction_error(batch: Batch, output: AutoencoderOutput) -> ReconstructionError:
     """Return mean squared errors over the standardised features."""
     node = (output.reconstruction - output.target).square().mean(dim=1)
-    num_graphs = int(batch.num_graphs)
-    return ReconstructionError(
-        node,
-        scatter(node, batch.batch, dim=0, dim_size=num_graphs, reduce="mean"),
-        scatter(node, batch.batch, dim=0, dim_size=num_graphs, reduce="max"),
-    )
+    mean = graph_mean(node, batch.batch, batch.ptr)
+    return ReconstructionError(node, mean, graph_max(node, batch.batch, int(batch.num_graphs)))
 
 
 def hash_bucket(node_id: Tensor, num_buckets: int) -> Tensor:

@@ -1,11 +1,9 @@
-import math
-
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from kdgat.can.models.attention import AttentionConfig, GraphAttentionNetwork, graph_logsumexp, graph_max
+from kdgat.can.models.attention import AttentionConfig, GraphAttentionNetwork
 from kdgat.can.models.convolution import build_convolution, count_parameters
 from kdgat.graphs.batches import TensorColumns
 from tests.can.planted_graphs import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, planted_columns
@@ -98,9 +96,3 @@ def test_published_widths_have_the_expected_number_of_parameters() -> None:
     heads = (3 * width + 1) + (2 * 3 * width + 2 + 1)
     assert count_parameters(model) == stem + convolutions + skips_and_norms + heads
     assert isinstance(model.skips[1], nn.Identity)
-
-
-def test_graph_readouts_match_plain_loops() -> None:
-    values, graph = torch.tensor([100.0, 101.0, -3.0]), torch.tensor([0, 0, 1])
-    torch.testing.assert_close(graph_logsumexp(values, graph, 2), torch.tensor([101 + math.log1p(math.exp(-1)), -3.0]))
-    torch.testing.assert_close(graph_max(values, graph, 2), torch.tensor([101.0, -3.0]))
