@@ -7,9 +7,9 @@ value at the top for scripts.  A value that the data cannot define is null.  The
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeGuard
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -233,21 +233,13 @@ def write_schema(path: Path = SCHEMA_PATH) -> None:
     write_json_atomically(path, results_schema())
 
 
-def read_training_curve(path: Path) -> dict[str, list[float | None]]:
-    """Read a stage's metrics.jsonl into columns, one row per epoch.
+def training_curve(rows: Iterable[Mapping[str, object]]) -> dict[str, list[float | None]]:
+    """Turn the rows of a stage's metrics.jsonl (`RunDirectory.read_metrics`) into columns with one entry per epoch.
 
-    Rows of the same epoch are merged and the later value wins, so steps leave their last value.  A damaged last line
-    (the process was killed while writing it) is left out.
+    Rows of the same epoch are merged and the later value wins, so steps leave their last value.
     """
     epochs: dict[float, dict[str, float]] = {}
-    lines = path.read_text(encoding="utf-8").splitlines()
-    for number, line in enumerate(lines, start=1):
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            if number == len(lines):
-                break
-            raise ResultsError(f"{path}, line {number}: not JSON ({error})") from error
+    for row in rows:
         numbers = {key: float(value) for key, value in row.items() if _is_number(value)}
         if "epoch" in numbers:
             epochs.setdefault(numbers["epoch"], {}).update(numbers)
@@ -255,7 +247,7 @@ def read_training_curve(path: Path) -> dict[str, list[float | None]]:
     return {name: [epochs[epoch].get(name) for epoch in sorted(epochs)] for name in names}
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
 
 

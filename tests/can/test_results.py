@@ -22,9 +22,9 @@ from kdgat.can.results import (
     ResultsError,
     format_value,
     read_results,
-    read_training_curve,
     results_schema,
     results_table,
+    training_curve,
     write_results,
 )
 
@@ -109,24 +109,19 @@ def test_schema_file_in_the_package_is_current() -> None:
     assert json.loads(SCHEMA_PATH.read_text()) == results_schema(), "run: python -m kdgat.can.results"
 
 
-def test_training_curve_merges_rows_of_an_epoch_and_drops_a_torn_line(tmp_path: Path) -> None:
-    path = tmp_path / "metrics.jsonl"
+def test_training_curve_merges_rows_of_an_epoch() -> None:
     rows = [
         {"epoch": 0, "step": 1, "train_loss": 3.0},
         {"epoch": 0, "step": 2, "train_loss": 2.0},
         {"epoch": 0, "validation_loss": 2.5, "note": "text"},
         {"epoch": 1, "step": 4, "train_loss": float("nan")},
     ]
-    path.write_text("\n".join(json.dumps(row) for row in rows) + '\n{"epoch": 2, "tr')
-    assert read_training_curve(path) == {
+    assert training_curve(rows) == {
         "epoch": [0.0, 1.0],
         "step": [2.0, 4.0],
         "train_loss": [2.0, None],
         "validation_loss": [2.5, None],
     }
-    path.write_text('{"epoch"\n{"epoch": 0}\n')
-    with pytest.raises(ResultsError, match="line 1"):
-        read_training_curve(path)
 
 
 def test_table_has_a_row_per_scenario_with_spread() -> None:
