@@ -49,7 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def is_user_error(error: BaseException) -> bool:
-    """Say whether the error's own text is all a user needs: ours name key, value and fix; a stray ValueError is a bug."""
+    """Say whether the text is all a user needs: our errors name key, value and fix; a stray ValueError is a bug."""
     if isinstance(error, BrokenPipeError):
         return False
     if isinstance(error, OSError):

@@ -46,9 +46,9 @@ def run_directory(path: Path, *, quiet: bool, wait_s: float) -> int:
     """Run the stage in `path`, waiting up to `wait_s` seconds for a previous attempt to leave it."""
     follow_parent_into_death()
     from kdgat.stage.directory import RunDirectory
+    from kdgat.stage.outcome import exit_status
 
-    outcome = _run_when_free(RunDirectory(path), quiet=quiet, wait_s=wait_s)
-    return _report(outcome)
+    return exit_status(_run_when_free(RunDirectory(path), quiet=quiet, wait_s=wait_s))
 
 
 def follow_parent_into_death() -> None:
@@ -66,7 +66,7 @@ def follow_parent_into_death() -> None:
 
 
 def _run_when_free(directory: "RunDirectory", *, quiet: bool, wait_s: float) -> "Outcome":
-    from kdgat.stage.directory import StageBusyError
+    from kdgat.stage.errors import StageBusyError
     from kdgat.stage.runner import run_stage
 
     give_up_at = time.monotonic() + wait_s
@@ -81,12 +81,3 @@ def _run_when_free(directory: "RunDirectory", *, quiet: bool, wait_s: float) -> 
                 print(f"waiting: {busy}", file=sys.stderr, flush=True)
                 announced = True
             time.sleep(BUSY_POLL_S)
-
-
-def _report(outcome: "Outcome") -> int:
-    from kdgat.stage.outcome import EXIT_FAILED, EXIT_FINISHED, EXIT_PAUSED, Failed, Paused
-
-    if isinstance(outcome, Failed):
-        print(f"error: {outcome.kind}: {outcome.evidence}", file=sys.stderr, flush=True)
-        return EXIT_FAILED
-    return EXIT_PAUSED if isinstance(outcome, Paused) else EXIT_FINISHED

@@ -1,0 +1,182 @@
+"""An embedded Prefect API for one run: a child process on the loopback, with its own database, that ends with us.
+
+Prefect's own ephemeral server shares this process's terminal and database file: Ctrl-C ends it before the flow has
+reported its state, a killed flow leaves it behind, and two runs at once wait for each other's database lock.
+"""
+
+import contextlib
+import ctypes
+import importlib.util
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+API_URL_VARIABLE = "PREFECT_API_URL"
+START_TIMEOUT_VARIABLE = "KDGAT_SERVER_START_TIMEOUT_S"
+START_TIMEOUT_S = 180.0  # 3 to 30 s are usual; a busy two-core machine needs its time
+STOP_TIMEOUT_S = 5.0
+POLL_S = 0.1
+PORTS = range(20_000, 32_000)  # below the ports that Linux hands out by itself
+PORT_ATTEMPTS = 20
+PORT_TAKEN_STATUS = 3  # uvicorn's exit status when it cannot bind
+PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
+PRIVACY = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}
+LOG_TAIL_LINES = 5
+
+
+class ServerStartError(RuntimeError):
+    """The embedded Prefect API did not come up; the text says what it wrote and what to do."""
+
+
+@contextlib.contextmanager
+def prefect_api(database: Path, log: Path) -> Iterator[str]:
+    """Yield the URL of a Prefect API: the configured one, or an embedded server that stops with the context.
+
+    Args:
+        database: SQLite file of the embedded server; the history of earlier runs in it stays.
+        log: file that takes what the embedded server prints.
+
+    Raises:
+        ServerStartError: if the embedded server does not answer in time.
+    """
+    os.environ.update({name: os.environ.get(name, value) for name, value in PRIVACY.items()})
+    configured = configured_api_url()
+    if configured is not None:
+        yield configured
+        return
+    process, url = _start(database, log)
+    previous = os.environ.get(API_URL_VARIABLE)
+    os.environ[API_URL_VARIABLE] = url
+    _refresh_prefect_settings()
+    try:
+        yield url
+    finally:
+        if previous is None:
+            del os.environ[API_URL_VARIABLE]
+        else:
+            os.environ[API_URL_VARIABLE] = previous
+        _refresh_prefect_settings()
+        _stop(process)
+
+
+def configured_api_url() -> str | None:
+    """Return the API that the environment or the active Prefect profile names."""
+    from prefect.settings import get_current_settings
+
+    return get_current_settings().api.url
+
+
+def _refresh_prefect_settings() -> None:
+    """Let every thread see the environment as it is now; a settings context would reach only this thread."""
+    from prefect.context import refresh_global_settings_context
+
+    refresh_global_settings_context()
+
+
+def _start(database: Path, log: Path) -> tuple[subprocess.Popen[bytes], str]:
+    database.parent.mkdir(parents=True, exist_ok=True)
+    limit_s = float(os.environ.get(START_TIMEOUT_VARIABLE, START_TIMEOUT_S))
+    give_up_at = time.monotonic() + limit_s
+    for _ in range(PORT_ATTEMPTS):
+        port = random.choice(PORTS)
+        if not _is_free(port):
+            continue
+        process = _launch(port, database, log)
+        try:
+            if _wait_until_healthy(process, port, give_up_at):
+                return process, f"http://127.0.0.1:{port}/api"
+        except BaseException:
+            _stop(process)
+            raise
+        if process.poll() != PORT_TAKEN_STATUS:
+            _stop(process)
+            break
+    raise ServerStartError(
+        f"the embedded Prefect API did not answer within {limit_s:g} s. Its log {log} ends with:\n{_tail(log)}\n"
+        f"Give it more time with {START_TIMEOUT_VARIABLE}=600, or start a server with `prefect server start` and set "
+        f"{API_URL_VARIABLE}=http://127.0.0.1:4200/api"
+    )
+
+
+def _launch(port: int, database: Path, log: Path) -> subprocess.Popen[bytes]:
+    prefect_spec = importlib.util.find_spec("prefect")
+    assert prefect_spec is not None
+    assert prefect_spec.origin is not None
+    server = [
+        *("-m", "uvicorn", "--app-dir", str(Path(prefect_spec.origin).parent.parent)),
+        *("--factory", "prefect.server.api.server:create_app"),
+        *("--host", "127.0.0.1", "--port", str(port), "--log-level", "error", "--lifespan", "on"),
+    ]
+    environment = {
+        **os.environ,
+        **PRIVACY,
+        "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{database.absolute()}",
+        "PREFECT_SERVER_UI_ENABLED": "false",
+        "PREFECT__SERVER_EPHEMERAL": "1",  # only the services that a single flow run needs
+        "PREFECT__SERVER_FINAL": "1",
+    }
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "flows.server", str(os.getpid()), *server],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=environment,
+            start_new_session=True,  # Ctrl-C is for the flow, which then still has somebody to report to
+        )
+
+
+def _wait_until_healthy(process: subprocess.Popen[bytes], port: int, give_up_at: float) -> bool:
+    # Loopback only, whatever proxy the environment names.
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    while process.poll() is None and time.monotonic() < give_up_at:
+        try:
+            with opener.open(f"http://127.0.0.1:{port}/api/health", timeout=5.0) as answer:
+                return answer.status == 200 and process.poll() is None
+        except (urllib.error.URLError, ConnectionError, TimeoutError):
+            pass  # not listening yet
+        time.sleep(POLL_S)
+    return False
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _tail(log: Path) -> str:
+    return "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]) or "(nothing)"
+
+
+def _become_server(parent: int, arguments: list[str]) -> None:
+    """Replace this process by the server, after asking the kernel to end it when the flow's process dies."""
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        sys.exit("the process that asked for this server is gone")
+    os.execv(sys.executable, [sys.executable, *arguments])
+
+
+if __name__ == "__main__":
+    _become_server(int(sys.argv[1]), sys.argv[2:])

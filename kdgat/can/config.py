@@ -1,0 +1,148 @@
+"""The configuration of a CAN training run: every section in one frozen model, presets, overrides.
+
+Each section lives beside the code that reads it; this module only puts them together and says which stage reads which.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal, Self, get_args
+
+from pydantic import Field, field_validator, model_validator
+
+from kdgat.can.injection import InjectionConfig
+from kdgat.can.models.attention import AttentionConfig
+from kdgat.can.models.autoencoder import AutoencoderConfig
+from kdgat.can.windows import WindowConfig
+from kdgat.stage.configuration import (
+    Config,
+    apply_overrides,
+    load_preset,
+    unknown_key_text,
+    validate_config,
+)
+from kdgat.training.config import TrainingConfig
+
+PRESET_PACKAGE: Final = "kdgat.can"
+PRESETS: Final = ("quick", "full", "tutorial")
+StageName = Literal[
+    "prepare", "autoencoder", "normal", "curriculum", "distill_autoencoder", "distill_gat", "fusion", "evaluation"
+]
+STAGE_NAMES: Final[tuple[StageName, ...]] = get_args(StageName)
+TRAINED_STAGES: Final[tuple[StageName, ...]] = (
+    "autoencoder",
+    "normal",
+    "curriculum",
+    "distill_autoencoder",
+    "distill_gat",
+)
+
+
+class DataConfig(Config):
+    """Say which recordings are used and how training and validation are kept apart."""
+
+    dataset: str = Field(description="name in the catalog, or of a folder under data_root")
+    data_root: str = Field(description="folder that holds the dataset's folder")
+    catalog: str | None = Field(None, description="YAML file with entries of your own datasets")
+    hold_out: tuple[str, ...] = Field((), description="vehicles or words in recording names never trained on")
+    validation_fraction: float = Field(0.2, gt=0.0, lt=1.0, description="share of each recording, its last part")
+    gap: int = Field(5, ge=0, description="windows left out between training and validation")
+    seed: int = Field(0, description="of the injected traffic; shared by all training seeds")
+
+
+class AutoencoderScales(Config):
+    """Hold the autoencoder's two sizes."""
+
+    large: AutoencoderConfig = AutoencoderConfig()
+    small: AutoencoderConfig = AutoencoderConfig(hidden_dims=(80, 40, 16), heads=1, dropout=0.1)
+
+
+class AttentionScales(Config):
+    """Hold the attention network's two sizes."""
+
+    large: AttentionConfig = AttentionConfig()
+    small: AttentionConfig = AttentionConfig(hidden=24, heads=4, layers=2, fc_layers=2, dropout=0.1)
+
+
+class CanConfig(Config):
+    """Hold everything that a CAN training run depends on."""
+
+    data: DataConfig
+    windows: WindowConfig = WindowConfig()
+    injection: InjectionConfig = InjectionConfig()
+    autoencoder: AutoencoderScales = AutoencoderScales()
+    gat: AttentionScales = AttentionScales()
+    training: TrainingConfig = TrainingConfig()
+    training_of: dict[str, dict[str, Any]] = Field(
+        default={}, description="per trained stage: what differs from `training`"
+    )
+    seeds: tuple[int, ...] = Field((0,), min_length=1)
+    stages: tuple[StageName, ...] = Field(STAGE_NAMES, min_length=1)
+
+    @field_validator("seeds")
+    @classmethod
+    def _refuse_repeated_seeds(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(seeds)) != len(seeds):
+            raise ValueError("a seed stands twice: list each seed once")
+        return seeds
+
+    @model_validator(mode="after")
+    def _check_differences(self) -> Self:
+        for stage in self.training_of:
+            if stage not in TRAINED_STAGES:
+                raise ValueError(f"training_of: {unknown_key_text(stage, TRAINED_STAGES)}")
+            self.training_for(stage)
+        return self
+
+    def training_for(self, stage: str) -> TrainingConfig:
+        """Return the training settings of one stage: the common ones with its differences."""
+        return validate_config(TrainingConfig, {**self.training.model_dump(), **self.training_of.get(stage, {})})
+
+
+def make_config(
+    preset: str, overrides: Sequence[str] = (), *, data: Mapping[str, Any], seeds: Sequence[int] | None = None
+) -> CanConfig:
+    """Build a configuration from a preset, what the command line names, and overrides, in this order.
+
+    An override of `training.<key>` holds for every stage: it also takes the place of a difference for that key which
+    the preset states in `training_of`. An override of `training_of.<stage>.<key>` holds for one stage.
+
+    Raises:
+        ConfigurationError: naming key, value and fix.
+    """
+    content = load_preset(PRESET_PACKAGE, preset)
+    content["data"] = {**content.get("data", {}), **data}
+    if seeds is not None:
+        content["seeds"] = list(seeds)
+    keys = [override.partition("=")[0].strip() for override in overrides]
+    common = {key.removeprefix("training.") for key in keys if key.startswith("training.")}
+    content["training_of"] = {
+        stage: {key: value for key, value in differences.items() if key not in common}
+        for stage, differences in content.get("training_of", {}).items()
+    }
+    return apply_overrides(validate_config(CanConfig, content), overrides)
+
+
+def load_config(content: Mapping[str, Any]) -> CanConfig:
+    """Read a configuration from plain data, for instance out of `run.json`."""
+    return validate_config(CanConfig, content)
+
+
+def stage_sections(config: CanConfig, stage: StageName, scale: str) -> dict[str, Any]:
+    """Return what one stage reads, as plain data: only that determines its identity.
+
+    `data_root` and `catalog` are left out: the recordings themselves are inputs, known by their content.
+    """
+    sections: dict[str, Config | Mapping[str, Any]]
+    match stage:
+        case "prepare":
+            data = config.data.model_dump(mode="json", exclude={"data_root", "catalog"})
+            sections = {"data": data, "windows": config.windows, "injection": config.injection}
+        case "autoencoder" | "distill_autoencoder":
+            sections = {"autoencoder": getattr(config.autoencoder, scale), "training": config.training_for(stage)}
+        case "normal" | "curriculum" | "distill_gat":
+            sections = {"gat": getattr(config.gat, scale), "training": config.training_for(stage)}
+        case "fusion" | "evaluation":
+            sections = {}
+    return {
+        name: section.model_dump(mode="json") if isinstance(section, Config) else dict(section)
+        for name, section in sections.items()
+    }

@@ -1,0 +1,118 @@
+"""The stages of a CAN training run and what each needs from the others: a pure function of the configuration.
+
+    prepare -> autoencoder, normal -> curriculum -> distill_autoencoder, distill_gat -> fusion -> evaluation
+
+`prepare` is shared by all seeds. Each stage's configuration holds only the sections that it reads, so that a change of
+the fusion leaves the identity of the autoencoder, and with it its finished run, alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from kdgat.can.config import CanConfig, StageName, stage_sections
+
+Scale = Literal["large", "small"]
+
+FAMILY: Final = "can"
+SHARED_SCALE: Final = "shared"  # `prepare` has no model, hence no scale
+WEIGHTS: Final = "weights"  # name of the artifact that a training stage hands on
+TEST_STORES: Final = "test-*"  # one artifact of `prepare` per test scenario
+
+_ALL_STORES: Final = ("train", "validation", "injected", "injected_validation")
+
+
+@dataclass(frozen=True)
+class InputReference:
+    """An artifact of another stage; a name that ends in `*` stands for every artifact that begins so."""
+
+    stage: str  # PlannedStage.name
+    artifact: str
+
+
+@dataclass(frozen=True)
+class PlannedStage:
+    """One node of the plan: what `StageSpec` will hold, with inputs still named instead of hashed."""
+
+    name: str  # unique in the plan, for instance "normal-large-seed0"
+    stage: StageName
+    scale: str
+    seed: int
+    depends_on: tuple[str, ...]
+    config: dict[str, Any]
+    inputs: dict[str, InputReference] = field(default_factory=dict)
+
+
+def plan_can(config: CanConfig) -> list[PlannedStage]:
+    """List the stages of a run in an order in which they can be executed.
+
+    `config.stages` chooses a subset; what a chosen stage depends on is planned with it.
+    """
+    prepare = PlannedStage(
+        name="prepare",
+        stage="prepare",
+        scale=SHARED_SCALE,
+        seed=config.data.seed,
+        depends_on=(),
+        config=stage_sections(config, "prepare", SHARED_SCALE),
+    )
+    plan = [prepare]
+    for seed in config.seeds:
+        plan += _plan_seed(config, seed)
+    return _with_dependencies(plan, {stage.name for stage in plan if stage.stage in config.stages})
+
+
+def _plan_seed(config: CanConfig, seed: int) -> list[PlannedStage]:
+    def planned(stage: StageName, scale: Scale, stores: Sequence[str], weights: dict[str, str]) -> PlannedStage:
+        inputs = {store.removesuffix("*"): InputReference("prepare", store) for store in stores}
+        inputs |= {name: InputReference(source, WEIGHTS) for name, source in weights.items()}
+        return PlannedStage(
+            name=_name(stage, scale, seed),
+            stage=stage,
+            scale=scale,
+            seed=seed,
+            depends_on=tuple(dict.fromkeys(reference.stage for reference in inputs.values())),
+            config=stage_sections(config, stage, scale),
+            inputs=inputs,
+        )
+
+    autoencoder, normal, curriculum = (_name(stage, "large", seed) for stage in ("autoencoder", "normal", "curriculum"))
+    students = {"autoencoder": _name("distill_autoencoder", "small", seed), "gat": _name("distill_gat", "small", seed)}
+    large = {"autoencoder": autoencoder, "gat": curriculum}
+    return [
+        planned("autoencoder", "large", _ALL_STORES, {}),
+        planned("normal", "large", _ALL_STORES, {}),
+        planned("curriculum", "large", _ALL_STORES, {"autoencoder": autoencoder}),
+        planned("distill_autoencoder", "small", _ALL_STORES, {"teacher": autoencoder}),
+        planned("distill_gat", "small", _ALL_STORES, {"teacher": curriculum}),
+        planned("fusion", "large", _ALL_STORES, large),
+        planned("fusion", "small", _ALL_STORES, students),
+        planned(
+            "evaluation",
+            "large",
+            ("validation", "injected_validation", TEST_STORES),
+            {
+                "autoencoder": autoencoder,
+                "normal": normal,
+                "curriculum": curriculum,
+                "distill_autoencoder": students["autoencoder"],
+                "distill_gat": students["gat"],
+                "fusion": _name("fusion", "large", seed),
+                "fusion_small": _name("fusion", "small", seed),
+            },
+        ),
+    ]
+
+
+def _name(stage: str, scale: str, seed: int) -> str:
+    return f"{stage}-{scale}-seed{seed}"
+
+
+def _with_dependencies(plan: Sequence[PlannedStage], wanted: set[str]) -> list[PlannedStage]:
+    kept = set(wanted)
+    for stage in reversed(plan):  # dependencies stand before what depends on them
+        if stage.name in kept:
+            kept.update(stage.depends_on)
+    return [stage for stage in plan if stage.name in kept]

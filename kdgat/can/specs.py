@@ -1,0 +1,55 @@
+"""From a planned stage to the run directory that a process can run: named inputs become files with hashes."""
+
+from collections.abc import Mapping
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from kdgat.can.plan import FAMILY, InputReference, PlannedStage
+from kdgat.can.run import RunError
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.outcome import Finished
+from kdgat.stage.spec import StageInput, StageSpec
+
+
+def make_spec(
+    planned: PlannedStage, finished: Mapping[str, RunDirectory], recordings: Mapping[str, StageInput]
+) -> StageSpec:
+    """Describe a stage by the content of its inputs.
+
+    Args:
+        planned: the stage.
+        finished: run directories of the stages it depends on, by name in the plan.
+        recordings: the recordings of the dataset; the input of `prepare` and of no other stage.
+
+    Raises:
+        RunError: if a stage it depends on has not finished or lacks the artifact.
+    """
+    inputs = dict(recordings) if planned.stage == "prepare" else {}
+    for name, reference in planned.inputs.items():
+        for artifact, path in artifacts_of(reference, finished).items():
+            inputs[name + artifact.removeprefix(reference.artifact.removesuffix("*"))] = StageInput.of_file(path)
+    return StageSpec(
+        family=FAMILY,
+        stage=planned.stage,
+        scale=planned.scale,
+        seed=planned.seed,
+        config=planned.config,
+        inputs=inputs,
+    )
+
+
+def artifacts_of(reference: InputReference, finished: Mapping[str, RunDirectory]) -> dict[str, Path]:
+    """Find the files that a reference stands for, by artifact name."""
+    directory = finished.get(reference.stage)
+    outcome = directory.read_outcome() if directory is not None else None
+    if directory is None or not isinstance(outcome, Finished):
+        raise RunError(f"stage {reference.stage} has not finished: run it before what depends on it")
+    found = {
+        name: directory.path / path
+        for name, path in sorted(outcome.artifacts.items())
+        if fnmatchcase(name, reference.artifact)
+    }
+    if not found:
+        known = ", ".join(sorted(outcome.artifacts)) or "none"
+        raise RunError(f"{directory.path} has no artifact {reference.artifact!r} (it has: {known})")
+    return found
