@@ -142,33 +142,33 @@ def write_store(
 ) -> None:
     """Write the graphs of all chunks to one store, replacing `path` only when the file is complete and on disk.
 
-    Memory holds one chunk at a time: a contiguous dataset needs its final size, so the chunks are first spooled to raw
-    files beside the target (which needs twice the space for a while). Equal content gives equal bytes. Raises
-    StoreError, or the error of the chunk iterator, and leaves the old file in place.
+    Memory holds one chunk at a time: a contiguous dataset needs its final size, so the chunks are first spooled to
+    nameless files beside the target, which vanish with the process. `build` must be JSON. Equal content gives equal
+    bytes. Raises StoreError, or the error of the chunk iterator, and leaves the old file in place.
     """
     path = Path(path)
     for key, names in ((NODE_FEATURES_KEY, node_features), (EDGE_FEATURES_KEY, edge_features)):
         if len(set(names)) != len(names):
             raise StoreError(f"{path}: {key}: a name appears twice in {list(names)}; names must be unique")
+    attributes: dict[str, Any] = {NODE_FEATURES_KEY: list(node_features), EDGE_FEATURES_KEY: list(edge_features)}
+    attributes |= {RECORDINGS_KEY: list(recordings), BUILD_KEY: build}
+    try:
+        encoded = {key: json.dumps(value, sort_keys=True, allow_nan=False) for key, value in attributes.items()}
+    except (TypeError, ValueError) as error:
+        raise StoreError(f"{path}: {BUILD_KEY}: {error}; keep to finite numbers, strings, lists and dicts") from error
     if isinstance(chunks, GraphColumns):
         chunks = [chunks]
     path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", suffix=".spool", dir=path.parent) as directory:
-        with _Spool(Path(directory), len(node_features), len(edge_features), len(recordings)) as spool:
-            for position, chunk in enumerate(chunks):
-                try:
-                    spool.append(chunk)
-                except ColumnsError as error:
-                    raise StoreError(f"{path}: chunk {position}: {error}") from error
-            finished = Path(directory) / path.name
-            attributes = {
-                NODE_FEATURES_KEY: list(node_features),
-                EDGE_FEATURES_KEY: list(edge_features),
-                RECORDINGS_KEY: list(recordings),
-                BUILD_KEY: build,
-            }
-            _write_file(finished, spool, attributes)
-        finished.replace(path)
+    with _Spool(path.parent, len(node_features), len(edge_features), len(recordings)) as spool:
+        for position, chunk in enumerate(chunks):
+            try:
+                spool.append(chunk)
+            except ColumnsError as error:
+                raise StoreError(f"{path}: chunk {position}: {error}") from error
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", suffix=".unfinished", dir=path.parent) as directory:
+            unfinished = Path(directory) / path.name
+            _write_file(unfinished, spool, encoded)
+            unfinished.replace(path)
     _sync(path.parent)
 
 
@@ -182,8 +182,8 @@ class _Spool:
         self._stack = ExitStack()
         self.files: dict[str, list[BinaryIO]] = {
             column.name: [
-                self._stack.enter_context((directory / f"{column.name}.{part}").open("w+b"))
-                for part in range(2 if column.name == EDGE_INDEX else 1)
+                self._stack.enter_context(tempfile.TemporaryFile(dir=directory))  # noqa: SIM115 - the stack closes it
+                for _ in range(2 if column.name == EDGE_INDEX else 1)
             ]
             for column in COLUMNS
         }
@@ -228,7 +228,7 @@ class _Spool:
         self.files[name][part].write(np.ascontiguousarray(rows).data.cast("B") if rows.size else b"")
 
 
-def _write_file(path: Path, spool: _Spool, attributes: dict[str, Any]) -> None:
+def _write_file(path: Path, spool: _Spool, attributes: dict[str, str]) -> None:
     digest = hashlib.sha256()
     early = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     early.set_layout(h5py.h5d.CONTIGUOUS)
@@ -251,10 +251,12 @@ def _write_file(path: Path, spool: _Spool, attributes: dict[str, Any]) -> None:
                 data = spool.files[column.name][part].read(column.dtype.itemsize * int(np.prod(block_shape)))
                 digest.update(data)
                 dataset[where] = np.frombuffer(data, column.dtype).reshape(block_shape)
+            for source in spool.files[column.name]:
+                source.truncate(0)  # give the space back: spool and store together stay near the size of one
         file.attrs[FORMAT_KEY] = FORMAT
         file.attrs[SCHEMA_VERSION_KEY] = SCHEMA_VERSION
         for key, value in attributes.items():
-            file.attrs[key] = json.dumps(value, sort_keys=True)
+            file.attrs[key] = value
         file.attrs[CONTENT_HASH_KEY] = digest.hexdigest()
     _sync(path)
 

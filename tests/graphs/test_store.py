@@ -200,6 +200,7 @@ def test_killed_write_keeps_the_old_store(tmp_path):
     root = Path(__file__).parents[2]
     killed = subprocess.run([sys.executable, "-c", KILLED_WRITER, str(path)], cwd=root, check=False)
     assert killed.returncode == -signal.SIGKILL
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.h5"]
     store = GraphStore.open(path)
     store.verify()
     assert_holds(store, columns)
@@ -224,6 +225,8 @@ def test_rows_that_do_not_fit_are_refused_with_file_and_chunk(tmp_path):
         write(path, good, recordings=["one"])
     with pytest.raises(StoreError, match="chunk 0: x: feature 0 holds NaN"):
         write(path, replace(good, x=np.full_like(good.x, np.nan)))
+    with pytest.raises(StoreError, match="build: Object of type PosixPath is not JSON serializable"):
+        write(path, good, build={"root": tmp_path})
     with pytest.raises(StoreError, match="node_features: a name appears twice"):
         write(path, good, node_features=["a", "b", "a"])
     assert list(tmp_path.iterdir()) == []
