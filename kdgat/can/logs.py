@@ -9,6 +9,7 @@ from pathlib import Path
 from kdgat.can.messages import SCENARIO_SEPARATOR, BadRow, Messages, ReadLimits, RecordingError
 from kdgat.can.readers.parquet import read_parquet, write_parquet
 from kdgat.can.readers.rows import keep_good_rows
+from kdgat.can.readers.text import read_text
 
 __all__ = [
     "BadRow",
@@ -19,6 +20,9 @@ __all__ = [
     "recording_name",
     "write_recording",
 ]
+
+PARQUET_MAGIC = b"PAR1"
+"""First bytes of every Parquet file."""
 
 
 def recording_name(path: Path) -> tuple[str, str]:
@@ -37,8 +41,15 @@ def read_recording(path: Path | str, *, scenario: str | None = None, limits: Rea
     if not path.is_file():
         raise RecordingError(path, "is no file; name one recording")
     path_scenario, name = recording_name(path)
-    rows = read_parquet(path)
+    rows = read_parquet(path) if _is_parquet(path) else read_text(path)
     return keep_good_rows(rows, path, name, path_scenario if scenario is None else scenario, limits or ReadLimits())
+
+
+def _is_parquet(path: Path) -> bool:
+    if path.suffix.lower() == ".parquet":
+        return True
+    with path.open("rb") as stream:
+        return stream.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC
 
 
 def write_recording(path: Path | str, messages: Messages) -> None:

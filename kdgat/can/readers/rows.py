@@ -30,6 +30,7 @@ class Verdict(IntEnum):
     CAN_FD = 11
     LENGTH = 12
     TRAILING = 13
+    SKIPPED = 255  # a blank line: no row at all
 
 
 REASONS = {
@@ -51,7 +52,7 @@ REASONS = {
 
 @dataclass(slots=True)
 class Rows:
-    """Hold the R rows of a file, the bad ones included."""
+    """Hold the R rows of a file, bad and blank ones included."""
 
     timestamp: NDArray[np.float64]  # [R]
     identifier: NDArray[np.uint32]  # [R]
@@ -65,10 +66,10 @@ class Rows:
 
 def keep_good_rows(rows: Rows, path: Path, name: str, scenario: str, limits: ReadLimits) -> Messages:
     """Drop and report the bad rows; raise RecordingError when none is good or too many are bad."""
-    num_rows = len(rows.verdict)
+    num_rows = int(np.count_nonzero(rows.verdict != Verdict.SKIPPED))
     if num_rows == 0:
         raise RecordingError(path, "holds no message; remove the file or export the recording again")
-    bad = np.flatnonzero(rows.verdict)
+    bad = np.flatnonzero((rows.verdict != Verdict.GOOD) & (rows.verdict != Verdict.SKIPPED))
     shown = bad[: limits.max_listed_bad_rows]
     bad_rows = [
         BadRow(int(line), REASONS[Verdict(verdict)])
@@ -88,7 +89,7 @@ def keep_good_rows(rows: Rows, path: Path, name: str, scenario: str, limits: Rea
             f"{limits.max_bad_fraction:.2%}): {examples}; repair the file or raise max_bad_fraction",
         )
     columns = (rows.timestamp, rows.identifier, rows.payload, rows.length, rows.label)
-    if len(bad):
+    if len(rows.verdict) > num_rows - len(bad):
         good = rows.verdict == Verdict.GOOD
         columns = tuple(column[good] for column in columns)
     timestamp, identifier, payload, length, label = columns
