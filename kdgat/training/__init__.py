@@ -1,0 +1,1 @@
+"""Training that survives a kill at any moment: trainer, checkpoints, deadline, weights."""

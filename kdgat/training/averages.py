@@ -1,0 +1,71 @@
+"""Epoch means of whatever a module logs, kept on its device so that a step does not wait for the GPU."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from lightning import LightningModule
+from torch import Tensor
+
+
+class Averages:
+    """Weighted sums per name; weights are numbers of graphs."""
+
+    def __init__(self) -> None:
+        self.sums: dict[str, Tensor] = {}
+        self.weights: dict[str, float] = {}
+        self._default_weight = 1
+
+    def add(self, name: str, value: Tensor | float, weight: float) -> None:
+        """Add one batch's mean; summed in float64, where the device has it."""
+        number = torch.as_tensor(value).detach()
+        number = number.to(torch.float32 if number.device.type == "mps" else torch.float64)
+        if name in self.sums:
+            self.sums[name] = self.sums[name] + number * weight
+            self.weights[name] += weight
+        else:
+            self.sums[name] = number * weight
+            self.weights[name] = weight
+
+    def clear(self) -> None:
+        """Start anew."""
+        self.sums, self.weights = {}, {}
+
+    def means(self) -> dict[str, float]:
+        """Return the mean of each name; waits for the device."""
+        return {name: float(total) / self.weights[name] for name, total in self.sums.items()}
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return sums and weights."""
+        return {"sums": {name: total.cpu() for name, total in self.sums.items()}, "weights": dict(self.weights)}
+
+    def load_state_dict(self, state: Mapping[str, Any], device: torch.device) -> None:
+        """Restore sums and weights."""
+        self.sums = {name: total.to(device) for name, total in state["sums"].items()}
+        self.weights = dict(state["weights"])
+
+    def for_batch_of(self, num_graphs: int) -> None:
+        """Weigh what is logged from now on by this number of graphs unless `log` gets a batch_size."""
+        self._default_weight = num_graphs
+
+    def log(self, name: str, value: Any, *_: Any, batch_size: int | None = None, **__: Any) -> None:
+        """Stand in for LightningModule.log: every name becomes an epoch mean."""
+        self.add(name, value, self._default_weight if batch_size is None else batch_size)
+
+    def log_dict(self, dictionary: Mapping[str, Any], *_: Any, batch_size: int | None = None, **__: Any) -> None:
+        """Stand in for LightningModule.log_dict."""
+        for name, value in dictionary.items():
+            self.log(name, value, batch_size=batch_size)
+
+    @contextmanager
+    def listen(self, module: LightningModule) -> Iterator["Averages"]:
+        """Receive what `module` logs while the context lasts."""
+        # Instance attributes shadow the methods: Fabric's own log knows neither batch sizes nor epoch means.
+        module.__dict__["log"] = self.log
+        module.__dict__["log_dict"] = self.log_dict
+        try:
+            yield self
+        finally:
+            module.__dict__.pop("log", None)
+            module.__dict__.pop("log_dict", None)

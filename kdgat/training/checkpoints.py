@@ -1,0 +1,132 @@
+"""Checkpoints that survive a kill at any moment: written aside, hashed, renamed; the last two are kept."""
+
+import hashlib
+import io
+import logging
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.files import sha256_of_file, sync_directory, write_bytes_atomically
+
+logger = logging.getLogger(__name__)
+
+CHECKPOINT_PATTERN = re.compile(r"checkpoint-(\d{8})\.pt")
+NUM_KEPT = 2
+ARRAY_KEY = "__numpy__"
+
+
+class CheckpointError(ValueError):
+    """A checkpoint cannot be written or does not fit what wants to resume from it."""
+
+
+class Checkpoints:
+    """The numbered checkpoints of one fit; a number is never used twice."""
+
+    def __init__(self, directory: RunDirectory, name: str = "") -> None:
+        self.directory = directory
+        self.path = directory.checkpoints_path / name if name else directory.checkpoints_path
+
+    def write(self, state: Mapping[str, Any]) -> Path:
+        """Write `state` as the newest checkpoint and drop all but the last two.
+
+        Raises:
+            OwnerLostError: if another process took the run directory over meanwhile.
+            CheckpointError: if the state holds something that `torch.load(weights_only=True)` would refuse.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._remove_leftovers()
+        buffer = io.BytesIO()
+        torch.save(portable(dict(state)), buffer)
+        data = buffer.getbuffer()
+        numbers = self._numbers()
+        target = self._file(numbers[-1] + 1 if numbers else 1)
+        temporary = target.with_suffix(".tmp")
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        # The hash comes first: whoever finds the checkpoint under its name also finds what to verify it with.
+        write_bytes_atomically(_hash_path(target), (hashlib.sha256(data).hexdigest() + "\n").encode())
+        self.directory.check_owner()
+        temporary.replace(target)
+        sync_directory(self.path)
+        for number in numbers[: max(len(numbers) + 1 - NUM_KEPT, 0)]:
+            self._file(number).unlink(missing_ok=True)
+            _hash_path(self._file(number)).unlink(missing_ok=True)
+        return target
+
+    def load_newest(self) -> tuple[Path, dict[str, Any]] | None:
+        """Return the newest undamaged checkpoint; a damaged one is set aside with a warning."""
+        for number in reversed(self._numbers()):
+            path = self._file(number)
+            problem = _damage(path)
+            if problem is None:
+                return path, restored(torch.load(path, map_location="cpu", weights_only=True))
+            logger.warning("checkpoint %s is damaged (%s): going back to the one before", path.name, problem)
+            self.directory.check_owner()
+            path.replace(path.with_suffix(".damaged"))
+        return None
+
+    def _numbers(self) -> list[int]:
+        if not self.path.is_dir():
+            return []
+        found = (CHECKPOINT_PATTERN.fullmatch(entry.name) for entry in self.path.iterdir())
+        return sorted(int(match[1]) for match in found if match)
+
+    def _file(self, number: int) -> Path:
+        return self.path / f"checkpoint-{number:08d}.pt"
+
+    def _remove_leftovers(self) -> None:
+        """Remove what a killed writer left: temporary files, and hashes whose checkpoint was never renamed."""
+        for entry in self.path.iterdir():
+            hash_alone = entry.suffix == ".sha256" and not entry.with_suffix("").exists()
+            if entry.is_file() and (entry.suffix == ".tmp" or hash_alone):
+                entry.unlink(missing_ok=True)
+
+
+def _hash_path(path: Path) -> Path:
+    return path.with_name(path.name + ".sha256")
+
+
+def _damage(path: Path) -> str | None:
+    """Say what is wrong with a checkpoint file, None if nothing is."""
+    try:
+        expected = _hash_path(path).read_text().strip()
+    except FileNotFoundError:
+        return "its sha256 file is missing"
+    return None if sha256_of_file(path) == expected else "its sha256 differs"
+
+
+def portable(value: Any, key: str = "checkpoint") -> Any:
+    """Replace numpy values by what `torch.load(weights_only=True)` accepts; CheckpointError names anything else."""
+    if isinstance(value, np.ndarray):
+        if value.dtype == object or value.dtype.kind in "USVMm":
+            raise CheckpointError(f"{key} is a numpy array of {value.dtype}: keep numbers, or a list of plain values")
+        return {ARRAY_KEY: torch.from_numpy(np.array(value, copy=True))}
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, Mapping):
+        return {name: portable(item, f"{key}.{name}") for name, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return type(value)(portable(item, f"{key}[{index}]") for index, item in enumerate(value))
+    if value is None or isinstance(value, (bool, int, float, str, bytes, torch.Tensor)):
+        return value.detach() if isinstance(value, torch.Tensor) else value
+    raise CheckpointError(f"{key} is a {type(value).__name__}: keep tensors, numpy arrays and plain Python values only")
+
+
+def restored(value: Any) -> Any:
+    """Undo `portable`."""
+    if isinstance(value, dict):
+        return (
+            value[ARRAY_KEY].numpy() if ARRAY_KEY in value else {name: restored(item) for name, item in value.items()}
+        )
+    if isinstance(value, (list, tuple)):
+        return type(value)(restored(item) for item in value)
+    return value

@@ -1,0 +1,80 @@
+"""Tell whoever waits how far training is: progress.json, a bar on a terminal, plain log lines elsewhere."""
+
+import logging
+import math
+import sys
+import time
+
+from tqdm import tqdm
+
+from kdgat.stage.directory import RunDirectory
+from kdgat.training.deadline import Deadline
+
+logger = logging.getLogger(__name__)
+
+WRITE_INTERVAL_S = 1.0
+LOG_INTERVAL_S = 30.0
+
+
+class Progress:
+    """Rate-limited reports of one fit."""
+
+    def __init__(self, directory: RunDirectory, name: str, max_epochs: int, deadline: Deadline) -> None:
+        self.directory = directory
+        self.name = name
+        self.max_epochs = max_epochs
+        self.deadline = deadline
+        self._bar: tqdm[None] | None = None
+        self._show_bar = sys.stderr.isatty() and not directory.quiet
+        self._num_graphs = 0
+        self._since = self._last_written = self._last_logged = time.monotonic()
+
+    def start_epoch(self, epoch: int, step: int, num_steps: int) -> None:
+        """Open the bar of an epoch."""
+        if self._show_bar:
+            label = f"{self.name + ' ' if self.name else ''}epoch {epoch + 1}/{self.max_epochs}"
+            self._bar = tqdm(total=num_steps, initial=step, desc=label, unit="step", leave=False, dynamic_ncols=True)
+
+    def due(self) -> bool:
+        """Tell whether a report should be written; asked each step, so that the loss is fetched only then."""
+        return time.monotonic() - self._last_written >= WRITE_INTERVAL_S
+
+    def count(self, num_graphs: int) -> None:
+        """Count one training step."""
+        self._num_graphs += num_graphs
+        if self._bar is not None:
+            self._bar.update()
+
+    def report(self, *, epoch: int, step: int, num_steps: int, phase: str, loss: float | None) -> None:
+        """Write progress.json, and from time to time a log line."""
+        now = time.monotonic()
+        rate = self._num_graphs / max(now - self._since, 1e-9)
+        self._num_graphs, self._since, self._last_written = 0, now, now
+        remaining_s = None if math.isinf(self.deadline.end_time) else round(self.deadline.remaining_s, 1)
+        self.directory.write_progress(
+            {
+                "fit": self.name,
+                "phase": phase,
+                "epoch": epoch,
+                "max_epochs": self.max_epochs,
+                "step": step,
+                "num_steps": num_steps,
+                "loss": loss,
+                "graphs_per_s": round(rate, 1),
+                "seconds_to_deadline": remaining_s,
+                "checkpoint_s": round(self.deadline.checkpoint_s, 4),
+                "unix_time": round(time.time(), 3),
+            }
+        )
+        if self._bar is not None:
+            self._bar.set_postfix_str(f"loss {loss:.4g}, {rate:.0f} graphs/s" if loss is not None else phase)
+        elif now - self._last_logged >= LOG_INTERVAL_S:
+            self._last_logged = now
+            text = "" if loss is None else f", loss {loss:.5g}"
+            logger.info("%s epoch %d step %d/%d%s, %.0f graphs/s", phase, epoch, step, num_steps, text, rate)
+
+    def end_epoch(self) -> None:
+        """Close the bar of an epoch."""
+        if self._bar is not None:
+            self._bar.close()
+            self._bar = None

@@ -1,0 +1,44 @@
+"""Where a fit stands, apart from weights and optimizer."""
+
+import math
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal
+
+from torch import Tensor, nn
+
+CHECKPOINT_VERSION = 1
+
+
+@dataclass
+class FitState:
+    """Position, best so far and history of one fit; all of it goes into a checkpoint."""
+
+    epoch: int = 0  # running epoch, from 0
+    step: int = 0  # training steps done in it
+    global_step: int = 0  # training steps done in all
+    plan_digest: str = ""  # of the running epoch's plan
+    best_epoch: int = -1
+    best_metric: float = math.nan
+    best_weights: dict[str, Tensor] = field(default_factory=dict)
+    epochs_without_progress: int = 0
+    history: list[dict[str, float]] = field(default_factory=list)  # rows of metrics.jsonl
+    stop_reason: str = ""  # not empty: training is over
+
+    def take_best(self, module: nn.Module, value: float, mode: Literal["min", "max"]) -> bool:
+        """Keep a copy of the weights if `value` is the best so far; tell whether it is."""
+        better = self.best_epoch < 0 or (value < self.best_metric if mode == "min" else value > self.best_metric)
+        if not better:
+            self.epochs_without_progress += 1
+            return False
+        self.best_epoch, self.best_metric, self.epochs_without_progress = self.epoch, value, 0
+        self.best_weights = {name: tensor.detach().cpu().clone() for name, tensor in module.state_dict().items()}
+        return True
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all fields; tensors are shared, not copied."""
+        return {entry.name: getattr(self, entry.name) for entry in fields(self)}
+
+    @classmethod
+    def from_state_dict(cls, state: dict[str, Any]) -> "FitState":
+        """Restore what `state_dict` returned."""
+        return cls(**state)

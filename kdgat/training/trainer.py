@@ -1,0 +1,463 @@
+"""Train a LightningModule so that a kill at any moment costs nothing but time.
+
+The loop is explicit, on lightning.fabric: Lightning's Trainer keeps the accumulators of a running epoch, the random
+states and its loaders' positions to itself, so a run resumed in the middle of an epoch is not the run that was killed.
+Fabric gives what differs between machines: device, precision, gradient scaling and clipping. It never looks at SLURM
+(`LightningEnvironment`), so nothing requeues a job behind the flow's back.
+"""
+
+import inspect
+import logging
+import math
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from lightning import Fabric, LightningModule
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from torch import Tensor
+
+from kdgat.stage.configuration import ConfigurationError
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.errors import NumericError
+from kdgat.stage.outcome import Paused
+from kdgat.stage.signals import StopFlag, stop_signals
+from kdgat.training.averages import Averages
+from kdgat.training.checkpoints import CheckpointError, Checkpoints
+from kdgat.training.config import TrainingConfig
+from kdgat.training.deadline import Deadline
+from kdgat.training.progress import Progress
+from kdgat.training.random_state import (
+    capture_random_state,
+    repeatable,
+    restore_random_state,
+    seed_everything,
+    separate_randomness,
+)
+from kdgat.training.schedule import learning_rate
+from kdgat.training.source import EmptyPlanError, EpochSource, plan_digest
+from kdgat.training.state import CHECKPOINT_VERSION, FitState
+
+logger = logging.getLogger(__name__)
+
+# Reading the loss waits for the GPU: there it is looked at now and then, and always before a checkpoint.
+LOSS_CHECK_STEPS = {"cpu": 1}
+LOSS_CHECK_STEPS_OTHER = 20
+
+UNSUPPORTED_HOOKS = (
+    "configure_optimizers",
+    "on_fit_start",
+    "on_fit_end",
+    "on_train_start",
+    "on_train_end",
+    "on_train_epoch_start",
+    "on_train_epoch_end",
+    "on_train_batch_start",
+    "on_train_batch_end",
+    "on_before_zero_grad",
+    "on_before_optimizer_step",
+    "on_validation_batch_start",
+    "on_validation_batch_end",
+)
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """How a fit ended; if it was not paused, the module holds the best weights."""
+
+    paused: bool
+    reason: str  # why it paused or stopped
+    checkpoint: str  # newest one, relative to the run directory
+    best_epoch: int
+    best_metric: float
+    epochs: int  # epochs completed
+    metrics: dict[str, float]  # of the best epoch
+    history: list[dict[str, float]]
+
+    def as_paused(self) -> Paused:
+        """Return the outcome of a stage whose fit paused."""
+        return Paused(checkpoint=self.checkpoint, reason=self.reason)
+
+
+class _Pause(Exception):  # noqa: N818 - leaves the loops, reports no error
+    """Time to save and leave."""
+
+
+def fit(
+    module: LightningModule,
+    train: EpochSource,
+    validation: EpochSource | None,
+    config: TrainingConfig,
+    directory: RunDirectory,
+    seed: int,
+    deadline: Deadline | None = None,
+    name: str = "",
+) -> FitResult:
+    """Train `module`, or go on from the newest checkpoint, until done, stopped early, out of time or asked to leave.
+
+    Args:
+        module: its `training_step(batch)` returns the loss; what it logs becomes epoch means weighted by graphs.
+        train: batches to learn from, planned anew each epoch.
+        validation: batches to select by; None if `config.monitor` is a training metric.
+        config: settings; all that influence the result must be the same when resuming.
+        directory: checkpoints, metrics.jsonl and progress.json go there.
+        seed: of everything random in training; build the module under `seed_everything(seed)` too.
+        deadline: end of the job; None to ask SLURM.
+        name: tells several fits in one run directory apart.
+
+    Raises:
+        NumericError: if a loss or the monitored metric is not finite.
+        ConfigurationError: if `config.monitor` is not among the metrics.
+        CheckpointError: if the checkpoint belongs to another configuration or seed.
+    """
+    if deadline is None:
+        deadline = Deadline.from_environment(config.checkpoint_margin_s)
+    with ExitStack() as stack:
+        stop = stack.enter_context(stop_signals())
+        stack.enter_context(stop.watched())
+        fabric = make_fabric(config)
+        on_cpu = fabric.device.type == "cpu"
+        deterministic = on_cpu if config.deterministic is None else config.deterministic
+        stack.enter_context(repeatable(config.num_threads, deterministic))
+        return _Fit(fabric, module, train, validation, config, directory, seed, deadline, name, stop).run()
+
+
+def make_fabric(config: TrainingConfig) -> Fabric:
+    """Choose device and precision; one device, no SLURM integration."""
+    fabric = Fabric(
+        accelerator=config.accelerator, devices=1, precision=config.precision, plugins=[LightningEnvironment()]
+    )
+    if config.precision == "16-mixed" and fabric.device.type == "cpu":
+        raise ConfigurationError("training.precision=16-mixed needs a GPU and there is none: use bf16-mixed or 32-true")
+    fabric.launch()
+    return fabric
+
+
+class _Fit:
+    """One call of `fit`: objects, state and loops."""
+
+    def __init__(
+        self,
+        fabric: Fabric,
+        module: LightningModule,
+        train: EpochSource,
+        validation: EpochSource | None,
+        config: TrainingConfig,
+        directory: RunDirectory,
+        seed: int,
+        deadline: Deadline,
+        name: str,
+        stop: StopFlag,
+    ) -> None:
+        self.fabric, self.module, self.train, self.validation = fabric, module, train, validation
+        self.config, self.directory, self.seed, self.deadline = config, directory, seed, deadline
+        self.name, self.stop = name, stop
+        self.checkpoints = Checkpoints(directory, name)
+        self.progress = Progress(directory, name, config.max_epochs, deadline)
+        self.state = FitState()
+        self.averages = Averages()
+        # fabric.setup moves the parameters, so the optimizer is made after the module has its device.
+        fabric.to_device(module)
+        parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+        self.raw_optimizer = torch.optim.AdamW(
+            parameters,
+            lr=config.learning_rate,
+            weight_decay=config.weight_decay,
+            # One kernel for all parameters; fabric cannot clip what the fused step unscales itself.
+            fused=fabric.device.type in ("cpu", "cuda") and config.precision != "16-mixed",
+        )
+        self.wrapped, self.optimizer = fabric.setup(module, self.raw_optimizer)
+        _refuse_unsupported_hooks(module)
+        self.training_takes_index = _takes_index(module.training_step)
+        self.validation_takes_index = _takes_index(module.validation_step)
+        self.random_state: dict[str, Any] | None = None  # to restore before the next step, after a resume
+        self.checkpoint_path = ""
+        self.last_checkpoint_time = time.monotonic()
+        self.checkpointed = (0, 0)  # epoch and step of the newest checkpoint; a fresh start needs none
+        self.loss_check_steps = LOSS_CHECK_STEPS.get(fabric.device.type, LOSS_CHECK_STEPS_OTHER)
+        self.unchecked_losses: list[tuple[int, float, Tensor]] = []  # step, learning rate, loss
+
+    def run(self) -> FitResult:
+        """Resume or start, then train epoch by epoch."""
+        self._resume()
+        try:
+            if not self.state.stop_reason and self.deadline.reached():
+                raise _Pause(f"refused to train: {self.deadline.describe()}")
+            while not self.state.stop_reason:
+                self._train_epoch()
+                metrics = self.averages.means() | self._validate()
+                self._end_epoch(metrics)
+            if self.stop:
+                # Trained to the end, but the stage was asked to leave before it does more.
+                return self._result(paused=True, reason=f"{self.stop.signal_name} after the last epoch")
+        except _Pause as pause:
+            self._write_checkpoint()
+            logger.info("paused at epoch %d step %d: %s", self.state.epoch, self.state.step, pause)
+            return self._result(paused=True, reason=str(pause))
+        finally:
+            self.progress.end_epoch()
+        self._restore_random_state()  # what follows the fit draws the same numbers after a resume
+        self.module.load_state_dict(self.state.best_weights)
+        self.module.eval()
+        return self._result(paused=False, reason=self.state.stop_reason)
+
+    def _train_epoch(self) -> None:
+        """Run the training steps of the current epoch that are not done yet."""
+        state = self.state
+        plan = self.train.plan(state.epoch)
+        if len(plan) == 0:
+            raise EmptyPlanError(f"epoch {state.epoch} has no training batches: is the training split empty?")
+        digest = plan_digest(plan)
+        if state.step and digest != state.plan_digest:
+            raise CheckpointError(
+                f"the training source plans epoch {state.epoch} differently than before the restart: "
+                "its plan must depend on seed, epoch and state_dict() alone"
+            )
+        state.plan_digest = digest
+        num_steps = len(plan)
+        self.module.train()
+        self.progress.start_epoch(state.epoch, state.step, num_steps)
+        if state.step == 0:
+            self.averages.clear()
+        self._restore_random_state()
+        with self.averages.listen(self.module):
+            started = time.monotonic()
+            for step in range(state.step, num_steps):
+                self._train_step(plan[step], step, num_steps)
+                ended = time.monotonic()
+                self.deadline.observe_step(ended - started)
+                self._save_or_pause()
+                started = time.monotonic()
+        self._check_losses()
+        self.progress.end_epoch()
+
+    def _train_step(self, indices: Any, step: int, num_steps: int) -> None:
+        """Do one optimizer step."""
+        state, config = self.state, self.config
+        rate = learning_rate(config, (state.epoch + step / num_steps) / config.max_epochs)
+        for group in self.raw_optimizer.param_groups:
+            group["lr"] = rate
+        batch = self._to_device(self.train.gather(indices))
+        self.averages.for_batch_of(len(indices))
+        weight_before = self.averages.weights.get("train_loss", 0)
+        with self.fabric.autocast():
+            arguments = (batch, step) if self.training_takes_index else (batch,)
+            output: Any = self.module.training_step(*arguments)
+        loss: Tensor = output["loss"] if isinstance(output, Mapping) else output
+        if self.averages.weights.get("train_loss", 0) == weight_before:
+            self.averages.log("train_loss", loss)
+        self.fabric.backward(loss)
+        if config.gradient_clip is not None:
+            # A gradient that is not finite shows in the next loss; 16-mixed meets one now and then and skips the step.
+            self.fabric.clip_gradients(
+                self.module, self.optimizer, max_norm=config.gradient_clip, error_if_nonfinite=False
+            )
+        self.optimizer.step()
+        self.raw_optimizer.zero_grad(set_to_none=True)
+        state.step += 1
+        state.global_step += 1
+        self.unchecked_losses.append((state.step, rate, loss.detach()))
+        if len(self.unchecked_losses) >= self.loss_check_steps:
+            self._check_losses()
+        self.progress.count(len(indices))
+        if self.progress.due():
+            self.progress.report(
+                epoch=state.epoch, step=state.step, num_steps=num_steps, phase="train", loss=float(loss)
+            )
+
+    def _validate(self) -> dict[str, float]:
+        """Return the metrics of the validation split; its random numbers are the same ones every epoch."""
+        if self.validation is None:
+            return {}
+        state, module = self.state, self.module
+        plan = self.validation.plan(state.epoch)
+        if len(plan) == 0:
+            raise EmptyPlanError(f"epoch {state.epoch} has no validation batches: is the validation split empty?")
+        averages = Averages()
+        module.eval()
+        try:
+            with separate_randomness(self.seed), torch.no_grad(), averages.listen(module):
+                module.on_validation_epoch_start()
+                for step, indices in enumerate(plan):
+                    batch = self._to_device(self.validation.gather(indices))
+                    averages.for_batch_of(len(indices))
+                    with self.fabric.autocast():
+                        module.validation_step(*((batch, step) if self.validation_takes_index else (batch,)))
+                    if self.progress.due():
+                        self.progress.report(
+                            epoch=state.epoch, step=step + 1, num_steps=len(plan), phase="validation", loss=None
+                        )
+                    self._pause_if_asked()
+                module.on_validation_epoch_end()
+        finally:
+            module.train()
+        return averages.means()
+
+    def _end_epoch(self, metrics: dict[str, float]) -> None:
+        """Write the row of the epoch, keep the best weights, move the curriculum, decide whether to go on."""
+        state, config = self.state, self.config
+        if config.monitor not in metrics:
+            raise ConfigurationError(
+                f"training.monitor={config.monitor!r} is no metric of this model: "
+                f"choose one of {', '.join(sorted(metrics))}"
+            )
+        value = metrics[config.monitor]
+        if not math.isfinite(value):
+            raise NumericError(f"{config.monitor} is {value} in epoch {state.epoch} (step {state.global_step})")
+        is_best = state.take_best(self.module, value, config.mode)
+        rate = self.raw_optimizer.param_groups[0]["lr"]
+        row = {"epoch": state.epoch, "step": state.global_step, "learning_rate": rate, **metrics, "is_best": is_best}
+        state.history.append(row)
+        self.directory.append_metrics(self._named(row))
+        self.train.on_epoch_end(state.epoch, metrics)
+        if self.validation is not None and self.validation is not self.train:
+            self.validation.on_epoch_end(state.epoch, metrics)
+        text = ", ".join(f"{name} {number:.5g}" for name, number in metrics.items())
+        logger.info("%sepoch %d: %s%s", f"{self.name} " if self.name else "", state.epoch, text, " (best)" * is_best)
+        state.epoch, state.step, state.plan_digest = state.epoch + 1, 0, ""
+        self.averages.clear()
+        if state.epoch >= config.max_epochs:
+            state.stop_reason = f"all {config.max_epochs} epochs done"
+        elif config.patience is not None and state.epochs_without_progress >= config.patience:
+            state.stop_reason = f"{config.monitor} has not improved for {config.patience} epochs"
+        if state.stop_reason or config.checkpoint_every_epoch:
+            self._write_checkpoint()
+        if not state.stop_reason:
+            self._save_or_pause()
+
+    def _save_or_pause(self) -> None:
+        """Between two steps: leave if it is time, else write a checkpoint if one is due."""
+        self._pause_if_asked()
+        every, interval_s = self.config.checkpoint_every_steps, self.config.checkpoint_interval_s
+        by_steps = every is not None and self.state.step > 0 and self.state.global_step % every == 0
+        if by_steps or time.monotonic() - self.last_checkpoint_time >= interval_s:
+            self._write_checkpoint()
+
+    def _pause_if_asked(self) -> None:
+        if self.stop:
+            raise _Pause(f"{self.stop.signal_name} received")
+        if self.deadline.reached():
+            raise _Pause(self.deadline.describe())
+
+    def _write_checkpoint(self) -> None:
+        """Save everything that the next step depends on, unless that is saved already."""
+        state = self.state
+        if self.checkpointed == (state.epoch, state.step):
+            return
+        self._check_losses()  # never keep a state that is beyond repair
+        started = time.monotonic()
+        path = self.checkpoints.write(
+            {
+                "version": CHECKPOINT_VERSION,
+                "config": self.config.computation(),
+                "seed": self.seed,
+                "state": state.state_dict(),
+                "module": self.module.state_dict(),
+                "optimizer": self.raw_optimizer.state_dict(),
+                "precision": self.fabric.strategy.precision.state_dict(),
+                "averages": self.averages.state_dict(),
+                "random": capture_random_state(),
+                "train_source": self.train.state_dict(),
+                "validation_source": {} if self.validation is None else self.validation.state_dict(),
+                "checkpoint_s": self.deadline.checkpoint_s,
+                "step_s": self.deadline.step_s,
+            }
+        )
+        self.last_checkpoint_time = time.monotonic()
+        self.deadline.observe_checkpoint(self.last_checkpoint_time - started)
+        self.checkpointed = (state.epoch, state.step)
+        self.checkpoint_path = str(path.relative_to(self.directory.path))
+
+    def _resume(self) -> None:
+        """Load the newest checkpoint, or start from the beginning if there is none."""
+        found = self.checkpoints.load_newest()
+        if found is None:
+            seed_everything(self.seed)
+        else:
+            path, saved = found
+            self._check_fits(path.name, saved)
+            self.state = FitState.from_state_dict(saved["state"])
+            self.module.load_state_dict(saved["module"])
+            self.raw_optimizer.load_state_dict(saved["optimizer"])
+            self.fabric.strategy.precision.load_state_dict(saved["precision"])
+            self.averages.load_state_dict(saved["averages"], self.fabric.device)
+            self.train.load_state_dict(saved["train_source"])
+            if self.validation is not None:
+                self.validation.load_state_dict(saved["validation_source"])
+            self.random_state = saved["random"]
+            self.deadline.observe_checkpoint(saved["checkpoint_s"])
+            self.deadline.observe_step(saved["step_s"])
+            self.checkpointed = (self.state.epoch, self.state.step)
+            self.checkpoint_path = str(path.relative_to(self.directory.path))
+            logger.info("going on from %s: epoch %d step %d", path.name, self.state.epoch, self.state.step)
+        # Rows that a killed process wrote past its last checkpoint are written again when that epoch ends again.
+        others = [row for row in self.directory.read_metrics() if row.get("fit", "") != self.name]
+        self.directory.replace_metrics([*others, *(self._named(row) for row in self.state.history)])
+
+    def _check_fits(self, file_name: str, saved: Mapping[str, Any]) -> None:
+        expected = {"version": CHECKPOINT_VERSION, "seed": self.seed, **self.config.computation()}
+        found = {"version": saved["version"], "seed": saved["seed"], **saved["config"]}
+        different = [
+            f"{key}: {found.get(key)!r} there, {expected.get(key)!r} now"
+            for key in sorted(expected.keys() | found.keys())
+            if expected.get(key) != found.get(key)
+        ]
+        if different:
+            raise CheckpointError(
+                f"{file_name} was written under other settings ({'; '.join(different)}): use a new run directory"
+            )
+
+    def _check_losses(self) -> None:
+        """Raise NumericError at the first loss since the last check that is not finite."""
+        unchecked, self.unchecked_losses = self.unchecked_losses, []
+        for step, rate, loss in unchecked:
+            value = float(loss)
+            if not math.isfinite(value):
+                raise NumericError(
+                    f"the loss is {value} in epoch {self.state.epoch} at step {step} (learning rate {rate:.3g}): "
+                    "lower training.learning_rate, or look for values in the data that are not finite"
+                )
+
+    def _restore_random_state(self) -> None:
+        """Once after a resume: go on with the random numbers of the checkpoint."""
+        if self.random_state is not None:
+            restore_random_state(self.random_state)
+            self.random_state = None
+
+    def _to_device(self, batch: Any) -> Any:
+        return batch if self.fabric.device.type == "cpu" else self.fabric.to_device(batch)
+
+    def _named(self, row: Mapping[str, Any]) -> dict[str, Any]:
+        return {"fit": self.name, **row} if self.name else dict(row)
+
+    def _result(self, *, paused: bool, reason: str) -> FitResult:
+        state = self.state
+        best = state.history[state.best_epoch] if state.best_epoch >= 0 else {}
+        return FitResult(
+            paused=paused,
+            reason=reason,
+            checkpoint=self.checkpoint_path,
+            best_epoch=state.best_epoch,
+            best_metric=state.best_metric,
+            epochs=state.epoch,
+            metrics={name: float(value) for name, value in best.items()},
+            history=state.history,
+        )
+
+
+def _takes_index(step: Any) -> bool:
+    """Tell whether a step method wants the batch's index too, as Lightning's own signature has it."""
+    return len(inspect.signature(step).parameters) > 1
+
+
+def _refuse_unsupported_hooks(module: LightningModule) -> None:
+    """Refuse what this loop would silently ignore."""
+    for hook in UNSUPPORTED_HOOKS:
+        if getattr(type(module), hook) is not getattr(LightningModule, hook):
+            raise TypeError(
+                f"{type(module).__name__}.{hook} would never be called: what an epoch changes belongs into the source "
+                "(on_epoch_end), the optimizer into TrainingConfig"
+            )

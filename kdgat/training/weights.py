@@ -1,0 +1,68 @@
+"""Weights for the next stage: one small safetensors file that carries its own configuration."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
+from torch import Tensor, nn
+
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.files import write_bytes_atomically, write_json_atomically
+
+# One metadata key: safetensors writes several in no fixed order, and equal weights shall be equal files.
+METADATA_KEY = "kdgat"
+
+
+class WeightsError(ValueError):
+    """A weights file is missing, damaged or was not written by this package."""
+
+
+def save_weights(
+    directory: RunDirectory, model: nn.Module, config: Mapping[str, Any], metadata: Mapping[str, Any] | None = None
+) -> Path:
+    """Write `weights.safetensors` (with its configuration inside) and `model.json` (the same, to read).
+
+    Args:
+        directory: where.
+        model: whose state_dict to write.
+        config: plain data from which the model can be built again.
+        metadata: what else is worth knowing: monitored metric, epoch.
+    """
+    description = {"config": dict(config), **dict(metadata or {})}
+    tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
+    directory.check_owner()
+    write_bytes_atomically(
+        directory.weights_path, save(tensors, {METADATA_KEY: json.dumps(description, sort_keys=True)})
+    )
+    write_json_atomically(directory.model_config_path, description)
+    return directory.weights_path
+
+
+def load_weights(path: Path | str | RunDirectory) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read (state_dict, config) from a run directory or a weights file.
+
+    Raises:
+        WeightsError: if there are no weights; a stage never starts from scratch without a word.
+    """
+    tensors, description = read_weights(path)
+    return tensors, description["config"]
+
+
+def read_weights(path: Path | str | RunDirectory) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read (state_dict, description), where the description holds `config` and what `save_weights` got as metadata."""
+    path = path.path if isinstance(path, RunDirectory) else Path(path)
+    file_path = RunDirectory(path).weights_path if path.is_dir() else path
+    if not file_path.is_file():
+        raise WeightsError(f"{file_path} does not exist: run the stage that trains this model first")
+    try:
+        with safe_open(file_path, framework="pt") as file:
+            description = json.loads((file.metadata() or {}).get(METADATA_KEY, "null"))
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+    except SafetensorError as error:
+        raise WeightsError(f"{file_path} is damaged ({error}): run the stage that writes it again") from error
+    if not isinstance(description, dict):
+        raise WeightsError(f"{file_path} was not written by kdgat: its header has no {METADATA_KEY!r} entry")
+    return tensors, description
