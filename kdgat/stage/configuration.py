@@ -129,15 +129,16 @@ def _typed(key: str, text: str, annotation: Any) -> Any:
     except yaml.YAMLError:
         parsed = text
     adapter: TypeAdapter[Any] = TypeAdapter(annotation)
+    reason = ""
     for candidate in (parsed, text):
         try:
             adapter.validate_python(candidate)
-        except ValidationError:
+        except ValidationError as error:
+            reason = reason or error.errors(include_url=False)[0]["msg"].lower()
             continue
         return candidate
-    raise ConfigurationError(
-        f"override {key}={text}: expected {type_name(annotation)}; write {key}=<{type_name(annotation)}>"
-    )
+    expected = type_name(annotation)
+    raise ConfigurationError(f"override {key}={text}: expected {expected}, {reason}; write {key}=<{expected}>")
 
 
 def type_name(annotation: Any) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from kdgat.stage.errors import RunDirectoryError
-from kdgat.stage.files import write_bytes_atomically, write_json_atomically
+from kdgat.stage.files import remove_temporary_files, write_bytes_atomically, write_json_atomically
 from kdgat.stage.outcome import Finished, Outcome, parse_outcome
 from kdgat.stage.owner import Owner, own
 from kdgat.stage.spec import StageSpec
@@ -75,6 +75,13 @@ class RunDirectory:
             raise RunDirectoryError(f"{self.path} is finished already: nothing overwrites a finished run")
         write_bytes_atomically(self.outcome_path, (outcome.model_dump_json(indent=2) + "\n").encode())
 
+    def remove_outcome(self) -> None:
+        """Forget how an earlier attempt ended: if this one is killed, nobody shall read the old outcome as its own."""
+        self.check_owner()
+        if self.is_finished():
+            raise RunDirectoryError(f"{self.path} is finished already: nothing overwrites a finished run")
+        self.outcome_path.unlink(missing_ok=True)
+
     def is_finished(self) -> bool:
         """Tell whether the stage finished."""
         return isinstance(self.read_outcome(), Finished)
@@ -110,6 +117,7 @@ class RunDirectory:
             raise RunDirectoryError(f"{self.path} does not exist: create it from a spec first")
         with own(self.lock_path, self.owner_path) as owner:
             self._owner = owner
+            remove_temporary_files(self.path)
             try:
                 yield self
             finally:

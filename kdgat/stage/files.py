@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import socket
 from pathlib import Path
 
 HASH_BLOCK_BYTES = 1 << 20
@@ -36,8 +37,14 @@ def write_json_atomically(path: Path, value: object, *, durable: bool = True) ->
 
 
 def temporary_path(path: Path) -> Path:
-    """Name the temporary file for `path`: hidden, in the same directory, one per process."""
-    return path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    """Name the temporary file for `path`: hidden, in the same directory, one per process of any machine."""
+    return path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")
+
+
+def remove_temporary_files(directory: Path) -> None:
+    """Remove what killed writers left; only the owner of a directory may do so."""
+    for entry in directory.glob(".*.tmp"):
+        entry.unlink(missing_ok=True)
 
 
 def sync_directory(path: Path) -> None:

@@ -13,7 +13,7 @@ from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import OwnerLostError, StageInputError, StopRequested
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Outcome, Paused
 from kdgat.stage.provenance import record_attempt
-from kdgat.stage.signals import stop_signals
+from kdgat.stage.signals import StopFlag, stop_signals
 from kdgat.stage.spec import StageSpec
 
 logger = logging.getLogger(__name__)
@@ -36,15 +36,16 @@ def run_stage(directory: RunDirectory, quiet: bool = False) -> Outcome:
     """
     spec = directory.read_spec()
     directory.quiet = quiet
-    with directory.lock(), stage_log(directory, quiet):
+    with directory.lock(), stage_log(directory, quiet), stop_signals() as stop, stop.watched():
         previous = directory.read_outcome()
         if isinstance(previous, Finished):
             logger.info("%s is finished already", directory.path.name)
             return previous
+        directory.remove_outcome()
         record_attempt(directory.provenance_path)
         logger.info("%s/%s scale %s seed %d: start", spec.family, spec.stage, spec.scale, spec.seed)
         try:
-            outcome = attempt(spec, directory)
+            outcome = attempt(spec, directory, stop)
         except OwnerLostError:
             logger.exception("the run directory has a new owner")
             raise
@@ -53,20 +54,24 @@ def run_stage(directory: RunDirectory, quiet: bool = False) -> Outcome:
         return outcome
 
 
-def attempt(spec: StageSpec, directory: RunDirectory) -> Outcome:
+def attempt(spec: StageSpec, directory: RunDirectory, stop: StopFlag) -> Outcome:
     """Call the stage and translate whatever it raises to an outcome."""
     try:
-        with stop_signals():
+        with stop.interrupting():
             for source in spec.inputs.values():
                 source.verify(directory.path)
             return find_stage_function(spec.family)(spec, directory)
-    except StopRequested as stop:
-        return Paused(checkpoint="", reason=f"{stop.signal_name} outside of training: the stage starts this part again")
+    except StopRequested as request:
+        return Paused(
+            checkpoint="", reason=f"{request.signal_name} outside of training: the stage starts this part again"
+        )
     except OwnerLostError:
         raise
     except Exception as error:
-        logger.exception("the stage raised")
-        return Failed(kind=failure_kind(error), evidence=describe_exception(error))
+        kind = failure_kind(error)
+        # A mistake of the user needs its sentence; everything else needs the traceback too.
+        logger.error("the stage raised %s", type(error).__name__, exc_info=kind is not FailureKind.BAD_INPUT)
+        return Failed(kind=kind, evidence=describe_exception(error))
 
 
 def find_stage_function(family: str) -> StageFunction:

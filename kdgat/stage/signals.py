@@ -42,6 +42,17 @@ class StopFlag:
         finally:
             self._watchers -= 1
 
+    @contextmanager
+    def interrupting(self) -> Iterator["StopFlag"]:
+        """Let signals raise StopRequested inside the context, even within an outer `watched`; at once if one came."""
+        watchers, self._watchers = self._watchers, 0
+        try:
+            if self.signal_name is not None:
+                raise StopRequested(self.signal_name)
+            yield self
+        finally:
+            self._watchers = watchers
+
 
 _active: StopFlag | None = None
 

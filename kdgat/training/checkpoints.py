@@ -13,7 +13,13 @@ import numpy as np
 import torch
 
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.files import sha256_of_file, sync_directory, write_bytes_atomically
+from kdgat.stage.files import (
+    remove_temporary_files,
+    sha256_of_file,
+    sync_directory,
+    temporary_path,
+    write_bytes_atomically,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +53,7 @@ class Checkpoints:
         data = buffer.getbuffer()
         numbers = self._numbers()
         target = self._file(numbers[-1] + 1 if numbers else 1)
-        temporary = target.with_suffix(".tmp")
+        temporary = temporary_path(target)
         with temporary.open("wb") as file:
             file.write(data)
             file.flush()
@@ -85,9 +91,9 @@ class Checkpoints:
 
     def _remove_leftovers(self) -> None:
         """Remove what a killed writer left: temporary files, and hashes whose checkpoint was never renamed."""
-        for entry in self.path.iterdir():
-            hash_alone = entry.suffix == ".sha256" and not entry.with_suffix("").exists()
-            if entry.is_file() and (entry.suffix == ".tmp" or hash_alone):
+        remove_temporary_files(self.path)
+        for entry in self.path.glob("*.pt.sha256"):
+            if not entry.with_suffix("").exists():
                 entry.unlink(missing_ok=True)
 
 

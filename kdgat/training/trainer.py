@@ -6,29 +6,26 @@ Fabric gives what differs between machines: device, precision, gradient scaling 
 (`LightningEnvironment`), so nothing requeues a job behind the flow's back.
 """
 
-import inspect
 import logging
 import math
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from lightning import Fabric, LightningModule
-from lightning.fabric.plugins.environments.lightning import LightningEnvironment
-from torch import Tensor
 
 from kdgat.stage.configuration import ConfigurationError
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import NumericError
-from kdgat.stage.outcome import Paused
 from kdgat.stage.signals import StopFlag, stop_signals
 from kdgat.training.averages import Averages
 from kdgat.training.checkpoints import CheckpointError, Checkpoints
 from kdgat.training.config import TrainingConfig
 from kdgat.training.deadline import Deadline
+from kdgat.training.device import make_fabric, make_optimizer
+from kdgat.training.losses import LossWatch
 from kdgat.training.progress import Progress
 from kdgat.training.random_state import (
     capture_random_state,
@@ -37,49 +34,13 @@ from kdgat.training.random_state import (
     seed_everything,
     separate_randomness,
 )
+from kdgat.training.result import FitResult
 from kdgat.training.schedule import learning_rate
 from kdgat.training.source import EmptyPlanError, EpochSource, plan_digest
 from kdgat.training.state import CHECKPOINT_VERSION, FitState
+from kdgat.training.steps import Steps
 
 logger = logging.getLogger(__name__)
-
-# Reading the loss waits for the GPU: there it is looked at now and then, and always before a checkpoint.
-LOSS_CHECK_STEPS = {"cpu": 1}
-LOSS_CHECK_STEPS_OTHER = 20
-
-UNSUPPORTED_HOOKS = (
-    "configure_optimizers",
-    "on_fit_start",
-    "on_fit_end",
-    "on_train_start",
-    "on_train_end",
-    "on_train_epoch_start",
-    "on_train_epoch_end",
-    "on_train_batch_start",
-    "on_train_batch_end",
-    "on_before_zero_grad",
-    "on_before_optimizer_step",
-    "on_validation_batch_start",
-    "on_validation_batch_end",
-)
-
-
-@dataclass(frozen=True)
-class FitResult:
-    """How a fit ended; if it was not paused, the module holds the best weights."""
-
-    paused: bool
-    reason: str  # why it paused or stopped
-    checkpoint: str  # newest one, relative to the run directory
-    best_epoch: int
-    best_metric: float
-    epochs: int  # epochs completed
-    metrics: dict[str, float]  # of the best epoch
-    history: list[dict[str, float]]
-
-    def as_paused(self) -> Paused:
-        """Return the outcome of a stage whose fit paused."""
-        return Paused(checkpoint=self.checkpoint, reason=self.reason)
 
 
 class _Pause(Exception):  # noqa: N818 - leaves the loops, reports no error
@@ -125,17 +86,6 @@ def fit(
         return _Fit(fabric, module, train, validation, config, directory, seed, deadline, name, stop).run()
 
 
-def make_fabric(config: TrainingConfig) -> Fabric:
-    """Choose device and precision; one device, no SLURM integration."""
-    fabric = Fabric(
-        accelerator=config.accelerator, devices=1, precision=config.precision, plugins=[LightningEnvironment()]
-    )
-    if config.precision == "16-mixed" and fabric.device.type == "cpu":
-        raise ConfigurationError("training.precision=16-mixed needs a GPU and there is none: use bf16-mixed or 32-true")
-    fabric.launch()
-    return fabric
-
-
 class _Fit:
     """One call of `fit`: objects, state and loops."""
 
@@ -161,24 +111,14 @@ class _Fit:
         self.averages = Averages()
         # fabric.setup moves the parameters, so the optimizer is made after the module has its device.
         fabric.to_device(module)
-        parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
-        self.raw_optimizer = torch.optim.AdamW(
-            parameters,
-            lr=config.learning_rate,
-            weight_decay=config.weight_decay,
-            # One kernel for all parameters; fabric cannot clip what the fused step unscales itself.
-            fused=fabric.device.type in ("cpu", "cuda") and config.precision != "16-mixed",
-        )
-        self.wrapped, self.optimizer = fabric.setup(module, self.raw_optimizer)
-        _refuse_unsupported_hooks(module)
-        self.training_takes_index = _takes_index(module.training_step)
-        self.validation_takes_index = _takes_index(module.validation_step)
+        self.raw_optimizer = make_optimizer(module, config, fabric)
+        _, self.optimizer = fabric.setup(module, self.raw_optimizer)
+        self.steps = Steps(module)
+        self.losses = LossWatch(fabric.device.type)
         self.random_state: dict[str, Any] | None = None  # to restore before the next step, after a resume
         self.checkpoint_path = ""
         self.last_checkpoint_time = time.monotonic()
         self.checkpointed = (0, 0)  # epoch and step of the newest checkpoint; a fresh start needs none
-        self.loss_check_steps = LOSS_CHECK_STEPS.get(fabric.device.type, LOSS_CHECK_STEPS_OTHER)
-        self.unchecked_losses: list[tuple[int, float, Tensor]] = []  # step, learning rate, loss
 
     def run(self) -> FitResult:
         """Resume or start, then train epoch by epoch."""
@@ -231,7 +171,7 @@ class _Fit:
                 self.deadline.observe_step(ended - started)
                 self._save_or_pause()
                 started = time.monotonic()
-        self._check_losses()
+        self.losses.check()
         self.progress.end_epoch()
 
     def _train_step(self, indices: Any, step: int, num_steps: int) -> None:
@@ -244,9 +184,7 @@ class _Fit:
         self.averages.for_batch_of(len(indices))
         weight_before = self.averages.weights.get("train_loss", 0)
         with self.fabric.autocast():
-            arguments = (batch, step) if self.training_takes_index else (batch,)
-            output: Any = self.module.training_step(*arguments)
-        loss: Tensor = output["loss"] if isinstance(output, Mapping) else output
+            loss = self.steps.train(batch, step)
         if self.averages.weights.get("train_loss", 0) == weight_before:
             self.averages.log("train_loss", loss)
         self.fabric.backward(loss)
@@ -259,13 +197,11 @@ class _Fit:
         self.raw_optimizer.zero_grad(set_to_none=True)
         state.step += 1
         state.global_step += 1
-        self.unchecked_losses.append((state.step, rate, loss.detach()))
-        if len(self.unchecked_losses) >= self.loss_check_steps:
-            self._check_losses()
+        self.losses.note(state.epoch, state.step, rate, loss.detach())
         self.progress.count(len(indices))
         if self.progress.due():
             self.progress.report(
-                epoch=state.epoch, step=state.step, num_steps=num_steps, phase="train", loss=float(loss)
+                epoch=state.epoch, step=state.step, num_steps=num_steps, phase="train", loss=loss.item()
             )
 
     def _validate(self) -> dict[str, float]:
@@ -285,7 +221,7 @@ class _Fit:
                     batch = self._to_device(self.validation.gather(indices))
                     averages.for_batch_of(len(indices))
                     with self.fabric.autocast():
-                        module.validation_step(*((batch, step) if self.validation_takes_index else (batch,)))
+                        self.steps.validate(batch, step)
                     if self.progress.due():
                         self.progress.report(
                             epoch=state.epoch, step=step + 1, num_steps=len(plan), phase="validation", loss=None
@@ -347,7 +283,7 @@ class _Fit:
         state = self.state
         if self.checkpointed == (state.epoch, state.step):
             return
-        self._check_losses()  # never keep a state that is beyond repair
+        self.losses.check()  # never keep a state that is beyond repair
         started = time.monotonic()
         path = self.checkpoints.write(
             {
@@ -410,17 +346,6 @@ class _Fit:
                 f"{file_name} was written under other settings ({'; '.join(different)}): use a new run directory"
             )
 
-    def _check_losses(self) -> None:
-        """Raise NumericError at the first loss since the last check that is not finite."""
-        unchecked, self.unchecked_losses = self.unchecked_losses, []
-        for step, rate, loss in unchecked:
-            value = float(loss)
-            if not math.isfinite(value):
-                raise NumericError(
-                    f"the loss is {value} in epoch {self.state.epoch} at step {step} (learning rate {rate:.3g}): "
-                    "lower training.learning_rate, or look for values in the data that are not finite"
-                )
-
     def _restore_random_state(self) -> None:
         """Once after a resume: go on with the random numbers of the checkpoint."""
         if self.random_state is not None:
@@ -446,18 +371,3 @@ class _Fit:
             metrics={name: float(value) for name, value in best.items()},
             history=state.history,
         )
-
-
-def _takes_index(step: Any) -> bool:
-    """Tell whether a step method wants the batch's index too, as Lightning's own signature has it."""
-    return len(inspect.signature(step).parameters) > 1
-
-
-def _refuse_unsupported_hooks(module: LightningModule) -> None:
-    """Refuse what this loop would silently ignore."""
-    for hook in UNSUPPORTED_HOOKS:
-        if getattr(type(module), hook) is not getattr(LightningModule, hook):
-            raise TypeError(
-                f"{type(module).__name__}.{hook} would never be called: what an epoch changes belongs into the source "
-                "(on_epoch_end), the optimizer into TrainingConfig"
-            )

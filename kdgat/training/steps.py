@@ -1,0 +1,59 @@
+"""Call the step methods of a LightningModule, with or without the batch's index, and refuse hooks nobody calls."""
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+from lightning import LightningModule
+from torch import Tensor
+
+UNSUPPORTED_HOOKS = (
+    "configure_optimizers",
+    "on_fit_start",
+    "on_fit_end",
+    "on_train_start",
+    "on_train_end",
+    "on_train_epoch_start",
+    "on_train_epoch_end",
+    "on_train_batch_start",
+    "on_train_batch_end",
+    "on_before_zero_grad",
+    "on_before_optimizer_step",
+    "on_validation_batch_start",
+    "on_validation_batch_end",
+)
+
+
+class Steps:
+    """The training and validation step of one module."""
+
+    def __init__(self, module: LightningModule) -> None:
+        refuse_unsupported_hooks(module)
+        self._module = module
+        self._training_takes_index = takes_index(module.training_step)
+        self._validation_takes_index = takes_index(module.validation_step)
+
+    def train(self, batch: Any, index: int) -> Tensor:
+        """Return the loss of a batch."""
+        output: Any = self._module.training_step(*((batch, index) if self._training_takes_index else (batch,)))
+        loss: Tensor = output["loss"] if isinstance(output, Mapping) else output
+        return loss
+
+    def validate(self, batch: Any, index: int) -> None:
+        """Let the module log its metrics of a batch."""
+        self._module.validation_step(*((batch, index) if self._validation_takes_index else (batch,)))
+
+
+def takes_index(step: Any) -> bool:
+    """Tell whether a step method wants the batch's index too, as Lightning's own signature has it."""
+    return len(inspect.signature(step).parameters) > 1
+
+
+def refuse_unsupported_hooks(module: LightningModule) -> None:
+    """Raise TypeError for a hook that the training loop would silently ignore."""
+    for hook in UNSUPPORTED_HOOKS:
+        if getattr(type(module), hook) is not getattr(LightningModule, hook):
+            raise TypeError(
+                f"{type(module).__name__}.{hook} would never be called: what an epoch changes belongs into the source "
+                "(on_epoch_end), the optimizer into TrainingConfig"
+            )
