@@ -1,12 +1,15 @@
 """Input standardisation that travels with the weights."""
 
+from collections.abc import Callable, Iterable
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-# Rows read at a time: features are memory-mapped and may be larger than memory.
-CHUNK_ROWS = 262_144
+
+class StatisticsError(ValueError):
+    """There is nothing to standardise by."""
 
 
 class Standardise(nn.Module):
@@ -36,28 +39,24 @@ class Standardise(nn.Module):
 
 
 def column_statistics(
-    arrays: list[NDArray[np.float32]], minimum: float = 1e-6
+    chunks: Callable[[], Iterable[NDArray[np.float32]]], minimum: float = 1e-6
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return mean and population deviation per column over the rows of all arrays [N, F].
+    """Return mean and population deviation per column over the rows of all chunks [N, F].
 
-    A column that never varies gets deviation 1, so that it maps to zero instead of to noise. Raises ValueError when
-    there is no row at all.
+    `chunks` is called twice: a sum of squares in one pass alone cancels for columns far from zero. A column that never
+    varies gets deviation 1, so that it maps to zero instead of to noise. Raises StatisticsError when there is no row.
     """
-    num_rows = sum(len(array) for array in arrays)
+    num_rows = 0
+    total = np.zeros(1)
+    for chunk in chunks():
+        num_rows += len(chunk)
+        total = total + chunk.sum(axis=0, dtype=np.float64)
     if num_rows == 0:
-        raise ValueError("the training store holds no rows, so there is nothing to standardise by; check the data")
-    num_columns = arrays[0].shape[1]
-    total = np.zeros(num_columns)
-    for chunk in _chunks(arrays):
-        total += chunk.sum(axis=0, dtype=np.float64)
+        raise StatisticsError("the training stores hold no rows to standardise by: check the data of this dataset")
     mean = total / num_rows
-    squares = np.zeros(num_columns)
-    for chunk in _chunks(arrays):
-        squares += np.square(chunk - mean).sum(axis=0)  # two passes: a sum of squares alone cancels for timestamps
+    squares = np.zeros_like(mean)
+    for chunk in chunks():
+        squares += np.square(chunk - mean).sum(axis=0)
     deviation = np.sqrt(squares / num_rows)
     deviation[deviation < minimum] = 1.0
     return mean, deviation
-
-
-def _chunks(arrays: list[NDArray[np.float32]]) -> list[NDArray[np.float32]]:
-    return [array[start : start + CHUNK_ROWS] for array in arrays for start in range(0, len(array), CHUNK_ROWS)]

@@ -1,0 +1,102 @@
+"""Curriculum: from balanced and easy to natural and hard, a little further every epoch.
+
+Two things move, as in the published system, where the loader was made once and so neither ever did: the number of
+benign windows per attacked one, and the percentile of the autoencoder's score from which a benign window counts as
+hard. Everything is a function of (seed, epoch, scores), so a resumed run plans the same batches.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from kdgat.can.pool import PooledStores
+from kdgat.can.sampling import PoolSource, SamplingError, draw
+from kdgat.stage.configuration import Config
+from kdgat.training.config import TrainingConfig
+
+
+class CurriculumConfig(Config):
+    """Say where the curriculum starts and ends."""
+
+    start_ratio: float = Field(1.0, gt=0.0)  # benign windows per attacked one in the first epoch
+    end_ratio: float = Field(4.0, gt=0.0)
+    start_percentile: float = Field(50.0, ge=0.0, lt=100.0)  # benign windows that score above it are hard
+    end_percentile: float = Field(90.0, ge=0.0, lt=100.0)
+    start_hard_fraction: float = Field(
+        0.0, ge=0.0, le=1.0
+    )  # of the benign windows of an epoch; the rest are drawn from all
+    end_hard_fraction: float = Field(0.5, ge=0.0, le=1.0)
+    ramp_fraction: float = Field(0.8, gt=0.0, le=1.0)  # part of the epochs in which all this moves
+    graphs_per_epoch: int | None = Field(None, ge=2)  # None = every attacked window once, benign ones by the ratio
+
+
+class Lesson(NamedTuple):
+    """Where the curriculum stands in an epoch."""
+
+    ratio: float
+    percentile: float
+    hard_fraction: float
+    threshold: float  # score from which a benign window is hard
+    num_attack: int
+    num_benign: int
+
+
+class CurriculumSource(PoolSource):
+    """Windows of an epoch by ratio and difficulty."""
+
+    def __init__(
+        self,
+        pool: PooledStores,
+        scores: NDArray[np.float64],
+        curriculum: CurriculumConfig,
+        config: TrainingConfig,
+        seed: int,
+    ) -> None:
+        """Hold the pool and the autoencoder's score [G] of each of its windows."""
+        super().__init__(pool, np.arange(pool.num_graphs), config, seed, shuffle=True)
+        if scores.shape != (pool.num_graphs,):
+            raise SamplingError(f"{scores.shape} scores for {pool.num_graphs} windows; score the same stores")
+        self.curriculum = curriculum
+        self.attacks = np.flatnonzero(pool.labels == 1)
+        self.benign = np.flatnonzero(pool.labels == 0)
+        for name, indices in (("attacked", self.attacks), ("benign", self.benign)):
+            if len(indices) == 0:
+                raise SamplingError(f"a curriculum needs {name} windows and the training stores have none")
+        self.benign_scores = scores[self.benign]
+
+    def lesson(self, epoch: int) -> Lesson:
+        """Return ratio, difficulty and sizes of an epoch."""
+        curriculum = self.curriculum
+        ramp = max(1.0, curriculum.ramp_fraction * (self.config.max_epochs - 1))
+        progress = min(1.0, epoch / ramp)
+
+        def between(start: float, end: float) -> float:
+            return start + progress * (end - start)
+
+        ratio = between(curriculum.start_ratio, curriculum.end_ratio)
+        percentile = between(curriculum.start_percentile, curriculum.end_percentile)
+        if curriculum.graphs_per_epoch is None:
+            num_attack = len(self.attacks)
+            num_benign = min(round(num_attack * ratio), len(self.benign))
+        else:
+            num_attack = max(1, round(curriculum.graphs_per_epoch / (1.0 + ratio)))
+            num_benign = max(1, curriculum.graphs_per_epoch - num_attack)
+        threshold = float(np.percentile(self.benign_scores, percentile))
+        hard = between(curriculum.start_hard_fraction, curriculum.end_hard_fraction)
+        return Lesson(ratio, percentile, hard, threshold, num_attack, num_benign)
+
+    def windows(self, epoch: int) -> NDArray[np.int64]:
+        """Draw the windows of an epoch: attacks, hard benign windows, and benign windows of any kind."""
+        lesson = self.lesson(epoch)
+        generator = np.random.default_rng([self.seed, epoch, 2])
+        hard = self.benign[self.benign_scores >= lesson.threshold]
+        num_hard = round(lesson.hard_fraction * lesson.num_benign)
+        return np.concatenate(
+            [
+                draw(self.attacks, lesson.num_attack, generator),
+                draw(hard, num_hard, generator),
+                draw(self.benign, lesson.num_benign - num_hard, generator),
+            ]
+        )

@@ -1,0 +1,341 @@
+"""The stages of the family: `run(spec, directory)` is what `kdgat stage run` calls.
+
+Inputs are files under these names. Stores: `train`, `injected`, `validation`, `injected_validation`,
+`test-<scenario>`; the injected ones may be missing or empty, which is how training without injected attacks looks.
+Weights: `autoencoder` of `curriculum`; `teacher` of both `distill_*`; `autoencoder` and `gat` of `fusion`; all of them
+under the names of `kdgat.can.evaluate.MODELS` for `evaluation`. Each stage's configuration is one of the classes below.
+"""
+
+import io
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from lightning import LightningModule
+from numpy.typing import NDArray
+from torch import Tensor
+from torch_geometric.data import Batch
+
+from kdgat.can.curriculum import CurriculumConfig, CurriculumSource
+from kdgat.can.distillation import DistillationConfig, DistilledSource, TeacherOutputs
+from kdgat.can.models.attention import AttentionConfig, GraphAttentionNetwork
+from kdgat.can.models.autoencoder import AutoencoderConfig, GraphAutoencoder
+from kdgat.can.models.convolution import count_parameters
+from kdgat.can.objective import AutoencoderObjective, DetectionLossConfig, DetectionObjective
+from kdgat.can.pool import PooledStores
+from kdgat.can.sampling import INJECTED, TRAIN, PoolSource, SampledSource, SamplingConfig
+from kdgat.can.scoring import (
+    check_features,
+    describe_model,
+    fit_standardisation,
+    load_attention,
+    load_autoencoder,
+    score_autoencoder,
+)
+from kdgat.graphs.store import GraphStore
+from kdgat.stage.configuration import Config, validate_config
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.errors import StageInputError
+from kdgat.stage.files import write_bytes_atomically
+from kdgat.stage.outcome import Finished, Outcome
+from kdgat.stage.spec import StageSpec
+from kdgat.training.config import TrainingConfig
+from kdgat.training.random_state import seed_everything
+from kdgat.training.source import EpochSource
+from kdgat.training.trainer import fit
+from kdgat.training.weights import save_weights
+
+logger = logging.getLogger(__name__)
+
+VALIDATION, INJECTED_VALIDATION = "validation", "injected_validation"
+TEACHER_FOLDER = "teacher"
+DIFFICULTY_FILE = "difficulty.npy"
+
+
+class AutoencoderStageConfig(Config):
+    """Configure `autoencoder`."""
+
+    autoencoder: AutoencoderConfig = AutoencoderConfig()
+    training: TrainingConfig = TrainingConfig()
+    sampling: SamplingConfig = SamplingConfig()
+
+
+class NormalStageConfig(Config):
+    """Configure `normal`: the attention network on the same mixture of windows in every epoch."""
+
+    gat: AttentionConfig = AttentionConfig()
+    loss: DetectionLossConfig = DetectionLossConfig()
+    sampling: SamplingConfig = SamplingConfig()
+    training: TrainingConfig = TrainingConfig()
+
+
+class CurriculumStageConfig(Config):
+    """Configure `curriculum`: the same network, from easy to hard."""
+
+    gat: AttentionConfig = AttentionConfig()
+    loss: DetectionLossConfig = DetectionLossConfig()
+    curriculum: CurriculumConfig = CurriculumConfig()
+    training: TrainingConfig = TrainingConfig()
+
+
+class DistillAutoencoderStageConfig(Config):
+    """Configure `distill_autoencoder`."""
+
+    autoencoder: AutoencoderConfig = AutoencoderConfig(hidden_dims=(80, 40, 16), heads=1, dropout=0.1)
+    distillation: DistillationConfig = DistillationConfig()
+    sampling: SamplingConfig = SamplingConfig()
+    training: TrainingConfig = TrainingConfig()
+
+
+class DistillAttentionStageConfig(Config):
+    """Configure `distill_gat`."""
+
+    gat: AttentionConfig = AttentionConfig(hidden=24, heads=4, layers=2, fc_layers=2, dropout=0.1)
+    loss: DetectionLossConfig = DetectionLossConfig()
+    distillation: DistillationConfig = DistillationConfig()
+    sampling: SamplingConfig = SamplingConfig()
+    training: TrainingConfig = TrainingConfig()
+
+
+def run(spec: StageSpec, directory: RunDirectory) -> Outcome:
+    """Run one stage, or go on with it."""
+    stages: dict[str, Callable[[StageSpec, RunDirectory], Outcome]] = {
+        "prepare": _run_prepare,
+        "autoencoder": run_autoencoder,
+        "normal": run_normal,
+        "curriculum": run_curriculum,
+        "distill_autoencoder": run_distill_autoencoder,
+        "distill_gat": run_distill_gat,
+        "fusion": _run_fusion,
+        "evaluation": _run_evaluation,
+    }
+    if spec.stage not in stages:
+        raise StageInputError(f"stage {spec.stage!r} is unknown: choose one of {', '.join(stages)}")
+    return stages[spec.stage](spec, directory)
+
+
+def _run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
+    from kdgat.can.build import run_prepare  # needs polars and numba, which a training node may lack
+
+    return run_prepare(spec, directory)
+
+
+def _run_fusion(spec: StageSpec, directory: RunDirectory) -> Outcome:
+    from kdgat.can.fusion import run_fusion
+
+    return run_fusion(spec, directory)
+
+
+def _run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
+    from kdgat.can.evaluate import run_evaluation
+
+    return run_evaluation(spec, directory)
+
+
+def input_path(spec: StageSpec, directory: RunDirectory, name: str) -> Path:
+    """Return the file of an input; StageInputError if the spec does not name it."""
+    if name not in spec.inputs:
+        known = ", ".join(sorted(spec.inputs)) or "none"
+        raise StageInputError(f"stage {spec.stage!r} needs an input {name!r} (the spec has: {known}): plan it again")
+    return spec.inputs[name].resolve(directory.path)
+
+
+def open_pool(spec: StageSpec, directory: RunDirectory, required: str, optional: str) -> PooledStores:
+    """Map a store of recorded windows and, where there is one with windows in it, its injected companion."""
+    paths = {required: input_path(spec, directory, required)}
+    if optional in spec.inputs:
+        path = input_path(spec, directory, optional)
+        if GraphStore.open(path).num_graphs:
+            paths[optional] = path
+    return PooledStores.open(paths)
+
+
+class _Data:
+    """Training and validation windows of a stage."""
+
+    def __init__(self, spec: StageSpec, directory: RunDirectory) -> None:
+        self.train = open_pool(spec, directory, TRAIN, INJECTED)
+        self.validation = open_pool(spec, directory, VALIDATION, INJECTED_VALIDATION)
+
+    def validation_source(self, training: TrainingConfig, seed: int, benign_only: bool = False) -> PoolSource:
+        pool = self.validation
+        indices = np.flatnonzero(pool.labels == 0) if benign_only else np.arange(pool.num_graphs)
+        return PoolSource(pool, indices, training, seed, shuffle=False)
+
+
+def run_autoencoder(spec: StageSpec, directory: RunDirectory) -> Outcome:
+    """Train the autoencoder on benign windows, recorded and of virtual vehicles."""
+    config = validate_config(AutoencoderStageConfig, spec.config)
+    data = _Data(spec, directory)
+    seed_everything(spec.seed)
+    pool = data.train
+    model = GraphAutoencoder(config.autoencoder, pool.num_node_features, pool.num_edge_features)
+    fit_standardisation(model, pool, pool.labels == 0)
+    train = SampledSource(pool, config.sampling, config.training, spec.seed, chosen=pool.labels == 0)
+    validation = data.validation_source(config.training, spec.seed, benign_only=True)
+    return _train(AutoencoderObjective(model), model, pool, train, validation, config.training, spec, directory)
+
+
+def run_normal(spec: StageSpec, directory: RunDirectory) -> Outcome:
+    """Train the attention network without a curriculum."""
+    config = validate_config(NormalStageConfig, spec.config)
+    data = _Data(spec, directory)
+    model = _new_attention(config.gat, data.train, spec.seed)
+    train = SampledSource(data.train, config.sampling, config.training, spec.seed)
+    validation = data.validation_source(config.training, spec.seed)
+    module = DetectionObjective(model, config.loss)
+    return _train(module, model, data.train, train, validation, config.training, spec, directory)
+
+
+def run_curriculum(spec: StageSpec, directory: RunDirectory) -> Outcome:
+    """Train the attention network from easy to hard, where the autoencoder says what is hard."""
+    config = validate_config(CurriculumStageConfig, spec.config)
+    data = _Data(spec, directory)
+    scores = _difficulty(input_path(spec, directory, "autoencoder"), data.train, directory)
+    model = _new_attention(config.gat, data.train, spec.seed)
+    train = CurriculumSource(data.train, scores, config.curriculum, config.training, spec.seed)
+    validation = data.validation_source(config.training, spec.seed)
+    module = DetectionObjective(model, config.loss)
+    return _train(module, model, data.train, train, validation, config.training, spec, directory)
+
+
+def run_distill_gat(spec: StageSpec, directory: RunDirectory) -> Outcome:
+    """Train a small attention network to agree with a large one."""
+    config = validate_config(DistillAttentionStageConfig, spec.config)
+    data = _Data(spec, directory)
+    teacher_path = input_path(spec, directory, "teacher")
+    teacher, description = load_attention(teacher_path)
+    check_features(description, data.train, str(teacher_path))
+
+    def forward(batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        output = teacher(batch)
+        return {"window_logit": output.window_logit}, {"node_logit": output.node_logit}
+
+    outputs = _teacher_outputs(spec, directory, data.train, forward, None)
+    model = _new_attention(config.gat, data.train, spec.seed)
+    train = SampledSource(data.train, config.sampling, config.training, spec.seed)
+    validation = data.validation_source(config.training, spec.seed)
+    module = DetectionObjective(model, config.loss, config.distillation)
+    return _train(
+        module, model, data.train, DistilledSource(train, outputs), validation, config.training, spec, directory
+    )
+
+
+def run_distill_autoencoder(spec: StageSpec, directory: RunDirectory) -> Outcome:
+    """Train a small autoencoder to agree with a large one on benign windows."""
+    config = validate_config(DistillAutoencoderStageConfig, spec.config)
+    data = _Data(spec, directory)
+    pool, benign = data.train, data.train.labels == 0
+    teacher_path = input_path(spec, directory, "teacher")
+    teacher, description = load_autoencoder(teacher_path)
+    check_features(description, pool, str(teacher_path))
+
+    def forward(batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        output = teacher(batch)
+        return {}, {"latent": output.latent_mean, "reconstruction": output.reconstruction}
+
+    outputs = _teacher_outputs(spec, directory, pool, forward, np.flatnonzero(benign))
+    seed_everything(spec.seed)
+    # The student's reconstruction is compared with the teacher's, so both must live on one scale.
+    student = config.autoencoder.model_copy(update={"clamp": teacher.config.clamp})
+    model = GraphAutoencoder(student, pool.num_node_features, pool.num_edge_features)
+    model.standardise_nodes.load_state_dict(teacher.standardise_nodes.state_dict())
+    model.standardise_edges.load_state_dict(teacher.standardise_edges.state_dict())
+    train = SampledSource(pool, config.sampling, config.training, spec.seed, chosen=benign)
+    validation = data.validation_source(config.training, spec.seed, benign_only=True)
+    module = AutoencoderObjective(model, config.distillation, teacher.latent_mean.out_features)
+    return _train(module, model, pool, DistilledSource(train, outputs), validation, config.training, spec, directory)
+
+
+def _new_attention(config: AttentionConfig, pool: PooledStores, seed: int) -> GraphAttentionNetwork:
+    """Make an attention network with the input scaling of all training windows."""
+    seed_everything(seed)
+    known_ids = _benign_ids(pool) if config.id_embedding else ()
+    model = GraphAttentionNetwork(config, pool.num_node_features, pool.num_edge_features, known_ids)
+    fit_standardisation(model, pool, np.ones(pool.num_graphs, bool))
+    return model
+
+
+def _benign_ids(pool: PooledStores) -> list[int]:
+    """Return the identifiers of recorded benign windows: those of attacks would make every attack id a known one."""
+    ids = [np.zeros(0, np.int32)]
+    for name, part in zip(pool.names, pool.parts, strict=True):
+        if name == TRAIN:
+            benign = np.repeat(np.asarray(part.y) == 0, part.node_counts)
+            ids.append(np.unique(np.asarray(part.node_id)[benign]))
+    return np.unique(np.concatenate(ids)).tolist()
+
+
+def _difficulty(autoencoder_path: Path, pool: PooledStores, directory: RunDirectory) -> NDArray[np.float64]:
+    """Return the autoencoder's score of every benign window, [G]; computed once, so that a resumed run has the same."""
+    path = directory.path / DIFFICULTY_FILE
+    if path.is_file():
+        return np.load(path)
+    model, description = load_autoencoder(autoencoder_path)
+    check_features(description, pool, str(autoencoder_path))
+    benign = np.flatnonzero(pool.labels == 0)
+    scores = np.zeros(pool.num_graphs)
+    scores[benign] = score_autoencoder(model, pool, benign, phase_progress(directory, "difficulty"))["score"]
+    buffer = io.BytesIO()
+    np.save(buffer, scores)
+    write_bytes_atomically(path, buffer.getvalue())
+    return scores
+
+
+def _teacher_outputs(
+    spec: StageSpec,
+    directory: RunDirectory,
+    pool: PooledStores,
+    forward: Callable[[Batch], tuple[dict[str, Tensor], dict[str, Tensor]]],
+    indices: NDArray[np.int64] | None,
+) -> TeacherOutputs:
+    identity = {name: source.sha256 for name, source in sorted(spec.inputs.items())}
+    progress = phase_progress(directory, "teacher")
+    return TeacherOutputs.compute(directory.path / TEACHER_FOLDER, pool, forward, identity, indices, progress)
+
+
+def phase_progress(directory: RunDirectory, phase: str) -> Callable[[int, int], None]:
+    """Return a callback that writes the progress of something that is no training."""
+
+    def report(done: int, total: int) -> None:
+        directory.write_progress({"phase": phase, "done": done, "total": total})
+
+    return report
+
+
+def _train(
+    module: LightningModule,
+    model: GraphAttentionNetwork | GraphAutoencoder,
+    pool: PooledStores,
+    train: EpochSource,
+    validation: EpochSource,
+    training: TrainingConfig,
+    spec: StageSpec,
+    directory: RunDirectory,
+) -> Outcome:
+    """Fit, and hand on the best weights."""
+    num_parameters = count_parameters(model)
+    logger.info(
+        "%s %s: %s parameters, %d training windows", spec.stage, spec.scale, f"{num_parameters:,}", pool.num_graphs
+    )
+    result = fit(module, train, validation, training, directory, spec.seed)
+    if result.paused:
+        return result.as_paused()
+    metadata: dict[str, Any] = {
+        "stage": spec.stage,
+        "seed": spec.seed,
+        "monitor": training.monitor,
+        "best_epoch": result.best_epoch,
+        "best_metric": result.best_metric,
+        "num_parameters": num_parameters,
+    }
+    save_weights(directory, model, describe_model(model, pool), metadata)
+    numbers = {
+        "best_epoch": float(result.best_epoch),
+        "epochs": float(result.epochs),
+        "num_parameters": float(num_parameters),
+    }
+    artifacts = {"weights": directory.weights_path.name, "model": directory.model_config_path.name}
+    return Finished(metrics={**result.metrics, **numbers}, artifacts=artifacts)
