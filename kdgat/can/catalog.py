@@ -68,6 +68,15 @@ class DatasetEntry(Config):
 
 
 @dataclass(frozen=True, slots=True)
+class RecordingPlace:
+    """Where one recording lies, before anything is read."""
+
+    path: Path
+    scenario: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
 class RecordingFile:
     """One recording on disk, with what reading it once has shown."""
 
@@ -184,7 +193,7 @@ def find_entry(name: str, data_root: Path | str, catalog: Path | str | None = No
 def _missing_folder_text(entry: DatasetEntry, data_root: Path, known: bool) -> str:
     if not data_root.is_dir():
         return f"{data_root}: data root not found; give the folder that holds one folder per dataset"
-    if data_root.name == (entry.folder or entry.name) and any(_discover(data_root)):
+    if data_root.name == (entry.folder or entry.name) and any(_walk(data_root)):
         return f"{data_root} is the dataset itself: give its parent, --data-root {data_root.parent}"
     present = sorted(path.name for path in data_root.iterdir() if path.is_dir() and not path.name.startswith("."))
     near = difflib.get_close_matches(entry.name, present, n=1)
@@ -214,18 +223,9 @@ def find_recordings(
     folder = entry.folder_in(data_root)
     if not folder.is_dir():
         raise DatasetError(_missing_folder_text(entry, Path(data_root), known=True))
-    found = sorted(_discover(folder))
-    if not found:
-        raise DatasetError(
-            f"{folder}: no recording; expected <scenario>__<recording>.parquet or <scenario>/<recording>.csv "
-            f"({', '.join(RECORDING_SUFFIXES)})"
-        )
-    names = Counter((scenario, name) for scenario, name, _ in found)
     files = []
-    for scenario, name, path in found:
-        # One name in two formats: the suffix tells them apart in reports.
-        unique_name = name if names[scenario, name] == 1 else f"{name}{path.suffix}"
-        file = inspect_recording(path, entry, scenario, unique_name, limits)
+    for place in discover_recordings(folder):
+        file = _read_file(place, entry, limits)
         files.append(file)
         if on_recording is not None:
             on_recording(file)
@@ -233,21 +233,19 @@ def find_recordings(
     return Recordings(tuple(kept), tuple(dropped))
 
 
-def inspect_recording(
-    path: Path, entry: DatasetEntry, scenario: str, name: str, limits: ReadLimits | None = None
-) -> RecordingFile:
+def _read_file(place: RecordingPlace, entry: DatasetEntry, limits: ReadLimits | None) -> RecordingFile:
     """Read one recording and keep what it shows, not its messages."""
     from kdgat.can.logs import read_recording
 
-    messages = read_recording(path, scenario=scenario, limits=limits)
+    messages = read_recording(place.path, scenario=place.scenario, limits=limits)
     return RecordingFile(
-        path=path,
-        scenario=scenario,
-        name=name,
+        path=place.path,
+        scenario=place.scenario,
+        name=place.name,
         dataset=entry.name,
-        role=entry.role_of(scenario),
+        role=entry.role_of(place.scenario),
         content_hash=messages.content_hash(),
-        vehicle=entry.vehicle_of(name),
+        vehicle=entry.vehicle_of(place.name),
         num_messages=len(messages),
         num_attacks=messages.num_attacks,
         num_bad_rows=messages.num_bad_rows,
@@ -278,8 +276,26 @@ def split_roles(recordings: Sequence[RecordingFile], hold_out: Sequence[str]) ->
     return Recordings(tuple(kept), (*dropped, *newly_dropped))
 
 
-def _discover(folder: Path) -> Iterator[tuple[str, str, Path]]:
-    """Yield (scenario, recording, path) of both layouts."""
+def discover_recordings(folder: Path) -> list[RecordingPlace]:
+    """List the recordings in a dataset's folder, in both layouts, without reading them.
+
+    Raise DatasetError when there is none, or when one has no scenario.
+    """
+    found = sorted(_walk(folder))
+    if not found:
+        raise DatasetError(
+            f"{folder}: no recording; expected <scenario>__<recording>.parquet or <scenario>/<recording>.csv "
+            f"({', '.join(RECORDING_SUFFIXES)})"
+        )
+    names = Counter((scenario, name) for scenario, name, _ in found)
+    # One name in two formats: the suffix tells them apart in reports.
+    return [
+        RecordingPlace(path, scenario, name if names[scenario, name] == 1 else f"{name}{path.suffix}")
+        for scenario, name, path in found
+    ]
+
+
+def _walk(folder: Path) -> Iterator[tuple[str, str, Path]]:
     for path in folder.iterdir():
         if path.name.startswith("."):
             continue

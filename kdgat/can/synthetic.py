@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -110,21 +111,36 @@ def write_dataset(
     """Write a whole dataset of training and test scenarios as `<root>/<name>/<scenario>__<recording>.parquet`.
 
     Three kinds of attack and half of the vehicles appear in the training scenarios. Return the dataset's folder.
-    Raise SyntheticError for an unknown size, or for a folder that already holds recordings.
+    Raise SyntheticError for an unknown size, or for a folder that already holds something.
     """
+    plan = _plan(_size_named(size))
+    folder = Path(root) / name
+    if folder.is_dir() and any(folder.iterdir()):
+        raise SyntheticError(f"{folder}: is not empty; remove it, or choose another folder or dataset name")
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # Written beside and moved at the end: a folder of that name always holds the whole dataset.
+    with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent) as temporary:
+        unfinished = Path(temporary) / name
+        for scenario, vehicle_name, attack, duration_s in plan:
+            vehicle = make_vehicle(_seed_of(seed, vehicle_name), vehicle_name)
+            recording_seed = _seed_of(seed, f"{scenario}/{vehicle_name}/{attack}")
+            messages = make_recording(vehicle, duration_s, attack, recording_seed, scenario=scenario)
+            write_recording(unfinished / f"{scenario}{SCENARIO_SEPARATOR}{messages.name}.parquet", messages)
+            if on_recording is not None:
+                on_recording(messages)
+        unfinished.rename(folder)
+    return folder
+
+
+def num_recordings(size: str) -> int:
+    """Count the recordings that `write_dataset` writes."""
+    return len(_plan(_size_named(size)))
+
+
+def _size_named(size: str) -> DatasetSize:
     if size not in SIZES:
         raise SyntheticError(f"size={size!r} is unknown: choose one of {', '.join(SIZES)}")
-    folder = Path(root) / name
-    if folder.is_dir() and any(folder.glob("*.parquet")):
-        raise SyntheticError(f"{folder}: holds recordings already; remove them or choose another folder")
-    for scenario, vehicle_name, attack, duration_s in _plan(SIZES[size]):
-        vehicle = make_vehicle(_seed_of(seed, vehicle_name), vehicle_name)
-        recording_seed = _seed_of(seed, f"{scenario}/{vehicle_name}/{attack}")
-        messages = make_recording(vehicle, duration_s, attack, recording_seed, scenario=scenario)
-        write_recording(folder / f"{scenario}{SCENARIO_SEPARATOR}{messages.name}.parquet", messages)
-        if on_recording is not None:
-            on_recording(messages)
-    return folder
+    return SIZES[size]
 
 
 def _plan(size: DatasetSize) -> list[tuple[str, str, AttackKind | None, float]]:

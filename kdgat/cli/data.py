@@ -1,0 +1,247 @@
+"""`kdgat data`: list, inspect, import and synthesise recordings."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from kdgat.can.inspection import Inspection
+
+app = typer.Typer(help="List, inspect, import and synthesise recordings.", no_args_is_help=True)
+
+PLAIN_WIDTH = 1000
+"""Columns of a table that goes into a file or a pipe: wide enough that nothing is cut or wrapped."""
+
+DataRoot = Annotated[Path, typer.Option("--data-root", help="Folder that holds one folder per dataset.")]
+Catalog = Annotated[Path | None, typer.Option("--catalog", help="YAML file with entries of your own datasets.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
+
+
+@app.command("list")
+def list_datasets(data_root: DataRoot = Path("data"), catalog: Catalog = None, as_json: AsJson = False) -> None:
+    """List the datasets that are known or present, and how many recordings of each are there."""
+    from kdgat.can.catalog import DatasetEntry, DatasetError, discover_recordings, load_catalog
+
+    entries = load_catalog(catalog)
+    known_folders = {entry.folder_in(data_root).name for entry in entries.values()}
+    if data_root.is_dir():
+        for folder in sorted(data_root.iterdir()):
+            if folder.is_dir() and not folder.name.startswith(".") and folder.name not in known_folders:
+                entries[folder.name] = DatasetEntry(name=folder.name, description="(no catalog entry: defaults)")
+    listed: list[dict[str, Any]] = []
+    for name, entry in entries.items():
+        folder = entry.folder_in(data_root)
+        scenarios: list[str] = []
+        try:
+            scenarios = [place.scenario for place in discover_recordings(folder)] if folder.is_dir() else []
+        except DatasetError:
+            if name not in load_catalog(catalog):
+                continue  # a folder of something else
+        listed.append(
+            {
+                "name": name,
+                "num_recordings": len(scenarios),
+                "scenarios": sorted(set(scenarios)),
+                "description": entry.description,
+                "source": entry.source,
+            }
+        )
+    if as_json:
+        _print_json(listed)
+        return
+    rows = [
+        [row["name"], row["num_recordings"] or "-", len(row["scenarios"]) or "-", row["description"]] for row in listed
+    ]
+    _print_table(["dataset", "recordings", "scenarios", "what it is"], rows, numeric=(1, 2))
+    if not data_root.is_dir():
+        _print(f"{data_root}: no such folder; give --data-root to see which recordings are there")
+
+
+@app.command("inspect")
+def inspect_recordings(
+    path: Annotated[Path | None, typer.Argument(help="One recording, or the folder of a dataset.")] = None,
+    dataset: Annotated[str | None, typer.Option("--dataset", help="A dataset under --data-root.")] = None,
+    data_root: DataRoot = Path("data"),
+    catalog: Catalog = None,
+    as_json: AsJson = False,
+    quiet: Quiet = False,
+) -> None:
+    """Show size, ids, attacks, backward time steps, bad rows and copies. Exit status 1 if a recording is unusable."""
+    from kdgat.can.catalog import DatasetError, discover_recordings, find_entry
+    from kdgat.can.inspection import inspect_dataset, inspect_file
+
+    if (path is None) == (dataset is None):
+        raise typer.BadParameter("give either PATH or --dataset NAME")
+    if path is not None and not path.exists():
+        raise DatasetError(f"{path}: no such file or folder; give a recording or the folder of a dataset")
+    if path is not None and path.is_file():
+        inspections = [inspect_file(path)]
+    else:
+        if path is not None:
+            dataset, data_root = path.resolve().name, path.resolve().parent
+        assert dataset is not None
+        entry = find_entry(dataset, data_root, catalog)
+        num_recordings = len(discover_recordings(entry.folder_in(data_root)))
+        with _progress(f"reading {dataset}", num_recordings, quiet or as_json) as advance:
+            inspections = inspect_dataset(entry, data_root, on_recording=lambda inspection: advance())
+    if as_json:
+        _print_json([inspection.to_json() for inspection in inspections])
+    else:
+        _print_inspections(inspections)
+    if not all(inspection.usable for inspection in inspections):
+        raise typer.Exit(1)
+
+
+@app.command("import")
+def import_recordings(
+    sources: Annotated[list[Path], typer.Argument(metavar="SOURCE...", help="Recordings of any known format.")],
+    dataset: Annotated[str, typer.Option("--dataset", help="Dataset to add them to.")],
+    scenario: Annotated[str, typer.Option("--scenario", help="Scenario; names that start with train_ train.")],
+    data_root: DataRoot = Path("data"),
+    name: Annotated[str | None, typer.Option("--name", help="Name of the recording (default: the file's).")] = None,
+    attack_free: Annotated[
+        bool, typer.Option("--attack-free", help="Label every message benign, for a source without labels.")
+    ] = False,
+    replace: Annotated[bool, typer.Option("--replace", help="Overwrite a recording of that name.")] = False,
+    max_bad_fraction: Annotated[float, typer.Option(help="Share of bad rows that is dropped, not refused.")] = 0.01,
+    quiet: Quiet = False,
+) -> None:
+    """Convert recordings to Parquet in the layout of a dataset.
+
+    Formats: Parquet; CSV of can-train-and-test, HCRL Car-Hacking and HCRL Survival, with or without header; HCRL
+    attack-free text; candump.
+    """
+    from kdgat.can.importing import import_recording
+    from kdgat.can.messages import ReadLimits
+    from kdgat.stage.configuration import validate_config
+
+    if name is not None and len(sources) > 1:
+        raise typer.BadParameter("--name needs a single SOURCE")
+    limits = validate_config(ReadLimits, {"max_bad_fraction": max_bad_fraction})
+    for source in sources:
+        target, messages = import_recording(
+            source,
+            data_root / dataset,
+            scenario,
+            name=name,
+            attack_free=attack_free,
+            replace=replace,
+            limits=limits,
+        )
+        for row in messages.bad_rows:
+            print(f"{source}:{row.line}: {row.reason}, dropped", file=sys.stderr)
+        if messages.num_bad_rows > len(messages.bad_rows):
+            print(f"{source}: {messages.num_bad_rows} bad rows dropped in all", file=sys.stderr)
+        if not quiet:
+            labels = f"{messages.num_attacks} attacks" if messages.labelled else "no labels"
+            _print(f"{target}: {len(messages)} messages, {labels}, {messages.num_bad_rows} bad rows")
+
+
+@app.command("synth")
+def synthesise(
+    out: Annotated[Path, typer.Option("--out", help="Data root that gets the dataset's folder.")],
+    dataset: Annotated[str, typer.Option("--dataset", help="Name of the dataset.")] = "synthetic",
+    size: Annotated[str, typer.Option("--size", help="tiny, small, quick or full.")] = "quick",
+    seed: Annotated[int, typer.Option("--seed", help="Same seed, same messages.")] = 0,
+    quiet: Quiet = False,
+) -> None:
+    """Simulate several cars with and without attacks, as a dataset of training and test scenarios."""
+    from kdgat.can.messages import Messages
+    from kdgat.can.synthetic import num_recordings, write_dataset
+
+    counts: list[int] = []
+    with _progress("simulating", num_recordings(size), quiet) as advance:
+
+        def count(messages: Messages) -> None:
+            counts.append(len(messages))
+            advance()
+
+        folder = write_dataset(out, dataset, size, seed, on_recording=count)
+    if not quiet:
+        _print(f"{folder}: {len(counts)} recordings, {sum(counts)} messages")
+
+
+INSPECTION_COLUMNS = ("recording", "role", "vehicle", "messages", "ids", "span_s", "attacks", "back", "bad")
+
+
+def _print_inspections(inspections: Sequence[Inspection]) -> None:
+    rows = [(inspection.scenario, _inspection_row(inspection)) for inspection in inspections]
+    if sys.stdout.isatty():  # a table per scenario fits 80 columns; in a pipe every line should say its scenario
+        for scenario in dict.fromkeys(scenario for scenario, _ in rows):
+            own = [row for of, row in rows if of == scenario]
+            _print_table(INSPECTION_COLUMNS, own, numeric=range(3, 9), title=scenario)
+    else:
+        _print_table(("scenario", *INSPECTION_COLUMNS), [(of, *row) for of, row in rows], numeric=range(4, 10))
+    for inspection in inspections:
+        for note in inspection.notes:
+            _print(f"{inspection.path}: {note}")
+        for row in inspection.bad_rows:
+            _print(f"{inspection.path}:{row.line}: {row.reason}")
+        if inspection.num_bad_rows > len(inspection.bad_rows):
+            _print(f"{inspection.path}: {inspection.num_bad_rows} bad rows in all")
+
+
+def _inspection_row(inspection: Inspection) -> tuple[object, ...]:
+    return (
+        inspection.name,
+        inspection.role or "-",
+        inspection.vehicle or "-",
+        inspection.num_messages,
+        inspection.num_identifiers,
+        f"{inspection.duration_s:.1f}",
+        "-" if inspection.attack_share is None else f"{inspection.attack_share:.2%}",
+        inspection.num_backward,
+        inspection.num_bad_rows,
+    )
+
+
+def _console() -> Console:
+    if sys.stdout.isatty():
+        return Console(markup=False, highlight=False)
+    return Console(markup=False, highlight=False, width=PLAIN_WIDTH, no_color=True)
+
+
+def _print(text: str) -> None:
+    print(text, flush=True)
+
+
+def _print_json(value: object) -> None:
+    print(json.dumps(value, indent=2, default=str))
+
+
+def _print_table(
+    header: Sequence[str], rows: Sequence[Sequence[object]], numeric: Sequence[int], title: str | None = None
+) -> None:
+    console = _console()
+    table = Table(
+        box=box.SIMPLE_HEAD if console.is_terminal else None, pad_edge=False, title=title, title_justify="left"
+    )
+    for index, column in enumerate(header):
+        is_numeric = index in numeric
+        table.add_column(column, justify="right" if is_numeric else "left", no_wrap=is_numeric, overflow="fold")
+    for row in rows:
+        table.add_row(*(str(cell) for cell in row))
+    console.print(table)
+
+
+@contextmanager
+def _progress(text: str, total: int, quiet: bool) -> Iterator[Callable[[], None]]:
+    """Show a bar on a terminal and nothing elsewhere; calling the value moves it by one."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda: None
+        return
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(text, total=total)
+        yield lambda: progress.advance(task)
