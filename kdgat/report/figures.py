@@ -1,0 +1,345 @@
+"""One function per figure; each takes parts of results.json and returns a Picture."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import plotly.graph_objects as go
+
+from kdgat.can.results import (
+    Curves,
+    DetectorScenario,
+    InjectionSummary,
+    ScenarioMetrics,
+    Spread,
+    WindowMetrics,
+    format_value,
+)
+from kdgat.report.style import (
+    BLACK,
+    BLUE,
+    GREEN,
+    ORANGE,
+    SERIES_COLOURS,
+    VERMILLION,
+    Picture,
+    blank,
+    model_name,
+    model_order,
+    nines,
+    nines_axis,
+    series_style,
+)
+
+SMALLEST_RATE = 1e-4  # left end of the logarithmic false-positive axis
+ROW_PIXELS = 30
+
+
+def training_curves(stage: str, seeds: Mapping[int, Mapping[str, Sequence[float | None]]]) -> Picture:
+    """Draw every column that ends in `loss` over epochs, one line per seed."""
+    figure = blank(300, x="epoch", y="loss (logarithmic)", title=stage)
+    names = list(dict.fromkeys(name for columns in seeds.values() for name in columns if name.endswith("loss")))
+    preferred = {"train_loss": BLUE, "validation_loss": VERMILLION}
+    spare = iter([GREEN, ORANGE, *SERIES_COLOURS[4:]] * len(names))
+    colours = {name: preferred.get(name) or next(spare) for name in names}
+    ends: list[str] = []
+    for seed, columns in seeds.items():
+        for name in names:
+            if name not in columns:
+                continue
+            figure.add_scatter(
+                x=columns["epoch"],
+                y=[value if value is not None and value > 0 else None for value in columns[name]],
+                mode="lines+markers" if len(columns["epoch"]) < 40 else "lines",
+                marker={"size": 4},
+                line={"color": colours[name], "width": 1.6},
+                name=name.replace("_", " "),
+                legendgroup=name,
+                showlegend=seed == next(iter(seeds)),
+                # Parts of the loss are one click away: all at once would hide the two that matter.
+                visible=True if name in preferred or not set(preferred) & set(names) else "legendonly",
+                hovertemplate=f"seed {seed}, epoch %{{x}}<br>{name.replace('_', ' ')} %{{y:.4g}}<extra></extra>",
+            )
+        best = [row for row, is_best in enumerate(columns.get("is_best", [])) if is_best]
+        value = columns["validation_loss"][best[-1]] if best and "validation_loss" in columns else None
+        if value is not None:
+            epoch = columns["epoch"][best[-1]]
+            figure.add_scatter(
+                x=[epoch],
+                y=[value],
+                mode="markers",
+                marker={"symbol": "star", "size": 11, "color": BLACK},
+                name="kept weights",
+                legendgroup="kept",
+                showlegend=not ends,
+                hovertemplate=f"seed {seed}: the weights of epoch %{{x}} are kept<extra></extra>",
+            )
+            ends.append(f"seed {seed} keeps epoch {epoch:.0f} with validation loss {value:.4g}")
+    figure.update_yaxes(type="log", exponentformat="power", dtick=1)
+    text = f"Losses of {stage} over epochs, {len(seeds)} seed{'s' if len(seeds) > 1 else ''}."
+    return Picture(figure, text, f"{text} {'; '.join(ends)}")
+
+
+def logged_shares(stage: str, seeds: Mapping[int, Mapping[str, Sequence[float | None]]]) -> Picture | None:
+    """Draw the other logged columns that lie in 0 to 1 (validation F1, curriculum ratio, ...); None without any."""
+    skipped = {"epoch", "step", "learning_rate", "is_best"}
+    columns_by_name: dict[str, list[float]] = {}
+    for columns in seeds.values():
+        for name, values in columns.items():
+            if name not in skipped and not name.endswith(("loss", "_s")):
+                columns_by_name.setdefault(name, []).extend(value for value in values if value is not None)
+    names = [name for name, values in columns_by_name.items() if values and 0 <= min(values) <= max(values) <= 1]
+    if not names:
+        return None
+    figure = blank(300, x="epoch", y="value", title=stage)
+    for index, name in enumerate(names):
+        shown = False
+        for seed, columns in seeds.items():
+            if name not in columns:
+                continue
+            figure.add_scatter(
+                x=columns["epoch"],
+                y=columns[name],
+                mode="lines+markers" if len(columns["epoch"]) < 40 else "lines",
+                marker={"size": 4},
+                line={"width": 1.6, **series_style(index + 1)},
+                name=name.replace("_", " "),
+                legendgroup=name,
+                showlegend=not shown,
+                hovertemplate=f"seed {seed}, epoch %{{x}}<br>{name.replace('_', ' ')} %{{y:.4f}}<extra></extra>",
+            )
+            shown = True
+    figure.update_yaxes(range=[-0.03, 1.03])
+    text = f"Other values logged by {stage}: {', '.join(name.replace('_', ' ') for name in names)}."
+    return Picture(figure, text, text)
+
+
+def roc(scenario: str, curves: Mapping[str, Curves], chosen: WindowMetrics) -> Picture | None:
+    """Draw the ROC curve of every model on one scenario over a logarithmic rate, the chosen threshold marked."""
+    figure = blank(380, x="false-positive rate (logarithmic)", y="detection rate", title=scenario)
+    num_drawn = 0
+    for key in sorted(curves, key=model_order):
+        curve = curves[key].roc
+        if curve is None:
+            continue
+        rate = [max(value or 0.0, SMALLEST_RATE) for value in curve["false_positive_rate"]]
+        figure.add_scatter(
+            x=rate,
+            y=curve["true_positive_rate"],
+            mode="lines",
+            line={"width": 2.4 if key == "detector" else 1.5, "shape": "hv", **series_style(num_drawn)},
+            name=model_name(key),
+            hovertemplate=f"{model_name(key)}<br>false positives %{{x:.4f}}<br>detected %{{y:.4f}}<extra></extra>",
+        )
+        num_drawn += 1
+    if not num_drawn:
+        return None
+    if chosen.false_alarm_rate is not None and chosen.recall is not None:
+        figure.add_scatter(
+            x=[max(chosen.false_alarm_rate, SMALLEST_RATE)],
+            y=[chosen.recall],
+            mode="markers",
+            marker={"symbol": "circle-open", "size": 13, "color": BLACK, "line": {"width": 2.5}},
+            name="chosen threshold",
+            hovertemplate="chosen threshold<br>false alarms %{x:.4f}<br>detected %{y:.4f}<extra></extra>",
+        )
+    figure.update_xaxes(
+        type="log",
+        range=[-4.06, 0.03],
+        tickvals=[1e-4, 1e-3, 1e-2, 1e-1, 1],
+        ticktext=["≤ 0.01 %", "0.1 %", "1 %", "10 %", "100 %"],
+    )
+    figure.update_yaxes(range=[-0.02, 1.02])
+    text = f"ROC on {scenario}: AUC of the default detector {format_value(chosen.auc)}."
+    return Picture(figure, text, f"{text} {_detection_rates(chosen)}")
+
+
+def _detection_rates(metrics: WindowMetrics) -> str:
+    rates = [f"{format_value(value)} at {float(rate):.1%}" for rate, value in metrics.detection_rate_at_fpr.items()]
+    return f"Detection rate by false-positive rate: {', '.join(rates)}." if rates else ""
+
+
+def precision_recall(scenario: str, curves: Mapping[str, Curves], chosen: WindowMetrics) -> Picture | None:
+    """Draw precision over recall of all models on one scenario, with the chosen threshold marked."""
+    figure = blank(380, x="recall", y="precision", title=scenario)
+    num_drawn = 0
+    for key in sorted(curves, key=model_order):
+        curve = curves[key].precision_recall
+        if curve is None:
+            continue
+        figure.add_scatter(
+            x=curve["recall"],
+            y=curve["precision"],
+            mode="lines",
+            line={"width": 2.4 if key == "detector" else 1.5, **series_style(num_drawn)},
+            name=model_name(key),
+            hovertemplate=f"{model_name(key)}<br>recall %{{x:.4f}}<br>precision %{{y:.4f}}<extra></extra>",
+        )
+        num_drawn += 1
+    if not num_drawn:
+        return None
+    if chosen.precision is not None and chosen.recall is not None:
+        figure.add_scatter(
+            x=[chosen.recall],
+            y=[chosen.precision],
+            mode="markers",
+            marker={"symbol": "circle-open", "size": 13, "color": BLACK, "line": {"width": 2.5}},
+            name="chosen threshold",
+            hovertemplate="chosen threshold<br>recall %{x:.4f}<br>precision %{y:.4f}<extra></extra>",
+        )
+    figure.update_xaxes(range=[-0.02, 1.02])
+    figure.update_yaxes(range=[-0.02, 1.02])
+    text = (
+        f"Precision over recall on {scenario}: average precision of the default detector {format_value(chosen.pr_auc)}."
+    )
+    return Picture(figure, text, text)
+
+
+def confusion_matrix(scenario: str, metrics: WindowMetrics) -> Picture:
+    """Draw the four counts, each with its share of the row (the true class)."""
+    (rejections, false_alarms), (misses, hits) = metrics.confusion_matrix
+    rows = [("attack", misses, hits), ("benign", rejections, false_alarms)]
+    shares, texts = [], []
+    for _, left, right in rows:
+        whole = left + right
+        shares.append([left / whole if whole else 0.0, right / whole if whole else 0.0])
+        texts.append([f"{count:,}<br>{count / whole:.2%}" if whole else "none" for count in (left, right)])
+    figure = blank(250, x="decision", y="truth", title=scenario, legend=False)
+    figure.add_heatmap(
+        z=shares,
+        x=["no alarm", "alarm"],
+        y=[row[0] for row in rows],
+        zmin=0,
+        zmax=1,
+        colorscale=[[0, "#f3f7fa"], [1, BLUE]],
+        showscale=False,
+        xgap=3,
+        ygap=3,
+        hoverinfo="skip",
+    )
+    for row, (name, _, _) in enumerate(rows):
+        for column, decision in enumerate(("no alarm", "alarm")):
+            figure.add_annotation(
+                x=decision,
+                y=name,
+                text=texts[row][column],
+                showarrow=False,
+                font={"size": 14, "color": "white" if shares[row][column] > 0.55 else BLACK},
+            )
+    figure.update_xaxes(showgrid=False, ticks="", showline=False)
+    figure.update_yaxes(showgrid=False, ticks="", showline=False)
+    text = (
+        f"{scenario}: {hits:,} attacks found, {misses:,} missed, {false_alarms:,} false alarms, {rejections:,} benign."
+    )
+    return Picture(figure, text, text)
+
+
+def scenario_bars(scenarios: Mapping[str, DetectorScenario]) -> Picture:
+    """Draw F1 of the default detector per scenario with mean, smallest and largest value over its seeds."""
+    defined = {name: row for name, row in scenarios.items() if row.f1 is not None}
+    names = list(defined)[::-1]
+    figure = blank(120 + ROW_PIXELS * max(len(names), 2))
+    figure.add_bar(
+        x=[nines(defined[name].f1 or 0.0) for name in names],
+        y=names,
+        orientation="h",
+        width=0.55,
+        marker={"color": "#9ecae1"},
+        name="default detector",
+        customdata=[format_value(defined[name].f1) for name in names],
+        hovertemplate="%{y}<br>F1 %{customdata}<extra></extra>",
+    )
+    _add_spread(
+        figure, names, [defined[name].over_seeds.get("f1") for name in names], BLACK, "single seeds: mean, range"
+    )
+    figure.update_xaxes(**nines_axis("F1 (spaced by the distance from 1)"))
+    figure.update_yaxes(showgrid=False)
+    figure.update_layout(legend={"y": -0.12 - 9 / (60 + ROW_PIXELS * len(names))})
+    without = [name for name in scenarios if name not in defined]
+    text = "F1 of the default detector per scenario, with mean and range of single seeds."
+    if without:
+        text += f" Undefined, because there is no attack: {', '.join(without)}."
+    values = ", ".join(f"{name} {format_value(row.f1)}" for name, row in defined.items())
+    return Picture(figure, text, f"{text} {values}.", is_wide=True)
+
+
+def _add_spread(
+    figure: go.Figure, names: Sequence[str], spreads: Sequence[Spread | None], colour: str, label: str
+) -> None:
+    """Add a diamond at the mean and a line from the smallest to the largest value."""
+    rows = []
+    for name, spread in zip(names, spreads, strict=True):
+        if spread is not None and spread.mean is not None and spread.min is not None and spread.max is not None:
+            rows.append((name, spread.mean, spread.min, spread.max))
+    if not rows:
+        return
+    figure.add_scatter(
+        x=[nines(row[1]) for row in rows],
+        y=[row[0] for row in rows],
+        error_x={
+            "type": "data",
+            "symmetric": False,
+            "array": [nines(row[3]) - nines(row[1]) for row in rows],
+            "arrayminus": [nines(row[1]) - nines(row[2]) for row in rows],
+            "color": colour,
+            "thickness": 1.6,
+            "width": 5,
+        },
+        mode="markers",
+        marker={"symbol": "diamond", "size": 9, "color": colour},
+        name=label,
+        customdata=[[format_value(row[1]), format_value(row[2]), format_value(row[3])] for row in rows],
+        hovertemplate="%{y}<br>mean %{customdata[0]}, %{customdata[1]} to %{customdata[2]}<extra></extra>",
+    )
+
+
+def model_comparison(scenario: str, spreads: Mapping[str, Spread]) -> Picture | None:
+    """Draw F1 of every model on one scenario: mean and range over seeds."""
+    keys = [key for key in sorted(spreads, key=model_order) if spreads[key].mean is not None][::-1]
+    if not keys:
+        return None
+    figure = blank(96 + ROW_PIXELS * len(keys), title=scenario, legend=False)
+    _add_spread(figure, [model_name(key) for key in keys], [spreads[key] for key in keys], BLUE, "over seeds")
+    figure.update_xaxes(**nines_axis("F1 (spaced by the distance from 1)"))
+    text = f"F1 of every model on {scenario}: mean and range over seeds."
+    values = ", ".join(f"{model_name(key)} {format_value(spreads[key].mean)}" for key in reversed(keys))
+    return Picture(figure, text, f"{text} {values}.")
+
+
+def injected_attacks(injection: InjectionSummary) -> Picture | None:
+    """Draw how many training windows hold each kind of injected attack."""
+    kinds = sorted(injection.attacks, key=lambda kind: injection.attacks[kind].num_windows)
+    if not kinds:
+        return None
+    figure = blank(90 + ROW_PIXELS * len(kinds), x="training windows", legend=False)
+    figure.add_bar(
+        x=[injection.attacks[kind].num_windows for kind in kinds],
+        y=[kind.replace("_", " ") for kind in kinds],
+        orientation="h",
+        width=0.6,
+        marker={"color": BLUE},
+        customdata=[[injection.attacks[kind].num_messages, injection.attacks[kind].num_campaigns] for kind in kinds],
+        hovertemplate="%{x:,} windows<br>%{customdata[0]:,} messages<br>%{customdata[1]:,} campaigns<extra></extra>",
+        text=[f"{injection.attacks[kind].num_windows:,}" for kind in kinds],
+        textposition="outside",
+        cliponaxis=False,
+    )
+    figure.update_yaxes(showgrid=False)
+    figure.update_layout(margin={"r": 60})
+    text = f"Training windows with injected messages, on {injection.num_virtual_vehicles:,} virtual vehicles."
+    values = ", ".join(f"{kind} {injection.attacks[kind].num_windows:,}" for kind in reversed(kinds))
+    return Picture(figure, text, f"{text} {values}.", is_wide=True)
+
+
+def spreads_of_models(
+    models: Mapping[str, Mapping[str, Mapping[str, ScenarioMetrics]]], scenario: str, metric: str = "f1"
+) -> dict[str, Spread]:
+    """Return the spread over seeds of one metric on one scenario, by model."""
+    from kdgat.can.metrics import spread
+
+    result = {}
+    for model, seeds in models.items():
+        values = [getattr(scenarios[scenario], metric) for scenarios in seeds.values() if scenario in scenarios]
+        if values:
+            result[model] = Spread(**spread(values))
+    return result

@@ -1,0 +1,333 @@
+"""Assemble the report: one HTML file that opens from disk without a network."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import numpy as np
+import yaml
+from markupsafe import Markup, escape
+from plotly.offline import get_plotlyjs
+
+from kdgat.can.results import Results, format_spread, format_value
+from kdgat.can.run import OutputDirectory
+from kdgat.report import figures, tables, timeline
+from kdgat.report.run import RunContent, StageContent, read_run
+from kdgat.report.style import Picture, model_name
+from kdgat.report.tables import Table
+from kdgat.stage.files import write_bytes_atomically
+
+TEMPLATE, STYLESHEET, SCRIPT = "page.html", "page.css", "page.js"
+MAX_RECORDINGS_DRAWN = 60  # in all scenarios together, so that the page stays small
+MAX_BAD_ROWS = 20
+
+
+@dataclass
+class Section:
+    """A heading with its content, in the order text, tables, pictures, folded tables."""
+
+    identifier: str
+    title: str
+    paragraphs: list[str] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+    pictures: list[Picture] = field(default_factory=list)
+    folded: dict[str, list[Table]] = field(default_factory=dict)
+    folded_text: dict[str, str] = field(default_factory=dict)
+
+
+def write_report(run_directory: Path) -> Path:
+    """Write report.html into the output directory of a run and return its path.
+
+    Raises ReportError if the directory is no run or has no results, ResultsError or ScoresError if a file is damaged.
+    """
+    content = read_run(Path(run_directory))
+    path = OutputDirectory(content.path).report_path
+    write_bytes_atomically(path, render(content).encode("utf-8"))
+    return path
+
+
+def render(content: RunContent) -> str:
+    """Return the page as HTML."""
+    results, missing = content.results, list(content.missing)
+    sections = [
+        _scenarios(results),
+        _models(results, missing),
+        _curves(results, missing),
+        _confusion(results),
+        *_recordings(content, missing),
+        _training(content, missing),
+        _injection(results, missing),
+        _data(results, missing),
+        _provenance(content),
+    ]
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("kdgat.report", "."),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    environment.filters["breakable"] = breakable
+    pictures = {id(picture): number for number, picture in enumerate(_pictures(sections))}
+    return environment.get_template(TEMPLATE).render(
+        results=results,
+        detector=results.detector,
+        cards=_cards(results),
+        sections=sections,
+        missing=missing,
+        number_of=lambda picture: pictures[id(picture)],
+        figure_json=lambda picture: script_safe(picture.figure.to_json()),
+        plotly=get_plotlyjs().replace("</script", "<\\/script"),
+        stylesheet=_read(STYLESHEET),
+        script=_read(SCRIPT),
+    )
+
+
+def breakable(text: str) -> Markup:
+    """Let long names break after underscores and slashes, so that tables fit the page."""
+    return Markup(str(escape(text)).replace("_", "_<wbr>").replace("/", "/<wbr>"))
+
+
+def script_safe(text: str) -> str:
+    """Escape JSON so that no name in it can end the script element."""
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+def _read(name: str) -> str:
+    return (resources.files("kdgat.report") / name).read_text(encoding="utf-8")
+
+
+def _pictures(sections: Iterable[Section]) -> Iterable[Picture]:
+    for section in sections:
+        yield from section.pictures
+
+
+def _cards(results: Results) -> list[dict[str, str]]:
+    cards = []
+    for name, scenario in results.scenarios.items():
+        over = scenario.over_seeds.get("f1")
+        cards.append(
+            {
+                "name": name,
+                "f1": format_value(scenario.f1) if scenario.f1 is not None else "no attack",
+                "seeds": f"single seeds {format_spread(over)}" if over is not None and over.std is not None else "",
+                "alarms": f"false alarms {_percent(scenario.false_alarm_rate)} of benign windows",
+            }
+        )
+    return cards
+
+
+def _percent(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2%}"
+
+
+def _scenarios(results: Results) -> Section:
+    section = Section("scenarios", "Test scenarios")
+    meanings = "; ".join(f"{heading}: {meaning}" for heading, _, meaning in tables.METRIC_COLUMNS)
+    section.paragraphs.append(
+        "The default detector on windows it has never seen, pooled over the recordings of each scenario. A value that"
+        " the data cannot define is shown as a dash: without attacks there is no recall."
+    )
+    section.tables.append(tables.metrics_table("Scenario", results.scenarios, f"Default detector. {meanings}."))
+    seeds = tables.seeds_table(results)
+    if seeds is not None:
+        section.tables.append(seeds)
+    section.pictures.append(figures.scenario_bars(results.scenarios))
+    for name, scenario in results.scenarios.items():
+        if scenario.recordings:
+            table = tables.metrics_table("Recording", scenario.recordings, f"Recordings of {name}, default detector.")
+            section.folded[f"{name}: {len(scenario.recordings)} recordings"] = [table]
+    return section
+
+
+def _models(results: Results, missing: list[str]) -> Section:
+    section = Section("models", "Models side by side")
+    if not results.models:
+        missing.append("results.json has no models: the autoencoder, GAT, curriculum and fusion cannot be compared.")
+        section.paragraphs.append("Not in results.json.")
+    else:
+        section.paragraphs.append(
+            "The graph autoencoder (VGAE), the plain GAT, the GAT trained with a curriculum, the two distilled students"
+            " and the fusions, each as one model per seed on the same windows."
+        )
+        section.tables += tables.comparison_tables(results)
+        for scenario in results.scenarios:
+            picture = figures.model_comparison(scenario, figures.spreads_of_models(results.models, scenario))
+            if picture is not None:
+                section.pictures.append(picture)
+        for scenario, table in tables.model_tables(results).items():
+            section.folded[f"{scenario}: every model and seed"] = [table]
+    parameters = tables.parameter_table(results)
+    if parameters is None:
+        missing.append("results.json has no parameter counts.")
+    else:
+        section.tables.append(parameters)
+    return section
+
+
+def _curves(results: Results, missing: list[str]) -> Section:
+    section = Section("curves", "ROC and precision-recall")
+    section.paragraphs.append(
+        "The false-positive axis is logarithmic, because a detector that is wrong on one window in a hundred is of no"
+        " use on a bus with thousands of messages a second. The circle marks the threshold in use."
+    )
+    for name, scenario in results.scenarios.items():
+        by_model = {model: rows[name] for model, rows in results.curves.items() if name in rows}
+        drawn = [
+            picture
+            for picture in (
+                figures.roc(name, by_model, scenario),
+                figures.precision_recall(name, by_model, scenario),
+            )
+            if picture is not None
+        ]
+        section.pictures += drawn
+        if not drawn and scenario.f1 is not None:
+            missing.append(f"results.json has no curves of {name}.")
+        elif not drawn:
+            section.paragraphs.append(f"{name} has no attack, hence no curve.")
+    return section
+
+
+def _confusion(results: Results) -> Section:
+    section = Section("confusion", "Confusion matrices")
+    section.paragraphs.append("Counts of windows of the default detector, and their share of the true class.")
+    section.pictures += [figures.confusion_matrix(name, scenario) for name, scenario in results.scenarios.items()]
+    return section
+
+
+def _recordings(content: RunContent, missing: list[str]) -> list[Section]:
+    rule = content.results.detector.decision
+    left = MAX_RECORDINGS_DRAWN
+    sections: list[Section] = []
+    for scenario, scores in content.scores.items():
+        section = Section(f"recordings-{len(sections)}", f"Score along the recordings of {scenario}")
+        decided = timeline.decisions(scores, rule)
+        present = np.unique(scores.recording).tolist()
+        # Every scenario gets its share before one with many recordings takes all.
+        share = max(1, left // (len(content.scores) - len(sections)))
+        for index in present[:share]:
+            section.pictures.append(timeline.score_along_recording(scores, index, decided, rule))
+        left -= min(share, len(present))
+        if not sections:
+            section.paragraphs.append(
+                "Probability on a log-odds axis, so that what happens near 0 and 1 can be seen. Shaded: windows with"
+                " attack messages. Drag to zoom in, double click to zoom out."
+            )
+        if len(present) > share:
+            names = ", ".join(scores.recording_names[index] for index in present[share:])
+            section.paragraphs.append(f"Not drawn, to keep this page small: {names}.")
+            missing.append(f"{len(present) - share} recordings of {scenario} are not drawn.")
+        sections.append(section)
+    return sections
+
+
+def _training(content: RunContent, missing: list[str]) -> Section:
+    section = Section("training", "Training")
+    section.paragraphs.append(
+        "One line per seed. The star marks the epoch whose weights are handed on. Click a legend entry to show or hide"
+        " its lines."
+    )
+    by_stage = training_curves_by_stage(content.stages, content.results)
+    if not by_stage:
+        missing.append("No training curves, neither in results.json nor in the stage directories.")
+    for stage, seeds in by_stage.items():
+        section.pictures.append(figures.training_curves(stage, seeds))
+        shares = figures.logged_shares(stage, seeds)
+        if shares is not None:
+            section.pictures.append(shares)
+    return section
+
+
+def training_curves_by_stage(
+    stages: Iterable[StageContent], results: Results
+) -> dict[str, dict[int, Mapping[str, list[float | None]]]]:
+    """Group curves as stage -> seed -> columns; results.json fills in where stage directories are not at hand."""
+    found: dict[str, dict[int, Mapping[str, list[float | None]]]] = {}
+    for stage in stages:
+        for fit, curve in stage.curves.items():
+            if any(name.endswith("loss") for name in curve):
+                name = f"{model_name(stage.record.stage)}, {stage.record.scale}{f', {fit}' if fit else ''}"
+                found.setdefault(name, {})[stage.record.seed] = curve
+    if not found:
+        found = {name: {0: curve} for name, curve in results.training_curves.items() if "epoch" in curve}
+    return found
+
+
+def _injection(results: Results, missing: list[str]) -> Section:
+    section = Section("injection", "Injected attacks")
+    injection = results.injection
+    if injection is None:
+        missing.append("results.json does not say which attacks were injected for training.")
+        section.paragraphs.append("Not in results.json.")
+        return section
+    if not injection.enabled:
+        section.paragraphs.append("No attacks were injected: the models learned from recorded attacks alone.")
+        return section
+    section.paragraphs.append(
+        "So that unknown attacks on unknown cars are found, attacks were injected into benign traffic of"
+        f" {injection.num_virtual_vehicles:,} virtual vehicles made from the training recordings"
+        f" (seed {injection.seed}): {injection.num_windows:,} windows, {injection.num_attack_windows:,} of them under"
+        " attack. Test recordings take no part in it."
+    )
+    table = tables.injection_table(injection)
+    if table is not None:
+        section.tables.append(table)
+    picture = figures.injected_attacks(injection)
+    if picture is not None:
+        section.pictures.append(picture)
+    if injection.diversity:
+        changes = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in injection.diversity.items())
+        section.paragraphs.append(f"Virtual vehicles by the benign changes they got: {changes}.")
+    return section
+
+
+def _data(results: Results, missing: list[str]) -> Section:
+    section = Section("data", "Data")
+    data = results.data
+    section.paragraphs.append(
+        f"{results.dataset}: {data.num_messages:,} messages, {data.num_windows:,} windows,"
+        f" {data.num_attack_windows:,} of them with attack messages. {data.num_dropped_duplicates:,} recordings with the"
+        f" same messages as another were left out. {data.num_bad_rows:,} bad rows."
+    )
+    section.paragraphs += data.notes
+    for table in (tables.split_table(data), tables.recording_table(data)):
+        if table is not None:
+            section.tables.append(table)
+    if not data.recordings:
+        missing.append("results.json does not list the recordings.")
+    if data.bad_rows:
+        rows = data.bad_rows[:MAX_BAD_ROWS]
+        section.folded_text[f"The first {len(rows)} bad rows"] = "\n".join(rows)
+    if data.window:
+        section.folded_text["Window parameters"] = _as_yaml(data.window)
+    return section
+
+
+def _provenance(content: RunContent) -> Section:
+    results = content.results
+    section = Section("provenance", "Provenance")
+    section.paragraphs.append(
+        f"Evaluated {results.created}, preset {results.preset or 'not stated'},"
+        f" revision {results.revision or 'not stated'}, seeds {', '.join(map(str, results.seeds))}."
+        " results.json beside this page holds every number shown here."
+    )
+    table = tables.stage_table(content.stages)
+    if table is not None:
+        section.tables.append(table)
+    if content.index is not None:
+        section.folded_text["Configuration of the run"] = _as_yaml(content.index.config)
+    section.folded_text["Decision rule of the default detector"] = _as_yaml(
+        json.loads(results.detector.decision.model_dump_json())
+    )
+    return section
+
+
+def _as_yaml(value: dict[str, Any]) -> str:
+    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100)

@@ -1,0 +1,119 @@
+"""Colours, names and the plain frame shared by all figures."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import plotly.graph_objects as go
+
+# Okabe and Ito's colours: told apart with every common colour-vision deficiency.
+BLUE, VERMILLION, GREEN, ORANGE = "#0072B2", "#D55E00", "#009E73", "#E69F00"
+PURPLE, SKY, BLACK, GREY = "#CC79A7", "#56B4E9", "#1b1f24", "#57606a"
+SERIES_COLOURS = (BLACK, BLUE, VERMILLION, GREEN, PURPLE, ORANGE, SKY, GREY)
+SERIES_DASHES = ("solid", "dash", "dot")  # once more round the colours
+ATTACK_BAND = "rgba(213, 94, 0, 0.22)"
+GRID = "#e4e8ec"
+
+FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+FONT_SIZE = 13
+
+# In the order of the comparison: teachers, students, fusion.
+MODEL_NAMES = {
+    "detector": "Default detector",
+    "autoencoder": "VGAE",
+    "normal": "GAT",
+    "curriculum": "GAT, curriculum",
+    "distill_autoencoder": "VGAE student",
+    "distill_gat": "GAT student",
+    "fusion": "Fusion",
+    "fusion_small": "Fusion of students",
+}
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure with what a reader needs who does not see it."""
+
+    figure: go.Figure
+    caption: str
+    alternative: str
+    is_wide: bool = False
+
+
+def model_name(key: str) -> str:
+    """Name a model for people: `fusion_small_dqn` -> `Fusion of students, dqn`."""
+    for known in sorted(MODEL_NAMES, key=len, reverse=True):
+        if key == known:
+            return MODEL_NAMES[known]
+        if key.startswith(known + "_"):
+            return f"{MODEL_NAMES[known]}, {key.removeprefix(known + '_').replace('_', ' ')}"
+    return key.replace("_", " ")
+
+
+def model_order(key: str) -> tuple[int, str]:
+    """Sort models as the comparison shows them, unknown ones last."""
+    names = list(MODEL_NAMES)
+    matches = [index for index, name in enumerate(names) if key == name or key.startswith(name + "_")]
+    return (max(matches) if matches else len(names)), key
+
+
+def series_style(index: int) -> dict[str, Any]:
+    """Return colour and dash of the index-th line of a figure."""
+    colour = SERIES_COLOURS[index % len(SERIES_COLOURS)]
+    return {"color": colour, "dash": SERIES_DASHES[index // len(SERIES_COLOURS) % len(SERIES_DASHES)]}
+
+
+def blank(height: int, *, x: str = "", y: str = "", title: str = "", legend: bool = True) -> go.Figure:
+    """Return an empty figure in the report's style; axis names x and y, height in pixels."""
+    axis = {
+        "showline": True,
+        "linecolor": "#8c959f",
+        "gridcolor": GRID,
+        "zeroline": False,
+        "ticks": "outside",
+        "tickcolor": "#8c959f",
+        "ticklen": 4,
+        "automargin": True,
+    }
+    # An empty template keeps plotly's default one, 6 kB, out of every figure.
+    figure = go.Figure(layout={"template": {}})
+    figure.update_layout(
+        height=height,
+        margin={"l": 56, "r": 14, "t": 40 if title else 14, "b": 48},
+        paper_bgcolor="white",
+        plot_bgcolor="white",
+        font={"family": FONT, "size": FONT_SIZE, "color": BLACK},
+        title={"text": title, "x": 0.0, "xref": "paper", "xanchor": "left", "font": {"size": 15}} if title else None,
+        showlegend=legend,
+        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": -0.24, "yanchor": "top", "font": {"size": 12}},
+        hoverlabel={"font": {"family": FONT, "size": 12}},
+        xaxis={**axis, "title": {"text": x, "standoff": 8}},
+        yaxis={**axis, "title": {"text": y, "standoff": 8}},
+        dragmode=False,
+    )
+    return figure
+
+
+# Detection is compared close to 1, where a linear axis shows nothing: place a value by its distance from 1.
+SMALLEST_ERROR = 1e-4
+NINES_TICKS = (0.0, 0.5, 0.9, 0.99, 0.999, 0.9999)
+
+
+def nines(value: float) -> float:
+    """Return -log10(1 - value), the number of nines, limited to 4."""
+    return -math.log10(max(1.0 - value, SMALLEST_ERROR))
+
+
+def nines_axis(name: str) -> dict[str, Any]:
+    """Return the axis settings for values placed by `nines`."""
+    labels = [f"{tick:g}" for tick in NINES_TICKS]
+    labels[-1] = "1"  # everything from 0.9999 on
+    return {
+        "title": {"text": name, "standoff": 8},
+        "tickmode": "array",
+        "tickvals": [nines(tick) for tick in NINES_TICKS],
+        "ticktext": labels,
+        "range": [-0.12, nines(1.0) + 0.15],
+    }
