@@ -32,11 +32,16 @@ class StopRequest:
     def __init__(self) -> None:
         self._event = threading.Event()
         self.reason = ""
+        self.insisted = False
 
     def set(self, reason: str) -> None:
         """Ask every running stage to write a checkpoint and leave; the first reason is kept."""
         self.reason = self.reason or reason
         self._event.set()
+
+    def insist(self) -> None:
+        """Ask for an end at once, without checkpoints."""
+        self.insisted = True
 
     def is_set(self) -> bool:
         """Tell whether somebody asked."""
@@ -143,7 +148,7 @@ def _watch(child: "subprocess.Popen[str]", directory: RunDirectory, stop: StopRe
         if stop.is_set() and kill_at is None:
             child.send_signal(signal.SIGTERM)
             kill_at = time.monotonic() + STOP_GRACE_S
-        if kill_at is not None and time.monotonic() > kill_at:
+        if stop.insisted or (kill_at is not None and time.monotonic() > kill_at):
             return
         progress = read_progress(directory)
         if progress and progress != seen:

@@ -8,9 +8,13 @@ from typing import Any, Final, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
+from kdgat.can.curriculum import CurriculumConfig
+from kdgat.can.distillation import DistillationConfig
 from kdgat.can.injection import InjectionConfig
 from kdgat.can.models.attention import AttentionConfig
 from kdgat.can.models.autoencoder import AutoencoderConfig
+from kdgat.can.objective import DetectionLossConfig
+from kdgat.can.sampling import SamplingConfig
 from kdgat.can.windows import WindowConfig
 from kdgat.stage.configuration import (
     Config,
@@ -74,6 +78,10 @@ class CanConfig(Config):
     training_of: dict[str, dict[str, Any]] = Field(
         default={}, description="per trained stage: what differs from `training`"
     )
+    sampling: SamplingConfig = SamplingConfig()
+    loss: DetectionLossConfig = DetectionLossConfig()
+    curriculum: CurriculumConfig = CurriculumConfig()
+    distillation: DistillationConfig = DistillationConfig()
     seeds: tuple[int, ...] = Field((0,), min_length=1)
     stages: tuple[StageName, ...] = Field(STAGE_NAMES, min_length=1)
 
@@ -131,18 +139,31 @@ def stage_sections(config: CanConfig, stage: StageName, scale: str) -> dict[str,
 
     `data_root` and `catalog` are left out: the recordings themselves are inputs, known by their content.
     """
-    sections: dict[str, Config | Mapping[str, Any]]
+    autoencoder, gat = getattr(config.autoencoder, scale, None), getattr(config.gat, scale, None)
+    sections: dict[str, Config | Mapping[str, Any] | None]
     match stage:
         case "prepare":
             data = config.data.model_dump(mode="json", exclude={"data_root", "catalog"})
             sections = {"data": data, "windows": config.windows, "injection": config.injection}
-        case "autoencoder" | "distill_autoencoder":
-            sections = {"autoencoder": getattr(config.autoencoder, scale), "training": config.training_for(stage)}
-        case "normal" | "curriculum" | "distill_gat":
-            sections = {"gat": getattr(config.gat, scale), "training": config.training_for(stage)}
+        case "autoencoder":
+            sections = {"autoencoder": autoencoder, "sampling": config.sampling}
+        case "normal":
+            sections = {"gat": gat, "loss": config.loss, "sampling": config.sampling}
+        case "curriculum":
+            sections = {"gat": gat, "loss": config.loss, "curriculum": config.curriculum}
+        case "distill_autoencoder":
+            sections = {
+                "autoencoder": autoencoder, "sampling": config.sampling, "distillation": config.distillation
+            }  # fmt: skip
+        case "distill_gat":
+            sections = {
+                "gat": gat, "loss": config.loss, "sampling": config.sampling, "distillation": config.distillation
+            }  # fmt: skip
         case "fusion" | "evaluation":
             sections = {}
+    if stage in TRAINED_STAGES:
+        sections["training"] = config.training_for(stage)
     return {
-        name: section.model_dump(mode="json") if isinstance(section, Config) else dict(section)
+        name: section.model_dump(mode="json") if isinstance(section, Config) else dict(section or {})
         for name, section in sections.items()
     }

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, get_args
 
 from kdgat.can.config import CanConfig, StageName, stage_sections
 
@@ -116,3 +116,20 @@ def _with_dependencies(plan: Sequence[PlannedStage], wanted: set[str]) -> list[P
         if stage.name in kept:
             kept.update(stage.depends_on)
     return [stage for stage in plan if stage.name in kept]
+
+
+def parameter_counts(config: CanConfig) -> dict[tuple[str, str], int]:
+    """Count the parameters of each trained stage's model, by stage and scale."""
+    from kdgat.can.models.attention import GraphAttentionNetwork
+    from kdgat.can.models.autoencoder import GraphAutoencoder
+    from kdgat.can.models.convolution import count_parameters
+    from kdgat.can.windows import EDGE_FEATURES, NODE_FEATURES
+
+    sizes = (len(NODE_FEATURES), len(EDGE_FEATURES))
+    counts: dict[tuple[str, str], int] = {}
+    for scale in get_args(Scale):
+        autoencoder = count_parameters(GraphAutoencoder(getattr(config.autoencoder, scale), *sizes))
+        attention = count_parameters(GraphAttentionNetwork(getattr(config.gat, scale), *sizes))
+        counts |= {(stage, scale): autoencoder for stage in ("autoencoder", "distill_autoencoder")}
+        counts |= {(stage, scale): attention for stage in ("normal", "curriculum", "distill_gat")}
+    return counts

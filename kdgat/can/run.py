@@ -49,6 +49,14 @@ class StageRecord(BaseModel):
     attempts: int = 0
     message: str = ""
 
+    @property
+    def reason(self) -> str:
+        """Say in one line why the stage ended as it did; of a traceback, its last line."""
+        lines = self.message.strip().splitlines()
+        if len(lines) > 1:
+            return f"{lines[0].partition(':')[0]}: {lines[-1].strip()}"
+        return lines[0] if lines else ""
+
 
 class RunIndex(BaseModel):
     """The content of `run.json`."""

@@ -4,11 +4,23 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from kdgat.can.catalog import find_recordings
+from kdgat.can.config import DataConfig
 from kdgat.can.plan import FAMILY, InputReference, PlannedStage
 from kdgat.can.run import RunError
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished
 from kdgat.stage.spec import StageInput, StageSpec
+
+
+def recording_inputs(data: DataConfig) -> dict[str, StageInput]:
+    """Describe the recordings of a dataset, each content once, as `<scenario>/<recording>` -> file.
+
+    Raises:
+        DatasetError, RecordingError: naming the folder or file and what to do.
+    """
+    recordings = find_recordings(data.data_root, data.dataset, catalog=data.catalog)
+    return {f"{file.scenario}/{file.name}": StageInput.of_file(file.path) for file in recordings}
 
 
 def make_spec(

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 DEBUG_OPTION = "--debug"
 EXIT_USER_ERROR = 1
+# Options that take every word up to the next option, as `--seeds 0 1 2`.
+MANY_VALUED = ("--seeds", "--hold-out", "--stages")
 
 
 @dataclass(frozen=True)
@@ -86,10 +88,24 @@ def _run(words: list[str]) -> int:
         return stage.run(words[words.index("stage") + 1 :])
     application = build_application(wanted)
     try:
-        application(words, prog_name="kdgat")
+        application(repeat_many_valued(words), prog_name="kdgat")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     return 0
+
+
+def repeat_many_valued(words: Sequence[str]) -> list[str]:
+    """Rewrite `--seeds 0 1 2` as `--seeds 0 --seeds 1 --seeds 2`, which is the form that the parser knows."""
+    rewritten: list[str] = []
+    option: str | None = None
+    for word in words:
+        is_value = not word.startswith("-") or word[1:].isdigit()
+        if is_value and option is not None and rewritten[-1] != option:
+            rewritten.append(option)
+        if not is_value:
+            option = word if word in MANY_VALUED else None
+        rewritten.append(word)
+    return rewritten
 
 
 def _placeholder() -> "typer.Typer":

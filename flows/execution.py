@@ -1,0 +1,143 @@
+"""Which stage may start, which is done: the state of one run, kept in `run.json` for whoever watches."""
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from flows.attempts import Conclusion
+from kdgat.can.config import CanConfig
+from kdgat.can.plan import PlannedStage, plan_can
+from kdgat.can.run import OutputDirectory, RunIndex, StageRecord, StageState
+from kdgat.can.specs import make_spec, recording_inputs
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.outcome import Failed, Finished, Paused
+
+DONE_STATES = (StageState.FINISHED, StageState.CACHED)
+ENDED_STATES = (*DONE_STATES, StageState.PAUSED, StageState.FAILED, StageState.BLOCKED)
+
+
+class Execution:
+    """Walk a plan in any order its dependencies allow; safe to use from several threads."""
+
+    def __init__(self, config: CanConfig, output: OutputDirectory) -> None:
+        self.config = config
+        self.output = output
+        self.plan: Sequence[PlannedStage] = plan_can(config)
+        self.finished: dict[str, RunDirectory] = {}
+        self._lock = threading.Lock()
+        self._changed = threading.Event()
+        records = [
+            StageRecord(name=p.name, stage=p.stage, scale=p.scale, seed=p.seed, depends_on=list(p.depends_on))
+            for p in self.plan
+        ]
+        self.index = RunIndex(config=config.model_dump(mode="json"), stages=records)
+        output.write_index(self.index)
+
+    def startable(self, num_free: int) -> list[PlannedStage]:
+        """Choose up to `num_free` stages whose dependencies are done, in the order of the plan."""
+        with self._lock:
+            ready = [
+                planned
+                for planned in self.plan
+                if self._state(planned.name) == StageState.PLANNED
+                and all(self._state(name) in DONE_STATES for name in planned.depends_on)
+            ][: max(0, num_free)]
+            for planned in ready:
+                self._update(planned.name, state=StageState.RUNNING)
+            return ready
+
+    def open_directory(self, planned: PlannedStage) -> RunDirectory:
+        """Make the run directory of a stage; its name holds the identity, so a changed stage gets a new one."""
+        recordings = recording_inputs(self.config.data) if planned.stage == "prepare" else {}
+        spec = make_spec(planned, self.finished, recordings)
+        directory = RunDirectory(self.output.stages_path / spec.directory_name())
+        with self._lock:
+            self._update(
+                planned.name, directory=str(directory.path.relative_to(self.output.path)), identity=spec.identity()
+            )
+        if not directory.is_finished():
+            directory.create(spec)
+        return directory
+
+    def conclude(self, planned: PlannedStage, directory: RunDirectory, conclusion: Conclusion) -> None:
+        """Note how a stage ended; no attempts means that it had finished before."""
+        with self._lock:
+            match conclusion.outcome:
+                case Finished():
+                    self.finished[planned.name] = directory
+                    state, message = (StageState.FINISHED if conclusion.attempts else StageState.CACHED), ""
+                case Paused(reason=reason):
+                    state, message = StageState.PAUSED, reason
+                case Failed(kind=kind, evidence=evidence):
+                    state, message = StageState.FAILED, f"{kind}: {evidence}"
+            self._update(planned.name, state=state, message=message, attempts=conclusion.attempts)
+
+    def fail(self, planned: PlannedStage, error: Exception) -> None:
+        """Note that a stage could not even be described, for instance because a recording cannot be read."""
+        with self._lock:
+            self._update(planned.name, state=StageState.FAILED, message=f"{type(error).__name__}: {error}")
+
+    def block_rest(self, reason: str) -> None:
+        """Give up every stage that has not started."""
+        with self._lock:
+            for planned in self.plan:
+                if self._state(planned.name) == StageState.PLANNED:
+                    self._update(planned.name, state=StageState.BLOCKED, message=reason)
+
+    def block_unreachable(self) -> None:
+        """Give up every stage that waits for one that will not finish."""
+        with self._lock:
+            for planned in self.plan:
+                lost = [n for n in planned.depends_on if self._state(n) in ENDED_STATES and not self._is_done(n)]
+                if lost and self._state(planned.name) == StageState.PLANNED:
+                    self._update(planned.name, state=StageState.BLOCKED, message=f"needs {lost[0]}")
+
+    def num_running(self) -> int:
+        """Count the stages that run now."""
+        return len(self.in_state(StageState.RUNNING))
+
+    def is_over(self) -> bool:
+        """Tell whether every stage has ended in one way or another."""
+        return all(record.state in ENDED_STATES for record in self.index.stages)
+
+    def in_state(self, *states: StageState) -> list[StageRecord]:
+        """List the stages in one of these states, in the order of the plan."""
+        return [record for record in self.index.stages if record.state in states]
+
+    def wait_for_change(self, timeout_s: float) -> None:
+        """Wait until a stage starts or ends, at most `timeout_s` seconds."""
+        self._changed.wait(timeout_s)
+        self._changed.clear()
+
+    def environment(self) -> Mapping[str, str]:
+        """Return what the children need to know: their share of the processor."""
+        return {"OMP_NUM_THREADS": str(self.config.training.num_threads)}
+
+    def _state(self, name: str) -> StageState:
+        return self.index.record(name).state
+
+    def _is_done(self, name: str) -> bool:
+        return self._state(name) in DONE_STATES
+
+    def _update(self, name: str, **changes: object) -> None:
+        record = self.index.record(name)
+        for key, value in changes.items():
+            setattr(record, key, value)
+        self.output.write_index(self.index)
+        self._changed.set()
+
+
+def default_parallel_stages(config: CanConfig) -> int:
+    """Return how many stages the processors of this machine can run side by side."""
+    return max(1, num_usable_cores() // config.training.num_threads)
+
+
+def num_usable_cores() -> int:
+    """Count the processors that this process may use, which a container or a job may have limited."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
+
+
+def as_output(out: Path | str) -> OutputDirectory:
+    """Return the output directory, as an absolute path: the children run in it whatever their own folder is."""
+    return OutputDirectory(Path(out).absolute())

@@ -1,0 +1,59 @@
+"""Flow runs that a killed process left behind as `Running`: nobody else will ever report their end."""
+
+import os
+
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+    FlowRunFilterTags,
+    TaskRunFilter,
+    TaskRunFilterFlowRunId,
+    TaskRunFilterState,
+    TaskRunFilterStateType,
+)
+from prefect.client.schemas.objects import StateType
+from prefect.context import FlowRunContext
+from prefect.states import Crashed
+
+from kdgat.can.run import OutputDirectory
+
+LOST = "FlowProcessLost"
+OPEN_STATES = [StateType.RUNNING, StateType.PENDING]
+
+
+def output_tag(output: OutputDirectory) -> str:
+    """Return the tag that tells which output directory a flow run writes to."""
+    return f"out:{output.path}"
+
+
+def mark_lost_runs(output: OutputDirectory) -> int:
+    """Mark earlier runs on this output directory that never reported their end as crashed, and tag this one.
+
+    Whoever calls it holds the lock of the directory, which proves that no other run on it is alive.
+    """
+    context = FlowRunContext.get()
+    current = context.flow_run if context is not None else None
+    tag = output_tag(output)
+    with get_client(sync_client=True) as client:
+        if current is not None:
+            client.update_flow_run(current.id, tags=sorted({*current.tags, tag}))
+        lost = client.read_flow_runs(
+            flow_run_filter=FlowRunFilter(
+                tags=FlowRunFilterTags(all_=[tag]),
+                state=FlowRunFilterState(type=FlowRunFilterStateType(any_=OPEN_STATES)),
+            )
+        )
+        lost = [run for run in lost if current is None or run.id != current.id]
+        for run in lost:
+            state = Crashed(name=LOST, message=f"its process is gone; pid {os.getpid()} goes on with {output.path}")
+            client.set_flow_run_state(run.id, state, force=True)
+            for task_run in client.read_task_runs(
+                task_run_filter=TaskRunFilter(
+                    flow_run_id=TaskRunFilterFlowRunId(any_=[run.id]),
+                    state=TaskRunFilterState(type=TaskRunFilterStateType(any_=OPEN_STATES)),
+                )
+            ):
+                client.set_task_run_state(task_run.id, state, force=True)
+    return len(lost)

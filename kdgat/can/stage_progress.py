@@ -1,0 +1,27 @@
+"""What a stage's `progress.json` says, as a fraction and in words."""
+
+from collections.abc import Mapping
+from typing import Any
+
+
+def fraction_done(progress: Mapping[str, Any]) -> float:
+    """Return how much of a stage is done, 0 to 1."""
+    if progress.get("total"):
+        return min(1.0, float(progress.get("done", 0)) / float(progress["total"]))
+    step = float(progress.get("step", 0)) / max(1.0, float(progress.get("num_steps", 1)))
+    epoch, max_epochs = float(progress.get("epoch", 0)), max(1.0, float(progress.get("max_epochs", 1)))
+    return min(1.0, (epoch + min(1.0, step)) / max_epochs)
+
+
+def describe_progress(progress: Mapping[str, Any]) -> str:
+    """Say in a few words where a stage is."""
+    parts = [str(progress["phase"])] if progress.get("phase") else []
+    if "epoch" in progress:
+        parts.append(f"epoch {int(progress['epoch']) + 1}/{progress.get('max_epochs', '?')}")
+    elif progress.get("total"):
+        parts.append(f"{progress.get('done', 0):,} of {progress['total']:,}")
+    if progress.get("loss") is not None:
+        parts.append(f"loss {float(progress['loss']):.4g}")
+    if progress.get("graphs_per_s"):
+        parts.append(f"{float(progress['graphs_per_s']):.0f} graphs/s")
+    return ", ".join(parts)

@@ -1,0 +1,182 @@
+"""What a person sees while a run goes on: bars on a terminal, one line per event elsewhere, nothing when quiet.
+
+It only watches files (`run.json`, each stage's `progress.json`), so it can neither slow a run down nor break it.
+"""
+
+import json
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+
+from kdgat.can.run import OutputDirectory, RunError, RunIndex, StageRecord, StageState
+from kdgat.can.stage_progress import describe_progress, fraction_done
+
+POLL_S: Final = 0.5
+PLAIN_INTERVAL_S: Final = 30.0  # between two progress lines of a stage where there is no terminal
+STYLES: Final = {
+    StageState.FINISHED: "green",
+    StageState.CACHED: "cyan",
+    StageState.PAUSED: "yellow",
+    StageState.FAILED: "red",
+    StageState.BLOCKED: "yellow",
+}
+
+
+@contextmanager
+def watched(output: OutputDirectory, console: Console, *, quiet: bool) -> Iterator[None]:
+    """Show how the run in `output` goes while the context lasts."""
+    if quiet:
+        yield
+        return
+    watcher: _Watcher = (TerminalWatcher if console.is_terminal else PlainWatcher)(output, console)
+    stop = threading.Event()
+    thread = threading.Thread(target=_poll, args=(watcher, stop), name="display", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+        watcher.close()
+
+
+class _Watcher(ABC):
+    """Read the run's files and call `changed` and `progressed`; what is half written or missing is read next time."""
+
+    def __init__(self, output: OutputDirectory, console: Console) -> None:
+        self.output = output
+        self.console = console
+        self._before: dict[str, StageState] = {}
+        self._started_at = time.time()
+
+    def look(self) -> None:
+        """Compare the files with what was shown last."""
+        index = self._read_index()
+        if index is None:
+            return
+        for record in index.stages:
+            if record.state != self._before.get(record.name, StageState.PLANNED):
+                self._before[record.name] = record.state
+                self.changed(record, index)
+            if record.state == StageState.RUNNING and record.directory is not None:
+                progress = _read_progress(self.output.path / record.directory / "progress.json", self._started_at)
+                if progress:
+                    self.progressed(record, progress)
+
+    @abstractmethod
+    def changed(self, record: StageRecord, index: RunIndex) -> None:
+        """Show that a stage is in another state than before."""
+
+    @abstractmethod
+    def progressed(self, record: StageRecord, progress: dict[str, Any]) -> None:
+        """Show how far a running stage is."""
+
+    def close(self) -> None:
+        """Look a last time."""
+        self.look()
+
+    def _read_index(self) -> RunIndex | None:
+        try:
+            if self.output.index_path.stat().st_mtime < self._started_at - 1.0:
+                return None  # left by an earlier run
+            return self.output.read_index()
+        except (RunError, FileNotFoundError):
+            return None
+
+
+class PlainWatcher(_Watcher):
+    """One line per event, and one per half minute of training."""
+
+    def __init__(self, output: OutputDirectory, console: Console) -> None:
+        super().__init__(output, console)
+        self._next_line: dict[str, float] = {}
+
+    def changed(self, record: StageRecord, index: RunIndex) -> None:
+        """Print the new state."""
+        self._print(f"{record.name}: {record.state}{_reason(record)}")
+        self._next_line[record.name] = time.monotonic() + PLAIN_INTERVAL_S
+
+    def progressed(self, record: StageRecord, progress: dict[str, Any]) -> None:
+        """Print the progress from time to time."""
+        if time.monotonic() >= self._next_line.get(record.name, 0.0):
+            self._next_line[record.name] = time.monotonic() + PLAIN_INTERVAL_S
+            self._print(f"{record.name}: {fraction_done(progress):.0%} {describe_progress(progress)}")
+
+    def _print(self, text: str) -> None:
+        self.console.print(f"{time.strftime('%H:%M:%S')} {text}", markup=False, highlight=False, soft_wrap=True)
+
+
+class TerminalWatcher(_Watcher):
+    """A bar per running stage, a line for each that ended."""
+
+    def __init__(self, output: OutputDirectory, console: Console) -> None:
+        super().__init__(output, console)
+        self._bars: dict[str, TaskID] = {}
+        self._progress = Progress(
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.percentage:>3.0f} %"),
+            TimeElapsedColumn(),
+            TextColumn("[dim]{task.fields[words]}", table_column=None),
+            console=console,
+            transient=True,
+        )
+        self._progress.start()
+
+    def changed(self, record: StageRecord, index: RunIndex) -> None:
+        """Open a bar, or close it and leave a line."""
+        if record.state == StageState.RUNNING:
+            self._bars[record.name] = self._progress.add_task(record.name, total=1.0, words="starting")
+            return
+        bar = self._bars.pop(record.name, None)
+        took = ""
+        if bar is not None:
+            took = f" in {self._progress.tasks[self._progress.task_ids.index(bar)].elapsed or 0.0:.0f} s"
+            self._progress.remove_task(bar)
+        num_ended = sum(other.state not in (StageState.PLANNED, StageState.RUNNING) for other in index.stages)
+        style = STYLES.get(record.state, "default")
+        took = "" if record.state in (StageState.CACHED, StageState.BLOCKED) else took
+        self.console.print(
+            f"[dim]{num_ended:>3}/{len(index.stages)}[/] {record.name} [{style}]{record.state}[/]{took}"
+            + escape(_reason(record)),
+            highlight=False,
+        )
+
+    def progressed(self, record: StageRecord, progress: dict[str, Any]) -> None:
+        """Move the bar."""
+        bar = self._bars.get(record.name)
+        if bar is not None:
+            self._progress.update(bar, completed=fraction_done(progress), words=describe_progress(progress))
+
+    def close(self) -> None:
+        """Look a last time and take the bars away."""
+        super().close()
+        self._progress.stop()
+
+
+def _poll(watcher: _Watcher, stop: threading.Event) -> None:
+    while not stop.wait(POLL_S):
+        watcher.look()
+
+
+def _read_progress(path: Path, not_before: float) -> dict[str, Any]:
+    try:
+        if path.stat().st_mtime < not_before:
+            return {}  # of an attempt that ended before
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _reason(record: StageRecord) -> str:
+    return f" ({record.reason})" if record.reason else ""

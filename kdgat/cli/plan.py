@@ -1,0 +1,62 @@
+"""`kdgat plan can`: which stages a training run would consist of."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from kdgat.cli import options
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def plan() -> None:
+    """Print the stages a training run consists of, without running them."""
+
+
+@app.command()
+def can(
+    dataset: options.Dataset = "synthetic",
+    data_root: options.DataRoot = Path("data"),
+    preset: options.Preset = "quick",
+    hold_out: options.HoldOut = None,
+    seeds: options.Seeds = None,
+    override: options.Overrides = None,
+    catalog: options.Catalog = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Also say what has finished in this directory.")] = None,
+) -> None:
+    """List the stages of a CAN run with what each needs, its size, and how far it is in --out."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from kdgat.can.plan import parameter_counts, plan_can
+    from kdgat.can.run import OutputDirectory
+
+    config = options.can_config(
+        dataset=dataset,
+        data_root=data_root,
+        catalog=catalog,
+        preset=preset,
+        hold_out=hold_out,
+        seeds=seeds,
+        overrides=override,
+    )
+    records = {record.name: record for record in OutputDirectory(out).read_index().stages} if out else {}
+    counts = parameter_counts(config)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("stage", "needs", "epochs", "parameters", *(("state",) if out else ())):
+        table.add_column(heading, justify="right" if heading == "parameters" else "left", no_wrap=heading != "needs")
+    for planned in plan_can(config):
+        epochs = planned.config.get("training", {}).get("max_epochs")
+        count = counts.get((planned.stage, planned.scale))
+        row = [
+            planned.name,
+            ", ".join(planned.depends_on) or "recordings",
+            "" if epochs is None else f"up to {epochs}",
+            "" if count is None else f"{count:,}",
+        ]
+        if out:
+            row.append(str(records[planned.name].state) if planned.name in records else "not planned there")
+        table.add_row(*row)
+    Console().print(table)

@@ -1,0 +1,130 @@
+"""`kdgat train can`: the whole flow with one command."""
+
+import importlib.util
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from kdgat.cli import options
+
+if TYPE_CHECKING:
+    from prefect.states import State
+
+    from kdgat.can.config import CanConfig
+    from kdgat.can.run import OutputDirectory
+
+app = typer.Typer(no_args_is_help=True)
+
+EXIT_FAILED: Final = 1
+EXIT_STOPPED: Final = 130  # what a shell reports for a command that Ctrl-C ended
+
+# Prefect's own log goes to its API, where its UI shows it; this command's terminal belongs to the display.
+QUIET_PREFECT: Final = {
+    "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
+    "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "DO_NOT_TRACK": "1",
+}
+
+
+class MissingDependencyError(ValueError):
+    """A part of the package that this command needs is not installed."""
+
+
+@app.callback()
+def train() -> None:
+    """Train, calibrate and evaluate a family of models end to end."""
+
+
+@app.command()
+def can(
+    dataset: options.Dataset,
+    data_root: options.DataRoot,
+    out: Annotated[Path, typer.Option("--out", help="Output directory; the same one again goes on where it stopped.")],
+    preset: options.Preset = "quick",
+    hold_out: options.HoldOut = None,
+    seeds: options.Seeds = None,
+    override: options.Overrides = None,
+    catalog: options.Catalog = None,
+    parallel_stages: Annotated[
+        int | None, typer.Option("--parallel-stages", min=1, help="Stages side by side (default: by processors).")
+    ] = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Train CAN intrusion detectors: recordings in, an evaluated and calibrated detector and a report out.
+
+    A command that was stopped or killed goes on where it was when it is given again.
+    """
+    config = options.can_config(
+        dataset=dataset,
+        data_root=data_root,
+        catalog=catalog,
+        preset=preset,
+        hold_out=hold_out,
+        seeds=seeds,
+        overrides=override,
+    )
+    status = train_can(config, out, parallel_stages=parallel_stages, quiet=quiet)
+    raise typer.Exit(status)
+
+
+def train_can(config: "CanConfig", out: Path, *, parallel_stages: int | None, quiet: bool) -> int:
+    """Run the flow, show how it goes and print what it scores; return the exit status."""
+    from rich.console import Console
+
+    from kdgat.can.catalog import find_entry
+    from kdgat.can.run import OutputDirectory
+    from kdgat.cli.display import watched
+
+    find_entry(config.data.dataset, config.data.data_root, config.data.catalog)  # before anything is started
+    if importlib.util.find_spec("prefect") is None:
+        raise MissingDependencyError("Prefect is not installed: pip install 'kdgat[all]'")
+    for name, value in QUIET_PREFECT.items():
+        os.environ.setdefault(name, value)
+
+    output = OutputDirectory(out.absolute())
+    console = Console(stderr=True)
+    from flows.can_ids import run_can_ids  # the one edge from the command line up to the flows
+
+    with watched(output, console, quiet=quiet):
+        state = run_can_ids(config, output, parallel_stages)
+    return _report_end(state, output)
+
+
+def _report_end(state: "State[object]", output: "OutputDirectory") -> int:
+    """Print how the flow ended; return the exit status."""
+    from kdgat.can.run import StageState
+
+    if state.is_completed():
+        print_scores(output)
+        return 0
+    if state.is_cancelled():
+        print(f"stopped: {state.message}. The same command goes on from there.", file=sys.stderr)
+        return EXIT_STOPPED
+    failed = [record for record in output.read_index().stages if record.state == StageState.FAILED]
+    for record in failed:
+        print(f"error: {record.name}: {record.reason}", file=sys.stderr)
+        if record.directory is not None:
+            print(f"log:   {output.stage_directory(record).log_path}", file=sys.stderr)
+    if not failed:
+        print(f"error: {state.message}", file=sys.stderr)
+    return EXIT_FAILED
+
+
+def print_scores(output: "OutputDirectory") -> None:
+    """Print the table of scores and where the report is."""
+    from rich.console import Console
+
+    from kdgat.can.results import read_results
+    from kdgat.cli.tables import score_tables
+
+    results = read_results(output.results_path)
+    console = Console(soft_wrap=False)
+    for table in score_tables(results):
+        console.print(table)
+    console.print(f"results  {output.results_path}", soft_wrap=True, highlight=False)
+    if output.report_path.is_file():
+        console.print(f"report   {output.report_path}", soft_wrap=True, highlight=False)
