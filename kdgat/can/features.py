@@ -22,15 +22,14 @@ MESSAGE_FEATURES: Final = (
     "interval_low_rank",  # -log2 of the share of the id's intervals that were at most this long
     "interval_high_rank",  # -log2 of the share that were at least this long
     "bits_changed",  # share of payload bits that differ from the id's previous payload
-    "bits_changed_excess",  # the same less its long-run mean
     "toggle_surprise",  # sum over changed bits of -log2 of how often that bit changes, over 64
+    "toggle_rank",  # -log2 of the share of the id's time in which its payload changed as surprisingly
     "missing_toggles",  # bits that nearly always change and did not, over 8
     "new_toggles",  # bits that never changed before, over 8
     "twin",  # nearer to the payload before the previous than to the previous: A, B, A, B
-    "repeat_excess",  # payload repeated, less how often it usually is
+    "twin_rank",  # -log2 of the share of the id's time in which it was as much so
+    "repeat_rank",  # -log2 of the share of the id's time in which payloads repeated, or did not, as now
     "length_changed",
-    "zero_excess",  # payload all zero, less how often it usually is
-    "density_excess",  # share of one-bits less its long-run mean
     "novelty",  # near 1 for an id first seen just now in a recording that began long ago
     "experience",  # log2 of the number of the id's messages so far, over 16
     "order_surprise",  # -log2 of how often this id follows the previous one, over 8
@@ -43,10 +42,36 @@ MESSAGE_FEATURES: Final = (
     "recording_age",  # log2 of seconds since the recording began, over 8
 )
 NUM_MESSAGE_FEATURES: Final = len(MESSAGE_FEATURES)
+(
+    _INTERVAL_RATIO,
+    _DOUBLE_INTERVAL_RATIO,
+    _INTERVAL_LOW_RANK,
+    _INTERVAL_HIGH_RANK,
+    _BITS_CHANGED,
+    _TOGGLE_SURPRISE,
+    _TOGGLE_RANK,
+    _MISSING_TOGGLES,
+    _NEW_TOGGLES,
+    _TWIN,
+    _TWIN_RANK,
+    _REPEAT_RANK,
+    _LENGTH_CHANGED,
+    _NOVELTY,
+    _EXPERIENCE,
+    _ORDER_SURPRISE,
+    _OUTRANKS,
+    _PRIORITY,
+    _BUS_GAP,
+    _BUS_RATE,
+    _LOG_PERIOD,
+    _PERIOD_KNOWN,
+    _RECORDING_AGE,
+) = range(NUM_MESSAGE_FEATURES)  # columns, in the order of MESSAGE_FEATURES
 
 _NUM_BINS = 96  # interval histogram, four bins an octave from 2^-17 s to 2^7 s
 _BINS_PER_OCTAVE = 4.0
 _LOWEST_OCTAVE = 17.0
+_NUM_RANK_BINS = 36
 _ORDER_TABLE_BITS = 20
 _MEMORY_S = 30.0  # long-run means forget with this time constant
 _ESTABLISHED_S = 1.0
@@ -60,6 +85,15 @@ def _popcount(value: np.uint64) -> int:
     value = (value & np.uint64(0x3333333333333333)) + ((value >> np.uint64(2)) & np.uint64(0x3333333333333333))
     value = (value + (value >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
     return np.int64((value * np.uint64(0x0101010101010101)) >> np.uint64(56))
+
+
+@njit(cache=True, inline="always")
+def _rank(time_by_bin: NDArray[np.float64], position: int, total: float) -> float:
+    """Return -log2 of the share of `total` seconds in this bin or a higher one, one bin's width of doubt added."""
+    above = 0.0
+    for other in range(position, time_by_bin.shape[0]):
+        above += time_by_bin[other]
+    return -np.log2((above + 0.01) / (total + 0.01))
 
 
 @njit(cache=True)
@@ -125,10 +159,9 @@ def message_features(
     bit_time = np.zeros((num_ids, 64), np.float32)  # time that ended in a change of this bit
     toggled = np.zeros(num_ids, np.uint64)
     always_toggling = np.zeros(num_ids, np.uint64)
-    mean_changed = np.zeros(num_ids)
-    mean_repeat = np.zeros(num_ids)
-    mean_zero = np.zeros(num_ids)
-    mean_density = np.zeros(num_ids)
+    toggle_time = np.zeros((num_ids, _NUM_RANK_BINS))  # id's time by surprise of the change that closed it
+    twin_time = np.zeros((num_ids, _NUM_RANK_BINS))
+    repeat_time = np.zeros(num_ids)
     order_mask = (1 << _ORDER_TABLE_BITS) - 1
     order_count = np.zeros(order_mask + 1, np.float32)
     priority_count = np.zeros(64, np.int64)
@@ -157,13 +190,13 @@ def message_features(
                 gap - bus_mean_gap
             ) * gap / _MEMORY_S
             bus_short_rate = bus_short_rate * np.exp(-gap / 0.05) + 20.0
-            out[message, 19] = min(max(np.log2(gap / bus_mean_gap), -6.0), 6.0)
+            out[message, _BUS_GAP] = min(max(np.log2(gap / bus_mean_gap), -6.0), 6.0)
             if age > 0.1:
-                out[message, 20] = min(max(np.log2(bus_short_rate * bus_mean_gap), -4.0), 4.0)
+                out[message, _BUS_RATE] = min(max(np.log2(bus_short_rate * bus_mean_gap), -4.0), 4.0)
         if previous >= 0:
             key = ((previous * 40503) ^ (index * 9973)) & order_mask
             follows = order_count[key]
-            out[message, 16] = -np.log2((follows + 0.25) / (count[previous] + 8.0)) / 8.0
+            out[message, _ORDER_SURPRISE] = -np.log2((follows + 0.25) / (count[previous] + 8.0)) / 8.0
             order_count[key] = follows + 1.0
 
         # the id itself
@@ -171,18 +204,16 @@ def message_features(
         if seen == 0:
             first_time[index] = now
         id_age = max(now - first_time[index], 0.0)
-        out[message, 14] = (age - id_age) / (age + 1.0) * age / (age + 5.0)
-        out[message, 15] = np.log2(1.0 + seen) / 16.0
-        out[message, 17] = 1.0 if identifier < established_lowest and age > _ESTABLISHED_S else 0.0
+        out[message, _NOVELTY] = (age - id_age) / (age + 1.0) * age / (age + 5.0)
+        out[message, _EXPERIENCE] = np.log2(1.0 + seen) / 16.0
+        out[message, _OUTRANKS] = 1.0 if identifier < established_lowest and age > _ESTABLISHED_S else 0.0
         lower = 0
         bucket = min(identifier >> priority_shift, 63)
         for other in range(bucket):
             lower += priority_count[other]
-        out[message, 18] = lower / (message + 1.0)
+        out[message, _PRIORITY] = lower / (message + 1.0)
         priority_count[bucket] += 1
-        out[message, 23] = np.log2(1.0 + age) / 8.0
-        density = _popcount(word) / num_bits
-        is_zero = 1.0 if word == 0 else 0.0
+        out[message, _RECORDING_AGE] = np.log2(1.0 + age) / 8.0
 
         if seen > 0:
             interval = max(now - last_time[index], _SHORTEST_INTERVAL_S)
@@ -193,28 +224,29 @@ def message_features(
                 middle = median_bin[index]
                 period = histogram_time[index, middle] / max(histogram_count[index, middle], 1)
                 log_period = np.log2(period)
-                out[message, 0] = min(max(octave - log_period, -6.0), 6.0)
+                out[message, _INTERVAL_RATIO] = min(max(octave - log_period, -6.0), 6.0)
                 double = np.log2((interval + interval_before[index]) / (2.0 * period))
-                out[message, 1] = min(max(double, -6.0), 6.0)
+                out[message, _DOUBLE_INTERVAL_RATIO] = min(max(double, -6.0), 6.0)
                 at_most = 0
                 for other in range(position):
                     at_most += histogram_count[index, other]
                 equal = histogram_count[index, position]
                 known = seen - 1.0
-                out[message, 2] = -np.log2((at_most + equal + 0.5) / (known + 1.0))
-                out[message, 3] = -np.log2((known - at_most + 0.5) / (known + 1.0))
-                out[message, 21] = log_period / 8.0
-                out[message, 22] = 1.0
+                out[message, _INTERVAL_LOW_RANK] = -np.log2((at_most + equal + 0.5) / (known + 1.0))
+                out[message, _INTERVAL_HIGH_RANK] = -np.log2((known - at_most + 0.5) / (known + 1.0))
+                out[message, _LOG_PERIOD] = log_period / 8.0
+                out[message, _PERIOD_KNOWN] = 1.0
             changed = word ^ last_payload[index]
             num_changed = _popcount(changed)
             weight_time = max(id_age, 1e-3)
-            out[message, 4] = num_changed / num_bits
+            out[message, _BITS_CHANGED] = num_changed / num_bits
+            twin = 0.0
             if seen > 1:
-                out[message, 5] = num_changed / num_bits - mean_changed[index]
-                out[message, 9] = (num_changed - _popcount(word ^ payload_before[index])) / num_bits
-            out[message, 8] = _popcount(changed & ~toggled[index]) / 8.0 if seen > 1 else 0.0
+                twin = (num_changed - _popcount(word ^ payload_before[index])) / num_bits
+                out[message, _TWIN] = twin
+            out[message, _NEW_TOGGLES] = _popcount(changed & ~toggled[index]) / 8.0 if seen > 1 else 0.0
             if seen > 8:
-                out[message, 7] = _popcount(always_toggling[index] & ~changed) / 8.0
+                out[message, _MISSING_TOGGLES] = _popcount(always_toggling[index] & ~changed) / 8.0
             surprise = 0.0
             remaining = changed
             while remaining != 0:
@@ -224,21 +256,23 @@ def message_features(
                 surprise -= np.log2(min(share, 1.0))
                 bit_time[index, bit] += np.float32(interval)
                 remaining ^= lowest
+            surprise = min(surprise, 320.0)
+            surprise_bin = np.int64(4.0 * np.log2(1.0 + surprise))
+            twin_bin = np.int64(17.5 * (1.0 + min(max(twin, -1.0), 1.0)))
+            is_repeat = num_changed == 0
             if seen > 3:
-                out[message, 6] = min(surprise, 320.0) / 64.0
-            is_repeat = 1.0 if num_changed == 0 else 0.0
-            if seen > 1:
-                out[message, 10] = is_repeat - mean_repeat[index]
-                out[message, 12] = is_zero - mean_zero[index]
-                out[message, 13] = density - mean_density[index]
-            out[message, 11] = 1.0 if length[message] != last_length[index] else 0.0
+                out[message, _TOGGLE_SURPRISE] = surprise / 64.0
+                out[message, _TOGGLE_RANK] = _rank(toggle_time[index], surprise_bin, id_age)
+                out[message, _TWIN_RANK] = _rank(twin_time[index], twin_bin, id_age) if twin > 0.0 else 0.0
+                like_now = repeat_time[index] if is_repeat else id_age - repeat_time[index]
+                out[message, _REPEAT_RANK] = -np.log2((max(like_now, 0.0) + 0.01) / (id_age + 0.01))
+            out[message, _LENGTH_CHANGED] = 1.0 if length[message] != last_length[index] else 0.0
 
             # update; each message counts by the time it closes
-            weight = min(interval / min(max(id_age, 1e-3), _MEMORY_S), 1.0)
-            mean_changed[index] += weight * (num_changed / num_bits - mean_changed[index])
-            mean_repeat[index] += weight * (is_repeat - mean_repeat[index])
-            mean_zero[index] += weight * (is_zero - mean_zero[index])
-            mean_density[index] += weight * (density - mean_density[index])
+            toggle_time[index, surprise_bin] += interval
+            twin_time[index, twin_bin] += interval
+            if is_repeat:
+                repeat_time[index] += interval
             toggled[index] |= changed
             if seen & 15 == 8:
                 mask = np.uint64(0)
@@ -261,9 +295,6 @@ def message_features(
                 middle += 1
             median_bin[index] = middle
             interval_before[index] = interval
-        else:
-            mean_density[index] = density
-            mean_zero[index] = is_zero
 
         payload_before[index] = last_payload[index]
         last_payload[index] = word

@@ -27,6 +27,8 @@ class InjectionConfig(Config):
 
     enabled: bool = Field(True, description="false trains on the recordings alone, for comparison")
     variants: int = Field(300, ge=1, description="virtual recordings in the pool")
+    validation_share: float = Field(0.2, gt=0.0, le=1.0, description="virtual recordings for validation, of variants")
+    kept_fraction: float = Field(0.4, gt=0.0, le=1.0, description="share of a virtual recording's windows kept")
     duration_s: tuple[float, float] = Field((15.0, 45.0), description="shortest and longest virtual recording")
     clean_fraction: float = Field(0.15, ge=0.0, le=1.0, description="share of virtual recordings without attack")
     original_fraction: float = Field(0.25, ge=0.0, le=1.0, description="share that keep the vehicle as recorded")
@@ -34,7 +36,7 @@ class InjectionConfig(Config):
     attack_weights: dict[str, float] = Field(
         default={
             "dos": 1.0, "fuzzing": 1.5, "spoofing": 3.0, "systematic": 0.7,
-            "replay": 0.7, "suppression": 0.3, "masquerade": 0.5, "sparse": 0.5,
+            "replay": 0.7, "suppression": 0.3, "masquerade": 0.3, "sparse": 0.5,
         },
         description="how often each attack is drawn, in proportion",
     )  # fmt: skip
@@ -80,6 +82,18 @@ class Injected:
     messages: Messages
     attacks: list[str] = field(default_factory=list)
     changes: list[str] = field(default_factory=list)
+
+
+def clean_stretches(messages: Messages, shortest_s: float) -> list[Messages]:
+    """Cut the stretches without any attack out of a recording, the short ones left out; a clean one stays whole."""
+    marks = np.flatnonzero(messages.label)
+    edges = np.concatenate([[-1], marks, [len(messages)]])
+    stretches = []
+    for before, after in zip(edges[:-1], edges[1:], strict=True):
+        rows = slice(int(before) + 1, int(after))
+        if after - before > 2 and messages.timestamp[after - 1] - messages.timestamp[before + 1] >= shortest_s:
+            stretches.append(messages.select(rows))
+    return stretches
 
 
 def _frames(messages: Messages) -> Frames:
@@ -137,6 +151,48 @@ def _add_noise(frames: Frames, rng: np.random.Generator, rows: NDArray[np.int64]
     return kind
 
 
+def _change_mode(frames: Frames, rng: np.random.Generator, rows: NDArray[np.int64]) -> None:
+    """Let one id's signals change their habits for a while, as when a car pulls away or a door opens."""
+    begin = rng.uniform(0.0, frames.time[-1])
+    end = begin + rng.exponential(0.3 * frames.time[-1]) if rng.random() < 0.7 else np.inf
+    inside = rows[(frames.time[rows] >= begin) & (frames.time[rows] < end)]
+    columns = rng.choice(8, size=rng.integers(1, 6), replace=False)
+    columns = columns[columns < frames.length[rows[0]]]
+    if len(inside) == 0 or len(columns) == 0:
+        return
+    kind = rng.integers(5)
+    block = np.ix_(inside, columns)
+    if kind == 0:  # other constant bits
+        frames.payload[block] ^= rng.integers(0, 256, len(columns), dtype=np.uint8)
+    elif kind == 1:  # freezes
+        frames.payload[block] = frames.payload[inside[0], columns]
+    elif kind == 2:  # all zero or all one
+        frames.payload[block] = (0, 255)[rng.integers(2)]
+    elif kind == 3:  # a value begins to move
+        steps = rng.integers(-3, 4, (len(inside), len(columns))).cumsum(axis=0)
+        frames.payload[block] = (frames.payload[block] + steps) & 255
+    else:  # a flag flickers
+        flicker = rng.random((len(inside), 1)) < rng.uniform(0.02, 0.5)
+        frames.payload[block] ^= np.where(flicker, rng.integers(0, 256, len(columns)), 0).astype(np.uint8)
+
+
+def _event_bursts(frames: Frames, rng: np.random.Generator, rows: NDArray[np.int64]) -> Frames:
+    """Make an id cyclic and event driven: now and then it repeats itself quickly, as comfort signals do."""
+    every_s, spacing_s = np.exp(rng.uniform(np.log(0.3), np.log(5.0))), np.exp(rng.uniform(np.log(0.002), np.log(0.05)))
+    num_repeats = int(rng.integers(1, 6))
+    begins = np.cumsum(rng.exponential(every_s, int(frames.time[-1] / every_s) + 1) + 0.1)
+    begins = begins[begins < frames.time[-1]]
+    times = (begins[:, None] + spacing_s * np.arange(num_repeats)[None, :]).reshape(-1)
+    latest = rows[np.clip(np.searchsorted(frames.time[rows], times) - 1, 0, len(rows) - 1)]
+    payload = frames.payload[latest].copy()
+    if rng.random() < 0.5:  # the event is a changed bit
+        column = int(rng.integers(max(1, frames.length[rows[0]])))
+        payload[:, column] ^= np.uint8(1 << rng.integers(8))
+    extra = frames.take(latest)
+    extra.time, extra.payload = times, payload
+    return extra
+
+
 def make_virtual(frames: Frames, rng: np.random.Generator) -> tuple[Frames, list[str]]:
     """Turn a stretch of benign traffic into that of another vehicle."""
     changes: list[str] = []
@@ -151,10 +207,13 @@ def make_virtual(frames: Frames, rng: np.random.Generator) -> tuple[Frames, list
     frames = frames.take(keep)
     ids, inverse = np.unique(frames.identifier, return_inverse=True)
     remove = np.zeros(len(frames), bool)
+    changing, bursting = rng.uniform(0.0, 0.4), rng.uniform(0.0, 0.1)
+    bursts: list[Frames] = []
     for position in range(len(ids)):
+        if rng.random() < changing:
+            _change_mode(frames, rng, np.flatnonzero(inverse == position))
+            changes.append("mode changes")
         draw = rng.random()
-        if draw > 0.45:
-            continue
         rows = np.flatnonzero(inverse == position)
         if draw < 0.15:
             changes.append("payload " + _add_noise(frames, rng, rows))
@@ -180,11 +239,16 @@ def make_virtual(frames: Frames, rng: np.random.Generator) -> tuple[Frames, list
             on = rng.uniform(0.0, 1.0, 64) < 0.3
             remove[rows[~on[(frames.time[rows] / rng.uniform(0.2, 2.0)).astype(np.int64) % 64]]] = True
             changes.append("event driven")
-        else:
+        elif draw < 0.45:
             held = rng.integers(1, 30)
             frames.payload[rows] = frames.payload[rows[(np.arange(len(rows)) // held) * held]]
             changes.append("payload held")
+        if rng.random() < bursting:
+            bursts.append(_event_bursts(frames, rng, rows))
+            changes.append("event bursts")
     frames = frames.take(~remove)
+    if bursts:
+        frames = Frames.join([frames, *bursts])
     if rng.random() < 0.7:
         frames = _rename(frames, rng, set(), keep_order=rng.random() < 0.5)
         changes.append("ids renamed")
@@ -247,8 +311,9 @@ def _forged_payloads(
 
 def _attack(
     name: str, frames: Frames, rng: np.random.Generator, campaigns: list[tuple[float, float]], scale: float
-) -> tuple[Frames, NDArray[np.bool_]]:
-    """Draw one attack's frames over all its campaigns, and the rows of benign frames that it keeps off the bus."""
+) -> tuple[Frames, NDArray[np.bool_], str]:
+    """Draw one attack's frames over all its campaigns, the rows that it keeps off the bus, and say what it does."""
+    details: list[str] = []
     suppressed = np.zeros(len(frames), bool)
     ids, counts = np.unique(frames.identifier, return_counts=True)
     span = max(frames.time[-1], 1e-3)
@@ -266,6 +331,7 @@ def _attack(
         constant = rng.integers(0, 256, 8, dtype=np.uint8) * np.uint8(rng.random() < 0.4)
         mean_s = scale * np.exp(rng.uniform(np.log(2e-4), np.log(2e-3)))
         length = np.uint8(8 if rng.random() < 0.9 else rng.integers(0, 9))
+        details.append(f"id {identifier:#x} every {1e3 * mean_s:.2f} ms")
         for begin, end in campaigns:
             times = _times(rng, begin, end, mean_s)
             add(times, np.full(len(times), identifier, np.uint32), np.tile(constant, (len(times), 1)),
@@ -275,6 +341,7 @@ def _attack(
         pool = None if rng.random() < 0.6 else rng.choice(2048, rng.integers(1, 200), replace=False)
         if rng.random() < 0.15:
             pool = ids  # known ids only, with random payloads
+        details.append(f"{'all' if pool is None else len(pool)} ids every {1e3 * mean_s:.2f} ms")
         for begin, end in campaigns:
             times = _times(rng, begin, end, mean_s)
             drawn = rng.integers(0, 2048, len(times)) if pool is None else rng.choice(pool, len(times))
@@ -284,6 +351,7 @@ def _attack(
     elif name == "replay":
         length_s = rng.uniform(0.3, 3.0)
         subset = ids[rng.random(len(ids)) < rng.uniform(0.1, 1.0)]
+        details.append(f"{len(subset)} ids over {length_s:.1f} s")
         for begin, end in campaigns:
             source = rng.uniform(0.0, max(begin - length_s, 1e-3))
             rows = np.flatnonzero((frames.time >= source) & (frames.time < source + min(length_s, end - begin)))
@@ -306,6 +374,9 @@ def _attack(
             else:
                 mean_s = max(period * np.exp(rng.uniform(np.log(0.1), np.log(1.5))), 3e-4)
             behind = rng.random() < 0.25  # right after each message of the victim
+            manner = "" if name in ("suppression", "masquerade") else (
+                ", behind each message" if behind else f", every {1e3 * mean_s:.2f} ms")  # fmt: skip
+            details.append(f"id {ids[target]:#x} of period {1e3 * period:.0f} ms{manner}")
             for begin, end in campaigns:
                 inside = rows[(frames.time[rows] >= begin) & (frames.time[rows] < end)]
                 if name == "suppression":
@@ -329,8 +400,8 @@ def _attack(
                     np.full(len(times), frames.length[rows[0]], np.uint8))  # fmt: skip
     if not parts:
         empty = frames.take(slice(0, 0))
-        return empty, suppressed
-    return Frames.join(parts), suppressed
+        return empty, suppressed, "; ".join(details)
+    return Frames.join(parts), suppressed, "; ".join(details)
 
 
 def _campaigns(rng: np.random.Generator, span: float) -> list[tuple[float, float]]:
@@ -369,9 +440,9 @@ def make_variant(recordings: Sequence[Messages], config: InjectionConfig, seed: 
         names = list(config.attack_weights)
         weights = np.array([config.attack_weights[name] for name in names])
         attack = names[rng.choice(len(names), p=weights / weights.sum())]
-        injected, suppressed = _attack(attack, frames, rng, _campaigns(rng, frames.time[-1]), scale)
+        injected, suppressed, details = _attack(attack, frames, rng, _campaigns(rng, frames.time[-1]), scale)
         frames = Frames.join([frames.take(~suppressed), injected])
-        attacks.append(attack)
+        attacks.append(f"{attack}: {details}")
     sent, received = arbitrate(frames.time, frames.identifier, frames.length, BIT_TIME_S * min(scale, 1.0))
     frames = frames.take(sent)
     messages = Messages(
@@ -380,7 +451,7 @@ def make_variant(recordings: Sequence[Messages], config: InjectionConfig, seed: 
         payload=frames.payload,
         length=frames.length,
         label=frames.label,
-        name=f"virtual-{variant:05d}-{attacks[0] if attacks else 'clean'}-of-{base.name}",
+        name=f"virtual-{variant:05d}-{attacks[0].partition(':')[0] if attacks else 'clean'}-of-{base.name}",
         scenario="injected",
     )
     return Injected(messages, attacks, changes)

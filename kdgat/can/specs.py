@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from kdgat.can.catalog import find_recordings
+from kdgat.can.catalog import find_recordings, split_roles
 from kdgat.can.config import DataConfig
 from kdgat.can.plan import FAMILY, InputReference, PlannedStage
 from kdgat.can.run import RunError
@@ -14,13 +14,18 @@ from kdgat.stage.spec import StageInput, StageSpec
 
 
 def recording_inputs(data: DataConfig) -> dict[str, StageInput]:
-    """Describe the recordings of a dataset, each content once, as `<scenario>/<recording>` -> file.
+    """Describe the recordings of a dataset as `<train|test|duplicate>/<scenario>/<recording>` -> file.
+
+    Each content trains or tests once; copies are named so that the report can say what was left out.
 
     Raises:
         DatasetError, RecordingError: naming the folder or file and what to do.
     """
-    recordings = find_recordings(data.data_root, data.dataset, catalog=data.catalog)
-    return {f"{file.scenario}/{file.name}": StageInput.of_file(file.path) for file in recordings}
+    recordings = split_roles(find_recordings(data.data_root, data.dataset, catalog=data.catalog), data.hold_out)
+    recordings.require_train()
+    inputs = {f"{file.role}/{file.scenario}/{file.name}": StageInput.of_file(file.path) for file in recordings}
+    copies = [dropped.recording for dropped in recordings.dropped]
+    return inputs | {f"duplicate/{file.scenario}/{file.name}": StageInput.of_file(file.path) for file in copies}
 
 
 def make_spec(

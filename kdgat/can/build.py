@@ -1,0 +1,352 @@
+"""The stage `prepare`: recordings become graph stores, split without leaks, with a pool of injected attacks.
+
+Inputs are recordings, named `<role>/<scenario>/<recording>` with role train, test or duplicate. The last part of each
+training recording validates, with a gap before it; the injected traffic of each split is made from that split alone.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from pydantic import Field
+
+from kdgat.can.injection import Injected, InjectionConfig, clean_stretches, make_variant
+from kdgat.can.logs import ReadLimits, read_recording
+from kdgat.can.messages import Messages
+from kdgat.can.results import DataSummary, InjectedAttack, InjectionSummary, RecordingSummary, SplitSummary
+from kdgat.can.windows import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES, WindowConfig, build_graphs
+from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs.store import write_store
+from kdgat.stage.configuration import Config, validate_config
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.files import write_json_atomically
+from kdgat.stage.outcome import Finished, Outcome
+from kdgat.stage.spec import StageSpec
+
+logger = logging.getLogger(__name__)
+
+TRAIN_ROLE: Final = "train"
+TEST_ROLE: Final = "test"
+DUPLICATE_ROLE: Final = "duplicate"
+VALIDATION_SEED: Final = 1_000_003  # keeps injected validation traffic apart from that of training
+DATA_SUMMARY: Final = "data_summary"
+INJECTION_SUMMARY: Final = "injection_summary"
+
+
+class PreparationError(ValueError):
+    """Recordings that cannot be turned into training data; the text says what to do."""
+
+
+class PreparedDataConfig(Config):
+    """Say how training recordings are split, and which damage in them is tolerated."""
+
+    dataset: str
+    hold_out: tuple[str, ...] = ()
+    validation_fraction: float = Field(0.2, gt=0.0, lt=1.0)
+    gap: int = Field(5, ge=0)
+    seed: int = 0
+    max_bad_fraction: float = Field(0.01, ge=0.0, le=1.0)
+
+
+class PrepareConfig(Config):
+    """Configure `prepare`."""
+
+    data: PreparedDataConfig
+    windows: WindowConfig = WindowConfig()
+    injection: InjectionConfig = InjectionConfig()
+
+
+@dataclass
+class _Split:
+    """A recording's messages and graphs, divided in time."""
+
+    messages: Messages
+    graphs: GraphColumns
+    num_training_messages: int
+    training: np.ndarray[Any, np.dtype[np.bool_]]  # [G]
+    validation: np.ndarray[Any, np.dtype[np.bool_]]  # [G]
+
+
+def split_in_time(messages: Messages, config: PrepareConfig) -> _Split:
+    """Build a recording's graphs and give its first part to training, its last to validation.
+
+    No message is in both: windows that reach over the border, and `gap` strides after it, belong to neither.
+    """
+    graphs = build_graphs(messages, config.windows)
+    border = int(len(messages) * (1.0 - config.data.validation_fraction))
+    ends = graphs.first_message + graphs.message_count
+    training = ends <= border
+    validation = graphs.first_message >= border + config.data.gap * config.windows.stride
+    return _Split(messages, graphs, border, training, validation)
+
+
+def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
+    """Write the stores of a run: train, validation, injected, injected_validation, test-<scenario>.
+
+    Raises:
+        PreparationError: if no recording trains, or no window is left for validation.
+        RecordingError: naming the file, if one cannot be read.
+    """
+    config = validate_config(PrepareConfig, spec.config)
+    limits = ReadLimits(max_bad_fraction=config.data.max_bad_fraction)
+    files = {role: _inputs_of(spec, directory, role) for role in (TRAIN_ROLE, TEST_ROLE, DUPLICATE_ROLE)}
+    if not files[TRAIN_ROLE]:
+        raise PreparationError(
+            f"dataset {config.data.dataset!r}: no recording trains; name a scenario train_..., or list "
+            "train_scenarios in its catalog entry"
+        )
+    summary = _Summary(config)
+    report = _reporter(directory, len(files[TRAIN_ROLE]) + len(files[TEST_ROLE]))
+    splits = []
+    for scenario, name, path in files[TRAIN_ROLE]:
+        messages = _read(path, scenario, name, limits)
+        splits.append(split_in_time(messages, config))
+        summary.add(messages, TRAIN_ROLE, splits[-1].graphs)
+        report(name)
+    artifacts = {}
+    for store, parts in (
+        ("train", [split.graphs.select(np.flatnonzero(split.training)) for split in splits]),
+        ("validation", [split.graphs.select(np.flatnonzero(split.validation)) for split in splits]),
+    ):
+        names = [f"{split.messages.scenario}/{split.messages.name}" for split in splits]
+        if sum(part.num_graphs for part in parts) == 0:
+            raise PreparationError(
+                f"dataset {config.data.dataset!r}: no window is left for {store}; give longer recordings, or change "
+                f"data.validation_fraction={config.data.validation_fraction} or windows.size={config.windows.size}"
+            )
+        artifacts[store] = _write(directory, store, parts, names, config, summary)
+
+    injection = InjectionSummary(enabled=config.injection.enabled, seed=config.data.seed)
+    if config.injection.enabled:
+        training_traffic = _clean([s.messages.select(slice(0, s.num_training_messages)) for s in splits], 10.0)
+        validation_traffic = _clean([s.messages.select(slice(s.num_training_messages, None)) for s in splits], 3.0)
+        num_validation = max(1, round(config.injection.variants * config.injection.validation_share))
+        for store, traffic, seed, num_variants in (
+            ("injected", training_traffic, config.data.seed, config.injection.variants),
+            ("injected_validation", validation_traffic, config.data.seed + VALIDATION_SEED, num_validation),
+        ):
+            if not traffic:
+                logger.warning("%s: no stretch without attack is long enough; nothing is injected", store)
+                continue
+            pool = _InjectedPool(traffic, config, seed, num_variants, directory, store)
+            artifacts[store] = _write(directory, store, pool, pool.names, config, summary)
+            if store == "injected":
+                injection = pool.summary(config.data.seed)
+
+    for scenario in sorted({scenario for scenario, _, _ in files[TEST_ROLE]}):
+        parts, names = [], []
+        for _, name, path in (file for file in files[TEST_ROLE] if file[0] == scenario):
+            messages = _read(path, scenario, name, limits)
+            parts.append(build_graphs(messages, config.windows))
+            names.append(f"{scenario}/{name}")
+            summary.add(messages, TEST_ROLE, parts[-1])
+            report(name)
+        artifacts[f"test-{scenario}"] = _write(directory, f"test-{scenario}", parts, names, config, summary)
+    summary.add_duplicates(files[DUPLICATE_ROLE], limits)
+    write_json_atomically(directory.path / f"{DATA_SUMMARY}.json", summary.content.model_dump(mode="json"))
+    write_json_atomically(directory.path / f"{INJECTION_SUMMARY}.json", injection.model_dump(mode="json"))
+    artifacts |= {DATA_SUMMARY: f"{DATA_SUMMARY}.json", INJECTION_SUMMARY: f"{INJECTION_SUMMARY}.json"}
+    metrics = {f"num_windows_{name}": float(split.num_windows) for name, split in summary.content.splits.items()}
+    return Finished(metrics=metrics, artifacts=artifacts)
+
+
+def store_attributes(windows: WindowConfig) -> dict[str, Any]:
+    """Return what a store says about how it was built."""
+    return {"family": "can", "feature_version": FEATURE_VERSION, "windows": windows.model_dump(mode="json")}
+
+
+def _inputs_of(spec: StageSpec, directory: RunDirectory, role: str) -> list[tuple[str, str, Path]]:
+    found = []
+    for key in sorted(spec.inputs):
+        parts = key.split("/", 2)
+        if len(parts) != 3 or parts[0] not in (TRAIN_ROLE, TEST_ROLE, DUPLICATE_ROLE):
+            raise PreparationError(f"input {key!r} is not named <train|test|duplicate>/<scenario>/<recording>")
+        if parts[0] == role:
+            found.append((parts[1], parts[2], spec.inputs[key].resolve(directory.path)))
+    return found
+
+
+def _read(path: Path, scenario: str, name: str, limits: ReadLimits) -> Messages:
+    messages = read_recording(path, scenario=scenario, limits=limits)
+    messages.name = name
+    for row in messages.bad_rows:
+        logger.warning("%s:%d: dropped, %s", path, row.line, row.reason)
+    if messages.num_backward:
+        logger.warning("%s: the clock runs backwards %d times; file order is kept", path, messages.num_backward)
+    return messages
+
+
+def _clean(parts: Sequence[Messages], shortest_s: float) -> list[Messages]:
+    """Cut attack-free stretches; where none is that long, the longest ones of a third of it."""
+    stretches = [stretch for part in parts for stretch in clean_stretches(part, shortest_s)]
+    return stretches or [stretch for part in parts for stretch in clean_stretches(part, shortest_s / 3.0)]
+
+
+def _reporter(directory: RunDirectory, total: int) -> Callable[[str], None]:
+    done = 0
+
+    def report(name: str) -> None:
+        nonlocal done
+        done += 1
+        directory.write_progress({"phase": "recordings", "done": done, "total": total})
+        logger.info("read %s", name)
+
+    return report
+
+
+def _write(
+    directory: RunDirectory,
+    store: str,
+    parts: Sequence[GraphColumns] | _InjectedPool,
+    names: Sequence[str],
+    config: PrepareConfig,
+    summary: _Summary,
+) -> str:
+    """Write one store whose recordings are numbered in the order of the parts; return its file name."""
+    split = SplitSummary(num_windows=0, num_attack_windows=0, num_messages=0)
+
+    def numbered() -> Iterator[GraphColumns]:
+        nonlocal split
+        for number, part in enumerate(parts):
+            split = SplitSummary(
+                num_windows=split.num_windows + part.num_graphs,
+                num_attack_windows=split.num_attack_windows + int(part.y.sum()),
+                num_messages=split.num_messages + int(part.message_count.sum()),
+            )
+            yield replace(part, recording=np.full(part.num_graphs, number, np.int32))
+
+    path = directory.path / f"{store}.h5"
+    write_store(
+        path,
+        numbered(),
+        node_features=NODE_FEATURES,
+        edge_features=EDGE_FEATURES,
+        recordings=names,
+        build=store_attributes(config.windows),
+    )
+    summary.content = summary.content.model_copy(update={"splits": {**summary.content.splits, store: split}})
+    logger.info("%s: %d windows, %d of them attacked", path.name, split.num_windows, split.num_attack_windows)
+    return path.name
+
+
+class _InjectedPool:
+    """Virtual recordings, made and built one at a time so that memory holds a single one."""
+
+    def __init__(
+        self,
+        traffic: Sequence[Messages],
+        config: PrepareConfig,
+        seed: int,
+        num_variants: int,
+        directory: RunDirectory,
+        phase: str,
+    ) -> None:
+        self.traffic = traffic
+        self.config = config
+        self.seed = seed
+        self.num_variants = num_variants
+        self.directory = directory
+        self.phase = phase
+        self.names = [f"injected/virtual-{variant:05d}" for variant in range(num_variants)]
+        self._attacks: dict[str, Counter[str]] = {}
+        self._changes: Counter[str] = Counter()
+        self._totals: Counter[str] = Counter()
+
+    def __iter__(self) -> Iterator[GraphColumns]:
+        for variant in range(self.num_variants):
+            injected = make_variant(self.traffic, self.config.injection, self.seed, variant)
+            graphs = build_graphs(injected.messages, self.config.windows)
+            rng = np.random.default_rng([self.seed, variant, 1])
+            kept = np.flatnonzero(rng.random(graphs.num_graphs) < self.config.injection.kept_fraction)
+            graphs = graphs.select(kept)
+            self._count(injected, graphs)
+            if variant % 10 == 9:
+                self.directory.write_progress({"phase": self.phase, "done": variant + 1, "total": self.num_variants})
+            yield graphs
+
+    def _count(self, injected: Injected, graphs: GraphColumns) -> None:
+        self._totals.update(windows=graphs.num_graphs, attack_windows=int(graphs.y.sum()))
+        self._changes.update(set(injected.changes))
+        for attack in injected.attacks:
+            kind = attack.partition(":")[0]
+            counter = self._attacks.setdefault(kind, Counter())
+            counter.update(windows=int(graphs.y.sum()), messages=injected.messages.num_attacks, campaigns=1)
+
+    def summary(self, seed: int) -> InjectionSummary:
+        """Say what was injected; complete once every variant was made."""
+        return InjectionSummary(
+            enabled=True,
+            seed=seed,
+            num_virtual_vehicles=self.num_variants,
+            num_windows=self._totals["windows"],
+            num_attack_windows=self._totals["attack_windows"],
+            attacks={
+                kind: InjectedAttack(
+                    num_windows=count["windows"], num_messages=count["messages"], num_campaigns=count["campaigns"]
+                )
+                for kind, count in sorted(self._attacks.items())
+            },
+            diversity=dict(sorted(self._changes.items())),
+        )
+
+
+class _Summary:
+    """What the report says about the data."""
+
+    def __init__(self, config: PrepareConfig) -> None:
+        self.content = DataSummary(window=config.windows.model_dump(mode="json"))
+
+    def add(self, messages: Messages, role: str, graphs: GraphColumns) -> None:
+        """Add one recording that is used."""
+        old = self.content
+        row = RecordingSummary(
+            name=messages.name,
+            scenario=messages.scenario,
+            role=role,
+            num_messages=len(messages),
+            num_windows=graphs.num_graphs,
+            num_attack_windows=int(graphs.y.sum()),
+            num_bad_rows=messages.num_bad_rows,
+            num_backward=messages.num_backward,
+            content_hash=messages.content_hash(),
+        )
+        bad_rows = [f"{messages.scenario}/{messages.name}:{row.line}: {row.reason}" for row in messages.bad_rows]
+        self.content = old.model_copy(
+            update={
+                "num_messages": old.num_messages + row.num_messages,
+                "num_windows": old.num_windows + row.num_windows,
+                "num_attack_windows": old.num_attack_windows + row.num_attack_windows,
+                "num_bad_rows": old.num_bad_rows + row.num_bad_rows,
+                "bad_rows": [*old.bad_rows, *bad_rows],
+                "recordings": [*old.recordings, row],
+            }
+        )
+
+    def add_duplicates(self, files: Sequence[tuple[str, str, Path]], limits: ReadLimits) -> None:
+        """Add recordings that were left out, each with the one that holds the same messages."""
+        kept = {row.content_hash: f"{row.scenario}/{row.name}" for row in self.content.recordings}
+        rows = []
+        for scenario, name, path in files:
+            messages = _read(path, scenario, name, limits)
+            content = messages.content_hash()
+            rows.append(
+                RecordingSummary(
+                    name=name,
+                    scenario=scenario,
+                    role=DUPLICATE_ROLE,
+                    num_messages=len(messages),
+                    num_bad_rows=messages.num_bad_rows,
+                    num_backward=messages.num_backward,
+                    duplicate_of=kept.get(content),
+                    content_hash=content,
+                )
+            )
+        self.content = self.content.model_copy(
+            update={"num_dropped_duplicates": len(rows), "recordings": [*self.content.recordings, *rows]}
+        )
