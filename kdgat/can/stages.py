@@ -34,7 +34,7 @@ from kdgat.can.scoring import (
     load_autoencoder,
     score_autoencoder,
 )
-from kdgat.graphs.store import GraphStore
+from kdgat.can.stage_inputs import INJECTED_VALIDATION, VALIDATION, input_path, open_pool, phase_progress
 from kdgat.stage.configuration import Config, validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import StageInputError
@@ -49,7 +49,6 @@ from kdgat.training.weights import save_weights
 
 logger = logging.getLogger(__name__)
 
-VALIDATION, INJECTED_VALIDATION = "validation", "injected_validation"
 TEACHER_FOLDER = "teacher"
 DIFFICULTY_FILE = "difficulty.npy"
 
@@ -132,24 +131,6 @@ def _run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
     from kdgat.can.evaluate import run_evaluation
 
     return run_evaluation(spec, directory)
-
-
-def input_path(spec: StageSpec, directory: RunDirectory, name: str) -> Path:
-    """Return the file of an input; StageInputError if the spec does not name it."""
-    if name not in spec.inputs:
-        known = ", ".join(sorted(spec.inputs)) or "none"
-        raise StageInputError(f"stage {spec.stage!r} needs an input {name!r} (the spec has: {known}): plan it again")
-    return spec.inputs[name].resolve(directory.path)
-
-
-def open_pool(spec: StageSpec, directory: RunDirectory, required: str, optional: str) -> PooledStores:
-    """Map a store of recorded windows and, where there is one with windows in it, its injected companion."""
-    paths = {required: input_path(spec, directory, required)}
-    if optional in spec.inputs:
-        path = input_path(spec, directory, optional)
-        if GraphStore.open(path).num_graphs:
-            paths[optional] = path
-    return PooledStores.open(paths)
 
 
 class _Data:
@@ -294,15 +275,6 @@ def _teacher_outputs(
     identity = {name: source.sha256 for name, source in sorted(spec.inputs.items())}
     progress = phase_progress(directory, "teacher")
     return TeacherOutputs.compute(directory.path / TEACHER_FOLDER, pool, forward, identity, indices, progress)
-
-
-def phase_progress(directory: RunDirectory, phase: str) -> Callable[[int, int], None]:
-    """Return a callback that writes the progress of something that is no training."""
-
-    def report(done: int, total: int) -> None:
-        directory.write_progress({"phase": phase, "done": done, "total": total})
-
-    return report
 
 
 def _train(

@@ -1,0 +1,325 @@
+"""The stage `fusion`: train the three fusions on what the two trained models say, and choose one on windows kept apart.
+
+The deep Q network of the published system is kept with gamma 0: a window's verdict does not change the next window, so
+the problem is a contextual bandit with 21 mixing weights as actions. Its reward, its validation and its use share one
+decision, `Fusion.is_alarm`; batches are independent states, so there is nothing that a replay buffer would decorrelate.
+"""
+
+import io
+import logging
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from lightning import LightningModule
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor
+from torch.nn import functional
+
+from kdgat.can.calibration import fit_scaling
+from kdgat.can.models.convolution import count_parameters
+from kdgat.can.models.fusion import AUTOENCODER_COLUMN, FUSION_KINDS, GAT_COLUMN, Fusion, FusionKind, exploration
+from kdgat.can.models.standardise import column_statistics
+from kdgat.can.objective import ConfusionCounts
+from kdgat.can.pool import PooledStores
+from kdgat.can.sampling import INJECTED, TRAIN
+from kdgat.can.scoring import (
+    check_features,
+    load_attention,
+    load_autoencoder,
+    score_attention,
+    score_autoencoder,
+    window_states,
+)
+from kdgat.can.stage_inputs import INJECTED_VALIDATION, VALIDATION, input_path, open_pool, phase_progress
+from kdgat.graphs.plans import plan_by_graphs
+from kdgat.stage.configuration import Config, validate_config
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.files import write_bytes_atomically
+from kdgat.stage.outcome import Finished, Outcome
+from kdgat.stage.spec import StageSpec
+from kdgat.training.config import TrainingConfig
+from kdgat.training.random_state import seed_everything
+from kdgat.training.trainer import fit
+from kdgat.training.weights import load_weights, save_weights
+
+logger = logging.getLogger(__name__)
+
+KIND = "fusion"
+STATES_FILE = "states.npz"
+PUBLISHED_DQN = {"large": (576, 576, 576), "small": (160, 160)}
+MAX_MIXING_STEPS = 200
+
+
+class FusionConfig(Config):
+    """Say what the fusions learn from, and how."""
+
+    # A detector is too sure of windows it was trained on, so by default the fusions learn from validation windows:
+    # blocks of them in turn for learning and for choosing.
+    fit_on: Literal["validation", "train"] = "validation"
+    block: int = Field(64, ge=1)  # consecutive windows that stay on one side
+    hidden: tuple[int, ...] = (64, 32)  # of the MLP
+    dqn_hidden: tuple[int, ...] | None = None  # None = as published for the scale
+    num_actions: int = Field(21, ge=2)
+    threshold: float = Field(0.5, gt=0.0, lt=1.0)  # of the fused probability
+    epsilon_start: float = Field(1.0, ge=0.0, le=1.0)
+    epsilon_end: float = Field(0.05, ge=0.0, le=1.0)
+    epsilon_decay_steps: float = Field(100.0, gt=0.0)
+    margin_weight: float = Field(0.5, ge=0.0)  # reward for being right by far, beside +1 and -1 for the decision
+
+
+def default_fusion_training() -> TrainingConfig:
+    """Return settings for states, which are small and many."""
+    return TrainingConfig(max_epochs=40, batch_size=256, learning_rate=2e-3, patience=10)
+
+
+class FusionStageConfig(Config):
+    """Configure `fusion`."""
+
+    fusion: FusionConfig = FusionConfig()
+    training: TrainingConfig = Field(default_factory=default_fusion_training)
+
+
+class FusionError(ValueError):
+    """Fusion weights cannot be used, or there is nothing to learn a fusion from."""
+
+
+class StateSource:
+    """Batches (states [B, S], labels [B]) of windows whose states are known."""
+
+    def __init__(
+        self, states: NDArray[np.float32], labels: NDArray[np.int8], batch_size: int, seed: int, shuffle: bool
+    ) -> None:
+        self.states = torch.from_numpy(states)
+        self.labels = torch.from_numpy(labels.astype(np.float32))
+        self.batch_size, self.seed, self.shuffle = batch_size, seed, shuffle
+
+    def plan(self, epoch: int) -> list[NDArray[np.int64]]:
+        """Return the batches of an epoch."""
+        return plan_by_graphs(np.arange(len(self.labels)), self.batch_size, self.seed, epoch, self.shuffle)
+
+    def gather(self, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """Return states and labels of a batch."""
+        rows = torch.from_numpy(indices)
+        return self.states[rows], self.labels[rows]
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing: every epoch follows from seed and epoch alone."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Accept the empty state."""
+
+    def on_epoch_end(self, epoch: int, metrics: dict[str, float]) -> None:
+        """Change nothing."""
+
+
+class MlpObjective(LightningModule):
+    """Cross entropy of the MLP's logit."""
+
+    def __init__(self, fusion: Fusion) -> None:
+        super().__init__()
+        self.fusion = fusion.requires_grad_(False)
+        fusion.mlp.requires_grad_(True)
+
+    def training_step(self, batch: tuple[Tensor, Tensor]) -> Tensor:
+        """Return the loss of a batch of states."""
+        states, labels = batch
+        loss = functional.binary_cross_entropy_with_logits(self.fusion(states, "mlp"), labels)
+        self.log("train_loss", loss.detach())
+        return loss
+
+    def validation_step(self, batch: tuple[Tensor, Tensor]) -> None:
+        """Log the loss on windows kept apart."""
+        states, labels = batch
+        self.log("validation_loss", functional.binary_cross_entropy_with_logits(self.fusion(states, "mlp"), labels))
+
+
+class DqnObjective(LightningModule):
+    """Learn the reward of mixing weights by trying one per window: epsilon-greedy, gamma 0, all windows at once."""
+
+    steps: Tensor
+
+    def __init__(self, fusion: Fusion, config: FusionConfig) -> None:
+        super().__init__()
+        self.fusion = fusion.requires_grad_(False)
+        fusion.dqn.requires_grad_(True)
+        self.config = config
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))  # in the checkpoint: epsilon follows it
+
+    def rewards(self, states: Tensor, labels: Tensor) -> Tensor:
+        """Return the reward [G, A] of each action: +1 or -1 for the decision, and the margin of its probability."""
+        fusion = self.fusion
+        probability = fusion.fused_probabilities(states)
+        is_right = fusion.is_alarm(probability) == (labels > 0.5).unsqueeze(1)
+        of_label = torch.where((labels > 0.5).unsqueeze(1), probability, 1.0 - probability)
+        return torch.where(is_right, 1.0, -1.0) + self.config.margin_weight * (2.0 * of_label - 1.0)
+
+    def training_step(self, batch: tuple[Tensor, Tensor]) -> Tensor:
+        """Return the Huber loss between the value of the tried action and its reward."""
+        states, labels = batch
+        config = self.config
+        values = self.fusion.action_values(states)
+        with torch.no_grad():
+            epsilon = exploration(self.steps, config.epsilon_start, config.epsilon_end, config.epsilon_decay_steps)
+            explores = torch.rand(len(labels), device=states.device) < epsilon
+            tried = torch.randint(values.shape[1], (len(labels),), device=states.device)
+            action = torch.where(explores, tried, values.argmax(dim=1)).unsqueeze(1)
+            reward = self.rewards(states, labels).gather(1, action).squeeze(1)
+            self.steps += 1
+        loss = functional.smooth_l1_loss(values.gather(1, action).squeeze(1), reward)
+        self.log("train_loss", loss.detach())
+        self.log("train_reward", reward.mean())
+        self.log("epsilon", epsilon)
+        return loss
+
+    def validation_step(self, batch: tuple[Tensor, Tensor]) -> None:
+        """Log the reward that the greedy policy misses, by the decision that is used later."""
+        states, labels = batch
+        rewards = self.rewards(states, labels)
+        greedy = rewards.gather(1, self.fusion.action_values(states).argmax(dim=1, keepdim=True)).squeeze(1)
+        self.log("validation_loss", (rewards.amax(dim=1) - greedy).mean())
+        self.log("validation_reward", greedy.mean())
+
+
+def fit_weighted_average(fusion: Fusion, states: Tensor, labels: Tensor) -> None:
+    """Fit the three parameters of the weighted average by L-BFGS on all windows: milliseconds, nothing to resume."""
+    autoencoder, attention = fusion.member_logits(states)
+    model = fusion.weighted_average
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=MAX_MIXING_STEPS, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = functional.binary_cross_entropy_with_logits(model(autoencoder, attention), labels)
+        # A weak pull to scale 1 and no bias: separable windows would send the scale to infinity.
+        loss = loss + 1e-3 * (model.log_scale.square() + model.bias.square())
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    optimizer.step(closure)  # type: ignore[no-untyped-call]
+
+
+def load_fusion(path: Path) -> tuple[Fusion, dict[str, Any]]:
+    """Read trained fusions and their description (`default` names the chosen one)."""
+    weights, description = load_weights(path)
+    if description.get("kind") != KIND:
+        raise FusionError(f"{path} holds weights of kind {description.get('kind')!r}, expected {KIND!r}")
+    fusion = Fusion(
+        tuple(description["hidden"]),
+        tuple(description["dqn_hidden"]),
+        description["num_actions"],
+        description["threshold"],
+    )
+    fusion.load_state_dict(weights)
+    return fusion.eval(), description
+
+
+def fuse(fusion: Fusion, states: NDArray[np.float32], kind: FusionKind) -> NDArray[np.float32]:
+    """Return the fused logits [G] of states [G, S]."""
+    with torch.inference_mode():
+        return fusion(torch.from_numpy(states), kind).numpy()
+
+
+def run_fusion(spec: StageSpec, directory: RunDirectory) -> Outcome:
+    """Train all three fusions and hand them on with the name of the best."""
+    config = validate_config(FusionStageConfig, spec.config)
+    learn, choose = _learn_and_choose(spec, directory, config.fusion)
+    seed_everything(spec.seed)
+    dqn_hidden = config.fusion.dqn_hidden or PUBLISHED_DQN.get(spec.scale, PUBLISHED_DQN["large"])
+    fusion = Fusion(config.fusion.hidden, dqn_hidden, config.fusion.num_actions, config.fusion.threshold)
+    _calibrate_members(fusion, *learn)
+    fusion.standardise.set_statistics(*column_statistics(lambda: [learn[0]]))
+    fit_weighted_average(fusion, torch.from_numpy(learn[0]), torch.from_numpy(learn[1].astype(np.float32)))
+
+    training, seed = config.training, spec.seed
+    train = StateSource(*learn, training.batch_size, seed, shuffle=True)
+    validation = StateSource(*choose, training.batch_size, seed, shuffle=False)
+    objectives: dict[str, LightningModule] = {"mlp": MlpObjective(fusion), "dqn": DqnObjective(fusion, config.fusion)}
+    epochs: dict[str, float] = {}
+    for name, module in objectives.items():
+        result = fit(module, train, validation, training, directory, seed, name=name)
+        if result.paused:
+            return result.as_paused()
+        epochs[f"{name}_best_epoch"] = float(result.best_epoch)
+    fusion = fusion.cpu().eval()
+
+    rates = {kind: _rates(fusion, *choose, kind) for kind in FUSION_KINDS}
+    # The first of the best: FUSION_KINDS lists the simplest first, so a tie goes to it.
+    default = max(FUSION_KINDS, key=lambda kind: rates[kind]["f1"])
+    counts = {kind: count_parameters(getattr(fusion, kind).requires_grad_(True)) for kind in FUSION_KINDS}
+    logger.info("fusion %s: F1 %s; chosen: %s", spec.scale, {kind: rates[kind]["f1"] for kind in FUSION_KINDS}, default)
+    logger.info("fusion %s: parameters %s", spec.scale, counts)
+    description = {
+        "kind": KIND,
+        "default": default,
+        "hidden": list(config.fusion.hidden),
+        "dqn_hidden": list(dqn_hidden),
+        "num_actions": config.fusion.num_actions,
+        "threshold": config.fusion.threshold,
+    }
+    metadata = {"stage": spec.stage, "seed": seed, "monitor": "validation_f1", "rates": rates, "num_parameters": counts}
+    save_weights(directory, fusion, description, metadata)
+    metrics = {f"{kind}_validation_{name}": value for kind in FUSION_KINDS for name, value in rates[kind].items()}
+    metrics |= {f"{kind}_num_parameters": float(count) for kind, count in counts.items()}
+    artifacts = {"weights": directory.weights_path.name, "model": directory.model_config_path.name}
+    return Finished(metrics={**metrics, **epochs, "best_kind": float(FUSION_KINDS.index(default))}, artifacts=artifacts)
+
+
+States = tuple[NDArray[np.float32], NDArray[np.int8]]
+
+
+def _learn_and_choose(spec: StageSpec, directory: RunDirectory, config: FusionConfig) -> tuple[States, States]:
+    """Return (states, labels) to learn from and to choose by; the states are computed once and kept in a file."""
+    path = directory.path / STATES_FILE
+    if not path.is_file():
+        pools = {"validation": open_pool(spec, directory, VALIDATION, INJECTED_VALIDATION)}
+        if config.fit_on == "train":
+            pools["train"] = open_pool(spec, directory, TRAIN, INJECTED)
+        arrays: dict[str, NDArray[Any]] = {}
+        for name, pool in pools.items():
+            arrays[f"{name}_states"] = member_states(
+                input_path(spec, directory, "autoencoder"), input_path(spec, directory, "gat"), pool, directory
+            )
+            arrays[f"{name}_labels"] = pool.labels
+        buffer = io.BytesIO()
+        np.savez(buffer, **arrays)  # type: ignore[arg-type]
+        write_bytes_atomically(path, buffer.getvalue())
+    with np.load(path) as arrays:
+        states, labels = arrays["validation_states"], arrays["validation_labels"]
+        if config.fit_on == "train":
+            return (arrays["train_states"], arrays["train_labels"]), (states, labels)
+    learns = np.arange(len(labels)) // config.block % 2 == 0
+    return (states[learns], labels[learns]), (states[~learns], labels[~learns])
+
+
+def member_states(
+    autoencoder_path: Path, gat_path: Path, pool: PooledStores, directory: RunDirectory
+) -> NDArray[np.float32]:
+    """Return the state [G, S] of every window of a pool."""
+    autoencoder, autoencoder_description = load_autoencoder(autoencoder_path)
+    attention, attention_description = load_attention(gat_path)
+    check_features(autoencoder_description, pool, str(autoencoder_path))
+    check_features(attention_description, pool, str(gat_path))
+    return window_states(
+        [
+            score_autoencoder(autoencoder, pool, progress=phase_progress(directory, "autoencoder states")),
+            score_attention(attention, pool, progress=phase_progress(directory, "attention states")),
+        ]
+    )
+
+
+def _calibrate_members(fusion: Fusion, states: NDArray[np.float32], labels: NDArray[np.int8]) -> None:
+    """Put both members on one scale: the logit of the probability that the window is attacked."""
+    for row, column in enumerate((AUTOENCODER_COLUMN, GAT_COLUMN)):
+        scaling = fit_scaling(states[:, column], labels)
+        fusion.scaling[row] = torch.tensor([1.0 / scaling.temperature, scaling.bias])
+
+
+def _rates(fusion: Fusion, states: NDArray[np.float32], labels: NDArray[np.int8], kind: FusionKind) -> dict[str, float]:
+    """Return precision, recall, F1 and false alarm rate by the fusion's own decision."""
+    probability = torch.from_numpy(fuse(fusion, states, kind)).sigmoid()
+    counts = ConfusionCounts()
+    counts.add(fusion.is_alarm(probability).float() - 0.5, torch.from_numpy(labels))
+    return counts.rates()
