@@ -37,7 +37,7 @@ ROW_PIXELS = 30
 
 def training_curves(stage: str, seeds: Mapping[int, Mapping[str, Sequence[float | None]]]) -> Picture:
     """Draw every column that ends in `loss` over epochs, one line per seed."""
-    figure = blank(300, x="epoch", y="loss (logarithmic)", title=stage)
+    figure = blank(300, x="epoch", y="loss (logarithmic)")
     names = list(dict.fromkeys(name for columns in seeds.values() for name in columns if name.endswith("loss")))
     preferred = {"train_loss": BLUE, "validation_loss": VERMILLION}
     spare = iter([GREEN, ORANGE, *SERIES_COLOURS[4:]] * len(names))
@@ -75,9 +75,9 @@ def training_curves(stage: str, seeds: Mapping[int, Mapping[str, Sequence[float 
                 hovertemplate=f"seed {seed}: the weights of epoch %{{x}} are kept<extra></extra>",
             )
             ends.append(f"seed {seed} keeps epoch {epoch:.0f} with validation loss {value:.4g}")
-    figure.update_yaxes(type="log", exponentformat="power", dtick=1)
+    figure.update_yaxes(type="log", exponentformat="power")
     text = f"Losses of {stage} over epochs, {len(seeds)} seed{'s' if len(seeds) > 1 else ''}."
-    return Picture(figure, text, f"{text} {'; '.join(ends)}")
+    return Picture(stage, figure, text, f"{text} {'; '.join(ends)}")
 
 
 def logged_shares(stage: str, seeds: Mapping[int, Mapping[str, Sequence[float | None]]]) -> Picture | None:
@@ -91,7 +91,7 @@ def logged_shares(stage: str, seeds: Mapping[int, Mapping[str, Sequence[float | 
     names = [name for name, values in columns_by_name.items() if values and 0 <= min(values) <= max(values) <= 1]
     if not names:
         return None
-    figure = blank(300, x="epoch", y="value", title=stage)
+    figure = blank(300, x="epoch", y="value")
     for index, name in enumerate(names):
         shown = False
         for seed, columns in seeds.items():
@@ -111,12 +111,12 @@ def logged_shares(stage: str, seeds: Mapping[int, Mapping[str, Sequence[float | 
             shown = True
     figure.update_yaxes(range=[-0.03, 1.03])
     text = f"Other values logged by {stage}: {', '.join(name.replace('_', ' ') for name in names)}."
-    return Picture(figure, text, text)
+    return Picture(stage, figure, text, text)
 
 
 def roc(scenario: str, curves: Mapping[str, Curves], chosen: WindowMetrics) -> Picture | None:
     """Draw the ROC curve of every model on one scenario over a logarithmic rate, the chosen threshold marked."""
-    figure = blank(380, x="false-positive rate (logarithmic)", y="detection rate", title=scenario)
+    figure = blank(400, x="false-positive rate")
     num_drawn = 0
     for key in sorted(curves, key=model_order):
         curve = curves[key].roc
@@ -125,11 +125,12 @@ def roc(scenario: str, curves: Mapping[str, Curves], chosen: WindowMetrics) -> P
         rate = [max(value or 0.0, SMALLEST_RATE) for value in curve["false_positive_rate"]]
         figure.add_scatter(
             x=rate,
-            y=curve["true_positive_rate"],
+            y=[nines(value or 0.0) for value in curve["true_positive_rate"]],
             mode="lines",
             line={"width": 2.4 if key == "detector" else 1.5, "shape": "hv", **series_style(num_drawn)},
             name=model_name(key),
-            hovertemplate=f"{model_name(key)}<br>false positives %{{x:.4f}}<br>detected %{{y:.4f}}<extra></extra>",
+            customdata=[format_value(value) for value in curve["true_positive_rate"]],
+            hovertemplate=f"{model_name(key)}<br>false positives %{{x:.4f}}<br>detected %{{customdata}}<extra></extra>",
         )
         num_drawn += 1
     if not num_drawn:
@@ -137,11 +138,13 @@ def roc(scenario: str, curves: Mapping[str, Curves], chosen: WindowMetrics) -> P
     if chosen.false_alarm_rate is not None and chosen.recall is not None:
         figure.add_scatter(
             x=[max(chosen.false_alarm_rate, SMALLEST_RATE)],
-            y=[chosen.recall],
+            y=[nines(chosen.recall)],
             mode="markers",
+            cliponaxis=False,
+            customdata=[format_value(chosen.recall)],
             marker={"symbol": "circle-open", "size": 13, "color": BLACK, "line": {"width": 2.5}},
             name="chosen threshold",
-            hovertemplate="chosen threshold<br>false alarms %{x:.4f}<br>detected %{y:.4f}<extra></extra>",
+            hovertemplate="chosen threshold<br>false alarms %{x:.4f}<br>detected %{customdata}<extra></extra>",
         )
     figure.update_xaxes(
         type="log",
@@ -149,9 +152,9 @@ def roc(scenario: str, curves: Mapping[str, Curves], chosen: WindowMetrics) -> P
         tickvals=[1e-4, 1e-3, 1e-2, 1e-1, 1],
         ticktext=["≤ 0.01 %", "0.1 %", "1 %", "10 %", "100 %"],
     )
-    figure.update_yaxes(range=[-0.02, 1.02])
+    figure.update_yaxes(**nines_axis("detection rate"))
     text = f"ROC on {scenario}: AUC of the default detector {format_value(chosen.auc)}."
-    return Picture(figure, text, f"{text} {_detection_rates(chosen)}")
+    return Picture(f"ROC, {scenario}", figure, text, f"{text} {_detection_rates(chosen)}")
 
 
 def _detection_rates(metrics: WindowMetrics) -> str:
@@ -161,7 +164,7 @@ def _detection_rates(metrics: WindowMetrics) -> str:
 
 def precision_recall(scenario: str, curves: Mapping[str, Curves], chosen: WindowMetrics) -> Picture | None:
     """Draw precision over recall of all models on one scenario, with the chosen threshold marked."""
-    figure = blank(380, x="recall", y="precision", title=scenario)
+    figure = blank(400, x="recall", y="precision")
     num_drawn = 0
     for key in sorted(curves, key=model_order):
         curve = curves[key].precision_recall
@@ -183,6 +186,7 @@ def precision_recall(scenario: str, curves: Mapping[str, Curves], chosen: Window
             x=[chosen.recall],
             y=[chosen.precision],
             mode="markers",
+            cliponaxis=False,
             marker={"symbol": "circle-open", "size": 13, "color": BLACK, "line": {"width": 2.5}},
             name="chosen threshold",
             hovertemplate="chosen threshold<br>recall %{x:.4f}<br>precision %{y:.4f}<extra></extra>",
@@ -192,7 +196,7 @@ def precision_recall(scenario: str, curves: Mapping[str, Curves], chosen: Window
     text = (
         f"Precision over recall on {scenario}: average precision of the default detector {format_value(chosen.pr_auc)}."
     )
-    return Picture(figure, text, text)
+    return Picture(f"Precision and recall, {scenario}", figure, text, text)
 
 
 def confusion_matrix(scenario: str, metrics: WindowMetrics) -> Picture:
@@ -204,7 +208,7 @@ def confusion_matrix(scenario: str, metrics: WindowMetrics) -> Picture:
         whole = left + right
         shares.append([left / whole if whole else 0.0, right / whole if whole else 0.0])
         texts.append([f"{count:,}<br>{count / whole:.2%}" if whole else "none" for count in (left, right)])
-    figure = blank(250, x="decision", y="truth", title=scenario, legend=False)
+    figure = blank(250, x="decision", y="truth", legend=False)
     figure.add_heatmap(
         z=shares,
         x=["no alarm", "alarm"],
@@ -231,7 +235,7 @@ def confusion_matrix(scenario: str, metrics: WindowMetrics) -> Picture:
     text = (
         f"{scenario}: {hits:,} attacks found, {misses:,} missed, {false_alarms:,} false alarms, {rejections:,} benign."
     )
-    return Picture(figure, text, text)
+    return Picture(scenario, figure, text, text)
 
 
 def scenario_bars(scenarios: Mapping[str, DetectorScenario]) -> Picture:
@@ -254,13 +258,12 @@ def scenario_bars(scenarios: Mapping[str, DetectorScenario]) -> Picture:
     )
     figure.update_xaxes(**nines_axis("F1 (spaced by the distance from 1)"))
     figure.update_yaxes(showgrid=False)
-    figure.update_layout(legend={"y": -0.12 - 9 / (60 + ROW_PIXELS * len(names))})
     without = [name for name in scenarios if name not in defined]
     text = "F1 of the default detector per scenario, with mean and range of single seeds."
     if without:
         text += f" Undefined, because there is no attack: {', '.join(without)}."
     values = ", ".join(f"{name} {format_value(row.f1)}" for name, row in defined.items())
-    return Picture(figure, text, f"{text} {values}.", is_wide=True)
+    return Picture("F1 per scenario", figure, text, f"{text} {values}.", is_wide=True)
 
 
 def _add_spread(
@@ -298,12 +301,12 @@ def model_comparison(scenario: str, spreads: Mapping[str, Spread]) -> Picture | 
     keys = [key for key in sorted(spreads, key=model_order) if spreads[key].mean is not None][::-1]
     if not keys:
         return None
-    figure = blank(96 + ROW_PIXELS * len(keys), title=scenario, legend=False)
+    figure = blank(80 + ROW_PIXELS * len(keys), legend=False)
     _add_spread(figure, [model_name(key) for key in keys], [spreads[key] for key in keys], BLUE, "over seeds")
     figure.update_xaxes(**nines_axis("F1 (spaced by the distance from 1)"))
     text = f"F1 of every model on {scenario}: mean and range over seeds."
     values = ", ".join(f"{model_name(key)} {format_value(spreads[key].mean)}" for key in reversed(keys))
-    return Picture(figure, text, f"{text} {values}.")
+    return Picture(scenario, figure, text, f"{text} {values}.")
 
 
 def injected_attacks(injection: InjectionSummary) -> Picture | None:
@@ -328,7 +331,7 @@ def injected_attacks(injection: InjectionSummary) -> Picture | None:
     figure.update_layout(margin={"r": 60})
     text = f"Training windows with injected messages, on {injection.num_virtual_vehicles:,} virtual vehicles."
     values = ", ".join(f"{kind} {injection.attacks[kind].num_windows:,}" for kind in reversed(kinds))
-    return Picture(figure, text, f"{text} {values}.", is_wide=True)
+    return Picture("Windows by kind of attack", figure, text, f"{text} {values}.", is_wide=True)
 
 
 def spreads_of_models(

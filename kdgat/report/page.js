@@ -12,8 +12,10 @@
     if (element.dataset.drawn) return;
     element.dataset.drawn = "yes";
     const figure = JSON.parse(document.getElementById(element.id + "-data").textContent);
+    // Only figures that can be zoomed need buttons.
+    const buttons = figure.layout.dragmode ? { displayModeBar: "hover" } : { displayModeBar: false };
     if (touch) figure.layout.dragmode = false; // a finger scrolls the page
-    Plotly.newPlot(element, figure.data, figure.layout, settings);
+    Plotly.newPlot(element, figure.data, figure.layout, { ...settings, ...buttons });
   }
 
   const plots = Array.from(document.querySelectorAll(".plot"));

@@ -30,13 +30,13 @@ MAX_BAD_ROWS = 20
 
 @dataclass
 class Section:
-    """A heading with its content, in the order text, tables, pictures, folded tables."""
+    """A heading with its content, in the order text, tables, pictures (by group), folded tables and text."""
 
     identifier: str
     title: str
     paragraphs: list[str] = field(default_factory=list)
     tables: list[Table] = field(default_factory=list)
-    pictures: list[Picture] = field(default_factory=list)
+    pictures: dict[str, list[Picture]] = field(default_factory=dict)  # by heading, "" for none
     folded: dict[str, list[Table]] = field(default_factory=dict)
     folded_text: dict[str, str] = field(default_factory=dict)
 
@@ -60,7 +60,7 @@ def render(content: RunContent) -> str:
         _models(results, missing),
         _curves(results, missing),
         _confusion(results),
-        *_recordings(content, missing),
+        _recordings(content, missing),
         _training(content, missing),
         _injection(results, missing),
         _data(results, missing),
@@ -105,7 +105,8 @@ def _read(name: str) -> str:
 
 def _pictures(sections: Iterable[Section]) -> Iterable[Picture]:
     for section in sections:
-        yield from section.pictures
+        for group in section.pictures.values():
+            yield from group
 
 
 def _cards(results: Results) -> list[dict[str, str]]:
@@ -123,26 +124,31 @@ def _cards(results: Results) -> list[dict[str, str]]:
     return cards
 
 
+def _number(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
 def _percent(value: float | None) -> str:
     return "-" if value is None else f"{value:.2%}"
 
 
 def _scenarios(results: Results) -> Section:
     section = Section("scenarios", "Test scenarios")
-    meanings = "; ".join(f"{heading}: {meaning}" for heading, _, meaning in tables.METRIC_COLUMNS)
     section.paragraphs.append(
         "The default detector on windows it has never seen, pooled over the recordings of each scenario. A value that"
         " the data cannot define is shown as a dash: without attacks there is no recall."
     )
-    section.tables.append(tables.metrics_table("Scenario", results.scenarios, f"Default detector. {meanings}."))
+    section.tables += tables.metrics_tables("Scenario", results.scenarios, "Default detector.")
+    section.paragraphs.append(f"Columns: {tables.meanings()}.")
     seeds = tables.seeds_table(results)
     if seeds is not None:
         section.tables.append(seeds)
-    section.pictures.append(figures.scenario_bars(results.scenarios))
+    section.pictures[""] = [figures.scenario_bars(results.scenarios)]
     for name, scenario in results.scenarios.items():
         if scenario.recordings:
-            table = tables.metrics_table("Recording", scenario.recordings, f"Recordings of {name}, default detector.")
-            section.folded[f"{name}: {len(scenario.recordings)} recordings"] = [table]
+            caption = f"Recordings of {name}, default detector."
+            heading = f"{name}: {_number(len(scenario.recordings), 'recording')}"
+            section.folded[heading] = tables.metrics_tables("Recording", scenario.recordings, caption)
     return section
 
 
@@ -157,16 +163,17 @@ def _models(results: Results, missing: list[str]) -> Section:
             " and the fusions, each as one model per seed on the same windows."
         )
         section.tables += tables.comparison_tables(results)
-        for scenario in results.scenarios:
-            picture = figures.model_comparison(scenario, figures.spreads_of_models(results.models, scenario))
-            if picture is not None:
-                section.pictures.append(picture)
-        for scenario, table in tables.model_tables(results).items():
-            section.folded[f"{scenario}: every model and seed"] = [table]
-    parameters = tables.parameter_table(results)
-    if parameters is None:
+        pictures = [
+            figures.model_comparison(scenario, figures.spreads_of_models(results.models, scenario))
+            for scenario in results.scenarios
+        ]
+        section.pictures[""] = [picture for picture in pictures if picture is not None]
+        for scenario, found in tables.model_tables(results).items():
+            section.folded[f"{scenario}: every model and seed"] = found
+    if not results.parameter_counts:
         missing.append("results.json has no parameter counts.")
-    else:
+    parameters = tables.parameter_table(results)
+    if parameters is not None:
         section.tables.append(parameters)
     return section
 
@@ -174,8 +181,9 @@ def _models(results: Results, missing: list[str]) -> Section:
 def _curves(results: Results, missing: list[str]) -> Section:
     section = Section("curves", "ROC and precision-recall")
     section.paragraphs.append(
-        "The false-positive axis is logarithmic, because a detector that is wrong on one window in a hundred is of no"
-        " use on a bus with thousands of messages a second. The circle marks the threshold in use."
+        "False-positive rate on a logarithmic axis, detection rate spaced by its distance from 1, because a detector that"
+        " is wrong on one window in a hundred is of no use on a bus with thousands of messages a second. The circle"
+        " marks the threshold in use."
     )
     for name, scenario in results.scenarios.items():
         by_model = {model: rows[name] for model, rows in results.curves.items() if name in rows}
@@ -187,7 +195,7 @@ def _curves(results: Results, missing: list[str]) -> Section:
             )
             if picture is not None
         ]
-        section.pictures += drawn
+        section.pictures.setdefault("", []).extend(drawn)
         if not drawn and scenario.f1 is not None:
             missing.append(f"results.json has no curves of {name}.")
         elif not drawn:
@@ -198,34 +206,33 @@ def _curves(results: Results, missing: list[str]) -> Section:
 def _confusion(results: Results) -> Section:
     section = Section("confusion", "Confusion matrices")
     section.paragraphs.append("Counts of windows of the default detector, and their share of the true class.")
-    section.pictures += [figures.confusion_matrix(name, scenario) for name, scenario in results.scenarios.items()]
+    section.pictures[""] = [figures.confusion_matrix(name, scenario) for name, scenario in results.scenarios.items()]
     return section
 
 
-def _recordings(content: RunContent, missing: list[str]) -> list[Section]:
-    rule = content.results.detector.decision
+def _recordings(content: RunContent, missing: list[str]) -> Section:
+    section = Section("recordings", "Scores along the recordings")
+    section.paragraphs.append(
+        "Attack probability of every window on a log-odds axis, so that what happens near 0 and 1 can be seen. Shaded:"
+        " windows with attack messages. Drag to zoom in, double click to zoom out."
+    )
     left = MAX_RECORDINGS_DRAWN
-    sections: list[Section] = []
-    for scenario, scores in content.scores.items():
-        section = Section(f"recordings-{len(sections)}", f"Score along the recordings of {scenario}")
-        decided = timeline.decisions(scores, rule)
+    for number, (scenario, scores) in enumerate(content.scores.items()):
+        decided = timeline.decisions(scores, content.results.detector.decision)
         present = np.unique(scores.recording).tolist()
         # Every scenario gets its share before one with many recordings takes all.
-        share = max(1, left // (len(content.scores) - len(sections)))
-        for index in present[:share]:
-            section.pictures.append(timeline.score_along_recording(scores, index, decided, rule))
+        share = max(1, left // (len(content.scores) - number))
+        section.pictures[scenario] = [
+            timeline.score_along_recording(scores, index, decided, content.results.detector.decision)
+            for index in present[:share]
+        ]
         left -= min(share, len(present))
-        if not sections:
-            section.paragraphs.append(
-                "Probability on a log-odds axis, so that what happens near 0 and 1 can be seen. Shaded: windows with"
-                " attack messages. Drag to zoom in, double click to zoom out."
-            )
         if len(present) > share:
             names = ", ".join(scores.recording_names[index] for index in present[share:])
-            section.paragraphs.append(f"Not drawn, to keep this page small: {names}.")
-            missing.append(f"{len(present) - share} recordings of {scenario} are not drawn.")
-        sections.append(section)
-    return sections
+            missing.append(f"Scores along these recordings of {scenario}, to keep the page small: {names}.")
+    if not content.scores:
+        section.paragraphs.append("There are no score files.")
+    return section
 
 
 def _training(content: RunContent, missing: list[str]) -> Section:
@@ -238,10 +245,8 @@ def _training(content: RunContent, missing: list[str]) -> Section:
     if not by_stage:
         missing.append("No training curves, neither in results.json nor in the stage directories.")
     for stage, seeds in by_stage.items():
-        section.pictures.append(figures.training_curves(stage, seeds))
-        shares = figures.logged_shares(stage, seeds)
-        if shares is not None:
-            section.pictures.append(shares)
+        pictures = [figures.training_curves(stage, seeds), figures.logged_shares(stage, seeds)]
+        section.pictures[stage] = [picture for picture in pictures if picture is not None]
     return section
 
 
@@ -281,7 +286,7 @@ def _injection(results: Results, missing: list[str]) -> Section:
         section.tables.append(table)
     picture = figures.injected_attacks(injection)
     if picture is not None:
-        section.pictures.append(picture)
+        section.pictures[""] = [picture]
     if injection.diversity:
         changes = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in injection.diversity.items())
         section.paragraphs.append(f"Virtual vehicles by the benign changes they got: {changes}.")
@@ -293,8 +298,9 @@ def _data(results: Results, missing: list[str]) -> Section:
     data = results.data
     section.paragraphs.append(
         f"{results.dataset}: {data.num_messages:,} messages, {data.num_windows:,} windows,"
-        f" {data.num_attack_windows:,} of them with attack messages. {data.num_dropped_duplicates:,} recordings with the"
-        f" same messages as another were left out. {data.num_bad_rows:,} bad rows."
+        f" {data.num_attack_windows:,} of them with attack messages."
+        f" {_number(data.num_dropped_duplicates, 'recording')} left out, because another one has the same messages."
+        f" {_number(data.num_bad_rows, 'bad row')}."
     )
     section.paragraphs += data.notes
     for table in (tables.split_table(data), tables.recording_table(data)):

@@ -34,8 +34,9 @@ MODEL_NAMES = {
 
 @dataclass(frozen=True)
 class Picture:
-    """A figure with what a reader needs who does not see it."""
+    """A figure with its heading, and with what a reader needs who does not see it."""
 
+    title: str
     figure: go.Figure
     caption: str
     alternative: str
@@ -65,7 +66,7 @@ def series_style(index: int) -> dict[str, Any]:
     return {"color": colour, "dash": SERIES_DASHES[index // len(SERIES_COLOURS) % len(SERIES_DASHES)]}
 
 
-def blank(height: int, *, x: str = "", y: str = "", title: str = "", legend: bool = True) -> go.Figure:
+def blank(height: int, *, x: str = "", y: str = "", legend: bool = True) -> go.Figure:
     """Return an empty figure in the report's style; axis names x and y, height in pixels."""
     axis = {
         "showline": True,
@@ -81,19 +82,23 @@ def blank(height: int, *, x: str = "", y: str = "", title: str = "", legend: boo
     figure = go.Figure(layout={"template": {}})
     figure.update_layout(
         height=height,
-        margin={"l": 56, "r": 14, "t": 40 if title else 14, "b": 48},
+        margin={"l": 56, "r": 22, "t": 36 if legend else 8, "b": 48},
         paper_bgcolor="white",
         plot_bgcolor="white",
         font={"family": FONT, "size": FONT_SIZE, "color": BLACK},
-        title={"text": title, "x": 0.0, "xref": "paper", "xanchor": "left", "font": {"size": 15}} if title else None,
         showlegend=legend,
-        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": -0.24, "yanchor": "top", "font": {"size": 12}},
+        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom", "font": {"size": 12}},
         hoverlabel={"font": {"family": FONT, "size": 12}},
-        xaxis={**axis, "title": {"text": x, "standoff": 8}},
-        yaxis={**axis, "title": {"text": y, "standoff": 8}},
+        xaxis={**axis, "title": axis_title(x)},
+        yaxis={**axis, "title": axis_title(y)},
         dragmode=False,
     )
     return figure
+
+
+def axis_title(text: str) -> dict[str, Any]:
+    """Return the settings of an axis title, in the size of everything else."""
+    return {"text": text, "standoff": 8, "font": {"size": FONT_SIZE}}
 
 
 # Detection is compared close to 1, where a linear axis shows nothing: place a value by its distance from 1.
@@ -111,7 +116,7 @@ def nines_axis(name: str) -> dict[str, Any]:
     labels = [f"{tick:g}" for tick in NINES_TICKS]
     labels[-1] = "1"  # everything from 0.9999 on
     return {
-        "title": {"text": name, "standoff": 8},
+        "title": axis_title(name),
         "tickmode": "array",
         "tickvals": [nines(tick) for tick in NINES_TICKS],
         "ticktext": labels,

@@ -5,22 +5,33 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from kdgat.can.results import DataSummary, InjectionSummary, Results, Spread, WindowMetrics, format_spread, format_value
+from kdgat.can.results import DataSummary, InjectionSummary, Results, Spread, WindowMetrics, format_value
 from kdgat.report.figures import spreads_of_models
 from kdgat.report.run import StageContent
 from kdgat.report.style import MODEL_NAMES, model_name, model_order
 
 # Column heading, field of WindowMetrics, what it means.
-METRIC_COLUMNS = (
+DECISION_COLUMNS = (
     ("F1", "f1", "harmonic mean of precision and recall"),
     ("Precision", "precision", "share of alarms that are attacks"),
     ("Recall", "recall", "share of attack windows that raise an alarm"),
     ("Accuracy", "accuracy", "share of windows decided correctly"),
     ("Specificity", "specificity", "share of benign windows without alarm"),
-    ("Balanced accuracy", "balanced_accuracy", "mean of recall and specificity"),
+    ("Balanced acc.", "balanced_accuracy", "mean of recall and specificity"),
     ("MCC", "mcc", "Matthews correlation"),
+    ("False alarms", "false_alarm_rate", "share of benign windows with alarm"),
+)
+RANKING_COLUMNS = (
     ("AUC", "auc", "area under the ROC curve"),
     ("PR-AUC", "pr_auc", "average precision"),
+)
+SEED_COLUMNS = (
+    ("F1", "f1"),
+    ("Precision", "precision"),
+    ("Recall", "recall"),
+    ("AUC", "auc"),
+    ("PR-AUC", "pr_auc"),
+    ("False alarms", "false_alarm_rate"),
 )
 MAX_SCENARIO_COLUMNS = 6
 MAX_RECORDING_ROWS = 200
@@ -45,30 +56,50 @@ class Table:
     text_columns: tuple[int, ...] = (0,)
 
 
-def metrics_table(name: str, rows: Mapping[str, WindowMetrics], caption: str) -> Table:
-    """All metrics, one row per scenario, recording or model."""
+def metrics_tables(name: str, rows: Mapping[str, WindowMetrics], caption: str) -> list[Table]:
+    """All metrics, one row per scenario, recording or model: those of the decision, then those of the ranking.
+
+    Two tables, because sixteen columns do not fit a page.
+    """
+    decision = Table(
+        [Cell(name), Cell("Windows"), Cell("Attacks"), *(Cell(heading) for heading, _, _ in DECISION_COLUMNS)],
+        [
+            [Cell(key), Cell(f"{row.num_windows:,}"), Cell(f"{row.num_attack_windows:,}")]
+            + [Cell(format_value(getattr(row, column))) for _, column, _ in DECISION_COLUMNS]
+            for key, row in rows.items()
+        ],
+        f"{caption} Decisions at the threshold.",
+    )
     rates = list(dict.fromkeys(rate for row in rows.values() for rate in row.detection_rate_at_fpr))
-    header = [Cell(name), Cell("Windows"), Cell("Attacks")]
-    header += [Cell(heading) for heading, _, _ in METRIC_COLUMNS]
-    header += [Cell(f"Found at {float(rate):.3g}".replace("e-", "e-") + " FPR") for rate in rates] + [
-        Cell("False alarms")
-    ]
-    body = []
-    for key, row in rows.items():
-        cells = [Cell(key), Cell(f"{row.num_windows:,}"), Cell(f"{row.num_attack_windows:,}")]
-        cells += [Cell(format_value(getattr(row, column))) for _, column, _ in METRIC_COLUMNS]
-        cells += [Cell(format_value(row.detection_rate_at_fpr.get(rate))) for rate in rates]
-        cells += [Cell(format_value(row.false_alarm_rate))]
-        body.append(cells)
-    return Table(header, body, caption)
+    ranked = {key: row for key, row in rows.items() if row.auc is not None}
+    if not ranked:
+        return [decision]
+    ranking = Table(
+        [Cell(name)]
+        + [Cell(heading) for heading, _, _ in RANKING_COLUMNS]
+        + [Cell(f"Found at FPR {100 * float(rate):g} %") for rate in rates],
+        [
+            [Cell(key)]
+            + [Cell(format_value(getattr(row, column))) for _, column, _ in RANKING_COLUMNS]
+            + [Cell(format_value(row.detection_rate_at_fpr.get(rate))) for rate in rates]
+            for key, row in ranked.items()
+        ],
+        f"{caption} Ranking, whatever the threshold.",
+    )
+    return [decision, ranking]
+
+
+def meanings() -> str:
+    """Explain the columns of `metrics_tables` in one line."""
+    columns = [f"{heading}: {meaning}" for heading, _, meaning in (*DECISION_COLUMNS, *RANKING_COLUMNS)]
+    return "; ".join([*columns, "found at FPR: recall of the best threshold with at most this share of false alarms"])
 
 
 def seeds_table(results: Results) -> Table | None:
     """The spread of the default detector's single-seed versions, one row per scenario."""
-    names = {heading: column for heading, column, _ in METRIC_COLUMNS} | {"False alarms": "false_alarm_rate"}
     shown = [
         (heading, column)
-        for heading, column in names.items()
+        for heading, column in SEED_COLUMNS
         if any(column in scenario.over_seeds for scenario in results.scenarios.values())
     ]
     if not shown:
@@ -91,39 +122,49 @@ def _spread_cell(spread: Spread | None, *, is_best: bool = False) -> Cell:
 
 
 def comparison_tables(results: Results) -> list[Table]:
-    """F1 of every model on every scenario, side by side; several tables if there are many scenarios."""
-    scenarios = list(dict.fromkeys(s for seeds in results.models.values() for rows in seeds.values() for s in rows))
-    models = sorted(results.models, key=model_order)
+    """F1 of every model on every scenario with attacks, side by side; several tables if there are many scenarios."""
+    measured = {
+        scenario: spreads_of_models(results.models, scenario)
+        for scenario in dict.fromkeys(s for seeds in results.models.values() for rows in seeds.values() for s in rows)
+    }
+    best = {
+        scenario: max((round(s.mean, 4) for s in spreads.values() if s.mean is not None), default=None)
+        for scenario, spreads in measured.items()
+    }
+    scenarios = [scenario for scenario in measured if best[scenario] is not None]
     tables = []
     for start in range(0, len(scenarios), MAX_SCENARIO_COLUMNS):
         part = scenarios[start : start + MAX_SCENARIO_COLUMNS]
-        columns = {scenario: spreads_of_models(results.models, scenario) for scenario in part}
         rows = [[Cell(MODEL_NAMES["detector"]), Cell(""), *(_detector_cell(results, scenario) for scenario in part)]]
-        for model in models:
-            cells = [Cell(model_name(model)), Cell(_count(results.parameter_counts.get(model)))]
+        for model in sorted(results.models, key=model_order):
+            cells = [Cell(model_name(model)), _parameter_cell(results.parameter_counts, model)]
             for scenario in part:
-                spreads = columns[scenario]
-                means = [round(spread.mean, 4) for spread in spreads.values() if spread.mean is not None]
-                own = spreads.get(model)
-                best = own is not None and own.mean is not None and round(own.mean, 4) == max(means)
-                cells.append(_spread_cell(own, is_best=best))
+                own = measured[scenario].get(model)
+                is_best = own is not None and own.mean is not None and round(own.mean, 4) == best[scenario]
+                cells.append(_spread_cell(own, is_best=is_best))
             rows.append(cells)
         header = [Cell("Model"), Cell("Parameters"), *(Cell(scenario) for scenario in part)]
-        tables.append(
-            Table(header, rows, "F1 of every model, mean ± standard deviation over seeds; best mean in bold.")
+        caption = (
+            "F1 of every model: mean ± standard deviation over seeds, smallest to largest below; best mean in bold."
+            " Scenarios without attacks have no F1."
         )
+        tables.append(Table(header, rows, caption))
     return tables
 
 
-def _detector_cell(results: Results, scenario: str) -> Cell:
-    if scenario not in results.scenarios:
+def _parameter_cell(counts: Mapping[str, int], model: str) -> Cell:
+    if model not in counts:
         return Cell("-")
-    found = results.scenarios[scenario]
-    over = found.over_seeds.get("f1")
-    return Cell(format_value(found.f1), "" if over is None or over.std is None else f"over seeds {format_spread(over)}")
+    ratio = max(counts.values()) / max(counts[model], 1)
+    return Cell(f"{counts[model]:,}", f"1/{ratio:,.0f} of the largest" if ratio >= 1.5 else "")
 
 
-def model_tables(results: Results) -> dict[str, Table]:
+def _detector_cell(results: Results, scenario: str) -> Cell:
+    found = results.scenarios.get(scenario)
+    return Cell("-") if found is None else Cell(format_value(found.f1))
+
+
+def model_tables(results: Results) -> dict[str, list[Table]]:
     """All metrics of every model and seed, by scenario."""
     tables = {}
     for scenario in dict.fromkeys(s for seeds in results.models.values() for rows in seeds.values() for s in rows):
@@ -133,25 +174,17 @@ def model_tables(results: Results) -> dict[str, Table]:
             for seed, found in results.models[model].items()
             if scenario in found
         }
-        tables[scenario] = metrics_table("Model", rows, f"Every model and seed on {scenario}.")
+        tables[scenario] = metrics_tables("Model", rows, f"Every model and seed on {scenario}.")
     return tables
 
 
 def parameter_table(results: Results) -> Table | None:
-    """Numbers of parameters, with the ratio to the largest."""
-    counts = results.parameter_counts
-    if not counts:
+    """Numbers of parameters of what the comparison does not list."""
+    others = [model for model in sorted(results.parameter_counts, key=model_order) if model not in results.models]
+    if not others:
         return None
-    largest = max(counts.values())
-    rows = [
-        [
-            Cell(model_name(model)),
-            Cell(f"{counts[model]:,}"),
-            Cell(f"{largest / counts[model]:.1f} x" if counts[model] else "-"),
-        ]
-        for model in sorted(counts, key=model_order)
-    ]
-    return Table([Cell("Model"), Cell("Parameters"), Cell("Smaller than the largest")], rows, "Trainable parameters.")
+    rows = [[Cell(model_name(model)), _parameter_cell(results.parameter_counts, model)] for model in others]
+    return Table([Cell("Model"), Cell("Parameters")], rows, "Trainable parameters.")
 
 
 def _count(value: int | None) -> str:

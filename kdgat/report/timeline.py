@@ -69,7 +69,7 @@ def score_along_recording(scores: Scores, index: int, decided: NDArray[np.bool_]
     position = np.arange(rows.size, dtype=np.float64) if runs_backwards else seconds - seconds[0]
     unit = "window (time stamps run backwards)" if runs_backwards else "seconds since the start of the recording"
 
-    figure = blank(250, x=unit, y="attack probability", title=name)
+    figure = blank(240, x=unit, y="attack probability")
     periods = attack_periods(position, label.astype(np.int8))
     _add_periods(figure, periods)
     shown = thinned(height)
@@ -114,13 +114,14 @@ def score_along_recording(scores: Scores, index: int, decided: NDArray[np.bool_]
         fixedrange=True,
     )
     figure.update_xaxes(range=[0, end])
-    figure.update_layout(dragmode="zoom", legend={"y": -0.36})
+    figure.update_layout(dragmode="zoom")
     under_attack = int(np.count_nonzero(label))
     text = (
-        f"{name}: {rows.size:,} windows, {under_attack:,} under attack in {len(periods):,} shaded"
-        f" period{'' if len(periods) == 1 else 's'}; {misses.size:,} missed, {false_alarms.size:,} false alarms."
+        f"{name}: {rows.size:,} windows, {under_attack:,} under attack"
+        f"{f' in {len(periods):,} shaded periods' if len(periods) > 1 else ''};"
+        f" {misses.size:,} missed, {false_alarms.size:,} false alarms."
     )
-    return Picture(figure, text, f"Attack probability over time. {text}", is_wide=True)
+    return Picture(name, figure, text, f"Attack probability over time. {text}", is_wide=True)
 
 
 def _add_periods(figure: go.Figure, periods: list[tuple[float, float]]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kdgat.can.calibration import DecisionRule, false_alarm_rate, mean_over_seeds, sigmoid
+from kdgat.can.calibration import DecisionRule, false_alarm_rate, mean_over_seeds
 from kdgat.can.metrics import (
     binary_metrics,
     per_recording_metrics,
@@ -151,9 +151,7 @@ def make_data(num_windows: int) -> dict[str, Any]:
         for scenario, names in SCENARIOS.items()
         for name in names
     ]
-    recordings.append(
-        {"name": "Sonata_DoS_2", "scenario": "train_01", "role": "train", "duplicate_of": "Sonata_DoS", "num_messages": 9000}
-    )
+    recordings.append({"name": "Sonata_DoS_2", "scenario": "train_01", "role": "train", "duplicate_of": "Sonata_DoS"})
     return {
         "num_messages": 1_908_595,
         "num_windows": 19_085,
