@@ -236,9 +236,9 @@ def run_fusion(spec: StageSpec, directory: RunDirectory) -> Outcome:
     training, seed = config.training, spec.seed
     train = StateSource(*learn, training.batch_size, seed, shuffle=True)
     validation = StateSource(*choose, training.batch_size, seed, shuffle=False)
-    objectives: dict[str, LightningModule] = {"mlp": MlpObjective(fusion), "dqn": DqnObjective(fusion, config.fusion)}
     epochs: dict[str, float] = {}
-    for name, module in objectives.items():
+    for name in ("mlp", "dqn"):  # each objective freezes what it does not train, so it is made when its turn comes
+        module = MlpObjective(fusion) if name == "mlp" else DqnObjective(fusion, config.fusion)
         result = fit(module, train, validation, training, directory, seed, name=name)
         if result.paused:
             return result.as_paused()
