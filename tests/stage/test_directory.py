@@ -1,0 +1,127 @@
+"""A run directory has one spec, one writer at a time, and a finished one is never overwritten."""
+
+import json
+import multiprocessing
+import os
+import socket
+
+import pytest
+
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.errors import OwnerLostError, RunDirectoryError, StageBusyError
+from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
+from kdgat.stage.spec import StageInput, StageSpec
+
+SPEC = StageSpec(family="can", stage="normal", seed=1, inputs={"train": StageInput(path="a", sha256="0" * 64)})
+
+
+def test_spec_is_written_and_read(tmp_path):
+    directory = RunDirectory(tmp_path / "deep" / "run").create(SPEC)
+    assert directory.read_spec() == SPEC
+    assert directory.read_outcome() is None
+
+
+def test_directory_of_another_spec_is_refused_and_moved_inputs_are_taken_over(tmp_path):
+    directory = RunDirectory(tmp_path).create(SPEC)
+    with pytest.raises(RunDirectoryError, match="belongs to spec"):
+        directory.create(SPEC.model_copy(update={"seed": 2}))
+    moved = SPEC.model_copy(update={"inputs": {"train": StageInput(path="b", sha256="0" * 64)}})
+    assert directory.create(moved).read_spec().inputs["train"].path == "b"
+
+
+def test_missing_and_damaged_files_are_user_errors(tmp_path):
+    with pytest.raises(RunDirectoryError, match=r"no run directory: spec.json is missing"):
+        RunDirectory(tmp_path).read_spec()
+    with pytest.raises(RunDirectoryError, match="does not exist"), RunDirectory(tmp_path / "none").lock():
+        pass
+    (tmp_path / "spec.json").write_text("{")
+    (tmp_path / "outcome.json").write_text("{}")
+    with pytest.raises(RunDirectoryError, match="not a valid spec"):
+        RunDirectory(tmp_path).read_spec()
+    with pytest.raises(RunDirectoryError, match="not a valid outcome"):
+        RunDirectory(tmp_path).read_outcome()
+
+
+def test_finished_outcome_is_never_overwritten(tmp_path):
+    directory = RunDirectory(tmp_path)
+    directory.write_outcome(Failed(kind=FailureKind.ERROR, evidence="first attempt"))
+    directory.write_outcome(Paused(checkpoint="", reason="second attempt"))
+    directory.remove_outcome()
+    assert directory.read_outcome() is None
+    finished = Finished(metrics={"f1": 1.0})
+    directory.write_outcome(finished)
+    for overwrite in (lambda: directory.write_outcome(Finished()), directory.remove_outcome):
+        with pytest.raises(RunDirectoryError, match="finished already"):
+            overwrite()
+    assert directory.read_outcome() == finished
+    assert directory.is_finished()
+
+
+def test_metrics_rows_append_replace_and_survive_a_cut_last_line(tmp_path):
+    directory = RunDirectory(tmp_path)
+    assert directory.read_metrics() == []
+    for epoch in range(3):
+        directory.append_metrics({"epoch": epoch, "loss": 0.5})
+    with directory.metrics_path.open("a") as file:
+        file.write('{"epoch": 3, "lo')
+    assert [row["epoch"] for row in directory.read_metrics()] == [0, 1, 2]
+    directory.replace_metrics(directory.read_metrics()[:1])
+    assert directory.metrics_path.read_text() == '{"epoch": 0, "loss": 0.5}\n'
+
+
+def hold(path, held, release):
+    with RunDirectory(path).lock():
+        held.set()
+        release.wait(30)
+
+
+def test_second_process_is_told_who_owns_the_directory(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    held, release = context.Event(), context.Event()
+    owner = context.Process(target=hold, args=(tmp_path, held, release))
+    owner.start()
+    assert held.wait(60)
+    with (
+        pytest.raises(StageBusyError, match=f"in use by pid {owner.pid} on {socket.gethostname()}"),
+        RunDirectory(tmp_path).lock(),
+    ):
+        pass
+    release.set()
+    owner.join(30)
+    with RunDirectory(tmp_path).lock() as directory:
+        assert json.loads(directory.owner_path.read_text())["pid"] == os.getpid()
+    assert not (tmp_path / "owner.json").exists()
+
+
+def test_directory_of_a_killed_owner_is_free_at_once_and_cleaned(tmp_path):
+    context = multiprocessing.get_context("spawn")
+    held, release = context.Event(), context.Event()
+    owner = context.Process(target=hold, args=(tmp_path, held, release))
+    owner.start()
+    assert held.wait(60)
+    owner.kill()
+    owner.join()
+    (tmp_path / ".progress.json.host.1.tmp").touch()
+    assert (tmp_path / "owner.json").exists()
+    with RunDirectory(tmp_path).lock() as directory:
+        directory.check_owner()
+        assert not list(tmp_path.glob(".*.tmp"))
+
+
+def test_owner_whose_token_was_replaced_writes_nothing_more(tmp_path):
+    # What a second owner does where the filesystem knows no locks: it writes its own token.
+    directory = RunDirectory(tmp_path)
+    with directory.lock():
+        directory.append_metrics({"epoch": 0})
+        taken = json.dumps({"token": "other", "pid": 5, "host": "node2"})
+        directory.owner_path.write_text(taken)
+        for write in (
+            lambda: directory.append_metrics({"epoch": 1}),
+            lambda: directory.replace_metrics([]),
+            lambda: directory.write_outcome(Finished()),
+        ):
+            with pytest.raises(OwnerLostError, match="pid 5 on node2"):
+                write()
+    assert directory.owner_path.read_text() == taken
+    assert directory.read_metrics() == [{"epoch": 0}]
+    assert directory.read_outcome() is None

@@ -1,0 +1,47 @@
+"""A file is its old content or its new content, whatever happens to the writer."""
+
+import hashlib
+import json
+import os
+
+import pytest
+
+from kdgat.stage.files import remove_temporary_files, sha256_of_file, write_bytes_atomically, write_json_atomically
+
+
+def names(folder):
+    return sorted(entry.name for entry in folder.iterdir())
+
+
+def test_content_is_replaced_and_nothing_else_is_left(tmp_path):
+    path = tmp_path / "a.json"
+    write_json_atomically(path, {"value": 1})
+    write_json_atomically(path, {"value": [2, None, "ü"]})
+    assert json.loads(path.read_text()) == {"value": [2, None, "ü"]}
+    assert names(tmp_path) == ["a.json"]
+
+
+def test_failed_write_keeps_the_old_content(tmp_path):
+    path = tmp_path / "a"
+    write_bytes_atomically(path, b"old")
+    path_is_directory = tmp_path / "b"
+    path_is_directory.mkdir()
+    with pytest.raises(IsADirectoryError):
+        write_bytes_atomically(path_is_directory, b"new")
+    with pytest.raises(TypeError):
+        write_bytes_atomically(path, "no bytes")  # type: ignore[arg-type]
+    assert path.read_bytes() == b"old"
+    assert names(tmp_path) == ["a", "b"]
+
+
+def test_hash_covers_files_larger_than_a_block(tmp_path):
+    data = os.urandom((1 << 20) + 17)
+    (tmp_path / "a").write_bytes(data)
+    assert sha256_of_file(tmp_path / "a") == hashlib.sha256(data).hexdigest()
+
+
+def test_only_temporary_files_are_removed(tmp_path):
+    for name in (".a.json.host.1.tmp", "b.tmp", ".hidden"):
+        (tmp_path / name).touch()
+    remove_temporary_files(tmp_path)
+    assert names(tmp_path) == [".hidden", "b.tmp"]

@@ -1,0 +1,246 @@
+"""Whatever a stage does, its directory tells how it ended."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+import kdgat
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.errors import OwnerLostError
+from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
+from kdgat.stage.runner import run_stage
+from kdgat.stage.spec import StageInput, StageSpec
+
+REPOSITORY = Path(__file__).parents[2]
+
+FAMILY = """
+import os, signal, time
+from pathlib import Path
+from kdgat.stage.configuration import ConfigurationError
+from kdgat.stage.errors import NumericError
+from kdgat.stage.outcome import Finished, Paused
+from kdgat.stage.signals import stop_signals
+
+def run(spec, directory):
+    with (directory.path / "calls").open("a") as file:
+        file.write("x")
+    return globals()[spec.stage](spec, directory)
+
+def finish(spec, directory):
+    return Finished(metrics={"seed": spec.seed}, artifacts={"calls": "calls"})
+
+def mistake(spec, directory):
+    raise ConfigurationError("training.max_epochs=0: expected int; write 1")
+
+def overflow(spec, directory):
+    raise NumericError("the loss is nan in epoch 3")
+
+def host_memory(spec, directory):
+    return bytearray(1 << 62)
+
+def torch_host_memory(spec, directory):
+    import torch
+    return torch.empty(1 << 60)
+
+def cuda_memory(spec, directory):
+    import torch
+    raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+def bug(spec, directory):
+    return {}["missing"]
+
+def bare_value_error(spec, directory):
+    return int("x")
+
+def interrupted(spec, directory):
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(30)
+    except Exception:
+        return Finished()
+
+def watching(spec, directory):
+    with stop_signals() as stop, stop.watched():
+        os.kill(os.getpid(), signal.SIGUSR1)
+        time.sleep(0.01)
+        return Paused(checkpoint="here", reason=stop.signal_name)
+
+def robbed(spec, directory):
+    directory.owner_path.write_text('{"token": "other", "pid": 5, "host": "node2"}')
+    return Finished()
+
+def waiting(spec, directory):
+    (directory.path / "ready").touch()
+    time.sleep(60)
+"""
+
+
+@pytest.fixture
+def family(tmp_path, monkeypatch):
+    """Add a family of stages to the package, as a directory beside it."""
+    folder = tmp_path / "families"
+    (folder / "demo").mkdir(parents=True)
+    (folder / "demo" / "stages.py").write_text(FAMILY)
+    monkeypatch.setattr(kdgat, "__path__", [*kdgat.__path__, str(folder)])
+    yield folder
+    for name in [name for name in sys.modules if name.startswith("kdgat.demo")]:
+        del sys.modules[name]
+
+
+def make(tmp_path, stage, **changes):
+    spec = StageSpec(**({"family": "demo", "stage": stage, "seed": 4} | changes))
+    return RunDirectory(tmp_path / "run").create(spec)
+
+
+def test_finished_stage_is_not_run_again(tmp_path, family):
+    directory = make(tmp_path, "finish")
+    first = run_stage(directory, quiet=True)
+    assert first == Finished(metrics={"seed": 4.0}, artifacts={"calls": "calls"})
+    assert run_stage(directory, quiet=True) == first == directory.read_outcome()
+    assert (directory.path / "calls").read_text() == "x"
+
+
+@pytest.mark.parametrize(
+    ("stage", "kind", "evidence"),
+    [
+        ("mistake", FailureKind.BAD_INPUT, "ConfigurationError: training.max_epochs=0: expected int; write 1"),
+        ("overflow", FailureKind.NUMERIC, "NumericError: the loss is nan in epoch 3"),
+        ("host_memory", FailureKind.HOST_OOM, "MemoryError"),
+        ("torch_host_memory", FailureKind.HOST_OOM, "can't allocate memory"),
+        ("cuda_memory", FailureKind.CUDA_OOM, "Tried to allocate 2.00 GiB"),
+        ("bug", FailureKind.ERROR, "KeyError: 'missing'"),
+        ("bare_value_error", FailureKind.ERROR, "invalid literal"),
+    ],
+)
+def test_exceptions_become_kinds_of_failure_with_evidence(tmp_path, family, stage, kind, evidence):
+    directory = make(tmp_path, stage)
+    outcome = run_stage(directory, quiet=True)
+    assert isinstance(outcome, Failed)
+    assert outcome.kind == kind
+    assert evidence in outcome.evidence
+    assert directory.read_outcome() == outcome
+    assert evidence in directory.log_path.read_text()
+
+
+def test_failed_stage_may_be_tried_again(tmp_path, family):
+    directory = make(tmp_path, "bug")
+    run_stage(directory, quiet=True)
+    run_stage(directory, quiet=True)
+    assert (directory.path / "calls").read_text() == "xx"
+    assert len(json.loads(directory.provenance_path.read_text())["attempts"]) == 2
+
+
+def test_signal_outside_of_a_loop_pauses_the_stage_at_once(tmp_path, family):
+    outcome = run_stage(make(tmp_path, "interrupted"), quiet=True)
+    assert isinstance(outcome, Paused)
+    assert outcome.checkpoint == ""
+    assert "SIGTERM" in outcome.reason
+
+
+def test_loop_that_watches_the_flag_leaves_by_itself(tmp_path, family):
+    assert run_stage(make(tmp_path, "watching"), quiet=True) == Paused(checkpoint="here", reason="SIGUSR1")
+
+
+def test_handlers_are_put_back(tmp_path, family):
+    before = signal.getsignal(signal.SIGTERM)
+    run_stage(make(tmp_path, "watching"), quiet=True)
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_owner_that_was_replaced_writes_no_outcome(tmp_path, family):
+    directory = make(tmp_path, "robbed")
+    with pytest.raises(OwnerLostError):
+        run_stage(directory, quiet=True)
+    assert directory.read_outcome() is None
+
+
+def test_changed_input_is_bad_input_before_the_stage_is_called(tmp_path, family):
+    (tmp_path / "train.h5").write_bytes(b"a")
+    source = StageInput.of_file(tmp_path / "train.h5")
+    directory = make(tmp_path, "finish", inputs={"train": source})
+    (tmp_path / "train.h5").write_bytes(b"b")
+    outcome = run_stage(directory, quiet=True)
+    assert isinstance(outcome, Failed)
+    assert outcome.kind == FailureKind.BAD_INPUT
+    assert "the file was rewritten since" in outcome.evidence
+    assert not (directory.path / "calls").exists()
+
+
+def test_unknown_family_is_bad_input(tmp_path):
+    outcome = run_stage(make(tmp_path, "finish", family="cn"), quiet=True)
+    assert isinstance(outcome, Failed)
+    assert outcome.kind == FailureKind.BAD_INPUT
+    assert "family 'cn' is unknown" in outcome.evidence
+
+
+def test_log_goes_to_stderr_unless_quiet(tmp_path, family, capsys):
+    run_stage(make(tmp_path, "finish"), quiet=True)
+    assert capsys.readouterr().err == ""
+    run_stage(make(tmp_path / "loud", "finish"), quiet=False)
+    assert "finished: seed 4" in capsys.readouterr().err
+
+
+def test_provenance_names_packages_revision_and_slurm_job(tmp_path, family, monkeypatch):
+    monkeypatch.setenv("SLURM_JOB_ID", "77")
+    directory = make(tmp_path, "finish")
+    run_stage(directory, quiet=True)
+    attempt = json.loads(directory.provenance_path.read_text())["attempts"][0]
+    assert attempt["packages"]["torch"].startswith("2.")
+    assert attempt["slurm"]["SLURM_JOB_ID"] == "77"
+    assert attempt["pid"] == os.getpid()
+    if (REPOSITORY / ".git").exists():
+        assert len(attempt["git"]["revision"]) == 40
+
+
+def command(folder: Path, directory: Path, *options: str) -> list[str]:
+    program = textwrap.dedent(
+        f"""
+        import sys, kdgat
+        kdgat.__path__.append({str(folder)!r})
+        from kdgat.stage.__main__ import main
+        code = main(sys.argv[1:])
+        heavy = [name for name in ("torch", "polars", "prefect", "lightning", "typer") if name in sys.modules]
+        assert not heavy, heavy
+        sys.exit(code)
+        """
+    )
+    return [sys.executable, "-c", program, str(directory), *options]
+
+
+@pytest.mark.parametrize(("stage", "code"), [("finish", 0), ("bug", 1), ("interrupted", 75)])
+def test_exit_status_of_the_process_without_heavy_imports(tmp_path, family, stage, code):
+    directory = make(tmp_path, stage)
+    done = subprocess.run(command(family, directory.path, "--quiet"), cwd=REPOSITORY, capture_output=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert done.stderr == b""
+
+
+def test_process_stopped_by_sigterm_exits_75_and_killed_leaves_no_outcome(tmp_path, family):
+    directory = make(tmp_path, "waiting")
+    directory.write_outcome(Paused(checkpoint="", reason="an earlier attempt"))
+    for number, code, outcome in ((signal.SIGKILL, -9, type(None)), (signal.SIGTERM, 75, Paused)):
+        (directory.path / "ready").unlink(missing_ok=True)
+        process = subprocess.Popen(command(family, directory.path, "--quiet"), cwd=REPOSITORY)
+        while not (directory.path / "ready").exists():
+            assert process.poll() is None
+        process.send_signal(number)
+        assert process.wait(60) == code
+        assert isinstance(directory.read_outcome(), outcome)
+
+
+def test_user_mistake_on_the_command_line_is_one_sentence(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "kdgat.stage", str(tmp_path)],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert done.stderr == f"error: {tmp_path} is no run directory: spec.json is missing\n"

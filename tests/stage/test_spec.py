@@ -1,0 +1,64 @@
+"""A spec is known by what determines the result: its inputs' content, not where they lie."""
+
+import pytest
+from pydantic import ValidationError
+
+from kdgat.stage.errors import StageInputError
+from kdgat.stage.spec import StageInput, StageSpec
+
+
+def make_spec(**changes):
+    values = {"family": "can", "stage": "normal", "seed": 1, "config": {"b": 1, "a": [1.5, None]}} | changes
+    return StageSpec(**values)
+
+
+def test_identity_ignores_paths_and_key_order(tmp_path):
+    source = StageInput(path="/a/train.h5", sha256="0" * 64)
+    moved = StageInput(path="elsewhere/train.h5", sha256="0" * 64)
+    first = make_spec(inputs={"train": source})
+    assert first.identity() == make_spec(inputs={"train": moved}, config={"a": [1.5, None], "b": 1}).identity()
+    assert len(first.identity()) == 16
+    assert first.directory_name() == f"normal-large-seed1-{first.identity()[:8]}"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seed": 2},
+        {"scale": "small"},
+        {"stage": "curriculum"},
+        {"config": {"b": 2, "a": [1.5, None]}},
+        {"inputs": {"train": StageInput(path="a", sha256="1" * 64)}},
+        {"inputs": {"other": StageInput(path="a", sha256="0" * 64)}},
+    ],
+)
+def test_identity_changes_with_everything_else(change):
+    base = {"inputs": {"train": StageInput(path="a", sha256="0" * 64)}}
+    assert make_spec(**(base | change)).identity() != make_spec(**base).identity()
+
+
+def test_identity_is_stable_across_versions_of_this_code():
+    assert make_spec().identity() == "23de3532c1fe8f34"
+
+
+def test_unknown_keys_and_bad_hashes_are_refused():
+    with pytest.raises(ValidationError, match="sede"):
+        make_spec(sede=1)
+    with pytest.raises(ValidationError, match="sha256"):
+        StageInput(path="a", sha256="short")
+
+
+def test_input_is_verified_by_content_relative_to_the_run_directory(tmp_path):
+    (tmp_path / "train.h5").write_bytes(b"graphs")
+    made = StageInput.of_file(tmp_path / "train.h5")
+    relative = made.model_copy(update={"path": "train.h5"})
+    assert relative.verify(tmp_path) == tmp_path / "train.h5"
+    assert made.verify(tmp_path / "anywhere") == tmp_path / "train.h5"
+    (tmp_path / "train.h5").write_bytes(b"other graphs")
+    with pytest.raises(StageInputError, match=r"train.h5 has sha256 .* the file was rewritten since"):
+        relative.verify(tmp_path)
+    (tmp_path / "train.h5").unlink()
+    with pytest.raises(StageInputError, match=r"train.h5 does not exist: run the stage that writes it"):
+        relative.verify(tmp_path)
+    with pytest.raises(StageInputError, match="not a file"):
+        StageInput.of_file(tmp_path / "train.h5")

@@ -1,0 +1,78 @@
+"""Checkpoints: two are kept, damage is noticed, only plain data goes in."""
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+
+from kdgat.stage.directory import RunDirectory
+from kdgat.training.checkpoints import CheckpointError, Checkpoints
+
+
+def test_round_trip_keeps_tensors_arrays_and_nested_plain_values(tmp_path):
+    state = {
+        "tensor": torch.arange(3.0),
+        "array": np.arange(6, dtype=np.uint32).reshape(2, 3),
+        "nested": [{"pair": (1, 2.5), "text": "a"}, None, True],
+        "number": np.float64(0.1),
+        3: "integer keys stay integers",
+    }
+    Checkpoints(RunDirectory(tmp_path)).write(state)
+    found = Checkpoints(RunDirectory(tmp_path)).load_newest()
+    assert found is not None
+    loaded = found[1]
+    assert torch.equal(loaded["tensor"], state["tensor"])
+    assert loaded["array"].dtype == np.uint32
+    assert np.array_equal(loaded["array"], state["array"])
+    assert loaded["nested"] == state["nested"]
+    assert loaded["number"] == 0.1
+    assert loaded[3] == state[3]
+
+
+def test_last_two_are_kept_and_numbers_are_never_used_twice(tmp_path):
+    for step in range(5):
+        Checkpoints(RunDirectory(tmp_path)).write({"step": step})
+    names = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert names == [f"checkpoint-0000000{n}.pt{suffix}" for n in (4, 5) for suffix in ("", ".sha256")]
+
+
+def test_damaged_newest_falls_back_with_a_warning_and_the_next_write_goes_on(tmp_path, caplog):
+    checkpoints = Checkpoints(RunDirectory(tmp_path))
+    checkpoints.write({"step": 1})
+    newest = checkpoints.write({"step": 2})
+    newest.write_bytes(newest.read_bytes()[:-1])
+    with caplog.at_level(logging.WARNING):
+        found = checkpoints.load_newest()
+    assert found is not None
+    assert found[1] == {"step": 1}
+    assert "checkpoint-00000002.pt is damaged (its sha256 differs)" in caplog.text
+    checkpoints.write({"step": 3})
+    again = checkpoints.load_newest()
+    assert again is not None
+    assert again[1] == {"step": 3}
+
+
+def test_leftovers_of_a_killed_writer_are_removed(tmp_path):
+    checkpoints = Checkpoints(RunDirectory(tmp_path))
+    checkpoints.write({"step": 1})
+    (checkpoints.path / ".checkpoint-00000002.pt.host.1.tmp").write_bytes(b"half")
+    (checkpoints.path / "checkpoint-00000002.pt.sha256").write_text("0" * 64)
+    checkpoints.write({"step": 2})
+    assert {path.name for path in checkpoints.path.iterdir()} == {
+        f"checkpoint-0000000{n}.pt{suffix}" for n in (1, 2) for suffix in ("", ".sha256")
+    }
+    found = checkpoints.load_newest()
+    assert found is not None
+    assert found[1] == {"step": 2}
+
+
+def test_nothing_written_means_nothing_loaded(tmp_path):
+    assert Checkpoints(RunDirectory(tmp_path)).load_newest() is None
+
+
+@pytest.mark.parametrize(("value", "named"), [({1, 2}, "set"), (np.array(["a"]), "array of <U1"), (object(), "object")])
+def test_state_that_needs_pickle_is_refused_by_key(tmp_path, value, named):
+    with pytest.raises(CheckpointError, match=rf"checkpoint\.source\.scores\[1\] is a .*{named}"):
+        Checkpoints(RunDirectory(tmp_path)).write({"source": {"scores": [1, value]}})
+    assert Checkpoints(RunDirectory(tmp_path)).load_newest() is None

@@ -1,0 +1,75 @@
+"""The end of the job is found, and the margin before it follows the run's own times."""
+
+import math
+import os
+import stat
+from datetime import datetime
+
+import pytest
+
+from kdgat.training.deadline import Deadline, find_end_time, parse_end_time
+
+
+@pytest.fixture
+def squeue(tmp_path, monkeypatch):
+    """Install an executable that stands for squeue and prints what the test says."""
+
+    def install(script: str) -> None:
+        path = tmp_path / "squeue"
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+        monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+
+    return install
+
+
+def test_no_slurm_job_means_no_deadline():
+    deadline = Deadline.from_environment(environment={})
+    assert math.isinf(deadline.end_time)
+    assert not deadline.reached()
+
+
+def test_end_time_comes_from_the_environment_first(squeue):
+    squeue("exit 1")
+    assert find_end_time({"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": "1700000000"}) == (1.7e9, "SLURM_JOB_END_TIME")
+
+
+def test_end_time_comes_from_squeue_for_this_job(squeue):
+    squeue('[ "$*" = "-h -j 7 -o %e" ] && echo 2026-03-01T12:30:00')
+    expected = datetime(2026, 3, 1, 12, 30).timestamp()
+    assert find_end_time({"SLURM_JOB_ID": "7"}) == (expected, "squeue")
+    assert find_end_time({"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": "soon"}) == (expected, "squeue")
+
+
+def test_squeue_that_fails_leaves_signals_only(squeue, caplog):
+    squeue("echo slurm_load_jobs error >&2; exit 1")
+    assert find_end_time({"SLURM_JOB_ID": "7"}) == (math.inf, "unknown")
+    assert "only signals will pause this stage" in caplog.text
+
+
+@pytest.mark.parametrize("text", ["N/A\n", "", "NONE"])
+def test_job_without_limit_has_no_deadline(text):
+    assert math.isinf(parse_end_time(text))
+
+
+def test_margin_grows_with_the_longest_checkpoint_and_reached_counts_one_step():
+    now = 1000.0
+    deadline = Deadline(end_time=1100.0, margin_floor_s=20.0, clock=lambda: now)
+    deadline.observe_checkpoint(15.0)
+    deadline.observe_checkpoint(3.0)
+    deadline.observe_step(10.0)
+    assert deadline.margin_s == 50.0
+    now = 1039.0
+    assert not deadline.reached()
+    now = 1041.0
+    assert deadline.reached()
+    assert "59.0 s remain" in deadline.describe()
+    assert "50.0 s to save and leave (checkpoint 15.00 s) + 10.00 s for a step" in deadline.describe()
+
+
+def test_one_slow_step_fades():
+    deadline = Deadline()
+    deadline.observe_step(10.0)
+    for _ in range(500):
+        deadline.observe_step(0.05)
+    assert deadline.step_s < 0.2
