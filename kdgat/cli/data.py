@@ -173,17 +173,18 @@ def synthesise(
         _print(f"{folder}: {len(counts)} recordings, {sum(counts)} messages")
 
 
-INSPECTION_COLUMNS = ("recording", "role", "vehicle", "messages", "ids", "span_s", "attacks", "back", "bad")
+INSPECTION_COLUMNS = ("recording", "vehicle", "messages", "ids", "span_s", "attacks", "back", "bad")
 
 
 def _print_inspections(inspections: Sequence[Inspection]) -> None:
-    rows = [(inspection.scenario, _inspection_row(inspection)) for inspection in inspections]
     if sys.stdout.isatty():  # a table per scenario fits 80 columns; in a pipe every line should say its scenario
-        for scenario in dict.fromkeys(scenario for scenario, _ in rows):
-            own = [row for of, row in rows if of == scenario]
-            _print_table(INSPECTION_COLUMNS, own, numeric=range(3, 9), title=scenario)
+        for scenario in dict.fromkeys(inspection.scenario for inspection in inspections):
+            own = [inspection for inspection in inspections if inspection.scenario == scenario]
+            title = f"{scenario} ({own[0].role})" if own[0].role else scenario
+            _print_table(INSPECTION_COLUMNS, [_inspection_row(i) for i in own], numeric=range(2, 8), title=title)
     else:
-        _print_table(("scenario", *INSPECTION_COLUMNS), [(of, *row) for of, row in rows], numeric=range(4, 10))
+        rows = [(i.scenario, i.role or "-", *_inspection_row(i)) for i in inspections]
+        _print_table(("scenario", "role", *INSPECTION_COLUMNS), rows, numeric=range(4, 10))
     for inspection in inspections:
         for note in inspection.notes:
             _print(f"{inspection.path}: {note}")
@@ -196,7 +197,6 @@ def _print_inspections(inspections: Sequence[Inspection]) -> None:
 def _inspection_row(inspection: Inspection) -> tuple[object, ...]:
     return (
         inspection.name,
-        inspection.role or "-",
         inspection.vehicle or "-",
         inspection.num_messages,
         inspection.num_identifiers,

@@ -83,7 +83,7 @@ def _number(data: Bytes, a: int, b: int) -> float:
                 if in_fraction:
                     num_decimals += 1
             elif not in_fraction:
-                return np.nan
+                num_decimals -= 1  # one more whole digit than is kept
         elif byte == _DOT and not in_fraction:
             in_fraction = True
         else:
@@ -100,12 +100,12 @@ def _number(data: Bytes, a: int, b: int) -> float:
             exponent_sign = -1 if data[a] == _MINUS else 1
             a += 1
         exponent = 0
-        if a >= b or b - a > 2:
+        if a >= b:
             return np.nan
         while a < b:
             if not (_ZERO <= data[a] <= _NINE):
                 return np.nan
-            exponent = exponent * 10 + (data[a] - _ZERO)
+            exponent = min(exponent * 10 + (data[a] - _ZERO), 1000)  # far beyond what is accepted below
             a += 1
         num_decimals -= exponent_sign * exponent
     if num_decimals < -22 or num_decimals > 22:

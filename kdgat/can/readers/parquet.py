@@ -118,9 +118,11 @@ def _payload(path: Path, column: pl.Series, verdict: NDArray[np.uint8]) -> tuple
 def _label(path: Path, column: pl.Series, verdict: NDArray[np.uint8]) -> NDArray[np.uint8]:
     if column.dtype == pl.String:
         column = column.replace_strict({"0": 0, "1": 1, "R": 0, "T": 1}, default=None, return_dtype=pl.Int64)
-    label = column.cast(pl.Int64, strict=False).fill_null(-1).to_numpy()
-    verdict[(label != 0) & (label != 1)] = Verdict.LABEL
-    return label.astype(np.uint8)
+    elif not (column.dtype.is_numeric() or column.dtype == pl.Boolean):
+        raise RecordingError(path, f"column label holds {column.dtype}; store 0 for benign and 1 for attack")
+    label = column.cast(pl.Float64).fill_null(-1.0).to_numpy()
+    verdict[(label != 0.0) & (label != 1.0)] = Verdict.LABEL
+    return (label == 1.0).astype(np.uint8)
 
 
 def _hex_text(words: NDArray[np.uint64]) -> pl.Series:

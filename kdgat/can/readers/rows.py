@@ -30,8 +30,12 @@ class Verdict(IntEnum):
     CAN_FD = 11
     LENGTH = 12
     TRAILING = 13
+    TIMESTAMP_RANGE = 14
     SKIPPED = 255  # a blank line: no row at all
 
+
+LATEST_TIMESTAMP_S = 1e11
+"""Year 5138: a larger number counts no seconds, and would turn every interval into nonsense."""
 
 REASONS = {
     Verdict.TIMESTAMP: "timestamp is no finite number",
@@ -47,6 +51,7 @@ REASONS = {
     Verdict.CAN_FD: "CAN FD frame",
     Verdict.LENGTH: "data length code is no number from 0 to 8",
     Verdict.TRAILING: "too many fields",
+    Verdict.TIMESTAMP_RANGE: "timestamp is beyond 1e11 seconds; is it in milliseconds or nanoseconds?",
 }
 
 
@@ -69,6 +74,9 @@ def keep_good_rows(rows: Rows, path: Path, name: str, scenario: str, limits: Rea
     num_rows = int(np.count_nonzero(rows.verdict != Verdict.SKIPPED))
     if num_rows == 0:
         raise RecordingError(path, "holds no message; remove the file or export the recording again")
+    beyond = np.abs(rows.timestamp) > LATEST_TIMESTAMP_S
+    if beyond.any():
+        rows.verdict[beyond & (rows.verdict == Verdict.GOOD)] = Verdict.TIMESTAMP_RANGE
     bad = np.flatnonzero((rows.verdict != Verdict.GOOD) & (rows.verdict != Verdict.SKIPPED))
     shown = bad[: limits.max_listed_bad_rows]
     bad_rows = [
