@@ -1,0 +1,159 @@
+"""`kdgat data`, as a user calls it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import shutil
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from kdgat.can.logs import read_recording, write_recording
+from kdgat.cli.main import main
+from tests.can.recordings import FORMATS, LABELLED_FORMATS, assert_same_traffic, random_messages, write_text
+
+
+class Result(NamedTuple):
+    stdout: str
+    stderr: str
+
+
+def _kdgat(*words: object, status: int = 0) -> Result:
+    """Run the command line in this process, which saves the imports of a new one."""
+    out, err = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as exit_info:
+        main(["data", *map(str, words)])
+    assert exit_info.value.code == status, out.getvalue() + err.getvalue()
+    return Result(out.getvalue(), err.getvalue())
+
+
+@pytest.fixture(scope="module")
+def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("data")
+    _kdgat("synth", "--out", root, "--size", "tiny", "--seed", 5)
+    return root
+
+
+@pytest.fixture
+def own_root(data_root: Path, tmp_path: Path) -> Path:
+    shutil.copytree(data_root, tmp_path / "own")
+    return tmp_path / "own"
+
+
+def test_list_shows_datasets_with_their_recordings(data_root: Path) -> None:
+    rows = {row["name"]: row for row in json.loads(_kdgat("list", "--data-root", data_root, "--json").stdout)}
+    assert (rows["synthetic"]["num_recordings"], rows["hcrl_sa"]["num_recordings"]) == (20, 0)
+    assert len(rows["synthetic"]["scenarios"]) == 6
+    text = _kdgat("list", "--data-root", data_root).stdout
+    assert "hcrl_ch" in text
+    assert "\x1b" not in text
+
+
+def test_list_shows_folders_without_an_entry_and_leaves_out_other_folders(own_root: Path) -> None:
+    write_recording(own_root / "mine" / "train_a__x.parquet", random_messages())
+    (own_root / "papers").mkdir()
+    names = [row["name"] for row in json.loads(_kdgat("list", "--data-root", own_root, "--json").stdout)]
+    assert "mine" in names
+    assert "papers" not in names
+
+
+def _inspect(*words: object, status: int = 0) -> dict[str, dict[str, Any]]:
+    rows = json.loads(_kdgat("inspect", *words, "--json", status=status).stdout)
+    return {f"{row['scenario']}/{row['name']}": row for row in rows}
+
+
+def test_inspect_dataset_says_what_is_in_it(data_root: Path) -> None:
+    row = _inspect("--dataset", "synthetic", "--data-root", data_root)["train_02_with_attacks/DoS-alder"]
+    messages = read_recording(Path(row["path"]))
+    assert (row["num_messages"], row["num_attacks"], row["role"], row["vehicle"]) == (
+        len(messages),
+        messages.num_attacks,
+        "train",
+        "alder",
+    )
+    assert row["attack_share"] == pytest.approx(messages.num_attacks / len(messages))
+
+
+def test_inspect_marks_copies_damage_and_unlabelled_attacks(own_root: Path) -> None:
+    folder = own_root / "synthetic"
+    shutil.copy(folder / "train_01_attack_free__attack-free-alder.parquet", folder / "train_02_with_attacks__x.parquet")
+    silent = random_messages(100, 1, "masquerade-timed-1", "test_06")
+    silent.label[:] = 0
+    write_recording(folder / "test_06__masquerade-timed-1.parquet", silent)
+    damaged = write_text(folder / "test_07" / "damaged.csv", random_messages(100), "can-train-and-test.csv")
+    damaged.write_text(damaged.read_text() + "x,1,00,0\n" * 9)
+    (folder / "test_07" / "nonsense.csv").write_text("a,b\n1,2\n")
+    rows = _inspect("--dataset", "synthetic", "--data-root", own_root, status=1)
+    assert rows["train_02_with_attacks/x"]["notes"] == ["same messages as train_01_attack_free/attack-free-alder"]
+    assert rows["test_06/masquerade-timed-1"]["notes"] == ["named after an attack, but every label is 0"]
+    assert not rows["test_07/damaged"]["usable"]
+    assert rows["test_07/damaged"]["bad_rows"][0] == {"line": 102, "reason": "timestamp is no finite number"}
+    assert not rows["test_07/nonsense"]["usable"]
+    text = _kdgat("inspect", folder, status=1).stdout
+    assert f"{damaged}:102: timestamp is no finite number" in text
+    assert "\x1b" not in text
+
+
+def test_inspect_one_file(data_root: Path) -> None:
+    path = data_root / "synthetic" / "train_01_attack_free__attack-free-birch.parquet"
+    assert list(_inspect(path)) == ["train_01_attack_free/attack-free-birch"]
+
+
+@pytest.mark.parametrize("text_format", FORMATS)
+def test_import_brings_every_format_into_the_layout(tmp_path: Path, text_format: str) -> None:
+    written = random_messages()
+    source = write_text(tmp_path / text_format, written, text_format)
+    _kdgat("import", source, "--dataset", "mine", "--scenario", "train_x", "--name", "a", "--data-root", tmp_path)
+    read = read_recording(tmp_path / "mine" / "train_x__a.parquet")
+    assert_same_traffic(read, written)
+    assert read.labelled == (text_format in LABELLED_FORMATS)
+
+
+def test_import_reports_dropped_rows_with_file_and_line(tmp_path: Path) -> None:
+    source = write_text(tmp_path / "a.csv", random_messages(200), "can-train-and-test.csv")
+    source.write_text(source.read_text() + "x,1,00,0\n")
+    where = ("--dataset", "mine", "--scenario", "train_x", "--data-root", tmp_path)
+    assert f"{source}:202: timestamp is no finite number" in _kdgat("import", source, *where).stderr
+    assert "exists already; give another --name, or --replace" in _kdgat("import", source, *where, status=1).stderr
+    _kdgat("import", source, *where, "--replace")
+    refused = _kdgat("import", source, *where, "--name", "b", "--max-bad-fraction", "0", status=1)
+    assert "1 of 201 rows are bad" in refused.stderr
+    assert not (tmp_path / "mine" / "train_x__b.parquet").exists()
+
+
+def test_import_can_declare_a_source_attack_free_unless_it_holds_attacks(tmp_path: Path) -> None:
+    where = ("--dataset", "mine", "--scenario", "train_x", "--data-root", tmp_path, "--attack-free")
+    text = write_text(tmp_path / "free.txt", random_messages(), "attack-free.txt")
+    _kdgat("import", text, *where)
+    assert read_recording(tmp_path / "mine" / "train_x__free.parquet").labelled
+    attacked = write_text(tmp_path / "attacked.csv", random_messages(), "car-hacking.csv")
+    assert "labelled attacks; drop --attack-free" in _kdgat("import", attacked, *where, status=1).stderr
+
+
+@pytest.mark.parametrize("scenario", ["a/b", "a__b", "", ".hidden"])
+def test_import_refuses_a_scenario_that_cannot_stand_in_a_file_name(tmp_path: Path, scenario: str) -> None:
+    source = write_text(tmp_path / "a.csv", random_messages(), "can-train-and-test.csv")
+    result = _kdgat("import", source, "--dataset", "mine", "--scenario", scenario, "--data-root", tmp_path, status=1)
+    assert f"scenario='{scenario}'" in result.stderr
+
+
+def test_synth_with_the_same_seed_gives_the_same_dataset(data_root: Path, tmp_path: Path) -> None:
+    _kdgat("synth", "--out", tmp_path, "--dataset", "again", "--size", "tiny", "--seed", 5, "--quiet")
+    for path in (data_root / "synthetic").iterdir():
+        again = read_recording(tmp_path / "again" / path.name)
+        assert again.content_hash() == read_recording(path).content_hash()
+
+
+def test_user_mistakes_are_one_line_without_a_traceback(data_root: Path) -> None:
+    for words in (
+        ("inspect", "--dataset", "synthetik", "--data-root", data_root),
+        ("inspect", data_root / "nowhere.csv"),
+        ("synth", "--out", data_root, "--size", "huge"),
+        ("synth", "--out", data_root),
+    ):
+        result = _kdgat(*words, status=1)
+        assert result.stderr.startswith("error: ")
+        assert len(result.stderr.strip().splitlines()) == 1
