@@ -118,9 +118,15 @@ def checkpoint_marker(directory: RunDirectory) -> tuple[tuple[str, int], ...]:
     return tuple(files)
 
 
+def child_command(directory: RunDirectory) -> list[str]:
+    """Return the command that runs a stage: the one that a person would type."""
+    stage_run = ("stage", "run", str(directory.path), "--wait-s", str(BUSY_WAIT_S))
+    return [sys.executable, "-m", "kdgat.cli.main", *stage_run]
+
+
 def _start(directory: RunDirectory, environment: Mapping[str, str]) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "kdgat.cli.main", "stage", "run", str(directory.path), "--wait-s", str(BUSY_WAIT_S)],
+        child_command(directory),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -13,10 +13,11 @@ from prefect import flow, get_run_logger, task
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
 from prefect.exceptions import CrashedRun, FailedRun
 from prefect.futures import PrefectFuture
-from prefect.states import Cancelled, Completed, Failed, State
+from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import PositiveInt
 
@@ -128,7 +129,9 @@ def _run_stages(execution: Execution, stop: StopRequest, parallel_stages: int) -
         execution.block_unreachable()
         for planned in execution.startable(parallel_stages - execution.num_running()):
             needed = [futures[name] for name in planned.depends_on]
-            futures[planned.name] = run_stage.submit(planned, execution, stop, wait_for=needed)
+            futures[planned.name] = run_stage.submit(  # type: ignore[call-overload]
+                planned, execution, stop, wait_for=needed
+            )
         if time.monotonic() > next_poll:
             next_poll = time.monotonic() + CANCEL_POLL_S
             if _is_cancelling():

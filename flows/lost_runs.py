@@ -13,7 +13,7 @@ from prefect.client.schemas.filters import (
     TaskRunFilterState,
     TaskRunFilterStateType,
 )
-from prefect.client.schemas.objects import StateType
+from prefect.client.schemas.objects import State, StateType
 from prefect.context import FlowRunContext
 from prefect.states import Crashed
 
@@ -47,7 +47,9 @@ def mark_lost_runs(output: OutputDirectory) -> int:
         )
         lost = [run for run in lost if current is None or run.id != current.id]
         for run in lost:
-            state = Crashed(name=LOST, message=f"its process is gone; pid {os.getpid()} goes on with {output.path}")
+            state: State[None] = Crashed(
+                name=LOST, message=f"its process is gone; pid {os.getpid()} goes on with {output.path}"
+            )
             client.set_flow_run_state(run.id, state, force=True)
             for task_run in client.read_task_runs(
                 task_run_filter=TaskRunFilter(

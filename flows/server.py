@@ -23,6 +23,7 @@ API_URL_VARIABLE = "PREFECT_API_URL"
 START_TIMEOUT_VARIABLE = "KDGAT_SERVER_START_TIMEOUT_S"
 START_TIMEOUT_S = 180.0  # 3 to 30 s are usual; a busy two-core machine needs its time
 STOP_TIMEOUT_S = 5.0
+DRAIN_TIMEOUT_S = 20.0
 POLL_S = 0.1
 PORTS = range(20_000, 32_000)  # below the ports that Linux hands out by itself
 PORT_ATTEMPTS = 20
@@ -48,6 +49,7 @@ def prefect_api(database: Path, log: Path) -> Iterator[str]:
         ServerStartError: if the embedded server does not answer in time.
     """
     os.environ.update({name: os.environ.get(name, value) for name, value in PRIVACY.items()})
+    _refresh_prefect_settings()
     configured = configured_api_url()
     if configured is not None:
         yield configured
@@ -59,6 +61,7 @@ def prefect_api(database: Path, log: Path) -> Iterator[str]:
     try:
         yield url
     finally:
+        _drain_prefect_queues()
         if previous is None:
             del os.environ[API_URL_VARIABLE]
         else:
@@ -79,6 +82,15 @@ def _refresh_prefect_settings() -> None:
     from prefect.context import refresh_global_settings_context
 
     refresh_global_settings_context()
+
+
+def _drain_prefect_queues() -> None:
+    """Send the log lines and events that still wait in this process, as long as there is a server to take them."""
+    from prefect.events.worker import EventsWorker
+    from prefect.logging.handlers import APILogWorker
+
+    APILogWorker.drain_all(timeout=DRAIN_TIMEOUT_S)
+    EventsWorker.drain_all(timeout=DRAIN_TIMEOUT_S)
 
 
 def _start(database: Path, log: Path) -> tuple[subprocess.Popen[bytes], str]:

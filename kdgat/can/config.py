@@ -8,8 +8,11 @@ from typing import Any, Final, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
 
+from kdgat.can.build import PreparedDataConfig
 from kdgat.can.curriculum import CurriculumConfig
 from kdgat.can.distillation import DistillationConfig
+from kdgat.can.evaluate import EvaluationStageConfig
+from kdgat.can.fusion import FusionConfig
 from kdgat.can.injection import InjectionConfig
 from kdgat.can.models.attention import AttentionConfig
 from kdgat.can.models.autoencoder import AutoencoderConfig
@@ -37,19 +40,15 @@ TRAINED_STAGES: Final[tuple[StageName, ...]] = (
     "curriculum",
     "distill_autoencoder",
     "distill_gat",
+    "fusion",
 )
 
 
-class DataConfig(Config):
-    """Say which recordings are used and how training and validation are kept apart."""
+class DataConfig(PreparedDataConfig):
+    """Say which recordings are used, and how training and validation are kept apart."""
 
-    dataset: str = Field(description="name in the catalog, or of a folder under data_root")
-    data_root: str = Field(description="folder that holds the dataset's folder")
-    catalog: str | None = Field(None, description="YAML file with entries of your own datasets")
-    hold_out: tuple[str, ...] = Field((), description="vehicles or words in recording names never trained on")
-    validation_fraction: float = Field(0.2, gt=0.0, lt=1.0, description="share of each recording, its last part")
-    gap: int = Field(5, ge=0, description="windows left out between training and validation")
-    seed: int = Field(0, description="of the injected traffic; shared by all training seeds")
+    data_root: str
+    catalog: str | None = None
 
 
 class AutoencoderScales(Config):
@@ -75,13 +74,16 @@ class CanConfig(Config):
     autoencoder: AutoencoderScales = AutoencoderScales()
     gat: AttentionScales = AttentionScales()
     training: TrainingConfig = TrainingConfig()
+    # Per trained stage, what differs from `training`. The states that a fusion learns from are small and many.
     training_of: dict[str, dict[str, Any]] = Field(
-        default={}, description="per trained stage: what differs from `training`"
+        default={"fusion": {"max_epochs": 40, "batch_size": 256, "learning_rate": 2e-3, "patience": 10}}
     )
     sampling: SamplingConfig = SamplingConfig()
     loss: DetectionLossConfig = DetectionLossConfig()
     curriculum: CurriculumConfig = CurriculumConfig()
     distillation: DistillationConfig = DistillationConfig()
+    fusion: FusionConfig = FusionConfig()
+    evaluation: EvaluationStageConfig = EvaluationStageConfig()
     seeds: tuple[int, ...] = Field((0,), min_length=1)
     stages: tuple[StageName, ...] = Field(STAGE_NAMES, min_length=1)
 
@@ -140,7 +142,7 @@ def stage_sections(config: CanConfig, stage: StageName, scale: str) -> dict[str,
     `data_root` and `catalog` are left out: the recordings themselves are inputs, known by their content.
     """
     autoencoder, gat = getattr(config.autoencoder, scale, None), getattr(config.gat, scale, None)
-    sections: dict[str, Config | Mapping[str, Any] | None]
+    sections: dict[str, Any]
     match stage:
         case "prepare":
             data = config.data.model_dump(mode="json", exclude={"data_root", "catalog"})
@@ -159,11 +161,13 @@ def stage_sections(config: CanConfig, stage: StageName, scale: str) -> dict[str,
             sections = {
                 "gat": gat, "loss": config.loss, "sampling": config.sampling, "distillation": config.distillation
             }  # fmt: skip
-        case "fusion" | "evaluation":
-            sections = {}
+        case "fusion":
+            sections = {"fusion": config.fusion}
+        case "evaluation":
+            sections = config.evaluation.model_dump(mode="json")  # flat, as the stage reads it
     if stage in TRAINED_STAGES:
         sections["training"] = config.training_for(stage)
     return {
-        name: section.model_dump(mode="json") if isinstance(section, Config) else dict(section or {})
+        name: section.model_dump(mode="json") if isinstance(section, Config) else section
         for name, section in sections.items()
     }

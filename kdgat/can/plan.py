@@ -21,6 +21,8 @@ SHARED_SCALE: Final = "shared"  # `prepare` has no model, hence no scale
 WEIGHTS: Final = "weights"  # name of the artifact that a training stage hands on
 TEST_STORES: Final = "test-*"  # one artifact of `prepare` per test scenario
 
+# Not made where injection is switched off, or no stretch of clean traffic is long enough.
+OPTIONAL: Final = ("injected", "injected_validation")
 _ALL_STORES: Final = ("train", "validation", "injected", "injected_validation")
 
 
@@ -30,6 +32,7 @@ class InputReference:
 
     stage: str  # PlannedStage.name
     artifact: str
+    is_optional: bool = False  # the stage may run without it
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ def plan_can(config: CanConfig) -> list[PlannedStage]:
 
 def _plan_seed(config: CanConfig, seed: int) -> list[PlannedStage]:
     def planned(stage: StageName, scale: Scale, stores: Sequence[str], weights: dict[str, str]) -> PlannedStage:
-        inputs = {store.removesuffix("*"): InputReference("prepare", store) for store in stores}
+        inputs = {store.removesuffix("*"): InputReference("prepare", store, store in OPTIONAL) for store in stores}
         inputs |= {name: InputReference(source, WEIGHTS) for name, source in weights.items()}
         return PlannedStage(
             name=_name(stage, scale, seed),

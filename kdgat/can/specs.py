@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+from kdgat.can.build import DUPLICATE_ROLE
 from kdgat.can.catalog import find_recordings, split_roles
 from kdgat.can.config import DataConfig
+from kdgat.can.logs import ReadLimits
 from kdgat.can.plan import FAMILY, InputReference, PlannedStage
 from kdgat.can.run import RunError
 from kdgat.stage.directory import RunDirectory
@@ -14,18 +16,22 @@ from kdgat.stage.spec import StageInput, StageSpec
 
 
 def recording_inputs(data: DataConfig) -> dict[str, StageInput]:
-    """Describe the recordings of a dataset as `<train|test|duplicate>/<scenario>/<recording>` -> file.
+    """Describe the recordings of a dataset as `<role>/<scenario>/<recording>` -> file.
 
-    Each content trains or tests once; copies are named so that the report can say what was left out.
+    The role says whether a recording trains or tests, or holds the messages of another one and is not used. To know
+    that, every recording is read once.
 
     Raises:
         DatasetError, RecordingError: naming the folder or file and what to do.
     """
-    recordings = split_roles(find_recordings(data.data_root, data.dataset, catalog=data.catalog), data.hold_out)
-    recordings.require_train()
+    limits = ReadLimits(max_bad_fraction=data.max_bad_fraction)
+    found = find_recordings(data.data_root, data.dataset, catalog=data.catalog, limits=limits)
+    recordings = split_roles(found, data.hold_out)
     inputs = {f"{file.role}/{file.scenario}/{file.name}": StageInput.of_file(file.path) for file in recordings}
-    copies = [dropped.recording for dropped in recordings.dropped]
-    return inputs | {f"duplicate/{file.scenario}/{file.name}": StageInput.of_file(file.path) for file in copies}
+    for dropped in recordings.dropped:
+        file = dropped.recording
+        inputs[f"{DUPLICATE_ROLE}/{file.scenario}/{file.name}"] = StageInput.of_file(file.path)
+    return inputs
 
 
 def make_spec(
@@ -56,7 +62,7 @@ def make_spec(
 
 
 def artifacts_of(reference: InputReference, finished: Mapping[str, RunDirectory]) -> dict[str, Path]:
-    """Find the files that a reference stands for, by artifact name."""
+    """Find the files that a reference stands for, by artifact name; none if it is optional and was not made."""
     directory = finished.get(reference.stage)
     outcome = directory.read_outcome() if directory is not None else None
     if directory is None or not isinstance(outcome, Finished):
@@ -66,7 +72,7 @@ def artifacts_of(reference: InputReference, finished: Mapping[str, RunDirectory]
         for name, path in sorted(outcome.artifacts.items())
         if fnmatchcase(name, reference.artifact)
     }
-    if not found:
+    if not found and not reference.is_optional:
         known = ", ".join(sorted(outcome.artifacts)) or "none"
         raise RunError(f"{directory.path} has no artifact {reference.artifact!r} (it has: {known})")
     return found

@@ -17,9 +17,7 @@ HoldOut = Annotated[
     list[str] | None,
     typer.Option("--hold-out", help="Vehicle or word in recording names: never trained on, tested on. Repeatable."),
 ]
-Seeds = Annotated[
-    list[int] | None, typer.Option("--seeds", help="Seeds to train with, several allowed: --seeds 0 1 2.")
-]
+Seeds = Annotated[list[int] | None, typer.Option("--seeds", help="Seeds to train with, as in --seeds 0 1 2.")]
 Overrides = Annotated[
     list[str] | None,
     typer.Option("-O", "--override", metavar="KEY=VALUE", help="Set one key, as in -O training.max_epochs=2."),

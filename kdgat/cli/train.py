@@ -11,7 +11,7 @@ import typer
 from kdgat.cli import options
 
 if TYPE_CHECKING:
-    from prefect.states import State
+    from prefect.client.schemas.objects import State
 
     from kdgat.can.config import CanConfig
     from kdgat.can.run import OutputDirectory
@@ -116,15 +116,13 @@ def _report_end(state: "State[object]", output: "OutputDirectory") -> int:
 
 def print_scores(output: "OutputDirectory") -> None:
     """Print the table of scores and where the report is."""
-    from rich.console import Console
-
     from kdgat.can.results import read_results
-    from kdgat.cli.tables import score_tables
+    from kdgat.cli.tables import output_console, score_tables
 
-    results = read_results(output.results_path)
-    console = Console(soft_wrap=False)
-    for table in score_tables(results):
+    console = output_console()
+    for table in score_tables(read_results(output.results_path)):
         console.print(table)
-    console.print(f"results  {output.results_path}", soft_wrap=True, highlight=False)
+        console.print()
+    console.print(f"results  {output.results_path}", soft_wrap=True)
     if output.report_path.is_file():
-        console.print(f"report   {output.report_path}", soft_wrap=True, highlight=False)
+        console.print(f"report   {output.report_path}", soft_wrap=True)

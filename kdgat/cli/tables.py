@@ -1,0 +1,49 @@
+"""Scores as tables for a terminal or a file."""
+
+import sys
+from statistics import fmean
+from typing import Final
+
+from rich.console import Console
+from rich.table import Table
+
+from kdgat.can.results import Results, format_value, results_table
+
+PLAIN_WIDTH: Final = 400  # of what goes into a file or a pipe: nothing is cut or wrapped
+DEFAULT_DETECTOR: Final = "default detector"
+
+
+def output_console() -> Console:
+    """Return the console for results on standard output."""
+    return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=PLAIN_WIDTH)
+
+
+def score_tables(results: Results) -> list[Table]:
+    """Return the table of the default detector and the F1 of every model, both per scenario."""
+    header, rows = results_table(results)
+    return [_table(f"{DEFAULT_DETECTOR}: {results.detector.name}", header, rows), _models_table(results)]
+
+
+def _models_table(results: Results) -> Table:
+    scenarios = list(results.scenarios)
+    rows = []
+    for model, seeds in results.models.items():
+        values = []
+        for scenario in scenarios:
+            found = [by_scenario[scenario].f1 for by_scenario in seeds.values() if scenario in by_scenario]
+            known = [value for value in found if value is not None]
+            values.append(format_value(fmean(known)) if known else "-")
+        rows.append([model, *values])
+    rows.append([DEFAULT_DETECTOR, *(format_value(results.f1.get(scenario)) for scenario in scenarios)])
+    num_seeds = len(results.seeds)
+    caption = "F1 per model" + (f", mean over {num_seeds} seeds" if num_seeds > 1 else "")
+    return _table(caption, ["model", *scenarios], rows)
+
+
+def _table(title: str, header: list[str], rows: list[list[str]]) -> Table:
+    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+    for place, heading in enumerate(header):
+        table.add_column(heading, justify="left" if place == 0 else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table

@@ -1,0 +1,98 @@
+from kdgat.can import stages
+from kdgat.can.build import PrepareConfig
+from kdgat.can.config import STAGE_NAMES, CanConfig, make_config
+from kdgat.can.evaluate import EvaluationStageConfig
+from kdgat.can.fusion import FusionStageConfig
+from kdgat.can.plan import PlannedStage, parameter_counts, plan_can
+from kdgat.stage.configuration import validate_config
+
+DATA = {"dataset": "synthetic", "data_root": "data"}
+
+
+def configured(*overrides: str, seeds: list[int] | None = None) -> CanConfig:
+    return make_config("quick", overrides, data=DATA, seeds=seeds)
+
+
+def by_name(plan: list[PlannedStage]) -> dict[str, PlannedStage]:
+    return {planned.name: planned for planned in plan}
+
+
+def test_every_stage_stands_after_what_it_depends_on() -> None:
+    seen: set[str] = set()
+    for planned in plan_can(configured(seeds=[0, 1, 2])):
+        assert set(planned.depends_on) <= seen
+        assert planned.name not in seen
+        seen.add(planned.name)
+
+
+def test_all_stages_are_planned_by_default() -> None:
+    assert {planned.stage for planned in plan_can(configured())} == set(STAGE_NAMES)
+
+
+def test_seeds_share_the_preparation_and_nothing_else() -> None:
+    plan = plan_can(configured(seeds=[3, 5]))
+    assert [planned.name for planned in plan if planned.stage == "prepare"] == ["prepare"]
+    for planned in plan:
+        others = [name for name in planned.depends_on if name != "prepare"]
+        if planned.stage not in ("prepare", "evaluation"):
+            assert planned.seed in (3, 5)
+            assert all(name.endswith(f"seed{planned.seed}") for name in others)
+
+
+def test_autoencoder_and_plain_network_can_train_side_by_side() -> None:
+    plan = by_name(plan_can(configured(seeds=[0])))
+    assert plan["autoencoder-large-seed0"].depends_on == ("prepare",)
+    assert plan["normal-large-seed0"].depends_on == ("prepare",)
+    assert "autoencoder-large-seed0" in plan["curriculum-large-seed0"].depends_on
+
+
+def test_a_student_learns_from_the_large_model() -> None:
+    plan = by_name(plan_can(configured(seeds=[0])))
+    assert plan["distill_gat-small-seed0"].inputs["teacher"].stage == "curriculum-large-seed0"
+    assert plan["distill_autoencoder-small-seed0"].inputs["teacher"].stage == "autoencoder-large-seed0"
+
+
+def test_no_trained_stage_reads_a_test_store() -> None:
+    for planned in plan_can(configured()):
+        reads_tests = any(reference.artifact.startswith("test") for reference in planned.inputs.values())
+        assert reads_tests == (planned.stage == "evaluation")
+
+
+def test_a_subset_of_stages_brings_its_dependencies_along() -> None:
+    plan = plan_can(configured("stages=[curriculum]", seeds=[0]))
+    assert [planned.stage for planned in plan] == ["prepare", "autoencoder", "curriculum"]
+
+
+def test_a_change_reaches_only_the_stages_that_read_it() -> None:
+    before, after = (by_name(plan_can(configured(*o))) for o in ((), ("curriculum.end_ratio=7",)))
+    changed = {name for name in before if before[name].config != after[name].config}
+    assert changed == {"curriculum-large-seed0"}
+
+
+def test_moving_the_data_changes_no_stage() -> None:
+    elsewhere = make_config("quick", data={**DATA, "data_root": "elsewhere"})
+    assert plan_can(elsewhere) == plan_can(configured())
+
+
+def test_parameter_counts_follow_the_configured_width() -> None:
+    narrow = parameter_counts(configured("gat.large.hidden=8"))
+    wide = parameter_counts(configured("gat.large.hidden=16"))
+    assert narrow["normal", "large"] < wide["normal", "large"]
+    assert narrow["normal", "small"] == wide["normal", "small"]
+    assert narrow["autoencoder", "large"] == wide["autoencoder", "large"]
+
+
+def test_each_stage_is_given_every_setting_it_reads() -> None:
+    models = {
+        "prepare": PrepareConfig,
+        "autoencoder": stages.AutoencoderStageConfig,
+        "normal": stages.NormalStageConfig,
+        "curriculum": stages.CurriculumStageConfig,
+        "distill_autoencoder": stages.DistillAutoencoderStageConfig,
+        "distill_gat": stages.DistillAttentionStageConfig,
+        "fusion": FusionStageConfig,
+        "evaluation": EvaluationStageConfig,
+    }
+    for planned in plan_can(configured()):
+        read = validate_config(models[planned.stage], planned.config)
+        assert read.model_dump(mode="json") == planned.config  # nothing is left to a default of the stage

@@ -1,0 +1,140 @@
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows import attempts
+from flows.attempts import StopRequest, checkpoint_marker, run_to_end
+from kdgat.cli.stage import PARENT_PROCESS_VARIABLE
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
+from tests.can.stage_inputs import FAST, SMALL_GAT, make_stage, make_stores
+
+ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
+# Long enough to be stopped in, and with a checkpoint at every step to be stopped at.
+ENDLESS = {"max_epochs": 100_000, "patience": None, "checkpoint_every_steps": 1, "checkpoint_interval_s": 0}
+
+
+def training(path: Path, **settings: Any) -> RunDirectory:
+    config = {"gat": SMALL_GAT, "training": {**FAST, **settings}}
+    return make_stage(path / "run", "normal", config, make_stores(path))
+
+
+def run(directory: RunDirectory, stop: StopRequest | None = None) -> tuple[attempts.Conclusion, list[str]]:
+    lines: list[str] = []
+    conclusion = run_to_end(
+        directory,
+        stop=stop or StopRequest(),
+        environment=ENVIRONMENT,
+        on_line=lines.append,
+        on_progress=lambda progress: None,
+    )
+    return conclusion, lines
+
+
+def when(condition: Any, action: Any, timeout_s: float = 60.0) -> threading.Thread:
+    def wait() -> None:
+        give_up_at = time.monotonic() + timeout_s
+        while not condition() and time.monotonic() < give_up_at:
+            time.sleep(0.05)
+        action()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
+
+
+def owner_of(directory: RunDirectory) -> int:
+    import json
+
+    return int(json.loads(directory.owner_path.read_text())["pid"])
+
+
+def test_a_stage_runs_in_a_child_process_and_its_log_arrives(tmp_path: Path) -> None:
+    conclusion, lines = run(training(tmp_path))
+    assert isinstance(conclusion.outcome, Finished)
+    assert conclusion.attempts == 1
+    assert any("parameters" in line for line in lines)
+
+
+def test_a_stop_request_leaves_a_checkpoint_to_go_on_from(tmp_path: Path) -> None:
+    directory, stop = training(tmp_path, **ENDLESS), StopRequest()
+    when(lambda: checkpoint_marker(directory), lambda: stop.set("a test"))
+    conclusion, _ = run(directory, stop)
+    assert isinstance(conclusion.outcome, Paused)
+    assert (directory.path / conclusion.outcome.checkpoint).exists()
+
+
+def test_a_killed_child_is_started_again_from_its_checkpoint(tmp_path: Path) -> None:
+    directory, stop = training(tmp_path, **ENDLESS), StopRequest()
+    killed: list[int] = []
+
+    def kill() -> None:
+        killed.append(owner_of(directory))
+        os.kill(killed[0], signal.SIGKILL)
+        when(lambda: directory.owner_path.exists() and owner_of(directory) != killed[0], lambda: stop.set("a test"))
+
+    when(lambda: checkpoint_marker(directory), kill)
+    conclusion, lines = run(directory, stop)
+    assert killed
+    assert conclusion.attempts == 2
+    assert any("SIGKILL" in line for line in lines)
+
+
+def test_attempts_that_get_nowhere_come_to_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory = training(tmp_path)
+    # A process that is killed before it can do anything, as by a memory limit that is too small.
+    monkeypatch.setattr(
+        attempts, "child_command", lambda _: [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
+    )
+    conclusion, _ = run(directory)
+    assert isinstance(conclusion.outcome, Failed)
+    assert conclusion.attempts == attempts.MAX_STALE_ATTEMPTS
+    assert "SIGKILL" in conclusion.outcome.evidence
+
+
+def test_a_damaged_input_fails_once_with_its_evidence(tmp_path: Path) -> None:
+    directory = training(tmp_path)
+    with (tmp_path / "train.h5").open("ab") as store:
+        store.write(b"more")
+    conclusion, _ = run(directory)
+    assert isinstance(conclusion.outcome, Failed)
+    assert conclusion.outcome.kind is FailureKind.BAD_INPUT
+    assert "train.h5" in conclusion.outcome.evidence
+    assert conclusion.attempts == 1
+
+
+def test_a_child_does_not_outlive_the_process_that_started_it(tmp_path: Path) -> None:
+    directory = training(tmp_path, **ENDLESS)
+    script = (
+        "import os, subprocess, sys, time\n"
+        f"env = {{**os.environ, {PARENT_PROCESS_VARIABLE!r}: str(os.getpid()), 'OMP_NUM_THREADS': '1'}}\n"
+        f"command = [sys.executable, '-m', 'kdgat.cli.main', 'stage', 'run', {str(directory.path)!r}]\n"
+        "child = subprocess.Popen(command, env=env, start_new_session=True, stderr=subprocess.DEVNULL)\n"
+        "print(child.pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    child_pid = int(parent.stdout.readline())
+    try:
+        when(lambda: checkpoint_marker(directory), parent.kill).join()
+        parent.wait()
+        when(lambda: not Path(f"/proc/{child_pid}").exists() or _is_zombie(child_pid), lambda: None).join()
+        assert isinstance(directory.read_outcome(), Paused)
+    finally:
+        parent.kill()
+        parent.stdout.close()
+
+
+def _is_zombie(pid: int) -> bool:
+    try:
+        return "Z (zombie)" in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return True
