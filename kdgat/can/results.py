@@ -236,7 +236,8 @@ def write_schema(path: Path = SCHEMA_PATH) -> None:
 def training_curve(rows: Iterable[Mapping[str, object]]) -> dict[str, list[float | None]]:
     """Turn the rows of a stage's metrics.jsonl (`RunDirectory.read_metrics`) into columns with one entry per epoch.
 
-    Rows of the same epoch are merged and the later value wins, so steps leave their last value.
+    Rows of the same epoch are merged and the later value wins, so steps leave their last value.  True counts as 1.
+    Rows of several fits (key `fit`) belong into several curves.
     """
     epochs: dict[float, dict[str, float]] = {}
     for row in rows:
@@ -248,7 +249,7 @@ def training_curve(rows: Iterable[Mapping[str, object]]) -> dict[str, list[float
 
 
 def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < float("inf")
+    return isinstance(value, int | float) and abs(value) < float("inf")
 
 
 def results_table(results: Results, columns: tuple[str, ...] = SPREAD_METRICS[:4]) -> tuple[list[str], list[list[str]]]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 
@@ -22,6 +24,7 @@ from kdgat.report.style import (
     ORANGE,
     SERIES_COLOURS,
     VERMILLION,
+    Key,
     Picture,
     blank,
     model_name,
@@ -29,10 +32,14 @@ from kdgat.report.style import (
     nines,
     nines_axis,
     series_style,
+    wrapped,
 )
 
+LIGHT_BLUE = "#9ecae1"
+SINGLE_SEEDS = "single seeds, mean and range"
 SMALLEST_RATE = 1e-4  # left end of the logarithmic false-positive axis
 ROW_PIXELS = 30
+CHOSEN = Key("chosen threshold", BLACK, symbol="◯")
 
 
 def training_curves(stage: str, seeds: Mapping[int, Mapping[str, Sequence[float | None]]]) -> Picture:
@@ -54,10 +61,7 @@ def training_curves(stage: str, seeds: Mapping[int, Mapping[str, Sequence[float 
                 marker={"size": 4},
                 line={"color": colours[name], "width": 1.6},
                 name=name.replace("_", " "),
-                legendgroup=name,
-                showlegend=seed == next(iter(seeds)),
-                # Parts of the loss are one click away: all at once would hide the two that matter.
-                visible=True if name in preferred or not set(preferred) & set(names) else "legendonly",
+                legendgroup=name.replace("_", " "),
                 hovertemplate=f"seed {seed}, epoch %{{x}}<br>{name.replace('_', ' ')} %{{y:.4g}}<extra></extra>",
             )
         best = [row for row, is_best in enumerate(columns.get("is_best", [])) if is_best]
@@ -70,14 +74,37 @@ def training_curves(stage: str, seeds: Mapping[int, Mapping[str, Sequence[float 
                 mode="markers",
                 marker={"symbol": "star", "size": 11, "color": BLACK},
                 name="kept weights",
-                legendgroup="kept",
-                showlegend=not ends,
+                legendgroup="kept weights",
                 hovertemplate=f"seed {seed}: the weights of epoch %{{x}} are kept<extra></extra>",
             )
             ends.append(f"seed {seed} keeps epoch {epoch:.0f} with validation loss {value:.4g}")
-    figure.update_yaxes(type="log", exponentformat="power")
+    drawn = [
+        value for name in names if name in preferred for columns in seeds.values() for value in columns.get(name, ())
+    ]
+    figure.update_yaxes(type="log", **decade_ticks([value for value in drawn if value is not None and value > 0]))
+    # Parts of the loss are one click away: all at once would hide the two that matter.
+    has_totals = bool(set(preferred) & set(names))
+    keys = [
+        Key(name.replace("_", " "), colours[name], is_hidden=has_totals and name not in preferred) for name in names
+    ]
+    keys += [Key("kept weights", BLACK, symbol="★")] if ends else []
     text = f"Losses of {stage} over epochs, {len(seeds)} seed{'s' if len(seeds) > 1 else ''}."
-    return Picture(stage, figure, text, f"{text} {'; '.join(ends)}")
+    return Picture(stage, figure, text, f"{text} {'; '.join(ends)}", tuple(keys))
+
+
+def _line_key(label: str, index: int) -> Key:
+    style = series_style(index)
+    return Key(label, style["color"], style["dash"])
+
+
+def decade_ticks(values: Sequence[float]) -> dict[str, list[Any]]:
+    """Return ticks at 1, 2 and 5 of every decade (at whole decades, if there are many) around positive values."""
+    if not values:
+        return {}
+    first, last = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
+    steps = (1, 2, 5) if last - first <= 3 else (1,)
+    ticks = [step * 10.0**decade for decade in range(first, last + 1) for step in steps]
+    return {"tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
 
 
 def logged_shares(stage: str, seeds: Mapping[int, Mapping[str, Sequence[float | None]]]) -> Picture | None:
@@ -93,7 +120,6 @@ def logged_shares(stage: str, seeds: Mapping[int, Mapping[str, Sequence[float | 
         return None
     figure = blank(300, x="epoch", y="value")
     for index, name in enumerate(names):
-        shown = False
         for seed, columns in seeds.items():
             if name not in columns:
                 continue
@@ -104,20 +130,19 @@ def logged_shares(stage: str, seeds: Mapping[int, Mapping[str, Sequence[float | 
                 marker={"size": 4},
                 line={"width": 1.6, **series_style(index + 1)},
                 name=name.replace("_", " "),
-                legendgroup=name,
-                showlegend=not shown,
+                legendgroup=name.replace("_", " "),
                 hovertemplate=f"seed {seed}, epoch %{{x}}<br>{name.replace('_', ' ')} %{{y:.4f}}<extra></extra>",
             )
-            shown = True
     figure.update_yaxes(range=[-0.03, 1.03])
     text = f"Other values logged by {stage}: {', '.join(name.replace('_', ' ') for name in names)}."
-    return Picture(stage, figure, text, text)
+    keys = tuple(_line_key(name.replace("_", " "), index + 1) for index, name in enumerate(names))
+    return Picture(stage, figure, text, text, keys)
 
 
 def roc(scenario: str, curves: Mapping[str, Curves], chosen: WindowMetrics) -> Picture | None:
     """Draw the ROC curve of every model on one scenario over a logarithmic rate, the chosen threshold marked."""
     figure = blank(400, x="false-positive rate")
-    num_drawn = 0
+    keys: list[Key] = []
     for key in sorted(curves, key=model_order):
         curve = curves[key].roc
         if curve is None:
@@ -127,13 +152,14 @@ def roc(scenario: str, curves: Mapping[str, Curves], chosen: WindowMetrics) -> P
             x=rate,
             y=[nines(value or 0.0) for value in curve["true_positive_rate"]],
             mode="lines",
-            line={"width": 2.4 if key == "detector" else 1.5, "shape": "hv", **series_style(num_drawn)},
+            line={"width": 2.4 if key == "detector" else 1.5, "shape": "hv", **series_style(len(keys))},
             name=model_name(key),
+            legendgroup=model_name(key),
             customdata=[format_value(value) for value in curve["true_positive_rate"]],
             hovertemplate=f"{model_name(key)}<br>false positives %{{x:.4f}}<br>detected %{{customdata}}<extra></extra>",
         )
-        num_drawn += 1
-    if not num_drawn:
+        keys.append(_line_key(model_name(key), len(keys)))
+    if not keys:
         return None
     if chosen.false_alarm_rate is not None and chosen.recall is not None:
         figure.add_scatter(
@@ -144,6 +170,7 @@ def roc(scenario: str, curves: Mapping[str, Curves], chosen: WindowMetrics) -> P
             customdata=[format_value(chosen.recall)],
             marker={"symbol": "circle-open", "size": 13, "color": BLACK, "line": {"width": 2.5}},
             name="chosen threshold",
+            legendgroup="chosen threshold",
             hovertemplate="chosen threshold<br>false alarms %{x:.4f}<br>detected %{customdata}<extra></extra>",
         )
     figure.update_xaxes(
@@ -154,7 +181,7 @@ def roc(scenario: str, curves: Mapping[str, Curves], chosen: WindowMetrics) -> P
     )
     figure.update_yaxes(**nines_axis("detection rate"))
     text = f"ROC on {scenario}: AUC of the default detector {format_value(chosen.auc)}."
-    return Picture(f"ROC, {scenario}", figure, text, f"{text} {_detection_rates(chosen)}")
+    return Picture("ROC", figure, text, f"{text} {_detection_rates(chosen)}", (*keys, CHOSEN))
 
 
 def _detection_rates(metrics: WindowMetrics) -> str:
@@ -165,7 +192,7 @@ def _detection_rates(metrics: WindowMetrics) -> str:
 def precision_recall(scenario: str, curves: Mapping[str, Curves], chosen: WindowMetrics) -> Picture | None:
     """Draw precision over recall of all models on one scenario, with the chosen threshold marked."""
     figure = blank(400, x="recall", y="precision")
-    num_drawn = 0
+    keys: list[Key] = []
     for key in sorted(curves, key=model_order):
         curve = curves[key].precision_recall
         if curve is None:
@@ -174,12 +201,13 @@ def precision_recall(scenario: str, curves: Mapping[str, Curves], chosen: Window
             x=curve["recall"],
             y=curve["precision"],
             mode="lines",
-            line={"width": 2.4 if key == "detector" else 1.5, **series_style(num_drawn)},
+            line={"width": 2.4 if key == "detector" else 1.5, **series_style(len(keys))},
             name=model_name(key),
+            legendgroup=model_name(key),
             hovertemplate=f"{model_name(key)}<br>recall %{{x:.4f}}<br>precision %{{y:.4f}}<extra></extra>",
         )
-        num_drawn += 1
-    if not num_drawn:
+        keys.append(_line_key(model_name(key), len(keys)))
+    if not keys:
         return None
     if chosen.precision is not None and chosen.recall is not None:
         figure.add_scatter(
@@ -189,6 +217,7 @@ def precision_recall(scenario: str, curves: Mapping[str, Curves], chosen: Window
             cliponaxis=False,
             marker={"symbol": "circle-open", "size": 13, "color": BLACK, "line": {"width": 2.5}},
             name="chosen threshold",
+            legendgroup="chosen threshold",
             hovertemplate="chosen threshold<br>recall %{x:.4f}<br>precision %{y:.4f}<extra></extra>",
         )
     figure.update_xaxes(range=[-0.02, 1.02])
@@ -196,7 +225,7 @@ def precision_recall(scenario: str, curves: Mapping[str, Curves], chosen: Window
     text = (
         f"Precision over recall on {scenario}: average precision of the default detector {format_value(chosen.pr_auc)}."
     )
-    return Picture(f"Precision and recall, {scenario}", figure, text, text)
+    return Picture("Precision and recall", figure, text, text, (*keys, CHOSEN))
 
 
 def confusion_matrix(scenario: str, metrics: WindowMetrics) -> Picture:
@@ -208,7 +237,7 @@ def confusion_matrix(scenario: str, metrics: WindowMetrics) -> Picture:
         whole = left + right
         shares.append([left / whole if whole else 0.0, right / whole if whole else 0.0])
         texts.append([f"{count:,}<br>{count / whole:.2%}" if whole else "none" for count in (left, right)])
-    figure = blank(250, x="decision", y="truth", legend=False)
+    figure = blank(250, x="decision", y="truth")
     figure.add_heatmap(
         z=shares,
         x=["no alarm", "alarm"],
@@ -242,28 +271,31 @@ def scenario_bars(scenarios: Mapping[str, DetectorScenario]) -> Picture:
     """Draw F1 of the default detector per scenario with mean, smallest and largest value over its seeds."""
     defined = {name: row for name, row in scenarios.items() if row.f1 is not None}
     names = list(defined)[::-1]
-    figure = blank(120 + ROW_PIXELS * max(len(names), 2))
+    labels = [wrapped(name) for name in names]
+    figure = blank(80 + ROW_PIXELS * max(len(names), sum(label.count("<br>") + 1 for label in labels) * 2 // 3, 2))
     figure.add_bar(
         x=[nines(defined[name].f1 or 0.0) for name in names],
-        y=names,
+        y=labels,
         orientation="h",
         width=0.55,
-        marker={"color": "#9ecae1"},
+        marker={"color": LIGHT_BLUE},
         name="default detector",
+        legendgroup="default detector",
         customdata=[format_value(defined[name].f1) for name in names],
         hovertemplate="%{y}<br>F1 %{customdata}<extra></extra>",
     )
-    _add_spread(
-        figure, names, [defined[name].over_seeds.get("f1") for name in names], BLACK, "single seeds: mean, range"
-    )
-    figure.update_xaxes(**nines_axis("F1 (spaced by the distance from 1)"))
+    _add_spread(figure, labels, [defined[name].over_seeds.get("f1") for name in names], BLACK, SINGLE_SEEDS)
+    figure.update_xaxes(**nines_axis("F1"))
     figure.update_yaxes(showgrid=False)
     without = [name for name in scenarios if name not in defined]
-    text = "F1 of the default detector per scenario, with mean and range of single seeds."
+    text = (
+        "F1 of the default detector per scenario, with mean and range of single seeds, spaced by the distance from 1."
+    )
     if without:
         text += f" Undefined, because there is no attack: {', '.join(without)}."
     values = ", ".join(f"{name} {format_value(row.f1)}" for name, row in defined.items())
-    return Picture("F1 per scenario", figure, text, f"{text} {values}.", is_wide=True)
+    keys = (Key("default detector", LIGHT_BLUE, symbol="■"), Key(SINGLE_SEEDS, BLACK, symbol="◆"))
+    return Picture("F1 per scenario", figure, text, f"{text} {values}.", keys, is_wide=True)
 
 
 def _add_spread(
@@ -291,6 +323,7 @@ def _add_spread(
         mode="markers",
         marker={"symbol": "diamond", "size": 9, "color": colour},
         name=label,
+        legendgroup=label,
         customdata=[[format_value(row[1]), format_value(row[2]), format_value(row[3])] for row in rows],
         hovertemplate="%{y}<br>mean %{customdata[0]}, %{customdata[1]} to %{customdata[2]}<extra></extra>",
     )
@@ -301,10 +334,10 @@ def model_comparison(scenario: str, spreads: Mapping[str, Spread]) -> Picture | 
     keys = [key for key in sorted(spreads, key=model_order) if spreads[key].mean is not None][::-1]
     if not keys:
         return None
-    figure = blank(80 + ROW_PIXELS * len(keys), legend=False)
+    figure = blank(80 + ROW_PIXELS * len(keys))
     _add_spread(figure, [model_name(key) for key in keys], [spreads[key] for key in keys], BLUE, "over seeds")
-    figure.update_xaxes(**nines_axis("F1 (spaced by the distance from 1)"))
-    text = f"F1 of every model on {scenario}: mean and range over seeds."
+    figure.update_xaxes(**nines_axis("F1"))
+    text = f"F1 of every model on {scenario}: mean and range over seeds, spaced by the distance from 1."
     values = ", ".join(f"{model_name(key)} {format_value(spreads[key].mean)}" for key in reversed(keys))
     return Picture(scenario, figure, text, f"{text} {values}.")
 
@@ -314,7 +347,7 @@ def injected_attacks(injection: InjectionSummary) -> Picture | None:
     kinds = sorted(injection.attacks, key=lambda kind: injection.attacks[kind].num_windows)
     if not kinds:
         return None
-    figure = blank(90 + ROW_PIXELS * len(kinds), x="training windows", legend=False)
+    figure = blank(90 + ROW_PIXELS * len(kinds), x="training windows")
     figure.add_bar(
         x=[injection.attacks[kind].num_windows for kind in kinds],
         y=[kind.replace("_", " ") for kind in kinds],

@@ -12,11 +12,37 @@
     if (element.dataset.drawn) return;
     element.dataset.drawn = "yes";
     const figure = JSON.parse(document.getElementById(element.id + "-data").textContent);
+    for (const trace of figure.data) trace.visible = isShown(element, trace.legendgroup);
     // Only figures that can be zoomed need buttons.
-    const buttons = figure.layout.dragmode ? { displayModeBar: "hover" } : { displayModeBar: false };
+    const buttons = figure.layout.dragmode && !touch ? { displayModeBar: "hover" } : { displayModeBar: false };
     if (touch) figure.layout.dragmode = false; // a finger scrolls the page
     Plotly.newPlot(element, figure.data, figure.layout, { ...settings, ...buttons });
   }
+
+  function buttonsOf(element) {
+    return Array.from(element.closest(".pictures").querySelectorAll(".legend button"));
+  }
+
+  function isShown(element, label) {
+    const button = buttonsOf(element).find((candidate) => candidate.dataset.label === label);
+    return !button || button.getAttribute("aria-pressed") === "true";
+  }
+
+  function toggle(button) {
+    const shown = button.getAttribute("aria-pressed") !== "true";
+    button.setAttribute("aria-pressed", String(shown));
+    for (const element of button.closest(".pictures").querySelectorAll(".plot")) {
+      if (!element.dataset.drawn) continue;
+      const traces = element.data.flatMap((trace, index) =>
+        trace.legendgroup === button.dataset.label ? [index] : [],
+      );
+      if (traces.length) Plotly.restyle(element, { visible: shown }, traces);
+    }
+  }
+
+  document.querySelectorAll(".legend button").forEach((button) => {
+    button.addEventListener("click", () => toggle(button));
+  });
 
   const plots = Array.from(document.querySelectorAll(".plot"));
   if ("IntersectionObserver" in window) {

@@ -19,7 +19,7 @@ from kdgat.can.results import Results, format_spread, format_value
 from kdgat.can.run import OutputDirectory
 from kdgat.report import figures, tables, timeline
 from kdgat.report.run import RunContent, StageContent, read_run
-from kdgat.report.style import Picture, model_name
+from kdgat.report.style import Key, Picture, model_name
 from kdgat.report.tables import Table
 from kdgat.stage.files import write_bytes_atomically
 
@@ -74,6 +74,7 @@ def render(content: RunContent) -> str:
         undefined=jinja2.StrictUndefined,
     )
     environment.filters["breakable"] = breakable
+    environment.filters["legend"] = legend
     pictures = {id(picture): number for number, picture in enumerate(_pictures(sections))}
     return environment.get_template(TEMPLATE).render(
         results=results,
@@ -87,6 +88,11 @@ def render(content: RunContent) -> str:
         stylesheet=_read(STYLESHEET),
         script=_read(SCRIPT),
     )
+
+
+def legend(pictures: list[Picture]) -> list[Key]:
+    """Return the keys of neighbouring figures, each once."""
+    return list({key.label: key for picture in pictures for key in picture.keys}.values())
 
 
 def breakable(text: str) -> Markup:
@@ -139,7 +145,7 @@ def _scenarios(results: Results) -> Section:
         " the data cannot define is shown as a dash: without attacks there is no recall."
     )
     section.tables += tables.metrics_tables("Scenario", results.scenarios, "Default detector.")
-    section.paragraphs.append(f"Columns: {tables.meanings()}.")
+    section.folded_text["What the columns mean"] = tables.meanings()
     seeds = tables.seeds_table(results)
     if seeds is not None:
         section.tables.append(seeds)
@@ -181,9 +187,9 @@ def _models(results: Results, missing: list[str]) -> Section:
 def _curves(results: Results, missing: list[str]) -> Section:
     section = Section("curves", "ROC and precision-recall")
     section.paragraphs.append(
-        "False-positive rate on a logarithmic axis, detection rate spaced by its distance from 1, because a detector that"
-        " is wrong on one window in a hundred is of no use on a bus with thousands of messages a second. The circle"
-        " marks the threshold in use."
+        "False-positive rate on a logarithmic axis, detection rate spaced by its distance from 1: a detector that is"
+        " wrong on one window in a hundred is of no use on a bus with thousands of messages a second. The circle marks"
+        " the threshold in use."
     )
     for name, scenario in results.scenarios.items():
         by_model = {model: rows[name] for model, rows in results.curves.items() if name in rows}
@@ -195,7 +201,7 @@ def _curves(results: Results, missing: list[str]) -> Section:
             )
             if picture is not None
         ]
-        section.pictures.setdefault("", []).extend(drawn)
+        section.pictures[name] = drawn
         if not drawn and scenario.f1 is not None:
             missing.append(f"results.json has no curves of {name}.")
         elif not drawn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +34,17 @@ MODEL_NAMES = {
 
 
 @dataclass(frozen=True)
+class Key:
+    """One entry of a legend: a button that shows and hides the traces whose legendgroup is `label`."""
+
+    label: str
+    colour: str
+    dash: str = "solid"
+    symbol: str = ""  # a character instead of a line
+    is_hidden: bool = False  # until asked for
+
+
+@dataclass(frozen=True)
 class Picture:
     """A figure with its heading, and with what a reader needs who does not see it."""
 
@@ -40,6 +52,7 @@ class Picture:
     figure: go.Figure
     caption: str
     alternative: str
+    keys: tuple[Key, ...] = ()  # the page draws the legend, once for neighbouring figures, because it can wrap lines
     is_wide: bool = False
 
 
@@ -66,7 +79,17 @@ def series_style(index: int) -> dict[str, Any]:
     return {"color": colour, "dash": SERIES_DASHES[index // len(SERIES_COLOURS) % len(SERIES_DASHES)]}
 
 
-def blank(height: int, *, x: str = "", y: str = "", legend: bool = True) -> go.Figure:
+def wrapped(name: str, width: int = 22) -> str:
+    """Break a long name after underscores into lines of about `width` characters, for axis labels."""
+    lines = [""]
+    for part in re.split(r"(?<=[_ ])", name):
+        if lines[-1] and len(lines[-1]) + len(part) > width:
+            lines.append("")
+        lines[-1] += part
+    return "<br>".join(lines)
+
+
+def blank(height: int, *, x: str = "", y: str = "") -> go.Figure:
     """Return an empty figure in the report's style; axis names x and y, height in pixels."""
     axis = {
         "showline": True,
@@ -82,12 +105,11 @@ def blank(height: int, *, x: str = "", y: str = "", legend: bool = True) -> go.F
     figure = go.Figure(layout={"template": {}})
     figure.update_layout(
         height=height,
-        margin={"l": 56, "r": 22, "t": 36 if legend else 8, "b": 48},
+        margin={"l": 56, "r": 22, "t": 10, "b": 48},
         paper_bgcolor="white",
         plot_bgcolor="white",
         font={"family": FONT, "size": FONT_SIZE, "color": BLACK},
-        showlegend=legend,
-        legend={"orientation": "h", "x": 0, "xanchor": "left", "y": 1.02, "yanchor": "bottom", "font": {"size": 12}},
+        showlegend=False,
         hoverlabel={"font": {"family": FONT, "size": 12}},
         xaxis={**axis, "title": axis_title(x)},
         yaxis={**axis, "title": axis_title(y)},
@@ -103,7 +125,7 @@ def axis_title(text: str) -> dict[str, Any]:
 
 # Detection is compared close to 1, where a linear axis shows nothing: place a value by its distance from 1.
 SMALLEST_ERROR = 1e-4
-NINES_TICKS = (0.0, 0.5, 0.9, 0.99, 0.999, 0.9999)
+NINES_TICKS = (0.0, 0.9, 0.99, 0.999, 0.9999)
 
 
 def nines(value: float) -> float:
@@ -120,5 +142,6 @@ def nines_axis(name: str) -> dict[str, Any]:
         "tickmode": "array",
         "tickvals": [nines(tick) for tick in NINES_TICKS],
         "ticktext": labels,
+        "tickangle": 0,
         "range": [-0.12, nines(1.0) + 0.15],
     }

@@ -90,9 +90,9 @@ def metrics_tables(name: str, rows: Mapping[str, WindowMetrics], caption: str) -
 
 
 def meanings() -> str:
-    """Explain the columns of `metrics_tables` in one line."""
+    """Explain the columns of `metrics_tables` one per line."""
     columns = [f"{heading}: {meaning}" for heading, _, meaning in (*DECISION_COLUMNS, *RANKING_COLUMNS)]
-    return "; ".join([*columns, "found at FPR: recall of the best threshold with at most this share of false alarms"])
+    return "\n".join([*columns, "Found at FPR: recall of the best threshold with at most this share of false alarms"])
 
 
 def seeds_table(results: Results) -> Table | None:
@@ -135,7 +135,7 @@ def comparison_tables(results: Results) -> list[Table]:
     tables = []
     for start in range(0, len(scenarios), MAX_SCENARIO_COLUMNS):
         part = scenarios[start : start + MAX_SCENARIO_COLUMNS]
-        rows = [[Cell(MODEL_NAMES["detector"]), Cell(""), *(_detector_cell(results, scenario) for scenario in part)]]
+        rows = [[Cell(MODEL_NAMES["detector"]), Cell("-"), *(_detector_cell(results, scenario) for scenario in part)]]
         for model in sorted(results.models, key=model_order):
             cells = [Cell(model_name(model)), _parameter_cell(results.parameter_counts, model)]
             for scenario in part:
@@ -156,7 +156,7 @@ def _parameter_cell(counts: Mapping[str, int], model: str) -> Cell:
     if model not in counts:
         return Cell("-")
     ratio = max(counts.values()) / max(counts[model], 1)
-    return Cell(f"{counts[model]:,}", f"1/{ratio:,.0f} of the largest" if ratio >= 1.5 else "")
+    return Cell(f"{counts[model]:,}", f"1/{ratio:,.0f} of the largest" if 2 <= ratio < 10_000 else "")
 
 
 def _detector_cell(results: Results, scenario: str) -> Cell:

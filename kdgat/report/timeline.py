@@ -8,12 +8,19 @@ from numpy.typing import NDArray
 
 from kdgat.can.calibration import DecisionRule, logit, sigmoid
 from kdgat.can.scores import Scores
-from kdgat.report.style import ATTACK_BAND, BLACK, BLUE, ORANGE, PURPLE, Picture, blank
+from kdgat.report.style import ATTACK_BAND, BLACK, BLUE, ORANGE, PURPLE, Key, Picture, blank
 
 MAX_POINTS = 1200  # twice the pixels of a wide page is enough
 MAX_MARKERS = 200  # of each kind of mistake
 MIN_GAP_SHARE = 1 / 1500  # attack periods closer than this share of the recording are drawn as one
 LIMIT = float(logit(0.9999))
+KEYS = (
+    Key("score", BLUE),
+    Key("under attack", "#f0c4a8", symbol="■"),
+    Key("threshold", ORANGE, "dash"),
+    Key("missed attack", BLACK, symbol="◯"),
+    Key("false alarm", PURPLE, symbol="✕"),
+)
 TICKS = (0.0001, 0.01, 0.5, 0.99, 0.9999)
 
 
@@ -79,6 +86,7 @@ def score_along_recording(scores: Scores, index: int, decided: NDArray[np.bool_]
         mode="lines",
         line={"color": BLUE, "width": 1.1},
         name="score",
+        legendgroup="score",
         customdata=scores.probability[rows][shown].astype(np.float32),
         hovertemplate="%{x:.2f}<br>probability %{customdata:.4f}<extra></extra>",
     )
@@ -93,8 +101,9 @@ def score_along_recording(scores: Scores, index: int, decided: NDArray[np.bool_]
                 x=position[some].astype(np.float32),
                 y=height[some].astype(np.float32),
                 mode="markers",
-                marker={"symbol": symbol, "size": 8, "color": colour, "line": {"width": 2, "color": colour}},
-                name=f"{text} ({mistakes.size:,})",
+                marker={"symbol": symbol, "size": 7, "color": colour, "line": {"width": 1.6, "color": colour}},
+                name=text,
+                legendgroup=text,
                 hovertemplate=f"{text} at %{{x:.2f}}<extra></extra>",
             )
     threshold = _threshold(scores, rows, index, rule)
@@ -104,7 +113,8 @@ def score_along_recording(scores: Scores, index: int, decided: NDArray[np.bool_]
         y=[threshold, threshold],
         mode="lines",
         line={"color": ORANGE, "width": 1.5, "dash": "dash"},
-        name=f"threshold {float(sigmoid(threshold)):.3g}",
+        name="threshold",
+        legendgroup="threshold",
         hoverinfo="skip",
     )
     figure.update_yaxes(
@@ -114,14 +124,14 @@ def score_along_recording(scores: Scores, index: int, decided: NDArray[np.bool_]
         fixedrange=True,
     )
     figure.update_xaxes(range=[0, end])
-    figure.update_layout(dragmode="zoom")
+    figure.update_layout(dragmode="zoom", margin={"t": 30})  # room for the buttons
     under_attack = int(np.count_nonzero(label))
     text = (
         f"{name}: {rows.size:,} windows, {under_attack:,} under attack"
         f"{f' in {len(periods):,} shaded periods' if len(periods) > 1 else ''};"
-        f" {misses.size:,} missed, {false_alarms.size:,} false alarms."
+        f" {misses.size:,} missed, {false_alarms.size:,} false alarms; threshold {float(sigmoid(threshold)):.3g}."
     )
-    return Picture(name, figure, text, f"Attack probability over time. {text}", is_wide=True)
+    return Picture(name, figure, text, f"Attack probability over time. {text}", KEYS, is_wide=True)
 
 
 def _add_periods(figure: go.Figure, periods: list[tuple[float, float]]) -> None:
@@ -137,7 +147,8 @@ def _add_periods(figure: go.Figure, periods: list[tuple[float, float]]) -> None:
         line={"width": 0.6, "color": ATTACK_BAND},
         fill="toself",
         fillcolor=ATTACK_BAND,
-        name="attack",
+        name="under attack",
+        legendgroup="under attack",
         hoverinfo="skip",
     )
 

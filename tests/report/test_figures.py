@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from kdgat.can.metrics import binary_metrics, roc_curve, spread
+from kdgat.can.results import Curves, DetectorScenario, InjectionSummary, Spread, WindowMetrics
+from kdgat.report import figures
+from kdgat.report.style import model_name, model_order, nines, wrapped
+
+SCORE, LABEL = np.array([0.1, 0.4, 0.6, 0.9]), np.array([0, 1, 0, 1])
+METRICS = WindowMetrics(**binary_metrics(SCORE, LABEL, 0.5))
+CLEAN = WindowMetrics(**binary_metrics(SCORE, np.zeros(4, int), 0.5))
+
+
+def traces(picture: Any) -> dict[str, dict[str, Any]]:
+    return {trace.get("legendgroup", ""): trace for trace in picture.figure.to_plotly_json()["data"]}
+
+
+def test_roc_marks_the_chosen_threshold_and_orders_models() -> None:
+    curves = Curves(roc=roc_curve(SCORE, LABEL))
+    picture = figures.roc("test", {"normal": curves, "autoencoder": curves, "detector": curves}, METRICS)
+    assert picture is not None
+    assert [key.label for key in picture.keys] == ["Default detector", "VGAE", "GAT", "chosen threshold"]
+    found = traces(picture)
+    assert found["chosen threshold"]["x"] == [0.5]
+    assert found["chosen threshold"]["y"] == [pytest.approx(nines(0.5))]
+    assert min(found["GAT"]["x"]) == pytest.approx(1e-4), "a rate of zero must stay on the logarithmic axis"
+    assert "Detection rate by false-positive rate" in picture.alternative
+
+
+def test_curves_of_a_clean_scenario_are_left_out() -> None:
+    assert figures.roc("clean", {"detector": Curves()}, CLEAN) is None
+    assert figures.precision_recall("clean", {"detector": Curves()}, CLEAN) is None
+
+
+def test_confusion_matrix_shows_counts_and_shares_of_the_true_class() -> None:
+    figure = figures.confusion_matrix("test", METRICS).figure
+    assert [note.text for note in figure.layout.annotations] == ["1<br>50.00%"] * 4
+    texts = [note.text for note in figures.confusion_matrix("clean", CLEAN).figure.layout.annotations]
+    assert texts == ["none", "none", "2<br>50.00%", "2<br>50.00%"]
+
+
+def test_bars_leave_out_scenarios_without_attacks_and_say_so() -> None:
+    over_seeds = {"f1": Spread(**spread([0.9, 0.99]))}
+    scenarios = {
+        "test": DetectorScenario(**METRICS.model_dump(), over_seeds=over_seeds),
+        "clean": DetectorScenario(**CLEAN.model_dump()),
+    }
+    picture = figures.scenario_bars(scenarios)
+    assert "no attack: clean" in picture.caption
+    found = traces(picture)
+    assert found["default detector"]["y"] == ["test"]
+    bars = found["single seeds, mean and range"]
+    assert bars["x"][0] - bars["error_x"]["arrayminus"][0] == pytest.approx(nines(0.9))
+    assert bars["x"][0] + bars["error_x"]["array"][0] == pytest.approx(nines(0.99))
+
+
+def test_training_losses_hide_their_parts_until_asked_for() -> None:
+    columns = {
+        "epoch": [0.0, 1.0],
+        "train_loss": [2.0, 0.0],
+        "validation_loss": [2.5, 1.5],
+        "validation_node_loss": [1.0, 0.5],
+        "is_best": [1.0, 1.0],
+        "validation_f1": [0.2, None],
+    }
+    picture = figures.training_curves("GAT", {0: columns, 1: columns})
+    hidden = {key.label: key.is_hidden for key in picture.keys}
+    assert hidden["train loss"] is hidden["validation loss"] is False
+    assert hidden["validation node loss"] is True
+    assert traces(picture)["train loss"]["y"] == [2.0, None], "zero has no place on a logarithmic axis"
+    assert "seed 1 keeps epoch 1 with validation loss 1.5" in picture.alternative
+    shares = figures.logged_shares("GAT", {0: columns})
+    assert shares is not None
+    assert [key.label for key in shares.keys] == ["validation f1"]
+
+
+def test_injected_attacks_are_sorted_by_size() -> None:
+    attacks = {"replay": {"num_windows": 5}, "denial_of_service": {"num_windows": 9}}
+    picture = figures.injected_attacks(InjectionSummary(enabled=True, attacks=attacks, num_virtual_vehicles=3))
+    assert picture is not None
+    assert traces(picture)[""]["y"] == ["replay", "denial of service"]
+    assert figures.injected_attacks(InjectionSummary(enabled=True)) is None
+
+
+def test_spread_of_models_counts_the_seeds_that_have_the_scenario() -> None:
+    perfect = WindowMetrics(**binary_metrics(SCORE, LABEL, 0.3)).model_dump()
+    models = {"normal": {"0": {"a": METRICS, "b": METRICS}, "1": {"a": WindowMetrics(**perfect)}}}
+    spreads = figures.spreads_of_models(models, "a")
+    assert spreads["normal"].count == 2
+    assert spreads["normal"].mean == pytest.approx((0.5 + 0.8) / 2)
+    assert figures.spreads_of_models(models, "b")["normal"].std is None
+    assert figures.spreads_of_models(models, "absent") == {}
+
+
+@pytest.mark.parametrize(("values", "text"), [([0.02, 0.3], "0.05"), ([1e-6, 10.0], "0.001")])
+def test_logarithmic_ticks_cover_the_values(values: list[float], text: str) -> None:
+    ticks = figures.decade_ticks(values)
+    assert min(ticks["tickvals"]) <= min(values)
+    assert max(ticks["tickvals"]) >= max(values)
+    assert text in ticks["ticktext"]
+    assert len(ticks["ticktext"]) < 15
+
+
+def test_unknown_models_are_shown_last_under_their_own_name() -> None:
+    assert sorted(["transformer", "fusion_mlp", "normal", "detector"], key=model_order) == [
+        "detector",
+        "normal",
+        "fusion_mlp",
+        "transformer",
+    ]
+    assert model_name("fusion_small_weighted_average") == "Fusion of students, weighted average"
+    assert model_name("my_model") == "my model"
+
+
+def test_long_names_break_after_underscores() -> None:
+    assert wrapped("test_02_unknown_vehicle_known_attack", 22) == "test_02_unknown_<br>vehicle_known_attack"
+    assert wrapped("short") == "short"

@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from kdgat.can.results import Results, ResultsError, read_results, write_results
+from kdgat.can.run import OutputDirectory, StageState
+from kdgat.can.scores import ScoresError, scores_path
+from kdgat.cli.report import app
+from kdgat.report.page import write_report
+from kdgat.report.run import ReportError
+from kdgat.report.style import model_name
+from tests.report.conftest import MODELS, SCENARIOS, make_output
+
+LARGEST_PAGE_BYTES = 12_000_000
+
+
+class Page(HTMLParser):
+    """What a browser would load, and what it would draw."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+        self.plots: dict[str, str] = {}
+        self.data: dict[str, str] = {}
+        self.scripts: list[str] = []
+        self.text: list[str] = []
+        self.tags: list[str] = []
+        self.row_names: list[str] = []
+        self._data_of: str | None = None
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        found = dict(attributes)
+        self.tags.append(tag)
+        self.loads += [str(found[name]) for name in ("src", "href") if found.get(name)]
+        if found.get("class") == "plot":
+            self.plots[str(found["id"])] = f"{found['role']}: {found['aria-label']}"
+        self._data_of = found.get("id") if tag == "script" else None
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.tags.append("/" + tag)
+
+    def handle_data(self, data: str) -> None:
+        if self.tags and self.tags[-1] == "script":
+            self.scripts[-1] += data
+            if self._data_of:
+                self.data[self._data_of] = self.data.get(self._data_of, "") + data
+            return
+        self.text.append(data)
+        if self.tags and self.tags[-1] == "th":
+            self.row_names.append(data)
+
+    def words(self) -> str:
+        return re.sub(r"\s+", " ", "".join(self.text))
+
+
+@pytest.fixture(scope="module")
+def page(example_output: Path) -> Page:
+    return Page(write_report(example_output).read_text(encoding="utf-8"))
+
+
+@pytest.fixture
+def output(example_output: Path, tmp_path: Path) -> Path:
+    """A copy that a test may damage."""
+    return Path(shutil.copytree(example_output, tmp_path / "run"))
+
+
+def rewrite(output: Path, **changes: object) -> None:
+    path = OutputDirectory(output).results_path
+    write_results(path, Results.model_validate({**read_results(path).model_dump(mode="json"), **changes}))
+
+
+def words_of(output: Path) -> str:
+    return Page(write_report(output).read_text(encoding="utf-8")).words()
+
+
+def test_report_lies_beside_the_results_and_is_not_too_large(example_output: Path) -> None:
+    path = write_report(example_output)
+    assert path == example_output / "report.html"
+    assert path.stat().st_size < LARGEST_PAGE_BYTES
+
+
+def test_page_loads_nothing_from_elsewhere_and_holds_plotly_once(page: Page) -> None:
+    assert [target for target in page.loads if not target.startswith(("#", "data:"))] == []
+    assert sum("plotly.js v" in script for script in page.scripts) == 1
+
+
+def test_every_figure_has_data_and_alternative_text(page: Page) -> None:
+    assert len(page.plots) >= 25
+    for identifier, alternative in page.plots.items():
+        assert re.match(r"img: .{20,}", alternative)
+        figure = json.loads(page.data[f"{identifier}-data"])
+        assert figure["data"], identifier
+        assert figure["layout"]["template"].keys() <= {"data"}, "the default template would be repeated in every figure"
+
+
+def test_page_names_every_scenario_recording_and_model(page: Page) -> None:
+    words = page.words()
+    for scenario, recordings in SCENARIOS.items():
+        assert scenario in words
+        assert all(name in words for name in recordings)
+    assert {model_name(model) for model in MODELS} <= set(page.row_names)
+    for count in ("1,710,000", "1,100,000", "86,000", "55,000"):
+        assert count in words
+
+
+def test_page_states_rule_false_alarms_and_provenance(page: Page) -> None:
+    words = page.words()
+    assert "A window is an alarm if its attack probability, sigmoid(logit / 1.4 - 0.2), is at least 0.5." in words
+    assert re.search(r"of 4,000 benign validation windows raise an alarm: 0\.\d{3}% \(95% interval", words)
+    assert "curriculum-large-seed2" in words
+    assert "Sonata_DoS.csv:17: 9 bytes, at most 8" in words
+    assert "same messages as Sonata_DoS: not used again" in words
+    assert "Not in this report" not in words
+
+
+def test_training_figures_separate_seeds_and_fits(page: Page) -> None:
+    titles = page.words()
+    assert "Fusion, large, dqn" in titles
+    assert "Fusion, large, mlp" in titles
+    losses = [alternative for alternative in page.plots.values() if alternative.startswith("img: Losses of GAT, large")]
+    assert len(losses) == 1
+    assert "3 seeds" in losses[0]
+    assert "seed 2 keeps epoch 8" in losses[0]
+
+
+def test_missing_parts_are_named(output: Path) -> None:
+    scores_path(output, "attack_free").unlink()
+    metrics = next(output.glob("stages/normal-large-seed1-*/metrics.jsonl"))
+    metrics.unlink()
+    next(output.glob("stages/prepare-*/provenance.json")).unlink()
+    rewrite(output, injection=None, curves={}, models={}, parameter_counts={})
+    words = words_of(output)
+    assert "Not in this report" in words
+    assert "scores/attack_free.npz: no score along the recordings of attack_free." in words
+    assert "metrics.jsonl: no training curve of normal-large-seed1." in words
+    assert "provenance.json: no provenance of prepare-shared-seed0." in words
+    assert "does not say which attacks were injected" in words
+    assert "no curves of test_01_known_vehicle_known_attack" in words
+    assert "has no models" in words
+    assert "no parameter counts" in words
+
+
+def test_results_alone_are_enough_for_a_report(example_output: Path, tmp_path: Path) -> None:
+    shutil.copy(example_output / "results.json", tmp_path)
+    words = words_of(tmp_path)
+    assert "run.json: without it neither training curves" in words
+    assert "test_02_unknown_vehicle_known_attack" in words
+
+
+def test_unfinished_stage_is_named(output: Path) -> None:
+    directory = OutputDirectory(output)
+    index = directory.read_index()
+    index.stages[-1].state = StageState.PAUSED
+    index.stages[-1].message = "out of time"
+    directory.write_index(index)
+    assert "fusion-large-seed2: the stage is paused, not finished. out of time" in words_of(output)
+
+
+def test_directory_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ReportError, match="holds neither"):
+        write_report(tmp_path)
+    with pytest.raises(ReportError, match="not a directory"):
+        write_report(tmp_path / "absent")
+
+
+def test_run_without_results_says_which_stages_are_open(output: Path) -> None:
+    (output / "results.json").unlink()
+    directory = OutputDirectory(output)
+    index = directory.read_index()
+    index.stages[3].state = StageState.FAILED
+    directory.write_index(index)
+    with pytest.raises(ReportError, match=f"{index.stages[3].name} is failed"):
+        write_report(output)
+
+
+def test_damaged_files_are_named(output: Path) -> None:
+    scores_path(output, "attack_free").write_bytes(b"not a zip file")
+    with pytest.raises(ScoresError, match=r"attack_free\.npz"):
+        write_report(output)
+    (output / "results.json").write_text("{")
+    with pytest.raises(ResultsError, match=r"results\.json"):
+        write_report(output)
+
+
+def test_names_with_markup_stay_text(output: Path) -> None:
+    results = read_results(output / "results.json").model_dump(mode="json")
+    evil = "</script><img src=x onerror=alert(1)>"
+    scenarios = results["scenarios"]
+    scenarios[evil] = scenarios.pop("test_01_known_vehicle_known_attack")
+    rewrite(output, scenarios=scenarios, f1={name: row["f1"] for name, row in scenarios.items()}, dataset=evil)
+    page = Page(write_report(output).read_text(encoding="utf-8"))
+    assert "img" not in page.tags
+    assert evil in page.words()
+    assert all(json.loads(text) for text in page.data.values())
+
+
+def test_long_recordings_keep_the_page_small(tmp_path: Path) -> None:
+    path = write_report(make_output(tmp_path, num_windows=40_000, seeds=(0,)))
+    assert path.stat().st_size < 6_500_000
+
+
+def test_command_prints_the_path_unless_quiet(example_output: Path) -> None:
+    loud = CliRunner().invoke(app, [str(example_output)])
+    assert loud.exit_code == 0
+    assert loud.stdout.strip() == str(example_output / "report.html")
+    quiet = CliRunner().invoke(app, [str(example_output), "--quiet"])
+    assert (quiet.exit_code, quiet.stdout) == (0, "")
