@@ -254,6 +254,8 @@ def run_fusion(spec: StageSpec, directory: RunDirectory) -> Outcome:
     description = {
         "kind": KIND,
         "default": default,
+        # Fusions are useless with other members: the weights they were trained on are known by content.
+        "members": {name: spec.inputs[name].sha256 for name in ("autoencoder", "gat")},
         "hidden": list(config.fusion.hidden),
         "dqn_hidden": list(dqn_hidden),
         "num_actions": config.fusion.num_actions,

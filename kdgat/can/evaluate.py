@@ -1,0 +1,251 @@
+"""The stage `evaluation`, the results of a finished run, and its evaluation on any other recordings.
+
+The stage scores validation and test windows with every model of one seed, in batches, and keeps the raw scores. What
+is decided from them is in `kdgat.can.verdict`: another rule or another choice needs no second scoring.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from kdgat.can.detectors import MODELS, DetectorSet
+from kdgat.can.finished_run import SCORES_PREFIX, TEST_PREFIX, EvaluationError, FinishedRun
+from kdgat.can.pool import PooledStores
+from kdgat.can.results import (
+    DETECTOR,
+    Curves,
+    DataSummary,
+    DetectorScenario,
+    InjectionSummary,
+    RecordingSummary,
+    Results,
+    ScenarioMetrics,
+    write_results,
+)
+from kdgat.can.run import OutputDirectory
+from kdgat.can.score_tables import ScoreTable, make_table, read_table, write_table
+from kdgat.can.scores import Scores, scores_path, write_scores
+from kdgat.can.stage_inputs import INJECTED_VALIDATION, VALIDATION, input_path, open_pool, phase_progress
+from kdgat.can.verdict import (
+    EvaluationConfig,
+    Tables,
+    Verdict,
+    curves_of,
+    describe_detector,
+    reach_verdict,
+    scenario_of_detector,
+    scenario_of_model,
+    verdict_of,
+)
+from kdgat.graphs.store import GraphStore
+from kdgat.stage.configuration import Config, validate_config
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.errors import StageInputError
+from kdgat.stage.outcome import Finished, Outcome
+from kdgat.stage.spec import StageSpec
+
+logger = logging.getLogger(__name__)
+
+
+class EvaluationStageConfig(Config):
+    """Configure `evaluation`: what to score. How scores become decisions is decided later, from the same scores."""
+
+    models: tuple[str, ...] | None = None  # None = all that the run has
+
+
+def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
+    """Score validation and every test scenario with all models of this seed."""
+    config = validate_config(EvaluationStageConfig, spec.config)
+    weights = {name: input_path(spec, directory, name) for name in MODELS if name in spec.inputs}
+    if not weights:
+        raise StageInputError(f"evaluation needs the weights of a model; known names: {', '.join(MODELS)}")
+    detectors = DetectorSet(weights)
+    wanted = list(config.models) if config.models is not None else None
+    artifacts: dict[str, str] = {}
+    metrics: dict[str, float] = {}
+    for split in [VALIDATION, *sorted(name for name in spec.inputs if name.startswith(TEST_PREFIX))]:
+        artifact = f"{SCORES_PREFIX}{split}"
+        path = directory.path / f"{artifact}.npz"
+        if not path.is_file():  # a stage that was stopped goes on with the next split
+            pool = open_pool(spec, directory, split, INJECTED_VALIDATION if split == VALIDATION else "")
+            stores = [GraphStore.open(input_path(spec, directory, name)) for name in pool.names]
+            scores = detectors.score(pool, wanted, phase_progress(directory, split))
+            names, is_virtual = [store.recordings for store in stores], [name != split for name in pool.names]
+            write_table(path, make_table(pool.parts, names, scores, is_virtual))
+        artifacts[artifact] = path.name
+        table = read_table(path)
+        metrics[f"num_windows_{split}"] = float(table.num_windows)
+        logger.info("%s: %d windows scored by %s", split, table.num_windows, ", ".join(table.scores))
+    return Finished(metrics=metrics, artifacts=artifacts)
+
+
+def collect_results(output: OutputDirectory, config: EvaluationConfig | None = None) -> Results:
+    """Make the results of a finished run from its evaluation stages: writes `results.json` and `scores/*.npz`.
+
+    Args:
+        output: the run.
+        config: how to decide; by default the section `evaluation` of the run's configuration.
+
+    Raises:
+        EvaluationError: if no evaluation stage of the run has finished.
+    """
+    run = FinishedRun(output)
+    config = config or run.evaluation_config()
+    validation = run.tables(VALIDATION)
+    verdict = reach_verdict(validation, config)
+    tests = {name.removeprefix(TEST_PREFIX): run.tables(name) for name in run.test_splits()}
+    data = run.summary("data_summary", DataSummary)
+    report = _Report(verdict, config, validation, tests)
+    results = report.results(
+        run,
+        data=data or DataSummary(),
+        injection=run.summary("injection_summary", InjectionSummary),
+        parameter_counts=run.parameter_counts(),
+        training_curves=run.training_curves(),
+    )
+    for scenario, scores in report.scores.items():
+        write_scores(scores_path(output.path, scenario), scores)
+    write_results(output.results_path, results)
+    return results
+
+
+def evaluate_run(
+    run_directory: Path | str,
+    data_root: Path | str,
+    dataset: str | None = None,
+    *,
+    catalog: Path | str | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Results:
+    """Score all recordings below `data_root` that the run was not trained on, by the run's own detector and rule.
+
+    Args:
+        run_directory: output directory of `kdgat train can`.
+        data_root: folder that holds the dataset's folder, in one of the known layouts.
+        dataset: name of the folder or catalog entry; by default the one the run was trained on.
+        catalog: YAML file with entries of one's own.
+        progress: called with what is read, how many recordings are done, and how many there are.
+
+    Raises:
+        EvaluationError: if the run lacks what is needed, or nothing is left to score.
+        DatasetError, RecordingError: naming the folder or the file and what to do.
+    """
+    # Reading recordings needs polars and numba, which scoring stores does not.
+    from kdgat.can.catalog import find_recordings
+    from kdgat.can.windows import WindowConfig, build_graphs
+
+    run = FinishedRun(OutputDirectory(run_directory))
+    config = run.evaluation_config()
+    validation = run.tables(VALIDATION)
+    verdict = reach_verdict(validation, config)
+    windows = validate_config(WindowConfig, run.index.config.get("windows", {}))
+    detectors = {seed: DetectorSet(run.weights(seed)) for seed in verdict.scalings}
+    trained_on = {row.content_hash for row in run.trained_recordings()}
+    found = find_recordings(data_root, dataset or run.dataset, catalog=catalog)
+    files = [file for file in found if file.content_hash not in trained_on]
+    if not files:
+        raise EvaluationError(
+            f"{data_root}: the run was trained on all {len(found)} recordings of {dataset or run.dataset!r}; "
+            "give a folder with recordings that it has not seen"
+        )
+    notes = [f"left out, trained on: {file.scenario}/{file.name}" for file in found if file.content_hash in trained_on]
+    tests: dict[str, Tables] = {}
+    rows: list[RecordingSummary] = []
+    for scenario in sorted({file.scenario for file in files}):
+        parts, names = [], []
+        for file in (file for file in files if file.scenario == scenario):
+            messages = file.read()
+            graphs = build_graphs(messages, windows)
+            if progress is not None:
+                progress(f"{scenario}/{file.name}", len(rows) + 1, len(files))
+            rows.append(
+                RecordingSummary(
+                    name=file.name,
+                    scenario=scenario,
+                    role=file.role,
+                    num_messages=len(messages),
+                    num_windows=graphs.num_graphs,
+                    num_attack_windows=int(graphs.y.sum()),
+                    num_bad_rows=messages.num_bad_rows,
+                    num_backward=messages.num_backward,
+                    content_hash=file.content_hash,
+                )
+            )
+            if not file.labelled:
+                notes.append(f"{scenario}/{file.name} has no labels: all its windows count as benign")
+            if graphs.num_graphs == 0:
+                notes.append(f"{scenario}/{file.name} is shorter than one window of {windows.size} messages")
+                continue
+            parts.append(graphs)
+            names.append(f"{scenario}/{file.name}")
+        if parts:
+            pool = PooledStores(parts)
+            labels = [[name] for name in names]
+            tests[scenario] = {
+                seed: make_table(parts, labels, detectors[seed].score(pool, [verdict.model]), [False] * len(parts))
+                for seed in detectors
+            }
+    if not tests:
+        raise EvaluationError(f"{data_root}: no recording is as long as one window of {windows.size} messages")
+    data = DataSummary(
+        num_messages=sum(row.num_messages for row in rows),
+        num_windows=sum(row.num_windows for row in rows),
+        num_attack_windows=sum(row.num_attack_windows for row in rows),
+        num_bad_rows=sum(row.num_bad_rows for row in rows),
+        recordings=rows,
+        window=windows.model_dump(mode="json"),
+        notes=notes,
+    )
+    own_validation = {
+        seed: _only(table, verdict.model) for seed, table in validation.items() if seed in verdict.scalings
+    }
+    report = _Report(verdict, config, own_validation, tests)
+    return report.results(run, data=data, dataset=dataset or run.dataset)
+
+
+class _Report:
+    """Metrics of the default detector and of every model on every scenario."""
+
+    def __init__(
+        self, verdict: Verdict, config: EvaluationConfig, validation: Tables, tests: Mapping[str, Tables]
+    ) -> None:
+        self.verdict = verdict
+        self.validation = validation
+        self.scenarios: dict[str, DetectorScenario] = {}
+        self.scores: dict[str, Scores] = {}
+        self.curves: dict[str, dict[str, Curves]] = {DETECTOR: {}}
+        for name, tables in tests.items():
+            scenario, scores, curves = scenario_of_detector(verdict, tables)
+            self.scenarios[name], self.scores[name], self.curves[DETECTOR][name] = scenario, scores, curves
+        self.models: dict[str, dict[str, dict[str, ScenarioMetrics]]] = {}
+        splits = {VALIDATION: validation, **tests}
+        for model in next(iter(validation.values())).scores:
+            own = verdict_of(model, validation, config)
+            for seed in validation:
+                measured = {name: scenario_of_model(own, seed, tables[seed]) for name, tables in splits.items()}
+                self.models.setdefault(model, {})[str(seed)] = {name: row for name, (row, _) in measured.items()}
+                if model not in self.curves:  # curves of the first seed: the spread is in the numbers
+                    self.curves[model] = {
+                        name: curves_of(logits, splits[name][seed]) for name, (_, logits) in measured.items()
+                    }
+
+    def results(self, run: FinishedRun, dataset: str | None = None, **parts: Any) -> Results:
+        """Put everything together."""
+        made_of = DetectorSet(run.weights(next(iter(self.verdict.scalings)))).describe(self.verdict.model)
+        return Results(
+            dataset=dataset or run.dataset,
+            created=datetime.now(UTC).isoformat(timespec="seconds"),
+            seeds=run.seeds,
+            detector=describe_detector(self.verdict, self.validation, made_of),
+            scenarios=self.scenarios,
+            models=self.models,
+            curves=self.curves,
+            **parts,
+        )
+
+
+def _only(table: ScoreTable, model: str) -> ScoreTable:
+    """Return a table with the scores of one model."""
+    return ScoreTable(**{**vars(table), "scores": {model: table.scores[model]}})

@@ -1,0 +1,87 @@
+"""Raw scores of all models of one seed, window by window: what `evaluation` writes and every decision is made from."""
+
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kdgat.graphs.columns import GraphColumns
+from kdgat.stage.files import write_bytes_atomically
+
+MODEL_PREFIX: Final = "model:"  # columns of a table file that are scores
+
+
+class ScoreTableError(ValueError):
+    """A table of scores is missing."""
+
+
+@dataclass(frozen=True)
+class ScoreTable:
+    """Raw scores of every model for the windows of one scenario (or of validation), in file order."""
+
+    scores: dict[str, NDArray[np.float32]]  # model -> [G]; larger means attack
+    label: NDArray[np.int8]  # [G]
+    recording: NDArray[np.int32]  # [G] index into recording_names
+    recording_names: list[str]
+    start_time: NDArray[np.float64]  # [G] s
+    attack_count: NDArray[np.int32]  # [G]
+    is_virtual: NDArray[np.bool_]  # [G] injected traffic of a virtual vehicle, in validation only
+
+    @property
+    def num_windows(self) -> int:
+        """Return G."""
+        return len(self.label)
+
+
+def make_table(
+    parts: Sequence[GraphColumns],
+    names: Sequence[Sequence[str]],
+    scores: dict[str, NDArray[np.float32]],
+    is_virtual: Sequence[bool],
+) -> ScoreTable:
+    """Put scores beside the provenance of their windows; the recordings of each part are numbered on.
+
+    Args:
+        parts: the column sets that were scored, one after the other.
+        names: recording names of each part.
+        scores: model -> [G] over all parts.
+        is_virtual: per part, whether it is injected traffic.
+    """
+    shifts = np.cumsum([0] + [len(part) for part in names])
+    return ScoreTable(
+        scores=scores,
+        label=np.concatenate([np.asarray(part.y) for part in parts]),
+        recording=np.concatenate(
+            [np.asarray(part.recording) + shift for part, shift in zip(parts, shifts, strict=False)]
+        ).astype(np.int32),
+        recording_names=[name for part in names for name in part],
+        start_time=np.concatenate([np.asarray(part.start_time) for part in parts]),
+        attack_count=np.concatenate([np.asarray(part.attack_count) for part in parts]),
+        is_virtual=np.repeat(np.asarray(is_virtual, bool), [part.num_graphs for part in parts]),
+    )
+
+
+def write_table(path: Path, table: ScoreTable) -> None:
+    """Write a table as npz, atomically."""
+    columns: dict[str, Any] = {f"{MODEL_PREFIX}{name}": values for name, values in table.scores.items()}
+    for name in ("label", "recording", "start_time", "attack_count", "is_virtual"):
+        columns[name] = getattr(table, name)
+    columns["recording_names"] = np.array(table.recording_names, dtype=np.str_)
+    buffer = io.BytesIO()
+    np.savez(buffer, **columns)
+    write_bytes_atomically(path, buffer.getvalue())
+
+
+def read_table(path: Path) -> ScoreTable:
+    """Read what `write_table` wrote."""
+    if not path.is_file():
+        raise ScoreTableError(f"{path} does not exist: run the evaluation stage again")
+    with np.load(path, allow_pickle=False) as file:
+        columns = {name: file[name] for name in file.files}
+    names = [name for name in columns if name.startswith(MODEL_PREFIX)]
+    scores = {name.removeprefix(MODEL_PREFIX): columns.pop(name) for name in names}
+    return ScoreTable(scores=scores, recording_names=columns.pop("recording_names").tolist(), **columns)
