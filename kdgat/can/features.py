@@ -21,6 +21,7 @@ MESSAGE_FEATURES: Final = (
     "double_interval_ratio",  # the same over two messages and two periods
     "interval_low_rank",  # -log2 of the share of the id's intervals that were at most this long
     "interval_high_rank",  # -log2 of the share that were at least this long
+    "interval_novelty",  # share of the id's time before it first showed an interval this short
     "bits_changed",  # share of payload bits that differ from the id's previous payload
     "toggle_surprise",  # sum over changed bits of -log2 of how often that bit changes, over 64
     "toggle_rank",  # -log2 of the share of the id's time in which its payload changed as surprisingly
@@ -30,7 +31,7 @@ MESSAGE_FEATURES: Final = (
     "twin_rank",  # -log2 of the share of the id's time in which it was as much so
     "repeat_rank",  # -log2 of the share of the id's time in which payloads repeated, or did not, as now
     "length_changed",
-    "novelty",  # near 1 for an id first seen just now in a recording that began long ago
+    "novelty",  # share of the recording so far in which this id did not exist
     "experience",  # log2 of the number of the id's messages so far, over 16
     "order_surprise",  # -log2 of how often this id follows the previous one, over 8
     "outranks",  # this id wins arbitration against every established id
@@ -47,6 +48,7 @@ NUM_MESSAGE_FEATURES: Final = len(MESSAGE_FEATURES)
     _DOUBLE_INTERVAL_RATIO,
     _INTERVAL_LOW_RANK,
     _INTERVAL_HIGH_RANK,
+    _INTERVAL_NOVELTY,
     _BITS_CHANGED,
     _TOGGLE_SURPRISE,
     _TOGGLE_RANK,
@@ -153,6 +155,7 @@ def message_features(
     last_length = np.zeros(num_ids, np.uint8)
     histogram_count = np.zeros((num_ids, _NUM_BINS), np.int32)
     histogram_time = np.zeros((num_ids, _NUM_BINS))
+    first_as_short = np.full((num_ids, _NUM_BINS), np.inf)  # when an interval of this bin or a shorter one first came
     time_below = np.zeros(num_ids)  # interval time in bins below the median bin
     time_total = np.zeros(num_ids)
     median_bin = np.zeros(num_ids, np.int64)
@@ -204,7 +207,7 @@ def message_features(
         if seen == 0:
             first_time[index] = now
         id_age = max(now - first_time[index], 0.0)
-        out[message, _NOVELTY] = (age - id_age) / (age + 1.0) * age / (age + 5.0)
+        out[message, _NOVELTY] = (age - id_age) / (age + 0.5)
         out[message, _EXPERIENCE] = np.log2(1.0 + seen) / 16.0
         out[message, _OUTRANKS] = 1.0 if identifier < established_lowest and age > _ESTABLISHED_S else 0.0
         lower = 0
@@ -234,6 +237,9 @@ def message_features(
                 known = seen - 1.0
                 out[message, _INTERVAL_LOW_RANK] = -np.log2((at_most + equal + 0.5) / (known + 1.0))
                 out[message, _INTERVAL_HIGH_RANK] = -np.log2((known - at_most + 0.5) / (known + 1.0))
+                # one bin of margin: a clock that drifts over a bin's border is nothing new
+                since = now - min(first_as_short[index, min(position + 1, _NUM_BINS - 1)], now)
+                out[message, _INTERVAL_NOVELTY] = 1.0 - since / (id_age + 0.1)
                 out[message, _LOG_PERIOD] = log_period / 8.0
                 out[message, _PERIOD_KNOWN] = 1.0
             changed = word ^ last_payload[index]
@@ -280,6 +286,10 @@ def message_features(
                     if bit_time[index, bit] > 0.9 * weight_time:
                         mask |= np.uint64(1) << np.uint64(bit)
                 always_toggling[index] = mask
+            longer = position
+            while longer < _NUM_BINS and first_as_short[index, longer] > now:
+                first_as_short[index, longer] = now
+                longer += 1
             histogram_count[index, position] += 1
             histogram_time[index, position] += interval
             time_total[index] += interval

@@ -180,7 +180,8 @@ def _event_bursts(frames: Frames, rng: np.random.Generator, rows: NDArray[np.int
     """Make an id cyclic and event driven: now and then it repeats itself quickly, as comfort signals do."""
     every_s, spacing_s = np.exp(rng.uniform(np.log(0.3), np.log(5.0))), np.exp(rng.uniform(np.log(0.002), np.log(0.05)))
     num_repeats = int(rng.integers(1, 6))
-    begins = np.cumsum(rng.exponential(every_s, int(frames.time[-1] / every_s) + 1) + 0.1)
+    since = rng.uniform(0.0, 0.9 * frames.time[-1]) if rng.random() < 0.6 else 0.0  # a habit that begins some time
+    begins = since + np.cumsum(rng.exponential(every_s, int(frames.time[-1] / every_s) + 1) + 0.1)
     begins = begins[begins < frames.time[-1]]
     times = (begins[:, None] + spacing_s * np.arange(num_repeats)[None, :]).reshape(-1)
     latest = rows[np.clip(np.searchsorted(frames.time[rows], times) - 1, 0, len(rows) - 1)]
@@ -235,7 +236,7 @@ def make_virtual(frames: Frames, rng: np.random.Generator) -> tuple[Frames, list
             late = rows[frames.time[rows] > change]
             remove[late[np.arange(len(late)) % 2 == 1]] = True
             changes.append("period changes")
-        elif draw < 0.43:
+        elif draw < 0.415:
             on = rng.uniform(0.0, 1.0, 64) < 0.3
             remove[rows[~on[(frames.time[rows] / rng.uniform(0.2, 2.0)).astype(np.int64) % 64]]] = True
             changes.append("event driven")

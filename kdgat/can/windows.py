@@ -29,6 +29,7 @@ _REDUCTIONS: Final[dict[str, tuple[Reduction, ...]]] = {
     "double_interval_ratio": ("mean", "minimum", "maximum"),
     "interval_low_rank": ("mean", "maximum"),
     "interval_high_rank": ("mean", "maximum"),
+    "interval_novelty": ("mean", "maximum"),
     "bits_changed": ("mean", "maximum"),
     "toggle_surprise": ("mean", "maximum"),
     "toggle_rank": ("mean", "maximum"),
