@@ -77,7 +77,8 @@ def average_precision(counts: RankedCounts) -> float | None:
     if not counts.num_attacks or not counts.num_benign:
         return None
     precision = counts.true_positives / (counts.true_positives + counts.false_positives)
-    return float(np.dot(np.diff(counts.true_positives, prepend=0) / counts.num_attacks, precision))
+    # Divided last, so that a perfect ranking gives 1 and not 0.9999999999999998.
+    return float(np.dot(np.diff(counts.true_positives, prepend=0).astype(np.float64), precision) / counts.num_attacks)
 
 
 def detection_rate(counts: RankedCounts, false_positive_rate: float) -> float | None:

@@ -111,6 +111,13 @@ def test_one_class_leaves_undefined_values_none() -> None:
     json.dumps([benign, attack, empty], allow_nan=False)
 
 
+@pytest.mark.parametrize("num_attacks", [49, 534, 12_345])
+def test_perfect_ranking_gives_exactly_one(num_attacks: int) -> None:
+    label = np.arange(20_000) < num_attacks
+    result = binary_metrics(np.linspace(1, 0, label.size), label, 0.5)
+    assert (result["auc"], result["pr_auc"], result["detection_rate_at_fpr"]["0.001"]) == (1.0, 1.0, 1.0)
+
+
 def test_given_decisions_override_the_threshold() -> None:
     score, label = np.array([3.0, 1.0, 2.0, 0.0]), np.array([1, 1, 0, 0])
     result = binary_metrics(score, label, 0.5, decision=np.array([True, True, False, False]))
