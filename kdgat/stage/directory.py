@@ -14,6 +14,8 @@ from kdgat.stage.outcome import Finished, Outcome, parse_outcome
 from kdgat.stage.owner import Owner, own
 from kdgat.stage.spec import StageSpec
 
+CHECKPOINT_GLOB = "checkpoint-*.pt"
+
 
 class RunDirectory:
     """Names, readers and writers of everything that one stage leaves behind."""
@@ -109,6 +111,11 @@ class RunDirectory:
     def write_progress(self, progress: Mapping[str, object]) -> None:
         """Write `progress.json` for whoever watches; not durable, because nothing is resumed from it."""
         write_json_atomically(self.progress_path, dict(progress), durable=False)
+
+    def newest_checkpoint(self) -> str:
+        """Return the checkpoint written last, relative to the run directory; empty if there is none."""
+        found = [(path.stat().st_mtime_ns, path) for path in self.checkpoints_path.rglob(CHECKPOINT_GLOB)]
+        return str(max(found)[1].relative_to(self.path)) if found else ""
 
     @contextmanager
     def lock(self) -> Iterator["RunDirectory"]:

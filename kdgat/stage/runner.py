@@ -63,7 +63,8 @@ def attempt(spec: StageSpec, directory: RunDirectory, stop: StopFlag) -> Outcome
             return find_stage_function(spec.family)(spec, directory)
     except StopRequested as request:
         return Paused(
-            checkpoint="", reason=f"{request.signal_name} outside of training: the stage starts this part again"
+            checkpoint=directory.newest_checkpoint(),
+            reason=f"{request.signal_name} received outside of training: this part of the stage starts again",
         )
     except OwnerLostError:
         raise

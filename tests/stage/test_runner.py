@@ -143,6 +143,17 @@ def test_signal_outside_of_a_loop_pauses_the_stage_at_once(tmp_path, family):
     assert "SIGTERM" in outcome.reason
 
 
+def test_pause_outside_of_a_loop_still_names_the_newest_checkpoint(tmp_path, family):
+    directory = make(tmp_path, "interrupted")
+    (directory.checkpoints_path / "named").mkdir(parents=True)
+    for age_s, name in ((20, "checkpoint-00000009.pt"), (10, "named/checkpoint-00000001.pt")):
+        (directory.checkpoints_path / name).touch()
+        os.utime(directory.checkpoints_path / name, (1e9 - age_s, 1e9 - age_s))
+    outcome = run_stage(directory, quiet=True)
+    assert isinstance(outcome, Paused)
+    assert outcome.checkpoint == "checkpoints/named/checkpoint-00000001.pt"
+
+
 def test_loop_that_watches_the_flag_leaves_by_itself(tmp_path, family):
     assert run_stage(make(tmp_path, "watching"), quiet=True) == Paused(checkpoint="here", reason="SIGUSR1")
 

@@ -1,0 +1,55 @@
+"""Progress: a bar on a terminal, plain lines elsewhere, nothing on stderr when quiet."""
+
+import io
+import json
+import logging
+import sys
+
+import pytest
+
+from kdgat.stage.directory import RunDirectory
+from kdgat.training.deadline import Deadline
+from kdgat.training.progress import Progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def work(directory, deadline=None):
+    progress = Progress(directory, "student", 3, deadline or Deadline())
+    progress.start_epoch(1, 2, 10)
+    progress.count(128)
+    progress.report(epoch=1, step=3, num_steps=10, phase="train", loss=0.25)
+    progress.end_epoch()
+
+
+@pytest.mark.parametrize(
+    ("stream", "quiet", "bar"), [(Terminal, False, True), (Terminal, True, False), (io.StringIO, False, False)]
+)
+def test_bar_is_for_terminals_that_want_it(tmp_path, monkeypatch, stream, quiet, bar):
+    stderr = stream()
+    monkeypatch.setattr(sys, "stderr", stderr)
+    directory = RunDirectory(tmp_path)
+    directory.quiet = quiet
+    work(directory)
+    assert ("student epoch 2/3" in stderr.getvalue()) == bar
+    assert ("loss 0.25" in stderr.getvalue()) == bar
+    if not bar:
+        assert stderr.getvalue() == ""
+
+
+def test_plain_lines_go_to_the_log_without_a_terminal(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("kdgat.training.progress.LOG_INTERVAL_S", 0.0)
+    with caplog.at_level(logging.INFO, logger="kdgat"):
+        work(RunDirectory(tmp_path))
+    assert "train epoch 1 step 3/10, loss 0.25" in caplog.text
+
+
+def test_file_tells_the_time_to_the_deadline(tmp_path):
+    directory = RunDirectory(tmp_path)
+    work(directory, Deadline(end_time=1060.0, clock=lambda: 1000.0))
+    progress = json.loads(directory.progress_path.read_text())
+    assert progress["seconds_to_deadline"] == 60.0
+    assert (progress["fit"], progress["epoch"], progress["max_epochs"], progress["step"]) == ("student", 1, 3, 3)
