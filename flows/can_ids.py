@@ -146,9 +146,10 @@ def _conclude(execution: Execution, stop: StopRequest) -> State[Any]:
     if failed:
         return Failed(message="; ".join(f"{record.name}: {record.message}" for record in failed))
     if not all(record.state in DONE_STATES for record in execution.index.stages):
-        return Cancelled(message=f"stopped by {stop.reason}; run it again to go on")
-    message = publish_results(execution)
-    return Completed(message=message)
+        return Cancelled(message=f"stopped by {stop.reason}")
+    if not any(planned.stage == "evaluation" for planned in execution.plan):
+        return Completed(message="all stages that were asked for are done; evaluation was not")
+    return Completed(message=publish_results(execution.output))
 
 
 def _is_cancelling() -> bool:

@@ -11,13 +11,13 @@ from pydantic import Field, field_validator, model_validator
 from kdgat.can.build import PreparedDataConfig
 from kdgat.can.curriculum import CurriculumConfig
 from kdgat.can.distillation import DistillationConfig
-from kdgat.can.evaluate import EvaluationStageConfig
 from kdgat.can.fusion import FusionConfig
 from kdgat.can.injection import InjectionConfig
 from kdgat.can.models.attention import AttentionConfig
 from kdgat.can.models.autoencoder import AutoencoderConfig
 from kdgat.can.objective import DetectionLossConfig
 from kdgat.can.sampling import SamplingConfig
+from kdgat.can.verdict import EvaluationConfig
 from kdgat.can.windows import WindowConfig
 from kdgat.stage.configuration import (
     Config,
@@ -83,7 +83,7 @@ class CanConfig(Config):
     curriculum: CurriculumConfig = CurriculumConfig()
     distillation: DistillationConfig = DistillationConfig()
     fusion: FusionConfig = FusionConfig()
-    evaluation: EvaluationStageConfig = EvaluationStageConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
     seeds: tuple[int, ...] = Field((0,), min_length=1)
     stages: tuple[StageName, ...] = Field(STAGE_NAMES, min_length=1)
 
@@ -164,7 +164,7 @@ def stage_sections(config: CanConfig, stage: StageName, scale: str) -> dict[str,
         case "fusion":
             sections = {"fusion": config.fusion}
         case "evaluation":
-            sections = config.evaluation.model_dump(mode="json")  # flat, as the stage reads it
+            sections = {"models": None}  # it scores with all; how scores become decisions is read after it
     if stage in TRAINED_STAGES:
         sections["training"] = config.training_for(stage)
     return {

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from kdgat.can.run import OutputDirectory, RunError, RunIndex, StageRecord, StageState
 from kdgat.can.stage_progress import describe_progress, fraction_done
@@ -98,6 +98,7 @@ class PlainWatcher(_Watcher):
     def __init__(self, output: OutputDirectory, console: Console) -> None:
         super().__init__(output, console)
         self._next_line: dict[str, float] = {}
+        self._print("starting the Prefect API")
 
     def changed(self, record: StageRecord, index: RunIndex) -> None:
         """Print the new state."""
@@ -124,16 +125,20 @@ class TerminalWatcher(_Watcher):
             SpinnerColumn(),
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
-            TextColumn("{task.percentage:>3.0f} %"),
+            TaskProgressColumn(),
             TimeElapsedColumn(),
-            TextColumn("[dim]{task.fields[words]}", table_column=None),
+            TextColumn("[dim]{task.fields[words]}"),
             console=console,
             transient=True,
         )
         self._progress.start()
+        self._waiting: TaskID | None = self._progress.add_task("starting the Prefect API", total=None, words="")
 
     def changed(self, record: StageRecord, index: RunIndex) -> None:
         """Open a bar, or close it and leave a line."""
+        if self._waiting is not None:
+            self._progress.remove_task(self._waiting)
+            self._waiting = None
         if record.state == StageState.RUNNING:
             self._bars[record.name] = self._progress.add_task(record.name, total=1.0, words="starting")
             return

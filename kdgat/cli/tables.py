@@ -20,11 +20,16 @@ def output_console() -> Console:
 
 def score_tables(results: Results) -> list[Table]:
     """Return the table of the default detector and the F1 of every model, both per scenario."""
-    header, rows = results_table(results)
-    return [_table(f"{DEFAULT_DETECTOR}: {results.detector.name}", header, rows), _models_table(results)]
+    num_seeds = len(results.seeds)
+    caption = "F1 per model" + (f", mean over {num_seeds} seeds" if num_seeds > 1 else "")
+    return [
+        _table(f"{DEFAULT_DETECTOR}: {results.detector.name}", *results_table(results)),
+        _table(caption, *models_table(results)),
+    ]
 
 
-def _models_table(results: Results) -> Table:
+def models_table(results: Results) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows: the F1 of every model, its mean over seeds, per scenario."""
     scenarios = list(results.scenarios)
     rows = []
     for model, seeds in results.models.items():
@@ -35,9 +40,7 @@ def _models_table(results: Results) -> Table:
             values.append(format_value(fmean(known)) if known else "-")
         rows.append([model, *values])
     rows.append([DEFAULT_DETECTOR, *(format_value(results.f1.get(scenario)) for scenario in scenarios)])
-    num_seeds = len(results.seeds)
-    caption = "F1 per model" + (f", mean over {num_seeds} seeds" if num_seeds > 1 else "")
-    return _table(caption, ["model", *scenarios], rows)
+    return ["model", *scenarios], rows
 
 
 def _table(title: str, header: list[str], rows: list[list[str]]) -> Table:

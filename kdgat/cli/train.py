@@ -99,10 +99,13 @@ def _report_end(state: "State[object]", output: "OutputDirectory") -> int:
     from kdgat.can.run import StageState
 
     if state.is_completed():
-        print_scores(output)
+        if output.results_path.is_file():
+            print_scores(output)
+        else:
+            print(state.message)
         return 0
     if state.is_cancelled():
-        print(f"stopped: {state.message}. The same command goes on from there.", file=sys.stderr)
+        print(f"{state.message}; the same command goes on from there", file=sys.stderr)
         return EXIT_STOPPED
     failed = [record for record in output.read_index().stages if record.state == StageState.FAILED]
     for record in failed:
