@@ -39,12 +39,13 @@ class Standardise(nn.Module):
 
 
 def column_statistics(
-    chunks: Callable[[], Iterable[NDArray[np.float32]]], minimum: float = 1e-6
+    chunks: Callable[[], Iterable[NDArray[np.float32]]], minimum: float = 1e-2
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return mean and population deviation per column over the rows of all chunks [N, F].
 
     `chunks` is called twice: a sum of squares in one pass alone cancels for columns far from zero. A column that never
-    varies gets deviation 1, so that it maps to zero instead of to noise. Raises StatisticsError when there is no row.
+    varies gets deviation 1, so that it maps to zero instead of to noise; one that hardly varies gets `minimum`, so
+    that a rare event does not reach the clamp at once. Raises StatisticsError when there is no row.
     """
     num_rows = 0
     total = np.zeros(1)
@@ -58,5 +59,4 @@ def column_statistics(
     for chunk in chunks():
         squares += np.square(chunk - mean).sum(axis=0)
     deviation = np.sqrt(squares / num_rows)
-    deviation[deviation < minimum] = 1.0
-    return mean, deviation
+    return mean, np.where(deviation < 1e-6, 1.0, np.maximum(deviation, minimum))
