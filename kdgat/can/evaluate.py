@@ -40,7 +40,7 @@ from kdgat.can.verdict import (
     verdict_of,
 )
 from kdgat.graphs.store import GraphStore
-from kdgat.stage.configuration import Config, validate_config
+from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Finished, Outcome
@@ -49,10 +49,8 @@ from kdgat.stage.spec import StageSpec
 logger = logging.getLogger(__name__)
 
 
-class EvaluationStageConfig(Config):
-    """Configure `evaluation`: what to score. How scores become decisions is decided later, from the same scores."""
-
-    models: tuple[str, ...] | None = None  # None = all that the run has
+class EvaluationStageConfig(EvaluationConfig):
+    """Configure `evaluation`; the stage itself reads `models` alone, its scores serve any way to decide."""
 
 
 def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:

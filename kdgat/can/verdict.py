@@ -43,8 +43,9 @@ Tables = Mapping[int, ScoreTable]  # seed -> scores of the same windows
 
 
 class EvaluationConfig(Config):
-    """Say which model decides and by which rule."""
+    """Say which models are scored, which one decides, and by which rule."""
 
+    models: tuple[str, ...] | None = None  # to score; None = all that the run has
     detector: str = AUTO  # a model, or auto: the best of `candidates` on validation
     candidates: tuple[str, ...] = Field(
         ("normal", "curriculum", "fusion"), min_length=1

@@ -1,54 +1,122 @@
-"""Attention convolutions whose attention reads the edge features."""
+"""Attention convolutions whose attention reads the edge features.
 
-from typing import Literal, Optional
+The same functions as PyG's GATConv and GATv2Conv; a test loads one's weights into the other. Written out because PyG
+writes a generated Python file to the temporary folder for each process and subclass, which a killed process leaves
+behind, and because both steps from edge features to GAT's attention are linear: they are folded into one small matrix
+here, without the intermediate per edge and channel.
+"""
+
+import math
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torch_geometric.nn import GATConv, GATv2Conv
-from torch_geometric.typing import OptTensor
-from torch_geometric.utils import softmax
 
 ConvolutionType = Literal["gat", "gatv2"]
+NEGATIVE_SLOPE = 0.2
 
 
-class FoldedGATConv(GATConv):
-    """GATConv that projects edge features straight to one attention term per head.
+class GraphAttention(nn.Module):
+    """Multi-head attention over the edges into each node (Velickovic et al. 2018), with edge features.
 
-    `GATConv` maps every edge to heads x channels values and then contracts them with `att_edge`. Both steps are
-    linear, so their product, a [D, heads] matrix, gives the same attention without the large intermediate.
+    score(i <- j) = leaky_relu(a_src . W x_j + a_dst . W x_i + a_edge . U e_ij), normalised over the edges into i.
     """
 
-    def edge_update(
-        self,
-        alpha_j: Tensor,
-        alpha_i: Tensor,
-        edge_attr: Tensor,
-        index: Tensor,
-        ptr: OptTensor,  # PyG reads these annotations, and cannot read `Tensor | None`
-        dim_size: Optional[int],  # noqa: UP045
-    ) -> Tensor:
-        """Return attention weights [E, heads] that sum to one over the edges into a node."""
-        weight = self.lin_edge.weight.view(self.heads, self.out_channels, -1)  # [H, C, D]
-        folded = (weight * self.att_edge.view(self.heads, self.out_channels, 1)).sum(dim=1)  # [H, D]
-        alpha = alpha_j + alpha_i + edge_attr @ folded.t()
-        alpha = functional.leaky_relu(alpha, self.negative_slope)
-        alpha = softmax(alpha, index, ptr, dim_size)
-        return functional.dropout(alpha, p=self.dropout, training=self.training)
+    def __init__(self, num_inputs: int, channels: int, heads: int, num_edge_features: int, dropout: float) -> None:
+        super().__init__()
+        self.channels, self.heads, self.dropout = channels, heads, dropout
+        self.lin = nn.Linear(num_inputs, heads * channels, bias=False)
+        self.lin_edge = nn.Linear(num_edge_features, heads * channels, bias=False)
+        self.att_src = nn.Parameter(torch.empty(1, heads, channels))
+        self.att_dst = nn.Parameter(torch.empty(1, heads, channels))
+        self.att_edge = nn.Parameter(torch.empty(1, heads, channels))
+        self.bias = nn.Parameter(torch.zeros(heads * channels))
+        for tensor in (self.lin.weight, self.lin_edge.weight, self.att_src, self.att_dst, self.att_edge):
+            glorot(tensor)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edges: Tensor) -> Tensor:
+        """Return node features [N, heads * channels] from x [N, F], edge_index [2, E] and edges [E, D]."""
+        source, target = edge_index
+        values = self.lin(x)  # [N, H * C]
+        of_source = x @ self._folded(self.lin.weight, self.att_src)  # [N, H]
+        of_target = x @ self._folded(self.lin.weight, self.att_dst)
+        score = of_source.index_select(0, source) + of_target.index_select(0, target)
+        score = score + edges @ self._folded(self.lin_edge.weight, self.att_edge)
+        attention = softmax_by_target(functional.leaky_relu(score, NEGATIVE_SLOPE), target, len(x))
+        attention = functional.dropout(attention, self.dropout, self.training)
+        return aggregate(values.index_select(0, source), attention, target, len(x)) + self.bias
+
+    def _folded(self, weight: Tensor, attention: Tensor) -> Tensor:
+        """Return [F, H], the product of a projection [H * C, F] and the attention vector [1, H, C] of each head."""
+        return torch.einsum("hcf,hc->fh", weight.view(self.heads, self.channels, -1), attention[0])
+
+
+class GraphAttentionV2(nn.Module):
+    """Multi-head attention with the nonlinearity before the attention vector (Brody et al. 2022), with edge features.
+
+    score(i <- j) = a . leaky_relu(W_l x_j + b_l + W_r x_i + b_r + U e_ij), normalised over the edges into i.
+    """
+
+    def __init__(self, num_inputs: int, channels: int, heads: int, num_edge_features: int, dropout: float) -> None:
+        super().__init__()
+        self.channels, self.heads, self.dropout = channels, heads, dropout
+        self.lin_l = nn.Linear(num_inputs, heads * channels)
+        self.lin_r = nn.Linear(num_inputs, heads * channels)
+        self.lin_edge = nn.Linear(num_edge_features, heads * channels, bias=False)
+        self.att = nn.Parameter(torch.empty(1, heads, channels))
+        self.bias = nn.Parameter(torch.zeros(heads * channels))
+        for tensor in (self.lin_l.weight, self.lin_r.weight, self.lin_edge.weight, self.att):
+            glorot(tensor)
+        nn.init.zeros_(self.lin_l.bias)
+        nn.init.zeros_(self.lin_r.bias)
+
+    def forward(self, x: Tensor, edge_index: Tensor, edges: Tensor) -> Tensor:
+        """Return node features [N, heads * channels] from x [N, F], edge_index [2, E] and edges [E, D]."""
+        source, target = edge_index
+        of_source = self.lin_l(x).index_select(0, source)  # [E, H * C]
+        mixed = of_source + self.lin_r(x).index_select(0, target) + self.lin_edge(edges)
+        mixed = functional.leaky_relu(mixed, NEGATIVE_SLOPE).view(-1, self.heads, self.channels)
+        score = (mixed * self.att).sum(dim=2)  # [E, H]
+        attention = softmax_by_target(score, target, len(x))
+        attention = functional.dropout(attention, self.dropout, self.training)
+        return aggregate(of_source, attention, target, len(x)) + self.bias
+
+
+def softmax_by_target(score: Tensor, target: Tensor, num_nodes: int) -> Tensor:
+    """Normalise scores [E, H] over the edges into each node."""
+    with torch.no_grad():  # only against overflow: the result does not depend on it
+        index = target.unsqueeze(1).expand_as(score)
+        largest = score.new_zeros(num_nodes, score.shape[1])
+        largest.scatter_reduce_(0, index, score, "amax", include_self=False)
+    weight = (score - largest.index_select(0, target)).exp()
+    total = weight.new_zeros(num_nodes, weight.shape[1]).index_add(0, target, weight)
+    return weight / (total + 1e-16).index_select(0, target)
+
+
+def aggregate(values: Tensor, attention: Tensor, target: Tensor, num_nodes: int) -> Tensor:
+    """Sum values [E, H * C] weighted by attention [E, H] over the edges into each node, [N, H * C]."""
+    heads = attention.shape[1]
+    weighted = (values.view(len(values), heads, -1) * attention.unsqueeze(2)).view(len(values), -1)
+    return weighted.new_zeros(num_nodes, weighted.shape[1]).index_add(0, target, weighted)
+
+
+def glorot(tensor: Tensor) -> None:
+    """Fill a tensor as PyG does: uniform within +-sqrt(6 / (rows + columns))."""
+    limit = math.sqrt(6.0 / (tensor.shape[-2] + tensor.shape[-1]))
+    nn.init.uniform_(tensor, -limit, limit)
 
 
 def build_convolution(
     kind: ConvolutionType, num_inputs: int, channels: int, heads: int, num_edge_features: int, dropout: float = 0.0
-) -> nn.Module:
+) -> GraphAttention | GraphAttentionV2:
     """Build a convolution from `num_inputs` to `channels * heads` features.
 
     Self loops are not added by the layer: a window's graph has its own self edges with features (an id that follows
     itself), which PyG would remove to put featureless ones in their place.
     """
-    layer = FoldedGATConv if kind == "gat" else GATv2Conv
-    return layer(
-        num_inputs, channels, heads=heads, edge_dim=num_edge_features, dropout=dropout, add_self_loops=False, bias=True
-    )
+    layer = GraphAttention if kind == "gat" else GraphAttentionV2
+    return layer(num_inputs, channels, heads, num_edge_features, dropout)
 
 
 def with_self_edges(edge_index: Tensor, edge_attr: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:

@@ -46,18 +46,28 @@ def test_a_window_scores_the_same_alone_and_in_a_batch() -> None:
     torch.testing.assert_close(together, alone)
 
 
-def test_folded_edge_attention_equals_the_library_layer() -> None:
-    from torch_geometric.nn import GATConv
+@pytest.mark.parametrize("kind", ["gat", "gatv2"])
+def test_convolutions_equal_those_of_the_library(kind: str) -> None:
+    from torch_geometric.nn import GATConv, GATv2Conv
 
     torch.manual_seed(1)
-    folded = build_convolution("gat", 5, 4, 3, NUM_EDGE_FEATURES)
-    library = GATConv(5, 4, heads=3, edge_dim=NUM_EDGE_FEATURES, add_self_loops=False)
-    library.load_state_dict(folded.state_dict())
+    ours = build_convolution(kind, 5, 4, 3, NUM_EDGE_FEATURES)
+    library = (GATConv if kind == "gat" else GATv2Conv)(5, 4, heads=3, edge_dim=NUM_EDGE_FEATURES, add_self_loops=False)
+    library.load_state_dict(ours.state_dict())
     batch = batch_of()
-    x = torch.randn(batch.x.shape[0], 5)
-    torch.testing.assert_close(
-        folded(x, batch.edge_index, batch.edge_attr), library(x, batch.edge_index, batch.edge_attr)
-    )
+    inputs = [torch.randn(batch.x.shape[0], 5) for _ in range(2)]
+    weight = torch.randn(batch.x.shape[0], 12)
+    inputs[1] = inputs[0].clone()
+    outputs = []
+    for layer, x in zip((ours, library), inputs, strict=True):
+        out = layer(x.requires_grad_(), batch.edge_index, batch.edge_attr)
+        (out * weight).sum().backward()
+        outputs.append(out)
+    torch.testing.assert_close(*outputs)
+    torch.testing.assert_close(inputs[0].grad, inputs[1].grad)
+    gradients = {name: parameter.grad for name, parameter in library.named_parameters()}
+    for name, parameter in ours.named_parameters():
+        torch.testing.assert_close(parameter.grad, gradients[name])
 
 
 def test_unknown_identifiers_share_a_row_that_is_trained_by_dropout() -> None:
