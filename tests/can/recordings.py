@@ -70,6 +70,26 @@ def _padded_bytes_then_flag(m: Messages, row: int) -> str:
     )
 
 
+def _zero_padded_bytes_then_flag(m: Messages, row: int) -> str:
+    data = [f"{byte:02X}" for byte in m.payload[row]]
+    return ",".join(
+        [f"{m.timestamp[row]:.6f}", f"{m.identifier[row]:04X}", str(m.length[row]), *data, "RT"[m.label[row]]]
+    )
+
+
+def _label_and_remark(m: Messages, row: int) -> str:
+    kind = "DoS" if m.label[row] else "Normal"
+    return f"{_zero_padded_bytes_then_flag(m, row)[:-1]}{m.label[row]},{kind}"
+
+
+def _bytes_alone(m: Messages, row: int) -> str:
+    return ",".join([f"{m.timestamp[row]:.6f}", f"{m.identifier[row]:04x}", str(m.length[row]), *hex_bytes(m, row)])
+
+
+def _spaced_bytes_alone(m: Messages, row: int) -> str:
+    return f"{m.timestamp[row]:.6f},{m.identifier[row]:04x},{m.length[row]},{' '.join(hex_bytes(m, row))}"
+
+
 def _spaced_bytes_then_flag(m: Messages, row: int) -> str:
     data = " ".join(hex_bytes(m, row))
     return f"{m.timestamp[row]:.6f},{m.identifier[row]:04x},{m.length[row]},{data},{'RT'[m.label[row]]}"
@@ -101,9 +121,14 @@ LABELLED_FORMATS: dict[str, tuple[str, Writer]] = {
     "survival-with-header.csv": (BYTE_HEADER, _bytes_then_flag),
     "survival-padded.csv": (BYTE_HEADER, _padded_bytes_then_flag),
     "survival-spaced.csv": ("", _spaced_bytes_then_flag),
+    "zero-padded.csv": ("", _zero_padded_bytes_then_flag),
+    "zero-padded-with-header.csv": (BYTE_HEADER, _zero_padded_bytes_then_flag),
+    "label-and-remark.csv": (f"{BYTE_HEADER.replace('Flag', 'label')},Attack_Type", _label_and_remark),
 }
 UNLABELLED_FORMATS: dict[str, tuple[str, Writer]] = {
     "attack-free.txt": ("", _hcrl_text),
+    "survival-free-driving.txt": ("", _bytes_alone),
+    "survival-free-driving-spaced.txt": ("", _spaced_bytes_alone),
     "candump.log": ("", _candump_log),
     "candump-screen.log": ("", _candump_screen),
 }

@@ -323,6 +323,20 @@ def test_csv_columns_are_found_by_name_in_any_order(tmp_path: Path) -> None:
     assert (read.length.tolist(), read.label.tolist()) == ([2, 0], [1, 0])
 
 
+def test_csv_with_bytes_in_columns_needs_no_length(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("id,timestamp,b0,b1,b2,attack\n7ff,1.5,AA,0,1,1\n001,2.5,AA,,,0\n001,3.5,,,,0\n")
+    read = read_recording(path)
+    assert (read.length.tolist(), read.label.tolist()) == ([3, 1, 0], [1, 0, 0])
+    assert bytes(read.payload[0, :3]) == b"\xaa\x00\x01"
+
+
+def test_damaged_row_does_not_decide_the_format(tmp_path: Path) -> None:
+    path = write_text(tmp_path / "a.csv", random_messages(100), "can-train-and-test-without-header.csv")
+    path.write_text("1.5,0A1,0,0\n" + path.read_text())
+    assert read_recording(path).bad_rows == [BadRow(1, "payload has an odd number of hex digits")]
+
+
 def test_csv_without_label_column_is_unlabelled(tmp_path: Path) -> None:
     (tmp_path / "named.csv").write_text("timestamp,arbitration_id,data_field\n1.5,001,AABB\n")
     (tmp_path / "bare.csv").write_text("1.5,001,AABB\n")

@@ -1,7 +1,7 @@
 """Compiled parsers of text recordings: one pass over the bytes of a file, one row per line.
 
 Each kernel fills preallocated columns, one entry per line, and a verdict per line (`Verdict`): the first fault of
-the line from left to right.
+the line from left to right. They stay in one file: numba's cache of a function does not see changes in other files.
 """
 
 from __future__ import annotations
@@ -31,8 +31,18 @@ _TRUNCATED, _CAN_FD, _LENGTH, _TRAILING = (
     int(Verdict.TRAILING),
 )
 
-ROLE_IGNORED, ROLE_TIMESTAMP, ROLE_IDENTIFIER, ROLE_PAYLOAD, ROLE_LABEL, ROLE_LENGTH, ROLE_BYTES = range(7)
-"""What a CSV column holds. From ROLE_BYTES on, a line holds one byte per column and then the label."""
+(
+    ROLE_IGNORED,
+    ROLE_TIMESTAMP,
+    ROLE_IDENTIFIER,
+    ROLE_PAYLOAD,
+    ROLE_LABEL,
+    ROLE_LENGTH,
+    ROLE_BYTE,
+    ROLE_BYTES,
+) = range(8)
+"""What a CSV column holds. ROLE_BYTE is one byte at a fixed column, empty or 0 behind the payload. From ROLE_BYTES on,
+a line holds as many bytes as its length says and then the label, wherever that comes to stand."""
 
 _NEWLINE, _SPACE, _QUOTE, _COMMENT, _DOT = ord("\n"), ord(" "), ord('"'), ord("#"), ord(".")
 _OPEN, _CLOSE, _OPEN_SQUARE, _CLOSE_SQUARE = ord("("), ord(")"), ord("["), ord("]")
@@ -261,6 +271,21 @@ def parse_separated(
                     else:
                         label[row] = value
                         has_label = True
+                elif role == ROLE_BYTE:
+                    high = _HEX_VALUE[data[a]] if a < b else 0
+                    low = _HEX_VALUE[data[b - 1]] if a < b else 0
+                    if a == b:
+                        pass  # padding behind the last byte
+                    elif b - a > 2 or high > 15 or low > 15:
+                        fault = _HEX
+                    elif count == MAX_PAYLOAD_BYTES:
+                        fault = _LONG
+                    elif 0 <= stated_length <= count:
+                        if high != 0 or low != 0:
+                            fault = _MISMATCH
+                    else:
+                        payload[row, count] = low if b - a == 1 else (high << 4) | low
+                        count += 1
                 elif role == ROLE_BYTES:
                     if a == b:
                         pass  # padding between the last byte and the label, or behind it

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
@@ -38,6 +38,11 @@ KNOWN_FORMATS = (
     "text `Timestamp: 1479121434.850202  ID: 0350  000  DLC: 8  05 28 ...` (HCRL attack-free)",
     "candump `(1436509052.249713) vcan0 044#2A366C2BBA`",
 )
+
+
+Shape = tuple[tuple[int, ...], bool]
+"""Roles of the columns, and whether there is a label."""
+_FIXED_BYTES = (kernels.ROLE_BYTE,) * MAX_PAYLOAD_BYTES
 
 
 class TextFormat(StrEnum):
@@ -146,12 +151,12 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _roles_by_position(path: Path, table: Sequence[Sequence[str]]) -> tuple[tuple[int, ...], bool]:
+def _roles_by_position(path: Path, table: Sequence[Sequence[str]]) -> Shape:
     """Take timestamp, id, and either hex text and label, or a length, its bytes and a flag."""
-    votes = Counter(_shape_of_row(row) for row in table)
-    shape, num_votes = votes.most_common(1)[0]
-    if shape is None and len(votes) > 1 and num_votes <= len(table) // 2:
-        shape = votes.most_common(2)[1][0]
+    shape = _most_common(_shape_of_row(row) for row in table)
+    if shape is not None and kernels.ROLE_BYTES in shape[0]:
+        # Whether payloads are padded to 8 bytes shows only where one is shorter.
+        shape = _most_common(_shape_of_row(row) for row in table if _is_short(row)) or shape
     if shape is None:
         row = ",".join(table[0])
         raise RecordingError(
@@ -162,17 +167,27 @@ def _roles_by_position(path: Path, table: Sequence[Sequence[str]]) -> tuple[tupl
     return shape
 
 
-def _shape_of_row(row: Sequence[str]) -> tuple[tuple[int, ...], bool] | None:
+def _most_common(shapes: Iterable[Shape | None]) -> Shape | None:
+    votes = Counter(shape for shape in shapes if shape is not None)
+    return votes.most_common(1)[0][0] if votes else None
+
+
+def _shape_of_row(row: Sequence[str]) -> Shape | None:
     if len(row) < 3 or not _is_number(row[0]):
         return None
-    leading = (kernels.ROLE_TIMESTAMP, kernels.ROLE_IDENTIFIER)
-    if len(row[2]) == 1 and row[2] in "012345678":  # hex text has an even number of digits, so this is a length
+    leading: tuple[int, ...] = (kernels.ROLE_TIMESTAMP, kernels.ROLE_IDENTIFIER)
+    if _is_length(row[2]):  # hex text has an even number of digits, so this is no payload
+        leading = (*leading, kernels.ROLE_LENGTH)
         cells = [cell for cell in row[3:] if cell]
         if cells and (len(cells[0]) > 2 or " " in cells[0]):
-            tail = (kernels.ROLE_LENGTH, kernels.ROLE_PAYLOAD, kernels.ROLE_LABEL)
-            return (*leading, *tail[: len(row) - 2]), len(row) >= 5
-        if len(cells) - int(row[2]) in (0, 1):
-            return (*leading, kernels.ROLE_LENGTH, kernels.ROLE_BYTES), len(cells) > int(row[2])
+            tail = (kernels.ROLE_PAYLOAD, kernels.ROLE_LABEL)
+            return (*leading, *tail[: len(row) - 3]), len(row) >= 5
+        num_bytes = int(row[2])
+        if len(cells) - num_bytes in (0, 1):
+            return (*leading, kernels.ROLE_BYTES), len(cells) > num_bytes
+        if len(cells) in (MAX_PAYLOAD_BYTES, MAX_PAYLOAD_BYTES + 1) and _is_zero_padded(cells, num_bytes):
+            labelled = len(cells) > MAX_PAYLOAD_BYTES
+            return (*leading, *_FIXED_BYTES, *((kernels.ROLE_LABEL,) if labelled else ())), labelled
         return None
     if len(row) == 3:
         return (*leading, kernels.ROLE_PAYLOAD), False
@@ -181,7 +196,20 @@ def _shape_of_row(row: Sequence[str]) -> tuple[tuple[int, ...], bool] | None:
     return None
 
 
-def _roles_by_name(path: Path, table: Sequence[Sequence[str]]) -> tuple[tuple[int, ...], bool]:
+def _is_length(text: str) -> bool:
+    return len(text) == 1 and text in "012345678"
+
+
+def _is_short(row: Sequence[str]) -> bool:
+    return len(row) > 3 and _is_length(row[2]) and int(row[2]) < MAX_PAYLOAD_BYTES
+
+
+def _is_zero_padded(cells: Sequence[str], num_bytes: int) -> bool:
+    padding = cells[num_bytes:MAX_PAYLOAD_BYTES]
+    return bool(padding) and all(cell in ("0", "00") for cell in padding)
+
+
+def _roles_by_name(path: Path, table: Sequence[Sequence[str]]) -> Shape:
     names = [re.sub(r"[\s\-.]+", "_", name.lower()) for name in table[0]]
     roles = [
         next((role for role, known in COLUMN_NAMES.items() if name in known), kernels.ROLE_IGNORED) for name in names
@@ -191,6 +219,7 @@ def _roles_by_name(path: Path, table: Sequence[Sequence[str]]) -> tuple[tuple[in
     bytes_from = next((k for k, name in enumerate(names) if _FIRST_BYTE_NAME.fullmatch(name)), None)
     if bytes_from is None and wider and kernels.ROLE_LENGTH in roles and kernels.ROLE_PAYLOAD in roles:
         bytes_from = roles.index(kernels.ROLE_PAYLOAD)  # one name above bytes in columns of their own
+        names = [*names[:bytes_from], "data0", *names[bytes_from + 1 :]]
     if bytes_from is not None:
         return _roles_with_bytes(path, names, roles, rows, bytes_from)
     repeated = [names[k] for k, role in enumerate(roles) if role and role in roles[:k]]
@@ -205,18 +234,25 @@ def _roles_by_name(path: Path, table: Sequence[Sequence[str]]) -> tuple[tuple[in
 
 def _roles_with_bytes(
     path: Path, names: Sequence[str], roles: Sequence[int], rows: Sequence[Sequence[str]], bytes_from: int
-) -> tuple[tuple[int, ...], bool]:
+) -> Shape:
     leading = (kernels.ROLE_TIMESTAMP, kernels.ROLE_IDENTIFIER, kernels.ROLE_LENGTH)
-    behind = [name for name in names[bytes_from:] if not _ANY_BYTE_NAME.fullmatch(name)]
-    known_behind = (*COLUMN_NAMES[kernels.ROLE_LABEL], *COLUMN_NAMES[kernels.ROLE_PAYLOAD], "")
-    if tuple(roles[:bytes_from]) != leading or any(name not in known_behind for name in behind):
+    bytes_end = bytes_from + sum(bool(_ANY_BYTE_NAME.fullmatch(name)) for name in names[bytes_from:])
+    behind = [role for role, name in zip(roles[bytes_end:], names[bytes_end:], strict=True) if name]
+    others = [*roles[:bytes_from], *behind]
+    labelled = kernels.ROLE_LABEL in others
+    if not {kernels.ROLE_TIMESTAMP, kernels.ROLE_IDENTIFIER} <= set(others) or (
+        kernels.ROLE_IGNORED in others and not labelled
+    ):
         raise _header_error(path, names)
+    short = [row for row in rows if _is_short(row)]
+    num_padded = sum(len(row) >= bytes_end and _is_zero_padded(row[bytes_from:], int(row[2])) for row in short)
+    if tuple(roles[:bytes_from]) != leading or len(behind) > 1 or num_padded > len(short) // 2:
+        return (*roles[:bytes_from], *(kernels.ROLE_BYTE,) * (bytes_end - bytes_from), *roles[bytes_end:]), labelled
     # Whether a label follows shows in the rows: files of this kind carry headers of the wrong width.
-    filled = [
-        len([cell for cell in row[3:] if cell]) - int(row[2]) for row in rows if len(row) > 3 and row[2].isdigit()
+    num_extra = [
+        len([cell for cell in row[3:] if cell]) - int(row[2]) for row in rows if row[2:] and _is_length(row[2])
     ]
-    labelled = sum(extra == 1 for extra in filled) > len(filled) // 2
-    return (*leading, kernels.ROLE_BYTES), labelled
+    return (*leading, kernels.ROLE_BYTES), sum(extra == 1 for extra in num_extra) > len(num_extra) // 2
 
 
 def _header_error(path: Path, header: Sequence[str]) -> RecordingError:
