@@ -186,3 +186,20 @@ def _kill_after_a_checkpoint(directory: RunDirectory, environment: dict[str, str
     finally:
         process.kill()
         process.wait()
+
+
+@pytest.mark.parametrize(
+    ("stage", "section"), [("normal", {"gat": SMALL_GAT}), ("autoencoder", {"autoencoder": SMALL_AUTOENCODER})]
+)
+def test_mixed_precision_trains_to_a_similar_loss(
+    stage: str, section: dict[str, object], stores: dict[str, StageInput], tmp_path: Path
+) -> None:
+    losses = []
+    for precision in ("32-true", "bf16-mixed"):
+        training = FAST | {"precision": precision}
+        directory = make_stage(tmp_path / precision, stage, section | {"training": training}, stores)
+        outcome = run_stage(directory, quiet=True)
+        assert isinstance(outcome, Finished)
+        losses.append(outcome.metrics["validation_loss"])
+    assert losses[0] != losses[1]
+    assert losses[0] == pytest.approx(losses[1], rel=0.1)

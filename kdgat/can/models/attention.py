@@ -103,7 +103,7 @@ class GraphAttentionNetwork(nn.Module):
             x = self.dropout(self.activation(norm(convolution(x, batch.edge_index, edges) + skip(x))))
             jumps.append(x)
         x = torch.cat(jumps, dim=1)  # [N, L * heads * hidden]
-        node_logit = self.node_head(x).squeeze(1)
+        node_logit = self.node_head(x).squeeze(1).float()  # bfloat16 under autocast, too coarse for a score
         pools = {
             "mean": lambda: graph_mean(x, batch.batch, batch.ptr),
             "max": lambda: graph_max(x, batch.batch, num_graphs),
@@ -112,7 +112,7 @@ class GraphAttentionNetwork(nn.Module):
         readouts = {"max": graph_max, "logsumexp": graph_logsumexp}
         of_nodes = [readouts[name](node_logit, batch.batch, num_graphs) for name in self.config.node_readout]
         window_logit = self.window_head(torch.cat([embedding, *(v.unsqueeze(1) for v in of_nodes)], dim=1)).squeeze(1)
-        return AttentionOutput(window_logit, node_logit, embedding)
+        return AttentionOutput(window_logit.float(), node_logit, embedding)
 
     def _id_row(self, node_id: Tensor) -> Tensor:
         """Map arbitration ids [N] to embedding rows; row 0 is "unknown"."""

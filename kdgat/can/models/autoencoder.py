@@ -78,10 +78,10 @@ class GraphAutoencoder(nn.Module):
         target = self.standardise_nodes(batch.x)
         edge_index, edges = with_self_edges(batch.edge_index, self.standardise_edges(batch.edge_attr), batch.x.shape[0])
         hidden = self.encoder(target, edge_index, edges)
-        mean = self.latent_mean(hidden)
-        log_variance = self.latent_log_variance(hidden).clamp(-20.0, 20.0)
+        mean = self.latent_mean(hidden).float()  # bfloat16 under autocast
+        log_variance = self.latent_log_variance(hidden).float().clamp(-20.0, 20.0)
         latent = mean + torch.randn_like(mean) * (0.5 * log_variance).exp() if self.training else mean
-        return AutoencoderOutput(mean, log_variance, latent, target, self.decoder(latent, edge_index, edges))
+        return AutoencoderOutput(mean, log_variance, latent, target, self.decoder(latent, edge_index, edges).float())
 
     def loss(self, batch: Batch, output: AutoencoderOutput) -> AutoencoderLoss:
         """Return the weighted loss and its terms for one batch."""
