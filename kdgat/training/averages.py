@@ -32,6 +32,10 @@ class Averages:
         """Start anew."""
         self.sums, self.weights = {}, {}
 
+    def copy(self) -> tuple[dict[str, Tensor], dict[str, float]]:
+        """Return sums and weights as they are now; `add` replaces entries and changes none in place."""
+        return dict(self.sums), dict(self.weights)
+
     def means(self) -> dict[str, float]:
         """Return the mean of each name; waits for the device."""
         return {name: float(total) / self.weights[name] for name, total in self.sums.items()}

@@ -6,8 +6,6 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
-CHECKPOINT_VERSION = 1
-
 
 @dataclass
 class FitState:
@@ -22,6 +20,7 @@ class FitState:
     best_weights: dict[str, Tensor] = field(default_factory=dict)
     epochs_without_progress: int = 0
     history: list[dict[str, float]] = field(default_factory=list)  # rows of metrics.jsonl
+    num_parts: int = 1  # that each batch is cut into; doubled when the GPU's memory is short
     stop_reason: str = ""  # not empty: training is over
 
     def take_best(self, module: nn.Module, value: float, mode: Literal["min", "max"]) -> bool:

@@ -9,18 +9,20 @@ Fabric gives what differs between machines: device, precision, gradient scaling 
 import logging
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import torch
 from lightning import Fabric, LightningModule
+from torch import Tensor
 
 from kdgat.stage.configuration import ConfigurationError
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import NumericError
 from kdgat.stage.signals import StopFlag, stop_signals
 from kdgat.training.averages import Averages
+from kdgat.training.batch_size import cut, double_parts
 from kdgat.training.checkpoints import CheckpointError, Checkpoints
 from kdgat.training.config import TrainingConfig
 from kdgat.training.deadline import Deadline
@@ -28,7 +30,6 @@ from kdgat.training.device import make_fabric, make_optimizer
 from kdgat.training.losses import LossWatch
 from kdgat.training.progress import Progress
 from kdgat.training.random_state import (
-    capture_random_state,
     repeatable,
     restore_random_state,
     seed_everything,
@@ -36,8 +37,9 @@ from kdgat.training.random_state import (
 )
 from kdgat.training.result import FitResult
 from kdgat.training.schedule import learning_rate
+from kdgat.training.snapshot import Snapshot
 from kdgat.training.source import EmptyPlanError, EpochSource, plan_digest
-from kdgat.training.state import CHECKPOINT_VERSION, FitState
+from kdgat.training.state import FitState
 from kdgat.training.steps import Steps
 
 logger = logging.getLogger(__name__)
@@ -113,6 +115,9 @@ class _Fit:
         fabric.to_device(module)
         self.raw_optimizer = make_optimizer(module, config, fabric)
         _, self.optimizer = fabric.setup(module, self.raw_optimizer)
+        self.snapshot = Snapshot(
+            fabric, module, self.raw_optimizer, self.averages, train, validation, deadline, config, seed
+        )
         self.steps = Steps(module)
         self.losses = LossWatch(fabric.device.type)
         self.random_state: dict[str, Any] | None = None  # to restore before the next step, after a resume
@@ -180,14 +185,7 @@ class _Fit:
         rate = learning_rate(config, (state.epoch + step / num_steps) / config.max_epochs)
         for group in self.raw_optimizer.param_groups:
             group["lr"] = rate
-        batch = self._to_device(self.train.gather(indices))
-        self.averages.for_batch_of(len(indices))
-        weight_before = self.averages.weights.get("train_loss", 0)
-        with self.fabric.autocast():
-            loss = self.steps.train(batch, step)
-        if self.averages.weights.get("train_loss", 0) == weight_before:
-            self.averages.log("train_loss", loss)
-        self.fabric.backward(loss)
+        loss = self._accumulate_gradients(indices, step)
         if config.gradient_clip is not None:
             # A gradient that is not finite shows in the next loss; 16-mixed meets one now and then and skips the step.
             self.fabric.clip_gradients(
@@ -197,39 +195,77 @@ class _Fit:
         self.raw_optimizer.zero_grad(set_to_none=True)
         state.step += 1
         state.global_step += 1
-        self.losses.note(state.epoch, state.step, rate, loss.detach())
+        self.losses.note(state.epoch, state.step, rate, loss)
         self.progress.count(len(indices))
         if self.progress.due():
             self.progress.report(
                 epoch=state.epoch, step=state.step, num_steps=num_steps, phase="train", loss=loss.item()
             )
 
+    def _accumulate_gradients(self, indices: Any, step: int) -> Tensor:
+        """Return the loss of a batch and leave its gradient in the parameters; cut the batch if memory is short."""
+        sums, weights = self.averages.copy()
+        while True:
+            try:
+                losses = [
+                    self._backward(part, step, len(part) / len(indices)) for part in cut(indices, self.state.num_parts)
+                ]
+                return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
+            except torch.OutOfMemoryError as error:
+                self.state.num_parts = double_parts(self.state.num_parts, len(indices), error)
+            self.raw_optimizer.zero_grad(set_to_none=True)
+            self.averages.sums, self.averages.weights = dict(sums), dict(weights)
+
+    def _backward(self, indices: Any, step: int, share: float) -> Tensor:
+        """Add the gradient of a part of a batch, `share` of the whole; return its part of the loss."""
+        batch = self._to_device(self.train.gather(indices))
+        self.averages.for_batch_of(len(indices))
+        weight_before = self.averages.weights.get("train_loss", 0)
+        with self.fabric.autocast():
+            loss = self.steps.train(batch, step)
+        if self.averages.weights.get("train_loss", 0) == weight_before:
+            self.averages.log("train_loss", loss)
+        if share < 1.0:
+            loss = loss * share
+        self.fabric.backward(loss)
+        return loss.detach()
+
     def _validate(self) -> dict[str, float]:
         """Return the metrics of the validation split; its random numbers are the same ones every epoch."""
         if self.validation is None:
             return {}
-        state, module = self.state, self.module
-        plan = self.validation.plan(state.epoch)
+        plan = self.validation.plan(self.state.epoch)
         if len(plan) == 0:
-            raise EmptyPlanError(f"epoch {state.epoch} has no validation batches: is the validation split empty?")
-        averages = Averages()
-        module.eval()
+            raise EmptyPlanError(f"epoch {self.state.epoch} has no validation batches: is the validation split empty?")
+        self.module.eval()
         try:
-            with separate_randomness(self.seed), torch.no_grad(), averages.listen(module):
-                module.on_validation_epoch_start()
-                for step, indices in enumerate(plan):
-                    batch = self._to_device(self.validation.gather(indices))
+            while True:
+                try:
+                    with separate_randomness(self.seed), torch.no_grad():
+                        return self._validate_once(self.validation, plan)
+                except torch.OutOfMemoryError as error:
+                    # From its start: the module may have counted a part of the epoch already.
+                    largest = max(len(indices) for indices in plan)
+                    self.state.num_parts = double_parts(self.state.num_parts, largest, error)
+        finally:
+            self.module.train()
+
+    def _validate_once(self, source: EpochSource, plan: Sequence[Any]) -> dict[str, float]:
+        averages = Averages()
+        with averages.listen(self.module):
+            self.module.on_validation_epoch_start()
+            for step, whole in enumerate(plan):
+                for indices in cut(whole, self.state.num_parts):
+                    batch = self._to_device(source.gather(indices))
                     averages.for_batch_of(len(indices))
                     with self.fabric.autocast():
                         self.steps.validate(batch, step)
-                    if self.progress.due():
-                        self.progress.report(
-                            epoch=state.epoch, step=step + 1, num_steps=len(plan), phase="validation", loss=None
-                        )
-                    self._pause_if_asked()
-                module.on_validation_epoch_end()
-        finally:
-            module.train()
+                if self.progress.due():
+                    self.progress.report(
+                        epoch=self.state.epoch, step=step + 1, num_steps=len(plan), phase="validation", loss=None
+                    )
+                self._pause_if_asked()
+            self.module.on_validation_epoch_end()
         return averages.means()
 
     def _end_epoch(self, metrics: dict[str, float]) -> None:
@@ -285,23 +321,7 @@ class _Fit:
             return
         self.losses.check()  # never keep a state that is beyond repair
         started = time.monotonic()
-        path = self.checkpoints.write(
-            {
-                "version": CHECKPOINT_VERSION,
-                "config": self.config.computation(),
-                "seed": self.seed,
-                "state": state.state_dict(),
-                "module": self.module.state_dict(),
-                "optimizer": self.raw_optimizer.state_dict(),
-                "precision": self.fabric.strategy.precision.state_dict(),
-                "averages": self.averages.state_dict(),
-                "random": capture_random_state(),
-                "train_source": self.train.state_dict(),
-                "validation_source": {} if self.validation is None else self.validation.state_dict(),
-                "checkpoint_s": self.deadline.checkpoint_s,
-                "step_s": self.deadline.step_s,
-            }
-        )
+        path = self.checkpoints.write(self.snapshot.take(state))
         self.last_checkpoint_time = time.monotonic()
         self.deadline.observe_checkpoint(self.last_checkpoint_time - started)
         self.checkpointed = (state.epoch, state.step)
@@ -314,37 +334,14 @@ class _Fit:
             seed_everything(self.seed)
         else:
             path, saved = found
-            self._check_fits(path.name, saved)
-            self.state = FitState.from_state_dict(saved["state"])
-            self.module.load_state_dict(saved["module"])
-            self.raw_optimizer.load_state_dict(saved["optimizer"])
-            self.fabric.strategy.precision.load_state_dict(saved["precision"])
-            self.averages.load_state_dict(saved["averages"], self.fabric.device)
-            self.train.load_state_dict(saved["train_source"])
-            if self.validation is not None:
-                self.validation.load_state_dict(saved["validation_source"])
+            self.state = self.snapshot.apply(saved, path.name)
             self.random_state = saved["random"]
-            self.deadline.observe_checkpoint(saved["checkpoint_s"])
-            self.deadline.observe_step(saved["step_s"])
             self.checkpointed = (self.state.epoch, self.state.step)
             self.checkpoint_path = str(path.relative_to(self.directory.path))
             logger.info("going on from %s: epoch %d step %d", path.name, self.state.epoch, self.state.step)
         # Rows that a killed process wrote past its last checkpoint are written again when that epoch ends again.
         others = [row for row in self.directory.read_metrics() if row.get("fit", "") != self.name]
         self.directory.replace_metrics([*others, *(self._named(row) for row in self.state.history)])
-
-    def _check_fits(self, file_name: str, saved: Mapping[str, Any]) -> None:
-        expected = {"version": CHECKPOINT_VERSION, "seed": self.seed, **self.config.computation()}
-        found = {"version": saved["version"], "seed": saved["seed"], **saved["config"]}
-        different = [
-            f"{key}: {found.get(key)!r} there, {expected.get(key)!r} now"
-            for key in sorted(expected.keys() | found.keys())
-            if expected.get(key) != found.get(key)
-        ]
-        if different:
-            raise CheckpointError(
-                f"{file_name} was written under other settings ({'; '.join(different)}): use a new run directory"
-            )
 
     def _restore_random_state(self) -> None:
         """Once after a resume: go on with the random numbers of the checkpoint."""
