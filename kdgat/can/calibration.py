@@ -82,7 +82,9 @@ class DecisionRule(Scaling):
     def sentence(self) -> str:
         """State the rule in words."""
         scale = f"logit / {self.temperature:.4g} {'+' if self.bias >= 0 else '-'} {abs(self.bias):.4g}"
-        text = f"A window is an alarm if its attack probability, sigmoid({scale}), is at least {self.threshold:.4g}."
+        is_plain = self.temperature == 1.0 and self.bias == 0.0  # the logits come calibrated
+        formula = "" if is_plain else f", sigmoid({scale}),"
+        text = f"A window is an alarm if its attack probability{formula} is at least {self.threshold:.4g}."
         if self.kind == "per_recording":
             text += (
                 f" In a recording with at least {self.min_alarms} alarms whose windows form two groups, the threshold"

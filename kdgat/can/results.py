@@ -7,6 +7,7 @@ value at the top for scripts.  A value that the data cannot define is null.  The
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeGuard
@@ -16,7 +17,7 @@ from pydantic import Field, ValidationError, model_validator
 from kdgat.can.calibration import DecisionRule, FalseAlarmRate
 from kdgat.can.metrics import SPREAD_METRICS
 from kdgat.stage.configuration import Config, describe_validation_error
-from kdgat.stage.files import write_json_atomically
+from kdgat.stage.files import write_bytes_atomically, write_json_atomically
 
 SCHEMA_VERSION = 1
 SCHEMA_PATH = Path(__file__).with_name("results.schema.json")
@@ -203,7 +204,11 @@ class Results(Config):
 def write_results(path: Path, results: Results) -> None:
     """Write results.json atomically."""
     # Validated again: model_construct or model_copy could have brought NaN past the models, and JSON has no NaN.
-    write_json_atomically(path, Results.model_validate(results.model_dump(mode="json")).model_dump(mode="json"))
+    checked = Results.model_validate(results.model_dump(mode="json"))
+    text = json.dumps(checked.model_dump(mode="json"), indent=2, allow_nan=False)
+    # A curve on one line instead of 400; a line break within brackets is never part of a JSON string.
+    compact = re.sub(r"\[\n[^\[\]{}\"]*\]", lambda match: re.sub(r"\s+", " ", match[0]), text)
+    write_bytes_atomically(path, (compact + "\n").encode())
 
 
 def read_results(path: Path) -> Results:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ from kdgat.report.style import (
     Key,
     Picture,
     blank,
+    is_variant,
     model_name,
     model_order,
     nines,
@@ -35,8 +37,11 @@ from kdgat.report.style import (
     wrapped,
 )
 
+FIRST_SHARE_COLOUR = 3  # after those of the two losses beside it
 LIGHT_BLUE = "#9ecae1"
 SINGLE_SEEDS = "single seeds, mean and range"
+LOGARITHMIC_FROM = 8  # a smaller ratio of largest to smallest loss needs no logarithm
+SHARE = re.compile(r"(f1|auc|precision|recall|accuracy|rate|ratio|fraction|share|percentile|epsilon)$")
 SMALLEST_RATE = 1e-4  # left end of the logarithmic false-positive axis
 ROW_PIXELS = 30
 CHOSEN = Key("chosen threshold", BLACK, symbol="◯")
@@ -44,9 +49,10 @@ CHOSEN = Key("chosen threshold", BLACK, symbol="◯")
 
 def training_curves(stage: str, seeds: Mapping[int, Mapping[str, Sequence[float | None]]]) -> Picture:
     """Draw every column that ends in `loss` over epochs, one line per seed."""
-    figure = blank(300, x="epoch", y="loss (logarithmic)")
-    names = list(dict.fromkeys(name for columns in seeds.values() for name in columns if name.endswith("loss")))
+    figure = blank(300, x="epoch", y="loss")
     preferred = {"train_loss": BLUE, "validation_loss": VERMILLION}
+    logged = dict.fromkeys(name for columns in seeds.values() for name in columns if name.endswith("loss"))
+    names = sorted(logged, key=lambda name: name not in preferred)  # the totals first, then the parts as logged
     spare = iter([GREEN, ORANGE, *SERIES_COLOURS[4:]] * len(names))
     colours = {name: preferred.get(name) or next(spare) for name in names}
     ends: list[str] = []
@@ -81,7 +87,10 @@ def training_curves(stage: str, seeds: Mapping[int, Mapping[str, Sequence[float 
     drawn = [
         value for name in names if name in preferred for columns in seeds.values() for value in columns.get(name, ())
     ]
-    figure.update_yaxes(type="log", **decade_ticks([value for value in drawn if value is not None and value > 0]))
+    positive = [value for value in drawn if value is not None and value > 0]
+    if positive and max(positive) > LOGARITHMIC_FROM * min(positive):
+        figure.update_yaxes(type="log", **decade_ticks(positive))
+    figure.update_xaxes(dtick=_epoch_step(seeds))
     # Parts of the loss are one click away: all at once would hide the two that matter.
     has_totals = bool(set(preferred) & set(names))
     keys = [
@@ -92,9 +101,15 @@ def training_curves(stage: str, seeds: Mapping[int, Mapping[str, Sequence[float 
     return Picture(stage, figure, text, f"{text} {'; '.join(ends)}", tuple(keys))
 
 
-def _line_key(label: str, index: int) -> Key:
+def _epoch_step(seeds: Mapping[int, Mapping[str, Sequence[float | None]]]) -> int:
+    """Return the distance of ticks, in whole epochs."""
+    longest = max(len(columns.get("epoch", ())) for columns in seeds.values())
+    return max(1, 5 * math.ceil(longest / 50) if longest > 12 else math.ceil(longest / 6))
+
+
+def _line_key(label: str, index: int, *, is_hidden: bool = False) -> Key:
     style = series_style(index)
-    return Key(label, style["color"], style["dash"])
+    return Key(label, style["color"], style["dash"], is_hidden=is_hidden)
 
 
 def decade_ticks(values: Sequence[float]) -> dict[str, list[Any]]:
@@ -108,12 +123,11 @@ def decade_ticks(values: Sequence[float]) -> dict[str, list[Any]]:
 
 
 def logged_shares(stage: str, seeds: Mapping[int, Mapping[str, Sequence[float | None]]]) -> Picture | None:
-    """Draw the other logged columns that lie in 0 to 1 (validation F1, curriculum ratio, ...); None without any."""
-    skipped = {"epoch", "step", "learning_rate", "is_best"}
+    """Draw the logged shares that lie in 0 to 1 (validation F1, curriculum fraction, ...); None without any."""
     columns_by_name: dict[str, list[float]] = {}
     for columns in seeds.values():
         for name, values in columns.items():
-            if name not in skipped and not name.endswith(("loss", "_s")):
+            if SHARE.search(name) and name != "learning_rate":
                 columns_by_name.setdefault(name, []).extend(value for value in values if value is not None)
     names = [name for name, values in columns_by_name.items() if values and 0 <= min(values) <= max(values) <= 1]
     if not names:
@@ -128,14 +142,15 @@ def logged_shares(stage: str, seeds: Mapping[int, Mapping[str, Sequence[float | 
                 y=columns[name],
                 mode="lines+markers" if len(columns["epoch"]) < 40 else "lines",
                 marker={"size": 4},
-                line={"width": 1.6, **series_style(index + 1)},
+                line={"width": 1.6, **series_style(index + FIRST_SHARE_COLOUR)},
                 name=name.replace("_", " "),
                 legendgroup=name.replace("_", " "),
                 hovertemplate=f"seed {seed}, epoch %{{x}}<br>{name.replace('_', ' ')} %{{y:.4f}}<extra></extra>",
             )
     figure.update_yaxes(range=[-0.03, 1.03])
+    figure.update_xaxes(dtick=_epoch_step(seeds))
     text = f"Other values logged by {stage}: {', '.join(name.replace('_', ' ') for name in names)}."
-    keys = tuple(_line_key(name.replace("_", " "), index + 1) for index, name in enumerate(names))
+    keys = tuple(_line_key(name.replace("_", " "), index + FIRST_SHARE_COLOUR) for index, name in enumerate(names))
     return Picture(stage, figure, text, text, keys)
 
 
@@ -158,7 +173,7 @@ def roc(scenario: str, curves: Mapping[str, Curves], chosen: WindowMetrics) -> P
             customdata=[format_value(value) for value in curve["true_positive_rate"]],
             hovertemplate=f"{model_name(key)}<br>false positives %{{x:.4f}}<br>detected %{{customdata}}<extra></extra>",
         )
-        keys.append(_line_key(model_name(key), len(keys)))
+        keys.append(_line_key(model_name(key), len(keys), is_hidden=is_variant(key)))
     if not keys:
         return None
     if chosen.false_alarm_rate is not None and chosen.recall is not None:
@@ -206,7 +221,7 @@ def precision_recall(scenario: str, curves: Mapping[str, Curves], chosen: Window
             legendgroup=model_name(key),
             hovertemplate=f"{model_name(key)}<br>recall %{{x:.4f}}<br>precision %{{y:.4f}}<extra></extra>",
         )
-        keys.append(_line_key(model_name(key), len(keys)))
+        keys.append(_line_key(model_name(key), len(keys), is_hidden=is_variant(key)))
     if not keys:
         return None
     if chosen.precision is not None and chosen.recall is not None:
@@ -284,18 +299,21 @@ def scenario_bars(scenarios: Mapping[str, DetectorScenario]) -> Picture:
         customdata=[format_value(defined[name].f1) for name in names],
         hovertemplate="%{y}<br>F1 %{customdata}<extra></extra>",
     )
-    _add_spread(figure, labels, [defined[name].over_seeds.get("f1") for name in names], BLACK, SINGLE_SEEDS)
+    spreads = [defined[name].over_seeds.get("f1") for name in names]
+    has_seeds = any(spread is not None and spread.count > 1 for spread in spreads)
+    if has_seeds:
+        _add_spread(figure, labels, spreads, BLACK, SINGLE_SEEDS)
     figure.update_xaxes(**nines_axis("F1"))
     figure.update_yaxes(showgrid=False)
     without = [name for name in scenarios if name not in defined]
     text = (
-        "F1 of the default detector per scenario, with mean and range of single seeds, spaced by the distance from 1."
+        f"F1 of the default detector{', and of its single seeds' if has_seeds else ''}, spaced by the distance from 1."
     )
     if without:
         text += f" Undefined, because there is no attack: {', '.join(without)}."
     values = ", ".join(f"{name} {format_value(row.f1)}" for name, row in defined.items())
     keys = (Key("default detector", LIGHT_BLUE, symbol="■"), Key(SINGLE_SEEDS, BLACK, symbol="◆"))
-    return Picture("F1 per scenario", figure, text, f"{text} {values}.", keys, is_wide=True)
+    return Picture("F1 per scenario", figure, text, f"{text} {values}.", keys if has_seeds else keys[:1], is_wide=True)
 
 
 def _add_spread(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import resources
@@ -79,6 +80,7 @@ def render(content: RunContent) -> str:
     return environment.get_template(TEMPLATE).render(
         results=results,
         detector=results.detector,
+        revision=_revision(content),
         cards=_cards(results),
         sections=sections,
         missing=missing,
@@ -267,7 +269,11 @@ def training_curves_by_stage(
                 name = f"{model_name(stage.record.stage)}, {stage.record.scale}{f', {fit}' if fit else ''}"
                 found.setdefault(name, {})[stage.record.seed] = curve
     if not found:
-        found = {name: {0: curve} for name, curve in results.training_curves.items() if "epoch" in curve}
+        for label, curve in results.training_curves.items():
+            parts = re.fullmatch(r"(.*)-seed(\d+)(.*)", label)
+            name, seed = (parts[1] + parts[3], int(parts[2])) if parts else (label, 0)
+            if "epoch" in curve:
+                found.setdefault(name, {})[seed] = curve
     return found
 
 
@@ -327,8 +333,8 @@ def _provenance(content: RunContent) -> Section:
     section = Section("provenance", "Provenance")
     section.paragraphs.append(
         f"Evaluated {results.created}, preset {results.preset or 'not stated'},"
-        f" revision {results.revision or 'not stated'}, seeds {', '.join(map(str, results.seeds))}."
-        " results.json beside this page holds every number shown here."
+        f" revision {_revision(content) or 'unknown'}, seeds {', '.join(map(str, results.seeds))}."
+        " results.json beside this page holds every number of the evaluation."
     )
     table = tables.stage_table(content.stages)
     if table is not None:
@@ -339,6 +345,15 @@ def _provenance(content: RunContent) -> Section:
         json.loads(results.detector.decision.model_dump_json())
     )
     return section
+
+
+def _revision(content: RunContent) -> str:
+    """Return the revision of the results, or those that the stages ran with; empty if neither is known."""
+    if content.results.revision:
+        return content.results.revision[:10]
+    found = [attempt.get("git") for stage in content.stages for attempt in stage.attempts]
+    names = [git["revision"][:10] + (" with changes" if git.get("dirty") else "") for git in found if git]
+    return ", ".join(dict.fromkeys(names))
 
 
 def _as_yaml(value: dict[str, Any]) -> str:

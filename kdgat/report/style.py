@@ -56,14 +56,33 @@ class Picture:
     is_wide: bool = False
 
 
+ABBREVIATIONS = ("dqn", "mlp")
+
+# Whom a model learned from, to compare their sizes.
+TEACHERS = {"distill_autoencoder": "autoencoder", "distill_gat": "curriculum"}
+
+
+def model_of_count(key: str) -> str:
+    """Name the model of a parameter count: `fusion-small-dqn` (stage, scale, part) -> `fusion_small_dqn`."""
+    stage, scale, *parts = [*key.split("-"), ""] if "-" not in key else key.split("-")
+    small_fusion = ["small"] if stage == "fusion" and scale == "small" else []
+    return "_".join([stage, *small_fusion, *filter(None, parts)])
+
+
 def model_name(key: str) -> str:
-    """Name a model for people: `fusion_small_dqn` -> `Fusion of students, dqn`."""
+    """Name a model for people: `fusion_small_dqn` -> `Fusion of students, DQN`."""
     for known in sorted(MODEL_NAMES, key=len, reverse=True):
         if key == known:
             return MODEL_NAMES[known]
         if key.startswith(known + "_"):
-            return f"{MODEL_NAMES[known]}, {key.removeprefix(known + '_').replace('_', ' ')}"
+            kind = key.removeprefix(known + "_")
+            return f"{MODEL_NAMES[known]}, {kind.upper() if kind in ABBREVIATIONS else kind.replace('_', ' ')}"
     return key.replace("_", " ")
+
+
+def is_variant(key: str) -> bool:
+    """Tell whether a model is one kind of a fusion; the fusion under its own name is the kind that was chosen."""
+    return key.startswith("fusion_") and key != "fusion_small"
 
 
 def model_order(key: str) -> tuple[int, str]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from kdgat.can.results import DataSummary, InjectionSummary, Results, Spread, WindowMetrics, format_value
 from kdgat.report.figures import spreads_of_models
 from kdgat.report.run import StageContent
-from kdgat.report.style import MODEL_NAMES, model_name, model_order
+from kdgat.report.style import MODEL_NAMES, TEACHERS, model_name, model_of_count, model_order
 
 # Column heading, field of WindowMetrics, what it means.
 DECISION_COLUMNS = (
@@ -100,7 +100,7 @@ def seeds_table(results: Results) -> Table | None:
     shown = [
         (heading, column)
         for heading, column in SEED_COLUMNS
-        if any(column in scenario.over_seeds for scenario in results.scenarios.values())
+        if any(_num_seeds(scenario.over_seeds.get(column)) > 1 for scenario in results.scenarios.values())
     ]
     if not shown:
         return None
@@ -112,11 +112,15 @@ def seeds_table(results: Results) -> Table | None:
     return Table(header, rows, caption)
 
 
+def _num_seeds(spread: Spread | None) -> int:
+    return 0 if spread is None else spread.count
+
+
 def _spread_cell(spread: Spread | None, *, is_best: bool = False) -> Cell:
     if spread is None or spread.mean is None:
         return Cell("-")
     if spread.std is None:
-        return Cell(format_value(spread.mean), f"{spread.count} seed", is_best)
+        return Cell(format_value(spread.mean), is_best=is_best)
     text = f"{format_value(spread.mean)} ± {format_value(spread.std)}"
     return Cell(text, f"{format_value(spread.min)} to {format_value(spread.max)}", is_best)
 
@@ -131,23 +135,23 @@ def comparison_tables(results: Results) -> list[Table]:
         scenario: max((round(s.mean, 4) for s in spreads.values() if s.mean is not None), default=None)
         for scenario, spreads in measured.items()
     }
+    counts = {model_of_count(key): count for key, count in results.parameter_counts.items()}
     scenarios = [scenario for scenario in measured if best[scenario] is not None]
     tables = []
     for start in range(0, len(scenarios), MAX_SCENARIO_COLUMNS):
         part = scenarios[start : start + MAX_SCENARIO_COLUMNS]
         rows = [[Cell(MODEL_NAMES["detector"]), Cell("-"), *(_detector_cell(results, scenario) for scenario in part)]]
         for model in sorted(results.models, key=model_order):
-            cells = [Cell(model_name(model)), _parameter_cell(results.parameter_counts, model)]
+            cells = [Cell(model_name(model)), _parameter_cell(counts, model)]
             for scenario in part:
                 own = measured[scenario].get(model)
                 is_best = own is not None and own.mean is not None and round(own.mean, 4) == best[scenario]
                 cells.append(_spread_cell(own, is_best=is_best))
             rows.append(cells)
         header = [Cell("Model"), Cell("Parameters"), *(Cell(scenario) for scenario in part)]
-        caption = (
-            "F1 of every model: mean ± standard deviation over seeds, smallest to largest below; best mean in bold."
-            " Scenarios without attacks have no F1."
-        )
+        has_seeds = len(results.seeds) > 1
+        spread = ": mean ± standard deviation over seeds, smallest to largest below; best mean in bold"
+        caption = f"F1 of every model{spread if has_seeds else ', one seed; best in bold'}."
         tables.append(Table(header, rows, caption))
     return tables
 
@@ -155,8 +159,8 @@ def comparison_tables(results: Results) -> list[Table]:
 def _parameter_cell(counts: Mapping[str, int], model: str) -> Cell:
     if model not in counts:
         return Cell("-")
-    ratio = max(counts.values()) / max(counts[model], 1)
-    return Cell(f"{counts[model]:,}", f"1/{ratio:,.0f} of the largest" if 2 <= ratio < 10_000 else "")
+    teacher = counts.get(TEACHERS.get(model, ""))
+    return Cell(f"{counts[model]:,}", f"{counts[model] / teacher:.1%} of its teacher" if teacher else "")
 
 
 def _detector_cell(results: Results, scenario: str) -> Cell:
@@ -180,10 +184,11 @@ def model_tables(results: Results) -> dict[str, list[Table]]:
 
 def parameter_table(results: Results) -> Table | None:
     """Numbers of parameters of what the comparison does not list."""
-    others = [model for model in sorted(results.parameter_counts, key=model_order) if model not in results.models]
+    counts = {model_of_count(key): count for key, count in results.parameter_counts.items()}
+    others = [model for model in sorted(counts, key=model_order) if model not in results.models]
     if not others:
         return None
-    rows = [[Cell(model_name(model)), _parameter_cell(results.parameter_counts, model)] for model in others]
+    rows = [[Cell(model_name(model)), _parameter_cell(counts, model)] for model in others]
     return Table([Cell("Model"), Cell("Parameters")], rows, "Trainable parameters.")
 
 

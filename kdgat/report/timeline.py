@@ -127,11 +127,11 @@ def score_along_recording(scores: Scores, index: int, decided: NDArray[np.bool_]
     figure.update_layout(dragmode="zoom", margin={"t": 30})  # room for the buttons
     under_attack = int(np.count_nonzero(label))
     text = (
-        f"{name}: {rows.size:,} windows, {under_attack:,} under attack"
+        f"{rows.size:,} windows, {under_attack:,} under attack"
         f"{f' in {len(periods):,} shaded periods' if len(periods) > 1 else ''};"
         f" {misses.size:,} missed, {false_alarms.size:,} false alarms; threshold {float(sigmoid(threshold)):.3g}."
     )
-    return Picture(name, figure, text, f"Attack probability over time. {text}", KEYS, is_wide=True)
+    return Picture(name, figure, text, f"Attack probability over time, {name}: {text}", KEYS, is_wide=True)
 
 
 def _add_periods(figure: go.Figure, periods: list[tuple[float, float]]) -> None:

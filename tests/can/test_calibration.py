@@ -178,6 +178,7 @@ def test_rule_is_stated_in_words() -> None:
     assert "at least 0.9" in DecisionRule(threshold=0.9, temperature=2.0, bias=-1.0).sentence()
     assert "logit / 2 - 1" in DecisionRule(temperature=2.0, bias=-1.0).sentence()
     assert "valley" in per_recording.sentence()
+    assert DecisionRule().sentence() == "A window is an alarm if its attack probability is at least 0.5."
 
 
 def test_otsu_finds_the_gap_and_its_share_of_variance() -> None:

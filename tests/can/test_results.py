@@ -65,6 +65,7 @@ def test_results_survive_writing_and_reading(tmp_path: Path) -> None:
     results = Results.model_validate(example())
     write_results(tmp_path / "results.json", results)
     assert read_results(tmp_path / "results.json") == results
+    assert max(len(line) for line in (tmp_path / "results.json").read_text().splitlines()) > 1000, "curves on one line"
 
 
 def test_f1_stands_directly_under_the_scenario_and_at_the_top(tmp_path: Path) -> None:

@@ -31,6 +31,13 @@ def test_roc_marks_the_chosen_threshold_and_orders_models() -> None:
     assert "Detection rate by false-positive rate" in picture.alternative
 
 
+def test_kinds_of_a_fusion_are_hidden_until_asked_for() -> None:
+    curves = Curves(roc=roc_curve(SCORE, LABEL))
+    picture = figures.roc("test", {name: curves for name in ("fusion", "fusion_dqn", "fusion_small")}, METRICS)
+    assert picture is not None
+    assert {key.label: key.is_hidden for key in picture.keys if key.is_hidden} == {"Fusion, DQN": True}
+
+
 def test_curves_of_a_clean_scenario_are_left_out() -> None:
     assert figures.roc("clean", {"detector": Curves()}, CLEAN) is None
     assert figures.precision_recall("clean", {"detector": Curves()}, CLEAN) is None
@@ -66,6 +73,8 @@ def test_training_losses_hide_their_parts_until_asked_for() -> None:
         "validation_node_loss": [1.0, 0.5],
         "is_best": [1.0, 1.0],
         "validation_f1": [0.2, None],
+        "learning_rate": [0.1, 0.1],
+        "train_divergence": [0.1, 0.2],
     }
     picture = figures.training_curves("GAT", {0: columns, 1: columns})
     hidden = {key.label: key.is_hidden for key in picture.keys}
@@ -73,6 +82,9 @@ def test_training_losses_hide_their_parts_until_asked_for() -> None:
     assert hidden["validation node loss"] is True
     assert traces(picture)["train loss"]["y"] == [2.0, None], "zero has no place on a logarithmic axis"
     assert "seed 1 keeps epoch 1 with validation loss 1.5" in picture.alternative
+    assert picture.figure.layout.yaxis.type is None
+    steep = figures.training_curves("GAT", {0: {"epoch": [0.0, 1.0], "train_loss": [9.0, 0.01]}})
+    assert steep.figure.layout.yaxis.type == "log"
     shares = figures.logged_shares("GAT", {0: columns})
     assert shares is not None
     assert [key.label for key in shares.keys] == ["validation f1"]
@@ -113,6 +125,7 @@ def test_unknown_models_are_shown_last_under_their_own_name() -> None:
         "transformer",
     ]
     assert model_name("fusion_small_weighted_average") == "Fusion of students, weighted average"
+    assert model_name("fusion_dqn") == "Fusion, DQN"
     assert model_name("my_model") == "my model"
 
 

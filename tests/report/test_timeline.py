@@ -107,4 +107,4 @@ def test_a_million_windows_make_a_small_figure() -> None:
 
 def test_recording_of_one_window_is_drawn() -> None:
     picture = score_along_recording(SCORES, 1, decisions(SCORES, RULE), RULE)
-    assert "1 windows, 0 under attack" in picture.caption
+    assert "1 windows, 0 under attack;" in picture.caption
