@@ -116,21 +116,28 @@ def describe_exception(error: BaseException) -> str:
 @contextmanager
 def stage_log(directory: RunDirectory, quiet: bool) -> Iterator[None]:
     """Send the log of the package to the run directory and, unless quiet, to stderr."""
-    package_logger = logging.getLogger("kdgat")
+    # Warnings of libraries belong into the log as well: on a node nobody sees stderr, and quiet means quiet.
+    loggers = [logging.getLogger("kdgat"), logging.getLogger("py.warnings")]
+    levels = [one.level for one in loggers]
     handlers: list[logging.Handler] = [logging.FileHandler(directory.log_path, encoding="utf-8")]
     if not quiet:
         handlers.append(logging.StreamHandler(sys.stderr))
-    level = package_logger.level
     for handler in handlers:
         handler.setFormatter(logging.Formatter(LOG_FORMAT))
-        package_logger.addHandler(handler)
-    package_logger.setLevel(logging.INFO)
+    for one in loggers:
+        one.setLevel(logging.INFO)
+        for handler in handlers:
+            one.addHandler(handler)
+    logging.captureWarnings(True)
     try:
         yield
     finally:
-        package_logger.setLevel(level)
+        logging.captureWarnings(False)
+        for one, level in zip(loggers, levels, strict=True):
+            one.setLevel(level)
+            for handler in handlers:
+                one.removeHandler(handler)
         for handler in handlers:
-            package_logger.removeHandler(handler)
             handler.close()
 
 

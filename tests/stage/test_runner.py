@@ -75,6 +75,11 @@ def robbed(spec, directory):
     directory.owner_path.write_text('{"token": "other", "pid": 5, "host": "node2"}')
     return Finished()
 
+def warning(spec, directory):
+    import warnings
+    warnings.warn("a library is worried")
+    return Finished()
+
 def waiting(spec, directory):
     (directory.path / "ready").touch()
     time.sleep(60)
@@ -197,6 +202,13 @@ def test_log_goes_to_stderr_unless_quiet(tmp_path, family, capsys):
     assert "finished: seed 4" in capsys.readouterr().err
 
 
+def test_warnings_of_libraries_go_to_the_log_and_not_to_stderr_when_quiet(tmp_path, family):
+    directory = make(tmp_path, "warning")
+    done = subprocess.run(command(family, directory.path, "--quiet"), cwd=REPOSITORY, capture_output=True, check=True)
+    assert done.stderr == b""
+    assert "a library is worried" in directory.log_path.read_text()
+
+
 def test_provenance_names_packages_revision_and_slurm_job(tmp_path, family, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "77")
     directory = make(tmp_path, "finish")
@@ -243,6 +255,19 @@ def test_process_stopped_by_sigterm_exits_75_and_killed_leaves_no_outcome(tmp_pa
         process.send_signal(number)
         assert process.wait(60) == code
         assert isinstance(directory.read_outcome(), outcome)
+
+
+def test_process_whose_reader_died_still_saves_and_exits_75(tmp_path, family):
+    directory = make(tmp_path, "waiting")
+    reader, writer = os.pipe()
+    process = subprocess.Popen(command(family, directory.path), cwd=REPOSITORY, stdout=writer, stderr=writer)
+    os.close(writer)
+    while not (directory.path / "ready").exists():
+        assert process.poll() is None
+    os.close(reader)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 75
+    assert isinstance(directory.read_outcome(), Paused)
 
 
 def test_user_mistake_on_the_command_line_is_one_sentence(tmp_path):

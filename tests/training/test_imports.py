@@ -1,0 +1,17 @@
+"""A compute node needs the training dependencies only."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+OPTIONAL = ("polars", "numba", "prefect", "dask", "plotly", "sklearn", "typer")
+
+
+def test_training_imports_no_optional_package():
+    program = (
+        "import sys, kdgat.training.trainer, kdgat.training.weights\n"
+        f"print([name for name in {OPTIONAL!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
