@@ -6,8 +6,9 @@ flow itself holds no model and no data, and whatever happens to it, the director
 
 import contextlib
 import time
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from prefect import flow, get_run_logger, task
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
@@ -161,8 +162,16 @@ def _is_cancelling() -> bool:
     return state is not None and (state.is_cancelling() or state.is_cancelled())
 
 
-def run_can_ids(config: CanConfig, output: OutputDirectory, parallel_stages: int | None = None) -> State[Any]:
-    """Run the flow against the configured Prefect API, or an embedded one, and return its final state.
+@dataclass(frozen=True)
+class RunEnd:
+    """How a run of the flow ended, for callers that know nothing of Prefect."""
+
+    state: Literal["completed", "stopped", "failed"]
+    message: str
+
+
+def run_can_ids(config: CanConfig, output: OutputDirectory, parallel_stages: int | None = None) -> RunEnd:
+    """Run the flow against the configured Prefect API, or an embedded one.
 
     Raises:
         RunError: if another process trains into the same output directory.
@@ -174,4 +183,5 @@ def run_can_ids(config: CanConfig, output: OutputDirectory, parallel_stages: int
         if state.is_failed() or state.is_crashed():
             with contextlib.suppress(FailedRun, CrashedRun):  # a state that the flow returned: its message says it all
                 state.result()  # raises what the flow raised
-        return state
+            return RunEnd("failed", state.message or "")
+        return RunEnd("stopped" if state.is_cancelled() else "completed", state.message or "")

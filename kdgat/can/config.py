@@ -44,6 +44,12 @@ TRAINED_STAGES: Final[tuple[StageName, ...]] = (
 )
 
 
+# The states that a fusion learns from are small and many.
+DEFAULT_DIFFERENCES: Final[dict[str, dict[str, Any]]] = {
+    "fusion": {"max_epochs": 40, "batch_size": 256, "learning_rate": 2e-3, "patience": 10}
+}
+
+
 class DataConfig(PreparedDataConfig):
     """Say which recordings are used, and how training and validation are kept apart."""
 
@@ -74,9 +80,8 @@ class CanConfig(Config):
     autoencoder: AutoencoderScales = AutoencoderScales()
     gat: AttentionScales = AttentionScales()
     training: TrainingConfig = TrainingConfig()
-    # Per trained stage, what differs from `training`. The states that a fusion learns from are small and many.
     training_of: dict[str, dict[str, Any]] = Field(
-        default={"fusion": {"max_epochs": 40, "batch_size": 256, "learning_rate": 2e-3, "patience": 10}}
+        default=DEFAULT_DIFFERENCES, description="per trained stage: what differs from `training`"
     )
     sampling: SamplingConfig = SamplingConfig()
     loss: DetectionLossConfig = DetectionLossConfig()
@@ -126,7 +131,7 @@ def make_config(
     common = {key.removeprefix("training.") for key in keys if key.startswith("training.")}
     content["training_of"] = {
         stage: {key: value for key, value in differences.items() if key not in common}
-        for stage, differences in content.get("training_of", {}).items()
+        for stage, differences in {**DEFAULT_DIFFERENCES, **content.get("training_of", {})}.items()
     }
     return apply_overrides(validate_config(CanConfig, content), overrides)
 
@@ -164,7 +169,7 @@ def stage_sections(config: CanConfig, stage: StageName, scale: str) -> dict[str,
         case "fusion":
             sections = {"fusion": config.fusion}
         case "evaluation":
-            sections = {"models": None}  # it scores with all; how scores become decisions is read after it
+            sections = {"models": config.evaluation.models}  # decisions are made from its scores, later
     if stage in TRAINED_STAGES:
         sections["training"] = config.training_for(stage)
     return {

@@ -11,8 +11,7 @@ import typer
 from kdgat.cli import options
 
 if TYPE_CHECKING:
-    from prefect.client.schemas.objects import State
-
+    from flows.can_ids import RunEnd
     from kdgat.can.config import CanConfig
     from kdgat.can.run import OutputDirectory
 
@@ -90,22 +89,22 @@ def train_can(config: "CanConfig", out: Path, *, parallel_stages: int | None, qu
     from flows.can_ids import run_can_ids  # the one edge from the command line up to the flows
 
     with watched(output, console, quiet=quiet):
-        state = run_can_ids(config, output, parallel_stages)
-    return _report_end(state, output)
+        end = run_can_ids(config, output, parallel_stages)
+    return _report_end(end, output)
 
 
-def _report_end(state: "State[object]", output: "OutputDirectory") -> int:
+def _report_end(end: "RunEnd", output: "OutputDirectory") -> int:
     """Print how the flow ended; return the exit status."""
     from kdgat.can.run import StageState
 
-    if state.is_completed():
-        if output.results_path.is_file():
+    if end.state == "completed":
+        if any(record.stage == "evaluation" for record in output.read_index().stages):
             print_scores(output)
         else:
-            print(state.message)
+            print(end.message)
         return 0
-    if state.is_cancelled():
-        print(f"{state.message}; the same command goes on from there", file=sys.stderr)
+    if end.state == "stopped":
+        print(f"{end.message}; the same command goes on from there", file=sys.stderr)
         return EXIT_STOPPED
     failed = [record for record in output.read_index().stages if record.state == StageState.FAILED]
     for record in failed:
@@ -113,7 +112,7 @@ def _report_end(state: "State[object]", output: "OutputDirectory") -> int:
         if record.directory is not None:
             print(f"log:   {output.stage_directory(record).log_path}", file=sys.stderr)
     if not failed:
-        print(f"error: {state.message}", file=sys.stderr)
+        print(f"error: {end.message}", file=sys.stderr)
     return EXIT_FAILED
 
 

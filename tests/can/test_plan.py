@@ -95,4 +95,7 @@ def test_each_stage_is_given_every_setting_it_reads() -> None:
     }
     for planned in plan_can(configured()):
         read = validate_config(models[planned.stage], planned.config)
-        assert read.model_dump(mode="json") == planned.config  # nothing is left to a default of the stage
+        content = read.model_dump(mode="json")
+        if planned.stage == "evaluation":  # how scores become decisions is read from the run's configuration, later
+            content = {"models": content["models"]}
+        assert content == planned.config  # nothing is left to a default of the stage

@@ -1,0 +1,122 @@
+import io
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from kdgat.can.run import OutputDirectory, RunIndex, StageRecord, StageState
+from kdgat.can.stage_progress import describe_progress, fraction_done
+from kdgat.cli.display import PlainWatcher, TerminalWatcher, watched
+
+TRAINING = {"phase": "train", "epoch": 2, "max_epochs": 10, "step": 5, "num_steps": 10, "loss": 0.25}
+
+
+def write_run(output: OutputDirectory, *states: StageState, message: str = "") -> None:
+    records = [
+        StageRecord(name=f"stage{place}", stage="normal", scale="large", seed=0, state=state, directory=f"s{place}")
+        for place, state in enumerate(states)
+    ]
+    records[-1].message = message
+    for record in records:
+        (output.path / str(record.directory)).mkdir(exist_ok=True)
+    output.write_index(RunIndex(config={}, stages=records))
+
+
+def write_progress(output: OutputDirectory, place: int, progress: dict[str, Any]) -> Path:
+    path = output.path / f"s{place}" / "progress.json"
+    path.write_text(json.dumps(progress))
+    return path
+
+
+def recorder(*, is_terminal: bool) -> Console:
+    return Console(file=io.StringIO(), force_terminal=is_terminal, width=120)
+
+
+def text_of(console: Console) -> str:
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("progress", "fraction"),
+    [
+        (TRAINING, 0.25),
+        ({"phase": "teacher", "done": 30, "total": 40}, 0.75),
+        ({"phase": "train", "epoch": 10, "max_epochs": 10}, 1.0),
+        ({}, 0.0),
+    ],
+)
+def test_progress_becomes_a_fraction(progress: dict[str, Any], fraction: float) -> None:
+    assert fraction_done(progress) == pytest.approx(fraction)
+
+
+def test_progress_is_described_for_people() -> None:
+    assert describe_progress(TRAINING) == "train, epoch 3/10, loss 0.25"
+    assert describe_progress({"phase": "teacher", "done": 3000, "total": 40000}) == "teacher, 3,000 of 40,000"
+
+
+def test_each_change_is_one_plain_line_where_there_is_no_terminal(tmp_path: Path) -> None:
+    output, console = OutputDirectory(tmp_path), recorder(is_terminal=False)
+    watcher = PlainWatcher(output, console)
+    write_run(output, StageState.RUNNING, StageState.PLANNED)
+    watcher.look()
+    watcher.look()
+    write_run(output, StageState.FINISHED, StageState.FAILED, message="BAD_INPUT: no such file")
+    watcher.close()
+    text = text_of(console)
+    assert text.count("stage0: running") == 1
+    assert text.count("stage0: finished") == 1
+    assert "stage1: failed (BAD_INPUT: no such file)" in text
+    assert "\x1b" not in text
+
+
+def test_a_traceback_is_shown_by_its_last_line(tmp_path: Path) -> None:
+    output, console = OutputDirectory(tmp_path), recorder(is_terminal=False)
+    watcher = PlainWatcher(output, console)
+    write_run(output, StageState.FAILED, message="ERROR: Traceback\n  File x\nKeyError: 'y'")
+    watcher.close()
+    assert "failed (ERROR: KeyError: 'y')" in text_of(console)
+
+
+def test_a_terminal_gets_a_bar_that_moves(tmp_path: Path) -> None:
+    output, console = OutputDirectory(tmp_path), recorder(is_terminal=True)
+    watcher = TerminalWatcher(output, console)
+    write_run(output, StageState.RUNNING)
+    write_progress(output, 0, TRAINING)
+    watcher.look()
+    watcher._progress.refresh()
+    assert "25%" in text_of(console)
+    assert "epoch 3/10" in text_of(console)
+    write_run(output, StageState.FINISHED)
+    watcher.close()
+    assert "1/1" in text_of(console)
+
+
+def test_what_an_earlier_run_left_is_not_shown(tmp_path: Path) -> None:
+    output, console = OutputDirectory(tmp_path), recorder(is_terminal=False)
+    write_run(output, StageState.FAILED)
+    old = time.time() - 60
+    os.utime(output.index_path, (old, old))
+    PlainWatcher(output, console).look()
+    assert "stage0" not in text_of(console)
+
+
+def test_a_half_written_index_is_read_again_later(tmp_path: Path) -> None:
+    output, console = OutputDirectory(tmp_path), recorder(is_terminal=False)
+    watcher = PlainWatcher(output, console)
+    output.index_path.write_text('{"config"')
+    watcher.look()
+    write_run(output, StageState.RUNNING)
+    watcher.look()
+    assert "stage0: running" in text_of(console)
+
+
+def test_quiet_shows_nothing(tmp_path: Path) -> None:
+    output, console = OutputDirectory(tmp_path), recorder(is_terminal=True)
+    with watched(output, console, quiet=True):
+        write_run(output, StageState.RUNNING)
+    assert text_of(console) == ""

@@ -1,0 +1,63 @@
+import subprocess
+import sys
+
+import pytest
+
+from kdgat.cli.main import COMMAND_GROUPS, is_user_error, repeat_many_valued
+from kdgat.stage.configuration import ConfigurationError
+from tests.cli.run_kdgat import run_kdgat
+
+HEAVY = ("torch", "polars", "numba", "prefect", "plotly", "pydantic", "numpy")
+
+
+def test_help_names_every_group_and_imports_none_of_them() -> None:
+    script = (
+        "import sys\nfrom kdgat.cli.main import main\n"
+        "try:\n    main(['--help'])\nexcept SystemExit:\n    pass\n"
+        f"print('imported:', [name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert "imported: []" in done.stdout
+    assert all(name in done.stdout for name in COMMAND_GROUPS)
+
+
+@pytest.mark.parametrize("group", [name for name in COMMAND_GROUPS])
+def test_every_group_has_help(group: str) -> None:
+    done = run_kdgat(group, "--help")
+    assert done.returncode == 0
+    assert "usage" in done.stdout.lower()
+
+
+def test_an_unknown_command_is_wrong_usage() -> None:
+    assert run_kdgat("trian").returncode == 2
+
+
+def test_a_user_mistake_is_one_line_and_a_traceback_with_debug() -> None:
+    words = ("plan", "can", "-O", "training.max_epoch=2")
+    done = run_kdgat(*words)
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "max_epochs" in done.stderr
+    assert "Traceback" in run_kdgat(*words, "--debug").stderr
+
+
+def test_a_bug_keeps_its_traceback() -> None:
+    assert is_user_error(ConfigurationError("key, value, fix"))
+    assert is_user_error(FileNotFoundError(2, "No such file", "run.json"))
+    assert not is_user_error(ValueError("shapes do not match"))
+    assert not is_user_error(KeyError("missing"))
+
+
+@pytest.mark.parametrize(
+    ("typed", "parsed"),
+    [
+        ("--seeds 0 1 2 --quiet", "--seeds 0 --seeds 1 --seeds 2 --quiet"),
+        ("--hold-out kia soul -O a=1", "--hold-out kia --hold-out soul -O a=1"),
+        ("--seeds 0 --seeds 1", "--seeds 0 --seeds 1"),
+        ("--seeds -1 2", "--seeds -1 --seeds 2"),
+        ("--seeds --quiet", "--seeds --quiet"),
+        ("plan can --preset quick", "plan can --preset quick"),
+    ],
+)
+def test_options_with_many_values_are_repeated_for_the_parser(typed: str, parsed: str) -> None:
+    assert repeat_many_valued(typed.split()) == parsed.split()
