@@ -303,7 +303,8 @@ def scenario_bars(scenarios: Mapping[str, DetectorScenario]) -> Picture:
     has_seeds = any(spread is not None and spread.count > 1 for spread in spreads)
     if has_seeds:
         _add_spread(figure, labels, spreads, BLACK, SINGLE_SEEDS)
-    figure.update_xaxes(**nines_axis("F1"))
+    shown = [row.f1 or 0.0 for row in defined.values()] + [(spread and spread.max) or 0.0 for spread in spreads]
+    figure.update_xaxes(**nines_axis("F1", max(shown, default=1.0)))
     figure.update_yaxes(showgrid=False)
     without = [name for name in scenarios if name not in defined]
     text = (
@@ -354,7 +355,7 @@ def model_comparison(scenario: str, spreads: Mapping[str, Spread]) -> Picture | 
         return None
     figure = blank(80 + ROW_PIXELS * len(keys))
     _add_spread(figure, [model_name(key) for key in keys], [spreads[key] for key in keys], BLUE, "over seeds")
-    figure.update_xaxes(**nines_axis("F1"))
+    figure.update_xaxes(**nines_axis("F1", max(spreads[key].max or 0.0 for key in keys)))
     text = f"F1 of every model on {scenario}: mean and range over seeds, spaced by the distance from 1."
     values = ", ".join(f"{model_name(key)} {format_value(spreads[key].mean)}" for key in reversed(keys))
     return Picture(scenario, figure, text, f"{text} {values}.")

@@ -1,4 +1,4 @@
-// Figures are drawn when they come near the screen, so that a page with many recordings opens at once.
+// Draw the figures and let the legend's buttons show and hide their traces.
 (function () {
   "use strict";
   const settings = {
@@ -44,7 +44,17 @@
     button.addEventListener("click", () => toggle(button));
   });
 
+  // First what is near the screen, then the rest while nothing else is to do (printing and searching find it all).
   const plots = Array.from(document.querySelectorAll(".plot"));
+  const whenIdle = window.requestIdleCallback || ((callback) => window.setTimeout(callback, 30));
+
+  function drawRest() {
+    const next = plots.find((plot) => !plot.dataset.drawn);
+    if (!next) return;
+    draw(next);
+    whenIdle(drawRest);
+  }
+
   if ("IntersectionObserver" in window) {
     const observer = new IntersectionObserver(
       (entries) => {
@@ -58,8 +68,7 @@
       { rootMargin: "800px" },
     );
     plots.forEach((plot) => observer.observe(plot));
-  } else {
-    plots.forEach(draw);
   }
+  whenIdle(drawRest);
   window.addEventListener("beforeprint", () => plots.forEach(draw));
 })();

@@ -152,15 +152,20 @@ def nines(value: float) -> float:
     return -math.log10(max(1.0 - value, SMALLEST_ERROR))
 
 
-def nines_axis(name: str) -> dict[str, Any]:
-    """Return the axis settings for values placed by `nines`."""
-    labels = [f"{tick:g}" for tick in NINES_TICKS]
-    labels[-1] = "1"  # everything from 0.9999 on
+def nines_axis(name: str, largest: float = 1.0) -> dict[str, Any]:
+    """Return the settings of an axis for values placed by `nines`, up to the first tick that is not below `largest`."""
+    ticks = [0.0]
+    for tick in NINES_TICKS[1:]:
+        if ticks[-1] < largest:
+            ticks.append(tick)
+    if len(ticks) <= 3:  # room enough to tell apart what is far from 1
+        ticks.insert(1, 0.5)
+    labels = ["1" if tick == NINES_TICKS[-1] else f"{tick:g}" for tick in ticks]  # everything from 0.9999 on
     return {
         "title": axis_title(name),
         "tickmode": "array",
-        "tickvals": [nines(tick) for tick in NINES_TICKS],
+        "tickvals": [nines(tick) for tick in ticks],
         "ticktext": labels,
         "tickangle": 0,
-        "range": [-0.12, nines(1.0) + 0.15],
+        "range": [-0.03 * nines(ticks[-1]), 1.04 * nines(ticks[-1])],
     }

@@ -8,7 +8,7 @@ import pytest
 from kdgat.can.metrics import binary_metrics, roc_curve, spread
 from kdgat.can.results import Curves, DetectorScenario, InjectionSummary, Spread, WindowMetrics
 from kdgat.report import figures
-from kdgat.report.style import model_name, model_order, nines, wrapped
+from kdgat.report.style import model_name, model_order, nines, nines_axis, wrapped
 
 SCORE, LABEL = np.array([0.1, 0.4, 0.6, 0.9]), np.array([0, 1, 0, 1])
 METRICS = WindowMetrics(**binary_metrics(SCORE, LABEL, 0.5))
@@ -127,6 +127,22 @@ def test_unknown_models_are_shown_last_under_their_own_name() -> None:
     assert model_name("fusion_small_weighted_average") == "Fusion of students, weighted average"
     assert model_name("fusion_dqn") == "Fusion, DQN"
     assert model_name("my_model") == "my model"
+
+
+@pytest.mark.parametrize(
+    ("largest", "labels"),
+    [
+        (0.4, ["0", "0.5", "0.9"]),
+        (0.95, ["0", "0.5", "0.9", "0.99"]),
+        (1.0, ["0", "0.9", "0.99", "0.999", "1"]),
+        (0.9995, ["0", "0.9", "0.99", "0.999", "1"]),
+    ],
+)
+def test_axis_of_nines_ends_where_the_values_end(largest: float, labels: list[str]) -> None:
+    axis = nines_axis("F1", largest)
+    assert axis["ticktext"] == labels
+    assert axis["range"][0] < 0
+    assert axis["range"][1] > nines(largest)
 
 
 def test_long_names_break_after_underscores() -> None:
