@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.can.fusion import KIND as FUSION
-from kdgat.can.fusion import fuse, load_fusion
+from kdgat.can.fusion import fuse, learned_windows, load_fusion
 from kdgat.can.models.fusion import FUSION_KINDS, Fusion
 from kdgat.can.pool import PooledStores
 from kdgat.can.scoring import (
@@ -76,6 +76,14 @@ class DetectorSet:
             if name in self._fusions:
                 names += [f"{name}_{kind}" for kind in FUSION_KINDS]
         return names
+
+    def learned_from(self, num_windows: int) -> NDArray[np.bool_]:
+        """Mark the validation windows [G] that a fusion has learned from, so that none is judged by them."""
+        learned = np.zeros(num_windows, bool)
+        for _, description in self._fusions.values():
+            if description["learned_block"] is not None:
+                learned |= learned_windows(num_windows, description["learned_block"])
+        return learned
 
     def describe(self, name: str) -> str:
         """Say what a model is made of."""

@@ -71,6 +71,7 @@ class TeacherOutputs:
         identity: dict[str, Any],
         indices: NDArray[np.int64] | None = None,
         progress: Callable[[int, int], None] | None = None,
+        device: str | torch.device = "cpu",
     ) -> "TeacherOutputs":
         """Write the teacher's outputs for windows `indices` (default: all) of the pool unless they are there already.
 
@@ -81,6 +82,7 @@ class TeacherOutputs:
             identity: plain data that says which teacher and which stores these are; must agree on reuse.
             indices: windows to compute; rows of the others stay zero (a hole in the file, not bytes on the disk).
             progress: called with the windows done and their total.
+            device: where `forward` expects its batches.
 
         Raises:
             TeacherOutputError: if `directory` holds the outputs of another teacher.
@@ -103,7 +105,7 @@ class TeacherOutputs:
                 batch = pool.gather(chosen[start : start + TEACHER_BATCH])
                 graphs = batch.graph_index.numpy()
                 rows = {"window": graphs, "node": pool.node_rows(graphs)}
-                for level, outputs in zip(("window", "node"), forward(batch), strict=True):
+                for level, outputs in zip(("window", "node"), forward(batch.to(device)), strict=True):
                     total = pool.num_graphs if level == "window" else pool.num_nodes
                     for name, values in outputs.items():
                         if name not in arrays:
@@ -111,7 +113,7 @@ class TeacherOutputs:
                             arrays[name] = np.lib.format.open_memmap(
                                 partial / f"{name}.npy", mode="w+", dtype=np.float32, shape=(total, *values.shape[1:])
                             )
-                        arrays[name][rows[level]] = values.numpy()
+                        arrays[name][rows[level]] = values.float().cpu().numpy()
                 if progress is not None:
                     progress(min(start + TEACHER_BATCH, len(chosen)), len(chosen))
         for array in arrays.values():

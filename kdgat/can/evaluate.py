@@ -71,7 +71,8 @@ def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
             stores = [GraphStore.open(input_path(spec, directory, name)) for name in pool.names]
             scores = detectors.score(pool, wanted, phase_progress(directory, split))
             names, is_virtual = [store.recordings for store in stores], [name != split for name in pool.names]
-            write_table(path, make_table(pool.parts, names, scores, is_virtual))
+            learned = detectors.learned_from(pool.num_graphs) if split == VALIDATION else None
+            write_table(path, make_table(pool.parts, names, scores, is_virtual, learned))
         artifacts[artifact] = path.name
         table = read_table(path)
         metrics[f"num_windows_{split}"] = float(table.num_windows)

@@ -233,7 +233,8 @@ def run_fusion(spec: StageSpec, directory: RunDirectory) -> Outcome:
     fusion.standardise.set_statistics(*column_statistics(lambda: [learn[0]]))
     fit_weighted_average(fusion, torch.from_numpy(learn[0]), torch.from_numpy(learn[1].astype(np.float32)))
 
-    training, seed = config.training, spec.seed
+    # Not in mixed precision: the networks are too small to gain by it, and rewards differ by little.
+    training, seed = config.training.model_copy(update={"precision": "32-true"}), spec.seed
     train = StateSource(*learn, training.batch_size, seed, shuffle=True)
     validation = StateSource(*choose, training.batch_size, seed, shuffle=False)
     epochs: dict[str, float] = {}
@@ -256,6 +257,7 @@ def run_fusion(spec: StageSpec, directory: RunDirectory) -> Outcome:
         "default": default,
         # Fusions are useless with other members: the weights they were trained on are known by content.
         "members": {name: spec.inputs[name].sha256 for name in ("autoencoder", "gat")},
+        "learned_block": config.fusion.block if config.fusion.fit_on == "validation" else None,
         "hidden": list(config.fusion.hidden),
         "dqn_hidden": list(dqn_hidden),
         "num_actions": config.fusion.num_actions,
@@ -292,8 +294,13 @@ def _learn_and_choose(spec: StageSpec, directory: RunDirectory, config: FusionCo
         states, labels = arrays["validation_states"], arrays["validation_labels"]
         if config.fit_on == "train":
             return (arrays["train_states"], arrays["train_labels"]), (states, labels)
-    learns = np.arange(len(labels)) // config.block % 2 == 0
+    learns = learned_windows(len(labels), config.block)
     return (states[learns], labels[learns]), (states[~learns], labels[~learns])
+
+
+def learned_windows(num_windows: int, block: int) -> NDArray[np.bool_]:
+    """Mark the validation windows [G] that fusions learn from: every other block."""
+    return np.arange(num_windows) // block % 2 == 0
 
 
 def member_states(

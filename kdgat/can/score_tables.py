@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kdgat.graphs.columns import GraphColumns
 from kdgat.stage.files import write_bytes_atomically
 
+WINDOW_COLUMNS: Final = ("label", "recording", "start_time", "attack_count", "is_virtual", "is_learned")
 MODEL_PREFIX: Final = "model:"  # columns of a table file that are scores
 
 
@@ -30,11 +31,18 @@ class ScoreTable:
     start_time: NDArray[np.float64]  # [G] s
     attack_count: NDArray[np.int32]  # [G]
     is_virtual: NDArray[np.bool_]  # [G] injected traffic of a virtual vehicle, in validation only
+    is_learned: NDArray[np.bool_]  # [G] a fusion has learned from it, in validation only
 
     @property
     def num_windows(self) -> int:
         """Return G."""
         return len(self.label)
+
+    def select(self, chosen: NDArray[np.bool_]) -> "ScoreTable":
+        """Return the windows marked in `chosen` [G]."""
+        columns = {name: getattr(self, name)[chosen] for name in WINDOW_COLUMNS}
+        scores = {name: values[chosen] for name, values in self.scores.items()}
+        return ScoreTable(scores=scores, recording_names=self.recording_names, **columns)
 
 
 def make_table(
@@ -42,6 +50,7 @@ def make_table(
     names: Sequence[Sequence[str]],
     scores: dict[str, NDArray[np.float32]],
     is_virtual: Sequence[bool],
+    is_learned: NDArray[np.bool_] | None = None,
 ) -> ScoreTable:
     """Put scores beside the provenance of their windows; the recordings of each part are numbered on.
 
@@ -50,6 +59,7 @@ def make_table(
         names: recording names of each part.
         scores: model -> [G] over all parts.
         is_virtual: per part, whether it is injected traffic.
+        is_learned: [G] windows that a fusion has learned from; none by default.
     """
     shifts = np.cumsum([0] + [len(part) for part in names])
     return ScoreTable(
@@ -62,13 +72,14 @@ def make_table(
         start_time=np.concatenate([np.asarray(part.start_time) for part in parts]),
         attack_count=np.concatenate([np.asarray(part.attack_count) for part in parts]),
         is_virtual=np.repeat(np.asarray(is_virtual, bool), [part.num_graphs for part in parts]),
+        is_learned=np.zeros(sum(part.num_graphs for part in parts), bool) if is_learned is None else is_learned,
     )
 
 
 def write_table(path: Path, table: ScoreTable) -> None:
     """Write a table as npz, atomically."""
     columns: dict[str, Any] = {f"{MODEL_PREFIX}{name}": values for name, values in table.scores.items()}
-    for name in ("label", "recording", "start_time", "attack_count", "is_virtual"):
+    for name in WINDOW_COLUMNS:
         columns[name] = getattr(table, name)
     columns["recording_names"] = np.array(table.recording_names, dtype=np.str_)
     buffer = io.BytesIO()

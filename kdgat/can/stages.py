@@ -28,6 +28,7 @@ from kdgat.can.pool import PooledStores
 from kdgat.can.sampling import INJECTED, TRAIN, PoolSource, SampledSource, SamplingConfig
 from kdgat.can.scoring import (
     check_features,
+    choose_device,
     describe_model,
     fit_standardisation,
     load_attention,
@@ -189,6 +190,7 @@ def run_distill_gat(spec: StageSpec, directory: RunDirectory) -> Outcome:
     teacher_path = input_path(spec, directory, "teacher")
     teacher, description = load_attention(teacher_path)
     check_features(description, data.train, str(teacher_path))
+    teacher.to(choose_device())
 
     def forward(batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         output = teacher(batch)
@@ -212,6 +214,7 @@ def run_distill_autoencoder(spec: StageSpec, directory: RunDirectory) -> Outcome
     teacher_path = input_path(spec, directory, "teacher")
     teacher, description = load_autoencoder(teacher_path)
     check_features(description, pool, str(teacher_path))
+    teacher.to(choose_device())
 
     def forward(batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         output = teacher(batch)
@@ -274,7 +277,8 @@ def _teacher_outputs(
 ) -> TeacherOutputs:
     identity = {name: source.sha256 for name, source in sorted(spec.inputs.items())}
     progress = phase_progress(directory, "teacher")
-    return TeacherOutputs.compute(directory.path / TEACHER_FOLDER, pool, forward, identity, indices, progress)
+    folder = directory.path / TEACHER_FOLDER
+    return TeacherOutputs.compute(folder, pool, forward, identity, indices, progress, choose_device())
 
 
 def _train(

@@ -93,7 +93,9 @@ def reach_verdict(validation: Tables, config: EvaluationConfig) -> Verdict:
     choices = [verdict_of(name, {s: validation[s] for s in seeds}, config) for name in names for seeds in seed_sets]
     if len(choices) == 1:
         return choices[0]
-    qualities = [_quality(choice, validation) for choice in choices]
+    # A fusion would win on windows it has learned from: all are compared on the others.
+    unseen = {seed: judged_windows(table) for seed, table in validation.items()}
+    qualities = [_quality(choice, unseen) for choice in choices]
     best = max(range(len(choices)), key=lambda place: qualities[place])  # the first of equals
     for choice, quality in zip(choices, qualities, strict=True):
         logger.info("%s of seeds %s: validation F1 %.5f, AUC %.5f", choice.model, list(choice.scalings), *quality)
@@ -101,9 +103,14 @@ def reach_verdict(validation: Tables, config: EvaluationConfig) -> Verdict:
     return choices[best]
 
 
+def judged_windows(table: ScoreTable) -> ScoreTable:
+    """Return the validation windows that no model has learned from."""
+    return table if table.is_learned.all() else table.select(~table.is_learned)
+
+
 def verdict_of(model: str, validation: Tables, config: EvaluationConfig) -> Verdict:
     """Calibrate one model on every seed's validation scores."""
-    scalings = {seed: calibrate(model, table, config) for seed, table in validation.items()}
+    scalings = {seed: calibrate(model, judged_windows(table), config) for seed, table in validation.items()}
     return Verdict(model, scalings, DecisionRule(kind=config.rule, threshold=config.threshold))
 
 
@@ -131,8 +138,9 @@ def _quality(verdict: Verdict, validation: Tables) -> tuple[float, float]:
 
 def describe_detector(verdict: Verdict, validation: Tables, made_of: str) -> Detector:
     """State what the detector is, its rule, and its false alarms on benign validation windows."""
-    table = validation[next(iter(verdict.scalings))]
-    _, decision = verdict.rule.apply(verdict.logits(validation), table.recording)
+    judged = {seed: judged_windows(table) for seed, table in validation.items()}
+    table = judged[next(iter(verdict.scalings))]
+    _, decision = verdict.rule.apply(verdict.logits(judged), table.recording)
     benign = table.label == 0
     rate: FalseAlarmRate | None = None
     if benign.any():

@@ -10,10 +10,10 @@ from kdgat.can.evaluate import collect_results
 from kdgat.can.finished_run import EvaluationError
 from kdgat.can.results import Results, read_results
 from kdgat.can.run import OutputDirectory, RunError, RunIndex, StageRecord, StageState
-from kdgat.can.score_tables import read_table
+from kdgat.can.score_tables import ScoreTable, read_table
 from kdgat.can.scores import read_scores, scores_path
 from kdgat.can.scoring import ModelError
-from kdgat.can.verdict import EvaluationConfig
+from kdgat.can.verdict import EvaluationConfig, judged_windows, reach_verdict
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished
 from kdgat.stage.runner import run_stage
@@ -75,8 +75,8 @@ def test_the_default_detector_is_the_mean_of_the_seeds(results: Results, output:
     assert results.detector.seeds == [0, 1]
     assert results.seeds == [0, 1]
     scenario = results.scenarios["test_01_known"]
-    assert scenario.f1 is not None
-    assert scenario.f1 > 0.85
+    assert scenario.auc is not None
+    assert scenario.auc > 0.95
     assert scenario.over_seeds["f1"].count == 2
     assert set(scenario.recordings) == {"first", "second"}
     assert results.scenarios["test_02_clean"].f1 is None
@@ -161,3 +161,19 @@ def test_an_unfinished_run_says_what_to_do(tmp_path: Path) -> None:
     output.write_index(RunIndex(config={}, stages=[]))
     with pytest.raises(EvaluationError, match="no evaluation stage has finished"):
         collect_results(output)
+
+
+def test_models_are_compared_on_windows_that_no_fusion_has_learned_from(output: OutputDirectory) -> None:
+    table = read_table(output.stages_path / "evaluation-large-seed0" / "scores-validation.npz")
+    assert 0 < table.is_learned.sum() < table.num_windows
+    judged = judged_windows(table)
+    assert not judged.is_learned.any()
+    np.testing.assert_array_equal(judged.scores["fusion"], table.scores["fusion"][~table.is_learned])
+    perfect = {"normal": judged.label * 4.0 - 2.0, "fusion": judged.label * 4.0 - 2.0}
+    scores = {name: np.where(table.label == 1, -2.0, 2.0) for name in perfect}  # wrong where a fusion has learned
+    for name, values in perfect.items():
+        scores[name][~table.is_learned] = values
+    scores["fusion"][table.is_learned] = table.label[table.is_learned] * 4.0 - 2.0  # right everywhere
+    config = EvaluationConfig(candidates=("normal", "fusion"), calibration="none")
+    verdict = reach_verdict({0: ScoreTable(**{**vars(table), "scores": scores})}, config)
+    assert verdict.model == "normal"  # equal where it counts, and simpler
