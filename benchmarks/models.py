@@ -1,0 +1,152 @@
+"""Throughput of the CAN models on one thread, and what each departure from the library's operations gains.
+
+    OMP_NUM_THREADS=1 python benchmarks/models.py
+
+Prints windows per second of training (forward, backward, clip, AdamW) and inference for each model at its published
+widths, on graphs of the size of real windows (29 nodes, 60 edges), then ratios. CPU seconds are measured, so that other
+processes on the machine disturb little.
+"""
+
+import argparse
+import time
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch_geometric.nn import GATConv, global_max_pool
+
+from kdgat.can.models.attention import AttentionConfig, GraphAttentionNetwork
+from kdgat.can.models.autoencoder import AutoencoderConfig, GraphAutoencoder
+from kdgat.can.models.convolution import build_convolution, count_parameters
+from kdgat.can.models.pooling import ByteDropout, graph_max
+from kdgat.graphs.batches import TensorColumns
+from kdgat.graphs.columns import GraphColumns, pointers
+
+NUM_NODES, NUM_EDGES, NUM_NODE_FEATURES, NUM_EDGE_FEATURES = 29, 60, 40, 12
+BATCH = 128
+
+
+def random_windows(num_graphs: int) -> TensorColumns:
+    """Make windows of random features and edges."""
+    generator = np.random.default_rng(0)
+    edges = []
+    for _ in range(num_graphs):
+        keys = np.sort(generator.choice(NUM_NODES**2, NUM_EDGES, replace=False))
+        edges.append(np.stack([keys % NUM_NODES, keys // NUM_NODES]))
+    num_nodes, num_edges = num_graphs * NUM_NODES, num_graphs * NUM_EDGES
+    columns = GraphColumns(
+        node_ptr=pointers(np.full(num_graphs, NUM_NODES)),
+        edge_ptr=pointers(np.full(num_graphs, NUM_EDGES)),
+        x=generator.normal(size=(num_nodes, NUM_NODE_FEATURES)).astype(np.float32),
+        edge_index=np.concatenate(edges, axis=1).astype(np.int32),
+        edge_attr=generator.normal(size=(num_edges, NUM_EDGE_FEATURES)).astype(np.float32),
+        y=(generator.random(num_graphs) < 0.4).astype(np.int8),
+        node_y=(generator.random(num_nodes) < 0.1).astype(np.int8),
+        node_id=generator.integers(0, 2048, num_nodes).astype(np.int32),
+        recording=np.zeros(num_graphs, np.int32),
+        first_message=np.arange(num_graphs, dtype=np.int64) * 100,
+        start_time=np.arange(num_graphs) * 0.025,
+        message_count=np.full(num_graphs, 100, np.int32),
+        attack_count=np.zeros(num_graphs, np.int32),
+    )
+    return TensorColumns.from_columns(columns)
+
+
+def loss_of(model: nn.Module, batch: object) -> Tensor:
+    """Return a model's training loss."""
+    if isinstance(model, GraphAutoencoder):
+        return model.loss(batch, model(batch)).total
+    output = model(batch)
+    window = functional.binary_cross_entropy_with_logits(output.window_logit, batch.y.float())  # type: ignore[attr-defined]
+    node = functional.binary_cross_entropy_with_logits(output.node_logit, batch.node_y.float())  # type: ignore[attr-defined]
+    return window + node
+
+
+def train_rate(model: nn.Module, windows: TensorColumns, repeats: int, bfloat16: bool = False) -> float:
+    """Return windows per CPU second of training."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
+    model.train()
+
+    def step(place: int) -> None:
+        batch = windows.gather(np.arange(place * BATCH, (place + 1) * BATCH) % windows.num_graphs)
+        optimizer.zero_grad()
+        with torch.autocast("cpu", torch.bfloat16, enabled=bfloat16):
+            loss = loss_of(model, batch)
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+
+    return BATCH / cpu_seconds(step, repeats)
+
+
+def inference_rate(model: nn.Module, windows: TensorColumns, repeats: int) -> float:
+    """Return windows per CPU second of inference."""
+    model.eval()
+    with torch.inference_mode():
+        seconds = cpu_seconds(lambda place: model(windows.gather(np.arange(BATCH) + (place % 4) * BATCH)), repeats)
+    return BATCH / seconds
+
+
+def cpu_seconds(function: Callable[[int], object], repeats: int) -> float:
+    """Return the best CPU time of a call, after one that is not counted."""
+    function(0)
+    best = float("inf")
+    for place in range(1, repeats + 1):
+        started = time.process_time()
+        function(place)
+        best = min(best, time.process_time() - started)
+    return best
+
+
+def backward_of(function: Callable[[Tensor], Tensor], x: Tensor) -> Callable[[int], object]:
+    """Return a call of forward and backward."""
+    return lambda _: function(x.detach().requires_grad_()).sum().backward()
+
+
+def main() -> None:
+    """Print both tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=8)
+    repeats = parser.parse_args().repeats
+    torch.set_num_threads(1)
+    windows = random_windows(4 * BATCH)
+    sizes = (NUM_NODE_FEATURES, NUM_EDGE_FEATURES)
+    small = AttentionConfig(hidden=24, heads=4, layers=2, fc_layers=2, dropout=0.1)
+    models: dict[str, nn.Module] = {
+        "GAT large": GraphAttentionNetwork(AttentionConfig(), *sizes),
+        "GATv2 large": GraphAttentionNetwork(AttentionConfig(conv_type="gatv2"), *sizes),
+        "GAT small": GraphAttentionNetwork(small, *sizes),
+        "VGAE large": GraphAutoencoder(AutoencoderConfig(), *sizes),
+        "VGAE small": GraphAutoencoder(AutoencoderConfig(hidden_dims=(80, 40, 16), heads=1), *sizes),
+    }
+    print(f"{'model':12s} {'parameters':>10s} {'train/s':>9s} {'bf16 train/s':>13s} {'inference/s':>12s}")
+    for name, model in models.items():
+        rates = [train_rate(model, windows, repeats), train_rate(model, windows, repeats, bfloat16=True)]
+        inference = inference_rate(model, windows, repeats)
+        print(f"{name:12s} {count_parameters(model):10,d} {rates[0]:9,.0f} {rates[1]:13,.0f} {inference:12,.0f}")
+
+    batch = windows.gather(np.arange(BATCH))
+    wide = torch.randn(batch.x.shape[0], 1152)
+    features, edges = torch.randn(batch.x.shape[0], 384), batch.edge_attr
+    ours = build_convolution("gat", 384, 48, 8, NUM_EDGE_FEATURES)
+    library = GATConv(384, 48, heads=8, edge_dim=NUM_EDGE_FEATURES, add_self_loops=False)
+    dropout = ByteDropout(0.2)
+    pairs: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor], Tensor]] = {
+        "max pooling": (
+            lambda x: global_max_pool(x, batch.batch, BATCH), lambda x: graph_max(x, batch.batch, BATCH), wide
+        ),
+        "dropout": (lambda x: functional.dropout(x, 0.2), dropout, wide),
+        "GAT layer": (
+            lambda x: library(x, batch.edge_index, edges), lambda x: ours(x, batch.edge_index, edges), features
+        ),
+    }  # fmt: skip
+    print(f"\n{'operation':12s} {'library ms':>10s} {'ours ms':>9s} {'ratio':>6s}   (forward and backward)")
+    for name, (theirs, own, x) in pairs.items():
+        milliseconds = [1000 * cpu_seconds(backward_of(function, x), repeats) for function in (theirs, own)]
+        print(f"{name:12s} {milliseconds[0]:10.1f} {milliseconds[1]:9.1f} {milliseconds[0] / milliseconds[1]:6.2f}")
+
+
+if __name__ == "__main__":
+    main()
