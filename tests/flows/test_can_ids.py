@@ -1,0 +1,200 @@
+"""The whole flow on tiny synthetic traffic, as a person runs it, and with what can happen to it on the way."""
+
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from flows.attempts import checkpoint_marker
+from kdgat.can.results import read_results
+from kdgat.can.run import OutputDirectory, StageRecord, StageState
+from kdgat.can.synthetic import write_dataset
+from kdgat.stage.outcome import Paused
+from tests.cli.run_kdgat import run_kdgat
+
+pytestmark = pytest.mark.slow
+
+TIMEOUT_S = 300.0
+TINY = (
+    "injection.variants=8",
+    "injection.duration_s=[5, 8]",
+    "training.max_epochs=1",
+    "gat.large.hidden=4",
+    "gat.large.heads=2",
+    "gat.small.hidden=4",
+    "autoencoder.large.hidden_dims=[16, 8, 4]",
+    "autoencoder.small.hidden_dims=[8, 4]",
+    "sampling.graphs_per_epoch=256",
+    "curriculum.graphs_per_epoch=256",
+)
+
+
+@pytest.fixture(scope="module")
+def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("data")
+    write_dataset(root, "synthetic", "small")
+    return root
+
+
+def words(data_root: Path, out: Path, *overrides: str) -> list[str]:
+    options = [word for override in (*TINY, *overrides) for word in ("-O", override)]
+    paths = ["--data-root", str(data_root), "--out", str(out)]
+    return ["train", "can", "--dataset", "synthetic", *paths, *options]
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[[list[str]], "subprocess.Popen[str]"]]:
+    """Start `kdgat` in its own process group, as a shell does, and leave nothing behind."""
+    processes: list[tuple[subprocess.Popen[str], IO[str]]] = []
+
+    def run(words: list[str]) -> "subprocess.Popen[str]":
+        log = (tmp_path / f"kdgat-{len(processes)}.log").open("w+")
+        process = subprocess.Popen(
+            [sys.executable, "-m", "kdgat.cli.main", *words], stdout=log, stderr=log, text=True, start_new_session=True
+        )
+        processes.append((process, log))
+        return process
+
+    yield run
+    for process, log in processes:
+        process.kill()
+        process.wait()
+        log.close()
+
+
+def wait_until(condition: Callable[[], object], what: str) -> None:
+    give_up_at = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < give_up_at, f"waited in vain for: {what}"
+        time.sleep(0.1)
+
+
+def record_of(out: Path, name: str) -> StageRecord | None:
+    output = OutputDirectory(out)
+    return output.read_index().record(name) if output.index_path.is_file() else None
+
+
+def has_checkpoint(out: Path, name: str) -> bool:
+    record = record_of(out, name)
+    if record is None or record.directory is None:
+        return False
+    return bool(checkpoint_marker(OutputDirectory(out).stage_directory(record)))
+
+
+def processes_of(out: Path) -> list[str]:
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            try:
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                environment = (entry / "environ").read_bytes()
+            except OSError:
+                continue
+            if str(out) in command or str(out).encode() in environment:
+                found.append(command)
+    return found
+
+
+def test_recordings_become_an_evaluated_detector_and_a_second_run_does_nothing_twice(
+    data_root: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    first = run_kdgat(*words(data_root, out, "seeds=[0, 1]"), timeout_s=TIMEOUT_S)
+    assert first.returncode == 0, first.stderr
+    results = read_results(out / "results.json")
+    assert set(results.f1) == {path.name.partition("__")[0] for path in (data_root / "synthetic").glob("test_*")}
+    assert results.seeds == [0, 1]
+    assert (out / "report.html").is_file()
+    for text in (*results.f1, str(out / "report.html")):
+        assert text in first.stdout
+
+    second = run_kdgat(*words(data_root, out, "seeds=[0, 1]"), timeout_s=TIMEOUT_S)
+    assert second.returncode == 0, second.stderr
+    assert {record.state for record in OutputDirectory(out).read_index().stages} == {StageState.CACHED}
+    assert read_results(out / "results.json").f1 == results.f1
+
+    path = tmp_path / "elsewhere.json"
+    evaluated = run_kdgat("evaluate", "can", "--run", str(out), "--data-root", str(data_root), "--json", str(path))
+    assert evaluated.returncode == 0, evaluated.stderr
+    assert json.loads(path.read_text())["f1"] == results.f1
+
+    database = sqlite3.connect(out / "prefect" / "prefect.db")
+    assert {row[0] for row in database.execute("select state_type from flow_run")} == {"COMPLETED"}
+    task_runs = {row[0] for row in database.execute("select name from task_run")}
+    assert {"prepare", "normal-large-seed1", "distill_gat-small-seed0", "results"} <= task_runs
+    artifacts = {row[0] for row in database.execute("select key from artifact")}
+    assert {"scores", "models", "autoencoder-and-gat", "report"} <= artifacts
+    database.close()
+
+
+def test_a_killed_flow_leaves_no_process_and_goes_on_where_it_was(
+    data_root: Path, tmp_path: Path, start: Callable[[list[str]], "subprocess.Popen[str]"]
+) -> None:
+    out, name = tmp_path / "out", "autoencoder-large-seed0"
+    command = words(data_root, out, "stages=[autoencoder]", "training.max_epochs=150", "training.patience=null")
+    command += ["-O", "training.checkpoint_every_steps=5"]
+    flow = start(command)
+    wait_until(lambda: has_checkpoint(out, name), "a checkpoint")
+    os.kill(flow.pid, signal.SIGKILL)
+    flow.wait()
+    wait_until(lambda: not processes_of(out), "the end of the flow's processes")
+    record = record_of(out, name)
+    assert record is not None
+    directory = OutputDirectory(out).stage_directory(record)
+    assert isinstance(directory.read_outcome(), Paused)
+
+    assert start(command).wait(TIMEOUT_S) == 0
+    index = OutputDirectory(out).read_index()
+    assert index.record("prepare").state == StageState.CACHED
+    assert index.record(name).state == StageState.FINISHED
+    assert index.record(name).directory == record.directory
+    epochs = [row["epoch"] for row in directory.read_metrics()]
+    assert epochs == sorted(set(epochs))  # none was trained twice, none was left out
+    assert len(epochs) == 150
+    database = sqlite3.connect(out / "prefect" / "prefect.db")
+    states = sorted(row[0] for row in database.execute("select state_name from flow_run"))
+    database.close()
+    assert states == ["Completed", "FlowProcessLost"]
+
+
+def test_ctrl_c_stops_with_a_checkpoint_and_a_second_flow_is_refused_meanwhile(
+    data_root: Path, tmp_path: Path, start: Callable[[list[str]], "subprocess.Popen[str]"]
+) -> None:
+    out, name = tmp_path / "out", "normal-large-seed0"
+    command = words(data_root, out, "stages=[normal]", "training.max_epochs=100000", "training.patience=null")
+    command += ["-O", "training.checkpoint_every_steps=1"]
+    flow = start(command)
+    wait_until(lambda: has_checkpoint(out, name), "a checkpoint")
+
+    second = run_kdgat(*command, timeout_s=TIMEOUT_S)
+    assert second.returncode == 1
+    assert str(flow.pid) in second.stderr.splitlines()[-1]
+
+    os.killpg(flow.pid, signal.SIGINT)  # what a terminal does on Ctrl-C
+    assert flow.wait(TIMEOUT_S) == 130
+    wait_until(lambda: not processes_of(out), "the end of the flow's processes")
+    record = record_of(out, name)
+    assert record is not None
+    assert record.state == StageState.PAUSED
+    assert "goes on" in (tmp_path / "kdgat-0.log").read_text()
+
+
+def test_a_recording_that_cannot_be_read_ends_the_flow_with_one_sentence(data_root: Path, tmp_path: Path) -> None:
+    root = tmp_path / "data"
+    (root / "synthetic").mkdir(parents=True)
+    for path in (data_root / "synthetic").iterdir():
+        (root / "synthetic" / path.name).symlink_to(path)
+    broken = root / "synthetic" / "train_02_with_attacks__broken.parquet"
+    broken.write_bytes(b"no parquet")
+    done = run_kdgat(*words(root, tmp_path / "out"), timeout_s=TIMEOUT_S)
+    assert done.returncode == 1
+    assert broken.name in done.stderr.splitlines()[-1]
+    assert "Traceback" not in done.stderr
