@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.data import Batch
 
+from kdgat.can.allocator import keep_freed_memory
 from kdgat.can.curriculum import CurriculumConfig, CurriculumSource
 from kdgat.can.distillation import DistillationConfig, DistilledSource, TeacherOutputs
 from kdgat.can.models.attention import AttentionConfig, GraphAttentionNetwork
@@ -113,6 +114,7 @@ def run(spec: StageSpec, directory: RunDirectory) -> Outcome:
     }
     if spec.stage not in stages:
         raise StageInputError(f"stage {spec.stage!r} is unknown: choose one of {', '.join(stages)}")
+    keep_freed_memory()
     return stages[spec.stage](spec, directory)
 
 

@@ -203,3 +203,12 @@ def test_mixed_precision_trains_to_a_similar_loss(
         losses.append(outcome.metrics["validation_loss"])
     assert losses[0] != losses[1]
     assert losses[0] == pytest.approx(losses[1], rel=0.1)
+
+
+def test_training_and_evaluation_import_without_what_only_preparation_needs() -> None:
+    missing = ["polars", "numba", "prefect", "plotly", "sklearn", "typer", "rich", "jinja2"]
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys({missing!r}))\n"
+        "import kdgat.can.stages, kdgat.can.fusion, kdgat.can.evaluate"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
