@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from lightning import LightningModule
 from numpy.typing import NDArray
 from torch import Tensor
@@ -115,6 +116,9 @@ def run(spec: StageSpec, directory: RunDirectory) -> Outcome:
     if spec.stage not in stages:
         raise StageInputError(f"stage {spec.stage!r} is unknown: choose one of {', '.join(stages)}")
     keep_freed_memory()
+    # Scoring too, not only training: what it computes must not depend on the machine's cores, and stages run beside
+    # each other. Twice the threads of the machine made scoring several times slower than training.
+    torch.set_num_threads(int(spec.config.get("training", {}).get("num_threads", 1)))
     return stages[spec.stage](spec, directory)
 
 
