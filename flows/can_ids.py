@@ -136,7 +136,7 @@ def _run_stages(execution: Execution, stop: StopRequest, parallel_stages: int) -
         if time.monotonic() > next_poll:
             next_poll = time.monotonic() + CANCEL_POLL_S
             if _is_cancelling():
-                stop.set("cancelled in Prefect")
+                stop.set("a cancellation in Prefect")
         execution.wait_for_change(WAIT_S)
     for future in futures.values():
         future.wait()
