@@ -37,6 +37,7 @@ from kdgat.stage.configuration import Config
 logger = logging.getLogger(__name__)
 
 AUTO: Final = "auto"
+FUSION_PREFIX: Final = "fusion"  # of the names of models that learn from validation windows
 LOGIT_LIMIT: Final = 60.0  # of a calibrated logit: an autoencoder's error has no upper end
 
 Tables = Mapping[int, ScoreTable]  # seed -> scores of the same windows
@@ -108,9 +109,14 @@ def judged_windows(table: ScoreTable) -> ScoreTable:
     return table if table.is_learned.all() else table.select(~table.is_learned)
 
 
+def windows_for(model: str, table: ScoreTable) -> ScoreTable:
+    """Return the validation windows that this model has not learned from."""
+    return judged_windows(table) if model.startswith(FUSION_PREFIX) else table
+
+
 def verdict_of(model: str, validation: Tables, config: EvaluationConfig) -> Verdict:
     """Calibrate one model on every seed's validation scores."""
-    scalings = {seed: calibrate(model, judged_windows(table), config) for seed, table in validation.items()}
+    scalings = {seed: calibrate(model, windows_for(model, table), config) for seed, table in validation.items()}
     return Verdict(model, scalings, DecisionRule(kind=config.rule, threshold=config.threshold))
 
 
@@ -138,7 +144,7 @@ def _quality(verdict: Verdict, validation: Tables) -> tuple[float, float]:
 
 def describe_detector(verdict: Verdict, validation: Tables, made_of: str) -> Detector:
     """State what the detector is, its rule, and its false alarms on benign validation windows."""
-    judged = {seed: judged_windows(table) for seed, table in validation.items()}
+    judged = {seed: windows_for(verdict.model, table) for seed, table in validation.items()}
     table = judged[next(iter(verdict.scalings))]
     _, decision = verdict.rule.apply(verdict.logits(judged), table.recording)
     benign = table.label == 0
