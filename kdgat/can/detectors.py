@@ -36,6 +36,11 @@ MODELS: Final[tuple[str, ...]] = (
     "fusion_small",
 )
 
+# The mean of the logits of all attention networks that the run has: what one of them gets wrong on an unknown vehicle
+# the others seldom do.
+ENSEMBLE: Final = "ensemble"
+ENSEMBLE_MEMBERS: Final[tuple[str, ...]] = ("normal", "curriculum", "distill_gat")
+
 # Their raw score is a log error, of any scale; that of all others is the logit of a probability.
 ERROR_MODELS: Final[tuple[str, ...]] = ("autoencoder", "distill_autoencoder")
 
@@ -75,7 +80,12 @@ class DetectorSet:
             names.append(name)
             if name in self._fusions:
                 names += [f"{name}_{kind}" for kind in FUSION_KINDS]
-        return names
+        return [*names, ENSEMBLE] if self.ensemble_members else names
+
+    @property
+    def ensemble_members(self) -> list[str]:
+        """List the attention networks that are there."""
+        return [name for name in ENSEMBLE_MEMBERS if name in self._paths]
 
     def learned_from(self, num_windows: int) -> NDArray[np.bool_]:
         """Mark the validation windows [G] that a fusion has learned from, so that none is judged by them."""
@@ -87,6 +97,8 @@ class DetectorSet:
 
     def describe(self, name: str) -> str:
         """Say what a model is made of."""
+        if name == ENSEMBLE:
+            return f"mean of {', '.join(self.ensemble_members)}"
         fusion = self._fusion_of(name)
         if fusion is None:
             return name
@@ -99,15 +111,19 @@ class DetectorSet:
         if unknown:
             raise ModelError(f"model {unknown[0]!r} is not among the trained ones: {', '.join(self.names)}")
         fusions = {name: fusion for name in wanted if (fusion := self._fusion_of(name)) is not None}
-        single = [name for name in wanted if name not in fusions]
-        needed = list(dict.fromkeys([*single, *(m for fusion in fusions.values() for m in self._members[fusion])]))
+        single = [name for name in wanted if name not in fusions and name != ENSEMBLE]
+        members = [member for fusion in fusions.values() for member in self._members[fusion]]
+        members += self.ensemble_members if ENSEMBLE in wanted else []
+        needed = list(dict.fromkeys([*single, *members]))
         outputs = {
             name: self._run(name, pool, _part(progress, place, len(needed), pool.num_graphs))
             for place, name in enumerate(needed)
         }
         scores: Columns = {}
         for name in wanted:
-            if name in fusions:
+            if name == ENSEMBLE:
+                scores[name] = np.mean([outputs[member]["logit"] for member in self.ensemble_members], axis=0)
+            elif name in fusions:
                 states = window_states([outputs[member] for member in self._members[fusions[name]]])
                 scores[name] = fuse(self._fusions[fusions[name]][0], states, self._kind_of(name, fusions[name]))
             else:

@@ -28,6 +28,7 @@ MODEL_NAMES = {
     "curriculum": "GAT, curriculum",
     "distill_autoencoder": "VGAE student",
     "distill_gat": "GAT student",
+    "ensemble": "Mean of the GATs",
     "fusion": "Fusion",
     "fusion_small": "Fusion of students",
 }

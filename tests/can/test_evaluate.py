@@ -61,7 +61,7 @@ def results(output: OutputDirectory) -> Results:
 
 
 def test_every_model_is_measured_on_every_scenario_by_all_its_windows(results: Results) -> None:
-    models = {"autoencoder", "normal", "fusion", "fusion_weighted_average", "fusion_mlp", "fusion_dqn"}
+    models = {"autoencoder", "normal", "fusion", "fusion_weighted_average", "fusion_mlp", "fusion_dqn", "ensemble"}
     assert set(results.models) == models
     for by_seed in results.models.values():
         assert set(by_seed) == {"0", "1"}
@@ -74,6 +74,7 @@ def test_every_model_is_measured_on_every_scenario_by_all_its_windows(results: R
 def test_the_default_detector_is_the_mean_of_the_seeds(results: Results, output: OutputDirectory) -> None:
     assert results.detector.seeds == [0, 1]
     assert results.seeds == [0, 1]
+    assert results.detector.models == ["ensemble (mean of normal)"]
     scenario = results.scenarios["test_01_known"]
     assert scenario.auc is not None
     assert scenario.auc > 0.95
