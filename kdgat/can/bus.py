@@ -1,4 +1,4 @@
-"""Arbitration on a virtual CAN bus: frames that want to be sent, in the order in which a real bus sends them."""
+"""Arbitration on a CAN bus: frames that want to be sent, in the order in which a real bus sends them."""
 
 from __future__ import annotations
 
@@ -9,21 +9,30 @@ from numba import njit
 from numpy.typing import NDArray
 
 BIT_TIME_S: Final = 2e-6  # 500 kbit/s, the usual powertrain bus
-_OVERHEAD_BITS: Final = 47  # start, arbitration, control, checksum, acknowledge, end of frame, interframe space
-_STUFFING: Final = 1.06  # share of stuff bits in ordinary payloads
-_LONGEST_WAIT_S: Final = 0.05  # an overwritten mailbox: a frame that waited longer is never sent
+OVERHEAD_BITS: Final = 47  # start, arbitration, control, checksum, acknowledge, end of frame, interframe space
+NO_MAILBOX: Final = -1
 
 
 @njit(cache=True)
 def arbitrate(
-    wanted: NDArray[np.float64], identifier: NDArray[np.uint32], length: NDArray[np.uint8], bit_time_s: float
+    wanted: NDArray[np.float64],
+    identifier: NDArray[np.uint32],
+    duration_s: NDArray[np.float64],
+    mailbox: NDArray[np.int64],
+    longest_wait_s: float,
 ) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-    """Send frames one at a time, the lowest waiting id first.
+    """Send frames one at a time, the lowest waiting id first, equal ids in the order in which they became ready.
 
-    Arguments: when each frame is ready, seconds, ascending [M]; its id [M]; its payload bytes [M]; seconds a bit.
-    Returns the frames sent, in order [K <= M], and when each was received [K]. A frame that waits too long is lost.
+    Arguments: when each frame is ready, seconds, ascending [M]; its id [M]; how long it occupies the bus [M]; the
+    mailbox that it is sent from, or NO_MAILBOX [M]; seconds that a frame waits at most. Returns the frames sent, in
+    order [K <= M], and when each was received [K]. A frame that waits longer is lost, and so is one that still waits
+    when the next one is written into its mailbox.
     """
     num_frames = wanted.shape[0]
+    num_mailboxes = 1
+    for frame in range(num_frames):
+        num_mailboxes = max(num_mailboxes, mailbox[frame] + 1)
+    content = np.full(num_mailboxes, -1, np.int64)  # the newest frame written into each mailbox
     sent = np.empty(num_frames, np.int64)
     received = np.empty(num_frames, np.float64)
     heap = np.empty(num_frames, np.int64)  # waiting frames, ordered by (id, arrival)
@@ -45,6 +54,8 @@ def arbitrate(
                 heap[child] = heap[parent]
                 child = parent
             heap[child] = key
+            if mailbox[following] >= 0:
+                content[mailbox[following]] = following
             following += 1
         top = heap[0]
         waiting -= 1
@@ -63,9 +74,10 @@ def arbitrate(
                 parent = child
             heap[parent] = key
         frame = top & 0xFFFFFFFF
-        if now - wanted[frame] > _LONGEST_WAIT_S:
+        is_overwritten = mailbox[frame] >= 0 and content[mailbox[frame]] != frame
+        if is_overwritten or now - wanted[frame] > longest_wait_s:
             continue
-        now += (_OVERHEAD_BITS + 8 * length[frame]) * _STUFFING * bit_time_s
+        now += duration_s[frame]
         sent[num_sent] = frame
         received[num_sent] = now
         num_sent += 1

@@ -1,4 +1,4 @@
-"""The simulated bus: who sends when, who wins arbitration, and what the winners carry."""
+"""The simulated bus: who sends when, and what the winners of arbitration carry."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from kdgat.can.bus import NO_MAILBOX, OVERHEAD_BITS, arbitrate
 from kdgat.can.simulation.vehicle import NUM_SIGNALS, ByteKind, Vehicle
 
 BITS_PER_SECOND = 500_000.0
@@ -16,8 +17,8 @@ SIGNAL_STEP_S = 0.01
 """Sampling step of the physical signals of a drive."""
 _EVENT_REPEATS, _EVENT_REPEAT_S = 3, 0.02
 
-ATTACKER = -1
-"""Owner of a frame that no control unit of the vehicle sends."""
+ATTACKER = NO_MAILBOX
+"""Owner of a frame that no control unit of the vehicle sends; the frames of a unit share a mailbox, these do not."""
 
 _CONSTANT, _COUNTER, _SIGNAL_BYTE = int(ByteKind.CONSTANT), int(ByteKind.COUNTER), int(ByteKind.SIGNAL_BYTE)
 _SIGNAL_HIGH, _SIGNAL_LOW, _FLAGS = int(ByteKind.SIGNAL_HIGH), int(ByteKind.SIGNAL_LOW), int(ByteKind.FLAGS)
@@ -139,48 +140,11 @@ def send(frames: Frames) -> Frames:
     """Let waiting frames win the bus one by one, lowest id first; a unit's stale frame is replaced by its next."""
     waiting = frames.select(np.argsort(frames.time, kind="stable"))
     # Overhead, data, and the stuff bits that a payload of middling variety needs.
-    num_bits = 47 + 8 * waiting.length.astype(np.float64) + np.floor((34 + 8 * waiting.length) / 12)
-    order, ends = _arbitrate(waiting.time, waiting.identifier, waiting.owner, num_bits / BITS_PER_SECOND)
+    num_bits = OVERHEAD_BITS + 8 * waiting.length.astype(np.float64) + np.floor((34 + 8 * waiting.length) / 12)
+    order, ends = arbitrate(waiting.time, waiting.identifier, num_bits / BITS_PER_SECOND, waiting.owner, np.inf)
     sent = waiting.select(order)
     sent.time = ends
     return sent
-
-
-@njit(cache=True)
-def _arbitrate(release: Any, identifier: Any, owner: Any, duration_s: Any) -> Any:
-    num_frames = len(release)
-    order = np.empty(num_frames, dtype=np.int64)
-    ends = np.empty(num_frames)
-    pending = np.empty(num_frames, dtype=np.int64)  # frames that want the bus, in no order
-    num_pending, num_sent, following = 0, 0, 0
-    now = 0.0
-    while following < num_frames or num_pending > 0:
-        if num_pending == 0 and release[following] > now:
-            now = release[following]
-        while following < num_frames and release[following] <= now:
-            place = num_pending
-            if owner[following] >= 0:  # one mailbox per frame of a unit: the newer content replaces what still waits
-                for k in range(num_pending):
-                    if owner[pending[k]] == owner[following]:
-                        place = k
-                        break
-            pending[place] = following
-            if place == num_pending:
-                num_pending += 1
-            following += 1
-        best = 0
-        for k in range(1, num_pending):
-            challenger, holder = identifier[pending[k]], identifier[pending[best]]
-            if challenger < holder or (challenger == holder and pending[k] < pending[best]):
-                best = k
-        winner = pending[best]
-        num_pending -= 1
-        pending[best] = pending[num_pending]
-        now += duration_s[winner]
-        order[num_sent] = winner
-        ends[num_sent] = now
-        num_sent += 1
-    return order[:num_sent], ends[:num_sent]
 
 
 def fill_payloads(vehicle: Vehicle, sent: Frames, signals: NDArray[np.float64], seed: int) -> None:
