@@ -175,6 +175,6 @@ def test_models_are_compared_on_windows_that_no_fusion_has_learned_from(output: 
     for name, values in perfect.items():
         scores[name][~table.is_learned] = values
     scores["fusion"][table.is_learned] = table.label[table.is_learned] * 4.0 - 2.0  # right everywhere
-    config = EvaluationConfig(candidates=("normal", "fusion"), calibration="none")
+    config = EvaluationConfig(detector="auto", candidates=("normal", "fusion"), calibration="none")
     verdict = reach_verdict({0: ScoreTable(**{**vars(table), "scores": scores})}, config)
     assert verdict.model == "normal"  # equal where it counts, and simpler
