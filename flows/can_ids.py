@@ -110,14 +110,15 @@ def can_ids(config: CanConfig, out: Path, parallel_stages: PositiveInt | None = 
     """
     output = as_output(out)
     stop = StopRequest()
-    with output.lock(), stop_on_signals(stop):
+    with output.lock():
         mark_lost_runs(output)
         execution = Execution(config, output)
-        try:
-            _run_stages(execution, stop, parallel_stages or default_parallel_stages(config))
-        except BaseException as error:
-            stop.set(f"the flow ended with {type(error).__name__}")  # the runner waits for its threads
-            raise
+        with stop_on_signals(stop):
+            try:
+                _run_stages(execution, stop, parallel_stages or default_parallel_stages(config))
+            except BaseException as error:
+                stop.set(f"the flow ended with {type(error).__name__}")  # the runner waits for its threads
+                raise
         return _conclude(execution, stop)
 
 

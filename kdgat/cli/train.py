@@ -88,8 +88,12 @@ def train_can(config: "CanConfig", out: Path, *, parallel_stages: int | None, qu
     console = Console(stderr=True)
     from flows.can_ids import run_can_ids  # the one edge from the command line up to the flows
 
-    with watched(output, console, quiet=quiet):
-        end = run_can_ids(config, output, parallel_stages)
+    try:
+        with watched(output, console, quiet=quiet):
+            end = run_can_ids(config, output, parallel_stages)
+    except KeyboardInterrupt:  # while no stage was running: before the first or after the last
+        print("stopped; the same command goes on from there", file=sys.stderr)
+        return EXIT_STOPPED
     return _report_end(end, output)
 
 
