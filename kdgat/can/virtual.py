@@ -17,6 +17,8 @@ def cut(frames: Frames, rng: np.random.Generator, duration_s: float) -> Frames:
     total = frames.time[-1]
     begin = rng.uniform(0.0, max(total - duration_s, 0.0)) if rng.random() < 0.8 else 0.0
     low, high = np.searchsorted(frames.time, [begin, begin + duration_s])
+    if low == high:  # the recording pauses for all that time: go on where it goes on
+        high = np.searchsorted(frames.time, frames.time[low] + duration_s, side="right")
     part = frames.take(slice(int(low), int(high)))
     part.time = part.time - part.time[0]
     return part
