@@ -10,7 +10,7 @@ which come close together, hardly moves them: the period is the median of the in
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numba import njit
@@ -82,7 +82,7 @@ _SHORTEST_INTERVAL_S = 1e-6
 
 
 @njit(cache=True, inline="always")
-def _popcount(value: np.uint64) -> int:
+def _popcount(value: np.uint64) -> Any:
     value = value - ((value >> np.uint64(1)) & np.uint64(0x5555555555555555))
     value = (value & np.uint64(0x3333333333333333)) + ((value >> np.uint64(2)) & np.uint64(0x3333333333333333))
     value = (value + (value >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -168,10 +168,6 @@ def message_features(
     order_mask = (1 << _ORDER_TABLE_BITS) - 1
     order_count = np.zeros(order_mask + 1, np.float32)
     priority_count = np.zeros(64, np.int64)
-    highest = np.uint32(0)
-    for index in range(num_ids):
-        highest = max(highest, identifiers[index])
-    priority_shift = 5 if highest < 2048 else 23
     start = timestamp[0]
     established_lowest = np.int64(1) << 40
     bus_mean_gap = 0.0
@@ -189,9 +185,8 @@ def message_features(
         # the bus as a whole
         gap = max(now - previous_time, _SHORTEST_INTERVAL_S)
         if message > 0:
-            bus_mean_gap += (gap - bus_mean_gap) * max(1.0 / message, gap / _MEMORY_S) if message < 100_000 else (
-                gap - bus_mean_gap
-            ) * gap / _MEMORY_S
+            weight = min(gap / _MEMORY_S, 1.0)  # after a pause longer than the memory, the mean is that pause
+            bus_mean_gap += (gap - bus_mean_gap) * (max(1.0 / message, weight) if message < 100_000 else weight)
             bus_short_rate = bus_short_rate * np.exp(-gap / 0.05) + 20.0
             out[message, _BUS_GAP] = min(max(np.log2(gap / bus_mean_gap), -6.0), 6.0)
             if age > 0.1:
@@ -203,7 +198,7 @@ def message_features(
             order_count[key] = follows + 1.0
 
         # the id itself
-        identifier = np.int64(identifiers[index])
+        identifier: Any = np.int64(identifiers[index])
         if seen == 0:
             first_time[index] = now
         id_age = max(now - first_time[index], 0.0)
@@ -211,7 +206,8 @@ def message_features(
         out[message, _EXPERIENCE] = np.log2(1.0 + seen) / 16.0
         out[message, _OUTRANKS] = 1.0 if identifier < established_lowest and age > _ESTABLISHED_S else 0.0
         lower = 0
-        bucket = min(identifier >> priority_shift, 63)
+        # arbitration compares the first 11 bits of an extended id with those of a standard one
+        bucket: Any = (identifier if identifier < 2048 else identifier >> 18) >> 5
         for other in range(bucket):
             lower += priority_count[other]
         out[message, _PRIORITY] = lower / (message + 1.0)
@@ -221,7 +217,7 @@ def message_features(
         if seen > 0:
             interval = max(now - last_time[index], _SHORTEST_INTERVAL_S)
             octave = np.log2(interval)
-            position = np.int64((octave + _LOWEST_OCTAVE) * _BINS_PER_OCTAVE)
+            position: Any = np.int64((octave + _LOWEST_OCTAVE) * _BINS_PER_OCTAVE)
             position = min(max(position, 0), _NUM_BINS - 1)
             if seen > 3:
                 middle = median_bin[index]
@@ -263,8 +259,8 @@ def message_features(
                 bit_time[index, bit] += np.float32(interval)
                 remaining ^= lowest
             surprise = min(surprise, 320.0)
-            surprise_bin = np.int64(4.0 * np.log2(1.0 + surprise))
-            twin_bin = np.int64(17.5 * (1.0 + min(max(twin, -1.0), 1.0)))
+            surprise_bin: Any = np.int64(4.0 * np.log2(1.0 + surprise))
+            twin_bin: Any = np.int64(17.5 * (1.0 + min(max(twin, -1.0), 1.0)))
             is_repeat = num_changed == 0
             if seen > 3:
                 out[message, _TOGGLE_SURPRISE] = surprise / 64.0

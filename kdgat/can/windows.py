@@ -7,7 +7,7 @@ another. Everything is relative to the id's or the bus's own past, so that it ca
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 from numba import njit
@@ -121,7 +121,7 @@ def _count_parts(
         nodes = 0
         edges = 0
         pair_mark = np.zeros((size, size), np.uint8) if size <= 128 else np.zeros((1, 1), np.uint8)
-        seen = set([np.int64(-1)])  # noqa: C405 - numba needs a typed set
+        seen = set([np.int64(-1)])  # numba needs a typed set
         previous = np.int64(-1)
         for message in range(starts[graph], stops[graph]):
             index = dense[message]
@@ -218,7 +218,7 @@ def _fill(
             if features[message, _PERIOD_KNOWN] > 0.0:
                 log_period[current] = 8.0 * features[message, _LOG_PERIOD]
                 known[current] = 1.0
-            num_bytes = max(np.int64(length[message]), 1)
+            num_bytes: Any = max(np.int64(length[message]), 1)
             word = payload[message]
             zero_bytes = 0
             ones = 0
