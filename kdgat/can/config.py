@@ -74,6 +74,7 @@ class AttentionScales(Config):
 class CanConfig(Config):
     """Hold everything that a CAN training run depends on."""
 
+    preset: str | None = None  # which one this was made from; noted in the results, read by no stage
     data: DataConfig
     windows: WindowConfig = WindowConfig()
     injection: InjectionConfig = InjectionConfig()
@@ -124,6 +125,7 @@ def make_config(
         ConfigurationError: naming key, value and fix.
     """
     content = load_preset(PRESET_PACKAGE, preset)
+    content["preset"] = preset
     content["data"] = {**content.get("data", {}), **data}
     if seeds is not None:
         content["seeds"] = list(seeds)

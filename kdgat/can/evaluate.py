@@ -44,6 +44,7 @@ from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Finished, Outcome
+from kdgat.stage.provenance import git_state
 from kdgat.stage.spec import StageSpec
 
 logger = logging.getLogger(__name__)
@@ -236,6 +237,8 @@ class _Report:
         return Results(
             dataset=dataset or run.dataset,
             created=datetime.now(UTC).isoformat(timespec="seconds"),
+            preset=run.index.config.get("preset"),
+            revision=_revision(),
             seeds=run.seeds,
             detector=describe_detector(self.verdict, self.validation, made_of),
             scenarios=self.scenarios,
@@ -243,6 +246,12 @@ class _Report:
             curves=self.curves,
             **parts,
         )
+
+
+def _revision() -> str | None:
+    """Return the git revision of this code, marked where it was changed since; None outside of a repository."""
+    state = git_state(Path(__file__).parent)
+    return None if state is None else f"{state['revision']}{' with changes' if state['dirty'] else ''}"
 
 
 def _only(table: ScoreTable, model: str) -> ScoreTable:

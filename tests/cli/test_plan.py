@@ -1,0 +1,27 @@
+from pathlib import Path
+
+from kdgat.can.synthetic import write_dataset
+from tests.cli.run_kdgat import run_kdgat
+
+
+def test_the_plan_lists_stages_needs_and_sizes_and_counts_windows(tmp_path: Path) -> None:
+    write_dataset(tmp_path, "synthetic", "tiny")
+    done = run_kdgat("plan", "can", "--data-root", str(tmp_path), "--seeds", "0", "1", "-O", "training.max_epochs=7")
+    assert done.returncode == 0, done.stderr
+    lines = {line.split()[0]: line for line in done.stdout.splitlines() if line}
+    assert "autoencoder-large-seed1" in lines["curriculum-large-seed1"]
+    assert "up to 7" in lines["normal-large-seed0"]
+    assert "training recordings" in lines["synthetic:"]
+
+
+def test_the_plan_needs_no_recordings(tmp_path: Path) -> None:
+    done = run_kdgat("plan", "can", "--data-root", str(tmp_path), "--dataset", "absent")
+    assert done.returncode == 0, done.stderr
+    assert "absent" in done.stdout.splitlines()[0]
+    assert "evaluation-large-seed0" in done.stdout
+
+
+def test_the_plan_of_a_directory_that_is_no_run_is_a_user_mistake(tmp_path: Path) -> None:
+    done = run_kdgat("plan", "can", "--out", str(tmp_path))
+    assert done.returncode == 1
+    assert "run.json" in done.stderr

@@ -1,0 +1,47 @@
+import copy
+import io
+
+from rich.console import Console
+
+from kdgat.can.results import Results
+from kdgat.cli.tables import DEFAULT_DETECTOR, models_table, score_tables
+from tests.can.test_results import example
+
+
+def with_two_seeds(f1: float, other_f1: float | None) -> Results:
+    content = example()
+    first = content["models"]["normal"]["0"]
+    second = copy.deepcopy(first)
+    first["test_01"]["f1"], second["test_01"]["f1"] = f1, other_f1
+    content["models"]["normal"]["1"] = second
+    return Results.model_validate(content)
+
+
+def test_a_model_shows_its_mean_over_seeds() -> None:
+    header, rows = models_table(with_two_seeds(0.5, 0.75))
+    assert header == ["model", "test_01", "test_02"]
+    assert rows[0][:2] == ["normal", "0.6250"]
+
+
+def test_a_seed_without_f1_is_left_out_of_the_mean() -> None:
+    _, rows = models_table(with_two_seeds(0.5, None))
+    assert rows[0][1] == "0.5000"
+
+
+def test_the_default_detector_stands_below_the_models() -> None:
+    results = Results.model_validate(example())
+    _, rows = models_table(results)
+    assert rows[-1][0] == DEFAULT_DETECTOR
+    assert len(rows) == len(results.models) + 1
+
+
+def test_tables_of_a_pipe_are_neither_cut_nor_coloured() -> None:
+    console = Console(file=io.StringIO(), width=400)
+    for table in score_tables(Results.model_validate(example())):
+        console.print(table)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "test_01" in text
+    assert "mean of 3 seeds" in text
+    assert "…" not in text
+    assert "\x1b" not in text
