@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -63,7 +64,7 @@ def _plain_features(messages: Messages) -> dict[str, list[float]]:
             if len(past) > 1:
                 row["twin"] = (changed.bit_count() - (word ^ said[-2]).bit_count()) / bits
                 known = 0
-                for one, other in zip(said[:-1], said[1:], strict=True):
+                for one, other in pairwise(said):
                     known |= one ^ other
                 row["new_toggles"] = (changed & ~known).bit_count() / 8
             surprise = 0.0
