@@ -234,6 +234,7 @@ def _write_file(path: Path, spool: _Spool, attributes: dict[str, str]) -> None:
     early.set_layout(h5py.h5d.CONTIGUOUS)
     early.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)  # so that each dataset has its place in the file at once
     early.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    early.set_obj_track_times(False)  # the same graphs give the same bytes, whenever they are written
     # libver v110: older formats refuse attributes above 64 KB, which many recordings or build parameters can reach.
     with h5py.File(
         path, "w", libver=("v110", "v110"), locking=False, alignment_threshold=1, alignment_interval=_ALIGNMENT
