@@ -51,7 +51,7 @@ def can(
     if json_path is not None:
         write_results(json_path, results)
     console = output_console()
-    for table in score_tables(results):
+    for table in score_tables(results, is_narrow=console.is_terminal):
         console.print(table)
         console.print()
     if json_path is not None:

@@ -1,5 +1,6 @@
 """Scores as tables for a terminal or a file."""
 
+import re
 import sys
 from statistics import fmean
 from typing import Final
@@ -10,6 +11,8 @@ from rich.table import Table
 from kdgat.can.results import Results, format_value, results_table
 
 PLAIN_WIDTH: Final = 400  # of what goes into a file or a pipe: nothing is cut or wrapped
+NAME_WIDTH: Final = 24  # in a narrow place
+HEADING_WIDTH: Final = 16
 DEFAULT_DETECTOR: Final = "default detector"
 
 
@@ -18,13 +21,16 @@ def output_console() -> Console:
     return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=PLAIN_WIDTH)
 
 
-def score_tables(results: Results) -> list[Table]:
-    """Return the table of the default detector and the F1 of every model, both per scenario."""
+def score_tables(results: Results, *, is_narrow: bool = False) -> list[Table]:
+    """Return the table of the default detector and the F1 of every model, both per scenario.
+
+    Where the place is narrow, names break after underscores.
+    """
     num_seeds = len(results.seeds)
     caption = "F1 per model" + (f", mean over {num_seeds} seeds" if num_seeds > 1 else "")
     return [
-        _table(f"{DEFAULT_DETECTOR}: {results.detector.name}", *results_table(results)),
-        _table(caption, *models_table(results)),
+        _table(f"{DEFAULT_DETECTOR}: {results.detector.name}", *results_table(results), is_narrow),
+        _table(caption, *models_table(results), is_narrow),
     ]
 
 
@@ -43,10 +49,25 @@ def models_table(results: Results) -> tuple[list[str], list[list[str]]]:
     return ["model", *scenarios], rows
 
 
-def _table(title: str, header: list[str], rows: list[list[str]]) -> Table:
+def _table(title: str, header: list[str], rows: list[list[str]], is_narrow: bool) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
     for place, heading in enumerate(header):
-        table.add_column(heading, justify="left" if place == 0 else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
+        is_name = place == 0
+        table.add_column(
+            _broken(heading, HEADING_WIDTH) if is_narrow else heading,
+            justify="left" if is_name else "right",
+            no_wrap=is_name,
+        )
+    for name, *cells in rows:
+        table.add_row(_broken(name, NAME_WIDTH) if is_narrow else name, *cells)
     return table
+
+
+def _broken(name: str, width: int) -> str:
+    """Break a long name into lines after underscores."""
+    lines = [""]
+    for part in re.findall("[^_]*_|[^_]+", name):
+        if lines[-1] and len(lines[-1] + part) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)

@@ -126,7 +126,7 @@ def print_scores(output: "OutputDirectory") -> None:
     from kdgat.cli.tables import output_console, score_tables
 
     console = output_console()
-    for table in score_tables(read_results(output.results_path)):
+    for table in score_tables(read_results(output.results_path), is_narrow=console.is_terminal):
         console.print(table)
         console.print()
     console.print(f"results  {output.results_path}", soft_wrap=True)

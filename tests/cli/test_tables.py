@@ -45,3 +45,15 @@ def test_tables_of_a_pipe_are_neither_cut_nor_coloured() -> None:
     assert "mean of 3 seeds" in text
     assert "…" not in text
     assert "\x1b" not in text
+
+
+def test_long_names_break_after_underscores_where_it_is_narrow() -> None:
+    content = example()
+    name = "test_02_unknown_vehicle_known_attack"
+    content["scenarios"][name] = content["scenarios"].pop("test_02")
+    console = Console(file=io.StringIO(), width=100)
+    console.print(score_tables(Results.model_validate({**content, "curves": {}}), is_narrow=True)[0])
+    assert isinstance(console.file, io.StringIO)
+    lines = [line.split(" ")[0] for line in console.file.getvalue().splitlines()]
+    start = lines.index("test_02_unknown_vehicle_")
+    assert lines[start + 1] == "known_attack"
