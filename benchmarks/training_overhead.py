@@ -79,6 +79,9 @@ class OneBatch:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         pass
 
+    def describe(self, epoch: int) -> dict[str, float]:
+        return {}
+
     def on_epoch_end(self, epoch: int, metrics: dict[str, float]) -> None:
         pass
 

@@ -87,6 +87,10 @@ class CurriculumSource(PoolSource):
         hard = between(curriculum.start_hard_fraction, curriculum.end_hard_fraction)
         return Lesson(ratio, percentile, hard, threshold, num_attack, num_benign)
 
+    def describe(self, epoch: int) -> dict[str, float]:
+        """Return the lesson of an epoch, each number under `curriculum_<name>`."""
+        return {f"curriculum_{name}": float(value) for name, value in self.lesson(epoch)._asdict().items()}
+
     def windows(self, epoch: int) -> NDArray[np.int64]:
         """Draw the windows of an epoch: attacks, hard benign windows, and benign windows of any kind."""
         lesson = self.lesson(epoch)

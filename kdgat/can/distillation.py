@@ -157,6 +157,10 @@ class DistilledSource:
         """Restore the source."""
         self._source.load_state_dict(state)
 
+    def describe(self, epoch: int) -> dict[str, float]:
+        """Describe the epoch of the source."""
+        return self._source.describe(epoch)
+
     def on_epoch_end(self, epoch: int, metrics: dict[str, float]) -> None:
         """Tell the source."""
         self._source.on_epoch_end(epoch, metrics)

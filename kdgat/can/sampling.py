@@ -70,6 +70,10 @@ class PoolSource:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Accept the empty state."""
 
+    def describe(self, epoch: int) -> dict[str, float]:
+        """Return nothing: every epoch is made alike."""
+        return {}
+
     def on_epoch_end(self, epoch: int, metrics: dict[str, float]) -> None:
         """Change nothing."""
 

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import math
-import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import plotly.graph_objects as go
 
@@ -21,14 +18,11 @@ from kdgat.can.results import (
 from kdgat.report.style import (
     BLACK,
     BLUE,
-    GREEN,
-    ORANGE,
-    SERIES_COLOURS,
-    VERMILLION,
     Key,
     Picture,
     blank,
     is_variant,
+    line_key,
     model_name,
     model_order,
     nines,
@@ -37,121 +31,11 @@ from kdgat.report.style import (
     wrapped,
 )
 
-FIRST_SHARE_COLOUR = 3  # after those of the two losses beside it
 LIGHT_BLUE = "#9ecae1"
 SINGLE_SEEDS = "single seeds, mean and range"
-LOGARITHMIC_FROM = 8  # a smaller ratio of largest to smallest loss needs no logarithm
-SHARE = re.compile(r"(f1|auc|precision|recall|accuracy|rate|ratio|fraction|share|percentile|epsilon)$")
 SMALLEST_RATE = 1e-4  # left end of the logarithmic false-positive axis
 ROW_PIXELS = 30
 CHOSEN = Key("chosen threshold", BLACK, symbol="◯")
-
-
-def training_curves(stage: str, seeds: Mapping[int, Mapping[str, Sequence[float | None]]]) -> Picture:
-    """Draw every column that ends in `loss` over epochs, one line per seed."""
-    figure = blank(300, x="epoch", y="loss")
-    preferred = {"train_loss": BLUE, "validation_loss": VERMILLION}
-    logged = dict.fromkeys(name for columns in seeds.values() for name in columns if name.endswith("loss"))
-    names = sorted(logged, key=lambda name: name not in preferred)  # the totals first, then the parts as logged
-    spare = iter([GREEN, ORANGE, *SERIES_COLOURS[4:]] * len(names))
-    colours = {name: preferred.get(name) or next(spare) for name in names}
-    ends: list[str] = []
-    for seed, columns in seeds.items():
-        for name in names:
-            if name not in columns:
-                continue
-            figure.add_scatter(
-                x=columns["epoch"],
-                y=[value if value is not None and value > 0 else None for value in columns[name]],
-                mode="lines+markers" if len(columns["epoch"]) < 40 else "lines",
-                marker={"size": 4},
-                line={"color": colours[name], "width": 1.6},
-                name=name.replace("_", " "),
-                legendgroup=name.replace("_", " "),
-                hovertemplate=f"seed {seed}, epoch %{{x}}<br>{name.replace('_', ' ')} %{{y:.4g}}<extra></extra>",
-            )
-        best = [row for row, is_best in enumerate(columns.get("is_best", [])) if is_best]
-        value = columns["validation_loss"][best[-1]] if best and "validation_loss" in columns else None
-        if value is not None:
-            epoch = columns["epoch"][best[-1]]
-            figure.add_scatter(
-                x=[epoch],
-                y=[value],
-                mode="markers",
-                marker={"symbol": "star", "size": 11, "color": BLACK},
-                name="kept weights",
-                legendgroup="kept weights",
-                hovertemplate=f"seed {seed}: the weights of epoch %{{x}} are kept<extra></extra>",
-            )
-            ends.append(f"seed {seed} keeps epoch {epoch:.0f} with validation loss {value:.4g}")
-    drawn = [
-        value for name in names if name in preferred for columns in seeds.values() for value in columns.get(name, ())
-    ]
-    positive = [value for value in drawn if value is not None and value > 0]
-    if positive and max(positive) > LOGARITHMIC_FROM * min(positive):
-        figure.update_yaxes(type="log", **decade_ticks(positive))
-    figure.update_xaxes(dtick=_epoch_step(seeds))
-    # Parts of the loss are one click away: all at once would hide the two that matter.
-    has_totals = bool(set(preferred) & set(names))
-    keys = [
-        Key(name.replace("_", " "), colours[name], is_hidden=has_totals and name not in preferred) for name in names
-    ]
-    keys += [Key("kept weights", BLACK, symbol="★")] if ends else []
-    text = f"Losses of {stage} over epochs, {len(seeds)} seed{'s' if len(seeds) > 1 else ''}."
-    return Picture(stage, figure, text, f"{text} {'; '.join(ends)}", tuple(keys))
-
-
-def _epoch_step(seeds: Mapping[int, Mapping[str, Sequence[float | None]]]) -> int:
-    """Return the distance of ticks, in whole epochs."""
-    longest = max(len(columns.get("epoch", ())) for columns in seeds.values())
-    return max(1, 5 * math.ceil(longest / 50) if longest > 12 else math.ceil(longest / 6))
-
-
-def _line_key(label: str, index: int, *, is_hidden: bool = False) -> Key:
-    style = series_style(index)
-    return Key(label, style["color"], style["dash"], is_hidden=is_hidden)
-
-
-def decade_ticks(values: Sequence[float]) -> dict[str, list[Any]]:
-    """Return ticks at 1, 2 and 5 of every decade (at whole decades, if there are many) around positive values."""
-    if not values:
-        return {}
-    first, last = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
-    steps = (1, 2, 5) if last - first <= 3 else (1,)
-    ticks = [step * 10.0**decade for decade in range(first, last + 1) for step in steps]
-    return {"tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
-
-
-def logged_shares(stage: str, seeds: Mapping[int, Mapping[str, Sequence[float | None]]]) -> Picture | None:
-    """Draw the logged shares that lie in 0 to 1 (validation F1, curriculum fraction, ...); None without any."""
-    columns_by_name: dict[str, list[float]] = {}
-    for columns in seeds.values():
-        for name, values in columns.items():
-            if SHARE.search(name) and name != "learning_rate":
-                columns_by_name.setdefault(name, []).extend(value for value in values if value is not None)
-    names = [name for name, values in columns_by_name.items() if values and 0 <= min(values) <= max(values) <= 1]
-    if not names:
-        return None
-    figure = blank(300, x="epoch", y="value")
-    for index, name in enumerate(names):
-        for seed, columns in seeds.items():
-            if name not in columns:
-                continue
-            figure.add_scatter(
-                x=columns["epoch"],
-                y=columns[name],
-                mode="lines+markers" if len(columns["epoch"]) < 40 else "lines",
-                marker={"size": 4},
-                line={"width": 1.6, **series_style(index + FIRST_SHARE_COLOUR)},
-                name=name.replace("_", " "),
-                legendgroup=name.replace("_", " "),
-                hovertemplate=f"seed {seed}, epoch %{{x}}<br>{name.replace('_', ' ')} %{{y:.4f}}<extra></extra>",
-            )
-    figure.update_yaxes(range=[-0.03, 1.03])
-    figure.update_xaxes(dtick=_epoch_step(seeds))
-    text = f"Other values logged by {stage}: {', '.join(name.replace('_', ' ') for name in names)}."
-    keys = tuple(_line_key(name.replace("_", " "), index + FIRST_SHARE_COLOUR) for index, name in enumerate(names))
-    return Picture(stage, figure, text, text, keys)
 
 
 def roc(scenario: str, curves: Mapping[str, Curves], chosen: WindowMetrics) -> Picture | None:
@@ -173,7 +57,7 @@ def roc(scenario: str, curves: Mapping[str, Curves], chosen: WindowMetrics) -> P
             customdata=[format_value(value) for value in curve["true_positive_rate"]],
             hovertemplate=f"{model_name(key)}<br>false positives %{{x:.4f}}<br>detected %{{customdata}}<extra></extra>",
         )
-        keys.append(_line_key(model_name(key), len(keys), is_hidden=is_variant(key)))
+        keys.append(line_key(model_name(key), len(keys), is_hidden=is_variant(key)))
     if not keys:
         return None
     if chosen.false_alarm_rate is not None and chosen.recall is not None:
@@ -221,7 +105,7 @@ def precision_recall(scenario: str, curves: Mapping[str, Curves], chosen: Window
             legendgroup=model_name(key),
             hovertemplate=f"{model_name(key)}<br>recall %{{x:.4f}}<br>precision %{{y:.4f}}<extra></extra>",
         )
-        keys.append(_line_key(model_name(key), len(keys), is_hidden=is_variant(key)))
+        keys.append(line_key(model_name(key), len(keys), is_hidden=is_variant(key)))
     if not keys:
         return None
     if chosen.precision is not None and chosen.recall is not None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -18,9 +17,9 @@ from plotly.offline import get_plotlyjs
 
 from kdgat.can.results import Results, format_spread, format_value
 from kdgat.can.run import OutputDirectory
-from kdgat.report import figures, tables, timeline
-from kdgat.report.run import RunContent, StageContent, read_run
-from kdgat.report.style import Key, Picture, model_name
+from kdgat.report import figures, tables, timeline, training
+from kdgat.report.run import RunContent, read_run
+from kdgat.report.style import Key, Picture
 from kdgat.report.tables import Table
 from kdgat.stage.files import write_bytes_atomically
 
@@ -249,32 +248,17 @@ def _training(content: RunContent, missing: list[str]) -> Section:
         "One line per seed. The star marks the epoch whose weights are handed on. Click a legend entry to show or hide"
         " its lines."
     )
-    by_stage = training_curves_by_stage(content.stages, content.results)
+    by_stage = training.curves_by_stage(content.stages, content.results)
     if not by_stage:
         missing.append("No training curves, neither in results.json nor in the stage directories.")
     for stage, seeds in by_stage.items():
-        pictures = [figures.training_curves(stage, seeds), figures.logged_shares(stage, seeds)]
+        pictures = [
+            training.losses(stage, seeds),
+            training.curriculum(stage, seeds),
+            training.logged_shares(stage, seeds),
+        ]
         section.pictures[stage] = [picture for picture in pictures if picture is not None]
     return section
-
-
-def training_curves_by_stage(
-    stages: Iterable[StageContent], results: Results
-) -> dict[str, dict[int, Mapping[str, list[float | None]]]]:
-    """Group curves as stage -> seed -> columns; results.json fills in where stage directories are not at hand."""
-    found: dict[str, dict[int, Mapping[str, list[float | None]]]] = {}
-    for stage in stages:
-        for fit, curve in stage.curves.items():
-            if any(name.endswith("loss") for name in curve):
-                name = f"{model_name(stage.record.stage)}, {stage.record.scale}{f', {fit}' if fit else ''}"
-                found.setdefault(name, {})[stage.record.seed] = curve
-    if not found:
-        for label, curve in results.training_curves.items():
-            parts = re.fullmatch(r"(.*)-seed(\d+)(.*)", label)
-            name, seed = (parts[1] + parts[3], int(parts[2])) if parts else (label, 0)
-            if "epoch" in curve:
-                found.setdefault(name, {})[seed] = curve
-    return found
 
 
 def _injection(results: Results, missing: list[str]) -> Section:

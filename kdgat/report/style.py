@@ -99,6 +99,12 @@ def series_style(index: int) -> dict[str, Any]:
     return {"color": colour, "dash": SERIES_DASHES[index // len(SERIES_COLOURS) % len(SERIES_DASHES)]}
 
 
+def line_key(label: str, index: int, *, is_hidden: bool = False) -> Key:
+    """Return the legend entry of the index-th line of a figure."""
+    style = series_style(index)
+    return Key(label, style["color"], style["dash"], is_hidden=is_hidden)
+
+
 def wrapped(name: str, width: int = 22) -> str:
     """Break a long name after underscores into lines of about `width` characters, for axis labels."""
     lines = [""]

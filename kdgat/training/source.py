@@ -31,6 +31,10 @@ class EpochSource(Protocol):
         """Restore what `state_dict` returned."""
         ...
 
+    def describe(self, epoch: int) -> dict[str, float]:
+        """Return numbers that say what the plan of an epoch is made of; they stand in its row of metrics.jsonl."""
+        ...
+
     def on_epoch_end(self, epoch: int, metrics: dict[str, float]) -> None:
         """Move the curriculum on, knowing the metrics of training and validation."""
         ...

@@ -281,7 +281,8 @@ class _Fit:
             raise NumericError(f"{config.monitor} is {value} in epoch {state.epoch} (step {state.global_step})")
         is_best = state.take_best(self.module, value, config.mode)
         rate = self.raw_optimizer.param_groups[0]["lr"]
-        row = {"epoch": state.epoch, "step": state.global_step, "learning_rate": rate, **metrics, "is_best": is_best}
+        row = {"epoch": state.epoch, "step": state.global_step, "learning_rate": rate, **metrics}
+        row |= {**self.train.describe(state.epoch), "is_best": is_best}
         state.history.append(row)
         self.directory.append_metrics(self._named(row))
         self.train.on_epoch_end(state.epoch, metrics)

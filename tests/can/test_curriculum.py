@@ -65,6 +65,15 @@ def test_a_plan_follows_from_seed_and_epoch_so_that_a_resumed_epoch_is_the_same(
     assert not np.array_equal(np.concatenate(one.plan(1)), np.concatenate(make_source(seed=1).plan(1)))
 
 
+def test_what_the_curriculum_moves_is_described_epoch_by_epoch() -> None:
+    source = make_source()
+    for epoch in (0, 5):
+        lesson, described = source.lesson(epoch), source.describe(epoch)
+        assert described["curriculum_ratio"] == lesson.ratio
+        assert described["curriculum_num_benign"] == lesson.num_benign
+    assert [source.describe(epoch)["curriculum_percentile"] for epoch in (0, 5)] == [50.0, 90.0]
+
+
 def test_graphs_per_epoch_fixes_the_size_and_leaves_the_ratio() -> None:
     source = make_source(CURRICULUM.model_copy(update={"graphs_per_epoch": 80}))
     for epoch in (0, 5):

@@ -168,6 +168,8 @@ def test_a_curriculum_killed_in_mid_epoch_ends_with_the_same_weights(
     weights = {"autoencoder": autoencoder.weights_path}
     undisturbed = make_stage(tmp_path / "undisturbed", "curriculum", config, stores, **weights)
     assert isinstance(run_stage(undisturbed, quiet=True), Finished)
+    ratios = [row["curriculum_ratio"] for row in undisturbed.read_metrics()]
+    assert ratios == sorted(set(ratios))  # logged, and rising
     killed = make_stage(tmp_path / "killed", "curriculum", config, stores, **weights)
     _kill_after_a_checkpoint(killed, {"OMP_NUM_THREADS": "1", **os.environ})
     assert not killed.is_finished()
@@ -180,7 +182,7 @@ def _kill_after_a_checkpoint(directory: RunDirectory, environment: dict[str, str
     """Start the stage as a process and SIGKILL it once it has written a checkpoint."""
     process = subprocess.Popen([sys.executable, "-m", "kdgat.stage", str(directory.path), "--quiet"], env=environment)
     try:
-        while process.poll() is None and not any(directory.checkpoints_path.glob("*")):
+        while process.poll() is None and not any(directory.checkpoints_path.glob("checkpoint-*.pt")):
             time.sleep(0.005)
         process.send_signal(signal.SIGKILL)
     finally:

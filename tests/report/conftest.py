@@ -211,6 +211,8 @@ def write_stages(output: OutputDirectory, seeds: tuple[int, ...], generator: np.
                     "validation_f1": float(1 - loss / 2),
                     "is_best": epoch in (0, 3, 8),
                 }
+                if stage == "curriculum":
+                    row |= {"curriculum_ratio": 1.0 + 0.25 * epoch, "curriculum_percentile": 50.0 + 3 * epoch}
                 directory.append_metrics({"fit": fit, **row} if fit else row)
         records.append(
             StageRecord(

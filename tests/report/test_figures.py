@@ -65,31 +65,6 @@ def test_bars_leave_out_scenarios_without_attacks_and_say_so() -> None:
     assert bars["x"][0] + bars["error_x"]["array"][0] == pytest.approx(nines(0.99))
 
 
-def test_training_losses_hide_their_parts_until_asked_for() -> None:
-    columns = {
-        "epoch": [0.0, 1.0],
-        "train_loss": [2.0, 0.0],
-        "validation_loss": [2.5, 1.5],
-        "validation_node_loss": [1.0, 0.5],
-        "is_best": [1.0, 1.0],
-        "validation_f1": [0.2, None],
-        "learning_rate": [0.1, 0.1],
-        "train_divergence": [0.1, 0.2],
-    }
-    picture = figures.training_curves("GAT", {0: columns, 1: columns})
-    hidden = {key.label: key.is_hidden for key in picture.keys}
-    assert hidden["train loss"] is hidden["validation loss"] is False
-    assert hidden["validation node loss"] is True
-    assert traces(picture)["train loss"]["y"] == [2.0, None], "zero has no place on a logarithmic axis"
-    assert "seed 1 keeps epoch 1 with validation loss 1.5" in picture.alternative
-    assert picture.figure.layout.yaxis.type is None
-    steep = figures.training_curves("GAT", {0: {"epoch": [0.0, 1.0], "train_loss": [9.0, 0.01]}})
-    assert steep.figure.layout.yaxis.type == "log"
-    shares = figures.logged_shares("GAT", {0: columns})
-    assert shares is not None
-    assert [key.label for key in shares.keys] == ["validation f1"]
-
-
 def test_injected_attacks_are_sorted_by_size() -> None:
     attacks = {"replay": {"num_windows": 5}, "denial_of_service": {"num_windows": 9}}
     picture = figures.injected_attacks(InjectionSummary(enabled=True, attacks=attacks, num_virtual_vehicles=3))
@@ -106,15 +81,6 @@ def test_spread_of_models_counts_the_seeds_that_have_the_scenario() -> None:
     assert spreads["normal"].mean == pytest.approx((0.5 + 0.8) / 2)
     assert figures.spreads_of_models(models, "b")["normal"].std is None
     assert figures.spreads_of_models(models, "absent") == {}
-
-
-@pytest.mark.parametrize(("values", "text"), [([0.02, 0.3], "0.05"), ([1e-6, 10.0], "0.001")])
-def test_logarithmic_ticks_cover_the_values(values: list[float], text: str) -> None:
-    ticks = figures.decade_ticks(values)
-    assert min(ticks["tickvals"]) <= min(values)
-    assert max(ticks["tickvals"]) >= max(values)
-    assert text in ticks["ticktext"]
-    assert len(ticks["ticktext"]) < 15
 
 
 def test_unknown_models_are_shown_last_under_their_own_name() -> None:

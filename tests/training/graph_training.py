@@ -72,6 +72,9 @@ class GraphSource:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         assert state == {}
 
+    def describe(self, epoch: int) -> dict[str, float]:
+        return {}
+
     def on_epoch_end(self, epoch: int, metrics: dict[str, float]) -> None:
         pass
 

@@ -40,6 +40,9 @@ class Numbers:
     def load_state_dict(self, state):
         pass
 
+    def describe(self, epoch):
+        return {"num_planned": float(len(self.plan(epoch)))}
+
     def on_epoch_end(self, epoch, metrics):
         pass
 
@@ -119,6 +122,7 @@ def test_epoch_means_are_weighted_by_graphs_and_loss_is_logged_if_the_module_doe
     # Loss = weight before each step, 0 then -0.01 then -0.02, for 2, 2 and 1 graphs.
     assert result.metrics["train_loss"] == pytest.approx((2 * -0.01 + 1 * -0.02) / 5)
     rows = [json.loads(line) for line in directory.metrics_path.read_text().splitlines()]
+    assert all(row["num_planned"] > 0 for row in rows), "the source's own description of an epoch"
     assert rows == result.history
     assert rows[0]["is_best"] is True
 
