@@ -149,24 +149,27 @@ def stage_sections(config: CanConfig, stage: StageName, scale: str) -> dict[str,
     `data_root` and `catalog` are left out: the recordings themselves are inputs, known by their content.
     """
     autoencoder, gat = getattr(config.autoencoder, scale, None), getattr(config.gat, scale, None)
+    sampling = config.sampling
+    if not config.injection.enabled:  # there is nothing to take a share of, whatever share a preset names
+        sampling = sampling.model_copy(update={"injected_fraction": None})
     sections: dict[str, Any]
     match stage:
         case "prepare":
             data = config.data.model_dump(mode="json", exclude={"data_root", "catalog"})
             sections = {"data": data, "windows": config.windows, "injection": config.injection}
         case "autoencoder":
-            sections = {"autoencoder": autoencoder, "sampling": config.sampling}
+            sections = {"autoencoder": autoencoder, "sampling": sampling}
         case "normal":
-            sections = {"gat": gat, "loss": config.loss, "sampling": config.sampling}
+            sections = {"gat": gat, "loss": config.loss, "sampling": sampling}
         case "curriculum":
             sections = {"gat": gat, "loss": config.loss, "curriculum": config.curriculum}
         case "distill_autoencoder":
             sections = {
-                "autoencoder": autoencoder, "sampling": config.sampling, "distillation": config.distillation
+                "autoencoder": autoencoder, "sampling": sampling, "distillation": config.distillation
             }  # fmt: skip
         case "distill_gat":
             sections = {
-                "gat": gat, "loss": config.loss, "sampling": config.sampling, "distillation": config.distillation
+                "gat": gat, "loss": config.loss, "sampling": sampling, "distillation": config.distillation
             }  # fmt: skip
         case "fusion":
             sections = {"fusion": config.fusion}

@@ -1,6 +1,6 @@
 """All trained models of one seed as one thing that scores windows: each runs once, the fusions read its outputs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -44,6 +44,8 @@ ENSEMBLE_MEMBERS: Final[tuple[str, ...]] = ("normal", "curriculum", "distill_gat
 # Their raw score is a log error, of any scale; that of all others is the logit of a probability.
 ERROR_MODELS: Final[tuple[str, ...]] = ("autoencoder", "distill_autoencoder")
 
+FUSIONS: Final[tuple[str, ...]] = ("fusion", "fusion_small")
+
 Columns = dict[str, NDArray[np.float32]]  # model -> raw score [G]; larger means attack
 
 
@@ -75,12 +77,7 @@ class DetectorSet:
     @property
     def names(self) -> list[str]:
         """List what can be asked for."""
-        names = []
-        for name in self._paths:
-            names.append(name)
-            if name in self._fusions:
-                names += [f"{name}_{kind}" for kind in FUSION_KINDS]
-        return [*names, ENSEMBLE] if self.ensemble_members else names
+        return detector_names(self._paths)
 
     @property
     def ensemble_members(self) -> list[str]:
@@ -146,6 +143,14 @@ class DetectorSet:
 
     def _kind_of(self, name: str, fusion: str) -> Any:
         return self._fusions[fusion][1]["default"] if name == fusion else name.removeprefix(f"{fusion}_")
+
+
+def detector_names(models: Iterable[str]) -> list[str]:
+    """List what can be asked for where these models are trained: themselves, each kind of a fusion, the ensemble."""
+    names: list[str] = []
+    for name in models:
+        names += [name, *(f"{name}_{kind}" for kind in FUSION_KINDS if name in FUSIONS)]
+    return [*names, ENSEMBLE] if any(member in names for member in ENSEMBLE_MEMBERS) else names
 
 
 def _part(progress: Progress | None, place: int, count: int, num_windows: int) -> Callable[[int, int], None] | None:

@@ -9,10 +9,13 @@ the fusion leaves the identity of the autoencoder, and with it its finished run,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, get_args
 
-from kdgat.can.config import CanConfig, StageName, stage_sections
+from kdgat.can.config import TRAINED_STAGES, CanConfig, StageName, stage_sections
+from kdgat.can.detectors import MODELS, detector_names
+from kdgat.can.verdict import AUTO, EvaluationConfig
+from kdgat.stage.configuration import ConfigurationError, unknown_key_text
 
 Scale = Literal["large", "small"]
 
@@ -51,7 +54,11 @@ class PlannedStage:
 def plan_can(config: CanConfig) -> list[PlannedStage]:
     """List the stages of a run in an order in which they can be executed.
 
-    `config.stages` chooses a subset; what a chosen stage depends on is planned with it.
+    `config.stages` chooses a subset; what a chosen stage depends on is planned with it. Evaluation takes the models
+    that are there then, or all of them if it is chosen alone.
+
+    Raises:
+        ConfigurationError: if the detector that `config.evaluation` asks for is not among the models.
     """
     prepare = PlannedStage(
         name="prepare",
@@ -64,7 +71,16 @@ def plan_can(config: CanConfig) -> list[PlannedStage]:
     plan = [prepare]
     for seed in config.seeds:
         plan += _plan_seed(config, seed)
-    return _with_dependencies(plan, {stage.name for stage in plan if stage.stage in config.stages})
+    trained = _with_dependencies(
+        plan, {stage.name for stage in plan if stage.stage in config.stages and stage.stage != "evaluation"}
+    )
+    if "evaluation" not in config.stages:
+        return trained
+    if not any(stage.stage in TRAINED_STAGES for stage in trained):
+        trained = [stage for stage in plan if stage.stage != "evaluation"]
+    evaluations = [_of_models(stage, trained) for stage in plan if stage.stage == "evaluation"]
+    _check_detector(config.evaluation, evaluations[0])
+    return [*trained, *evaluations]
 
 
 def _plan_seed(config: CanConfig, seed: int) -> list[PlannedStage]:
@@ -119,6 +135,29 @@ def _with_dependencies(plan: Sequence[PlannedStage], wanted: set[str]) -> list[P
         if stage.name in kept:
             kept.update(stage.depends_on)
     return [stage for stage in plan if stage.name in kept]
+
+
+def _of_models(evaluation: PlannedStage, trained: Sequence[PlannedStage]) -> PlannedStage:
+    """Return an evaluation that asks for the weights of these stages alone."""
+    names = {stage.name for stage in trained}
+    inputs = {name: reference for name, reference in evaluation.inputs.items() if reference.stage in names}
+    depends_on = tuple(dict.fromkeys(reference.stage for reference in inputs.values()))
+    return replace(evaluation, inputs=inputs, depends_on=depends_on)
+
+
+def _check_detector(config: EvaluationConfig, evaluation: PlannedStage) -> None:
+    """Refuse, before hours of training, what the evaluation would refuse after them."""
+    known = detector_names(name for name in MODELS if name in evaluation.inputs)
+    for name in config.models or ():
+        if name not in known:
+            raise ConfigurationError(f"evaluation.models: {unknown_key_text(name, known)}")
+    scored = known if config.models is None else list(config.models)
+    wanted = config.candidates if config.detector == AUTO else (config.detector,)
+    if not any(name in scored for name in wanted):
+        raise ConfigurationError(
+            f"evaluation.detector={config.detector!r} needs {' or '.join(wanted)}, and the evaluation scores "
+            f"{', '.join(scored)}: choose one of these, or add to stages or evaluation.models"
+        )
 
 
 def parameter_counts(config: CanConfig) -> dict[tuple[str, str], int]:

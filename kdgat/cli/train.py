@@ -75,10 +75,13 @@ def train_can(config: "CanConfig", out: Path, *, parallel_stages: int | None, qu
     from rich.console import Console
 
     from kdgat.can.catalog import find_entry
+    from kdgat.can.plan import plan_can
     from kdgat.can.run import OutputDirectory
     from kdgat.cli.display import watched
 
-    find_entry(config.data.dataset, config.data.data_root, config.data.catalog)  # before anything is started
+    # Mistakes come to light before anything is started.
+    find_entry(config.data.dataset, config.data.data_root, config.data.catalog)
+    plan_can(config)
     if importlib.util.find_spec("prefect") is None:
         raise MissingDependencyError("Prefect is not installed: pip install 'kdgat[all]'")
     for name, value in QUIET_PREFECT.items():

@@ -1,10 +1,12 @@
+import pytest
+
 from kdgat.can import stages
 from kdgat.can.build import PrepareConfig
 from kdgat.can.config import STAGE_NAMES, CanConfig, make_config
 from kdgat.can.evaluate import EvaluationStageConfig
 from kdgat.can.fusion import FusionStageConfig
 from kdgat.can.plan import PlannedStage, parameter_counts, plan_can
-from kdgat.stage.configuration import validate_config
+from kdgat.stage.configuration import ConfigurationError, validate_config
 
 DATA = {"dataset": "synthetic", "data_root": "data"}
 
@@ -61,6 +63,35 @@ def test_no_trained_stage_reads_a_test_store() -> None:
 def test_a_subset_of_stages_brings_its_dependencies_along() -> None:
     plan = plan_can(configured("stages=[curriculum]", seeds=[0]))
     assert [planned.stage for planned in plan] == ["prepare", "autoencoder", "curriculum"]
+
+
+def test_an_evaluation_of_a_subset_takes_the_models_of_that_subset() -> None:
+    plan = plan_can(configured("stages=[normal,evaluation]", seeds=[0]))
+    assert [planned.stage for planned in plan] == ["prepare", "normal", "evaluation"]
+    assert plan[-1].depends_on == ("prepare", "normal-large-seed0")
+    assert set(plan[-1].inputs) == {"validation", "injected_validation", "test-", "normal"}
+    assert len(plan_can(configured("stages=[evaluation]"))) == len(plan_can(configured()))
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["evaluation.detector=ensmble"], "evaluation.detector='ensmble' needs ensmble"),
+        (["stages=[autoencoder,evaluation]"], "the evaluation scores autoencoder:"),
+        (["evaluation.models=[norml]"], "did you mean 'normal'"),
+        (["evaluation.models=[normal]"], "the evaluation scores normal:"),
+    ],
+)
+def test_a_detector_that_will_not_be_there_is_refused_before_training(overrides: list[str], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        plan_can(configured(*overrides))
+
+
+def test_without_injection_no_stage_asks_for_a_share_of_injected_windows() -> None:
+    for planned in plan_can(configured("injection.enabled=false", "sampling.injected_fraction=0.6")):
+        assert planned.config.get("sampling", {}).get("injected_fraction") is None
+    shares = [p.config["sampling"]["injected_fraction"] for p in plan_can(configured()) if "sampling" in p.config]
+    assert shares == [0.6] * 4
 
 
 def test_a_change_reaches_only_the_stages_that_read_it() -> None:
