@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import mmap
-import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
@@ -30,6 +29,7 @@ from kdgat.graphs.columns import (
     row_axis,
 )
 from kdgat.graphs.columns import X as X_COLUMN
+from kdgat.stage.files import sync_to_disk, temporary_path
 
 # Attributes of the file; the datasets are named like the columns (kdgat.graphs.columns).
 FORMAT_KEY = "format"
@@ -159,17 +159,21 @@ def write_store(
     if isinstance(chunks, GraphColumns):
         chunks = [chunks]
     path.parent.mkdir(parents=True, exist_ok=True)
+    # Under the name of a temporary file: whoever owns the directory after a kill removes what is left of it.
+    unfinished = temporary_path(path)
     with _Spool(path.parent, len(node_features), len(edge_features), len(recordings)) as spool:
         for position, chunk in enumerate(chunks):
             try:
                 spool.append(chunk)
             except ColumnsError as error:
                 raise StoreError(f"{path}: chunk {position}: {error}") from error
-        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", suffix=".unfinished", dir=path.parent) as directory:
-            unfinished = Path(directory) / path.name
+        try:
             _write_file(unfinished, spool, encoded)
             unfinished.replace(path)
-    _sync(path.parent)
+        except BaseException:
+            unfinished.unlink(missing_ok=True)
+            raise
+    sync_to_disk(path.parent)
 
 
 class _Spool:
@@ -259,7 +263,7 @@ def _write_file(path: Path, spool: _Spool, attributes: dict[str, str]) -> None:
         for key, value in attributes.items():
             file.attrs[key] = value
         file.attrs[CONTENT_HASH_KEY] = digest.hexdigest()
-    _sync(path)
+    sync_to_disk(path)
 
 
 def _hash_header(digest: Any, column: Column, shape: tuple[int, ...]) -> None:
@@ -360,12 +364,3 @@ def _check_sizes(path: Path, columns: GraphColumns, attributes: dict[str, Any]) 
             )
     if columns.edge_index.shape[0] != 2:
         raise StoreError(f"{path}: column {EDGE_INDEX} has shape {columns.edge_index.shape}, expected (2, E)")
-
-
-def _sync(path: Path) -> None:
-    """Force a file or directory to disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

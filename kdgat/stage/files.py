@@ -4,16 +4,19 @@ import hashlib
 import json
 import os
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 HASH_BLOCK_BYTES = 1 << 20
 
 
-def write_bytes_atomically(path: Path, data: bytes, *, durable: bool = True) -> None:
+def write_bytes_atomically(
+    path: Path, data: bytes | memoryview, *, durable: bool = True, before_rename: Callable[[], None] | None = None
+) -> None:
     """Replace `path` by `data` through a temporary file in the same directory.
 
     With `durable` both the file and its directory are fsynced, so the rename also survives a power cut; files that
-    are only looked at while a process lives (progress) do without.
+    are only looked at while a process lives (progress) do without. `before_rename` may raise to keep the old file.
     """
     path = Path(path)
     temporary = temporary_path(path)
@@ -23,12 +26,14 @@ def write_bytes_atomically(path: Path, data: bytes, *, durable: bool = True) -> 
             file.flush()
             if durable:
                 os.fsync(file.fileno())
+        if before_rename is not None:
+            before_rename()
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
     if durable:
-        sync_directory(path.parent)
+        sync_to_disk(path.parent)
 
 
 def write_json_atomically(path: Path, value: object, *, durable: bool = True) -> None:
@@ -47,8 +52,8 @@ def remove_temporary_files(directory: Path) -> None:
         entry.unlink(missing_ok=True)
 
 
-def sync_directory(path: Path) -> None:
-    """Make renames inside a directory durable."""
+def sync_to_disk(path: Path) -> None:
+    """Force a file to disk, or the names inside a directory."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -3,7 +3,6 @@
 import hashlib
 import io
 import logging
-import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,13 +12,7 @@ import numpy as np
 import torch
 
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.files import (
-    remove_temporary_files,
-    sha256_of_file,
-    sync_directory,
-    temporary_path,
-    write_bytes_atomically,
-)
+from kdgat.stage.files import remove_temporary_files, sha256_of_file, write_bytes_atomically
 
 logger = logging.getLogger(__name__)
 
@@ -53,16 +46,9 @@ class Checkpoints:
         data = buffer.getbuffer()
         numbers = self._numbers()
         target = self._file(numbers[-1] + 1 if numbers else 1)
-        temporary = temporary_path(target)
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
         # The hash comes first: whoever finds the checkpoint under its name also finds what to verify it with.
         write_bytes_atomically(_hash_path(target), (hashlib.sha256(data).hexdigest() + "\n").encode())
-        self.directory.check_owner()
-        temporary.replace(target)
-        sync_directory(self.path)
+        write_bytes_atomically(target, data, before_rename=self.directory.check_owner)
         for number in numbers[: max(len(numbers) + 1 - NUM_KEPT, 0)]:
             self._file(number).unlink(missing_ok=True)
             _hash_path(self._file(number)).unlink(missing_ok=True)

@@ -14,6 +14,7 @@ import pytest
 from kdgat.graphs import store as store_module
 from kdgat.graphs.columns import COLUMNS, POINTERS, GraphColumns
 from kdgat.graphs.store import SCHEMA_VERSION_KEY, GraphStore, StoreError, write_store
+from kdgat.stage.directory import RunDirectory
 from tests.graphs.examples import EDGE_FEATURES, NODE_FEATURES, RECORDINGS, random_columns
 
 BUILD = {"window": 100, "stride": 50, "features": ["count"]}
@@ -193,14 +194,27 @@ write(sys.argv[1], chunks())
 """
 
 
-def test_killed_write_keeps_the_old_store(tmp_path):
+# The first fsync is that of the complete file, which has no name of its own yet.
+KILLED_BEFORE_THE_RENAME = """
+import os, signal, sys
+from tests.graphs.examples import random_columns
+from tests.graphs.test_store import write
+
+os.fsync = lambda descriptor: os.kill(os.getpid(), signal.SIGKILL)
+write(sys.argv[1], random_columns(5, 100))
+"""
+
+
+@pytest.mark.parametrize("code", [KILLED_WRITER, KILLED_BEFORE_THE_RENAME])
+def test_killed_write_keeps_the_old_store_and_the_next_owner_cleans_up(tmp_path, code):
     path = tmp_path / "a.h5"
     columns = random_columns(1, 10)
     write(path, columns)
     root = Path(__file__).parents[2]
-    killed = subprocess.run([sys.executable, "-c", KILLED_WRITER, str(path)], cwd=root, check=False)
+    killed = subprocess.run([sys.executable, "-c", code, str(path)], cwd=root, check=False)
     assert killed.returncode == -signal.SIGKILL
-    assert [entry.name for entry in tmp_path.iterdir()] == ["a.h5"]
+    with RunDirectory(tmp_path).lock():
+        assert sorted(entry.name for entry in tmp_path.iterdir()) == ["a.h5", "owner.json", "owner.lock"]
     store = GraphStore.open(path)
     store.verify()
     assert_holds(store, columns)

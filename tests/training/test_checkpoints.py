@@ -1,6 +1,8 @@
 """Checkpoints: two are kept, damage is noticed, only plain data goes in."""
 
 import logging
+import resource
+import signal
 
 import numpy as np
 import pytest
@@ -65,6 +67,24 @@ def test_leftovers_of_a_killed_writer_are_removed(tmp_path):
     found = checkpoints.load_newest()
     assert found is not None
     assert found[1] == {"step": 2}
+
+
+def test_a_disk_that_is_full_keeps_the_last_checkpoint_and_no_piece_of_the_new_one(tmp_path):
+    checkpoints = Checkpoints(RunDirectory(tmp_path))
+    checkpoints.write({"step": 1})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # the write then fails as it does without space
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="too large"):
+            checkpoints.write({"step": 2, "weights": torch.zeros(10_000)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, previous)
+    assert sum(path.stat().st_size for path in checkpoints.path.glob(".*")) == 0
+    found = checkpoints.load_newest()
+    assert found is not None
+    assert found[1] == {"step": 1}
 
 
 def test_nothing_written_means_nothing_loaded(tmp_path):
