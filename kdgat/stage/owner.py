@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kdgat.stage.errors import OwnerLostError, StageBusyError
+from kdgat.stage.errors import OwnerLostError, RunDirectoryError, StageBusyError
 from kdgat.stage.files import write_json_atomically
 
 logger = logging.getLogger(__name__)
@@ -69,8 +69,16 @@ def own(lock_path: Path, owner_path: Path) -> Iterator[Owner]:
 
     Raises:
         StageBusyError: if a process on a machine that shares locks with this one owns it.
+        RunDirectoryError: if nothing can be written there.
     """
-    with lock_path.open("a") as lock_file:
+    try:
+        lock_file = lock_path.open("a")
+    except OSError as error:
+        raise RunDirectoryError(
+            f"{lock_path.parent} cannot be written to ({error.strerror}): a stage keeps its log and checkpoints there; "
+            "make it writable, or copy it to where it is"
+        ) from error
+    with lock_file:
         try:
             fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

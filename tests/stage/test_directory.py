@@ -42,6 +42,12 @@ def test_missing_and_damaged_files_are_user_errors(tmp_path):
         RunDirectory(tmp_path).read_outcome()
 
 
+def test_directory_that_cannot_be_written_to_is_a_user_error(tmp_path):
+    (tmp_path / "owner.lock").mkdir()  # permissions do not stop root
+    with pytest.raises(RunDirectoryError, match="cannot be written to"), RunDirectory(tmp_path).lock():
+        pass
+
+
 def test_finished_outcome_is_never_overwritten(tmp_path):
     directory = RunDirectory(tmp_path)
     directory.write_outcome(Failed(kind=FailureKind.ERROR, evidence="first attempt"))
