@@ -1,5 +1,7 @@
 """What the stages of the family share: finding inputs, mapping stores, showing progress."""
 
+import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,6 +10,7 @@ from kdgat.graphs.store import GraphStore
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.spec import StageSpec
+from kdgat.training.progress import WRITE_INTERVAL_S
 
 VALIDATION, INJECTED_VALIDATION = "validation", "injected_validation"
 
@@ -33,7 +36,13 @@ def open_pool(spec: StageSpec, directory: RunDirectory, required: str, optional:
 def phase_progress(directory: RunDirectory, phase: str) -> Callable[[int, int], None]:
     """Return a callback that writes the progress of something that is no training."""
 
+    last_written = -math.inf
+
     def report(done: int, total: int) -> None:
-        directory.write_progress({"phase": phase, "done": done, "total": total})
+        nonlocal last_written
+        now = time.monotonic()
+        if done == total or now - last_written >= WRITE_INTERVAL_S:
+            last_written = now
+            directory.write_progress({"phase": phase, "done": done, "total": total})
 
     return report

@@ -9,6 +9,8 @@ def fraction_done(progress: Mapping[str, Any]) -> float:
     if progress.get("total"):
         return min(1.0, float(progress.get("done", 0)) / float(progress["total"]))
     step = float(progress.get("step", 0)) / max(1.0, float(progress.get("num_steps", 1)))
+    if progress.get("phase") == "validation":
+        step = 1.0  # its steps come after all of the epoch's training
     epoch, max_epochs = float(progress.get("epoch", 0)), max(1.0, float(progress.get("max_epochs", 1)))
     return min(1.0, (epoch + min(1.0, step)) / max_epochs)
 

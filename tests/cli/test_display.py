@@ -45,6 +45,7 @@ def text_of(console: Console) -> str:
     ("progress", "fraction"),
     [
         (TRAINING, 0.25),
+        ({**TRAINING, "phase": "validation", "step": 1, "num_steps": 9}, 0.3),  # training of the third epoch is done
         ({"phase": "teacher", "done": 30, "total": 40}, 0.75),
         ({"phase": "train", "epoch": 10, "max_epochs": 10}, 1.0),
         ({}, 0.0),
