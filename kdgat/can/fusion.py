@@ -51,6 +51,7 @@ KIND = "fusion"
 STATES_FILE = "states.npz"
 PUBLISHED_DQN = {"large": (576, 576, 576), "small": (160, 160)}
 MAX_MIXING_STEPS = 200
+MIN_BLOCKS = 8  # of validation windows, to learn from and to choose by in turn
 
 
 class FusionConfig(Config):
@@ -59,7 +60,7 @@ class FusionConfig(Config):
     # A detector is too sure of windows it was trained on, so by default the fusions learn from validation windows:
     # blocks of them in turn for learning and for choosing.
     fit_on: Literal["validation", "train"] = "validation"
-    block: int = Field(64, ge=1)  # consecutive windows that stay on one side
+    block: int = Field(64, ge=1)  # consecutive windows that stay on one side; less where there are few
     hidden: tuple[int, ...] = (64, 32)  # of the MLP
     dqn_hidden: tuple[int, ...] | None = None  # None = as published for the scale
     num_actions: int = Field(21, ge=2)
@@ -303,8 +304,11 @@ def _learn_and_choose(spec: StageSpec, directory: RunDirectory, config: FusionCo
 
 
 def learned_windows(num_windows: int, block: int) -> NDArray[np.bool_]:
-    """Mark the validation windows [G] that fusions learn from: every other block."""
-    return np.arange(num_windows) // block % 2 == 0
+    """Mark the validation windows [G] that fusions learn from: every other block.
+
+    Blocks are shorter where there are few windows, so that both sides have several.
+    """
+    return np.arange(num_windows) // min(block, max(1, num_windows // MIN_BLOCKS)) % 2 == 0
 
 
 def member_states(

@@ -11,6 +11,7 @@ from kdgat.can.fusion import (
     StateSource,
     fit_weighted_average,
     fuse,
+    learned_windows,
     load_fusion,
 )
 from kdgat.can.models.fusion import (
@@ -129,3 +130,11 @@ def test_other_weights_are_not_taken_for_fusions(tmp_path: Path) -> None:
     with pytest.raises(FusionError, match="expected 'fusion'"):
         load_fusion(path)
     assert FUSION_KINDS[0] == "weighted_average"  # the simplest, which wins ties
+
+
+def test_fusions_learn_from_a_part_of_few_windows_too() -> None:
+    for num_windows in (2, 40, 64, 10_000):
+        learns = learned_windows(num_windows, 64)
+        assert 0.4 <= learns.mean() <= 0.7
+        assert len(np.flatnonzero(np.diff(learns.astype(int)))) >= min(num_windows, 8) - 1  # in several places
+    assert learned_windows(10_000, 64)[:129].sum() == 65  # blocks as long as asked for, where there is enough
