@@ -106,6 +106,11 @@ def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
     splits = []
     for scenario, name, path in files[TRAIN_ROLE]:
         messages = _read(path, scenario, name, limits)
+        if not messages.labelled:
+            raise PreparationError(
+                f"{path}: has no labels, so attacks in it would be learned as benign; if it holds none, bring it in by "
+                "`kdgat data import --attack-free`, else remove it from the training scenario"
+            )
         splits.append(split_in_time(messages, config))
         summary.add(messages, TRAIN_ROLE, splits[-1].graphs)
         report(name)
@@ -132,7 +137,7 @@ def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
             ("injected_validation", validation_traffic, config.data.seed + VALIDATION_SEED, num_validation),
         ):
             if not traffic:
-                logger.warning("%s: no stretch without attack is long enough; nothing is injected", store)
+                summary.note(f"{store}: no stretch without attack is long enough; nothing is injected")
                 continue
             pool = _InjectedPool(traffic, config, seed, num_variants, directory, store)
             artifacts[store] = _write(directory, store, pool, pool.names, config, summary)
@@ -143,11 +148,15 @@ def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
         parts, names = [], []
         for _, name, path in (file for file in files[TEST_ROLE] if file[0] == scenario):
             messages = _read(path, scenario, name, limits)
+            if not messages.labelled:
+                summary.note(f"{scenario}/{name} has no labels and tests nothing")
+                continue
             parts.append(build_graphs(messages, config.windows))
             names.append(f"{scenario}/{name}")
             summary.add(messages, TEST_ROLE, parts[-1])
             report(name)
-        artifacts[f"test-{scenario}"] = _write(directory, f"test-{scenario}", parts, names, config, summary)
+        if parts:
+            artifacts[f"test-{scenario}"] = _write(directory, f"test-{scenario}", parts, names, config, summary)
     summary.add_duplicates(files[DUPLICATE_ROLE], limits)
     write_json_atomically(directory.path / f"{DATA_SUMMARY}.json", summary.content.model_dump(mode="json"))
     write_json_atomically(directory.path / f"{INJECTION_SUMMARY}.json", injection.model_dump(mode="json"))
@@ -327,6 +336,11 @@ class _Summary:
                 "recordings": [*old.recordings, row],
             }
         )
+
+    def note(self, text: str) -> None:
+        """Add a sentence that the report shows."""
+        logger.warning("%s", text)
+        self.content = self.content.model_copy(update={"notes": [*self.content.notes, text]})
 
     def add_duplicates(self, files: Sequence[tuple[str, str, Path]], limits: ReadLimits) -> None:
         """Add recordings that were left out, each with the one that holds the same messages."""

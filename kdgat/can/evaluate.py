@@ -39,6 +39,7 @@ from kdgat.can.verdict import (
     scenario_of_model,
     verdict_of,
 )
+from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import GraphStore
 from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
@@ -143,7 +144,8 @@ def evaluate_run(
     windows = validate_config(WindowConfig, run.index.config.get("windows", {}))
     detectors = {seed: DetectorSet(run.weights(seed)) for seed in verdict.scalings}
     trained_on = {row.content_hash for row in run.trained_recordings()}
-    found = find_recordings(data_root, dataset or run.dataset, catalog=catalog)
+    limits = run.read_limits()
+    found = find_recordings(data_root, dataset or run.dataset, catalog=catalog or run.catalog, limits=limits)
     files = [file for file in found if file.content_hash not in trained_on]
     if not files:
         raise EvaluationError(
@@ -151,12 +153,21 @@ def evaluate_run(
             "give a folder with recordings that it has not seen"
         )
     notes = [f"left out, trained on: {file.scenario}/{file.name}" for file in found if file.content_hash in trained_on]
+
+    def score(parts: list[GraphColumns], names: list[str]) -> Tables:
+        pool, labels = PooledStores(parts), [[name] for name in names]
+        return {
+            seed: make_table(parts, labels, detectors[seed].score(pool, [verdict.model]), [False] * len(parts))
+            for seed in detectors
+        }
+
+    num_scored = 0
     tests: dict[str, Tables] = {}
     rows: list[RecordingSummary] = []
     for scenario in sorted({file.scenario for file in files}):
         parts, names = [], []
         for file in (file for file in files if file.scenario == scenario):
-            messages = file.read()
+            messages = file.read(limits)
             graphs = build_graphs(messages, windows)
             if progress is not None:
                 progress(f"{scenario}/{file.name}", len(rows) + 1, len(files))
@@ -173,21 +184,23 @@ def evaluate_run(
                     content_hash=file.content_hash,
                 )
             )
-            if not file.labelled:
-                notes.append(f"{scenario}/{file.name} has no labels: all its windows count as benign")
+            name = f"{scenario}/{file.name}"
             if graphs.num_graphs == 0:
-                notes.append(f"{scenario}/{file.name} is shorter than one window of {windows.size} messages")
+                notes.append(f"{name} is shorter than one window of {windows.size} messages")
                 continue
-            parts.append(graphs)
-            names.append(f"{scenario}/{file.name}")
+            num_scored += graphs.num_graphs
+            if file.labelled:
+                parts.append(graphs)
+                names.append(name)
+            else:  # neither benign nor attacked: it has no part in any metric
+                num_alarms = int(verdict.decide(score([graphs], [name])).sum())
+                notes.append(
+                    f"{name} has no labels, so it is in no metric: {num_alarms:,} of {graphs.num_graphs:,} windows "
+                    "raise an alarm"
+                )
         if parts:
-            pool = PooledStores(parts)
-            labels = [[name] for name in names]
-            tests[scenario] = {
-                seed: make_table(parts, labels, detectors[seed].score(pool, [verdict.model]), [False] * len(parts))
-                for seed in detectors
-            }
-    if not tests:
+            tests[scenario] = score(parts, names)
+    if not num_scored:
         raise EvaluationError(f"{data_root}: no recording is as long as one window of {windows.size} messages")
     data = DataSummary(
         num_messages=sum(row.num_messages for row in rows),

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from kdgat.can.detectors import MODELS
+from kdgat.can.messages import ReadLimits
 from kdgat.can.results import DataSummary, RecordingSummary, training_curve
 from kdgat.can.run import OutputDirectory, RunIndex, StageRecord, StageState
 from kdgat.can.score_tables import ScoreTable, read_table
@@ -44,6 +45,16 @@ class FinishedRun:
     def dataset(self) -> str:
         """Return the dataset that the run was trained on."""
         return str(self.index.config.get("data", {}).get("dataset", ""))
+
+    @property
+    def catalog(self) -> str | None:
+        """Return the catalog file that the run was given, if any."""
+        return self.index.config.get("data", {}).get("catalog")
+
+    def read_limits(self) -> ReadLimits:
+        """Return how much damage in a recording the run tolerates."""
+        data = self.index.config.get("data", {})
+        return validate_config(ReadLimits, {key: data[key] for key in ("max_bad_fraction",) if key in data})
 
     def evaluation_config(self) -> EvaluationConfig:
         """Read how to decide."""

@@ -24,8 +24,8 @@ SHARED_SCALE: Final = "shared"  # `prepare` has no model, hence no scale
 WEIGHTS: Final = "weights"  # name of the artifact that a training stage hands on
 TEST_STORES: Final = "test-*"  # one artifact of `prepare` per test scenario
 
-# Not made where injection is switched off, or no stretch of clean traffic is long enough.
-OPTIONAL: Final = ("injected", "injected_validation")
+# Not made where injection is switched off, or no stretch of clean traffic is long enough; where nothing tests.
+OPTIONAL: Final = ("injected", "injected_validation", TEST_STORES)
 _ALL_STORES: Final = ("train", "validation", "injected", "injected_validation")
 
 

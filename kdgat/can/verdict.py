@@ -78,6 +78,10 @@ class Verdict:
         """Return the detector's calibrated logits [G]."""
         return mean_over_seeds([self.member_logits(tables[seed], seed) for seed in self.scalings])
 
+    def decide(self, tables: Tables) -> NDArray[np.bool_]:
+        """Return which windows [G] raise an alarm."""
+        return self.rule.apply(self.logits(tables), tables[next(iter(self.scalings))].recording)[1]
+
     def member_logits(self, table: ScoreTable, seed: int) -> NDArray[np.float64]:
         """Return the calibrated logits [G] of one seed."""
         return np.clip(self.scalings[seed].calibrated(table.scores[self.model]), -LOGIT_LIMIT, LOGIT_LIMIT)

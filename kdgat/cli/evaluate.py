@@ -1,5 +1,6 @@
 """`kdgat evaluate can`: the detectors of a finished run on any recordings."""
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -50,6 +51,9 @@ def can(
         results = evaluate_run(run, data_root, dataset, catalog=catalog, progress=show)
     if json_path is not None:
         write_results(json_path, results)
+    if not quiet:
+        for note in results.data.notes:
+            print(note, file=sys.stderr)
     console = output_console()
     for table in score_tables(results, is_narrow=console.is_terminal):
         console.print(table)

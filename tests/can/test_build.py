@@ -253,6 +253,34 @@ def test_too_short_recordings_are_an_error_that_names_what_to_change(tmp_path: P
         assert part in evidence
 
 
+def _without_labels(messages: Messages) -> Messages:
+    messages.labelled = False
+    return messages
+
+
+def test_training_recording_without_labels_is_refused(inputs: dict[str, StageInput], tmp_path: Path) -> None:
+    name = "train/train_01_attack_free/unknown"
+    unlabelled = _write(tmp_path, name, _without_labels(_planted(5)))
+    evidence = _failure(tmp_path / "run", {**inputs, name: unlabelled})
+    assert "has no labels" in evidence
+    assert "--attack-free" in evidence
+
+
+def test_test_recording_without_labels_tests_nothing_and_is_noted(
+    inputs: dict[str, StageInput], tmp_path: Path
+) -> None:
+    changed = {key: source for key, source in inputs.items() if not key.startswith("test/test_02")}
+    for key in ("test/test_01_known/unknown", "test/test_03_unlabelled/unknown"):
+        changed[key] = _write(tmp_path, key, _without_labels(_test_recording()))
+    directory = _directory(tmp_path / "run", changed, {**CONFIG, "injection": {"enabled": False}})
+    assert isinstance(run_stage(directory, quiet=True), Finished)
+    stores = _stores(directory)
+    assert set(stores) == {"train", "validation", "test-test_01_known"}
+    assert stores["test-test_01_known"].recordings == ("test_01_known/drive",)
+    notes = json.loads((directory.path / "data_summary.json").read_text())["notes"]
+    assert [note.partition(" has")[0] for note in notes] == ["test_01_known/unknown", "test_03_unlabelled/unknown"]
+
+
 def test_misnamed_input_is_an_error(inputs: dict[str, StageInput], tmp_path: Path) -> None:
     evidence = _failure(tmp_path, {**inputs, "spare/one": next(iter(inputs.values()))})
     assert "input 'spare/one' is not named <train|test|duplicate>/<scenario>/<recording>" in evidence
