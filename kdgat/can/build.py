@@ -60,6 +60,7 @@ class PrepareConfig(Config):
     data: PreparedDataConfig
     windows: WindowConfig = WindowConfig()
     injection: InjectionConfig = InjectionConfig()
+    feature_version: int = FEATURE_VERSION  # in the identity of the stage: other features are other stores
 
 
 @dataclass
@@ -94,6 +95,11 @@ def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
         RecordingError: naming the file, if one cannot be read.
     """
     config = validate_config(PrepareConfig, spec.config)
+    if config.feature_version != FEATURE_VERSION:
+        raise PreparationError(
+            f"planned for features of version {config.feature_version}, this kdgat computes version {FEATURE_VERSION}: "
+            "give the training command again"
+        )
     limits = ReadLimits(max_bad_fraction=config.data.max_bad_fraction)
     files = {role: _inputs_of(spec, directory, role) for role in (TRAIN_ROLE, TEST_ROLE, DUPLICATE_ROLE)}
     if not files[TRAIN_ROLE]:

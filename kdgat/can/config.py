@@ -18,7 +18,7 @@ from kdgat.can.models.autoencoder import AutoencoderConfig
 from kdgat.can.objective import DetectionLossConfig
 from kdgat.can.sampling import SamplingConfig
 from kdgat.can.verdict import EvaluationConfig
-from kdgat.can.windows import WindowConfig
+from kdgat.can.windows import FEATURE_VERSION, WindowConfig
 from kdgat.stage.configuration import (
     Config,
     apply_overrides,
@@ -156,7 +156,12 @@ def stage_sections(config: CanConfig, stage: StageName, scale: str) -> dict[str,
     match stage:
         case "prepare":
             data = config.data.model_dump(mode="json", exclude={"data_root", "catalog"})
-            sections = {"data": data, "windows": config.windows, "injection": config.injection}
+            sections = {
+                "data": data,
+                "windows": config.windows,
+                "injection": config.injection,
+                "feature_version": FEATURE_VERSION,
+            }
         case "autoencoder":
             sections = {"autoencoder": autoencoder, "sampling": sampling}
         case "normal":

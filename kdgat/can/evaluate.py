@@ -135,9 +135,14 @@ def evaluate_run(
     """
     # Reading recordings needs polars and numba, which scoring stores does not.
     from kdgat.can.catalog import find_recordings
-    from kdgat.can.windows import WindowConfig, build_graphs
+    from kdgat.can.windows import FEATURE_VERSION, WindowConfig, build_graphs
 
     run = FinishedRun(OutputDirectory(run_directory))
+    if run.feature_version() != FEATURE_VERSION:
+        raise EvaluationError(
+            f"{run_directory}: trained on features of version {run.feature_version()}, this kdgat computes version "
+            f"{FEATURE_VERSION}: train again, or evaluate with the kdgat that trained it"
+        )
     config = run.evaluation_config()
     validation = run.tables(VALIDATION)
     verdict = reach_verdict(validation, config)

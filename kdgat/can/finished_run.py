@@ -51,6 +51,13 @@ class FinishedRun:
         """Return the catalog file that the run was given, if any."""
         return self.index.config.get("data", {}).get("catalog")
 
+    def feature_version(self) -> int:
+        """Return the version of the features that the run's models were trained on."""
+        for record in self.index.stages:
+            if self._is_done(record, "prepare"):
+                return int(self.output.stage_directory(record).read_spec().config.get("feature_version", 1))
+        raise EvaluationError(f"{self.output.path}: the stage prepare has not finished: run the training again")
+
     def read_limits(self) -> ReadLimits:
         """Return how much damage in a recording the run tolerates."""
         data = self.index.config.get("data", {})

@@ -3,7 +3,7 @@
 Inputs are files under these names. Stores: `train`, `injected`, `validation`, `injected_validation`,
 `test-<scenario>`; the injected ones may be missing or empty, which is how training without injected attacks looks.
 Weights: `autoencoder` of `curriculum`; `teacher` of both `distill_*`; `autoencoder` and `gat` of `fusion`; all of them
-under the names of `kdgat.can.evaluate.MODELS` for `evaluation`. Each stage's configuration is one of the classes below.
+under the names of `kdgat.can.detectors.MODELS` for `evaluation`. Each stage has one of the configurations below.
 """
 
 import io

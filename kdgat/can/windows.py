@@ -21,7 +21,9 @@ from kdgat.stage.configuration import Config
 if TYPE_CHECKING:
     from kdgat.can.logs import Messages
 
-FEATURE_VERSION: Final = 1
+FEATURE_VERSION: Final = (
+    1  # raise it with every change of what a feature means: stores and models of another are refused
+)
 
 Reduction = Literal["mean", "minimum", "maximum"]
 _REDUCTIONS: Final[dict[str, tuple[Reduction, ...]]] = {

@@ -281,6 +281,11 @@ def test_test_recording_without_labels_tests_nothing_and_is_noted(
     assert [note.partition(" has")[0] for note in notes] == ["test_01_known/unknown", "test_03_unlabelled/unknown"]
 
 
+def test_a_plan_for_other_features_is_refused(inputs: dict[str, StageInput], tmp_path: Path) -> None:
+    evidence = _failure(tmp_path, inputs, {**CONFIG, "feature_version": 1000})
+    assert "planned for features of version 1000" in evidence
+
+
 def test_misnamed_input_is_an_error(inputs: dict[str, StageInput], tmp_path: Path) -> None:
     evidence = _failure(tmp_path, {**inputs, "spare/one": next(iter(inputs.values()))})
     assert "input 'spare/one' is not named <train|test|duplicate>/<scenario>/<recording>" in evidence
