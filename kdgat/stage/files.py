@@ -29,8 +29,10 @@ def write_bytes_atomically(
         if before_rename is not None:
             before_rename()
         temporary.replace(path)
-    except BaseException:
+    except BaseException as error:
         temporary.unlink(missing_ok=True)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(path)  # a full disk does not say which file it had no place for
         raise
     if durable:
         sync_to_disk(path.parent)
