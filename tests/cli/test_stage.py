@@ -40,7 +40,9 @@ def test_a_paused_stage_exits_75_with_a_checkpoint(tmp_path: Path) -> None:
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
     assert process.wait(60.0) == 75
-    assert isinstance(directory.read_outcome(), Paused)
+    outcome = directory.read_outcome()
+    assert isinstance(outcome, Paused)
+    assert (directory.path / outcome.checkpoint).is_file()
 
 
 def test_a_failed_stage_exits_1_and_says_why(tmp_path: Path) -> None:
