@@ -34,6 +34,7 @@ from kdgat.can.verdict import (
     Verdict,
     curves_of,
     describe_detector,
+    judged_windows,
     reach_verdict,
     scenario_of_detector,
     scenario_of_model,
@@ -238,7 +239,8 @@ class _Report:
             scenario, scores, curves = scenario_of_detector(verdict, tables)
             self.scenarios[name], self.scores[name], self.curves[DETECTOR][name] = scenario, scores, curves
         self.models: dict[str, dict[str, dict[str, ScenarioMetrics]]] = {}
-        splits = {VALIDATION: validation, **tests}
+        # No model is measured on windows that it, or another one, has learned from: all have the same ones.
+        splits = {VALIDATION: {seed: judged_windows(table) for seed, table in validation.items()}, **tests}
         for model in next(iter(validation.values())).scores:
             own = verdict_of(model, validation, config)
             for seed in validation:

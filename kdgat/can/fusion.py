@@ -64,7 +64,6 @@ class FusionConfig(Config):
     hidden: tuple[int, ...] = (64, 32)  # of the MLP
     dqn_hidden: tuple[int, ...] | None = None  # None = as published for the scale
     num_actions: int = Field(21, ge=2)
-    threshold: float = Field(0.5, gt=0.0, lt=1.0)  # of the fused probability
     epsilon_start: float = Field(1.0, ge=0.0, le=1.0)
     epsilon_end: float = Field(0.05, ge=0.0, le=1.0)
     epsilon_decay_steps: float = Field(100.0, gt=0.0)
@@ -211,12 +210,7 @@ def load_fusion(path: Path) -> tuple[Fusion, dict[str, Any]]:
     weights, description = load_weights(path)
     if description.get("kind") != KIND:
         raise FusionError(f"{path} holds weights of kind {description.get('kind')!r}, expected {KIND!r}")
-    fusion = Fusion(
-        tuple(description["hidden"]),
-        tuple(description["dqn_hidden"]),
-        description["num_actions"],
-        description["threshold"],
-    )
+    fusion = Fusion(tuple(description["hidden"]), tuple(description["dqn_hidden"]), description["num_actions"])
     fusion.load_state_dict(weights)
     return fusion.eval(), description
 
@@ -233,7 +227,7 @@ def run_fusion(spec: StageSpec, directory: RunDirectory) -> Outcome:
     learn, choose = _learn_and_choose(spec, directory, config.fusion)
     seed_everything(spec.seed)
     dqn_hidden = config.fusion.dqn_hidden or PUBLISHED_DQN.get(spec.scale, PUBLISHED_DQN["large"])
-    fusion = Fusion(config.fusion.hidden, dqn_hidden, config.fusion.num_actions, config.fusion.threshold)
+    fusion = Fusion(config.fusion.hidden, dqn_hidden, config.fusion.num_actions)
     _calibrate_members(fusion, *learn)
     fusion.standardise.set_statistics(*column_statistics(lambda: [learn[0]]))
     fit_weighted_average(fusion, torch.from_numpy(learn[0]), torch.from_numpy(learn[1].astype(np.float32)))
@@ -266,7 +260,6 @@ def run_fusion(spec: StageSpec, directory: RunDirectory) -> Outcome:
         "hidden": list(config.fusion.hidden),
         "dqn_hidden": list(dqn_hidden),
         "num_actions": config.fusion.num_actions,
-        "threshold": config.fusion.threshold,
     }
     metadata = {"stage": spec.stage, "seed": seed, "monitor": "validation_f1", "rates": rates, "num_parameters": counts}
     save_weights(directory, fusion, description, metadata)

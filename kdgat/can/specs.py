@@ -27,6 +27,7 @@ def recording_inputs(data: DataConfig) -> dict[str, StageInput]:
     limits = ReadLimits(max_bad_fraction=data.max_bad_fraction)
     found = find_recordings(data.data_root, data.dataset, catalog=data.catalog, limits=limits)
     recordings = split_roles(found, data.hold_out)
+    recordings.require_train()
     inputs = {f"{file.role}/{file.scenario}/{file.name}": StageInput.of_file(file.path) for file in recordings}
     for dropped in recordings.dropped:
         file = dropped.recording

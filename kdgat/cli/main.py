@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 DEBUG_OPTION = "--debug"
 EXIT_USER_ERROR = 1
 # Options that take every word up to the next option, as `--seeds 0 1 2`.
-MANY_VALUED = ("--seeds", "--hold-out", "--stages")
+MANY_VALUED = ("--seeds", "--hold-out")
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,7 @@ def make_states(num_windows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray
 
 def make_fusion(dqn_hidden: tuple[int, ...] = (32,)) -> Fusion:
     torch.manual_seed(0)
-    return Fusion((16, 8), dqn_hidden, 21, threshold=0.5)
+    return Fusion((16, 8), dqn_hidden, 21)
 
 
 def train(tmp_path: Path, name: str, fusion: Fusion, epochs: int = 15) -> None:

@@ -23,6 +23,8 @@ STATE_COLUMNS = (
     *(f"embedding_{name}" for name in ("mean", "deviation", "maximum", "minimum")),
 )
 AUTOENCODER_COLUMN, GAT_COLUMN = STATE_COLUMNS.index("autoencoder_score"), STATE_COLUMNS.index("gat_logit")
+# Not configurable: which logit raises an alarm is the evaluation's decision; a reward for another one would mislead.
+THRESHOLD = 0.5
 LOGIT_LIMIT = 15.0  # a fused probability of 1 in float32 has no finite logit
 
 
@@ -31,13 +33,10 @@ class Fusion(nn.Module):
 
     scaling: Tensor
 
-    def __init__(
-        self, hidden: tuple[int, ...], dqn_hidden: tuple[int, ...], num_actions: int, threshold: float
-    ) -> None:
+    def __init__(self, hidden: tuple[int, ...], dqn_hidden: tuple[int, ...], num_actions: int) -> None:
         super().__init__()
         num_inputs = len(STATE_COLUMNS)
         self.num_actions = num_actions
-        self.threshold = threshold
         self.standardise = Standardise(num_inputs)
         # Rows: autoencoder, attention network; columns: slope, bias of the member's calibration.
         self.register_buffer("scaling", torch.tensor([[1.0, 0.0], [1.0, 0.0]]))
@@ -51,7 +50,7 @@ class Fusion(nn.Module):
         return columns[:, 0], columns[:, 1]
 
     def forward(self, states: Tensor, kind: FusionKind) -> Tensor:
-        """Return the fused logit [G] of states [G, S]; a window is attacked from `threshold` on."""
+        """Return the fused logit [G] of states [G, S]; an attacked window's is positive."""
         if kind == "weighted_average":
             mixed: Tensor = self.weighted_average(*self.member_logits(states))
             return mixed
@@ -75,7 +74,7 @@ class Fusion(nn.Module):
 
     def is_alarm(self, probability: Tensor) -> Tensor:
         """Decide: the one rule that rewards, validation and use share."""
-        return probability > self.threshold
+        return probability > THRESHOLD
 
 
 class WeightedAverage(nn.Module):
