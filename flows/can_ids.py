@@ -17,7 +17,7 @@ from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
 from prefect.exceptions import CrashedRun, FailedRun
-from prefect.futures import PrefectFuture
+from prefect.futures import PrefectConcurrentFuture
 from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import PositiveInt
@@ -44,12 +44,16 @@ PROGRESS_INTERVAL_S: Final = 3.0
 @task(name="stage", task_run_name="{planned.name}", cache_policy=NO_CACHE, persist_result=False)
 def run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -> State[Any]:
     """Run one stage to its end and return how it ended as a state whose message a person can act on."""
-    logger = get_run_logger()
     try:
-        directory = execution.open_directory(planned)
-    except (ValueError, OSError) as error:
+        return _run_stage(planned, execution, stop)
+    except (ValueError, OSError) as error:  # for instance a recording that cannot be read
         execution.fail(planned, error)
         return Failed(message=str(error))
+
+
+def _run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -> State[Any]:
+    logger = get_run_logger()
+    directory = execution.open_directory(planned)
     outcome = directory.read_outcome()
     if isinstance(outcome, Finished):
         execution.conclude(planned, directory, Conclusion(outcome, attempts=0))
@@ -123,11 +127,12 @@ def can_ids(config: CanConfig, out: Path, parallel_stages: PositiveInt | None = 
 
 
 def _run_stages(execution: Execution, stop: StopRequest, parallel_stages: int) -> None:
-    futures: dict[str, PrefectFuture[Any]] = {}
+    futures: dict[str, PrefectConcurrentFuture[Any]] = {}
     next_poll = time.monotonic() + CANCEL_POLL_S
     while not execution.is_over():
         if stop.is_set():
             execution.block_rest(f"stopped by {stop.reason}")
+        execution.fail_ended({name for name, future in futures.items() if future.wrapped_future.done()})
         execution.block_unreachable()
         for planned in execution.startable(parallel_stages - execution.num_running()):
             needed = [futures[name] for name in planned.depends_on]

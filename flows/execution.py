@@ -2,7 +2,7 @@
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from pathlib import Path
 
 from flows.attempts import Conclusion
@@ -74,9 +74,16 @@ class Execution:
             self._update(planned.name, state=state, message=message, attempts=conclusion.attempts)
 
     def fail(self, planned: PlannedStage, error: Exception) -> None:
-        """Note that a stage could not even be described, for instance because a recording cannot be read."""
+        """Note that a stage could not even be started, for instance because a recording cannot be read."""
         with self._lock:
             self._update(planned.name, state=StageState.FAILED, message=f"{type(error).__name__}: {error}")
+
+    def fail_ended(self, ended: Set[str]) -> None:
+        """Note stages whose task run ended without a word, for instance because the Prefect API was lost."""
+        with self._lock:
+            for name in ended:
+                if self._state(name) == StageState.RUNNING:
+                    self._update(name, state=StageState.FAILED, message="its task run ended without an outcome")
 
     def block_rest(self, reason: str) -> None:
         """Give up every stage that has not started."""

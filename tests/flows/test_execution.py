@@ -1,0 +1,114 @@
+from pathlib import Path
+
+import pytest
+
+from flows.attempts import Conclusion
+from flows.execution import Execution, default_parallel_stages, num_usable_cores
+from kdgat.can.config import CanConfig, make_config
+from kdgat.can.run import OutputDirectory, RunError, StageState
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
+
+DATA = {"dataset": "synthetic", "data_root": "data"}
+FINISHED = Conclusion(Finished(), attempts=1)
+
+
+def configured(*overrides: str) -> CanConfig:
+    return make_config("quick", overrides, data=DATA)
+
+
+@pytest.fixture
+def execution(tmp_path: Path) -> Execution:
+    return Execution(configured(), OutputDirectory(tmp_path))
+
+
+def names(execution: Execution, num_free: int = 10) -> list[str]:
+    return [planned.name for planned in execution.startable(num_free)]
+
+
+def finish(execution: Execution, *wanted: str, conclusion: Conclusion = FINISHED) -> None:
+    for planned in execution.plan:
+        if planned.name in wanted:
+            execution.conclude(planned, RunDirectory(execution.output.stages_path / planned.name), conclusion)
+
+
+def test_a_stage_starts_when_all_it_needs_is_done(execution: Execution) -> None:
+    assert names(execution) == ["prepare"]
+    assert names(execution) == []
+    finish(execution, "prepare")
+    assert names(execution) == ["autoencoder-large-seed0", "normal-large-seed0"]
+    finish(execution, "normal-large-seed0")
+    assert names(execution) == []
+    finish(execution, "autoencoder-large-seed0")
+    assert names(execution) == ["curriculum-large-seed0", "distill_autoencoder-small-seed0"]
+
+
+def test_no_more_stages_start_than_there_is_room_for(execution: Execution) -> None:
+    names(execution)
+    finish(execution, "prepare")
+    assert names(execution, num_free=1) == ["autoencoder-large-seed0"]
+    assert execution.num_running() == 1
+    assert names(execution, num_free=0) == []
+
+
+def test_a_failure_blocks_what_needs_it_and_nothing_else(execution: Execution) -> None:
+    names(execution)
+    finish(execution, "prepare")
+    names(execution)
+    failed = Conclusion(Failed(kind=FailureKind.NUMERIC, evidence="loss is not finite"), attempts=1)
+    finish(execution, "autoencoder-large-seed0", conclusion=failed)
+    execution.block_unreachable()
+    execution.block_unreachable()  # as the flow does, each time it looks
+    assert {record.name for record in execution.in_state(StageState.BLOCKED)} >= {
+        "curriculum-large-seed0",
+        "distill_gat-small-seed0",
+        "evaluation-large-seed0",
+    }
+    assert not execution.is_over()
+    finish(execution, "normal-large-seed0")
+    assert execution.is_over()
+    record = execution.index.record("autoencoder-large-seed0")
+    assert record.reason == "NUMERIC: loss is not finite"
+
+
+def test_a_task_run_that_ended_without_a_word_is_a_failure(execution: Execution) -> None:
+    names(execution)
+    execution.fail_ended({"prepare"})
+    execution.block_unreachable()
+    assert execution.is_over()
+    assert execution.index.record("prepare").state == StageState.FAILED
+
+
+def test_a_stop_gives_up_what_has_not_started(execution: Execution) -> None:
+    names(execution)
+    execution.block_rest("stopped by SIGINT")
+    assert not execution.is_over()
+    finish(execution, "prepare", conclusion=Conclusion(Paused(checkpoint="", reason="SIGTERM"), attempts=1))
+    assert execution.is_over()
+
+
+def test_whoever_watches_reads_every_change_in_the_index(execution: Execution) -> None:
+    names(execution)
+    assert execution.output.read_index().record("prepare").state == StageState.RUNNING
+    finish(execution, "prepare", conclusion=Conclusion(Finished(), attempts=0))
+    assert execution.output.read_index().record("prepare").state == StageState.CACHED
+
+
+def test_a_damaged_index_is_named(tmp_path: Path) -> None:
+    output = OutputDirectory(tmp_path)
+    output.index_path.write_text("{}")
+    with pytest.raises(RunError, match=r"run\.json"):
+        output.read_index()
+
+
+def test_an_output_directory_takes_one_run_at_a_time(tmp_path: Path) -> None:
+    first, second = OutputDirectory(tmp_path), OutputDirectory(tmp_path)
+    with first.lock(), pytest.raises(RunError, match="in use by pid"), second.lock():
+        pass
+    with second.lock():
+        pass
+
+
+def test_stages_share_the_processors() -> None:
+    assert default_parallel_stages(configured("training.num_threads=1")) == num_usable_cores()
+    assert default_parallel_stages(configured("training.num_threads=10000")) == 1
