@@ -5,6 +5,7 @@ memory-mapped arrays. The existing practice of running the teacher in every step
 """
 
 import json
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -80,7 +81,7 @@ class TeacherOutputs:
             pool: the windows.
             forward: returns the arrays per window and per node of a batch.
             identity: plain data that says which teacher and which stores these are; must agree on reuse.
-            indices: windows to compute; rows of the others stay zero (a hole in the file, not bytes on the disk).
+            indices: windows to compute; rows of the others stay zero.
             progress: called with the windows done and their total.
             device: where `forward` expects its batches.
 
@@ -110,9 +111,7 @@ class TeacherOutputs:
                     for name, values in outputs.items():
                         if name not in arrays:
                             levels[level].append(name)
-                            arrays[name] = np.lib.format.open_memmap(
-                                partial / f"{name}.npy", mode="w+", dtype=np.float32, shape=(total, *values.shape[1:])
-                            )
+                            arrays[name] = _reserve(partial / f"{name}.npy", (total, *values.shape[1:]))
                         arrays[name][rows[level]] = values.float().cpu().numpy()
                 if progress is not None:
                     progress(min(start + TEACHER_BATCH, len(chosen)), len(chosen))
@@ -132,6 +131,19 @@ class TeacherOutputs:
         for name, array in self._node.items():
             batch[f"teacher_{name}"] = torch.from_numpy(array[nodes])
         return batch
+
+
+def _reserve(path: Path, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Map a new array of zeros whose place on the disk is taken: writing to a hole of a full disk is a SIGBUS."""
+    array = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
+    if hasattr(os, "posix_fallocate"):
+        with path.open("r+b") as file:
+            try:
+                os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+            except OSError as error:
+                error.filename = str(path)
+                raise
+    return array
 
 
 class DistilledSource:
