@@ -7,7 +7,6 @@ training recording validates, with a gap before it; the injected traffic of each
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,10 +15,13 @@ from typing import Any, Final
 import numpy as np
 from pydantic import Field
 
-from kdgat.can.injection import Injected, InjectionConfig, clean_stretches, make_variant
+from kdgat.can.data_summary import DUPLICATE_ROLE, RunningSummary
+from kdgat.can.injected_pool import InjectedPool
+from kdgat.can.injection import InjectionConfig, clean_stretches
 from kdgat.can.logs import ReadLimits, read_recording
 from kdgat.can.messages import Messages
-from kdgat.can.results import DataSummary, InjectedAttack, InjectionSummary, RecordingSummary, SplitSummary
+from kdgat.can.results import InjectionSummary, SplitSummary
+from kdgat.can.stage_inputs import phase_progress
 from kdgat.can.windows import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES, WindowConfig, build_graphs
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import write_store
@@ -33,7 +35,6 @@ logger = logging.getLogger(__name__)
 
 TRAIN_ROLE: Final = "train"
 TEST_ROLE: Final = "test"
-DUPLICATE_ROLE: Final = "duplicate"
 VALIDATION_SEED: Final = 1_000_003  # keeps injected validation traffic apart from that of training
 DATA_SUMMARY: Final = "data_summary"
 INJECTION_SUMMARY: Final = "injection_summary"
@@ -107,7 +108,7 @@ def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
             f"dataset {config.data.dataset!r}: no recording trains; name a scenario train_..., or list "
             "train_scenarios in its catalog entry"
         )
-    summary = _Summary(config)
+    summary = RunningSummary(config.windows)
     report = _reporter(directory, len(files[TRAIN_ROLE]) + len(files[TEST_ROLE]))
     splits = []
     for scenario, name, path in files[TRAIN_ROLE]:
@@ -145,7 +146,8 @@ def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
             if not traffic:
                 summary.note(f"{store}: no stretch without attack is long enough; nothing is injected")
                 continue
-            pool = _InjectedPool(traffic, config, seed, num_variants, directory, store)
+            progress = phase_progress(directory, store)
+            pool = InjectedPool(traffic, config.injection, config.windows, seed, num_variants, progress)
             artifacts[store] = _write(directory, store, pool, pool.names, config, summary)
             if store == "injected":
                 injection = pool.summary(config.data.seed)
@@ -163,7 +165,10 @@ def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
             report(name)
         if parts:
             artifacts[f"test-{scenario}"] = _write(directory, f"test-{scenario}", parts, names, config, summary)
-    summary.add_duplicates(files[DUPLICATE_ROLE], limits)
+    for scenario, name, path in files[DUPLICATE_ROLE]:
+        summary.add_duplicate(_read(path, scenario, name, limits))
+    for note in summary.content.notes:
+        logger.warning("%s", note)
     write_json_atomically(directory.path / f"{DATA_SUMMARY}.json", summary.content.model_dump(mode="json"))
     write_json_atomically(directory.path / f"{INJECTION_SUMMARY}.json", injection.model_dump(mode="json"))
     artifacts |= {DATA_SUMMARY: f"{DATA_SUMMARY}.json", INJECTION_SUMMARY: f"{INJECTION_SUMMARY}.json"}
@@ -218,10 +223,10 @@ def _reporter(directory: RunDirectory, total: int) -> Callable[[str], None]:
 def _write(
     directory: RunDirectory,
     store: str,
-    parts: Sequence[GraphColumns] | _InjectedPool,
+    parts: Sequence[GraphColumns] | InjectedPool,
     names: Sequence[str],
     config: PrepareConfig,
-    summary: _Summary,
+    summary: RunningSummary,
 ) -> str:
     """Write one store whose recordings are numbered in the order of the parts; return its file name."""
     split = SplitSummary(num_windows=0, num_attack_windows=0, num_messages=0)
@@ -248,125 +253,3 @@ def _write(
     summary.content = summary.content.model_copy(update={"splits": {**summary.content.splits, store: split}})
     logger.info("%s: %d windows, %d of them attacked", path.name, split.num_windows, split.num_attack_windows)
     return path.name
-
-
-class _InjectedPool:
-    """Virtual recordings, made and built one at a time so that memory holds a single one."""
-
-    def __init__(
-        self,
-        traffic: Sequence[Messages],
-        config: PrepareConfig,
-        seed: int,
-        num_variants: int,
-        directory: RunDirectory,
-        phase: str,
-    ) -> None:
-        self.traffic = traffic
-        self.config = config
-        self.seed = seed
-        self.num_variants = num_variants
-        self.directory = directory
-        self.phase = phase
-        self.names = [f"injected/virtual-{variant:05d}" for variant in range(num_variants)]
-        self._attacks: dict[str, Counter[str]] = {}
-        self._changes: Counter[str] = Counter()
-        self._totals: Counter[str] = Counter()
-
-    def __iter__(self) -> Iterator[GraphColumns]:
-        for variant in range(self.num_variants):
-            injected = make_variant(self.traffic, self.config.injection, self.seed, variant)
-            graphs = build_graphs(injected.messages, self.config.windows)
-            rng = np.random.default_rng([self.seed, variant, 1])
-            kept = np.flatnonzero(rng.random(graphs.num_graphs) < self.config.injection.kept_fraction)
-            graphs = graphs.select(kept)
-            self._count(injected, graphs)
-            if variant % 10 == 9:
-                self.directory.write_progress({"phase": self.phase, "done": variant + 1, "total": self.num_variants})
-            yield graphs
-
-    def _count(self, injected: Injected, graphs: GraphColumns) -> None:
-        self._totals.update(windows=graphs.num_graphs, attack_windows=int(graphs.y.sum()))
-        self._changes.update(set(injected.changes))
-        for attack in injected.attacks:
-            kind = attack.partition(":")[0]
-            counter = self._attacks.setdefault(kind, Counter())
-            counter.update(windows=int(graphs.y.sum()), messages=injected.messages.num_attacks, campaigns=1)
-
-    def summary(self, seed: int) -> InjectionSummary:
-        """Say what was injected; complete once every variant was made."""
-        return InjectionSummary(
-            enabled=True,
-            seed=seed,
-            num_virtual_vehicles=self.num_variants,
-            num_windows=self._totals["windows"],
-            num_attack_windows=self._totals["attack_windows"],
-            attacks={
-                kind: InjectedAttack(
-                    num_windows=count["windows"], num_messages=count["messages"], num_campaigns=count["campaigns"]
-                )
-                for kind, count in sorted(self._attacks.items())
-            },
-            diversity=dict(sorted(self._changes.items())),
-        )
-
-
-class _Summary:
-    """What the report says about the data."""
-
-    def __init__(self, config: PrepareConfig) -> None:
-        self.content = DataSummary(window=config.windows.model_dump(mode="json"))
-
-    def add(self, messages: Messages, role: str, graphs: GraphColumns) -> None:
-        """Add one recording that is used."""
-        old = self.content
-        row = RecordingSummary(
-            name=messages.name,
-            scenario=messages.scenario,
-            role=role,
-            num_messages=len(messages),
-            num_windows=graphs.num_graphs,
-            num_attack_windows=int(graphs.y.sum()),
-            num_bad_rows=messages.num_bad_rows,
-            num_backward=messages.num_backward,
-            content_hash=messages.content_hash(),
-        )
-        bad_rows = [f"{messages.scenario}/{messages.name}:{row.line}: {row.reason}" for row in messages.bad_rows]
-        self.content = old.model_copy(
-            update={
-                "num_messages": old.num_messages + row.num_messages,
-                "num_windows": old.num_windows + row.num_windows,
-                "num_attack_windows": old.num_attack_windows + row.num_attack_windows,
-                "num_bad_rows": old.num_bad_rows + row.num_bad_rows,
-                "bad_rows": [*old.bad_rows, *bad_rows],
-                "recordings": [*old.recordings, row],
-            }
-        )
-
-    def note(self, text: str) -> None:
-        """Add a sentence that the report shows."""
-        logger.warning("%s", text)
-        self.content = self.content.model_copy(update={"notes": [*self.content.notes, text]})
-
-    def add_duplicates(self, files: Sequence[tuple[str, str, Path]], limits: ReadLimits) -> None:
-        """Add recordings that were left out, each with the one that holds the same messages."""
-        kept = {row.content_hash: f"{row.scenario}/{row.name}" for row in self.content.recordings}
-        rows = []
-        for scenario, name, path in files:
-            messages = _read(path, scenario, name, limits)
-            content = messages.content_hash()
-            rows.append(
-                RecordingSummary(
-                    name=name,
-                    scenario=scenario,
-                    role=DUPLICATE_ROLE,
-                    num_messages=len(messages),
-                    num_bad_rows=messages.num_bad_rows,
-                    num_backward=messages.num_backward,
-                    duplicate_of=kept.get(content),
-                    content_hash=content,
-                )
-            )
-        self.content = self.content.model_copy(
-            update={"num_dropped_duplicates": len(rows), "recordings": [*self.content.recordings, *rows]}
-        )

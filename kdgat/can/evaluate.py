@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from kdgat.can.data_summary import RunningSummary
 from kdgat.can.detectors import MODELS, DetectorSet
 from kdgat.can.finished_run import SCORES_PREFIX, TEST_PREFIX, EvaluationError, FinishedRun
 from kdgat.can.pool import PooledStores
@@ -19,7 +20,6 @@ from kdgat.can.results import (
     DataSummary,
     DetectorScenario,
     InjectionSummary,
-    RecordingSummary,
     Results,
     ScenarioMetrics,
     write_results,
@@ -158,7 +158,10 @@ def evaluate_run(
             f"{data_root}: the run was trained on all {len(found)} recordings of {dataset or run.dataset!r}; "
             "give a folder with recordings that it has not seen"
         )
-    notes = [f"left out, trained on: {file.scenario}/{file.name}" for file in found if file.content_hash in trained_on]
+    summary = RunningSummary(windows)
+    for file in found:
+        if file.content_hash in trained_on:
+            summary.note(f"left out, trained on: {file.scenario}/{file.name}")
 
     def score(parts: list[GraphColumns], names: list[str]) -> Tables:
         pool, labels = PooledStores(parts), [[name] for name in names]
@@ -169,30 +172,17 @@ def evaluate_run(
 
     num_scored = 0
     tests: dict[str, Tables] = {}
-    rows: list[RecordingSummary] = []
     for scenario in sorted({file.scenario for file in files}):
         parts, names = [], []
         for file in (file for file in files if file.scenario == scenario):
             messages = file.read(limits)
             graphs = build_graphs(messages, windows)
+            summary.add(messages, file.role, graphs)
             if progress is not None:
-                progress(f"{scenario}/{file.name}", len(rows) + 1, len(files))
-            rows.append(
-                RecordingSummary(
-                    name=file.name,
-                    scenario=scenario,
-                    role=file.role,
-                    num_messages=len(messages),
-                    num_windows=graphs.num_graphs,
-                    num_attack_windows=int(graphs.y.sum()),
-                    num_bad_rows=messages.num_bad_rows,
-                    num_backward=messages.num_backward,
-                    content_hash=file.content_hash,
-                )
-            )
+                progress(f"{scenario}/{file.name}", len(summary.content.recordings), len(files))
             name = f"{scenario}/{file.name}"
             if graphs.num_graphs == 0:
-                notes.append(f"{name} is shorter than one window of {windows.size} messages")
+                summary.note(f"{name} is shorter than one window of {windows.size} messages")
                 continue
             num_scored += graphs.num_graphs
             if file.labelled:
@@ -200,7 +190,7 @@ def evaluate_run(
                 names.append(name)
             else:  # neither benign nor attacked: it has no part in any metric
                 num_alarms = int(verdict.decide(score([graphs], [name])).sum())
-                notes.append(
+                summary.note(
                     f"{name} has no labels, so it is in no metric: {num_alarms:,} of {graphs.num_graphs:,} windows "
                     "raise an alarm"
                 )
@@ -208,20 +198,11 @@ def evaluate_run(
             tests[scenario] = score(parts, names)
     if not num_scored:
         raise EvaluationError(f"{data_root}: no recording is as long as one window of {windows.size} messages")
-    data = DataSummary(
-        num_messages=sum(row.num_messages for row in rows),
-        num_windows=sum(row.num_windows for row in rows),
-        num_attack_windows=sum(row.num_attack_windows for row in rows),
-        num_bad_rows=sum(row.num_bad_rows for row in rows),
-        recordings=rows,
-        window=windows.model_dump(mode="json"),
-        notes=notes,
-    )
     own_validation = {
         seed: _only(table, verdict.model) for seed, table in validation.items() if seed in verdict.scalings
     }
     report = _Report(verdict, config, own_validation, tests)
-    return report.results(run, data=data, dataset=dataset or run.dataset)
+    return report.results(run, data=summary.content, dataset=dataset or run.dataset)
 
 
 class _Report:

@@ -138,8 +138,8 @@ class InjectedAttack(Config):
     """How much of one attack kind was injected into benign traffic for training."""
 
     num_windows: Count = Field(description="windows that hold at least one injected message of this kind")
-    num_messages: Count = 0
-    num_campaigns: Count = 0
+    num_messages: Count = Field(default=0, description="injected messages in these windows")
+    num_recordings: Count = Field(default=0, description="virtual recordings under this attack")
 
 
 class InjectionSummary(Config):

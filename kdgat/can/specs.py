@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-from kdgat.can.build import DUPLICATE_ROLE
 from kdgat.can.catalog import find_recordings, split_roles
 from kdgat.can.config import DataConfig
+from kdgat.can.data_summary import DUPLICATE_ROLE
 from kdgat.can.logs import ReadLimits
 from kdgat.can.plan import FAMILY, InputReference, PlannedStage
 from kdgat.can.run import RunError

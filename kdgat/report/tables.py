@@ -240,11 +240,11 @@ def injection_table(injection: InjectionSummary) -> Table | None:
             Cell(kind.replace("_", " ")),
             Cell(f"{row.num_windows:,}"),
             Cell(_count(row.num_messages)),
-            Cell(_count(row.num_campaigns)),
+            Cell(_count(row.num_recordings)),
         ]
         for kind, row in injection.attacks.items()
     ]
-    header = [Cell("Attack"), Cell("Windows"), Cell("Messages"), Cell("Campaigns")]
+    header = [Cell("Attack"), Cell("Windows"), Cell("Messages"), Cell("Virtual recordings")]
     return Table(header, rows, "Attacks injected into benign traffic for training.")
 
 

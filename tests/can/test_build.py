@@ -203,7 +203,7 @@ def test_summary_reports_recordings_duplicates_and_attacks(prepared: RunDirector
     assert injection["enabled"]
     assert injection["num_windows"] == stores["injected"].num_graphs
     assert injection["num_attack_windows"] == stores["injected"].columns.y.sum()
-    assert sum(attack["num_campaigns"] for attack in injection["attacks"].values()) == NUM_VARIANTS
+    assert sum(attack["num_recordings"] for attack in injection["attacks"].values()) == NUM_VARIANTS
     assert set(injection["attacks"]) <= {"spoofing", "replay"}
 
 

@@ -178,7 +178,7 @@ def make_injection() -> dict[str, Any]:
         "num_windows": 6000,
         "num_attack_windows": 3300,
         "attacks": {
-            kind: {"num_windows": 900 - 130 * row, "num_messages": 20_000 - 3000 * row, "num_campaigns": 60 - 7 * row}
+            kind: {"num_windows": 900 - 130 * row, "num_messages": 20_000 - 3000 * row, "num_recordings": 60 - 7 * row}
             for row, kind in enumerate(kinds)
         },
         "diversity": {"jitter": 14, "dropped_identifiers": 9, "two_buses": 4},
