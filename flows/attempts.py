@@ -165,10 +165,10 @@ def _watch(child: "subprocess.Popen[str]", directory: RunDirectory, stop: StopRe
 
 
 def read_progress(directory: RunDirectory) -> dict[str, Any]:
-    """Read `progress.json`; empty before the stage wrote any."""
+    """Read `progress.json`; empty before the stage wrote any, or if it cannot be read."""
     try:
         content = json.loads(directory.progress_path.read_bytes())
-    except FileNotFoundError:
+    except (FileNotFoundError, json.JSONDecodeError):  # not durable: a power cut may leave it empty
         return {}
     return content if isinstance(content, dict) else {}
 

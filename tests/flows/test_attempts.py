@@ -99,6 +99,13 @@ def test_attempts_that_get_nowhere_come_to_an_end(tmp_path: Path, monkeypatch: p
     assert "SIGKILL" in conclusion.outcome.evidence
 
 
+def test_progress_that_a_power_cut_left_empty_does_not_stop_training(tmp_path: Path) -> None:
+    directory = training(tmp_path)
+    directory.progress_path.touch()
+    conclusion, _ = run(directory)
+    assert isinstance(conclusion.outcome, Finished)
+
+
 def test_a_damaged_input_fails_once_with_its_evidence(tmp_path: Path) -> None:
     directory = training(tmp_path)
     with (tmp_path / "train.h5").open("ab") as store:
