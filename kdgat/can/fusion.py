@@ -42,6 +42,7 @@ from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
 from kdgat.training.config import TrainingConfig
 from kdgat.training.random_state import seed_everything
+from kdgat.training.source import StatelessSource
 from kdgat.training.trainer import fit
 from kdgat.training.weights import load_weights, save_weights
 
@@ -86,7 +87,7 @@ class FusionError(ValueError):
     """Fusion weights cannot be used, or there is nothing to learn a fusion from."""
 
 
-class StateSource:
+class StateSource(StatelessSource):
     """Batches (states [B, S], labels [B]) of windows whose states are known."""
 
     def __init__(
@@ -104,20 +105,6 @@ class StateSource:
         """Return states and labels of a batch."""
         rows = torch.from_numpy(indices)
         return self.states[rows], self.labels[rows]
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return nothing: every epoch follows from seed and epoch alone."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Accept the empty state."""
-
-    def describe(self, epoch: int) -> dict[str, float]:
-        """Return nothing: every epoch is made alike."""
-        return {}
-
-    def on_epoch_end(self, epoch: int, metrics: dict[str, float]) -> None:
-        """Change nothing."""
 
 
 class MlpObjective(LightningModule):

@@ -1,7 +1,6 @@
 """Which windows an epoch is made of, as sources for `kdgat.training.fit`."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +11,7 @@ from kdgat.can.pool import PooledStores
 from kdgat.graphs.plans import plan_by_edges, plan_by_graphs, plan_by_nodes
 from kdgat.stage.configuration import Config
 from kdgat.training.config import TrainingConfig
+from kdgat.training.source import StatelessSource
 
 TRAIN, INJECTED = "train", "injected"
 
@@ -39,7 +39,7 @@ def plan_batches(
     return plan_by_graphs(indices, config.batch_size, seed, epoch, shuffle)
 
 
-class PoolSource:
+class PoolSource(StatelessSource):
     """Batches of a fixed set of windows of a pool, shuffled anew each epoch or in order."""
 
     def __init__(
@@ -62,20 +62,6 @@ class PoolSource:
     def gather(self, indices: NDArray[np.int64]) -> Batch:
         """Return one batch."""
         return self.pool.gather(indices)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return nothing: every epoch follows from seed and epoch alone."""
-        return {}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Accept the empty state."""
-
-    def describe(self, epoch: int) -> dict[str, float]:
-        """Return nothing: every epoch is made alike."""
-        return {}
-
-    def on_epoch_end(self, epoch: int, metrics: dict[str, float]) -> None:
-        """Change nothing."""
 
 
 class SampledSource(PoolSource):

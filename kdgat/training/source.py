@@ -40,6 +40,24 @@ class EpochSource(Protocol):
         ...
 
 
+class StatelessSource:
+    """The rest of a source whose every epoch is made alike and follows from seed and epoch alone."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return nothing."""
+        return {}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Accept the empty state."""
+
+    def describe(self, epoch: int) -> dict[str, float]:
+        """Return nothing."""
+        return {}
+
+    def on_epoch_end(self, epoch: int, metrics: dict[str, float]) -> None:
+        """Change nothing."""
+
+
 class EmptyPlanError(ValueError):
     """A split has no batches."""
 
