@@ -5,7 +5,6 @@ reported its state, a killed flow leaves it behind, and two runs at once wait fo
 """
 
 import contextlib
-import ctypes
 import importlib.util
 import os
 import random
@@ -19,6 +18,8 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+from kdgat.cli.stage import signal_on_parent_death
+
 API_URL_VARIABLE = "PREFECT_API_URL"
 START_TIMEOUT_VARIABLE = "KDGAT_SERVER_START_TIMEOUT_S"
 START_TIMEOUT_S = 180.0  # 3 to 30 s are usual; a busy two-core machine needs its time
@@ -28,7 +29,6 @@ POLL_S = 0.1
 PORTS = range(20_000, 32_000)  # below the ports that Linux hands out by itself
 PORT_ATTEMPTS = 20
 PORT_TAKEN_STATUS = 3  # uvicorn's exit status when it cannot bind
-PR_SET_PDEATHSIG = 1  # from <linux/prctl.h>
 PRIVACY = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}
 LOG_TAIL_LINES = 5
 
@@ -183,9 +183,7 @@ def _tail(log: Path) -> str:
 
 def _become_server(parent: int, arguments: list[str]) -> None:
     """Replace this process by the server, after asking the kernel to end it when the flow's process dies."""
-    if sys.platform.startswith("linux"):
-        ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
-    if os.getppid() != parent:
+    if not signal_on_parent_death(signal.SIGKILL, parent):
         sys.exit("the process that asked for this server is gone")
     os.execv(sys.executable, [sys.executable, *arguments])
 
