@@ -264,11 +264,19 @@ def split_roles(recordings: Sequence[RecordingFile], hold_out: Sequence[str]) ->
     words = [word.lower() for word in hold_out]
     if not words:
         return Recordings(tuple(recordings), dropped)
+    held_out = [
+        any(word in text for word in words for text in (file.name.lower(), (file.vehicle or "").lower()))
+        for file in recordings
+    ]
+    names_held_out = Counter(file.name for file, is_held_out in zip(recordings, held_out, strict=True) if is_held_out)
     files = []
-    for file in recordings:
-        texts = (file.name.lower(), (file.vehicle or "").lower())
-        held_out = any(word in text for word in words for text in texts)
-        files.append(replace(file, role="test", scenario=HELD_OUT) if held_out else replace(file, role="train"))
+    for file, is_held_out in zip(recordings, held_out, strict=True):
+        if not is_held_out:
+            files.append(replace(file, role="train"))
+            continue
+        # Recordings of one name from several scenarios keep the scenario in it, or one would take the other's place.
+        name = file.name if names_held_out[file.name] == 1 else f"{file.scenario}/{file.name}"
+        files.append(replace(file, role="test", scenario=HELD_OUT, name=name))
     if not any(file.role == "test" for file in files):
         names = ", ".join(sorted({file.name for file in files}))
         raise DatasetError(f"hold_out={list(hold_out)!r} matches no recording; their names are {names}")
