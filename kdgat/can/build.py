@@ -70,7 +70,8 @@ class _Split:
 
     messages: Messages
     graphs: GraphColumns
-    num_training_messages: int
+    training_end: int  # messages before it train
+    validation_begin: int  # messages from it on validate; those between are the gap
     training: np.ndarray[Any, np.dtype[np.bool_]]  # [G]
     validation: np.ndarray[Any, np.dtype[np.bool_]]  # [G]
 
@@ -84,8 +85,9 @@ def split_in_time(messages: Messages, config: PrepareConfig) -> _Split:
     border = int(len(messages) * (1.0 - config.data.validation_fraction))
     ends = graphs.first_message + graphs.message_count
     training = ends <= border
-    validation = graphs.first_message >= border + config.data.gap * config.windows.stride
-    return _Split(messages, graphs, border, training, validation)
+    validation_begin = border + config.data.gap * config.windows.stride
+    validation = graphs.first_message >= validation_begin
+    return _Split(messages, graphs, border, validation_begin, training, validation)
 
 
 def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
@@ -136,8 +138,8 @@ def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
 
     injection = InjectionSummary(enabled=config.injection.enabled, seed=config.data.seed)
     if config.injection.enabled:
-        training_traffic = _clean([s.messages.select(slice(0, s.num_training_messages)) for s in splits], 10.0)
-        validation_traffic = _clean([s.messages.select(slice(s.num_training_messages, None)) for s in splits], 3.0)
+        training_traffic = _clean([s.messages.select(slice(0, s.training_end)) for s in splits], 10.0)
+        validation_traffic = _clean([s.messages.select(slice(s.validation_begin, None)) for s in splits], 3.0)
         num_validation = max(1, round(config.injection.variants * config.injection.validation_share))
         for store, traffic, seed, num_variants in (
             ("injected", training_traffic, config.data.seed, config.injection.variants),

@@ -132,9 +132,10 @@ def test_no_split_ever_shares_a_message(size: int, stride: int, gap: int) -> Non
     ends = split.graphs.first_message + split.graphs.message_count
     assert split.training.any()
     assert split.validation.any()
-    assert ends[split.training].max() <= split.num_training_messages
-    assert split.graphs.first_message[split.validation].min() >= split.num_training_messages + gap * stride
-    assert split.num_training_messages == int(0.8 * len(messages))
+    assert ends[split.training].max() <= split.training_end
+    assert split.graphs.first_message[split.validation].min() >= split.validation_begin
+    assert split.training_end == int(0.8 * len(messages))
+    assert split.validation_begin == split.training_end + gap * stride
 
 
 def _ids(store: GraphStore) -> set[int]:
