@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
+import httpx
 from prefect import flow, get_run_logger, task
 from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
-from prefect.exceptions import CrashedRun, FailedRun
+from prefect.exceptions import CrashedRun, FailedRun, PrefectException
 from prefect.futures import PrefectConcurrentFuture
 from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
@@ -39,6 +40,8 @@ FLOW_NAME: Final = "can-ids"
 WAIT_S: Final = 1.0
 CANCEL_POLL_S: Final = 5.0
 PROGRESS_INTERVAL_S: Final = 3.0
+# What a Prefect API that is busy or gone for a while makes its client raise: no reason to stop training.
+API_ERRORS: Final = (httpx.HTTPError, PrefectException)
 
 
 @task(name="stage", task_run_name="{planned.name}", cache_policy=NO_CACHE, persist_result=False)
@@ -90,11 +93,14 @@ class ProgressArtifact:
         if time.monotonic() < self._next_update:
             return
         self._next_update = time.monotonic() + PROGRESS_INTERVAL_S
-        percent = round(100.0 * fraction_done(progress), 1)
-        if self._artifact_id is None:
-            self._artifact_id = create_progress_artifact(percent, key=self.key, description=describe_progress(progress))
-        else:
-            update_progress_artifact(self._artifact_id, percent, description=describe_progress(progress))
+        percent, words = round(100.0 * fraction_done(progress), 1), describe_progress(progress)
+        try:
+            if self._artifact_id is None:
+                self._artifact_id = create_progress_artifact(percent, key=self.key, description=words)
+            else:
+                update_progress_artifact(self._artifact_id, percent, description=words)
+        except API_ERRORS as error:
+            get_run_logger().warning("no progress in Prefect, training goes on: %s", error)
 
 
 @flow(
@@ -141,8 +147,11 @@ def _run_stages(execution: Execution, stop: StopRequest, parallel_stages: int) -
             )
         if time.monotonic() > next_poll:
             next_poll = time.monotonic() + CANCEL_POLL_S
-            if _is_cancelling():
-                stop.set("a cancellation in Prefect")
+            try:
+                if _is_cancelling():
+                    stop.set("a cancellation in Prefect")
+            except API_ERRORS as error:
+                get_run_logger().warning("Prefect does not say whether this run is cancelled, asking again: %s", error)
         execution.wait_for_change(WAIT_S)
     for future in futures.values():
         future.wait()

@@ -57,7 +57,7 @@ class Execution:
                 planned.name, directory=str(directory.path.relative_to(self.output.path)), identity=spec.identity()
             )
         if not directory.is_finished():
-            directory.create(spec)
+            directory.create(spec.movable(directory.path, self.output.path))
         return directory
 
     def conclude(self, planned: PlannedStage, directory: RunDirectory, conclusion: Conclusion) -> None:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,19 @@ class StageSpec(BaseModel):
     seed: int
     config: dict[str, Any] = Field(default_factory=dict)
     inputs: dict[str, StageInput] = Field(default_factory=dict)
+
+    def movable(self, directory: Path, root: Path) -> "StageSpec":
+        """Return the spec for run directory `directory` with inputs below `root` named relative to it.
+
+        All of `root` can then be copied or moved, and its stages run where it lies.
+        """
+        inputs = {
+            name: source.model_copy(update={"path": os.path.relpath(source.path, directory)})
+            if Path(source.path).is_relative_to(root)
+            else source
+            for name, source in self.inputs.items()
+        }
+        return self.model_copy(update={"inputs": inputs})
 
     def identity(self) -> str:
         """Hash the spec without input paths: 16 hex digits that name its run directory."""

@@ -62,3 +62,22 @@ def test_input_is_verified_by_content_relative_to_the_run_directory(tmp_path):
         relative.verify(tmp_path)
     with pytest.raises(StageInputError, match="not a file"):
         StageInput.of_file(tmp_path / "train.h5")
+
+
+def test_inputs_inside_a_moved_folder_are_found_where_it_lies_now(tmp_path):
+    weights, recording = tmp_path / "out" / "a" / "weights", tmp_path / "data" / "recording"
+    for path in (weights, recording):
+        path.parent.mkdir(parents=True)
+        path.write_bytes(path.name.encode())
+    spec = StageSpec(
+        family="can",
+        stage="curriculum",
+        seed=0,
+        inputs={"weights": StageInput.of_file(weights), "recording": StageInput.of_file(recording)},
+    )
+    movable = spec.movable(tmp_path / "out" / "b", tmp_path / "out")
+    assert movable.identity() == spec.identity()
+    (tmp_path / "out" / "b").mkdir()
+    (tmp_path / "out").rename(tmp_path / "moved")
+    for source in movable.inputs.values():
+        source.verify(tmp_path / "moved" / "b")
