@@ -36,6 +36,7 @@ logger = logging.getLogger(__name__)
 TRAIN_ROLE: Final = "train"
 TEST_ROLE: Final = "test"
 VALIDATION_SEED: Final = 1_000_003  # keeps injected validation traffic apart from that of training
+SHORTEST_STRETCH_S: Final = 0.7  # attack-free traffic that a virtual recording can be made of
 DATA_SUMMARY: Final = "data_summary"
 INJECTION_SUMMARY: Final = "injection_summary"
 
@@ -123,23 +124,28 @@ def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
         splits.append(split_in_time(messages, config))
         summary.add(messages, TRAIN_ROLE, splits[-1].graphs)
         report(name)
-    artifacts = {}
-    for store, parts in (
-        ("train", [split.graphs.select(np.flatnonzero(split.training)) for split in splits]),
-        ("validation", [split.graphs.select(np.flatnonzero(split.validation)) for split in splits]),
-    ):
-        names = [f"{split.messages.scenario}/{split.messages.name}" for split in splits]
+    recorded = {
+        "train": [split.graphs.select(np.flatnonzero(split.training)) for split in splits],
+        "validation": [split.graphs.select(np.flatnonzero(split.validation)) for split in splits],
+    }
+    for store, parts in recorded.items():
         if sum(part.num_graphs for part in parts) == 0:
             raise PreparationError(
                 f"dataset {config.data.dataset!r}: no window is left for {store}; give longer recordings, or change "
                 f"data.validation_fraction={config.data.validation_fraction} or windows.size={config.windows.size}"
             )
-        artifacts[store] = _write(directory, store, parts, names, config, summary)
+    training_traffic = _clean([s.messages.select(slice(0, s.training_end)) for s in splits], 10.0)
+    validation_traffic = _clean([s.messages.select(slice(s.validation_begin, None)) for s in splits], 3.0)
+    if config.injection.enabled and not training_traffic:
+        raise PreparationError(
+            f"dataset {config.data.dataset!r}: no training recording has {SHORTEST_STRETCH_S:g} s without attack to "
+            "inject into; add attack-free recordings, or train on the recordings alone with -O injection.enabled=false"
+        )
+    names = [f"{split.messages.scenario}/{split.messages.name}" for split in splits]
+    artifacts = {store: _write(directory, store, parts, names, config, summary) for store, parts in recorded.items()}
 
     injection = InjectionSummary(enabled=config.injection.enabled, seed=config.data.seed)
     if config.injection.enabled:
-        training_traffic = _clean([s.messages.select(slice(0, s.training_end)) for s in splits], 10.0)
-        validation_traffic = _clean([s.messages.select(slice(s.validation_begin, None)) for s in splits], 3.0)
         num_validation = max(1, round(config.injection.variants * config.injection.validation_share))
         for store, traffic, seed, num_variants in (
             ("injected", training_traffic, config.data.seed, config.injection.variants),
@@ -205,9 +211,13 @@ def _read(path: Path, scenario: str, name: str, limits: ReadLimits) -> Messages:
 
 
 def _clean(parts: Sequence[Messages], shortest_s: float) -> list[Messages]:
-    """Cut attack-free stretches; where none is that long, the longest ones of a third of it."""
-    stretches = [stretch for part in parts for stretch in clean_stretches(part, shortest_s)]
-    return stretches or [stretch for part in parts for stretch in clean_stretches(part, shortest_s / 3.0)]
+    """Cut attack-free stretches; where none is that long, those of half the length, and so on down to a second."""
+    while shortest_s >= SHORTEST_STRETCH_S:
+        stretches = [stretch for part in parts for stretch in clean_stretches(part, shortest_s)]
+        if stretches:
+            return stretches
+        shortest_s /= 2.0
+    return []
 
 
 def _reporter(directory: RunDirectory, total: int) -> Callable[[str], None]:

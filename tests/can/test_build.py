@@ -254,6 +254,21 @@ def test_too_short_recordings_are_an_error_that_names_what_to_change(tmp_path: P
         assert part in evidence
 
 
+def test_short_recordings_are_injected_into_as_far_as_they_go(tmp_path: Path) -> None:
+    inputs = {"train/train_01_attack_free/short": _write(tmp_path, "short", _planted(4, duration_s=3.0))}
+    directory = _directory(tmp_path / "run", inputs)
+    assert isinstance(run_stage(directory, quiet=True), Finished)
+    assert _stores(directory)["injected"].num_graphs > 0
+
+
+def test_recordings_always_under_attack_are_an_error_that_names_the_way_out(tmp_path: Path) -> None:
+    messages = _planted(5)
+    messages.label[::50] = 1
+    text = _failure(tmp_path / "run", {"train/train_02_with_attacks/busy": _write(tmp_path, "busy", messages)})
+    assert "without attack" in text
+    assert "-O injection.enabled=false" in text
+
+
 def _without_labels(messages: Messages) -> Messages:
     messages.labelled = False
     return messages
