@@ -212,6 +212,7 @@ def run_fusion(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Train all three fusions and hand them on with the name of the best."""
     config = validate_config(FusionStageConfig, spec.config)
     learn, choose = _learn_and_choose(spec, directory, config.fusion)
+    require_both_classes(learn[1], config.fusion.fit_on)
     seed_everything(spec.seed)
     dqn_hidden = config.fusion.dqn_hidden or PUBLISHED_DQN.get(spec.scale, PUBLISHED_DQN["large"])
     fusion = Fusion(config.fusion.hidden, dqn_hidden, config.fusion.num_actions)
@@ -281,6 +282,17 @@ def _learn_and_choose(spec: StageSpec, directory: RunDirectory, config: FusionCo
             return (arrays["train_states"], arrays["train_labels"]), (states, labels)
     learns = learned_windows(len(labels), config.block)
     return (states[learns], labels[learns]), (states[~learns], labels[~learns])
+
+
+def require_both_classes(labels: NDArray[np.int8], fit_on: str) -> None:
+    """Raise FusionError where there is no attack, or nothing else, to learn from."""
+    num_attacks = int(np.count_nonzero(labels))
+    if not 0 < num_attacks < len(labels):
+        raise FusionError(
+            f"fusion.fit_on={fit_on} gives {len(labels) - num_attacks} benign and {num_attacks} attacked windows to "
+            "learn from, and both are needed: give longer recordings, a larger data.validation_fraction, a smaller data.gap, "
+            "-O fusion.fit_on=train, or leave the fusions out by -O 'stages=[normal, curriculum, evaluation]'"
+        )
 
 
 def learned_windows(num_windows: int, block: int) -> NDArray[np.bool_]:

@@ -13,6 +13,7 @@ from kdgat.can.fusion import (
     fuse,
     learned_windows,
     load_fusion,
+    require_both_classes,
 )
 from kdgat.can.models.fusion import (
     AUTOENCODER_COLUMN,
@@ -138,3 +139,9 @@ def test_fusions_learn_from_a_part_of_few_windows_too() -> None:
         assert 0.4 <= learns.mean() <= 0.7
         assert len(np.flatnonzero(np.diff(learns.astype(int)))) >= min(num_windows, 8) - 1  # in several places
     assert learned_windows(10_000, 64)[:129].sum() == 65  # blocks as long as asked for, where there is enough
+
+
+def test_nothing_to_learn_a_fusion_from_is_an_error_that_names_the_ways_out() -> None:
+    require_both_classes(np.array([0, 1], np.int8), "validation")
+    with pytest.raises(FusionError, match=r"3 benign and 0 attacked windows.*fit_on=train.*stages="):
+        require_both_classes(np.zeros(3, np.int8), "validation")
