@@ -7,6 +7,7 @@ import torch
 from kdgat.can.fusion import (
     DqnObjective,
     FusionConfig,
+    FusionError,
     MlpObjective,
     StateSource,
     fit_weighted_average,
