@@ -290,8 +290,8 @@ def require_both_classes(labels: NDArray[np.int8], fit_on: str) -> None:
     if not 0 < num_attacks < len(labels):
         raise FusionError(
             f"fusion.fit_on={fit_on} gives {len(labels) - num_attacks} benign and {num_attacks} attacked windows to "
-            "learn from, and both are needed: give longer recordings, a larger data.validation_fraction, a smaller data.gap, "
-            "-O fusion.fit_on=train, or leave the fusions out by -O 'stages=[normal, curriculum, evaluation]'"
+            "learn from, and both are needed: give longer recordings, a larger data.validation_fraction, a smaller "
+            "data.gap, -O fusion.fit_on=train, or leave the fusions out by -O 'stages=[normal, curriculum, evaluation]'"
         )
 
 

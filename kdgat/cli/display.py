@@ -21,6 +21,7 @@ from kdgat.can.stage_progress import describe_progress, fraction_done
 
 POLL_S: Final = 0.5
 PLAIN_INTERVAL_S: Final = 30.0  # between two progress lines of a stage where there is no terminal
+ALMOST_DONE: Final = 0.999  # of a bar whose stage is still running
 STYLES: Final = {
     StageState.FINISHED: "green",
     StageState.CACHED: "cyan",
@@ -160,7 +161,9 @@ class TerminalWatcher(_Watcher):
         """Move the bar."""
         bar = self._bars.get(record.name)
         if bar is not None:
-            self._progress.update(bar, completed=fraction_done(progress), words=describe_progress(progress))
+            # A full bar stops its clock for good, and a phase that is done (teacher, difficulty) is not the stage.
+            done = min(fraction_done(progress), ALMOST_DONE)
+            self._progress.update(bar, completed=done, words=describe_progress(progress))
 
     def close(self) -> None:
         """Look a last time and take the bars away."""

@@ -97,6 +97,17 @@ def test_a_terminal_gets_a_bar_that_moves(tmp_path: Path) -> None:
     assert "1/1" in text_of(console)
 
 
+def test_a_phase_that_is_done_does_not_stop_the_clock_of_its_stage(tmp_path: Path) -> None:
+    output, console = OutputDirectory(tmp_path), recorder(is_terminal=True)
+    watcher = TerminalWatcher(output, console)
+    write_run(output, StageState.RUNNING)
+    write_progress(output, 0, {"phase": "difficulty", "done": 10, "total": 10})
+    watcher.look()
+    (bar,) = [task for task in watcher._progress.tasks if task.description != ""]
+    assert not bar.finished
+    watcher.close()
+
+
 def test_what_an_earlier_run_left_is_not_shown(tmp_path: Path) -> None:
     output, console = OutputDirectory(tmp_path), recorder(is_terminal=False)
     write_run(output, StageState.FAILED)
