@@ -134,18 +134,21 @@ def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
                 f"dataset {config.data.dataset!r}: no window is left for {store}; give longer recordings, or change "
                 f"data.validation_fraction={config.data.validation_fraction} or windows.size={config.windows.size}"
             )
-    training_traffic = _clean([s.messages.select(slice(0, s.training_end)) for s in splits], 10.0)
-    validation_traffic = _clean([s.messages.select(slice(s.validation_begin, None)) for s in splits], 3.0)
-    if config.injection.enabled and not training_traffic:
-        raise PreparationError(
-            f"dataset {config.data.dataset!r}: no training recording has {SHORTEST_STRETCH_S:g} s without attack to "
-            "inject into; add attack-free recordings, or train on the recordings alone with -O injection.enabled=false"
-        )
+    training_traffic: list[Messages] = []
+    if config.injection.enabled:
+        training_traffic = _clean([s.messages.select(slice(0, s.training_end)) for s in splits], 10.0)
+        if not training_traffic:
+            raise PreparationError(
+                f"dataset {config.data.dataset!r}: no training recording has {SHORTEST_STRETCH_S:g} s without "
+                "attack to inject into; add attack-free recordings, or train on the recordings alone with "
+                "-O injection.enabled=false"
+            )
     names = [f"{split.messages.scenario}/{split.messages.name}" for split in splits]
     artifacts = {store: _write(directory, store, parts, names, config, summary) for store, parts in recorded.items()}
 
     injection = InjectionSummary(enabled=config.injection.enabled, seed=config.data.seed)
     if config.injection.enabled:
+        validation_traffic = _clean([s.messages.select(slice(s.validation_begin, None)) for s in splits], 3.0)
         num_validation = max(1, round(config.injection.variants * config.injection.validation_share))
         for store, traffic, seed, num_variants in (
             ("injected", training_traffic, config.data.seed, config.injection.variants),
@@ -211,7 +214,7 @@ def _read(path: Path, scenario: str, name: str, limits: ReadLimits) -> Messages:
 
 
 def _clean(parts: Sequence[Messages], shortest_s: float) -> list[Messages]:
-    """Cut attack-free stretches; where none is that long, those of half the length, and so on down to a second."""
+    """Cut attack-free stretches; where none is that long, those of half the length, and so on."""
     while shortest_s >= SHORTEST_STRETCH_S:
         stretches = [stretch for part in parts for stretch in clean_stretches(part, shortest_s)]
         if stretches:

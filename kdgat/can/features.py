@@ -82,7 +82,7 @@ _SHORTEST_INTERVAL_S = 1e-6
 
 
 @njit(cache=True, inline="always")
-def _popcount(value: np.uint64) -> Any:
+def popcount(value: np.uint64) -> Any:
     value = value - ((value >> np.uint64(1)) & np.uint64(0x5555555555555555))
     value = (value & np.uint64(0x3333333333333333)) + ((value >> np.uint64(2)) & np.uint64(0x3333333333333333))
     value = (value + (value >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
@@ -239,21 +239,21 @@ def message_features(
                 out[message, _LOG_PERIOD] = log_period / 8.0
                 out[message, _PERIOD_KNOWN] = 1.0
             changed = word ^ last_payload[index]
-            num_changed = _popcount(changed)
+            num_changed = popcount(changed)
             weight_time = max(id_age, 1e-3)
             out[message, _BITS_CHANGED] = num_changed / num_bits
             twin = 0.0
             if seen > 1:
-                twin = (num_changed - _popcount(word ^ payload_before[index])) / num_bits
+                twin = (num_changed - popcount(word ^ payload_before[index])) / num_bits
                 out[message, _TWIN] = twin
-            out[message, _NEW_TOGGLES] = _popcount(changed & ~toggled[index]) / 8.0 if seen > 1 else 0.0
+            out[message, _NEW_TOGGLES] = popcount(changed & ~toggled[index]) / 8.0 if seen > 1 else 0.0
             if seen > 8:
-                out[message, _MISSING_TOGGLES] = _popcount(always_toggling[index] & ~changed) / 8.0
+                out[message, _MISSING_TOGGLES] = popcount(always_toggling[index] & ~changed) / 8.0
             surprise = 0.0
             remaining = changed
             while remaining != 0:
                 lowest = remaining & (~remaining + np.uint64(1))
-                bit = _popcount(lowest - np.uint64(1))
+                bit = popcount(lowest - np.uint64(1))
                 share = (bit_time[index, bit] + 0.02 * min(interval, 0.1)) / (weight_time + 0.02)
                 surprise -= np.log2(min(share, 1.0))
                 bit_time[index, bit] += np.float32(interval)

@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 from pydantic import Field
 
-from kdgat.can.features import MESSAGE_FEATURES, dense_identifiers, message_features
+from kdgat.can.features import MESSAGE_FEATURES, dense_identifiers, message_features, popcount
 from kdgat.graphs.columns import GraphColumns
 from kdgat.stage.configuration import Config
 
@@ -87,7 +87,6 @@ _REDUCED_BY = np.array(
     ],
     np.int64,
 )
-_NUM_REDUCED: Final = len(_REDUCED_COLUMN)
 _ORDER_SURPRISE: Final = MESSAGE_FEATURES.index("order_surprise")
 _BUS_GAP: Final = MESSAGE_FEATURES.index("bus_gap")
 _LOG_PERIOD: Final = MESSAGE_FEATURES.index("log_period")
@@ -223,16 +222,12 @@ def _fill(
             num_bytes: Any = max(np.int64(length[message]), 1)
             word = payload[message]
             zero_bytes = 0
-            ones = 0
             for byte in range(num_bytes):
-                value_of_byte = np.int64((word >> np.uint64(8 * byte)) & np.uint64(255))
-                if value_of_byte == 0:
+                if (word >> np.uint64(8 * byte)) & np.uint64(255) == 0:
                     zero_bytes += 1
-                while value_of_byte != 0:
-                    value_of_byte &= value_of_byte - 1
-                    ones += 1
             x[row, num_reduced + 5] += zero_bytes / num_bytes
-            x[row, num_reduced + 6] += ones / (8.0 * num_bytes)
+            used = word & (~np.uint64(0) >> np.uint64(64 - 8 * num_bytes))
+            x[row, num_reduced + 6] += popcount(used) / (8.0 * num_bytes)
             x[row, num_reduced + 7] += length[message] / 8.0
             if label[message] != 0:
                 node_y[row] = 1
