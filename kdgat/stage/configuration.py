@@ -63,6 +63,26 @@ def describe_validation_error(model: type[BaseModel], error: ValidationError) ->
     return f"{model.__name__}: " + "; ".join(lines)
 
 
+class _PlainLoader(yaml.SafeLoader):
+    """Read YAML as people mean it: 16:00:00 is a time, not the number 57600 that YAML 1.1 makes of it."""
+
+
+def _plain_number(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> Any:
+    if ":" in node.value:
+        return node.value
+    is_int = node.tag == "tag:yaml.org,2002:int"
+    return loader.construct_yaml_int(node) if is_int else loader.construct_yaml_float(node)
+
+
+for _kind in ("int", "float"):
+    _PlainLoader.add_constructor(f"tag:yaml.org,2002:{_kind}", _plain_number)
+
+
+def read_yaml(text: str) -> Any:
+    """Parse YAML without its numbers to base 60; raises `yaml.YAMLError`."""
+    return yaml.load(text, Loader=_PlainLoader)  # a subclass of the safe loader
+
+
 def load_preset(package: str, name: str) -> dict[str, Any]:
     """Read `<name>.yaml` from the `presets` folder of a package (or from the package itself)."""
     folder = resources.files(package)
@@ -71,7 +91,7 @@ def load_preset(package: str, name: str) -> dict[str, Any]:
     names = sorted(entry.name.removesuffix(".yaml") for entry in folder.iterdir() if entry.name.endswith(".yaml"))
     if name not in names:
         raise ConfigurationError(f"preset {name!r} is unknown in {package}: choose one of {', '.join(names) or 'none'}")
-    content = yaml.safe_load((folder / f"{name}.yaml").read_text(encoding="utf-8"))
+    content = read_yaml((folder / f"{name}.yaml").read_text(encoding="utf-8"))
     if not isinstance(content, dict):
         raise ConfigurationError(f"preset {name!r} in {package} is not a mapping of keys to values")
     return content
@@ -125,7 +145,7 @@ def _set(data: dict[str, Any], model: type[BaseModel], path: list[str], text: st
 def _typed(key: str, text: str, annotation: Any) -> Any:
     """Read `text` as YAML and, if the field refuses that, as it stands (`name=123` for a text field)."""
     try:
-        parsed = yaml.safe_load(text)
+        parsed = read_yaml(text)
     except yaml.YAMLError:
         parsed = text
     adapter: TypeAdapter[Any] = TypeAdapter(annotation)

@@ -1,0 +1,246 @@
+"""What differs between clusters, in one YAML file per site: how jobs are submitted there and how large they may be."""
+
+import difflib
+import os
+import re
+import shutil
+import socket
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self
+
+import yaml
+from pydantic import Field, field_validator, model_validator
+
+import kdgat
+from kdgat.cluster.resources import (
+    GpuType,
+    Memory,
+    NumCores,
+    NumGpus,
+    ResourceRequest,
+    Walltime,
+    parse_memory,
+    parse_walltime,
+)
+from kdgat.stage.configuration import Config, ConfigurationError, read_yaml, validate_config
+
+LOCAL: Final = "local"
+SITES_VARIABLE: Final = "KDGAT_SITES"
+_SITES_FOLDER: Final = Path("deployments", "sites")
+# What a job's script says already: a second, different word about it would be a contradiction.
+_DIRECTIVES_OF_KEYS: Final = {
+    "-t": "resources.STAGE.walltime", "--time": "resources.STAGE.walltime",
+    "--mem": "resources.STAGE.memory", "--mem-per-cpu": "resources.STAGE.memory",
+    "-c": "resources.STAGE.cores", "--cpus-per-task": "resources.STAGE.cores",
+    "-G": "resources.STAGE.gpus", "--gpus": "resources.STAGE.gpus",
+    "--gres": "gpu_request", "--gpus-per-node": "gpu_request",
+    "-A": "account", "--account": "account", "-p": "partition", "--partition": "partition", "-q": "qos", "--qos": "qos",
+}  # fmt: skip
+# Two jobs of one stage at a time would write into one run directory; an array or a requeue makes a second one.
+_FORBIDDEN_DIRECTIVES: Final = (
+    "--requeue", "--no-requeue", "-d", "--dependency", "-a", "--array", "-n", "--ntasks", "-N", "--nodes",
+    "-J", "--job-name", "--signal", "-o", "--output", "-e", "--error",
+)  # fmt: skip
+_MODULE: Final = re.compile(r"[A-Za-z0-9][\w./+@:=-]*")
+
+Text = Annotated[str, Field(min_length=1)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+class SiteError(ValueError):
+    """A site is unknown, or cannot be used from here; the text names it and the fix."""
+
+
+class Limits(Config):
+    """Hold what a site grants at most; None is no limit."""
+
+    walltime: Walltime = None
+    memory: Memory = None
+    cores: NumCores | None = None
+    gpus: NumGpus | None = None
+    jobs: int = Field(32, ge=1)  # of one run, at a time
+
+    @property
+    def walltime_s(self) -> int | None:
+        """Return the longest walltime in seconds."""
+        return None if self.walltime is None else parse_walltime(self.walltime)
+
+    @property
+    def memory_mib(self) -> int | None:
+        """Return the most memory in MiB."""
+        return None if self.memory is None else parse_memory(self.memory)
+
+
+class Site(Config):
+    """Hold what has to be known of a cluster; `deployments/sites/example.yaml` explains every key."""
+
+    name: Text
+    scheduler: Literal["local", "slurm"] = "local"
+    account: Text | None = None
+    qos: Text | None = None
+    partition: Text | None = None
+    gpu_partition: Text | None = None
+    gpu_request: Literal["gres", "gpus-per-node"] = "gres"
+    gpu_type: GpuType | None = None
+    bigger_gpu_types: tuple[GpuType, ...] = ()
+    scratch: Text | None = None
+    node_local: Text = "/tmp"
+    modules: tuple[str, ...] = ()
+    python: Text | None = None
+    image: Text | None = None
+    prologue: tuple[Text, ...] = ()
+    epilogue: tuple[Text, ...] = ()
+    directives: tuple[str, ...] = ()
+    interface: Text | None = None
+    defaults: ResourceRequest = ResourceRequest()
+    limits: Limits = Limits()
+    start_timeout_s: Seconds = 3600.0
+    on_start_timeout: Literal["wait", "stop"] = "wait"
+    poll_interval_s: Seconds = 5.0
+    silence_timeout_s: Seconds = 60.0
+    stall_timeout_s: Seconds = 900.0
+
+    @field_validator("name", "account", "qos", "partition", "gpu_partition")
+    @classmethod
+    def _refuse_spaces(cls, value: str | None) -> str | None:
+        if value is not None and (not value.strip() or re.search(r"\s", value)):
+            raise ValueError("it becomes one word of a Slurm directive: write it without spaces")
+        return value
+
+    @field_validator("modules")
+    @classmethod
+    def _check_modules(cls, modules: tuple[str, ...]) -> tuple[str, ...]:
+        for module in modules:
+            if not _MODULE.fullmatch(module):
+                words = module.removeprefix("module load ").strip()
+                raise ValueError(f"{module!r} is no name of a module: write {words!r} as one name per line of the list")
+        return modules
+
+    @field_validator("directives")
+    @classmethod
+    def _check_directives(cls, directives: tuple[str, ...]) -> tuple[str, ...]:
+        for directive in directives:
+            option = re.split(r"[\s=]", directive, maxsplit=1)[0]
+            if not directive.startswith("-") or "\n" in directive:
+                raise ValueError(
+                    f"{directive!r} is no option of sbatch: write it as --constraint=48core, without #SBATCH"
+                )
+            if option in _DIRECTIVES_OF_KEYS:
+                raise ValueError(f"{directive!r} has a key of its own: set {_DIRECTIVES_OF_KEYS[option]} instead")
+            if option in _FORBIDDEN_DIRECTIVES:
+                raise ValueError(f"{directive!r} is decided for each job by kdgat: leave it out")
+        return directives
+
+    @model_validator(mode="after")
+    def _check_defaults(self) -> Self:
+        for key, value, limit in (
+            ("walltime", self.defaults.walltime_s, self.limits.walltime_s),
+            ("memory", self.defaults.memory_mib, self.limits.memory_mib),
+            ("cores", self.defaults.cores, self.limits.cores),
+            ("gpus", self.defaults.gpus, self.limits.gpus),
+        ):
+            if value is not None and limit is not None and value > limit:
+                given, allowed = getattr(self.defaults, key), getattr(self.limits, key)
+                raise ValueError(f"defaults.{key}={given} is above limits.{key}={allowed}: lower it or raise the limit")
+        return self
+
+
+def load_site(name_or_path: str) -> Site:
+    """Read a site by its name, or from a path that ends in `.yaml`.
+
+    A name is looked for in `site_folders()`; the first file found counts.
+
+    Raises:
+        SiteError: if it is unknown (naming the nearest one and the folders searched) or its file is wrong (naming
+            file, key, value and fix).
+    """
+    if name_or_path.endswith((".yaml", ".yml")) or "/" in name_or_path:
+        path = Path(name_or_path).expanduser()
+        if not path.is_file():
+            raise SiteError(f"site {name_or_path}: there is no such file; give its path, or one of {_known_text()}")
+        return read_site(path)
+    found = find_sites()
+    if name_or_path in found:
+        return read_site(found[name_or_path])
+    if name_or_path == LOCAL:  # an installation without the checkout's files still runs on this machine
+        return Site(name=LOCAL)
+    near = difflib.get_close_matches(name_or_path, [*found, LOCAL], n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]!r}?" if near else f"known sites: {_known_text()}"
+    folders = ", ".join(str(folder) for folder in site_folders())
+    raise SiteError(f"site {name_or_path!r} is unknown: {hint} (searched: {folders}; see example.yaml for a new one)")
+
+
+def site_folders() -> list[Path]:
+    """Return the folders in which sites are looked for, the first one winning.
+
+    Raises:
+        SiteError: if $KDGAT_SITES names something that is no folder.
+    """
+    folders = []
+    own = os.environ.get(SITES_VARIABLE)
+    if own:
+        folder = Path(own).expanduser()
+        if not folder.is_dir():
+            raise SiteError(
+                f"{SITES_VARIABLE}={own} is no folder: let it name the one with your site files, or unset it"
+            )
+        folders.append(folder)
+    folders += [
+        Path.cwd() / _SITES_FOLDER,
+        Path(kdgat.__file__).parents[1] / _SITES_FOLDER,  # the checkout, wherever the working folder is
+        Path.home() / ".config" / "kdgat" / "sites",
+        Path(sys.prefix) / "share" / "kdgat" / "sites",  # where a wheel puts them
+    ]
+    return list(dict.fromkeys(folders))
+
+
+def find_sites() -> dict[str, Path]:
+    """Return the file of every known site, by name."""
+    found: dict[str, Path] = {}
+    for folder in site_folders():
+        for path in sorted(folder.glob("*.yaml")):
+            found.setdefault(path.stem, path)
+    return found
+
+
+def read_site(path: Path) -> Site:
+    """Read one site file; its name is the file's unless it says another."""
+    try:
+        content: Any = read_yaml(path.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise SiteError(f"{path} is no YAML: {error}") from error
+    if not isinstance(content, dict):
+        raise SiteError(f"{path} is not a mapping of keys to values: see example.yaml")
+    try:
+        return validate_config(Site, {"name": path.stem, **content})
+    except ConfigurationError as error:
+        raise SiteError(f"{path}: {error}") from error
+
+
+def require_usable(site: Site) -> None:
+    """Refuse a site whose jobs could not be submitted from this machine.
+
+    Raises:
+        SiteError: naming what is missing and the fix.
+    """
+    if site.scheduler != "slurm":
+        return
+    if shutil.which("sbatch") is None:
+        raise SiteError(
+            f"site {site.name}: Slurm's sbatch is not in PATH on this machine: "
+            f"run this on the cluster's login node, or add Slurm's folder to PATH, or use --site {LOCAL}"
+        )
+    if site.interface is not None:
+        known = [name for _, name in socket.if_nameindex()]
+        if site.interface not in known:
+            raise SiteError(
+                f"site {site.name}: interface={site.interface!r} is no network interface of this machine: "
+                f"choose one of {', '.join(known)} by which its nodes reach it"
+            )
+    if site.image is not None and "$" not in site.image and "://" not in site.image and not Path(site.image).is_file():
+        raise SiteError(f"site {site.name}: image={site.image!r} is not there: build it, or correct its path")
+
+
+def _known_text() -> str:
+    return ", ".join(sorted({*find_sites(), LOCAL}))
