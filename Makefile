@@ -6,8 +6,9 @@ PRESET ?= quick
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SYNTHETIC := data/synthetic
+CLUSTER ?= .slurm
 
-.PHONY: help install train test test-slow lint clean
+.PHONY: help install train test test-slow lint cluster-up cluster-down clean
 
 help:  ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -34,6 +35,13 @@ lint: install  ## Style, types and the direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+cluster-up: install  ## Boot a private Slurm of three nodes in .slurm: eval "$$(make -s cluster-up)"
+	@bash tests/cluster/install.sh
+	@$(BIN)/python -m tests.cluster up $(CLUSTER)
+
+cluster-down: install  ## End what cluster-up started
+	@$(BIN)/python -m tests.cluster down $(CLUSTER)
 
 clean:  ## Remove caches and build leftovers; runs and data stay
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
