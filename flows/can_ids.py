@@ -10,38 +10,39 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-import httpx
 from prefect import flow, get_run_logger, task
-from prefect.artifacts import create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
-from prefect.exceptions import CrashedRun, FailedRun, PrefectException
+from prefect.exceptions import CrashedRun, FailedRun
 from prefect.futures import PrefectConcurrentFuture
 from prefect.states import Cancelled, Completed, Failed
 from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import PositiveInt
 
-from flows.attempts import Conclusion, StopRequest, run_to_end
+from flows.attempts import Conclusion, Stage, run_to_end
 from flows.execution import DONE_STATES, Execution, as_output, default_parallel_stages
 from flows.lost_runs import mark_lost_runs
 from flows.publication import publish_results
 from flows.server import prefect_api
+from flows.shown_attempts import API_ERRORS, publish_attempts, shown
 from flows.signals import stop_on_signals
 from kdgat.can.config import CanConfig
 from kdgat.can.plan import PlannedStage
 from kdgat.can.run import OutputDirectory, StageState
-from kdgat.can.stage_progress import describe_progress, fraction_done
+from kdgat.cluster.child import StopRequest
+from kdgat.cluster.decision import AttemptLimits
+from kdgat.cluster.resources import ResourceRequest
+from kdgat.cluster.site import LOCAL, Site
 from kdgat.stage.outcome import Failed as StageFailed
 from kdgat.stage.outcome import Finished
 
 FLOW_NAME: Final = "can-ids"
+LOCAL_SITE: Final = Site(name=LOCAL)
+NO_REQUEST: Final = ResourceRequest()
 WAIT_S: Final = 1.0
 CANCEL_POLL_S: Final = 5.0
-PROGRESS_INTERVAL_S: Final = 3.0
-# What a Prefect API that is busy or gone for a while makes its client raise: no reason to stop training.
-API_ERRORS: Final = (httpx.HTTPError, PrefectException)
 
 
 @task(name="stage", task_run_name="{planned.name}", cache_policy=NO_CACHE, persist_result=False)
@@ -64,11 +65,15 @@ def _run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -
         return Completed(name="Cached", message=f"{directory.path.name} had finished before")
     logger.info("run directory %s", directory.path)
     conclusion = run_to_end(
-        directory,
-        stop=stop,
-        environment=execution.environment(),
-        on_line=lambda line: logger.info("%s", line),
-        on_progress=ProgressArtifact(planned.name),
+        Stage(
+            directory,
+            runner=execution.runner(),
+            stop=stop,
+            around=shown(planned.name),
+            on_line=lambda line: logger.info("%s", line),
+            resources=execution.resources(planned),
+            limits=AttemptLimits.of(execution.site),
+        )
     )
     execution.conclude(planned, directory, conclusion)
     match conclusion.outcome:
@@ -80,56 +85,50 @@ def _run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -
             return Cancelled(message=f"{paused.reason}; the next run goes on from its checkpoint")
 
 
-class ProgressArtifact:
-    """The progress bar of one task run in the Prefect UI, rate-limited."""
-
-    def __init__(self, name: str) -> None:
-        self.key = name.replace("_", "-")
-        self._artifact_id: Any = None
-        self._next_update = 0.0
-
-    def __call__(self, progress: dict[str, Any]) -> None:
-        """Show what `progress.json` says."""
-        if time.monotonic() < self._next_update:
-            return
-        self._next_update = time.monotonic() + PROGRESS_INTERVAL_S
-        percent, words = round(100.0 * fraction_done(progress), 1), describe_progress(progress)
-        try:
-            if self._artifact_id is None:
-                self._artifact_id = create_progress_artifact(percent, key=self.key, description=words)
-            else:
-                update_progress_artifact(self._artifact_id, percent, description=words)
-        except API_ERRORS as error:
-            get_run_logger().warning("no progress in Prefect, training goes on: %s", error)
-
-
 @flow(
     name=FLOW_NAME,
     flow_run_name="{config.data.dataset}",
     task_runner=ThreadPoolTaskRunner(),  # type: ignore[arg-type]
     persist_result=False,
 )
-def can_ids(config: CanConfig, out: Path, parallel_stages: PositiveInt | None = None) -> State[Any]:
+def can_ids(
+    config: CanConfig,
+    out: Path,
+    parallel_stages: PositiveInt | None = None,
+    site: Site = LOCAL_SITE,
+    command_line: ResourceRequest = NO_REQUEST,
+) -> State[Any]:
     """Train, calibrate and evaluate CAN intrusion detectors; see `kdgat plan can` for the stages.
 
     Args:
         config: everything the run depends on.
         out: output directory. Stages that finished in it before with the same inputs and configuration are not run
             again, those that were stopped go on from their checkpoints.
-        parallel_stages: how many stages run side by side; as many as the processors allow by default.
+        parallel_stages: how many stages run side by side; by default as many as the processors or the site allow.
+        site: where the stages run: on this machine, or as jobs of a cluster.
+        command_line: what jobs ask for instead of what preset and site say.
     """
     output = as_output(out)
     stop = StopRequest()
+    started = time.time()
     with output.lock():
         mark_lost_runs(output)
-        execution = Execution(config, output)
-        with stop_on_signals(stop):
+        execution = Execution(config, output, site, command_line)
+        with stop_on_signals(stop, what_stops(site)):
             try:
-                _run_stages(execution, stop, parallel_stages or default_parallel_stages(config))
+                _run_stages(execution, stop, parallel_stages or default_parallel_stages(config, site))
             except BaseException as error:
                 stop.set(f"the flow ended with {type(error).__name__}")  # the runner waits for its threads
                 raise
+        publish_attempts(output, started)
         return _conclude(execution, stop)
+
+
+def what_stops(site: Site) -> str:
+    """Say what a stop means here."""
+    if site.scheduler == "slurm":
+        return "the jobs are asked for their checkpoints, then cancelled; once more to cancel them at once"
+    return "the stages write their checkpoints and stop; once more to kill them"
 
 
 def _run_stages(execution: Execution, stop: StopRequest, parallel_stages: int) -> None:
@@ -162,7 +161,8 @@ def _conclude(execution: Execution, stop: StopRequest) -> State[Any]:
     if failed:
         return Failed(message="; ".join(f"{record.name}: {record.message}" for record in failed))
     if not all(record.state in DONE_STATES for record in execution.index.stages):
-        return Cancelled(message=f"stopped by {stop.reason}")
+        paused = "; ".join(f"{record.name}: {record.message}" for record in execution.in_state(StageState.PAUSED))
+        return Cancelled(message=f"stopped by {stop.reason}" if stop.is_set() else paused)
     if not any(planned.stage == "evaluation" for planned in execution.plan):
         return Completed(message="all stages that were asked for are done; evaluation was not")
     return Completed(message=publish_results(execution.output))
@@ -185,7 +185,14 @@ class RunEnd:
     message: str
 
 
-def run_can_ids(config: CanConfig, output: OutputDirectory, parallel_stages: int | None = None) -> RunEnd:
+def run_can_ids(
+    config: CanConfig,
+    output: OutputDirectory,
+    parallel_stages: int | None = None,
+    *,
+    site: Site = LOCAL_SITE,
+    command_line: ResourceRequest = NO_REQUEST,
+) -> RunEnd:
     """Run the flow against the configured Prefect API, or an embedded one.
 
     Raises:
@@ -194,7 +201,7 @@ def run_can_ids(config: CanConfig, output: OutputDirectory, parallel_stages: int
     """
     output.path.mkdir(parents=True, exist_ok=True)
     with prefect_api(output.prefect_database_path, output.prefect_log_path):
-        state: State[Any] = can_ids(config, output.path, parallel_stages, return_state=True)
+        state: State[Any] = can_ids(config, output.path, parallel_stages, site, command_line, return_state=True)
         if state.is_failed() or state.is_crashed():
             with contextlib.suppress(FailedRun, CrashedRun):  # a state that the flow returned: its message says it all
                 state.result()  # raises what the flow raised

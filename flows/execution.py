@@ -2,14 +2,19 @@
 
 import os
 import threading
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence, Set
 from pathlib import Path
 
-from flows.attempts import Conclusion
+import kdgat
+from flows.attempts import AttemptRunner, Conclusion, LocalAttempts
+from flows.slurm_attempts import SlurmAttempts
 from kdgat.can.config import CanConfig
 from kdgat.can.plan import PlannedStage, plan_can
 from kdgat.can.run import OutputDirectory, RunIndex, StageRecord, StageState
 from kdgat.can.specs import make_spec, recording_inputs
+from kdgat.cluster.estimate import stage_resources
+from kdgat.cluster.resources import ResourceRequest, Resources
+from kdgat.cluster.site import Site
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, Finished, Paused
 
@@ -20,9 +25,11 @@ ENDED_STATES = (*DONE_STATES, StageState.PAUSED, StageState.FAILED, StageState.B
 class Execution:
     """Walk a plan in any order its dependencies allow; safe to use from several threads."""
 
-    def __init__(self, config: CanConfig, output: OutputDirectory) -> None:
+    def __init__(self, config: CanConfig, output: OutputDirectory, site: Site, command_line: ResourceRequest) -> None:
         self.config = config
         self.output = output
+        self.site = site
+        self.command_line = command_line
         self.plan: Sequence[PlannedStage] = plan_can(config)
         self.finished: dict[str, RunDirectory] = {}
         self._lock = threading.Lock()
@@ -117,9 +124,23 @@ class Execution:
         self._changed.wait(timeout_s)
         self._changed.clear()
 
-    def environment(self) -> Mapping[str, str]:
-        """Return what the children need to know: their share of the processor."""
-        return {"OMP_NUM_THREADS": str(self.config.training.num_threads)}
+    def runner(self) -> AttemptRunner:
+        """Return what runs the attempts of this run: child processes here, or jobs of the site."""
+        # The children need to know their share of the processor.
+        environment = {"OMP_NUM_THREADS": str(self.config.training.num_threads)}
+        if self.site.scheduler == "local":
+            return LocalAttempts(environment)
+        return SlurmAttempts(self.site, self.output.slurm_path, environment, self._binds())
+
+    def resources(self, planned: PlannedStage) -> Resources | None:
+        """Return what the job of a stage asks for; None where it is no job."""
+        if self.site.scheduler == "local":
+            return None
+        return stage_resources(planned.stage, self.config.resources, self.site, self.command_line)
+
+    def _binds(self) -> list[Path]:
+        """List the directories that a stage sees inside a container image."""
+        return [self.output.path, Path(self.config.data.data_root), Path(kdgat.__file__).parents[1]]
 
     def _state(self, name: str) -> StageState:
         return self.index.record(name).state
@@ -135,8 +156,10 @@ class Execution:
         self._changed.set()
 
 
-def default_parallel_stages(config: CanConfig) -> int:
-    """Return how many stages the processors of this machine can run side by side."""
+def default_parallel_stages(config: CanConfig, site: Site) -> int:
+    """Return how many stages run side by side: as this machine's processors or the site's limit of jobs allow."""
+    if site.scheduler == "slurm":
+        return site.limits.jobs
     return max(1, num_usable_cores() // config.training.num_threads)
 
 

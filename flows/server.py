@@ -18,7 +18,7 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from kdgat.cli.stage import signal_on_parent_death
+from kdgat.stage.parent import signal_on_parent_death
 
 API_URL_VARIABLE = "PREFECT_API_URL"
 START_TIMEOUT_VARIABLE = "KDGAT_SERVER_START_TIMEOUT_S"

@@ -7,16 +7,17 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import FrameType
 
-from flows.attempts import StopRequest
+from kdgat.cluster.child import StopRequest
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 @contextmanager
-def stop_on_signals(stop: StopRequest) -> Iterator[None]:
+def stop_on_signals(stop: StopRequest, words: str) -> Iterator[None]:
     """Turn the first signal into a stop request and the second into a demand, while the context lasts.
 
-    Off the main thread Python installs no handlers; a flow that runs there is stopped through Prefect.
+    `words` tell a person what that means. Off the main thread Python installs no handlers; a flow that runs there is
+    stopped through Prefect.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -27,7 +28,7 @@ def stop_on_signals(stop: StopRequest) -> Iterator[None]:
         if stop.is_set():
             stop.insist()
         else:
-            print(f"\n{name}: the stages write their checkpoints and stop; once more to kill them", file=sys.stderr)
+            print(f"\n{name}: {words}", file=sys.stderr)
             stop.set(name)
 
     previous = {number: signal.signal(number, handle) for number in STOP_SIGNALS}

@@ -84,6 +84,7 @@ class OutputDirectory:
         self.results_path = self.path / "results.json"
         self.report_path = self.path / "report.html"
         self.lock_path = self.path / "run.lock"
+        self.slurm_path = self.path / "slurm"  # what jobs print
         self.prefect_database_path = self.path / "prefect" / "prefect.db"
         self.prefect_log_path = self.path / "prefect" / "server.log"
 

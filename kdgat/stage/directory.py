@@ -33,6 +33,7 @@ class RunDirectory:
         self.owner_path = self.path / "owner.json"
         self.lock_path = self.path / "owner.lock"
         self.provenance_path = self.path / "provenance.json"
+        self.attempts_path = self.path / "attempts.json"
         self.quiet = False  # set by the runner: no progress on stderr
         self._owner: Owner | None = None
 

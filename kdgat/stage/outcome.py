@@ -33,11 +33,15 @@ class Finished(_Outcome):
 
 
 class Paused(_Outcome):
-    """The stage needs more time and goes on from `checkpoint` (empty: from its start)."""
+    """The stage needs more time and goes on from `checkpoint` (empty: from its start).
+
+    `needed_s` is given when it refused to train: a job shorter than this gets nowhere.
+    """
 
     status: Literal["paused"] = "paused"
     checkpoint: str
     reason: str
+    needed_s: float | None = None
 
 
 class Failed(_Outcome):

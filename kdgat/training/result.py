@@ -17,7 +17,8 @@ class FitResult:
     epochs: int  # epochs completed
     metrics: dict[str, float]  # of the best epoch
     history: list[dict[str, float]]
+    needed_s: float | None = None  # how long a job must last at least, if this one was too short to train in
 
     def as_paused(self) -> Paused:
         """Return the outcome of a stage whose fit paused."""
-        return Paused(checkpoint=self.checkpoint, reason=self.reason)
+        return Paused(checkpoint=self.checkpoint, reason=self.reason, needed_s=self.needed_s)

@@ -48,6 +48,16 @@ logger = logging.getLogger(__name__)
 class _Pause(Exception):  # noqa: N818 - leaves the loops, reports no error
     """Time to save and leave."""
 
+    needed_s: float | None = None
+
+
+class _Refusal(_Pause):
+    """Too little time for a single step."""
+
+    def __init__(self, deadline: Deadline) -> None:
+        super().__init__(f"refused to train: {deadline.describe()}")
+        self.needed_s = deadline.margin_s + deadline.step_s
+
 
 def fit(
     module: LightningModule,
@@ -130,7 +140,7 @@ class _Fit:
         self._resume()
         try:
             if not self.state.stop_reason and self.deadline.reached():
-                raise _Pause(f"refused to train: {self.deadline.describe()}")
+                raise _Refusal(self.deadline)
             while not self.state.stop_reason:
                 self._train_epoch()
                 metrics = self.averages.means() | self._validate()
@@ -141,7 +151,7 @@ class _Fit:
         except _Pause as pause:
             self._write_checkpoint()
             logger.info("paused at epoch %d step %d: %s", self.state.epoch, self.state.step, pause)
-            return self._result(paused=True, reason=str(pause))
+            return self._result(paused=True, reason=str(pause), needed_s=pause.needed_s)
         finally:
             self.progress.end_epoch()
         self._restore_random_state()  # what follows the fit draws the same numbers after a resume
@@ -356,7 +366,7 @@ class _Fit:
     def _named(self, row: Mapping[str, Any]) -> dict[str, Any]:
         return {"fit": self.name, **row} if self.name else dict(row)
 
-    def _result(self, *, paused: bool, reason: str) -> FitResult:
+    def _result(self, *, paused: bool, reason: str, needed_s: float | None = None) -> FitResult:
         state = self.state
         best = state.history[state.best_epoch] if state.best_epoch >= 0 else {}
         return FitResult(
@@ -368,4 +378,5 @@ class _Fit:
             epochs=state.epoch,
             metrics={name: float(value) for name, value in best.items()},
             history=state.history,
+            needed_s=needed_s,
         )

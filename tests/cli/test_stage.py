@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kdgat.cli.stage import PARENT_PROCESS_VARIABLE
+from kdgat.stage.parent import PARENT_PROCESS_VARIABLE
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished, Paused
 from tests.can.stage_inputs import FAST, SMALL_GAT, make_stage, make_stores

@@ -9,9 +9,12 @@ from typing import Any
 
 import pytest
 
-from flows import attempts
-from flows.attempts import StopRequest, checkpoint_marker, run_to_end
-from kdgat.cli.stage import PARENT_PROCESS_VARIABLE
+from flows.attempts import Conclusion, LocalAttempts, Stage, run_to_end
+from kdgat.cluster import child
+from kdgat.cluster.child import StopRequest, checkpoint_marker
+from kdgat.cluster.decision import MAX_STALE_ATTEMPTS
+from kdgat.cluster.history import AttemptLedger
+from kdgat.stage.parent import PARENT_PROCESS_VARIABLE
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
 from tests.can.stage_inputs import FAST, SMALL_GAT, make_stage, make_stores
@@ -26,14 +29,16 @@ def training(path: Path, **settings: Any) -> RunDirectory:
     return make_stage(path / "run", "normal", config, make_stores(path))
 
 
-def run(directory: RunDirectory, stop: StopRequest | None = None) -> tuple[attempts.Conclusion, list[str]]:
+def run(directory: RunDirectory, stop: StopRequest | None = None) -> tuple[Conclusion, list[str]]:
     lines: list[str] = []
     conclusion = run_to_end(
-        directory,
-        stop=stop or StopRequest(),
-        environment=ENVIRONMENT,
-        on_line=lines.append,
-        on_progress=lambda progress: None,
+        Stage(
+            directory,
+            runner=LocalAttempts(ENVIRONMENT),
+            stop=stop or StopRequest(),
+            around=lambda record, perform: perform(lines.append, lambda progress: None, lambda name, message: None),
+            on_line=lines.append,
+        )
     )
     return conclusion, lines
 
@@ -90,12 +95,10 @@ def test_a_killed_child_is_started_again_from_its_checkpoint(tmp_path: Path) -> 
 def test_attempts_that_get_nowhere_come_to_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = training(tmp_path)
     # A process that is killed before it can do anything, as by a memory limit that is too small.
-    monkeypatch.setattr(
-        attempts, "child_command", lambda _: [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"]
-    )
+    monkeypatch.setattr(child, "child_command", lambda _: [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"])
     conclusion, _ = run(directory)
     assert isinstance(conclusion.outcome, Failed)
-    assert conclusion.attempts == attempts.MAX_STALE_ATTEMPTS
+    assert conclusion.attempts == MAX_STALE_ATTEMPTS
     assert "SIGKILL" in conclusion.outcome.evidence
 
 

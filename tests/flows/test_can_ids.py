@@ -13,10 +13,10 @@ from typing import IO
 
 import pytest
 
-from flows.attempts import checkpoint_marker
 from kdgat.can.results import read_results
 from kdgat.can.run import OutputDirectory, StageRecord, StageState
 from kdgat.can.synthetic import write_dataset
+from kdgat.cluster.child import checkpoint_marker
 from kdgat.stage.outcome import Paused
 from tests.cli.run_kdgat import run_kdgat
 

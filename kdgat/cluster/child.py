@@ -1,0 +1,232 @@
+"""The process that does the work of an attempt: started, watched, asked to leave, and never left behind."""
+
+import contextlib
+import json
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.outcome import EXIT_FAILED, EXIT_FINISHED, EXIT_PAUSED, Failed, FailureKind, Outcome, Paused
+from kdgat.stage.parent import PARENT_PROCESS_VARIABLE
+
+BUSY_WAIT_S: Final = 120.0  # a previous attempt may still be writing its checkpoint
+STOP_GRACE_S: Final = 120.0  # from SIGTERM to SIGKILL
+POLL_S: Final = 0.2
+EVIDENCE_LINES: Final = 5
+
+OnLine = Callable[[str], None]
+OnProgress = Callable[[dict[str, Any]], None]
+
+
+class StopRequest:
+    """Somebody wants the stage to leave: a flag that whoever runs it looks at."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+        self.reason = ""
+        self.insisted = False
+
+    def set(self, reason: str) -> None:
+        """Ask for a checkpoint and an end; the first reason is kept."""
+        self.reason = self.reason or reason
+        self._event.set()
+
+    def insist(self) -> None:
+        """Ask for an end at once, without a checkpoint."""
+        self.insisted = True
+
+    def is_set(self) -> bool:
+        """Tell whether somebody asked."""
+        return self._event.is_set()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait until somebody asks, at most `timeout_s` seconds; tell whether somebody did."""
+        return self._event.wait(timeout_s)
+
+
+@dataclass(frozen=True)
+class ChildEnd:
+    """How the process ended."""
+
+    status: int  # negative: the signal that ended it
+    outcome: Outcome | None  # what it wrote; None where it was killed before it could
+    last_lines: tuple[str, ...]
+    peak_memory_mib: int
+    stalled: bool  # used no processor time for too long
+
+
+def run_child(
+    directory: RunDirectory,
+    *,
+    stop: StopRequest,
+    environment: Mapping[str, str],
+    on_line: OnLine,
+    on_progress: OnProgress = lambda progress: None,
+    stall_timeout_s: float | None = None,
+) -> ChildEnd:
+    """Run the stage of a directory once, in a process of its own, and return how that ended.
+
+    Args:
+        directory: the run directory.
+        stop: when set, the process gets a SIGTERM; it has `STOP_GRACE_S` to write its checkpoint.
+        environment: added to the environment of this process.
+        on_line: gets each line that the process prints, in a thread.
+        on_progress: gets each new content of `progress.json`.
+        stall_timeout_s: a process that uses no processor time for this long is asked to leave, then killed.
+    """
+    previous = _written_at(directory)
+    child = _start(directory, environment)
+    last_lines: list[str] = []
+    reader = threading.Thread(target=_forward, args=(child, on_line, last_lines), daemon=True)
+    reader.start()
+    stalled = False
+    try:
+        stalled = _watch(child, directory, stop, on_progress, stall_timeout_s)
+    finally:
+        _end(child)
+        reader.join(timeout=2.0)
+    peak_mib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
+    outcome = _outcome_of(directory, child.returncode, previous, last_lines)
+    return ChildEnd(child.returncode, outcome, tuple(last_lines), peak_mib, stalled)
+
+
+def child_command(directory: RunDirectory) -> list[str]:
+    """Return the command that runs a stage: what `kdgat stage run DIR` does."""
+    return [sys.executable, "-m", "kdgat.stage", str(directory.path), "--wait-s", str(BUSY_WAIT_S)]
+
+
+def checkpoint_marker(directory: RunDirectory) -> tuple[tuple[str, int], ...]:
+    """Return what changes whenever a checkpoint is written: names and modification times."""
+    files = []
+    for path in sorted(directory.checkpoints_path.rglob("*")):
+        with contextlib.suppress(FileNotFoundError):  # replaced by a newer one while we look
+            if path.is_file():
+                files.append((str(path.relative_to(directory.path)), path.stat().st_mtime_ns))
+    return tuple(files)
+
+
+def read_progress(directory: RunDirectory) -> dict[str, Any]:
+    """Read `progress.json`; empty before the stage wrote any, or if it cannot be read."""
+    try:
+        content = json.loads(directory.progress_path.read_bytes())
+    except (FileNotFoundError, json.JSONDecodeError):  # not durable: a power cut may leave it empty
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
+def _start(directory: RunDirectory, environment: Mapping[str, str]) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        child_command(directory),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        # The terminal's Ctrl-C must not reach the child: who runs it forwards it once, as SIGTERM.
+        start_new_session=True,
+        env={**os.environ, **environment, PARENT_PROCESS_VARIABLE: str(os.getpid())},
+    )
+
+
+def _forward(child: "subprocess.Popen[str]", on_line: OnLine, last_lines: list[str]) -> None:
+    assert child.stdout is not None
+    for line in child.stdout:
+        text = line.rstrip()
+        if text:
+            last_lines[:] = [*last_lines[1 - EVIDENCE_LINES :], text]
+            on_line(text)
+
+
+def _watch(
+    child: "subprocess.Popen[str]",
+    directory: RunDirectory,
+    stop: StopRequest,
+    on_progress: OnProgress,
+    stall_timeout_s: float | None,
+) -> bool:
+    """Wait for the end of the child, or until it must be killed; tell whether it stalled."""
+    seen: dict[str, Any] = {}
+    kill_at: float | None = None
+    activity = _Activity(child.pid, stall_timeout_s)
+    while child.poll() is None:
+        if kill_at is None and (stop.is_set() or activity.has_stalled()):
+            child.send_signal(signal.SIGTERM)
+            child.send_signal(signal.SIGCONT)  # a process that was stopped must wake up to leave
+            kill_at = time.monotonic() + STOP_GRACE_S
+        if stop.insisted or (kill_at is not None and time.monotonic() > kill_at):
+            break
+        progress = read_progress(directory)
+        if progress and progress != seen:
+            seen = progress
+            on_progress(progress)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            child.wait(POLL_S)
+    return activity.stalled
+
+
+class _Activity:
+    """Notice that a process has used no processor time for a while: stopped, deadlocked, or waiting for a dead disk."""
+
+    def __init__(self, pid: int, timeout_s: float | None) -> None:
+        self._path = Path(f"/proc/{pid}/stat")
+        self._timeout_s = timeout_s
+        self._used = -1
+        self._since = time.monotonic()
+        self.stalled = False
+
+    def has_stalled(self) -> bool:
+        """Look once; the answer stays true."""
+        if self._timeout_s is None or self.stalled:
+            return self.stalled
+        try:
+            fields = self._path.read_text().rpartition(")")[2].split()
+        except OSError:  # it ended, or this is no Linux
+            return False
+        used = sum(int(field) for field in fields[11:15])  # user and system time, its own and its children's, in ticks
+        now = time.monotonic()
+        if used != self._used:
+            self._used, self._since = used, now
+        self.stalled = now - self._since > self._timeout_s
+        return self.stalled
+
+
+def _end(child: "subprocess.Popen[str]") -> None:
+    """Make sure that nothing of the child is left: its whole session, should it have children of its own."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
+
+
+def _written_at(directory: RunDirectory) -> tuple[int, int] | None:
+    """Tell one `outcome.json` from the next, even of the same text: each is a new file."""
+    try:
+        found = directory.outcome_path.stat()
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_mtime_ns
+
+
+def _outcome_of(
+    directory: RunDirectory, status: int, previous: tuple[int, int] | None, last_lines: list[str]
+) -> Outcome | None:
+    if status < 0:
+        return None
+    is_new = _written_at(directory) != previous
+    outcome = directory.read_outcome() if is_new or status == EXIT_FINISHED else None
+    if status == EXIT_FINISHED and outcome is not None:
+        return outcome
+    if status == EXIT_PAUSED:
+        return outcome if isinstance(outcome, Paused) else Paused(checkpoint="", reason="exit status 75")
+    if status == EXIT_FAILED and isinstance(outcome, Failed):
+        return outcome
+    said = " | ".join(last_lines) or "it printed nothing"
+    return Failed(kind=FailureKind.ERROR, evidence=f"exit status {status} without an outcome: {said}")

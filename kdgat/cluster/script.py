@@ -1,0 +1,91 @@
+"""The job that runs one attempt: what dask-jobqueue's SLURMCluster is given, as a pure function."""
+
+import hashlib
+import shlex
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+
+from kdgat.cluster.container import container_command
+from kdgat.cluster.resources import Resources, format_walltime
+from kdgat.cluster.site import Site
+
+PRELOAD: Final = "kdgat.cluster.worker"
+LOOPBACK: Final = "127.0.0.1"
+NO_DASHBOARD: Final = "127.0.0.1:0"  # Dask serves its metrics somewhere in any case: where nobody else gets at them
+DEATH_TIMEOUT_S: Final = 30  # a worker that finds no scheduler ends its job: the flow has died meanwhile
+
+
+def job_name(directory: Path) -> str:
+    """Name the job of a run directory; the same directory always gets the same name, another one never does.
+
+    `--dependency=singleton` goes by this name, so two jobs for one directory never run side by side.
+    """
+    digest = hashlib.sha256(str(directory.absolute()).encode()).hexdigest()[:8]
+    return f"kdgat-{directory.name}-{digest}"
+
+
+def cluster_arguments(
+    site: Site,
+    resources: Resources,
+    directory: Path,
+    log_directory: Path,
+    excluded_nodes: Iterable[str] = (),
+    binds: Iterable[Path] = (),
+) -> dict[str, Any]:
+    """Return the keyword arguments of `SLURMCluster` for one attempt at the stage in `directory`.
+
+    Args:
+        site: what is particular about the cluster.
+        resources: what the job asks for.
+        directory: run directory of the stage.
+        log_directory: on a filesystem that all nodes share; takes the output of the job and its TLS key.
+        excluded_nodes: where the job must not run.
+        binds: directories that the stage needs inside a container image.
+    """
+    node_local = f"{site.node_local.rstrip('/')}/kdgat-${{SLURM_JOB_ID}}"
+    arguments: dict[str, Any] = {
+        "job_name": job_name(directory),
+        "queue": (site.gpu_partition if resources.gpus else None) or site.partition,
+        "account": site.account,
+        "cores": resources.cores,
+        "processes": 1,
+        "memory": f"{resources.memory_mib}MiB",
+        "job_mem": f"{resources.memory_mib}M",
+        "walltime": format_walltime(resources.walltime_s),
+        "nanny": False,  # a nanny kills its worker within milliseconds of a SIGTERM: no time for a checkpoint
+        # `exec`, because Slurm sends SIGTERM to its direct child alone: that must be the worker, not a shell.
+        "python": "exec " + container_command(site, sys.executable, resources.gpus > 0, binds),
+        "worker_extra_args": ["--preload", PRELOAD, "--dashboard-address", NO_DASHBOARD],
+        "death_timeout": DEATH_TIMEOUT_S,
+        "local_directory": node_local,
+        "log_directory": str(log_directory),
+        "shared_temp_directory": str(log_directory),
+        "job_script_prologue": [*(f"module load {module}" for module in site.modules), *site.prologue],
+        "job_extra_directives": [*_directives(site, resources), *_exclusion(excluded_nodes)],
+    }
+    options: dict[str, Any] = {"dashboard": False, "dashboard_address": NO_DASHBOARD}
+    if site.interface is None:  # everything on one machine
+        options["host"] = LOOPBACK
+        arguments["worker_extra_args"] += ["--host", LOOPBACK]
+    else:
+        arguments["interface"] = site.interface
+    arguments["scheduler_options"] = options
+    return arguments
+
+
+def _directives(site: Site, resources: Resources) -> list[str]:
+    lines = ["--no-requeue", "--dependency=singleton"]  # Slurm must not start a job again behind the flow's back
+    if site.qos is not None:
+        lines.append(f"--qos={site.qos}")
+    if resources.gpus:
+        kind = f"{resources.gpu_type}:" if resources.gpu_type else ""
+        is_gres = site.gpu_request == "gres"
+        lines.append(f"--gres=gpu:{kind}{resources.gpus}" if is_gres else f"--gpus-per-node={kind}{resources.gpus}")
+    return [*lines, *site.directives]
+
+
+def _exclusion(nodes: Iterable[str]) -> list[str]:
+    names = ",".join(sorted(nodes))
+    return [f"--exclude={shlex.quote(names)}"] if names else []

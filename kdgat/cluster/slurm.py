@@ -1,0 +1,139 @@
+"""Slurm's own commands: how a job stands, how it ended, and how to end it."""
+
+import re
+import subprocess
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from kdgat.cluster.ending import EndKind
+
+COMMAND_TIMEOUT_S: Final = 30.0
+GONE: Final = "GONE"  # Slurm has forgotten the job
+UNKNOWN: Final = "UNKNOWN"  # Slurm did not answer
+WAITING_STATES: Final = ("PENDING", "CONFIGURING", "REQUEUED", "RESV_DEL_HOLD", "REQUEUE_FED", "REQUEUE_HOLD")
+ALIVE_STATES: Final = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
+ENDS: Final = {
+    "TIMEOUT": EndKind.TIMEOUT,
+    "DEADLINE": EndKind.TIMEOUT,
+    "OUT_OF_MEMORY": EndKind.HOST_OOM,
+    "NODE_FAIL": EndKind.NODE_FAILURE,
+    "BOOT_FAIL": EndKind.NODE_FAILURE,
+    "PREEMPTED": EndKind.PREEMPTED,
+    "CANCELLED": EndKind.CANCELLED,
+    "REVOKED": EndKind.CANCELLED,
+}
+# What sbatch says when it is the controller that is in trouble, not the job.
+UNREACHABLE_WORDS: Final = (
+    "Unable to contact slurm controller",
+    "Socket timed out",
+    "Slurm temporarily unable to accept job",
+    "Resource temporarily unavailable",
+    "Zero Bytes were transmitted or received",
+    "Connection refused",
+    "Unexpected message received",
+)
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """What `scontrol show job` says."""
+
+    state: str
+    reason: str = ""
+    node: str = ""
+    exit_code: str = ""  # "status:signal"
+
+    @property
+    def is_waiting(self) -> bool:
+        """Tell whether the job has not begun."""
+        return self.state in WAITING_STATES
+
+    @property
+    def is_over(self) -> bool:
+        """Tell whether nothing of the job runs any more, as far as Slurm knows."""
+        return self.state not in (*WAITING_STATES, *ALIVE_STATES, UNKNOWN)
+
+    @property
+    def was_killed(self) -> bool:
+        """Tell whether a signal ended the job's script, or the shell around it saw one do so."""
+        status, _, number = self.exit_code.partition(":")
+        return number not in ("", "0") or (status.isdigit() and int(status) > 128)
+
+    def describe(self) -> str:
+        """Say it in Slurm's words."""
+        words = [self.state, self.reason if self.reason not in ("", "None") else ""]
+        return " ".join(word for word in (*words, f"exit code {self.exit_code}" if self.was_killed else "") if word)
+
+
+def job_status(job_id: str) -> JobStatus:
+    """Ask Slurm how a job stands; `UNKNOWN` where Slurm does not answer, `GONE` where it has forgotten the job."""
+    try:
+        done = subprocess.run(
+            ["scontrol", "--oneliner", "show", "job", job_id],
+            capture_output=True,
+            text=True,
+            timeout=COMMAND_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return JobStatus(UNKNOWN)
+    if done.returncode != 0:
+        return JobStatus(GONE if "Invalid job id" in done.stderr else UNKNOWN)
+    return parse_job(done.stdout)
+
+
+def parse_job(text: str) -> JobStatus:
+    """Read one line of `scontrol --oneliner show job`."""
+
+    def field(name: str) -> str:
+        found = re.search(rf"(?:^|\s){name}=(\S*)", text)
+        return found[1] if found else ""
+
+    node = field("NodeList")
+    return JobStatus(
+        state=field("JobState") or UNKNOWN,
+        reason=field("Reason"),
+        node="" if node == "(null)" else node,
+        exit_code=field("ExitCode"),
+    )
+
+
+def wait_until_over(job_id: str, timeout_s: float, poll_s: float = 0.25) -> JobStatus:
+    """Ask until the job is over, at most `timeout_s` seconds, and return how it stands then."""
+    give_up_at = time.monotonic() + timeout_s
+    while True:
+        status = job_status(job_id)
+        if status.is_over or time.monotonic() >= give_up_at:
+            return status
+        time.sleep(poll_s)
+
+
+def cancel_jobs(job_ids: Sequence[str]) -> None:
+    """End jobs: SIGTERM, and SIGKILL after Slurm's KillWait; jobs that are over already are no mistake."""
+    if job_ids:
+        subprocess.run(["scancel", *job_ids], capture_output=True, timeout=COMMAND_TIMEOUT_S, check=False)
+
+
+def how_it_ended(status: JobStatus, *, had_worker: bool) -> EndKind:
+    """Name the end of a job whose worker is gone, or never came."""
+    if status.state in ENDS:
+        return ENDS[status.state]
+    if status.reason == "TimeLimit":
+        return EndKind.TIMEOUT
+    if status.state in ALIVE_STATES and had_worker:
+        # The worker's connection broke and Slurm noticed nothing: the node, or its network, is gone.
+        return EndKind.NODE_FAILURE
+    return EndKind.JOB_LOST if had_worker or status.was_killed else EndKind.NOT_STARTED
+
+
+def is_unreachable(submit_error: str) -> bool:
+    """Tell a controller in trouble from a job that it refuses."""
+    return any(word in submit_error for word in UNREACHABLE_WORDS)
+
+
+def submit_words(submit_error: str) -> str:
+    """Return what `sbatch` itself said, out of all that was wrapped around it."""
+    said = re.findall(r"^.*sbatch: (?:error: |fatal: )?(.+)$", submit_error, flags=re.MULTILINE)
+    return " ".join(said) or submit_error.strip()
