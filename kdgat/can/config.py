@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, Self, get_args
 
 from pydantic import Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from kdgat.can.build import PreparedDataConfig
 from kdgat.can.curriculum import CurriculumConfig
@@ -19,6 +20,8 @@ from kdgat.can.objective import DetectionLossConfig
 from kdgat.can.sampling import SamplingConfig
 from kdgat.can.verdict import EvaluationConfig
 from kdgat.can.windows import FEATURE_VERSION, WindowConfig
+from kdgat.cluster.estimate import DEFAULT_KEY
+from kdgat.cluster.resources import ResourceRequest
 from kdgat.stage.configuration import (
     Config,
     apply_overrides,
@@ -92,6 +95,10 @@ class CanConfig(Config):
     evaluation: EvaluationConfig = EvaluationConfig()
     seeds: tuple[int, ...] = Field((0,), min_length=1)
     stages: tuple[StageName, ...] = Field(STAGE_NAMES, min_length=1)
+    resources: dict[str, ResourceRequest] = Field(
+        default={DEFAULT_KEY: ResourceRequest()},
+        description="per stage, or default: what its job asks for on a cluster; read by no stage",
+    )
 
     @field_validator("seeds")
     @classmethod
@@ -107,6 +114,15 @@ class CanConfig(Config):
                 raise ValueError(f"training_of: {unknown_key_text(stage, TRAINED_STAGES)}")
             self.training_for(stage)
         return self
+
+    @field_validator("resources")
+    @classmethod
+    def _refuse_unknown_stages(cls, resources: dict[str, ResourceRequest]) -> dict[str, ResourceRequest]:
+        for stage in resources:
+            if stage not in (*STAGE_NAMES, DEFAULT_KEY):
+                text = unknown_key_text(stage, (*STAGE_NAMES, DEFAULT_KEY))
+                raise PydanticCustomError("unknown_key", "{text}", {"text": text})
+        return resources
 
     def training_for(self, stage: str) -> TrainingConfig:
         """Return the training settings of one stage: the common ones with its differences."""

@@ -29,6 +29,7 @@ COMMAND_GROUPS: dict[str, CommandGroup] = {
     "data": CommandGroup("kdgat.cli.data", "List, inspect, import and synthesise recordings."),
     "plan": CommandGroup("kdgat.cli.plan", "Print the stages a training run consists of, without running them."),
     "train": CommandGroup("kdgat.cli.train", "Train, calibrate and evaluate a family of models end to end."),
+    "site": CommandGroup("kdgat.cli.site", "List clusters that stages can run on, and show what is known of one."),
     "stage": CommandGroup("kdgat.cli.stage", "Run one stage from its run directory (what a cluster job runs)."),
     "evaluate": CommandGroup("kdgat.cli.evaluate", "Score recordings with the detectors of a finished run."),
     "report": CommandGroup("kdgat.cli.report", "Write the HTML report of a run.", is_single_command=True),

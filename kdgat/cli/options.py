@@ -8,6 +8,8 @@ import typer
 
 if TYPE_CHECKING:
     from kdgat.can.config import CanConfig
+    from kdgat.cluster.resources import ResourceRequest
+    from kdgat.cluster.site import Site
 
 Dataset = Annotated[str, typer.Option("--dataset", help="Name in the catalog, or of a folder under --data-root.")]
 DataRoot = Annotated[Path, typer.Option("--data-root", help="Folder that holds the dataset's folder.")]
@@ -23,6 +25,46 @@ Overrides = Annotated[
     typer.Option("-O", "--override", metavar="KEY=VALUE", help="Set one key, as in -O training.max_epochs=2."),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, only the result.")]
+
+SiteName = Annotated[
+    str, typer.Option("--site", metavar="NAME", help="Where stages run: local, or a site of `kdgat site list`.")
+]
+Walltime = Annotated[
+    str | None, typer.Option("--walltime", help="Of every stage's jobs, as 16:00:00 (--site other than local).")
+]
+Memory = Annotated[str | None, typer.Option("--memory", help="Of every stage's jobs, as 128G.")]
+Cores = Annotated[int | None, typer.Option("--cores", help="Of every stage's jobs.")]
+Gpus = Annotated[int | None, typer.Option("--gpus", help="Of every stage's jobs; 0 for none.")]
+
+
+class OptionError(ValueError):
+    """Options contradict each other; the text names them and the fix."""
+
+
+def site_and_request(
+    name: str, *, walltime: str | None, memory: str | None, cores: int | None, gpus: int | None
+) -> "tuple[Site, ResourceRequest]":
+    """Read the site and what the command line asks for there.
+
+    Raises:
+        SiteError: if the site is unknown or its file is wrong.
+        ResourceError: if a value cannot be read, or is more than the site grants.
+        OptionError: if resources are asked for where there are no jobs that could have them.
+    """
+    from kdgat.cluster.estimate import check_command_line
+    from kdgat.cluster.resources import make_request
+    from kdgat.cluster.site import load_site
+
+    site = load_site(name)
+    request = make_request(walltime=walltime, memory=memory, cores=cores, gpus=gpus)
+    if site.scheduler == "local" and (said := request.said()):
+        given = ", ".join(f"--{key} {value}" for key, value in said.items())
+        raise OptionError(
+            f"{given}: with --site {name} stages are processes of this machine, which use what it has: "
+            "leave the option out, or name a cluster by --site"
+        )
+    check_command_line(request, site)
+    return site, request
 
 
 def can_config(

@@ -1,14 +1,24 @@
 """`kdgat plan can`: which stages a training run would consist of."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from kdgat.cli import options
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.table import Table
+
     from kdgat.can.config import CanConfig
+    from kdgat.cluster.resources import ResourceRequest, Resources
+    from kdgat.cluster.site import Site
+
+JOB_HEADINGS: Final = ("walltime", "memory", "cores", "gpus")
+WIDE: Final = 140  # columns in which a stage and its job fit beside each other
+NUMBERS: Final = ("parameters", *JOB_HEADINGS)
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -28,13 +38,19 @@ def can(
     override: options.Overrides = None,
     catalog: options.Catalog = None,
     out: Annotated[Path | None, typer.Option("--out", help="Also say what has finished in this directory.")] = None,
+    site: options.SiteName = "local",
+    walltime: options.Walltime = None,
+    memory: options.Memory = None,
+    cores: options.Cores = None,
+    gpus: options.Gpus = None,
 ) -> None:
-    """List the stages of a CAN run with what each needs, its size, and how far it is in --out."""
-    from rich.table import Table
+    """List the stages of a CAN run: what each needs, its size, its job on a cluster (--site), how far it is (--out)."""
+    where, request = options.site_and_request(site, walltime=walltime, memory=memory, cores=cores, gpus=gpus)
 
     from kdgat.can.plan import parameter_counts, plan_can
     from kdgat.can.run import OutputDirectory
     from kdgat.cli.tables import output_console
+    from kdgat.cluster.estimate import stage_resources
 
     config = options.can_config(
         dataset=dataset,
@@ -47,10 +63,19 @@ def can(
     )
     records = {record.name: record for record in OutputDirectory(out).read_index().stages} if out else {}
     counts = parameter_counts(config)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("stage", "needs", "epochs", "parameters", *(("state",) if out else ())):
-        table.add_column(heading, justify="right" if heading == "parameters" else "left", no_wrap=heading != "needs")
-    for planned in plan_can(config):
+    stages = plan_can(config)
+    console = output_console()
+    jobs = {
+        planned.name: job_cells(stage_resources(planned.stage, config.resources, where, request))
+        for planned in stages
+        if where.scheduler != "local"
+    }
+    is_wide = console.width >= WIDE
+    headings = ["stage", "needs", "epochs", "parameters"]
+    headings += [*JOB_HEADINGS] if jobs and is_wide else []
+    headings += ["state"] if out else []
+    table = _table(headings)
+    for planned in stages:
         epochs = planned.config.get("training", {}).get("max_epochs")
         count = counts.get((planned.stage, planned.scale))
         row = [
@@ -59,12 +84,54 @@ def can(
             "" if epochs is None else f"up to {epochs}",
             "" if count is None else f"{count:,}",
         ]
+        if is_wide:
+            row += jobs.get(planned.name, [])
         if out:
             row.append(str(records[planned.name].state) if planned.name in records else "not planned there")
         table.add_row(*row)
-    console = output_console()
     console.print(describe_data(config), soft_wrap=True)
     console.print(table)
+    if jobs and not is_wide:
+        table = _table(["stage", *JOB_HEADINGS])
+        for name, cells in jobs.items():
+            table.add_row(name, *cells)
+        console.print()
+        console.print(table)
+    if jobs:
+        for sentence in describe_limits(config, where, request):
+            console.print(sentence, soft_wrap=True)
+
+
+def _table(headings: "Sequence[str]") -> "Table":
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        table.add_column(heading, justify="right" if heading in NUMBERS else "left", no_wrap=heading != "needs")
+    return table
+
+
+def job_cells(resources: "Resources") -> list[str]:
+    """Write what a stage's job asks for as cells of the table."""
+    from kdgat.cluster.resources import format_memory, format_walltime
+
+    gpus = f"{resources.gpus} {resources.gpu_type or ''}".strip() if resources.gpus else ""
+    return [format_walltime(resources.walltime_s), format_memory(resources.memory_mib), str(resources.cores), gpus]
+
+
+def describe_limits(config: "CanConfig", site: "Site", request: "ResourceRequest") -> list[str]:
+    """Say which stages get less than their configuration asks for, one sentence per key."""
+    from kdgat.can.plan import plan_can
+    from kdgat.cluster.estimate import held_to_limits
+
+    stages: dict[tuple[str, str, str], list[str]] = {}
+    for stage in dict.fromkeys(planned.stage for planned in plan_can(config)):
+        for key, (wanted, granted) in held_to_limits(stage, config.resources, site, request).items():
+            stages.setdefault((key, str(wanted), str(granted)), []).append(stage)
+    return [
+        f"{key} {granted} instead of {wanted}, as {site.name} grants no more: {', '.join(names)}"
+        for (key, wanted, granted), names in stages.items()
+    ]
 
 
 def describe_data(config: "CanConfig") -> str:

@@ -6,9 +6,9 @@ The notation is that of `sbatch` (https://slurm.schedmd.com/sbatch.html, options
 import re
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
-from kdgat.stage.configuration import Config
+from kdgat.stage.configuration import Config, ConfigurationError, validate_config
 
 _WALLTIME_FIX: Final = (
     "write hours:minutes:seconds as 16:00:00, days-hours:minutes:seconds as 2-00:00:00, or minutes as 90"
@@ -107,12 +107,17 @@ def _refuse_truth(value: Any) -> Any:
     return value
 
 
+def _check_gpu_type(value: str) -> str:
+    if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", value) is None:
+        raise ResourceError(f"gpu_type={value!r} cannot stand in --gres=gpu:TYPE:1: write its name alone, as v100")
+    return value
+
+
 Walltime = Annotated[str | None, BeforeValidator(_normalise_walltime)]
 Memory = Annotated[str | None, BeforeValidator(_normalise_memory)]
 NumCores = Annotated[int, Field(ge=1), BeforeValidator(_refuse_truth)]
 NumGpus = Annotated[int, Field(ge=0), BeforeValidator(_refuse_truth)]
-# It becomes part of --gres=gpu:TYPE:1.
-GpuType = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+GpuType = Annotated[str, AfterValidator(_check_gpu_type)]
 
 
 class Resources(Config):
@@ -160,3 +165,21 @@ class ResourceRequest(Config):
     def said(self) -> dict[str, Any]:
         """Return the keys that were said, with their values."""
         return self.model_dump(exclude_none=True)
+
+
+def make_request(
+    *,
+    walltime: str | int | None = None,
+    memory: str | int | None = None,
+    cores: int | None = None,
+    gpus: int | None = None,
+) -> ResourceRequest:
+    """Read what somebody wrote on a command line; None is not said.
+
+    Raises:
+        ResourceError: naming key, value and fix.
+    """
+    try:
+        return validate_config(ResourceRequest, {"walltime": walltime, "memory": memory, "cores": cores, "gpus": gpus})
+    except ConfigurationError as error:
+        raise ResourceError(str(error).removeprefix(f"{ResourceRequest.__name__}: ")) from error

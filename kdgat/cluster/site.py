@@ -121,7 +121,8 @@ class Site(Config):
     @classmethod
     def _check_directives(cls, directives: tuple[str, ...]) -> tuple[str, ...]:
         for directive in directives:
-            option = re.split(r"[\s=]", directive, maxsplit=1)[0]
+            is_long = directive.startswith("--")
+            option = re.split(r"[\s=]", directive, maxsplit=1)[0] if is_long else directive[:2]  # -t10 and -t 10
             if not directive.startswith("-") or "\n" in directive:
                 raise ValueError(
                     f"{directive!r} is no option of sbatch: write it as --constraint=48core, without #SBATCH"

@@ -59,7 +59,7 @@ def describe_validation_error(model: type[BaseModel], error: ValidationError) ->
         elif detail["type"] == "missing":
             lines.append(f"{key}: required, but not given")
         else:
-            lines.append(f"{key}={detail['input']!r}: {detail['msg']}")
+            lines.append(_with_reason(key, repr(detail["input"]), detail))
     return f"{model.__name__}: " + "; ".join(lines)
 
 
@@ -81,6 +81,13 @@ for _kind in ("int", "float"):
 def read_yaml(text: str) -> Any:
     """Parse YAML without its numbers to base 60; raises `yaml.YAMLError`."""
     return yaml.load(text, Loader=_PlainLoader)  # a subclass of the safe loader
+
+
+def _with_reason(key: str, written: str, detail: Any) -> str:
+    """Write `key=value: reason`, without pydantic's words, and once if a check of ours begins with `key=value` too."""
+    reason = detail["msg"].removeprefix("Value error, ")
+    own = f"{key.rpartition('.')[2]}={detail['input']!r} "
+    return f"{key}={written} {reason.removeprefix(own)}" if reason.startswith(own) else f"{key}={written}: {reason}"
 
 
 def load_preset(package: str, name: str) -> dict[str, Any]:
@@ -149,15 +156,18 @@ def _typed(key: str, text: str, annotation: Any) -> Any:
     except yaml.YAMLError:
         parsed = text
     adapter: TypeAdapter[Any] = TypeAdapter(annotation)
-    reason = ""
+    detail: Any = None
     for candidate in (parsed, text):
         try:
             adapter.validate_python(candidate)
         except ValidationError as error:
-            reason = reason or error.errors(include_url=False)[0]["msg"].lower()
+            detail = detail or error.errors(include_url=False)[0]
             continue
         return candidate
+    if detail["type"] == "value_error":  # from a check of ours, which names value and fix
+        raise ConfigurationError(f"override {_with_reason(key, text, detail)}")
     expected = type_name(annotation)
+    reason = detail["msg"].lower()
     raise ConfigurationError(f"override {key}={text}: expected {expected}, {reason}; write {key}=<{expected}>")
 
 

@@ -5,7 +5,11 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from kdgat.can.config import PRESETS, CanConfig, load_config, make_config
+from kdgat.can.config import PRESETS, STAGE_NAMES, CanConfig, load_config, make_config
+from kdgat.can.plan import plan_can
+from kdgat.cluster.estimate import stage_resources
+from kdgat.cluster.resources import ResourceRequest
+from kdgat.cluster.site import Site
 from kdgat.stage.configuration import ConfigurationError
 
 DATA = {"dataset": "synthetic", "data_root": "data"}
@@ -28,6 +32,12 @@ def test_every_preset_is_valid(preset: str) -> None:
         ("training_of.normal.max_epoch=2", ["max_epoch", "max_epochs"]),
         ("seeds=[1, 1]", ["seeds", "twice"]),
         ("stages=[curiculum]", ["stages", "curiculum"]),
+        ("resources.norml.walltime=90", ["resources", "norml", "normal"]),
+        ("resources.normal.walltim=90", ["walltim", "walltime"]),
+        ("resources.normal.walltime=12:99:00", ["resources.normal.walltime=12:99:00", "99 minutes", "13:39:00"]),
+        ("resources.normal.memory=1O G", ["resources.normal.memory=1O G", "85G"]),
+        ("resources.normal.cores=0", ["resources.normal.cores=0", "1"]),
+        ("resources={normal: {memory: 85GB}}", ["resources", "memory='85GB'", "85G"]),
     ],
 )
 def test_a_wrong_override_is_refused_with_key_value_and_fix(override: str, words: list[str]) -> None:
@@ -77,6 +87,7 @@ def test_the_tutorial_preset_explains_every_key_once() -> None:
     text = (resources.files("kdgat.can") / "presets" / "tutorial.yaml").read_text(encoding="utf-8")
     written = set(written_keys(yaml.safe_load(text)))
     assert set(dotted_keys(CanConfig)) - written == {"preset"}  # which says its own name
+    assert set(dotted_keys(ResourceRequest, "resources.default.")) <= written
     for line in text.splitlines():
         is_section = line.rstrip().endswith(":")
         if line.strip() and not line.lstrip().startswith("#") and not is_section:
@@ -85,3 +96,42 @@ def test_the_tutorial_preset_explains_every_key_once() -> None:
 
 def test_the_tutorial_preset_says_what_the_defaults_are() -> None:
     assert make_config("tutorial", data=DATA) == CanConfig.model_validate({"preset": "tutorial", "data": DATA})
+
+
+SITE = Site(name="large", scheduler="slurm")
+
+
+def test_a_walltime_on_the_command_line_is_a_time_with_and_without_a_leading_zero() -> None:
+    overrides = ["resources.normal.walltime=02:00:00", "resources.curriculum.walltime=2:00:00"]
+    resources = make_config("quick", overrides, data=DATA).resources
+    for stage in ("normal", "curriculum"):
+        assert stage_resources(stage, resources, SITE, ResourceRequest()).walltime_s == 7200
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_stage_of_a_preset_can_be_asked_for(preset: str) -> None:
+    resources = make_config(preset, data=DATA).resources
+    for stage in STAGE_NAMES:
+        stage_resources(stage, resources, SITE, ResourceRequest())
+
+
+def test_quick_fits_one_core_and_full_trains_on_gpus_but_prepares_without() -> None:
+    quick, full = (make_config(preset, data=DATA).resources for preset in ("quick", "full"))
+    for stage in STAGE_NAMES:
+        small = stage_resources(stage, quick, SITE, ResourceRequest())
+        assert (small.cores, small.gpus) == (1, 0)
+        assert small.memory_mib <= 4096
+        assert small.walltime_s <= 3600
+    prepare = stage_resources("prepare", full, SITE, ResourceRequest())
+    for stage in ("autoencoder", "normal", "curriculum", "distill_autoencoder", "distill_gat"):
+        training = stage_resources(stage, full, SITE, ResourceRequest())
+        assert (training.memory_mib, training.cores, training.gpus) == (85 * 1024, 8, 1)
+        assert prepare.cores > training.cores
+    assert prepare.gpus == 0
+
+
+def test_what_a_job_asks_for_is_no_part_of_any_stage() -> None:
+    plain = make_config("quick", data=DATA)
+    other = make_config("quick", ["resources.default.walltime=90", "resources.normal.gpus=4"], data=DATA)
+    assert other.resources != plain.resources
+    assert plan_can(other) == plan_can(plain)  # with the sections that are a stage's identity

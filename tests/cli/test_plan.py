@@ -25,3 +25,13 @@ def test_the_plan_of_a_directory_that_is_no_run_is_a_user_mistake(tmp_path: Path
     done = run_kdgat("plan", "can", "--out", str(tmp_path))
     assert done.returncode == 1
     assert "run.json" in done.stderr
+
+
+def test_the_plan_for_a_site_says_what_each_job_asks_for() -> None:
+    words = ("--preset", "full", "--seeds", "0", "--site", "osc-pitzer", "--walltime", "16:00:00")
+    done = run_kdgat("plan", "can", *words, "-O", "resources.normal.memory=128G", "-O", "resources.prepare.cores=99")
+    assert done.returncode == 0, done.stderr
+    lines = {line.split()[0]: line.split() for line in done.stdout.splitlines()[1:] if line}
+    assert lines["normal-large-seed0"][-5:] == ["16:00:00", "128G", "8", "1", "v100"]
+    assert lines["prepare"][-3:] == ["16:00:00", "85G", "48"]
+    assert "cores 48 instead of 99, as osc-pitzer grants no more: prepare" in done.stdout

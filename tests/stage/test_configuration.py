@@ -4,9 +4,17 @@ import sys
 from typing import Literal
 
 import pytest
+import yaml
 from pydantic import Field
 
-from kdgat.stage.configuration import Config, ConfigurationError, apply_overrides, load_preset, validate_config
+from kdgat.stage.configuration import (
+    Config,
+    ConfigurationError,
+    apply_overrides,
+    load_preset,
+    read_yaml,
+    validate_config,
+)
 
 
 class Training(Config):
@@ -102,3 +110,13 @@ def test_presets_are_read_by_name_and_unknown_ones_list_the_known(tmp_path, monk
     with pytest.raises(ConfigurationError, match=r"'list' .* is not a mapping"):
         load_preset("package_with_presets", "list")
     monkeypatch.delitem(sys.modules, "package_with_presets")
+
+
+def test_numbers_with_colons_are_text_and_all_others_numbers() -> None:
+    text = "[16:00:00, 2:30, 1:30.5, 3, 0x10, 1_000, -2, 1.5, 1.0e+3, .inf]"
+    assert read_yaml(text) == ["16:00:00", "2:30", "1:30.5", 3, 16, 1000, -2, 1.5, 1000.0, float("inf")]
+
+
+def test_yaml_that_names_python_objects_is_refused() -> None:
+    with pytest.raises(yaml.YAMLError):
+        read_yaml("!!python/object/apply:os.getcwd []")

@@ -1,0 +1,49 @@
+"""`kdgat site`: the clusters that stages can run on."""
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def site() -> None:
+    """List clusters that stages can run on, and show what is known of one."""
+
+
+@app.command("list")
+def list_sites() -> None:
+    """List the sites that --site takes, with their scheduler, partitions and limits."""
+    from rich.table import Table
+
+    from kdgat.cli.tables import output_console
+    from kdgat.cluster.site import SiteError, find_sites, read_site
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("site", "scheduler", "partitions", "limits", "file"):
+        table.add_column(heading, no_wrap=heading != "limits", overflow="fold")
+    for name, path in sorted(find_sites().items()):
+        try:
+            found = read_site(path)
+        except SiteError as error:  # one wrong file must not hide the others
+            table.add_row(name, "", "", f"cannot be used: {error}", str(path))
+            continue
+        partitions = dict.fromkeys(partition for partition in (found.partition, found.gpu_partition) if partition)
+        limits = found.limits.model_dump(exclude_none=True)
+        said = ", ".join(f"{key} {value}" for key, value in limits.items() if key != "jobs")
+        table.add_row(name, found.scheduler, ", ".join(partitions), said, str(path))
+    console = output_console()
+    console.print(table)
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="As in `kdgat site list`, or the path of a site file.")],
+) -> None:
+    """Print every key of a site as YAML, defaults included."""
+    import yaml
+
+    from kdgat.cluster.site import load_site
+
+    typer.echo(yaml.safe_dump(load_site(name).model_dump(mode="json"), sort_keys=False, allow_unicode=True), nl=False)

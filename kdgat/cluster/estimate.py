@@ -1,0 +1,95 @@
+"""What a stage's job asks for: the command line, the configuration, the site and last of all a small default."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from kdgat.cluster.resources import ResourceError, ResourceRequest, Resources, parse_memory, parse_walltime
+from kdgat.cluster.site import Site
+
+DEFAULT_KEY: Final = "default"  # in a configuration's `resources`: every stage that has no entry of its own
+BUILT_IN: Final = ResourceRequest(walltime="01:00:00", memory="4G", cores=1, gpus=0)
+_LIMITED: Final = ("walltime", "memory", "cores", "gpus")
+
+
+def stage_resources(
+    stage: str, requests: Mapping[str, ResourceRequest], site: Site, command_line: ResourceRequest
+) -> Resources:
+    """Decide what the job of one stage asks for, within the limits of the site.
+
+    What a configuration or a site's defaults ask for beyond a limit is held to the limit; a GPU where there is none
+    is left out. What the command line asks for is meant, and is refused instead.
+
+    Args:
+        stage: name of the stage, as in the configuration's `resources`.
+        requests: by stage name or "default".
+        site: where the job will run.
+        command_line: what holds for every stage and beats everything else.
+
+    Raises:
+        ResourceError: if the command line asks for more than the site grants, naming both numbers.
+    """
+    check_command_line(command_line, site)
+    wanted = wanted_resources(stage, requests, site, command_line)
+    limits = site.limits
+    gpus = _within(wanted.gpus, limits.gpus)
+    return Resources(
+        walltime_s=_within(wanted.walltime_s, limits.walltime_s),
+        memory_mib=_within(wanted.memory_mib, limits.memory_mib),
+        cores=_within(wanted.cores, limits.cores),
+        gpus=gpus,
+        gpu_type=(wanted.gpu_type or site.gpu_type) if gpus else None,
+    )
+
+
+def wanted_resources(
+    stage: str, requests: Mapping[str, ResourceRequest], site: Site, command_line: ResourceRequest
+) -> ResourceRequest:
+    """Return what a stage asks for before the limits of the site are looked at; every key but gpu_type is there."""
+    nothing = ResourceRequest()
+    wanted = command_line
+    for request in (requests.get(stage, nothing), requests.get(DEFAULT_KEY, nothing), site.defaults, BUILT_IN):
+        wanted = wanted.over(request)
+    return wanted
+
+
+def check_command_line(command_line: ResourceRequest, site: Site) -> None:
+    """Refuse what the command line asks for beyond the limits of the site.
+
+    Raises:
+        ResourceError: naming option, both numbers and the fix.
+    """
+    for key in _LIMITED:
+        value, limit = getattr(command_line, key), getattr(site.limits, key)
+        if value is None or limit is None or _number(key, value) <= _number(key, limit):
+            continue
+        if key == "gpus" and limit == 0:
+            raise ResourceError(
+                f"--gpus {value}: site {site.name} has no GPUs; leave the option out or take another site"
+            )
+        raise ResourceError(f"--{key} {value} is above what site {site.name} grants: ask for {limit} at most")
+
+
+def held_to_limits(
+    stage: str, requests: Mapping[str, ResourceRequest], site: Site, command_line: ResourceRequest
+) -> dict[str, tuple[Any, Any]]:
+    """Return which keys a stage gets less of than it asks for: what was asked, and what the site grants."""
+    wanted = wanted_resources(stage, requests, site, command_line)
+    return {
+        key: (getattr(wanted, key), limit)
+        for key in _LIMITED
+        if (limit := getattr(site.limits, key)) is not None and _number(key, getattr(wanted, key)) > _number(key, limit)
+    }
+
+
+def _number(key: str, value: Any) -> int:
+    match key:
+        case "walltime":
+            return parse_walltime(value)
+        case "memory":
+            return parse_memory(value)
+    return int(value)
+
+
+def _within(value: int | None, limit: int | None) -> int:
+    assert value is not None  # BUILT_IN says every key
+    return value if limit is None else min(value, limit)

@@ -1,0 +1,210 @@
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kdgat.cluster.resources import ResourceRequest
+from kdgat.cluster.site import (
+    SITES_VARIABLE,
+    Limits,
+    Site,
+    SiteError,
+    find_sites,
+    load_site,
+    read_site,
+    require_usable,
+    site_folders,
+)
+
+SITES = Path(__file__).parents[2] / "deployments" / "sites"
+SHIPPED = ("local", "example", "osc-pitzer", "slurm-test")
+
+
+@pytest.fixture(autouse=True)
+def _only_the_checkout(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv(SITES_VARIABLE, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+
+
+def write_site(folder: Path, name: str, text: str) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{name}.yaml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_the_shipped_sites_are_these() -> None:
+    assert {path.stem for path in SITES.glob("*.yaml")} == set(SHIPPED)
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_every_shipped_site_loads_under_its_own_name(name: str) -> None:
+    assert load_site(name).name == name
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_the_shell_lines_of_shipped_sites_are_correct_shell(name: str) -> None:
+    site = load_site(name)
+    for line in (*site.prologue, *site.epilogue):
+        done = subprocess.run(["bash", "-n", "-c", line], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_epilogue_of_pitzer_runs_where_there_is_no_gpu(tmp_path: Path) -> None:
+    script = "\n".join(("set -eu", *load_site("osc-pitzer").epilogue))
+    environment = {"PATH": "/usr/bin:/bin", "TMPDIR": str(tmp_path), "SLURM_JOB_ID": "17"}
+    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "get_gpu_usage -M pitzer 17" in done.stdout
+
+
+def test_the_example_explains_every_key_in_one_line() -> None:
+    text = (SITES / "example.yaml").read_text(encoding="utf-8")
+    content = yaml.safe_load(text)
+    assert set(content) == set(Site.model_fields)
+    assert set(content["defaults"]) == set(ResourceRequest.model_fields)
+    assert set(content["limits"]) == set(Limits.model_fields)
+    for line in text.splitlines():
+        if line.strip() and not line.startswith("#") and not line.rstrip().endswith(":"):
+            assert "  # " in line, f"no comment: {line}"
+
+
+def test_pitzer_asks_for_what_its_users_asked_for() -> None:
+    site = load_site("osc-pitzer")
+    assert (site.gpu_type, site.gpu_request, site.modules) == ("v100", "gres", ("cuda/12.4.1",))
+    assert (site.defaults.memory, site.defaults.cores) == ("85G", 8)
+    assert site.account
+    assert site.node_local == "$TMPDIR"
+
+
+def test_a_site_is_found_wherever_the_working_folder_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert load_site("slurm-test").partition == "gpu"
+
+
+def test_a_folder_of_ones_own_wins_over_the_working_folder_and_that_over_the_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_site(tmp_path / "home" / ".config" / "kdgat" / "sites", "mine", "partition: home\n")
+    assert load_site("mine").partition == "home"
+    write_site(tmp_path / "deployments" / "sites", "mine", "partition: working\n")
+    write_site(tmp_path / "deployments" / "sites", "slurm-test", "partition: working\n")
+    assert load_site("mine").partition == load_site("slurm-test").partition == "working"
+    write_site(tmp_path / "own", "mine", "partition: own\n")
+    monkeypatch.setenv(SITES_VARIABLE, str(tmp_path / "own"))
+    assert load_site("mine").partition == "own"
+    assert set(find_sites()) == {*SHIPPED, "mine"}
+
+
+def test_a_site_can_be_given_by_its_path(tmp_path: Path) -> None:
+    path = write_site(tmp_path, "mine", "scheduler: slurm\nlimits: {walltime: 16:00:00}\n")
+    site = load_site(str(path))
+    assert (site.name, site.limits.walltime_s) == ("mine", 57_600)
+
+
+def test_the_local_site_needs_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shipped = load_site("local")
+    monkeypatch.setattr("kdgat.cluster.site.site_folders", lambda: [tmp_path])
+    assert load_site("local") == shipped == Site(name="local")
+
+
+def test_an_unknown_site_names_the_nearest_one_and_the_folders_searched() -> None:
+    with pytest.raises(SiteError) as error:
+        load_site("osc-pitzr")
+    assert "'osc-pitzer'" in str(error.value)
+    for folder in site_folders():
+        assert str(folder) in str(error.value)
+
+
+def test_a_site_unlike_any_other_names_them_all() -> None:
+    with pytest.raises(SiteError, match="example, local, osc-pitzer, slurm-test"):
+        load_site("zzzzzz")
+
+
+def test_a_path_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SiteError, match="no such file"):
+        load_site(str(tmp_path / "absent.yaml"))
+
+
+def test_a_folder_of_sites_that_is_not_there_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(SITES_VARIABLE, str(tmp_path / "absent"))
+    with pytest.raises(SiteError, match=f"{SITES_VARIABLE}=.*absent"):
+        load_site("local")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("gpu_request: gress", ["gpu_request='gress'", "'gres'", "'gpus-per-node'"]),
+        ("partitions: gpu", ["'partitions'", "did you mean 'partition'"]),
+        ("limits: {walltim: 3}", ["limits", "did you mean 'walltime'"]),
+        ("limits: {walltime: 12:99:00}", ["limits.walltime='12:99:00' has 99 minutes", "write 13:39:00"]),
+        ("limits: {memory: 1O G}", ["limits.memory='1O G'", "85G"]),
+        ("defaults: {cores: -2}", ["defaults.cores=-2"]),
+        ("defaults: {gpus: yes}", ["defaults.gpus=True", "write one, as 8"]),
+        ("limits: {jobs: 0}", ["limits.jobs=0"]),
+        ("defaults: {memory: 9G}\nlimits: {memory: 8G}", ["defaults.memory=9G", "limits.memory=8G"]),
+        ("defaults: {walltime: 1-0}\nlimits: {walltime: 16:00:00}", ["1-00:00:00", "16:00:00"]),
+        ("gpu_type: v100:1", ["gpu_type='v100:1'", "as v100"]),
+        ("partition: 'gpu long'", ["partition='gpu long'", "without spaces"]),
+        ("partition: ''", ["partition=''"]),
+        ("modules: [module load cuda]", ["modules", "write 'cuda'"]),
+        ("modules: ['cuda; rm x']", ["modules", "cuda; rm x"]),
+        ("directives: ['#SBATCH --exclusive']", ["directives", "without #SBATCH"]),
+        ("directives: ['--time=9']", ["directives", "set resources.STAGE.walltime instead"]),
+        ("directives: ['-t9']", ["directives", "set resources.STAGE.walltime instead"]),
+        ("directives: ['--gres gpu:1']", ["directives", "set gpu_request instead"]),
+        ("directives: ['--requeue']", ["directives", "leave it out"]),
+        ('directives: ["--x\\n--y"]', ["directives", "--constraint=48core"]),
+        ("poll_interval_s: 0", ["poll_interval_s=0"]),
+        ("silence_timeout_s: .inf", ["silence_timeout_s=inf"]),
+        ("on_start_timeout: never", ["on_start_timeout='never'", "'wait'", "'stop'"]),
+        ("scheduler: pbs", ["scheduler='pbs'", "'slurm'"]),
+        ("just words", ["not a mapping", "example.yaml"]),
+        ("a: [", ["no YAML"]),
+    ],
+)
+def test_a_wrong_site_file_is_refused_with_file_key_value_and_fix(tmp_path: Path, text: str, words: list[str]) -> None:
+    path = write_site(tmp_path, "wrong", text)
+    with pytest.raises(SiteError) as error:
+        read_site(path)
+    for word in (str(path), *words):
+        assert word in str(error.value)
+
+
+def test_directives_that_no_key_stands_for_are_kept(tmp_path: Path) -> None:
+    path = write_site(
+        tmp_path, "mine", "directives: ['--constraint=48core', '--exclusive', '-Cv100', '--mail-type=END']"
+    )
+    assert len(read_site(path).directives) == 4
+
+
+def test_a_slurm_site_is_refused_where_there_is_no_sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    require_usable(load_site("local"))
+    with pytest.raises(SiteError, match=r"slurm-test.*sbatch.*login node"):
+        require_usable(load_site("slurm-test"))
+
+
+@pytest.fixture
+def _sbatch_somewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "slurm"
+    folder.mkdir()
+    shutil.copy(sys.executable, folder / "sbatch")  # anything that can be executed: it is not run
+    monkeypatch.setenv("PATH", str(folder))
+
+
+@pytest.mark.usefixtures("_sbatch_somewhere")
+def test_an_image_or_interface_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SiteError, match=r"image='/absent\.sif'.*build it"):
+        require_usable(Site(name="a", scheduler="slurm", image="/absent.sif"))
+    with pytest.raises(SiteError, match=r"interface='ib77'.*choose one of .*lo"):
+        require_usable(Site(name="a", scheduler="slurm", interface="ib77"))
+    image = tmp_path / "there.sif"
+    image.touch()
+    for known in (str(image), "$SCRATCH/a.sif", "docker://debian"):
+        require_usable(Site(name="a", scheduler="slurm", image=known, interface="lo"))
