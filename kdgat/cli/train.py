@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from flows.can_ids import RunEnd
     from kdgat.can.config import CanConfig
     from kdgat.can.run import OutputDirectory
+    from kdgat.cluster.resources import ResourceRequest
+    from kdgat.cluster.site import Site
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -51,12 +53,19 @@ def can(
     parallel_stages: Annotated[
         int | None, typer.Option("--parallel-stages", min=1, help="Stages side by side (default: by processors).")
     ] = None,
+    site: options.SiteName = "local",
+    walltime: options.Walltime = None,
+    memory: options.Memory = None,
+    cores: options.Cores = None,
+    gpus: options.Gpus = None,
     quiet: options.Quiet = False,
 ) -> None:
     """Train CAN intrusion detectors: recordings in, an evaluated and calibrated detector and a report out.
 
-    A command that was stopped or killed goes on where it was when it is given again.
+    A command that was stopped or killed goes on where it was when it is given again. With --site NAME each stage runs
+    in a job of a cluster; what a job asks for is in the configuration (`resources`), and `kdgat plan can` prints it.
     """
+    where, request = options.site_and_request(site, walltime=walltime, memory=memory, cores=cores, gpus=gpus)
     config = options.can_config(
         dataset=dataset,
         data_root=data_root,
@@ -66,11 +75,19 @@ def can(
         seeds=seeds,
         overrides=override,
     )
-    status = train_can(config, out, parallel_stages=parallel_stages, quiet=quiet)
+    status = train_can(config, out, parallel_stages=parallel_stages, quiet=quiet, site=where, command_line=request)
     raise typer.Exit(status)
 
 
-def train_can(config: "CanConfig", out: Path, *, parallel_stages: int | None, quiet: bool) -> int:
+def train_can(
+    config: "CanConfig",
+    out: Path,
+    *,
+    parallel_stages: int | None,
+    quiet: bool,
+    site: "Site",
+    command_line: "ResourceRequest",
+) -> int:
     """Run the flow, show how it goes and print what it scores; return the exit status."""
     from rich.console import Console
 
@@ -78,10 +95,12 @@ def train_can(config: "CanConfig", out: Path, *, parallel_stages: int | None, qu
     from kdgat.can.plan import plan_can
     from kdgat.can.run import OutputDirectory
     from kdgat.cli.display import watched
+    from kdgat.cluster.site import require_usable
 
     # Mistakes come to light before anything is started.
     find_entry(config.data.dataset, config.data.data_root, config.data.catalog)
     plan_can(config)
+    require_usable(site)
     if importlib.util.find_spec("prefect") is None:
         raise MissingDependencyError("Prefect is not installed: pip install 'kdgat[all]'")
     for name, value in QUIET_PREFECT.items():
@@ -93,7 +112,7 @@ def train_can(config: "CanConfig", out: Path, *, parallel_stages: int | None, qu
 
     try:
         with watched(output, console, quiet=quiet):
-            end = run_can_ids(config, output, parallel_stages)
+            end = run_can_ids(config, output, parallel_stages, site=site, command_line=command_line)
     except KeyboardInterrupt:  # while no stage was running: before the first or after the last
         print("stopped; the same command goes on from there", file=sys.stderr)
         return EXIT_STOPPED
