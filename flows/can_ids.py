@@ -64,13 +64,18 @@ def _run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -
         logger.info("finished before, with the same inputs and configuration: %s", directory.path)
         return Completed(name="Cached", message=f"{directory.path.name} had finished before")
     logger.info("run directory %s", directory.path)
+
+    def tell(line: str) -> None:
+        logger.info("%s", line)
+        execution.note(planned, line)
+
     conclusion = run_to_end(
         Stage(
             directory,
             runner=execution.runner(),
             stop=stop,
-            around=shown(planned.name),
-            on_line=lambda line: logger.info("%s", line),
+            around=shown(planned.name, lambda news: execution.note(planned, news)),
+            on_line=tell,
             resources=execution.resources(planned),
             limits=AttemptLimits.of(execution.site),
         )

@@ -80,6 +80,11 @@ class Execution:
                     state, message = StageState.FAILED, f"{kind}: {evidence}"
             self._update(planned.name, state=state, message=message, attempts=conclusion.attempts)
 
+    def note(self, planned: PlannedStage, text: str) -> None:
+        """Note what goes on with a stage that runs, for whoever watches: queued, started, lost, again."""
+        with self._lock:
+            self._update(planned.name, message=text)
+
     def fail(self, planned: PlannedStage, error: Exception) -> None:
         """Note that a stage could not even be started, for instance because a recording cannot be read."""
         with self._lock:

@@ -29,13 +29,17 @@ API_ERRORS: Final = (httpx.HTTPError, PrefectException)
 Perform = Callable[[OnLine, OnProgress, OnState], Performed]
 
 
-def shown(stage_name: str) -> Around:
-    """Return what gives each attempt at a stage a task run of its own, named after stage and attempt."""
+def shown(stage_name: str, on_news: OnLine) -> Around:
+    """Return what gives each attempt at a stage a task run of its own, named after stage and attempt.
+
+    `on_news` gets what an attempt does while it does not train: a job that waits, begins, or is asked to stop.
+    """
 
     def around(record: AttemptRecord, perform: Perform) -> Performed:
         performed: list[Performed] = []
         name = f"{stage_name} attempt {record.number}"
-        state = run_attempt.with_options(task_run_name=name)(stage_name, perform, performed, return_state=True)
+        titled = run_attempt.with_options(task_run_name=name)
+        state = titled(stage_name, perform, on_news, performed, return_state=True)
         if not performed:  # a bug or an interruption: nothing was decided
             state.result()
         return performed[0]
@@ -44,13 +48,14 @@ def shown(stage_name: str) -> Around:
 
 
 @task(name="attempt", cache_policy=NO_CACHE, persist_result=False)
-def run_attempt(stage_name: str, perform: Perform, performed: list[Performed]) -> State[Any]:
+def run_attempt(stage_name: str, perform: Perform, on_news: OnLine, performed: list[Performed]) -> State[Any]:
     """Run one attempt; the state says what happened and what follows."""
     logger = get_run_logger()
     context = TaskRunContext.get()
 
     def set_state(name: str, message: str) -> None:
         logger.info("%s", message)
+        on_news(message)
         if context is not None:
             with contextlib.suppress(*API_ERRORS), get_client(sync_client=True) as client:
                 client.set_task_run_state(context.task_run.id, Running(name=name, message=message), force=True)

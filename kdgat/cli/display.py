@@ -56,6 +56,7 @@ class _Watcher(ABC):
         self.output = output
         self.console = console
         self._before: dict[str, StageState] = {}
+        self._news: dict[str, str] = {}
         self._started_at = time.time()
 
     def look(self) -> None:
@@ -67,6 +68,9 @@ class _Watcher(ABC):
             if record.state != self._before.get(record.name, StageState.PLANNED):
                 self._before[record.name] = record.state
                 self.changed(record, index)
+            if record.state == StageState.RUNNING and record.reason != self._news.get(record.name, ""):
+                self._news[record.name] = record.reason
+                self.told(record)
             if record.state == StageState.RUNNING and record.directory is not None:
                 progress = _read_progress(self.output.path / record.directory / "progress.json", self._started_at)
                 if progress:
@@ -75,6 +79,10 @@ class _Watcher(ABC):
     @abstractmethod
     def changed(self, record: StageRecord, index: RunIndex) -> None:
         """Show that a stage is in another state than before."""
+
+    @abstractmethod
+    def told(self, record: StageRecord) -> None:
+        """Show what goes on with a running stage beside its progress: its job waits, begins, was lost."""
 
     @abstractmethod
     def progressed(self, record: StageRecord, progress: dict[str, Any]) -> None:
@@ -103,8 +111,13 @@ class PlainWatcher(_Watcher):
 
     def changed(self, record: StageRecord, index: RunIndex) -> None:
         """Print the new state."""
-        self._print(f"{record.name}: {record.state}{_reason(record)}")
+        reason = "" if record.state == StageState.RUNNING else _reason(record)
+        self._print(f"{record.name}: {record.state}{reason}")
         self._next_line[record.name] = time.monotonic() + PLAIN_INTERVAL_S
+
+    def told(self, record: StageRecord) -> None:
+        """Print it."""
+        self._print(f"{record.name}: {record.reason}")
 
     def progressed(self, record: StageRecord, progress: dict[str, Any]) -> None:
         """Print the progress from time to time."""
@@ -156,6 +169,10 @@ class TerminalWatcher(_Watcher):
             + escape(_reason(record)),
             highlight=False,
         )
+
+    def told(self, record: StageRecord) -> None:
+        """Leave a line above the bars."""
+        self.console.print(f"        {record.name} [dim]{escape(record.reason)}[/]", highlight=False)
 
     def progressed(self, record: StageRecord, progress: dict[str, Any]) -> None:
         """Move the bar."""

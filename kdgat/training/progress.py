@@ -27,7 +27,8 @@ class Progress:
         self._bar: tqdm[None] | None = None
         self._show_bar = sys.stderr.isatty() and not directory.quiet
         self._num_graphs = 0
-        self._since = self._last_written = self._last_logged = time.monotonic()
+        self._since = self._last_logged = time.monotonic()
+        self._last_written = -math.inf  # the first step is reported at once: whoever watches sees that training goes on
 
     def start_epoch(self, epoch: int, step: int, num_steps: int) -> None:
         """Open the bar of an epoch."""
