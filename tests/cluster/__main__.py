@@ -1,4 +1,4 @@
-"""Start and end a private Slurm from the shell: `python -m tests.cluster up DIR`, `python -m tests.cluster down DIR`."""
+"""Start and end a private Slurm from the shell: `python -m tests.cluster up DIR` and `down DIR`."""
 
 import argparse
 import shlex
@@ -40,7 +40,7 @@ def _up(directory: Path, num_nodes: int, kill_wait_s: int) -> None:
     if not cluster.has_memory_limits:
         print(f"no memory limits: {cluster.no_memory_limits_because}", file=sys.stderr)
     if not cluster.has_gpu_devices:
-        print("GPUs are only counted: device files cannot be made here", file=sys.stderr)
+        print("GPUs are links to /dev/zero and its like: device files cannot be made here", file=sys.stderr)
     print(f"export SLURM_CONF={shlex.quote(cluster.environment['SLURM_CONF'])}")
 
 

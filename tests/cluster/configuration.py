@@ -11,13 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from tests.cluster.processes import CGROUP_ROOT, node_cgroups
+from tests.cluster.processes import CGROUP_ROOT, cgroup_members, node_cgroups, remove_cgroups
 
 # slurmd and slurmctld are asked for by port long after the port was found free, so the range that the kernel
 # gives to outgoing connections (32768 and up by default) is no place for them.
 FIRST_PORT, LAST_PORT = 20_000, 32_000
 # 120 to 127 are the kernel's numbers for experiments: no driver answers, not even on a machine with real GPUs.
 DEVICE_MAJOR = 120
+# Without ConstrainDevices Slurm never touches a GPU's file, it only wants a character device to be there.
+BORROWED_DEVICES = ("/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 # The longest socket path below the directory is that of a batch step, and the kernel allows 107 characters.
 LONGEST_DIRECTORY = 107 - len("/spool/abcdn10/abcdn10_99999.4294967291")
 
@@ -34,7 +36,7 @@ class ClusterSettings:
     nodes: tuple[str, ...]
     ports: tuple[int, ...]  # of the controller, then of each node
     cgroup: Literal["v1", "v2"] | None
-    gpu_devices: bool  # character devices stand for the GPUs; otherwise Slurm only counts them
+    gpu_devices: bool  # character devices of our own stand for the GPUs, otherwise links to /dev/zero and its like
     cpus_per_node: int = 4
     memory_mib: int = 8000
     gpus_per_node: int = 2
@@ -103,16 +105,23 @@ def usable_cgroup() -> tuple[Literal["v1", "v2"] | None, str]:
 
 
 def make_gpu_devices(settings: ClusterSettings) -> bool:
-    """Make a character device for each GPU; return False where this machine does not allow that."""
+    """Make a character device for each GPU; where this machine does not allow that, link harmless ones that exist.
+
+    Slurm 22.05 takes a node out of service whose GPUs are only counted. Returns whether the devices are our own.
+    """
+    own = settings.gpu_devices
     for index, node in enumerate(settings.nodes):
         for number in range(settings.gpus_per_node):
             path = settings.gpu_file(node, number)
             path.unlink(missing_ok=True)
-            try:
-                os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(DEVICE_MAJOR, 16 * index + number))
-            except PermissionError:
-                return False
-    return True
+            if own:
+                try:
+                    os.mknod(path, 0o666 | stat.S_IFCHR, os.makedev(DEVICE_MAJOR, 16 * index + number))
+                    continue
+                except PermissionError:
+                    own = False
+            path.symlink_to(BORROWED_DEVICES[number % len(BORROWED_DEVICES)])
+    return own
 
 
 def write_configuration(settings: ClusterSettings) -> None:
@@ -175,16 +184,13 @@ def render_slurm_conf(settings: ClusterSettings) -> str:
 
 
 def render_gres_conf(settings: ClusterSettings) -> str:
-    """Render gres.conf: GPUs of one type, by device file or only counted."""
+    """Render gres.conf: GPUs of one type, by device file."""
     if not settings.gpus_per_node:
         return ""
     lines = []
     for node in settings.nodes:
-        if settings.gpu_devices:
-            files = ",".join(str(settings.gpu_file(node, number)) for number in range(settings.gpus_per_node))
-            lines.append(f"NodeName={node} Name=gpu Type=v100 File={files}")
-        else:
-            lines.append(f"NodeName={node} Name=gpu Type=v100 Count={settings.gpus_per_node}")
+        files = ",".join(str(settings.gpu_file(node, number)) for number in range(settings.gpus_per_node))
+        lines.append(f"NodeName={node} Name=gpu Type=v100 File={files}")
     return "\n".join(lines) + "\n"
 
 
@@ -201,13 +207,13 @@ def render_cgroup_conf(settings: ClusterSettings) -> str:
 
 
 def choose_nodes(directory: Path, num_nodes: int, prefix: str | None) -> tuple[str, ...]:
-    """Name the nodes, and refuse names whose control groups belong to somebody else."""
+    """Name the nodes, and refuse names whose control groups are in use by somebody else."""
     start = prefix if prefix is not None else node_prefix(directory)
     nodes = tuple(f"{start}{number}" for number in range(1, num_nodes + 1))
-    if taken := [node for node in nodes if node_cgroups(node)]:
-        raise ClusterError(
-            f"control groups of a node named {taken[0]} exist: another cluster uses the prefix {start!r}"
-        )
+    for node in nodes:
+        if cgroup_members(folders := node_cgroups(node)):
+            raise ClusterError(f"control groups of a node named {node} are in use: give another node_prefix")
+        remove_cgroups(folders)  # left by a cluster that died, as the groups of a killed job are
     return nodes
 
 

@@ -6,9 +6,11 @@ import re
 import shutil
 import signal
 import subprocess
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, replace
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -82,17 +84,16 @@ class PrivateSlurm:
             nodes=choose_nodes(directory, num_nodes, node_prefix),
             ports=free_ports(num_nodes + 1),
             cgroup=version,
-            gpu_devices=False,
+            gpu_devices=gpu_devices is not False,
             cpus_per_node=cpus_per_node,
             memory_mib=memory_mib,
             gpus_per_node=gpus_per_node,
             kill_wait_s=kill_wait_s,
             slurmd_timeout_s=slurmd_timeout_s,
         )
-        if gpu_devices is not False:
-            settings = replace(settings, gpu_devices=make_gpu_devices(settings))
-            if gpu_devices and not settings.gpu_devices:
-                raise ClusterError(f"character devices were asked for, but mknod is not allowed in {directory}/gpu")
+        settings = replace(settings, gpu_devices=make_gpu_devices(settings))
+        if gpu_devices and not settings.gpu_devices:
+            raise ClusterError(f"device files were asked for, but mknod is not allowed in {directory}/gpu")
         for folder in (directory / "spool" / node for node in settings.nodes):
             folder.mkdir()
         try:
@@ -160,7 +161,7 @@ class PrivateSlurm:
 
     @property
     def has_gpu_devices(self) -> bool:
-        """Say whether the GPUs are character devices; otherwise Slurm only counts them."""
+        """Say whether the GPUs are device files of our own; otherwise they are links to /dev/zero and its like."""
         return self.settings.gpu_devices
 
     def command(self, *arguments: str, timeout_s: float = 30, check: bool = True) -> str:
@@ -244,25 +245,41 @@ class PrivateSlurm:
         """Let a node die as by a power cut: slurmd, its slurmstepds and all processes of its jobs, by SIGKILL."""
         self._require_node(node)
         daemon = self._daemon_pid(node)
-        for _ in range(50):
+        victims = {daemon} if daemon is not None else set()
+        for _ in range(20):
             # The daemons first, so that none reports what happens to the others.
-            steps = self._step_daemons(node)
-            work = self._work_of(node)
-            victims = [*([daemon] if daemon else []), *steps, *work]
-            processes.send(victims, signal.SIGKILL)
-            if processes.wait_until(lambda: not any(map(processes.is_alive, victims)), 1, 0.01) and not (
-                self._step_daemons(node) | self._work_of(node)
-            ):
+            processes.send([*victims, *self._step_daemons(node), *self._work_of(node)], signal.SIGKILL)
+            victims = self._step_daemons(node) | self._work_of(node)
+            if not victims and (daemon is None or not processes.is_alive(daemon)):
                 break
+            time.sleep(0.02)
         else:
-            raise ClusterError(f"processes of {node} survive SIGKILL: {sorted(self._work_of(node))}")
+            raise ClusterError(f"processes of {node} survive SIGKILL: {sorted(victims)}")
         processes.remove_cgroups(processes.node_cgroups(node))
 
     def revive_node(self, node: str, timeout_s: float = 30) -> None:
-        """Start the slurmd of a node again and wait until the node takes jobs."""
+        """Start the slurmd of a node again and wait until the controller has heard of it and the node takes jobs.
+
+        A real node is away for longer than SlurmdTimeout, so what ran on it ends as NODE_FAIL (or is queued again) even
+        if this comes sooner.
+        """
         self._require_node(node)
+        if self.node_state(node) != "down":
+            self.command("scontrol", "update", f"NodeName={node}", "State=DOWN", "Reason=rebooted")
+        started = int(time.time())
         self._start_daemon(node, "slurmd", "-N", node, "-f", str(self.settings.slurm_conf))
-        if not processes.wait_until(lambda: self.node_state(node) in UP_STATES, timeout_s, 0.1):
+
+        def serves() -> bool:
+            told = self.command("scontrol", "show", "node", "--oneliner", node)
+            found = re.search(r"SlurmdStartTime=(\S+)", told)
+            heard = found is not None and found[1] != "None"
+            return (
+                heard
+                and datetime.fromisoformat(found[1]).timestamp() >= started  # type: ignore[index]
+                and self.node_state(node) in UP_STATES
+            )
+
+        if not processes.wait_until(serves, timeout_s, 0.1):
             raise ClusterError(f"{node} is {self.node_state(node)!r} after {timeout_s} s\n{self._log_tail(node)}")
 
     def stop_controller(self) -> None:
@@ -341,6 +358,8 @@ class PrivateSlurm:
         path = shutil.which(program, path=search_path())
         assert path is not None, f"{program} was found before"
         printed = self.settings.log_file(name).with_suffix(".printed")
+        log = self.settings.log_file(name)
+        old_bytes = log.stat().st_size if log.exists() else 0
         with printed.open("wb") as stream:  # no pipe: a daemon that keeps it open would keep us waiting
             answer = subprocess.run(
                 [path, *arguments],
@@ -351,7 +370,14 @@ class PrivateSlurm:
                 stderr=stream,
                 timeout=30,
             )
-        if answer.returncode != 0 or not processes.wait_until(lambda: self._daemon_pid(name) is not None, 5, 0.02):
+
+        def has_decided() -> bool:
+            return self._daemon_pid(name) is not None or (log.exists() and b"fatal:" in log.read_bytes()[old_bytes:])
+
+        # The command returns before the daemon has written its pid file, and returns 0 even if it dies at once.
+        if answer.returncode == 0:
+            processes.wait_until(has_decided, 10, 0.02)
+        if self._daemon_pid(name) is None:
             said = printed.read_text(errors="replace").strip()
             raise ClusterError(f"{program} did not start (exit {answer.returncode}): {said}\n{self._log_tail(name)}")
 
@@ -367,7 +393,9 @@ class PrivateSlurm:
 
         def all_idle() -> bool:
             lines = self.command("sinfo", "--noheader", "--Node", "--partition=debug", "--format=%N %T", check=False)
-            states.update(line.split() for line in lines.splitlines())  # type: ignore[arg-type]
+            states.update(dict(line.split(maxsplit=1) for line in lines.splitlines()))
+            if refused := [node for node in self.nodes if states.get(node, "").startswith(("inval", "drain"))]:
+                raise ClusterError(f"{refused[0]} is refused by slurmctld\n{self._log_tail('slurmctld')}")
             return all(states.get(node) == "idle" for node in self.nodes)
 
         if not processes.wait_until(all_idle, timeout_s):
