@@ -392,6 +392,8 @@ class PrivateSlurm:
         states: dict[str, str] = {}
 
         def all_idle() -> bool:
+            if dead := [name for name in ("munged", "slurmctld", *self.nodes) if self._daemon_pid(name) is None]:
+                raise ClusterError(f"{dead[0]} ended while starting\n{self._log_tail(dead[0])}")
             lines = self.command("sinfo", "--noheader", "--Node", "--partition=debug", "--format=%N %T", check=False)
             states.update(dict(line.split(maxsplit=1) for line in lines.splitlines()))
             if refused := [node for node in self.nodes if states.get(node, "").startswith(("inval", "drain"))]:
