@@ -10,8 +10,9 @@ from kdgat.cluster.site import Site
 from kdgat.stage.outcome import FailureKind
 
 MAX_STALE_ATTEMPTS: Final = 3  # attempts in a row that leave no new checkpoint
+MAX_FRUITLESS_ATTEMPTS: Final = 12  # likewise, though each got more memory, a longer walltime or a bigger GPU
 MAX_NOT_STARTED: Final = 2  # jobs in a row that end before their worker reports
-MAX_UNREACHABLE: Final = 20  # with the delays below about an hour and a half
+MAX_UNREACHABLE: Final = 20  # with the delays below 70 minutes, and as long as sbatch takes to give up each time
 FIRST_DELAY_S: Final = 5.0
 LONGEST_DELAY_S: Final = 300.0
 MEMORY_GROWTH: Final = 1.5
@@ -77,7 +78,18 @@ Decision = Retry | Wait | Stop
 
 
 def decide(end: AttemptEnd, history: History, limits: AttemptLimits) -> Decision:
-    """Choose what follows the end of an attempt; the sentence is for whoever reads it in the Prefect UI."""
+    """Choose what follows the end of an attempt; the sentence is for whoever reads it in the Prefect UI.
+
+    Without progress every sequence of ends comes to a `Stop`, except for preemptions, which may go on for ever.
+    """
+    decision = _choose(end, history, limits)
+    num_stale = _trailing(end, history, lambda one: not one.made_progress)
+    if isinstance(decision, Retry) and num_stale >= MAX_FRUITLESS_ATTEMPTS:
+        return Stop(f"no progress: {num_stale} attempts in a row left no new checkpoint; the last one: {end.message}")
+    return decision
+
+
+def _choose(end: AttemptEnd, history: History, limits: AttemptLimits) -> Decision:
     match end.kind:
         case EndKind.FINISHED:
             return Stop("finished")
@@ -188,14 +200,14 @@ def _with_more_memory(end: AttemptEnd, history: History, limits: AttemptLimits) 
 def _with_longer_walltime(end: AttemptEnd, history: History, limits: AttemptLimits, why: str) -> Decision:
     resources = history.resources
     assert resources is not None
-    wanted = int(resources.walltime_s * WALLTIME_GROWTH)
-    if end.needed_walltime_s is not None:
-        wanted = max(wanted, int(2 * end.needed_walltime_s))
+    needed_s = end.needed_walltime_s or 0.0
+    wanted = int(max(resources.walltime_s * WALLTIME_GROWTH, 2 * needed_s))
     granted = min(wanted, limits.max_walltime_s or wanted)
     current = format_walltime(resources.walltime_s)
-    if granted <= resources.walltime_s:
+    if granted <= resources.walltime_s or granted < needed_s:
         return Stop(
-            f"a walltime of {current} is too short and the site allows no more: the stage {why} ({end.message})"
+            f"a walltime of {current} is too short and the site allows {format_walltime(granted)} at most: "
+            f"the stage {why} ({end.message})"
         )
     longer = resources.model_copy(update={"walltime_s": granted})
     change = f"a walltime of {current} is too short, the stage {why}: again with {format_walltime(granted)}"
@@ -207,11 +219,14 @@ def _same(history: History) -> tuple[Resources | None, frozenset[str]]:
 
 
 def _trailing(end: AttemptEnd, history: History, counts: Callable[[AttemptEnd], bool]) -> int:
-    """Count the attempts in a row, this one included, for which `counts` holds; uncounted kinds do not interrupt."""
+    """Count the attempts in a row, this one included, for which `counts` holds; uncounted kinds do not interrupt.
+
+    A preempted attempt that wrote a checkpoint is progress all the same.
+    """
     count = 0
     ends: Sequence[AttemptEnd] = (*history.ends, end)
     for one in reversed(ends):
-        if one.kind in UNCOUNTED:
+        if one.kind in UNCOUNTED and not one.made_progress:
             continue
         if not counts(one):
             break

@@ -27,7 +27,7 @@ class EndKind(StrEnum):
 
 
 # The stage did nothing wrong and neither did its resources: these ends say nothing about progress.
-UNCOUNTED = (EndKind.PREEMPTED, EndKind.UNREACHABLE)
+UNCOUNTED = (EndKind.PREEMPTED, EndKind.UNREACHABLE, EndKind.REFUSED)
 
 
 @dataclass(frozen=True)

@@ -33,6 +33,7 @@ UNREACHABLE_WORDS: Final = (
     "Zero Bytes were transmitted or received",
     "Connection refused",
     "Unexpected message received",
+    "Munge encode failed",  # the login node's credential service is being restarted
 )
 
 
