@@ -124,7 +124,7 @@ class JobWatch:
             message = f"{REPORT_TIMEOUT_S:.0f} s without a word from its worker{self._stderr()}"
             return self._end(EndKind.NOT_STARTED, message, status.node)
         if status.is_waiting and self._queue.has_changed():
-            self.attempt.on_state("SlurmPending", f"job {self.job_id} waits: {status.reason or status.state}")
+            self.attempt.on_state("SlurmPending", f"job {self.job_id} waits: {status.describe()}")
         if waited_s := self._queue.overdue_s():
             message = f"job {self.job_id} has been {status.describe()} for {waited_s:.0f} s"
             pending = self._end(EndKind.STILL_PENDING, message)

@@ -6,9 +6,9 @@ import time
 from pathlib import Path
 from typing import Any
 
-from kdgat.stage.parent import PARENT_PROCESS_VARIABLE
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished, Paused
+from kdgat.stage.parent import PARENT_PROCESS_VARIABLE
 from tests.can.stage_inputs import FAST, SMALL_GAT, make_stage, make_stores
 from tests.cli.run_kdgat import run_kdgat
 

@@ -13,10 +13,9 @@ from flows.attempts import Conclusion, LocalAttempts, Stage, run_to_end
 from kdgat.cluster import child
 from kdgat.cluster.child import StopRequest, checkpoint_marker
 from kdgat.cluster.decision import MAX_STALE_ATTEMPTS
-from kdgat.cluster.history import AttemptLedger
-from kdgat.stage.parent import PARENT_PROCESS_VARIABLE
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
+from kdgat.stage.parent import PARENT_PROCESS_VARIABLE
 from tests.can.stage_inputs import FAST, SMALL_GAT, make_stage, make_stores
 
 ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
