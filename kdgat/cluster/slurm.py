@@ -1,5 +1,6 @@
 """Slurm's own commands: how a job stands, how it ended, and how to end it."""
 
+import logging
 import re
 import subprocess
 import time
@@ -8,6 +9,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from kdgat.cluster.ending import EndKind
+
+logger = logging.getLogger(__name__)
 
 COMMAND_TIMEOUT_S: Final = 30.0
 GONE: Final = "GONE"  # Slurm has forgotten the job
@@ -111,10 +114,24 @@ def wait_until_over(job_id: str, timeout_s: float, poll_s: float = 0.25) -> JobS
         time.sleep(poll_s)
 
 
-def cancel_jobs(job_ids: Sequence[str]) -> None:
-    """End jobs: SIGTERM, and SIGKILL after Slurm's KillWait; jobs that are over already are no mistake."""
-    if job_ids:
-        subprocess.run(["scancel", *job_ids], capture_output=True, timeout=COMMAND_TIMEOUT_S, check=False)
+def cancel_jobs(job_ids: Sequence[str]) -> bool:
+    """End jobs: SIGTERM, and SIGKILL after Slurm's KillWait; jobs that are over already are no mistake.
+
+    Returns whether Slurm took it; a controller that does not answer must not end whoever watches a job.
+    """
+    if not job_ids:
+        return True
+    try:
+        done = subprocess.run(
+            ["scancel", *job_ids], capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        logger.warning("jobs %s are not cancelled: %s", ", ".join(job_ids), error)
+        return False
+    if done.returncode != 0 and "Invalid job id" not in done.stderr:
+        logger.warning("jobs %s are not cancelled: %s", ", ".join(job_ids), done.stderr.strip())
+        return False
+    return True
 
 
 def how_it_ended(status: JobStatus, *, had_worker: bool) -> EndKind:
@@ -123,7 +140,7 @@ def how_it_ended(status: JobStatus, *, had_worker: bool) -> EndKind:
         return ENDS[status.state]
     if status.reason == "TimeLimit":
         return EndKind.TIMEOUT
-    if status.state in ALIVE_STATES and had_worker:
+    if status.state in ALIVE_STATES and status.state != "COMPLETING" and had_worker:
         # The worker's connection broke and Slurm noticed nothing: the node, or its network, is gone.
         return EndKind.NODE_FAILURE
     return EndKind.JOB_LOST if had_worker or status.was_killed else EndKind.NOT_STARTED

@@ -1,0 +1,175 @@
+from pathlib import Path
+
+import pytest
+
+from kdgat.cluster.ending import EndKind
+from kdgat.cluster.slurm import (
+    ALIVE_STATES,
+    GONE,
+    UNKNOWN,
+    WAITING_STATES,
+    JobStatus,
+    cancel_jobs,
+    how_it_ended,
+    is_unreachable,
+    job_status,
+    parse_job,
+    submit_words,
+    wait_until_over,
+)
+
+# What `scontrol --oneliner show job` of Slurm 22.05.8 said of real jobs, a comment before each.
+PRINTED = (Path(__file__).parent / "golden" / "scontrol_jobs.txt").read_text().splitlines()
+JOBS = {PRINTED[line].removeprefix("# "): PRINTED[line + 1] for line in range(0, len(PRINTED), 2)}
+
+STATUSES = {
+    "running": JobStatus("RUNNING", "None", "n1", "0:0"),
+    "waits for resources": JobStatus("PENDING", "Resources", "", "0:0"),  # though scontrol has SchedNodeList=n3
+    "held": JobStatus("PENDING", "JobHeldUser", "", "0:0"),
+    "completed": JobStatus("COMPLETED", "None", "n3", "0:0"),
+    "failed": JobStatus("FAILED", "NonZeroExitCode", "n2", "3:0"),
+    "killed": JobStatus("FAILED", "JobLaunchFailure", "n2", "0:9"),
+    "out of memory": JobStatus("OUT_OF_MEMORY", "OutOfMemory", "n2", "0:125"),
+    "ending at its walltime": JobStatus("COMPLETING", "TimeLimit", "n1", "0:0"),
+    "timeout": JobStatus("TIMEOUT", "TimeLimit", "n1", "0:9"),
+    "ending after scancel": JobStatus("COMPLETING", "None", "n1", "0:0"),
+    "cancelled": JobStatus("CANCELLED", "None", "n1", "0:9"),
+    "cancelled while pending": JobStatus("CANCELLED", "JobHeldUser", "", "0:0"),
+    "node failure": JobStatus("NODE_FAIL", "NodeDown", "n3", "0:0"),
+}
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_what_scontrol_prints_is_understood(name: str) -> None:
+    status = parse_job(JOBS[name])
+    assert status == STATUSES[name]
+    assert status.is_waiting == (status.state == "PENDING")
+    assert status.is_over == (status.state not in ("PENDING", "RUNNING", "COMPLETING"))
+
+
+def test_output_that_is_no_job_is_no_answer() -> None:
+    assert parse_job("") == JobStatus(UNKNOWN)
+    assert not parse_job("slurm_load_jobs error").is_over
+
+
+@pytest.mark.parametrize(
+    ("status", "with_worker", "without_worker"),
+    [
+        (STATUSES["timeout"], EndKind.TIMEOUT, EndKind.TIMEOUT),
+        (JobStatus("DEADLINE"), EndKind.TIMEOUT, EndKind.TIMEOUT),
+        (STATUSES["ending at its walltime"], EndKind.TIMEOUT, EndKind.TIMEOUT),
+        (STATUSES["out of memory"], EndKind.HOST_OOM, EndKind.HOST_OOM),
+        (STATUSES["node failure"], EndKind.NODE_FAILURE, EndKind.NODE_FAILURE),
+        (JobStatus("BOOT_FAIL"), EndKind.NODE_FAILURE, EndKind.NODE_FAILURE),
+        (JobStatus("PREEMPTED", "None", "n1", "0:15"), EndKind.PREEMPTED, EndKind.PREEMPTED),
+        (STATUSES["cancelled"], EndKind.CANCELLED, EndKind.CANCELLED),
+        (STATUSES["cancelled while pending"], EndKind.CANCELLED, EndKind.CANCELLED),
+        # Slurm still believes in a node whose worker is gone.
+        (STATUSES["running"], EndKind.NODE_FAILURE, EndKind.NOT_STARTED),
+        # It knows that the job ends and not yet why: that says nothing against the node.
+        (STATUSES["ending after scancel"], EndKind.JOB_LOST, EndKind.NOT_STARTED),
+        (STATUSES["killed"], EndKind.JOB_LOST, EndKind.JOB_LOST),
+        (JobStatus("FAILED", "NonZeroExitCode", "n1", "137:0"), EndKind.JOB_LOST, EndKind.JOB_LOST),
+        (STATUSES["failed"], EndKind.JOB_LOST, EndKind.NOT_STARTED),
+        (STATUSES["completed"], EndKind.JOB_LOST, EndKind.NOT_STARTED),
+        (JobStatus(GONE), EndKind.JOB_LOST, EndKind.NOT_STARTED),
+        (JobStatus(UNKNOWN), EndKind.JOB_LOST, EndKind.NOT_STARTED),
+    ],
+    ids=lambda value: f"{value.state} {value.reason} {value.exit_code}" if isinstance(value, JobStatus) else value.name,
+)
+def test_the_end_of_a_job_has_a_name(status: JobStatus, with_worker: EndKind, without_worker: EndKind) -> None:
+    assert how_it_ended(status, had_worker=True) is with_worker
+    assert how_it_ended(status, had_worker=False) is without_worker
+
+
+def test_a_job_that_slurm_forgot_is_over_and_one_it_says_nothing_of_is_not() -> None:
+    assert JobStatus(GONE).is_over
+    assert not JobStatus(UNKNOWN).is_over
+    assert not any(JobStatus(state).is_over for state in (*WAITING_STATES, *ALIVE_STATES))
+
+
+def test_a_status_in_words_names_what_killed_the_job_and_nothing_empty() -> None:
+    assert STATUSES["timeout"].describe() == "TIMEOUT TimeLimit exit code 0:9"
+    assert STATUSES["completed"].describe() == "COMPLETED"
+    assert STATUSES["failed"].describe() == "FAILED NonZeroExitCode"
+    assert JobStatus(GONE).describe() == "GONE"
+
+
+def as_dask_jobqueue_says_it(stderr: str) -> str:
+    return (
+        "Command exited with non-zero exit code.\nExit code: 1\nCommand:\nsbatch /tmp/tmp1.sh\n"
+        f"stdout:\n\nstderr:\n{stderr}\n\n"
+    )
+
+
+# What sbatch of Slurm 22.05.8 printed.
+NOT_AVAILABLE = "sbatch: error: Batch job submission failed: Requested node configuration is not available"
+MUNGE_IS_GONE = """\
+sbatch: error: If munged is up, restart with --num-threads=10
+sbatch: error: Munge encode failed: Failed to access "/run/munge/socket": No such file or directory
+sbatch: error: slurm_send_node_msg: auth_g_create: REQUEST_SUBMIT_BATCH_JOB has authentication error
+sbatch: error: Batch job submission failed: Protocol authentication error"""
+
+
+@pytest.mark.parametrize(
+    ("stderr", "words"),
+    [
+        (
+            "sbatch: error: invalid partition specified: nosuch\n"
+            "sbatch: error: Batch job submission failed: Invalid partition name specified",
+            "invalid partition specified: nosuch Batch job submission failed: Invalid partition name specified",
+        ),
+        (NOT_AVAILABLE, "Batch job submission failed: Requested node configuration is not available"),
+        (
+            f"sbatch: error: Memory specification can not be satisfied\n{NOT_AVAILABLE}",
+            "Memory specification can not be satisfied "
+            "Batch job submission failed: Requested node configuration is not available",
+        ),
+        (
+            "sbatch: unrecognized option '--nosuch'\nTry \"sbatch --help\" for more information",
+            "unrecognized option '--nosuch'",
+        ),
+        ("sbatch: error: Invalid --time specification", "Invalid --time specification"),
+    ],
+)
+def test_a_refusal_is_told_in_slurms_words(stderr: str, words: str) -> None:
+    error = as_dask_jobqueue_says_it(stderr)
+    assert submit_words(error) == words
+    assert not is_unreachable(error)
+
+
+@pytest.mark.parametrize(
+    "stderr",
+    [
+        "sbatch: error: Batch job submission failed: Unable to contact slurm controller (connect failure)",
+        "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
+        "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying",
+        MUNGE_IS_GONE,
+    ],
+)
+def test_a_controller_in_trouble_is_no_refusal(stderr: str) -> None:
+    assert is_unreachable(as_dask_jobqueue_says_it(stderr))
+
+
+def test_what_sbatch_did_not_say_is_told_as_it_is() -> None:
+    assert submit_words("  [Errno 2] No such file or directory: 'sbatch'\n") == (
+        "[Errno 2] No such file or directory: 'sbatch'"
+    )
+
+
+@pytest.fixture
+def no_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+
+@pytest.mark.usefixtures("no_slurm")
+def test_without_slurms_commands_nothing_is_known_and_nobody_is_hurt(caplog: pytest.LogCaptureFixture) -> None:
+    assert job_status("7") == JobStatus(UNKNOWN)
+    assert wait_until_over("7", timeout_s=0.0) == JobStatus(UNKNOWN)
+    assert not cancel_jobs(["7", "8"])
+    assert "7, 8 are not cancelled" in caplog.text
+
+
+@pytest.mark.usefixtures("no_slurm")
+def test_no_jobs_need_no_scancel() -> None:
+    assert cancel_jobs([])
