@@ -18,8 +18,8 @@ def num_oom_kills(own_cgroups: Path = Path("/proc/self/cgroup"), root: Path = CG
         return 0
     for line in lines:
         _, controllers, path = line.split(":", 2)
-        if controllers == "memory":
-            return _count(root / "memory" / path.lstrip("/") / "memory.oom_control")
+        if "memory" in controllers.split(","):  # several controllers may be mounted as one, under all their names
+            return _count(root / controllers / path.lstrip("/") / "memory.oom_control")
         if controllers == "":
             events = root / path.lstrip("/") / "memory.events"
             if events.is_file():
