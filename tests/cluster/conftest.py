@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 
 from tests.cluster.configuration import missing_commands
+from tests.cluster.processes import is_alive
 from tests.cluster.slurm import PrivateSlurm
 
+PREFIX = "kdgat-slurm-"  # then the process that the cluster belongs to
 INSTALL = Path(__file__).with_name("install.sh")
 
 
@@ -28,14 +30,28 @@ def require_slurm() -> None:
     pytest.skip(reason)
 
 
+def end_abandoned_clusters() -> None:
+    """End the clusters of test sessions that were killed: nobody else would."""
+    for directory in Path(tempfile.gettempdir()).glob(f"{PREFIX}*-*"):
+        owner = directory.name.removeprefix(PREFIX).partition("-")[0]
+        ours = directory.stat().st_uid == os.geteuid()
+        if ours and owner.isdigit() and not is_alive(int(owner)) and PrivateSlurm.exists(directory):
+            PrivateSlurm.attached(directory).stop()
+            shutil.rmtree(directory)
+
+
 @pytest.fixture(scope="session")
-def slurm() -> Iterator[PrivateSlurm]:
+def slurm(request: pytest.FixtureRequest) -> Iterator[PrivateSlurm]:
     """Three idle nodes; SLURM_CONF and PATH of this process lead to them until the session ends."""
     require_slurm()
+    end_abandoned_clusters()
     # Not pytest's own temporary directory: its paths can be too long for Slurm's sockets.
-    directory = Path(tempfile.mkdtemp(prefix="kdgat-slurm-"))
+    directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
     with pytest.MonkeyPatch.context() as patch, PrivateSlurm.boot(directory) as cluster:
         for name, value in cluster.environment.items():
             patch.setenv(name, value)
         yield cluster
-    shutil.rmtree(directory)
+    if request.session.testsfailed:
+        print(f"\nlogs of the private Slurm: {directory / 'log'}")
+    else:
+        shutil.rmtree(directory)
