@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from kdgat.stage.parent import PARENT_PROCESS_VARIABLE
 
 BUSY_WAIT_S: Final = 120.0  # a previous attempt may still be writing its checkpoint
 STOP_GRACE_S: Final = 120.0  # from SIGTERM to SIGKILL
-POLL_S: Final = 0.2
+POLL_S: Final = 0.1
 EVIDENCE_LINES: Final = 5
 
 OnLine = Callable[[str], None]
@@ -92,9 +91,8 @@ def run_child(
     try:
         stalled = _watch(child, directory, stop, on_progress, stall_timeout_s)
     finally:
-        _end(child)
+        peak_mib = _end(child)
         reader.join(timeout=2.0)
-    peak_mib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss // 1024
     outcome = _outcome_of(directory, child.returncode, previous, last_lines)
     return ChildEnd(child.returncode, outcome, tuple(last_lines), peak_mib, stalled)
 
@@ -157,10 +155,10 @@ def _watch(
     seen: dict[str, Any] = {}
     kill_at: float | None = None
     activity = _Activity(child.pid, stall_timeout_s)
-    while child.poll() is None:
+    while not _has_ended(child):
         if kill_at is None and (stop.is_set() or activity.has_stalled()):
-            child.send_signal(signal.SIGTERM)
-            child.send_signal(signal.SIGCONT)  # a process that was stopped must wake up to leave
+            os.kill(child.pid, signal.SIGTERM)
+            os.kill(child.pid, signal.SIGCONT)  # a process that was stopped must wake up to leave
             kill_at = time.monotonic() + STOP_GRACE_S
         if stop.insisted or (kill_at is not None and time.monotonic() > kill_at):
             break
@@ -168,9 +166,13 @@ def _watch(
         if progress and progress != seen:
             seen = progress
             on_progress(progress)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(POLL_S)
+        time.sleep(POLL_S)
     return activity.stalled
+
+
+def _has_ended(child: "subprocess.Popen[str]") -> bool:
+    """Look without reaping: until `_end` no other process can get the number that signals are sent to."""
+    return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 class _Activity:
@@ -199,11 +201,14 @@ class _Activity:
         return self.stalled
 
 
-def _end(child: "subprocess.Popen[str]") -> None:
-    """Make sure that nothing of the child is left: its whole session, should it have children of its own."""
+def _end(child: "subprocess.Popen[str]") -> int:
+    """Make sure that nothing of the child is left, its own children included; return its peak memory in MiB."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
-    child.wait()
+    # Not RUSAGE_CHILDREN: that is the largest of all stages which this process ever ran.
+    _, status, usage = os.wait4(child.pid, 0)
+    child.returncode = os.waitstatus_to_exitcode(status)
+    return usage.ru_maxrss // 1024
 
 
 def _written_at(directory: RunDirectory) -> tuple[int, int] | None:

@@ -1,0 +1,240 @@
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kdgat.cluster import child
+from kdgat.cluster.child import ChildEnd, StopRequest, checkpoint_marker, child_command, read_progress, run_child
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
+
+# What a child of these tests does in place of a stage; DIR is its run directory.
+WRITES = "import json, os, signal, sys, time; from pathlib import Path; DIR = Path(sys.argv[1]); "
+FINISHES = WRITES + """(DIR / 'outcome.json').write_text('{"status": "finished"}')"""
+PAUSES = WRITES + """(DIR / 'outcome.json').write_text('{"status": "paused", "checkpoint": "c", "reason": "USR1"}'); """
+FAILS = WRITES + (
+    """(DIR / 'outcome.json').write_text('{"status": "failed", "kind": "NUMERIC", "evidence": "loss is nan"}'); """
+)
+SLEEPS = WRITES + "print('sleeps', flush=True); time.sleep(600)"
+LEAVES_ON_TERM = PAUSES + "signal.signal(15, lambda *_: os._exit(75)); print('ready', flush=True); time.sleep(600)"
+IGNORES_TERM = WRITES + "signal.signal(15, signal.SIG_IGN); print('ready', flush=True); time.sleep(600)"
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> RunDirectory:
+    return RunDirectory(tmp_path)
+
+
+Run = Callable[..., ChildEnd]
+
+
+@pytest.fixture
+def run(directory: RunDirectory, monkeypatch: pytest.MonkeyPatch) -> Run:
+    def run(code: str, **arguments: Any) -> ChildEnd:
+        command = [sys.executable, "-c", code, str(directory.path)]
+        monkeypatch.setattr(child, "child_command", lambda _: command)
+        given = {"stop": StopRequest(), "environment": {}, "on_line": lambda line: None, **arguments}
+        return run_child(directory, **given)
+
+    return run
+
+
+def is_gone(pid: int) -> bool:
+    """Tell whether a process is gone; one that died but that nobody has reaped yet is."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return True
+
+
+def test_a_finished_stage_reports_its_outcome(run: Run) -> None:
+    end = run(FINISHES)
+    assert (end.status, end.outcome, end.stalled) == (0, Finished(), False)
+
+
+def test_a_paused_stage_reports_its_outcome(run: Run) -> None:
+    assert run(PAUSES + "sys.exit(75)").outcome == Paused(checkpoint="c", reason="USR1")
+
+
+def test_a_failed_stage_reports_its_outcome(run: Run) -> None:
+    assert run(FAILS + "sys.exit(1)").outcome == Failed(kind=FailureKind.NUMERIC, evidence="loss is nan")
+
+
+def test_the_status_of_a_pause_counts_without_an_outcome(run: Run) -> None:
+    assert run("raise SystemExit(75)").outcome == Paused(checkpoint="", reason="exit status 75")
+
+
+def test_a_failure_without_an_outcome_shows_what_was_printed_last(run: Run) -> None:
+    end = run("for n in range(9): print('line', n)\nraise SystemExit(1)")
+    assert end.last_lines == ("line 4", "line 5", "line 6", "line 7", "line 8")
+    assert isinstance(end.outcome, Failed)
+    assert end.outcome.kind is FailureKind.ERROR
+    assert end.outcome.evidence == f"exit status 1 without an outcome: {' | '.join(end.last_lines)}"
+
+
+def test_a_silent_failure_says_so(run: Run) -> None:
+    outcome = run("import os; os._exit(3)").outcome
+    assert isinstance(outcome, Failed)
+    assert outcome.evidence == "exit status 3 without an outcome: it printed nothing"
+
+
+def test_a_good_status_without_an_outcome_is_a_failure(run: Run) -> None:
+    outcome = run("print('bye')").outcome
+    assert isinstance(outcome, Failed)
+    assert outcome.evidence == "exit status 0 without an outcome: bye"
+
+
+def test_a_killed_stage_has_no_outcome(run: Run) -> None:
+    end = run("import os; os.kill(os.getpid(), 9)")
+    assert (end.status, end.outcome) == (-signal.SIGKILL, None)
+
+
+@pytest.mark.parametrize("code", ["raise SystemExit(1)", "raise SystemExit(75)", "import os; os.kill(os.getpid(), 9)"])
+def test_the_outcome_of_an_earlier_attempt_is_not_taken_for_this_ones(
+    run: Run, directory: RunDirectory, code: str
+) -> None:
+    run(FAILS + "sys.exit(1)")
+    outcome = run(code).outcome
+    assert directory.read_outcome() == Failed(kind=FailureKind.NUMERIC, evidence="loss is nan")
+    assert outcome is None or "nan" not in str(outcome)
+
+
+def test_a_stage_that_had_finished_before_is_finished_again(run: Run) -> None:
+    run(FINISHES)
+    assert run("pass").outcome == Finished()
+
+
+def test_lines_arrive_while_the_stage_runs_and_empty_ones_do_not(run: Run) -> None:
+    lines: list[str] = []
+    stop = StopRequest()
+
+    def on_line(line: str) -> None:
+        lines.append(line)
+        stop.set("the line arrived")
+
+    end = run("import time; print(); print('\\u00e9poque 1', flush=True); time.sleep(600)", on_line=on_line, stop=stop)
+    assert lines == ["\u00e9poque 1"]
+    assert end.status == -signal.SIGTERM
+
+
+def test_new_progress_is_passed_on(run: Run) -> None:
+    seen: list[dict[str, Any]] = []
+    stop = StopRequest()
+
+    def on_progress(progress: dict[str, Any]) -> None:
+        seen.append(progress)
+        stop.set("progress arrived")
+
+    run(
+        WRITES + "(DIR / 'progress.json').write_text('{\"epoch\": 3}'); time.sleep(600)",
+        on_progress=on_progress,
+        stop=stop,
+    )
+    assert seen == [{"epoch": 3}]
+
+
+def test_the_environment_is_added_to_that_of_this_process(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KDGAT_OF_PARENT", "1")
+    code = "import os; print(os.environ['KDGAT_OF_PARENT'], os.environ['OF_CALLER'])"
+    assert run(code, environment={"OF_CALLER": "2"}).last_lines == ("1 2",)
+
+
+def test_a_wish_to_stop_lets_the_stage_save(run: Run) -> None:
+    stop = StopRequest()
+    end = run(LEAVES_ON_TERM, stop=stop, on_line=lambda line: stop.set("a test"))
+    assert end.status == 75
+    assert end.outcome == Paused(checkpoint="c", reason="USR1")
+
+
+def test_a_stage_that_ignores_the_wish_is_killed_after_its_time_to_save(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(child, "STOP_GRACE_S", 0.2)
+    stop = StopRequest()
+    assert run(IGNORES_TERM, stop=stop, on_line=lambda line: stop.set("a test")).status == -signal.SIGKILL
+
+
+def test_who_insists_does_not_wait_for_a_checkpoint(run: Run) -> None:
+    stop = StopRequest()
+
+    def insist(line: str) -> None:
+        stop.set("a test")
+        stop.insist()
+
+    assert run(IGNORES_TERM, stop=stop, on_line=insist).status == -signal.SIGKILL
+
+
+def test_nothing_of_a_stage_outlives_it(run: Run) -> None:
+    code = "import subprocess, sys; print(subprocess.Popen(['sleep', '600']).pid, flush=True)"
+    (line,) = run(code).last_lines
+    give_up_at = time.monotonic() + 10
+    while not is_gone(int(line)) and time.monotonic() < give_up_at:
+        time.sleep(0.01)
+    assert is_gone(int(line))
+
+
+def test_a_stopped_process_is_found_stalled_woken_and_asked_to_leave(run: Run) -> None:
+    code = LEAVES_ON_TERM.replace("time.sleep(600)", "os.kill(os.getpid(), signal.SIGSTOP); time.sleep(600)")
+    end = run(code, stall_timeout_s=0.5)
+    assert end.stalled
+    assert end.status == 75
+    assert end.outcome == Paused(checkpoint="c", reason="USR1")
+
+
+def test_a_process_that_computes_has_not_stalled(run: Run) -> None:
+    code = "import time; end = time.monotonic() + 1.5\nwhile time.monotonic() < end: sum(range(10000))"
+    end = run(code, stall_timeout_s=1.0)
+    assert (end.status, end.stalled) == (0, False)
+
+
+def test_without_a_timeout_nothing_is_taken_for_stalled(run: Run) -> None:
+    assert not run("import time; time.sleep(0.5)").stalled
+
+
+def test_peak_memory_is_that_of_this_stage_and_not_of_a_larger_one_before(run: Run) -> None:
+    large = run("block = bytearray(300 << 20); block[::4096] = b'x' * len(block[::4096])")
+    small = run("pass")
+    assert large.peak_memory_mib > 300
+    assert 1 < small.peak_memory_mib < 100
+
+
+def test_a_stage_is_started_by_the_python_of_this_process(directory: RunDirectory) -> None:
+    command = child_command(directory)
+    assert command[:4] == [sys.executable, "-m", "kdgat.stage", str(directory.path)]
+
+
+def test_the_first_wish_to_stop_gives_the_reason() -> None:
+    stop = StopRequest()
+    assert not stop.is_set()
+    assert not stop.wait(0.0)
+    threading.Thread(target=stop.set, args=("SIGTERM",)).start()
+    assert stop.wait(10.0)
+    stop.set("the flow is gone")
+    assert stop.reason == "SIGTERM"
+    assert not stop.insisted
+
+
+def test_every_new_checkpoint_changes_the_marker(directory: RunDirectory) -> None:
+    assert checkpoint_marker(directory) == ()
+    path = directory.checkpoints_path / "phase" / "checkpoint-00000010.pt"
+    path.parent.mkdir(parents=True)
+    assert checkpoint_marker(directory) == ()
+    path.write_bytes(b"1")
+    first = checkpoint_marker(directory)
+    os.utime(path, ns=(1, 1))  # replaced by one of the same name
+    second = checkpoint_marker(directory)
+    path.with_name("checkpoint-00000020.pt").write_bytes(b"2")
+    assert len({first, second, checkpoint_marker(directory)}) == 3
+
+
+@pytest.mark.parametrize("content", [None, "", '{"epoch": ', "[1]"], ids=["missing", "empty", "cut short", "a list"])
+def test_progress_that_cannot_be_read_is_none(directory: RunDirectory, content: str | None) -> None:
+    if content is not None:
+        directory.progress_path.write_text(content)
+    assert read_progress(directory) == {}
