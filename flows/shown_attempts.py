@@ -124,7 +124,7 @@ def attempt_rows(output: OutputDirectory, started: float = 0.0) -> list[dict[str
 
 
 def _row(stage_name: str, record: AttemptRecord) -> dict[str, str]:
-    waited = record.started - record.submitted if record.submitted and record.started else 0.0
+    waited = (record.started or record.ended) - record.submitted if record.submitted else 0.0
     ran = record.ended - record.started if record.started else 0.0
     return {
         "stage": stage_name,

@@ -2,15 +2,27 @@ from pathlib import Path
 
 import pytest
 
-from flows.attempts import Conclusion
+from flows.attempts import Conclusion, LocalAttempts
 from flows.execution import Execution, default_parallel_stages, num_usable_cores
+from flows.slurm_attempts import SlurmAttempts
 from kdgat.can.config import CanConfig, make_config
 from kdgat.can.run import OutputDirectory, RunError, StageState
+from kdgat.cluster.resources import ResourceError, ResourceRequest, Resources
+from kdgat.cluster.site import Limits, Site
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
 
 DATA = {"dataset": "synthetic", "data_root": "data"}
 FINISHED = Conclusion(Finished(), attempts=1)
+LOCAL = Site(name="local")
+SLURM = Site(
+    name="here",
+    scheduler="slurm",
+    gpu_type="v100",
+    defaults=ResourceRequest(memory="2G"),
+    limits=Limits(walltime="04:00:00", memory="8G", cores=4, gpus=1, jobs=7),
+)
+NOTHING = ResourceRequest()
 
 
 def configured(*overrides: str) -> CanConfig:
@@ -19,7 +31,7 @@ def configured(*overrides: str) -> CanConfig:
 
 @pytest.fixture
 def execution(tmp_path: Path) -> Execution:
-    return Execution(configured(), OutputDirectory(tmp_path))
+    return Execution(configured(), OutputDirectory(tmp_path), LOCAL, NOTHING)
 
 
 def names(execution: Execution, num_free: int = 10) -> list[str]:
@@ -109,6 +121,50 @@ def test_an_output_directory_takes_one_run_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-def test_stages_share_the_processors() -> None:
-    assert default_parallel_stages(configured("training.num_threads=1")) == num_usable_cores()
-    assert default_parallel_stages(configured("training.num_threads=10000")) == 1
+def test_stages_share_the_processors_of_this_machine() -> None:
+    assert default_parallel_stages(configured("training.num_threads=1"), LOCAL) == num_usable_cores()
+    assert default_parallel_stages(configured("training.num_threads=10000"), LOCAL) == 1
+
+
+def test_as_many_stages_have_jobs_as_the_site_grants_one_run() -> None:
+    assert default_parallel_stages(configured("training.num_threads=1"), SLURM) == 7
+    assert default_parallel_stages(configured("training.num_threads=10000"), SLURM) == 7
+
+
+def resources(config: CanConfig, path: Path, site: Site, command_line: ResourceRequest) -> dict[str, Resources | None]:
+    execution = Execution(config, OutputDirectory(path), site, command_line)
+    return {planned.stage: execution.resources(planned) for planned in execution.plan}
+
+
+def test_each_stage_asks_for_its_own(tmp_path: Path) -> None:
+    config = configured(
+        "resources.default={walltime: 02:00:00, cores: 2}",
+        "resources.prepare={memory: 100G, walltime: 00:10:00}",  # held to what the site grants
+        "resources.normal={gpus: 1}",
+    )
+    found = resources(config, tmp_path, SLURM, NOTHING)
+    assert found["prepare"] == Resources(walltime_s=600, memory_mib=8192, cores=2)
+    assert found["normal"] == Resources(walltime_s=7200, memory_mib=2048, cores=2, gpus=1, gpu_type="v100")
+    assert found["evaluation"] == Resources(walltime_s=7200, memory_mib=2048, cores=2)
+
+
+def test_the_command_line_holds_for_every_stage_and_is_refused_beyond_the_limits(tmp_path: Path) -> None:
+    found = resources(configured(), tmp_path, SLURM, ResourceRequest(walltime="03:00:00"))
+    assert {one.walltime_s for one in found.values() if one is not None} == {10_800}
+    with pytest.raises(ResourceError, match="04:00:00"):
+        resources(configured(), tmp_path, SLURM, ResourceRequest(walltime="05:00:00"))
+
+
+def test_processes_on_this_machine_ask_for_nothing(tmp_path: Path) -> None:
+    assert set(resources(configured(), tmp_path, LOCAL, NOTHING).values()) == {None}
+
+
+def test_attempts_run_where_the_site_says_and_know_their_threads(tmp_path: Path) -> None:
+    config = configured("training.num_threads=3")
+    local = Execution(config, OutputDirectory(tmp_path), LOCAL, NOTHING).runner()
+    slurm = Execution(config, OutputDirectory(tmp_path), SLURM, NOTHING).runner()
+    assert isinstance(local, LocalAttempts)
+    assert isinstance(slurm, SlurmAttempts)
+    assert local.environment == slurm.environment == {"OMP_NUM_THREADS": "3"}
+    assert slurm.log_directory == tmp_path / "slurm"
+    assert tmp_path in slurm.binds

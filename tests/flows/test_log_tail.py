@@ -1,0 +1,63 @@
+from pathlib import Path
+
+import pytest
+
+from flows.log_tail import LogTail
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "stage.log"
+
+
+def append(path: Path, text: str | bytes) -> None:
+    with path.open("ab") as file:
+        file.write(text.encode() if isinstance(text, str) else text)
+
+
+def test_lines_of_earlier_attempts_are_left_out(log: Path) -> None:
+    append(log, "an earlier attempt\n")
+    tail = LogTail(log)
+    assert tail.new_lines() == []
+    append(log, "epoch 1\nepoch 2\n")
+    assert tail.new_lines() == ["epoch 1", "epoch 2"]
+    assert tail.new_lines() == []
+
+
+def test_a_log_may_begin_later(log: Path) -> None:
+    tail = LogTail(log)
+    assert tail.new_lines() == []
+    append(log, "epoch 1\n")
+    assert tail.new_lines() == ["epoch 1"]
+
+
+def test_a_line_is_passed_on_when_it_is_whole(log: Path) -> None:
+    tail = LogTail(log)
+    append(log, "epoch 1: loss ")
+    assert tail.new_lines() == []
+    append(log, "0.5\nepoch 2")
+    assert tail.new_lines() == ["epoch 1: loss 0.5"]
+    append(log, "\n")
+    assert tail.new_lines() == ["epoch 2"]
+
+
+def test_a_letter_that_arrives_in_two_parts_stays_one(log: Path) -> None:
+    tail = LogTail(log)
+    first, second = "é".encode()[:1], "é".encode()[1:]
+    append(log, b"caf" + first)
+    assert tail.new_lines() == []
+    append(log, second + b"\n")
+    assert tail.new_lines() == ["café"]
+
+
+def test_empty_lines_and_bytes_that_are_no_text_do_no_harm(log: Path) -> None:
+    tail = LogTail(log)
+    append(log, b"\n  \nbroken \xff byte\n")
+    assert tail.new_lines() == ["broken \ufffd byte"]
+
+
+def test_a_log_that_is_removed_has_no_new_lines(log: Path) -> None:
+    append(log, "one\n")
+    tail = LogTail(log)
+    log.unlink()
+    assert tail.new_lines() == []
