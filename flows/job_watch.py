@@ -19,6 +19,7 @@ from kdgat.cluster.ending import AttemptEnd, EndKind
 from kdgat.cluster.resources import format_memory
 from kdgat.cluster.site import Site
 from kdgat.cluster.slurm import (
+    ask_to_leave,
     cancel_jobs,
     how_it_ended,
     is_unreachable,
@@ -26,7 +27,7 @@ from kdgat.cluster.slurm import (
     submit_words,
     wait_until_over,
 )
-from kdgat.cluster.worker import NodeReport, request_stop, run_attempt
+from kdgat.cluster.worker import NodeReport, run_attempt
 from kdgat.stage.outcome import Paused
 
 logger = logging.getLogger(__name__)
@@ -96,14 +97,17 @@ class JobWatch:
         if stop.is_set() and self._asked_at is None:
             self._asked_at = now
             self.attempt.on_state("Stopping", f"job {self.job_id} is asked for a checkpoint")
-            # Without waiting for the answer, which a frozen worker does not give.
-            self.client.run(request_stop, stop.reason, wait=False)
+            ask_to_leave(self.job_id)
         if stop.insisted or (self._asked_at is not None and now - self._asked_at > STOP_GRACE_S):
             return self._end(EndKind.PAUSED, stop.reason)
         words = f"no heartbeat of its worker for {silence_s:.0f} s"
         if self._woken_at is not None:
             return self._end(EndKind.FROZEN, words) if now - self._woken_at > WAKE_S else None
         if silence_s > self.site.silence_timeout_s:
+            if job_status(self.job_id).state == "SUSPENDED":  # by Slurm, for another job: it will go on
+                self.attempt.on_state("SlurmSuspended", f"job {self.job_id} is suspended by Slurm")
+                self._heartbeat.restart()
+                return None
             logger.warning("job %s: %s; cancelling it", self.job_id, words)
             self.attempt.on_state(EndKind.FROZEN.value, f"job {self.job_id}: {words}; it is cancelled")
             self._woken_at = now

@@ -28,8 +28,8 @@ from kdgat.cluster.slurm import cancel_jobs, how_it_ended, job_status, wait_unti
 
 SETTLE_S: Final = 60.0  # how long a job of a dead flow may take to save and end
 
-# A worker that dies takes its attempt with it.
-dask.config.set({"distributed.scheduler.allowed-failures": 0})
+# A worker that dies takes its attempt with it; one that is silent is dealt with by JobWatch.
+dask.config.set({"distributed.scheduler.allowed-failures": 0, "distributed.scheduler.worker-ttl": None})
 # What Dask logs about lost workers and refused jobs is told in our own words, once.
 logging.getLogger("distributed").setLevel(logging.CRITICAL)
 

@@ -64,6 +64,10 @@ class Heartbeat:
         self._last_seen = 0.0
         self._since = self._looked = time.monotonic()
 
+    def restart(self) -> None:
+        """Begin to count anew."""
+        self._since = time.monotonic()
+
     def silence_s(self, last_seen: float) -> float:
         """Return the seconds since `last_seen` last changed; the time in which this process slept does not count."""
         now = time.monotonic()

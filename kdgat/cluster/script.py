@@ -1,6 +1,7 @@
 """The job that runs one attempt: what dask-jobqueue's SLURMCluster is given, as a pure function."""
 
 import hashlib
+import re
 import shlex
 import sys
 from collections.abc import Iterable
@@ -11,10 +12,30 @@ from kdgat.cluster.container import container_command
 from kdgat.cluster.resources import Resources, format_walltime
 from kdgat.cluster.site import Site
 
+SCRATCH_VARIABLE: Final = "KDGAT_SCRATCH"
 PRELOAD: Final = "kdgat.cluster.worker"
 LOOPBACK: Final = "127.0.0.1"
 NO_DASHBOARD: Final = "127.0.0.1:0"  # Dask serves its metrics somewhere in any case: where nobody else gets at them
 DEATH_TIMEOUT_S: Final = 30  # a worker that finds no scheduler ends its job: the flow has died meanwhile
+
+
+class JobScriptError(ValueError):
+    """A job's script cannot say what it has to; the text names key, value and fix."""
+
+
+def require_one_word(log_directory: Path) -> None:
+    """Refuse an output directory that would not be one word of a job's script.
+
+    dask-jobqueue writes the path without quotes, and Slurm then refuses the job for an "invalid directive".
+
+    Raises:
+        JobScriptError: naming the directory.
+    """
+    if re.search(r"[\s%\"'\\$#&;|<>()`*?]", str(log_directory)):
+        raise JobScriptError(
+            f"--out: jobs cannot write into {str(log_directory)!r}: choose a path without spaces, quotes, % and "
+            "other characters that mean something to a shell"
+        )
 
 
 def job_name(directory: Path) -> str:
@@ -43,8 +64,11 @@ def cluster_arguments(
         log_directory: on a filesystem that all nodes share; takes the output of the job and its TLS key.
         excluded_nodes: where the job must not run.
         binds: directories that the stage needs inside a container image.
+
+    Raises:
+        JobScriptError: if the name of the log directory cannot stand in a job's script.
     """
-    node_local = f"{site.node_local.rstrip('/')}/kdgat-${{SLURM_JOB_ID}}"
+    require_one_word(log_directory)
     arguments: dict[str, Any] = {
         "job_name": job_name(directory),
         "queue": (site.gpu_partition if resources.gpus else None) or site.partition,
@@ -59,10 +83,10 @@ def cluster_arguments(
         "python": "exec " + container_command(site, sys.executable, resources.gpus > 0, binds),
         "worker_extra_args": ["--preload", PRELOAD, "--dashboard-address", NO_DASHBOARD],
         "death_timeout": DEATH_TIMEOUT_S,
-        "local_directory": node_local,
+        "local_directory": site.node_local,  # Dask makes a folder per worker there, and clears those of dead ones
         "log_directory": str(log_directory),
         "shared_temp_directory": str(log_directory),
-        "job_script_prologue": [*(f"module load {module}" for module in site.modules), *site.prologue],
+        "job_script_prologue": [*_scratch(site), *(f"module load {module}" for module in site.modules), *site.prologue],
         "job_extra_directives": [*_directives(site, resources), *_exclusion(excluded_nodes)],
     }
     options: dict[str, Any] = {"dashboard": False, "dashboard_address": NO_DASHBOARD}
@@ -84,6 +108,11 @@ def _directives(site: Site, resources: Resources) -> list[str]:
         is_gres = site.gpu_request == "gres"
         lines.append(f"--gres=gpu:{kind}{resources.gpus}" if is_gres else f"--gpus-per-node={kind}{resources.gpus}")
     return [*lines, *site.directives]
+
+
+def _scratch(site: Site) -> list[str]:
+    """Let prologue and epilogue name the site's scratch as $KDGAT_SCRATCH."""
+    return [f"export {SCRATCH_VARIABLE}={shlex.quote(site.scratch)}"] if site.scratch is not None else []
 
 
 def _exclusion(nodes: Iterable[str]) -> list[str]:

@@ -114,6 +114,12 @@ def wait_until_over(job_id: str, timeout_s: float, poll_s: float = 0.25) -> JobS
         time.sleep(poll_s)
 
 
+def ask_to_leave(job_id: str) -> None:
+    """Send SIGUSR1 to the job's script alone: write a checkpoint and leave, without Slurm's KillWait behind it."""
+    command = ["scancel", "--batch", "--signal=USR1", job_id]
+    subprocess.run(command, capture_output=True, timeout=COMMAND_TIMEOUT_S, check=False)
+
+
 def cancel_jobs(job_ids: Sequence[str]) -> bool:
     """End jobs: SIGTERM, and SIGKILL after Slurm's KillWait; jobs that are over already are no mistake.
 

@@ -69,11 +69,6 @@ def run_attempt(
         _idle.set()
 
 
-def request_stop(reason: str) -> None:
-    """Ask the stage to write a checkpoint and leave; the flow calls it through Dask."""
-    _stop.set(reason)
-
-
 def dask_setup(worker: Any) -> None:
     """Take over the signals when the worker starts."""
     previous: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {}

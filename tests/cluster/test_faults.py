@@ -16,6 +16,7 @@ import yaml
 from kdgat.can.synthetic import write_dataset
 from kdgat.cluster.site import load_site
 from tests.cluster.cluster_run import (
+    CHECKPOINT_STEPS,
     CHILD,
     LONG_EPOCHS,
     SHORT_EPOCHS,
@@ -32,7 +33,6 @@ from tests.cluster.slurm import PrivateSlurm
 
 pytestmark = pytest.mark.slow
 
-# At the checkpoint interval of these tests (1 s); a step takes milliseconds, so this is what an interval may hold.
 KILLS = 20
 TABLE_VARIABLE = "KDGAT_FAULT_TABLE"  # a file that gets a row per fault
 
@@ -196,6 +196,7 @@ def test_a_worker_killed_at_random_moments_costs_an_interval_at_most(
     assert run.finish() == 0, run.printed()
     note(f"SIGKILL of the worker, series {series}", run, losses)
     assert run.ends.count("SlurmJobLost") == len(losses)
+    assert all(loss.steps <= CHECKPOINT_STEPS for loss in losses)
     assert is_as_undisturbed(run, undisturbed)
 
 
@@ -217,6 +218,7 @@ def test_a_killed_child_is_started_again(run: ClusterRun, undisturbed: Undisturb
     assert run.finish() == 0, run.printed()
     note("SIGKILL of the training process", run, [loss])
     assert run.ends == ["ProcessKilled", "Completed"]
+    assert loss.steps <= CHECKPOINT_STEPS
     assert is_as_undisturbed(run, undisturbed)
 
 
@@ -247,6 +249,7 @@ def test_a_dead_node_is_left_out(run: ClusterRun, undisturbed: Undisturbed, slur
         slurm.revive_node(node)
     note("node dead: slurmd and all processes", run, [loss])
     assert run.ends == ["SlurmNodeFailure", "Completed"]
+    assert loss.steps <= CHECKPOINT_STEPS
     assert run.attempts[1].node != node
     assert run.attempts[1].excluded_nodes == (node,)
     assert is_as_undisturbed(run, undisturbed)
@@ -339,6 +342,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over(
     loss = measure(run, hurt)
     assert run.finish() == 0, run.printed()
     note("newest checkpoint damaged after a SIGKILL", run, [loss])
+    assert loss.steps <= 2 * CHECKPOINT_STEPS  # it goes back to the checkpoint before
     assert "is damaged" in run.directory.log_path.read_text()
     assert run.ends == ["SlurmJobLost", "Completed"]
     assert is_as_undisturbed(run, undisturbed)

@@ -13,7 +13,7 @@ import pytest
 from dask_jobqueue.slurm import SLURMCluster, SLURMJob
 
 from kdgat.cluster.resources import Resources
-from kdgat.cluster.script import cluster_arguments, job_name
+from kdgat.cluster.script import JobScriptError, cluster_arguments, job_name
 from kdgat.cluster.site import Site, load_site
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -126,3 +126,15 @@ def test_a_real_cluster_takes_all_the_arguments(tmp_path: Path) -> None:
         *_, last = cluster.job_script().strip().splitlines()
     # The key that the worker needs lies where all nodes see it, and where the run's other files lie.
     assert f"--tls-key {tmp_path}/" in last
+
+
+@pytest.mark.parametrize("name", ["my runs", "100%", "it's", "$HOME", "a;b", "line\nfeed"])
+def test_a_path_that_would_fall_apart_in_the_script_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(JobScriptError, match=r"--out.*choose a path without spaces"):
+        cluster_arguments(Site(name="here"), SMALL, DIRECTORY, tmp_path / name / "slurm")
+
+
+def test_other_characters_of_a_path_do_no_harm(tmp_path: Path) -> None:
+    path = tmp_path / "run-1.2_a+b@c=d,e:f~é" / "slurm"
+    given = {**cluster_arguments(Site(name="here"), SMALL, DIRECTORY, path)}
+    assert given["log_directory"] == str(path)
