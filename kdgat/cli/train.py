@@ -95,18 +95,21 @@ def train_can(
     from kdgat.can.plan import plan_can
     from kdgat.can.run import OutputDirectory
     from kdgat.cli.display import watched
+    from kdgat.cluster.script import require_one_word
     from kdgat.cluster.site import require_usable
 
     # Mistakes come to light before anything is started.
     find_entry(config.data.dataset, config.data.data_root, config.data.catalog)
     plan_can(config)
     require_usable(site)
+    output = OutputDirectory(out.absolute())
+    if site.scheduler == "slurm":
+        require_one_word(output.slurm_path)
     if importlib.util.find_spec("prefect") is None:
         raise MissingDependencyError("Prefect is not installed: pip install 'kdgat[all]'")
     for name, value in QUIET_PREFECT.items():
         os.environ.setdefault(name, value)
 
-    output = OutputDirectory(out.absolute())
     console = Console(stderr=True)
     from flows.can_ids import run_can_ids  # the one edge from the command line up to the flows
 
