@@ -114,28 +114,33 @@ def wait_until_over(job_id: str, timeout_s: float, poll_s: float = 0.25) -> JobS
         time.sleep(poll_s)
 
 
-def ask_to_leave(job_id: str) -> None:
-    """Send SIGUSR1 to the job's script alone: write a checkpoint and leave, without Slurm's KillWait behind it."""
-    command = ["scancel", "--batch", "--signal=USR1", job_id]
-    subprocess.run(command, capture_output=True, timeout=COMMAND_TIMEOUT_S, check=False)
+def ask_to_leave(job_id: str) -> bool:
+    """Send SIGUSR1 to the job's script alone: write a checkpoint and leave, without Slurm's KillWait behind it.
+
+    Returns whether Slurm took it.
+    """
+    return _scancel("--batch", "--signal=USR1", job_id)
 
 
 def cancel_jobs(job_ids: Sequence[str]) -> bool:
     """End jobs: SIGTERM, and SIGKILL after Slurm's KillWait; jobs that are over already are no mistake.
 
-    Returns whether Slurm took it; a controller that does not answer must not end whoever watches a job.
+    Returns whether Slurm took it.
     """
-    if not job_ids:
-        return True
+    return not job_ids or _scancel(*job_ids)
+
+
+def _scancel(*arguments: str) -> bool:
+    """Run `scancel`; a controller that does not answer must not end whoever watches a job."""
     try:
         done = subprocess.run(
-            ["scancel", *job_ids], capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
+            ["scancel", *arguments], capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        logger.warning("jobs %s are not cancelled: %s", ", ".join(job_ids), error)
+        logger.warning("scancel %s: %s", " ".join(arguments), error)
         return False
     if done.returncode != 0 and "Invalid job id" not in done.stderr:
-        logger.warning("jobs %s are not cancelled: %s", ", ".join(job_ids), done.stderr.strip())
+        logger.warning("scancel %s: %s", " ".join(arguments), done.stderr.strip())
         return False
     return True
 

@@ -74,11 +74,12 @@ def dask_setup(worker: Any) -> None:
     previous: dict[int, Callable[[int, FrameType | None], Any] | int | None] = {}
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if not _idle.is_set():
+        if number == signal.SIGUSR1 or not _idle.is_set():
+            # SIGUSR1 is remembered by an idle worker, too: the flow may ask before the attempt has arrived.
             _stop.set(signal.Signals(number).name)
             return
         chained = previous[number]
-        if number == signal.SIGTERM and callable(chained):
+        if callable(chained):
             chained(number, frame)  # nothing to save: Dask's own clean exit
 
     for number in (signal.SIGTERM, signal.SIGUSR1):

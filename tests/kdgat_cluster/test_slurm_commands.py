@@ -9,6 +9,7 @@ from kdgat.cluster.slurm import (
     UNKNOWN,
     WAITING_STATES,
     JobStatus,
+    ask_to_leave,
     cancel_jobs,
     how_it_ended,
     is_unreachable,
@@ -167,7 +168,9 @@ def test_without_slurms_commands_nothing_is_known_and_nobody_is_hurt(caplog: pyt
     assert job_status("7") == JobStatus(UNKNOWN)
     assert wait_until_over("7", timeout_s=0.0) == JobStatus(UNKNOWN)
     assert not cancel_jobs(["7", "8"])
-    assert "7, 8 are not cancelled" in caplog.text
+    assert not ask_to_leave("7")
+    assert "scancel 7 8: " in caplog.text
+    assert "scancel --batch --signal=USR1 7: " in caplog.text
 
 
 @pytest.mark.usefixtures("no_slurm")

@@ -96,11 +96,21 @@ def test_a_signal_asks_a_busy_worker_to_save_and_its_report_still_arrives(
     assert running.children() == []
 
 
-def test_a_signal_does_to_an_idle_worker_what_dask_means_by_it(running: RunningWorker) -> None:
-    running.process.send_signal(signal.SIGUSR1)
-    assert running.client.submit(os.getpid).result(timeout=30) == running.process.pid
+def test_an_idle_worker_ends_at_once_as_dask_means_it(running: RunningWorker) -> None:
     running.process.send_signal(signal.SIGTERM)
     assert running.process.wait(timeout=30) == 0
+
+
+def test_a_wish_to_stop_that_comes_before_the_attempt_is_not_forgotten(
+    running: RunningWorker, directory: RunDirectory
+) -> None:
+    running.process.send_signal(signal.SIGUSR1)
+    assert running.client.submit(os.getpid).result(timeout=30) == running.process.pid
+    with directory.lock():  # without a wish to stop the stage would wait here
+        future = running.client.submit(run_attempt, str(directory.path), {}, 900.0, (), pure=False, retries=0)
+        report: NodeReport = future.result(timeout=30)
+    assert report.stop_reason == "SIGUSR1"
+    assert report.outcome is None
 
 
 def test_a_worker_whose_flow_is_gone_asks_its_stage_to_save_and_leaves(
