@@ -3,6 +3,8 @@
 import contextlib
 import json
 import os
+import re
+import resource
 import signal
 import subprocess
 import sys
@@ -87,14 +89,17 @@ def run_child(
     last_lines: list[str] = []
     reader = threading.Thread(target=_forward, args=(child, on_line, last_lines), daemon=True)
     reader.start()
-    stalled = False
+    activity = _Activity(child.pid, stall_timeout_s)
     try:
-        stalled = _watch(child, directory, stop, on_progress, stall_timeout_s)
+        _watch(child, directory, stop, on_progress, activity)
     finally:
-        peak_mib = _end(child)
+        peak_kib = _end(child)
         reader.join(timeout=2.0)
+    # A process inherits the peak of the one that it was forked from, which says nothing about it.
+    own_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    peak_mib = (peak_kib if peak_kib > own_kib else activity.peak_kib) // 1024
     outcome = _outcome_of(directory, child.returncode, previous, last_lines)
-    return ChildEnd(child.returncode, outcome, tuple(last_lines), peak_mib, stalled)
+    return ChildEnd(child.returncode, outcome, tuple(last_lines), peak_mib, activity.stalled)
 
 
 def child_command(directory: RunDirectory) -> list[str]:
@@ -149,14 +154,14 @@ def _watch(
     directory: RunDirectory,
     stop: StopRequest,
     on_progress: OnProgress,
-    stall_timeout_s: float | None,
-) -> bool:
-    """Wait for the end of the child, or until it must be killed; tell whether it stalled."""
+    activity: "_Activity",
+) -> None:
+    """Wait for the end of the child, or until it must be killed."""
     seen: dict[str, Any] = {}
     kill_at: float | None = None
-    activity = _Activity(child.pid, stall_timeout_s)
     while not _has_ended(child):
-        if kill_at is None and (stop.is_set() or activity.has_stalled()):
+        activity.look()
+        if kill_at is None and (stop.is_set() or activity.stalled):
             os.kill(child.pid, signal.SIGTERM)
             os.kill(child.pid, signal.SIGCONT)  # a process that was stopped must wake up to leave
             kill_at = time.monotonic() + STOP_GRACE_S
@@ -167,7 +172,6 @@ def _watch(
             seen = progress
             on_progress(progress)
         time.sleep(POLL_S)
-    return activity.stalled
 
 
 def _has_ended(child: "subprocess.Popen[str]") -> bool:
@@ -176,39 +180,43 @@ def _has_ended(child: "subprocess.Popen[str]") -> bool:
 
 
 class _Activity:
-    """Notice that a process has used no processor time for a while: stopped, deadlocked, or waiting for a dead disk."""
+    """What the kernel counts for a process: its peak memory, and its processor time.
 
-    def __init__(self, pid: int, timeout_s: float | None) -> None:
-        self._path = Path(f"/proc/{pid}/stat")
-        self._timeout_s = timeout_s
+    One that uses none for a while is stopped, deadlocked, or waits for a dead disk.
+    """
+
+    def __init__(self, pid: int, stall_timeout_s: float | None) -> None:
+        self._folder = Path(f"/proc/{pid}")
+        self._stall_timeout_s = stall_timeout_s
         self._used = -1
         self._since = time.monotonic()
-        self.stalled = False
+        self.stalled = False  # once true it stays so
+        self.peak_kib = 0
 
-    def has_stalled(self) -> bool:
-        """Look once; the answer stays true."""
-        if self._timeout_s is None or self.stalled:
-            return self.stalled
+    def look(self) -> None:
+        """Look once."""
         try:
-            fields = self._path.read_text().rpartition(")")[2].split()
+            fields = (self._folder / "stat").read_text().rpartition(")")[2].split()
+            found = re.search(r"^VmHWM:\s*(\d+) kB", (self._folder / "status").read_text(), flags=re.MULTILINE)
         except OSError:  # it ended, or this is no Linux
-            return False
+            return
+        self.peak_kib = max(self.peak_kib, int(found[1]) if found else 0)
         used = sum(int(field) for field in fields[11:15])  # user and system time, its own and its children's, in ticks
         now = time.monotonic()
         if used != self._used:
             self._used, self._since = used, now
-        self.stalled = now - self._since > self._timeout_s
-        return self.stalled
+        if self._stall_timeout_s is not None and now - self._since > self._stall_timeout_s:
+            self.stalled = True
 
 
 def _end(child: "subprocess.Popen[str]") -> int:
-    """Make sure that nothing of the child is left, its own children included; return its peak memory in MiB."""
+    """Make sure that nothing of the child is left, its own children included; return its peak memory in KiB."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
     # Not RUSAGE_CHILDREN: that is the largest of all stages which this process ever ran.
     _, status, usage = os.wait4(child.pid, 0)
     child.returncode = os.waitstatus_to_exitcode(status)
-    return usage.ru_maxrss // 1024
+    return usage.ru_maxrss
 
 
 def _written_at(directory: RunDirectory) -> tuple[int, int] | None:
