@@ -1,9 +1,17 @@
 """`kdgat stage run DIR`: run one stage; argparse only, so that it starts with the training dependencies alone."""
 
 import argparse
+import importlib.util
 from collections.abc import Sequence
 
 from kdgat.stage.__main__ import add_arguments, run_directory
+from kdgat.stage.outcome import exit_status
+
+JOB_OPTIONS = ("walltime", "memory", "cores", "gpus")
+
+
+class StageCommandError(ValueError):
+    """Options do not go together, or a part of the package is missing; the text names the fix."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -13,9 +21,39 @@ def run(arguments: Sequence[str]) -> int:
     command = commands.add_parser(
         "run",
         help="run the stage described by DIR/spec.json",
-        description="Run the stage described by DIR/spec.json. Exit status: 0 finished, 75 paused (checkpoint written, "
-        "run it again to go on), 1 failed; DIR/outcome.json says the rest.",
+        description="Run the stage described by DIR/spec.json, here or as jobs of a cluster. Exit status: 0 finished, "
+        "75 paused (checkpoint written, run it again to go on), 1 failed; DIR/outcome.json says the rest.",
     )
     add_arguments(command)
+    jobs = command.add_argument_group("as jobs of a cluster, watched to the end of the stage")
+    jobs.add_argument("--site", metavar="NAME", help="local, or a site of `kdgat site list` (default: this process)")
+    jobs.add_argument("--walltime", metavar="TIME", help="of each job, as 16:00:00")
+    jobs.add_argument("--memory", metavar="SIZE", help="of each job, as 128G")
+    jobs.add_argument("--cores", type=int, metavar="N", help="of each job")
+    jobs.add_argument("--gpus", type=int, metavar="N", help="of each job; 0 for none")
     parsed = parser.parse_args(arguments)
+    if parsed.site is not None:
+        return _run_at_site(parsed)
+    for name in JOB_OPTIONS:
+        if getattr(parsed, name) is not None:
+            raise StageCommandError(
+                f"--{name} {getattr(parsed, name)}: without --site the stage is this process, which uses what the "
+                "machine has: leave the option out, or name a cluster by --site"
+            )
     return run_directory(parsed.directory, quiet=parsed.quiet, wait_s=parsed.wait_s)
+
+
+def _run_at_site(parsed: argparse.Namespace) -> int:
+    # A compute node has none of what is imported here.
+    from kdgat.cli.options import site_and_request
+
+    site, request = site_and_request(parsed.site, **{name: getattr(parsed, name) for name in JOB_OPTIONS})
+    if site.scheduler == "local":
+        return run_directory(parsed.directory, quiet=parsed.quiet, wait_s=parsed.wait_s)
+    if parsed.wait_s:
+        raise StageCommandError(f"--wait-s {parsed.wait_s:g}: a job waits by itself: leave the option out with --site")
+    if importlib.util.find_spec("dask_jobqueue") is None:
+        raise StageCommandError("dask-jobqueue is not installed: pip install 'kdgat[all]'")
+    from flows.single_stage import run_single_stage
+
+    return exit_status(run_single_stage(parsed.directory, site, request, quiet=parsed.quiet))

@@ -1,0 +1,127 @@
+"""One stage as jobs of a site, watched to its end from a terminal; no Prefect around it."""
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Final
+
+import kdgat
+from flows.attempts import OnState, Performed, Stage, run_to_end
+from flows.signals import stop_on_signals
+from flows.slurm_attempts import SlurmAttempts
+from kdgat.can.run import OutputDirectory
+from kdgat.can.stage_progress import describe_progress
+from kdgat.cluster.child import OnLine, OnProgress, StopRequest
+from kdgat.cluster.decision import AttemptLimits
+from kdgat.cluster.estimate import stage_resources
+from kdgat.cluster.history import AttemptRecord
+from kdgat.cluster.resources import ResourceRequest
+from kdgat.cluster.site import Site, require_usable
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.outcome import Failed, Finished, Outcome, Paused
+from kdgat.stage.owner import own
+from kdgat.stage.spec import StageSpec
+
+WHAT_STOPS: Final = "the job is asked for a checkpoint, then cancelled; once more to cancel it at once"
+PROGRESS_INTERVAL_S: Final = 10.0
+
+Perform = Callable[[OnLine, OnProgress, OnState], Performed]
+
+
+def run_single_stage(path: Path, site: Site, command_line: ResourceRequest, *, quiet: bool = False) -> Outcome:
+    """Run the stage described by `path`/spec.json as jobs of a site until it finishes, fails or is stopped.
+
+    Args:
+        path: run directory, on a filesystem that the nodes share.
+        site: a cluster.
+        command_line: what the jobs ask for instead of what the site says.
+        quiet: leave out the stage's log and its progress; what goes wrong is said all the same.
+
+    Raises:
+        RunDirectoryError: if there is no valid spec.
+        StageBusyError, RunError: if another process watches this stage, or trains into its output directory.
+        SiteError, ResourceError: if jobs cannot be submitted from here, or ask for more than the site grants.
+    """
+    directory = RunDirectory(path.absolute())
+    spec = directory.read_spec()
+    resources = stage_resources(spec.stage, {}, site, command_line)
+    require_usable(site)
+    log_directory = directory.path / "slurm"
+    stop = StopRequest()
+    with _watching_alone(directory), stop_on_signals(stop, WHAT_STOPS):
+        outcome = directory.read_outcome()
+        if isinstance(outcome, Finished):
+            _tell(f"{directory.path.name} is finished already")
+            return outcome
+        _tell(f"{directory.path.name} on {site.name}: {resources.describe()}", quiet)
+        conclusion = run_to_end(
+            Stage(
+                directory,
+                runner=SlurmAttempts(site, log_directory, _environment(spec), _binds(directory, spec)),
+                stop=stop,
+                around=_Terminal(quiet).around,
+                on_line=_tell,
+                resources=resources,
+                limits=AttemptLimits.of(site),
+            )
+        )
+    _tell(_describe(conclusion.outcome, directory), quiet and isinstance(conclusion.outcome, Finished))
+    return conclusion.outcome
+
+
+class _Terminal:
+    """Print what an attempt does, logs, and how far it is."""
+
+    def __init__(self, quiet: bool) -> None:
+        self.quiet = quiet
+        self._next_progress = 0.0
+
+    def around(self, record: AttemptRecord, perform: Perform) -> Performed:
+        """Run an attempt."""
+        return perform(
+            lambda line: _tell(line, self.quiet), self._progress, lambda name, message: _tell(message, self.quiet)
+        )
+
+    def _progress(self, progress: dict[str, Any]) -> None:
+        if time.monotonic() >= self._next_progress:
+            self._next_progress = time.monotonic() + PROGRESS_INTERVAL_S
+            _tell(describe_progress(progress), self.quiet)
+
+
+@contextlib.contextmanager
+def _watching_alone(directory: RunDirectory) -> Iterator[None]:
+    """Be the only one who makes attempts at this stage: somebody else's jobs would be taken for left behind."""
+    run = OutputDirectory(directory.path.parents[1])
+    with contextlib.ExitStack() as stack:
+        if run.index_path.is_file():
+            stack.enter_context(run.lock())
+        stack.enter_context(own(directory.path / "watcher.lock", directory.path / "watcher.json"))
+        yield
+
+
+def _environment(spec: StageSpec) -> dict[str, str]:
+    training = spec.config.get("training", {})
+    return {"OMP_NUM_THREADS": str(training.get("num_threads", 1))}
+
+
+def _binds(directory: RunDirectory, spec: StageSpec) -> list[Path]:
+    """List the directories that the stage sees inside a container image."""
+    inputs = {source.resolve(directory.path).resolve().parent for source in spec.inputs.values()}
+    return [directory.path, *sorted(inputs), Path(kdgat.__file__).parents[1]]
+
+
+def _describe(outcome: Outcome, directory: RunDirectory) -> str:
+    match outcome:
+        case Finished(metrics=metrics):
+            return "finished: " + ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+        case Paused(checkpoint=checkpoint, reason=reason):
+            return f"paused: {reason}; the same command goes on from {checkpoint or 'the start of the stage'}"
+        case Failed(kind=kind, evidence=evidence):
+            return f"failed: {kind}: {evidence}\nlog: {directory.log_path}"
+
+
+def _tell(text: str, quiet: bool = False) -> None:
+    if not quiet:
+        print(text, file=sys.stderr, flush=True)
