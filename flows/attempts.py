@@ -56,6 +56,12 @@ class Performed:
     end: AttemptEnd
     decision: Decision
 
+    def describe(self) -> str:
+        """Say in one line what happened, where, and what follows; a checkpoint is named once."""
+        follows = self.decision.reason
+        end = self.end.describe(name_checkpoint=not self.end.checkpoint or self.end.checkpoint not in follows)
+        return f"{end} -> {follows}"
+
 
 # Calls the function that it is given, with whatever shows an attempt to people around it.
 Around = Callable[[AttemptRecord, Callable[[OnLine, OnProgress, OnState], Performed]], Performed]
@@ -99,7 +105,7 @@ def run_to_end(stage: Stage) -> Conclusion:
         history = History(history.resources, (*history.ends, end), history.excluded_nodes)
         if not isinstance(decision, Retry) or (stage.stop.is_set() and end.kind is not EndKind.FAILED):
             return Conclusion(_outcome(end, decision, stage.stop), len(history.ends))
-        stage.on_line(f"attempt {ledger.records[-1].number}: {end.kind.value}: {end.describe()} -> {decision.reason}")
+        stage.on_line(f"attempt {ledger.records[-1].number}: {end.kind.value}: {performed.describe()}")
         stage.stop.wait(decision.delay_s)
         history = History(decision.resources, history.ends, decision.excluded_nodes)
 

@@ -1,6 +1,8 @@
 """Attempts as the Prefect UI shows them: a bar each with its named state, its log, its progress, and a table."""
 
 import contextlib
+import logging
+import re
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -16,16 +18,21 @@ from prefect.exceptions import PrefectException
 from prefect.states import Cancelled, Completed, Crashed, Failed, Running
 
 from flows.attempts import Around, OnState, Performed
+from kdgat.can.attempts_table import attempt_rows
 from kdgat.can.run import OutputDirectory
 from kdgat.can.stage_progress import describe_progress, fraction_done
 from kdgat.cluster.child import OnLine, OnProgress
 from kdgat.cluster.ending import EndKind
-from kdgat.cluster.history import AttemptLedger, AttemptRecord
+from kdgat.cluster.history import AttemptRecord
 
 PROGRESS_INTERVAL_S: Final = 3.0
 # What a Prefect API that is busy or gone for a while makes its client raise: no reason to stop training.
 API_ERRORS: Final = (httpx.HTTPError, PrefectException)
+# A line of a stage's log: Prefect shows time and level of its own, once is enough.
+LOG_LINE: Final = re.compile(r"[\d-]{10} [\d:,]{12} (?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<text>.*)")
+MOMENTARY: Final = ("graphs_per_s", "seconds_to_deadline")  # of a progress, once the attempt is over
 
+Log = logging.Logger | logging.LoggerAdapter[logging.Logger]
 Perform = Callable[[OnLine, OnProgress, OnState], Performed]
 
 
@@ -39,7 +46,7 @@ def shown(stage_name: str, on_news: OnLine) -> Around:
         performed: list[Performed] = []
         name = f"{stage_name} attempt {record.number}"
         titled = run_attempt.with_options(task_run_name=name)
-        state = titled(stage_name, perform, on_news, performed, return_state=True)
+        state = titled(f"{stage_name}-attempt-{record.number}", perform, on_news, performed, return_state=True)
         if not performed:  # a bug or an interruption: nothing was decided
             state.result()
         return performed[0]
@@ -48,7 +55,7 @@ def shown(stage_name: str, on_news: OnLine) -> Around:
 
 
 @task(name="attempt", cache_policy=NO_CACHE, persist_result=False)
-def run_attempt(stage_name: str, perform: Perform, on_news: OnLine, performed: list[Performed]) -> State[Any]:
+def run_attempt(progress_key: str, perform: Perform, on_news: OnLine, performed: list[Performed]) -> State[Any]:
     """Run one attempt; the state says what happened and what follows."""
     logger = get_run_logger()
     context = TaskRunContext.get()
@@ -60,14 +67,23 @@ def run_attempt(stage_name: str, perform: Perform, on_news: OnLine, performed: l
             with contextlib.suppress(*API_ERRORS), get_client(sync_client=True) as client:
                 client.set_task_run_state(context.task_run.id, Running(name=name, message=message), force=True)
 
-    result = perform(lambda line: logger.info("%s", line), ProgressArtifact(stage_name), set_state)
+    bar = ProgressArtifact(progress_key)
+    result = perform(lambda line: log_line(logger, line), bar, set_state)
+    bar.close(result)
     performed.append(result)
     return attempt_state(result)
 
 
+def log_line(logger: Log, line: str) -> None:
+    """Log a line that the stage logged, at the level that it had there."""
+    found = LOG_LINE.fullmatch(line)
+    level, text = (found["level"], found["text"]) if found else ("INFO", line)
+    logger.log(logging.getLevelNamesMapping()[level], "%s", text)
+
+
 def attempt_state(performed: Performed) -> State[Any]:
     """Name what happened to an attempt, where, from which checkpoint it goes on, and what was decided."""
-    end, message = performed.end, f"{performed.end.describe()} -> {performed.decision.reason}"
+    end, message = performed.end, performed.describe()
     match end.kind:
         case EndKind.FINISHED:
             return Completed(message=end.describe())
@@ -84,16 +100,32 @@ class ProgressArtifact:
     """The progress bar of one task run in the Prefect UI, rate-limited."""
 
     def __init__(self, name: str) -> None:
-        self.key = name.replace("_", "-")
+        self.key = name.replace("_", "-")  # Prefect takes no underscore
         self._artifact_id: Any = None
         self._next_update = 0.0
+        self._progress: dict[str, Any] = {}
 
     def __call__(self, progress: dict[str, Any]) -> None:
         """Show what `progress.json` says."""
-        if time.monotonic() < self._next_update:
-            return
-        self._next_update = time.monotonic() + PROGRESS_INTERVAL_S
-        percent, words = round(100.0 * fraction_done(progress), 1), describe_progress(progress)
+        self._progress = progress
+        if time.monotonic() >= self._next_update:
+            self._next_update = time.monotonic() + PROGRESS_INTERVAL_S
+            self._show(fraction_done(progress), describe_progress(progress))
+
+    def close(self, performed: Performed) -> None:
+        """Say how the attempt ended, beside how far it came: the UI shows the message of a task run's state nowhere.
+
+        A stage that finished is done, however few epochs it took.
+        """
+        lasting = {key: value for key, value in self._progress.items() if key not in MOMENTARY}
+        is_finished = performed.end.kind is EndKind.FINISHED
+        reached = describe_progress(lasting)
+        words = [performed.end.kind.value + (f" at {reached}" if reached else "")]
+        words += [] if is_finished else [performed.describe()]
+        self._show(1.0 if is_finished else fraction_done(lasting), ": ".join(words))
+
+    def _show(self, fraction: float, words: str) -> None:
+        percent = round(100.0 * fraction, 1)
         try:
             if self._artifact_id is None:
                 self._artifact_id = create_progress_artifact(percent, key=self.key, description=words)
@@ -109,33 +141,3 @@ def publish_attempts(output: OutputDirectory, started: float) -> None:
     if rows:
         with contextlib.suppress(*API_ERRORS):
             create_table_artifact(rows, key="attempts", description="every attempt of this run, and what followed it")
-
-
-def attempt_rows(output: OutputDirectory, started: float = 0.0) -> list[dict[str, str]]:
-    """List the attempts at the stages of a run that ended after `started`, in the order of the plan."""
-    rows = []
-    for stage in output.read_index().stages:
-        if stage.directory is None:
-            continue
-        for record in AttemptLedger(output.stage_directory(stage)).records:
-            if record.ended >= started:
-                rows.append(_row(stage.name, record))
-    return rows
-
-
-def _row(stage_name: str, record: AttemptRecord) -> dict[str, str]:
-    waited = (record.started or record.ended) - record.submitted if record.submitted else 0.0
-    ran = record.ended - record.started if record.started else 0.0
-    return {
-        "stage": stage_name,
-        "attempt": str(record.number),
-        "job": record.job_id or "-",
-        "node": record.node or "-",
-        "asked for": record.resources.describe() if record.resources is not None else "-",
-        "waited": f"{waited:.0f} s",
-        "ran": f"{ran:.0f} s",
-        "peak memory": f"{record.peak_memory_mib} MiB" if record.peak_memory_mib else "-",
-        "end": record.end,
-        "checkpoint": record.checkpoint or "-",
-        "what followed": record.decision,
-    }

@@ -1,7 +1,10 @@
 """What a stage's `progress.json` says, as a fraction and in words."""
 
 from collections.abc import Mapping
-from typing import Any
+from itertools import pairwise
+from typing import Any, Final
+
+UNITS: Final = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))  # in seconds
 
 
 def fraction_done(progress: Mapping[str, Any]) -> float:
@@ -16,7 +19,7 @@ def fraction_done(progress: Mapping[str, Any]) -> float:
 
 
 def describe_progress(progress: Mapping[str, Any]) -> str:
-    """Say in a few words where a stage is."""
+    """Say in a few words where a stage is, and how long its job still lasts where that is known."""
     parts = [str(progress["phase"])] if progress.get("phase") else []
     if "epoch" in progress:
         parts.append(f"epoch {int(progress['epoch']) + 1}/{progress.get('max_epochs', '?')}")
@@ -26,4 +29,15 @@ def describe_progress(progress: Mapping[str, Any]) -> str:
         parts.append(f"loss {float(progress['loss']):.4g}")
     if progress.get("graphs_per_s"):
         parts.append(f"{float(progress['graphs_per_s']):.0f} graphs/s")
+    if progress.get("seconds_to_deadline") is not None:
+        parts.append(f"{describe_seconds(progress['seconds_to_deadline'])} to deadline")
     return ", ".join(parts)
+
+
+def describe_seconds(seconds: float) -> str:
+    """Say how long something lasts, in its two largest units: 45 s, 2 min 5 s, 16 h 3 min, 2 d 4 h."""
+    rest = max(0, round(seconds))
+    for (unit, size), (smaller, smaller_size) in pairwise(UNITS):
+        if rest >= size:
+            return f"{rest // size} {unit} {rest % size // smaller_size} {smaller}"
+    return f"{rest} s"

@@ -1,17 +1,13 @@
-from pathlib import Path
+import logging
 
 import pytest
 from prefect.client.schemas.objects import StateType
 
 from flows.attempts import Performed
-from flows.shown_attempts import ProgressArtifact, attempt_rows, attempt_state
-from kdgat.can.config import make_config
-from kdgat.can.run import OutputDirectory, RunIndex, StageRecord
+from flows.shown_attempts import ProgressArtifact, attempt_state, log_line
 from kdgat.cluster.decision import Retry, Stop
 from kdgat.cluster.ending import EndKind
-from kdgat.cluster.history import AttemptLedger
 from kdgat.cluster.resources import Resources
-from kdgat.stage.directory import RunDirectory
 from tests.kdgat_cluster.attempts import CHECKPOINT, ended
 
 ASKED = Resources(walltime_s=3600, memory_mib=4096, cores=2, gpus=1, gpu_type="v100")
@@ -40,7 +36,13 @@ def test_a_state_says_where_from_which_checkpoint_and_what_follows() -> None:
 
 def test_a_finished_attempt_has_nothing_to_follow() -> None:
     state = attempt_state(Performed(ended(EndKind.FINISHED, message="f1 0.99"), Stop("finished")))
-    assert state.message == "job 7 on n1; f1 0.99; no checkpoint yet"
+    assert state.message == "job 7 on n1; f1 0.99"
+
+
+def test_a_checkpoint_that_the_decision_names_is_not_named_twice() -> None:
+    end = ended(EndKind.JOB_LOST, progress=True, message="its worker is gone")
+    state = attempt_state(Performed(end, Retry(f"again from {CHECKPOINT}", ASKED)))
+    assert state.message == f"job 7 on n1; its worker is gone -> again from {CHECKPOINT}"
 
 
 def test_an_attempt_without_a_job_names_none() -> None:
@@ -49,85 +51,67 @@ def test_an_attempt_without_a_job_names_none() -> None:
     assert state.message == "killed by SIGKILL; no checkpoint yet -> no progress"
 
 
-def test_a_progress_bar_is_named_after_its_stage() -> None:
-    assert ProgressArtifact("distill_gat-small-seed0").key == "distill-gat-small-seed0"  # Prefect takes no underscore
+def test_a_progress_bar_is_named_after_its_attempt() -> None:
+    # Prefect takes no underscore.
+    assert ProgressArtifact("distill_gat-small-seed0-attempt-2").key == "distill-gat-small-seed0-attempt-2"
+
+
+TRAINING = {"epoch": 2, "max_epochs": 10, "loss": 0.25, "graphs_per_s": 80.0, "seconds_to_deadline": 90.0}
 
 
 @pytest.fixture
-def output(tmp_path: Path) -> OutputDirectory:
-    output = OutputDirectory(tmp_path)
-    names = ["prepare", "normal", "evaluation"]
-    stages = [StageRecord(name=name, stage=name, scale="large", seed=0) for name in names]
-    for stage in stages[:2]:
-        stage.directory = f"stages/{stage.name}"
-        (tmp_path / stage.directory).mkdir(parents=True)
-    config = make_config("quick", (), data={"dataset": "synthetic", "data_root": "data"})
-    output.write_index(RunIndex(config=config.model_dump(mode="json"), stages=stages))
-    return output
+def shows(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, str]]:
+    """What the Prefect API would be told, of percent and words."""
+    told: list[tuple[float, str]] = []
 
+    def create(percent: float, key: str, description: str) -> str:
+        told.append((percent, description))
+        return key
 
-def ledger_of(output: OutputDirectory, name: str) -> AttemptLedger:
-    return AttemptLedger(RunDirectory(output.stages_path / name))
-
-
-def test_the_table_lists_the_attempts_in_the_order_of_the_plan(output: OutputDirectory) -> None:
-    ledger = ledger_of(output, "normal")
-    first = ledger.open(ASKED)
-    first.submitted, first.started = 1000.0, 1060.0
-    ledger.close(
-        first, ended(EndKind.HOST_OOM, progress=True, peak_memory_mib=4000), Retry("4G were not enough", ASKED)
+    monkeypatch.setattr("flows.shown_attempts.create_progress_artifact", create)
+    monkeypatch.setattr(
+        "flows.shown_attempts.update_progress_artifact", lambda key, p, description: create(p, key, description)
     )
-    first.ended = 1090.0
-    ledger.close(ledger.open(ASKED), ended(EndKind.FINISHED), Stop("finished"))
-    first_row, second_row = attempt_rows(output)
-    ledger = ledger_of(output, "prepare")
-    ledger.close(ledger.open(None), ended(EndKind.FINISHED, job_id="", node=""), Stop("finished"))
-    assert [(row["stage"], row["attempt"]) for row in attempt_rows(output)] == [
-        ("prepare", "1"),
-        ("normal", "1"),
-        ("normal", "2"),
+    return told
+
+
+def test_a_progress_bar_ends_with_what_happened_and_what_follows(shows: list[tuple[float, str]]) -> None:
+    bar = ProgressArtifact("normal")
+    bar(TRAINING)
+    bar.close(Performed(ended(EndKind.JOB_LOST, message="worker gone"), Retry("again from there", ASKED)))
+    assert shows == [
+        (20.0, "epoch 3/10, loss 0.25, 80 graphs/s, 1 min 30 s to deadline"),
+        (
+            20.0,
+            "SlurmJobLost at epoch 3/10, loss 0.25: job 7 on n1; worker gone; no checkpoint yet -> again from there",
+        ),
     ]
-    assert first_row == {
-        "stage": "normal",
-        "attempt": "1",
-        "job": "7",
-        "node": "n1",
-        "asked for": "01:00:00, 4G, 2 cores, 1 GPU (v100)",
-        "waited": "60 s",
-        "ran": "30 s",
-        "peak memory": "4000 MiB",
-        "end": "HostOutOfMemory",
-        "checkpoint": CHECKPOINT,
-        "what followed": "again: 4G were not enough",
-    }
-    assert second_row["end"] == "Completed"
 
 
-def test_an_attempt_without_a_job_leaves_its_columns_empty(output: OutputDirectory) -> None:
-    ledger = ledger_of(output, "prepare")
-    ledger.close(ledger.open(None), ended(EndKind.PROCESS_KILLED, job_id="", node=""), Stop("no progress"))
-    (row,) = attempt_rows(output)
-    columns = ("job", "node", "asked for", "waited", "ran", "peak memory", "checkpoint")
-    assert [row[column] for column in columns] == ["-", "-", "-", "0 s", "0 s", "-", "-"]
+def test_a_stage_that_finished_early_has_a_full_bar(shows: list[tuple[float, str]]) -> None:
+    bar = ProgressArtifact("normal")
+    bar(TRAINING)
+    bar.close(Performed(ended(EndKind.FINISHED), Stop("finished")))
+    assert shows[-1] == (100.0, "Completed at epoch 3/10, loss 0.25")
 
 
-def test_a_job_that_never_began_waited_until_its_end(output: OutputDirectory) -> None:
-    ledger = ledger_of(output, "normal")
-    record = ledger.open(ASKED)
-    ledger.submitted(record, "7")
-    ledger.close(record, ended(EndKind.CANCELLED, node=""), Stop("somebody cancelled job 7"))
-    record.submitted, record.ended = 1000.0, 1250.0
-    ledger.started(ledger.open(ASKED))  # writes both down
-    row, _ = attempt_rows(output)
-    assert (row["waited"], row["ran"], row["job"], row["node"]) == ("250 s", "0 s", "7", "-")
+def test_a_job_that_was_refused_says_so_though_it_made_no_progress(shows: list[tuple[float, str]]) -> None:
+    end = ended(EndKind.REFUSED, job_id="", node="", message="Invalid account")
+    ProgressArtifact("normal").close(Performed(end, Stop("Slurm refuses the job")))
+    assert shows == [(0.0, "SlurmSubmitRefused: Invalid account; no checkpoint yet -> Slurm refuses the job")]
 
 
-def test_attempts_of_earlier_runs_and_open_ones_are_left_out(output: OutputDirectory) -> None:
-    ledger = ledger_of(output, "normal")
-    old, new = ledger.open(ASKED), ledger.open(ASKED)
-    ledger.open(ASKED)
-    for record in (old, new):
-        ledger.close(record, ended(EndKind.PAUSED), Retry("again", ASKED))
-    old.ended, new.ended = 1000.0, 2000.0
-    ledger.close(new, ended(EndKind.PAUSED), Retry("again", ASKED))  # writes both down
-    assert [row["attempt"] for row in attempt_rows(output, started=1500.0)] == ["2"]
+@pytest.mark.parametrize(
+    ("line", "level", "text"),
+    [
+        ("2026-11-21 12:31:13,375 INFO kdgat.stage.runner: start", logging.INFO, "kdgat.stage.runner: start"),
+        ("2026-11-21 12:31:13,375 WARNING kdgat.training: disk full", logging.WARNING, "kdgat.training: disk full"),
+        ("ModuleNotFoundError: No module named 'h5py'", logging.INFO, "ModuleNotFoundError: No module named 'h5py'"),
+    ],
+)
+def test_a_line_of_the_stage_keeps_its_level_and_has_one_time(
+    line: str, level: int, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    log_line(logging.getLogger("stage"), line)
+    assert [(record.levelno, record.getMessage()) for record in caplog.records] == [(level, text)]
