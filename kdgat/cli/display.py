@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
 from kdgat.can.run import OutputDirectory, RunError, RunIndex, StageRecord, StageState
-from kdgat.can.stage_progress import describe_progress, fraction_done
+from kdgat.can.stage_progress import describe_progress, describe_seconds, fraction_done
 
 POLL_S: Final = 0.5
 PLAIN_INTERVAL_S: Final = 30.0  # between two progress lines of a stage where there is no terminal
@@ -58,6 +58,7 @@ class _Watcher(ABC):
         self._before: dict[str, StageState] = {}
         self._news: dict[str, str] = {}
         self._started_at = time.time()
+        self._told_at: dict[str, float] = {}  # seconds since the epoch; progress from before is of a job that is gone
 
     def look(self) -> None:
         """Compare the files with what was shown last."""
@@ -70,9 +71,11 @@ class _Watcher(ABC):
                 self.changed(record, index)
             if record.state == StageState.RUNNING and record.reason != self._news.get(record.name, ""):
                 self._news[record.name] = record.reason
+                self._told_at[record.name] = time.time()
                 self.told(record)
             if record.state == StageState.RUNNING and record.directory is not None:
-                progress = _read_progress(self.output.path / record.directory / "progress.json", self._started_at)
+                since = self._told_at.get(record.name, self._started_at)
+                progress = _read_progress(self.output.path / record.directory / "progress.json", since)
                 if progress:
                     self.progressed(record, progress)
 
@@ -126,7 +129,7 @@ class PlainWatcher(_Watcher):
             self._print(f"{record.name}: {fraction_done(progress):.0%} {describe_progress(progress)}")
 
     def _print(self, text: str) -> None:
-        self.console.print(f"{time.strftime('%H:%M:%S')} {text}", markup=False, highlight=False, soft_wrap=True)
+        self.console.print(f"{_clock()} {text}", markup=False, highlight=False, soft_wrap=True)
 
 
 class TerminalWatcher(_Watcher):
@@ -159,20 +162,24 @@ class TerminalWatcher(_Watcher):
         bar = self._bars.pop(record.name, None)
         took = ""
         if bar is not None:
-            took = f" in {self._progress.tasks[self._progress.task_ids.index(bar)].elapsed or 0.0:.0f} s"
+            elapsed_s = self._progress.tasks[self._progress.task_ids.index(bar)].elapsed or 0.0
+            took = f" in {describe_seconds(elapsed_s)}"
             self._progress.remove_task(bar)
         num_ended = sum(other.state not in (StageState.PLANNED, StageState.RUNNING) for other in index.stages)
         style = STYLES.get(record.state, "default")
         took = "" if record.state in (StageState.CACHED, StageState.BLOCKED) else took
         self.console.print(
-            f"[dim]{num_ended:>3}/{len(index.stages)}[/] {record.name} [{style}]{record.state}[/]{took}"
+            f"[dim]{_clock()} {num_ended:>2}/{len(index.stages)}[/] {record.name} [{style}]{record.state}[/]{took}"
             + escape(_reason(record)),
             highlight=False,
         )
 
     def told(self, record: StageRecord) -> None:
-        """Leave a line above the bars."""
-        self.console.print(f"        {record.name} [dim]{escape(record.reason)}[/]", highlight=False)
+        """Leave a line above the bars, and say it beside the bar until the stage reports progress again."""
+        self.console.print(f"[dim]{_clock()}[/] {record.name} [dim]{escape(record.reason)}[/]", highlight=False)
+        bar = self._bars.get(record.name)
+        if bar is not None:
+            self._progress.update(bar, words=escape(record.reason))
 
     def progressed(self, record: StageRecord, progress: dict[str, Any]) -> None:
         """Move the bar."""
@@ -186,6 +193,10 @@ class TerminalWatcher(_Watcher):
         """Look a last time and take the bars away."""
         super().close()
         self._progress.stop()
+
+
+def _clock() -> str:
+    return time.strftime("%H:%M:%S")
 
 
 def _poll(watcher: _Watcher, stop: threading.Event) -> None:

@@ -1,4 +1,4 @@
-"""Scores as tables for a terminal or a file."""
+"""Scores and attempts as tables for a terminal or a file."""
 
 import re
 import sys
@@ -6,6 +6,7 @@ from statistics import fmean
 from typing import Final
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from kdgat.can.results import Results, format_value, results_table
@@ -14,11 +15,27 @@ PLAIN_WIDTH: Final = 400  # of what goes into a file or a pipe: nothing is cut o
 NAME_WIDTH: Final = 24  # in a narrow place
 HEADING_WIDTH: Final = 16
 DEFAULT_DETECTOR: Final = "default detector"
+# Of what is known of attempts, what a terminal has room for; whether it may be wrapped.
+ATTEMPT_COLUMNS: Final = {
+    "stage": True,
+    "attempt": False,
+    "job": False,
+    "node": True,
+    "waited": False,
+    "ran": False,
+    "end": True,
+    "what followed": True,
+}
 
 
 def output_console() -> Console:
     """Return the console for results on standard output."""
     return Console(highlight=False) if sys.stdout.isatty() else Console(highlight=False, width=PLAIN_WIDTH)
+
+
+def error_console() -> Console:
+    """Return the console for tables on standard error."""
+    return Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else PLAIN_WIDTH)
 
 
 def score_tables(results: Results, *, is_narrow: bool = False) -> list[Table]:
@@ -71,3 +88,20 @@ def _broken(name: str, width: int) -> str:
             lines.append("")
         lines[-1] += part
     return "\n".join(lines)
+
+
+def attempts_table(rows: list[dict[str, str]]) -> Table:
+    """Return the attempts at stages as a table; rows as of `attempt_rows`."""
+    table = Table(
+        title="stages that took more than one attempt",
+        title_justify="left",
+        title_style="bold",
+        box=None,
+        pad_edge=False,
+        header_style="dim",
+    )
+    for heading, is_wrapped in ATTEMPT_COLUMNS.items():
+        table.add_column(heading, no_wrap=not is_wrapped, overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(row[heading]) for heading in ATTEMPT_COLUMNS))
+    return table

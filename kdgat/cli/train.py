@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -113,12 +114,15 @@ def train_can(
     console = Console(stderr=True)
     from flows.can_ids import run_can_ids  # the one edge from the command line up to the flows
 
+    started = time.time()
     try:
         with watched(output, console, quiet=quiet):
             end = run_can_ids(config, output, parallel_stages, site=site, command_line=command_line)
     except KeyboardInterrupt:  # while no stage was running: before the first or after the last
         print("stopped; the same command goes on from there", file=sys.stderr)
         return EXIT_STOPPED
+    if not quiet:
+        print_attempts(output, started)
     return _report_end(end, output)
 
 
@@ -143,6 +147,19 @@ def _report_end(end: "RunEnd", output: "OutputDirectory") -> int:
     if not failed:
         print(f"error: {end.message}", file=sys.stderr)
     return EXIT_FAILED
+
+
+def print_attempts(output: "OutputDirectory", started: float) -> None:
+    """Print the attempts since `started` (seconds since the epoch) at stages that took more than one."""
+    from kdgat.can.attempts_table import attempt_rows, repeated_rows
+    from kdgat.cli.tables import attempts_table, error_console
+
+    rows = repeated_rows(attempt_rows(output, started))
+    if rows:
+        console = error_console()
+        console.print()
+        console.print(attempts_table(rows))
+        console.print()
 
 
 def print_scores(output: "OutputDirectory") -> None:

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from kdgat.can.run import OutputDirectory, RunIndex, StageRecord, StageState
-from kdgat.can.stage_progress import describe_progress, fraction_done
+from kdgat.can.stage_progress import describe_progress, describe_seconds, fraction_done
 from kdgat.cli.display import PlainWatcher, TerminalWatcher, watched
 
 TRAINING = {"phase": "train", "epoch": 2, "max_epochs": 10, "step": 5, "num_steps": 10, "loss": 0.25}
@@ -57,7 +57,23 @@ def test_progress_becomes_a_fraction(progress: dict[str, Any], fraction: float) 
 
 def test_progress_is_described_for_people() -> None:
     assert describe_progress(TRAINING) == "train, epoch 3/10, loss 0.25"
+    assert describe_progress({**TRAINING, "seconds_to_deadline": 57840.2}).endswith("loss 0.25, 16 h 4 min to deadline")
     assert describe_progress({"phase": "teacher", "done": 3000, "total": 40000}) == "teacher, 3,000 of 40,000"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [
+        (-1.0, "0 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 0 s"),
+        (3599, "59 min 59 s"),
+        (86399, "23 h 59 min"),
+        (187200, "2 d 4 h"),
+    ],
+)
+def test_a_duration_is_said_in_its_two_largest_units(seconds: float, words: str) -> None:
+    assert describe_seconds(seconds) == words
 
 
 def test_each_change_is_one_plain_line_where_there_is_no_terminal(tmp_path: Path) -> None:
@@ -95,6 +111,25 @@ def test_a_terminal_gets_a_bar_that_moves(tmp_path: Path) -> None:
     write_run(output, StageState.FINISHED)
     watcher.close()
     assert "1/1" in text_of(console)
+
+
+def test_progress_from_before_a_job_was_lost_is_not_shown_while_the_next_one_waits(tmp_path: Path) -> None:
+    output, console = OutputDirectory(tmp_path), recorder(is_terminal=True)
+    watcher = TerminalWatcher(output, console)
+    write_run(output, StageState.RUNNING)
+    path = write_progress(output, 0, TRAINING)
+    watcher.look()
+    (bar,) = watcher._progress.tasks
+    assert bar.fields["words"].startswith("train, epoch 3/10")
+    write_run(output, StageState.RUNNING, message="job 8 waits: PENDING Resources")
+    watcher.look()
+    assert "stage0 \x1b[2mjob 8 waits: PENDING Resources" in text_of(console)
+    assert bar.fields["words"] == "job 8 waits: PENDING Resources"
+    later = time.time() + 5
+    os.utime(path, (later, later))
+    watcher.look()
+    assert bar.fields["words"].startswith("train, epoch 3/10")
+    watcher.close()
 
 
 def test_a_phase_that_is_done_does_not_stop_the_clock_of_its_stage(tmp_path: Path) -> None:

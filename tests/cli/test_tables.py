@@ -4,7 +4,7 @@ import io
 from rich.console import Console
 
 from kdgat.can.results import Results
-from kdgat.cli.tables import DEFAULT_DETECTOR, models_table, score_tables
+from kdgat.cli.tables import ATTEMPT_COLUMNS, DEFAULT_DETECTOR, attempts_table, models_table, score_tables
 from tests.can.test_results import example
 
 
@@ -57,3 +57,21 @@ def test_long_names_break_after_underscores_where_it_is_narrow() -> None:
     lines = [line.split(" ")[0] for line in console.file.getvalue().splitlines()]
     start = lines.index("test_02_unknown_vehicle_")
     assert lines[start + 1] == "known_attack"
+
+
+def test_attempts_fit_a_terminal_of_eighty_columns_without_losing_a_word() -> None:
+    row = dict.fromkeys(ATTEMPT_COLUMNS, "-") | {
+        "stage": "distill_autoencoder-small-seed0",
+        "attempt": "1",
+        "job": "1234567",
+        "end": "HostOutOfMemory",
+        "what followed": "again: 4G were not enough: again with 6G [sic]",
+    }
+    console = Console(file=io.StringIO(), width=80)
+    console.print(attempts_table([row]))
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert "1234567" in text
+    assert "[sic]" in text
+    assert "…" not in text
+    assert max(map(len, text.splitlines())) <= 80
