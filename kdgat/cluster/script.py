@@ -112,7 +112,11 @@ def _directives(site: Site, resources: Resources) -> list[str]:
 
 def _scratch(site: Site) -> list[str]:
     """Let prologue and epilogue name the site's scratch as $KDGAT_SCRATCH."""
-    return [f"export {SCRATCH_VARIABLE}={shlex.quote(site.scratch)}"] if site.scratch is not None else []
+    if site.scratch is None:
+        return []
+    # In double quotes: the site file may name variables, which the node knows.
+    quoted = re.sub(r"([\\\"`])", r"\\\1", site.scratch)
+    return [f'export {SCRATCH_VARIABLE}="{quoted}"']
 
 
 def _exclusion(nodes: Iterable[str]) -> list[str]:

@@ -138,3 +138,13 @@ def test_other_characters_of_a_path_do_no_harm(tmp_path: Path) -> None:
     path = tmp_path / "run-1.2_a+b@c=d,e:f~é" / "slurm"
     given = {**cluster_arguments(Site(name="here"), SMALL, DIRECTORY, path)}
     assert given["log_directory"] == str(path)
+
+
+def test_scratch_is_what_its_variables_are_on_the_node() -> None:
+    site = Site(name="here", scratch='/scratch/$USER/my "own" `files`')
+    (line,) = [line for line in script(site, SMALL).splitlines() if "KDGAT_SCRATCH" in line]
+    command = ["bash", "-c", f'{line}; echo "$KDGAT_SCRATCH"']
+    said = subprocess.run(
+        command, env={"USER": "ada", "PATH": os.environ["PATH"]}, capture_output=True, text=True
+    ).stdout
+    assert said == '/scratch/ada/my "own" `files`\n'
