@@ -25,16 +25,16 @@ from kdgat.cluster.slurm import (
     is_unreachable,
     job_status,
     submit_words,
+    wait_for_verdict,
     wait_until_over,
 )
 from kdgat.cluster.worker import NodeReport, run_attempt
-from kdgat.stage.outcome import Paused
+from kdgat.stage.outcome import Finished, Paused
 
 logger = logging.getLogger(__name__)
 
 POLL_S: Final = 0.1
 FORWARD_INTERVAL_S: Final = 1.0
-VERDICT_S: Final = 3.0  # how long Slurm may take to say what became of a job whose worker is gone
 WAKE_S: Final = 45.0  # from the scancel of a frozen worker to giving it up: Slurm's KillWait and some
 LEAVE_S: Final = 3.0  # how long a worker that has done its work may take to end its job
 STDERR_LINES: Final = 5
@@ -164,7 +164,7 @@ class JobWatch:
         # A job that still runs got its signal by hand, or from a preemption that grants time.
         self.ended_by_slurm = by_signal and isinstance(outcome, Paused) and job_status(self.job_id).state != "RUNNING"
         self._let_worker_leave()
-        if report.was_oom_killed:
+        if report.was_oom_killed and not isinstance(outcome, Finished | Paused):
             resources = self.attempt.record.resources
             assert resources is not None
             message = f"the kernel killed the stage for memory, of which it had {format_memory(resources.memory_mib)}"
@@ -184,7 +184,7 @@ class JobWatch:
 
     def _of_lost_worker(self) -> AttemptEnd:
         """Ask Slurm what became of the job; it may take a moment to know."""
-        status = wait_until_over(self.job_id, VERDICT_S)
+        status = wait_for_verdict(self.job_id)
         kind = how_it_ended(status, had_worker=True)
         if self._woken_at is not None:
             kind = EndKind.FROZEN

@@ -17,7 +17,7 @@ class LogTail:
             with self.path.open("rb") as file:
                 file.seek(self._position)
                 added = file.read()
-        except FileNotFoundError:
+        except OSError:  # not there yet, or a network filesystem that has lost its handle: the next look finds it
             return []
         self._position += len(added)
         *lines, self._rest = (self._rest + added).split(b"\n")

@@ -19,12 +19,12 @@ from dask_jobqueue.slurm import SLURMJob
 from distributed.core import Status
 
 from flows.attempts import Attempt
-from flows.job_watch import VERDICT_S, JobWatch
+from flows.job_watch import JobWatch
 from kdgat.cluster.ending import AttemptEnd, EndKind
 from kdgat.cluster.history import AttemptRecord
 from kdgat.cluster.script import cluster_arguments
 from kdgat.cluster.site import Site
-from kdgat.cluster.slurm import cancel_jobs, how_it_ended, job_status, wait_until_over
+from kdgat.cluster.slurm import cancel_jobs, how_it_ended, job_status, wait_for_verdict, wait_until_over
 
 SETTLE_S: Final = 60.0  # how long a job of a dead flow may take to save and end
 
@@ -89,15 +89,15 @@ class SlurmAttempts:
             status = wait_until_over(record.job_id, SETTLE_S)
         if status.is_over:
             return f"job {record.job_id} is over ({status.describe()})"
-        cancel_jobs([record.job_id])
-        return f"job {record.job_id} was still {status.describe()} and is cancelled"
+        words = f"job {record.job_id} was still {status.describe()}"
+        return f"{words} and is cancelled" if cancel_jobs([record.job_id]) else f"{words} and cannot be cancelled"
 
 
 def explain(end: AttemptEnd, watch: JobWatch) -> AttemptEnd:
     """Say why a SIGTERM came: Slurm tells a walltime from a `scancel` or a preemption only when the job is over."""
     if not watch.ended_by_slurm:
         return end
-    status = wait_until_over(end.job_id, VERDICT_S)
+    status = wait_for_verdict(end.job_id)
     kind = how_it_ended(status, had_worker=True)
     words = f"{end.message} ({status.describe()})"
     return replace(end, kind=kind if kind in (EndKind.CANCELLED, EndKind.PREEMPTED) else end.kind, message=words)

@@ -121,7 +121,7 @@ def read_progress(directory: RunDirectory) -> dict[str, Any]:
     """Read `progress.json`; empty before the stage wrote any, or if it cannot be read."""
     try:
         content = json.loads(directory.progress_path.read_bytes())
-    except (FileNotFoundError, json.JSONDecodeError):  # not durable: a power cut may leave it empty
+    except (OSError, json.JSONDecodeError):  # not durable: a power cut may leave it empty
         return {}
     return content if isinstance(content, dict) else {}
 

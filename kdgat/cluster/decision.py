@@ -18,7 +18,7 @@ LONGEST_DELAY_S: Final = 300.0
 MEMORY_GROWTH: Final = 1.5
 WALLTIME_GROWTH: Final = 2.0
 # What the job's error file says when another try on another node would say the same.
-BROKEN_ENVIRONMENT: Final = ("ModuleNotFoundError", "ImportError", "command not found", "No such file or directory")
+BROKEN_ENVIRONMENT: Final = ("ModuleNotFoundError", "ImportError")
 
 
 @dataclass(frozen=True)

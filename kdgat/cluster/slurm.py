@@ -13,6 +13,10 @@ from kdgat.cluster.ending import EndKind
 logger = logging.getLogger(__name__)
 
 COMMAND_TIMEOUT_S: Final = 30.0
+POLL_S: Final = 0.25
+VERDICT_S: Final = 3.0  # how long Slurm may take to notice that a job's script is gone; a dead node takes it minutes
+COMPLETING_S: Final = 90.0
+TIME_LIMIT: Final = "TimeLimit"  # a job's reason once its walltime has passed
 GONE: Final = "GONE"  # Slurm has forgotten the job
 UNKNOWN: Final = "UNKNOWN"  # Slurm did not answer
 WAITING_STATES: Final = ("PENDING", "CONFIGURING", "REQUEUED", "RESV_DEL_HOLD", "REQUEUE_FED", "REQUEUE_HOLD")
@@ -104,7 +108,7 @@ def parse_job(text: str) -> JobStatus:
     )
 
 
-def wait_until_over(job_id: str, timeout_s: float, poll_s: float = 0.25) -> JobStatus:
+def wait_until_over(job_id: str, timeout_s: float, poll_s: float = POLL_S) -> JobStatus:
     """Ask until the job is over, at most `timeout_s` seconds, and return how it stands then."""
     give_up_at = time.monotonic() + timeout_s
     while True:
@@ -112,6 +116,20 @@ def wait_until_over(job_id: str, timeout_s: float, poll_s: float = 0.25) -> JobS
         if status.is_over or time.monotonic() >= give_up_at:
             return status
         time.sleep(poll_s)
+
+
+def wait_for_verdict(job_id: str) -> JobStatus:
+    """Ask what became of a job whose worker is gone, until Slurm knows, or plainly has not noticed.
+
+    While a job is `COMPLETING` (KillWait, the cluster's epilogue) Slurm does not say yet whether it was cancelled.
+    """
+    began = time.monotonic()
+    while True:
+        status, waited_s = job_status(job_id), time.monotonic() - began
+        limit_s = COMPLETING_S if status.state == "COMPLETING" else VERDICT_S
+        if status.is_over or status.reason == TIME_LIMIT or waited_s >= limit_s:
+            return status
+        time.sleep(POLL_S)
 
 
 def ask_to_leave(job_id: str) -> bool:
@@ -149,7 +167,7 @@ def how_it_ended(status: JobStatus, *, had_worker: bool) -> EndKind:
     """Name the end of a job whose worker is gone, or never came."""
     if status.state in ENDS:
         return ENDS[status.state]
-    if status.reason == "TimeLimit":
+    if status.reason == TIME_LIMIT:
         return EndKind.TIMEOUT
     if status.state in ALIVE_STATES and status.state != "COMPLETING" and had_worker:
         # The worker's connection broke and Slurm noticed nothing: the node, or its network, is gone.

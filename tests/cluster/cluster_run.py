@@ -41,7 +41,8 @@ TRAINING = (
 # What a test kills is found by what it is.
 WORKER = b"distributed.cli.dask_worker"
 CHILD = b"kdgat.stage"
-RESUMED = re.compile(r"going on from (\S+): epoch (\d+) step (\d+)")
+RESUMED = re.compile(r"going on from \S+: epoch (?P<epoch>\d+) step (?P<step>\d+)")
+PAUSED = re.compile(r"paused at epoch (?P<epoch>\d+) step (?P<step>\d+)")
 
 
 @dataclass(frozen=True)
@@ -160,15 +161,25 @@ class ClusterRun:
         self.wait_until(is_there, f"process {kind!r}")
         return found[0]
 
-    def resumptions(self) -> list[tuple[float, int, int]]:
-        """Return when and where (epoch, step) each attempt went on from a checkpoint, out of the stage's log."""
+    def positions(self, pattern: re.Pattern[str]) -> list[tuple[float, int]]:
+        """Return when and at which step the stage logged something, out of its log."""
         found = []
-        for line in self.directory.log_path.read_text().splitlines():
-            match = RESUMED.search(line)
+        for line in self.directory.log_path.read_text().splitlines() if self.directory.log_path.exists() else ():
+            match = pattern.search(line)
             if match:
-                moment = datetime.strptime(line[:19], "%Y-%m-%d %H:%M:%S").timestamp()
-                found.append((moment, int(match[2]), int(match[3])))
+                moment = datetime.strptime(line[:23], "%Y-%m-%d %H:%M:%S,%f").timestamp()
+                found.append((moment, int(match["epoch"]) * STEPS_PER_EPOCH + int(match["step"])))
         return found
+
+    def pauses(self) -> list["Loss"]:
+        """Compare where each attempt paused with where the next one went on."""
+        paused, resumed = self.positions(PAUSED), self.positions(RESUMED)
+        losses = []
+        for moment, step in paused:
+            later = [one for one in resumed if one[0] >= moment]
+            if later:
+                losses.append(Loss(step - later[0][1], later[0][0] - moment))
+        return losses
 
 
 @dataclass
@@ -181,15 +192,15 @@ class Loss:
 
 def measure(run: ClusterRun, hurt: Callable[[], object]) -> Loss:
     """Do something to a run that trains, wait until it trains again, and say what that cost."""
-    num_before = len(run.resumptions()) if run.directory.log_path.exists() else 0
+    num_before = len(run.positions(RESUMED))
     hurt()
     moment = time.time()
     before = run.position()
-    run.wait_until(lambda: len(run.resumptions()) > num_before, "going on from a checkpoint")
-    _, epoch, step = run.resumptions()[-1]
+    run.wait_until(lambda: len(run.positions(RESUMED)) > num_before, "going on from a checkpoint")
+    _, step = run.positions(RESUMED)[-1]
     after = run.wait_for_training(since=moment)
     done = before.global_step if before is not None else 0
-    return Loss(max(0, done - (epoch * STEPS_PER_EPOCH + step)), after.unix_time - moment)
+    return Loss(max(0, done - step), after.unix_time - moment)
 
 
 def stray_processes(out: Path) -> list[str]:

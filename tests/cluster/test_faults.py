@@ -13,12 +13,14 @@ from pathlib import Path
 import pytest
 import yaml
 
+from flows.server import prefect_api
 from kdgat.can.synthetic import write_dataset
 from kdgat.cluster.site import load_site
 from tests.cluster.cluster_run import (
     CHECKPOINT_STEPS,
     CHILD,
     LONG_EPOCHS,
+    RESUMED,
     SHORT_EPOCHS,
     STAGE,
     WORKER,
@@ -35,6 +37,14 @@ pytestmark = pytest.mark.slow
 
 KILLS = 20
 TABLE_VARIABLE = "KDGAT_FAULT_TABLE"  # a file that gets a row per fault
+
+
+@pytest.fixture(scope="module", autouse=True)
+def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One Prefect API for all runs, which would each start their own."""
+    path = tmp_path_factory.mktemp("prefect")
+    with prefect_api(path / "prefect.db", path / "server.log"):
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -151,32 +161,14 @@ def test_a_stage_that_knows_its_deadline_pauses_and_loses_nothing(
     # A minute is Slurm's smallest walltime; this margin leaves half of it for training.
     run.overrides = (*run.overrides, "training.checkpoint_margin_s=30")
     run.start("--walltime", "00:01:00")
-    run.wait_until(lambda: len(run.resumptions()) > 0, "a second attempt")
+    run.wait_until(lambda: len(run.positions(RESUMED)) > 0, "a second attempt")
     assert run.finish() == 0, run.printed()
     assert set(run.ends[:-1]) == {"Paused"}
     assert run.ends[-1] == "Completed"
     assert "remain before the job ends" in run.attempts[0].message
-    note("deadline known", run, [Loss(*lost) for lost in pauses(run)])
-    assert all(steps == 0 for steps, _ in pauses(run))
+    note("deadline known", run, run.pauses())
+    assert all(loss.steps == 0 for loss in run.pauses())
     assert is_as_undisturbed(run, undisturbed)
-
-
-def pauses(run: ClusterRun) -> list[tuple[int, float]]:
-    """Return (steps lost, seconds to the next resumption) of each pause, out of the stage's log."""
-    import re
-    from datetime import datetime
-
-    found, last = [], None
-    for line in run.directory.log_path.read_text().splitlines():
-        paused = re.search(r"paused at epoch (\d+) step (\d+)", line)
-        resumed = re.search(r"going on from \S+: epoch (\d+) step (\d+)", line)
-        moment = datetime.strptime(line[:23], "%Y-%m-%d %H:%M:%S,%f").timestamp() if line[:4].isdigit() else 0.0
-        if paused:
-            last = (paused.groups(), moment)
-        if resumed and last is not None:
-            found.append((0 if last[0] == resumed.groups() else 1, moment - last[1]))
-            last = None
-    return found
 
 
 @pytest.mark.parametrize("series", range(4))
@@ -233,8 +225,8 @@ def test_scancel_stops_with_a_checkpoint_and_the_same_command_goes_on(
     assert slurm.jobs() == []
     run.start()
     assert run.finish() == 0, run.printed()
-    note("scancel, and the same command again", run, [Loss(*lost) for lost in pauses(run)])
-    assert [steps for steps, _ in pauses(run)] == [0]
+    note("scancel, and the same command again", run, run.pauses())
+    assert [loss.steps for loss in run.pauses()] == [0]
     assert is_as_undisturbed(run, undisturbed)
 
 
@@ -363,7 +355,7 @@ def test_a_killed_flow_goes_on_when_started_again(
     assert run.finish() == 0, run.printed()
     note("the flow's process killed, and started again at once", run, [loss])
     assert run.ends == ["FlowProcessLost", "Completed"]
-    assert [steps for steps, _ in pauses(run)] == [0]
+    assert [loss.steps for loss in run.pauses()] == [0]
     assert is_as_undisturbed(run, undisturbed)
 
 
@@ -378,7 +370,7 @@ def test_the_jobs_of_a_killed_flow_end_by_themselves(
     assert run.directory.newest_checkpoint()
     run.start()
     assert run.finish() == 0, run.printed()
-    assert [steps for steps, _ in pauses(run)] == [0]
+    assert [loss.steps for loss in run.pauses()] == [0]
     assert is_as_undisturbed(run, undisturbed)
 
 
@@ -391,8 +383,8 @@ def test_ctrl_c_says_so_and_cancels_the_job(run: ClusterRun, undisturbed: Undist
     assert slurm.jobs() == []
     run.start()
     assert run.finish() == 0, run.printed()
-    note("Ctrl-C, and the same command again", run, [Loss(*lost) for lost in pauses(run)])
-    assert [steps for steps, _ in pauses(run)] == [0]
+    note("Ctrl-C, and the same command again", run, run.pauses())
+    assert [loss.steps for loss in run.pauses()] == [0]
     assert is_as_undisturbed(run, undisturbed)
 
 

@@ -129,11 +129,11 @@ def test_a_worker_that_cannot_import_is_not_tried_again(job: Job) -> None:
     assert job.ends == [EndKind.NOT_STARTED.value]
 
 
-def test_a_python_that_is_not_there_is_not_tried_again(job: Job) -> None:
+def test_a_python_that_is_not_there_is_looked_for_on_one_more_node(job: Job) -> None:
     conclusion = job.run(site(python="/nowhere/python"))
     assert isinstance(conclusion.outcome, Failed)
     assert "/nowhere/python" in conclusion.outcome.evidence
-    assert job.ends == [EndKind.NOT_STARTED.value]
+    assert job.ends == [EndKind.NOT_STARTED.value] * 2
 
 
 def test_a_prologue_that_fails_the_job_is_tried_on_one_more_node(job: Job) -> None:

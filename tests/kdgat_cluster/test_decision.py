@@ -220,9 +220,9 @@ CASES = [
         Stop("in this environment, on any node ... No module named 'kdgat'"),
     ),
     Case(
-        "no such python on the worker",
+        "no such python on one node, which may lack a mount",
         ended(EndKind.NOT_STARTED, message="/opt/python: No such file or directory"),
-        Stop("/opt/python: No such file or directory"),
+        Retry("once more, without node n1", ASKED, frozenset({"n1"})),
     ),
     Case("a job did not start", NOT_STARTED, Retry("once more, without node n1", ASKED, frozenset({"n1"}))),
     Case("a job did not start nobody knows where", replace(NOT_STARTED, node=""), Retry("once more", ASKED)),
