@@ -6,7 +6,7 @@ Knows neither Prefect nor Slurm: `LocalAttempts` here and `SlurmAttempts` beside
 import logging
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from kdgat.cluster.child import OnLine, OnProgress, StopRequest, checkpoint_marker, run_child
@@ -127,6 +127,9 @@ def _perform(stage: Stage, ledger: AttemptLedger, history: History) -> Performed
         )
         end = stage.runner.run(attempt)
         decision = decide(end, history, stage.limits)
+        if isinstance(decision, Retry) and stage.stop.is_set():
+            source = end.checkpoint or "the start of the stage"
+            decision = replace(decision, reason=f"{stage.stop.reason}: the next run goes on from {source}")
         ledger.close(record, end, decision)
         return Performed(end, decision)
 

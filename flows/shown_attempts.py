@@ -117,12 +117,12 @@ class ProgressArtifact:
 
         A stage that finished is done, however few epochs it took.
         """
+        if performed.end.kind is EndKind.FINISHED:
+            self._show(1.0, f"{performed.end.kind.value}: {performed.end.describe()}")
+            return
         lasting = {key: value for key, value in self._progress.items() if key not in MOMENTARY}
-        is_finished = performed.end.kind is EndKind.FINISHED
-        reached = describe_progress(lasting)
-        words = [performed.end.kind.value + (f" at {reached}" if reached else "")]
-        words += [] if is_finished else [performed.describe()]
-        self._show(1.0 if is_finished else fraction_done(lasting), ": ".join(words))
+        reached = f" at {describe_progress(lasting)}" if lasting else ""
+        self._show(fraction_done(lasting), f"{performed.end.kind.value}{reached}: {performed.describe()}")
 
     def _show(self, fraction: float, words: str) -> None:
         percent = round(100.0 * fraction, 1)

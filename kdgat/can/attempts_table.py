@@ -29,13 +29,13 @@ def _row(stage_name: str, record: AttemptRecord) -> dict[str, str]:
     return {
         "stage": stage_name,
         "attempt": str(record.number),
-        "job": record.job_id or "-",
-        "node": record.node or "-",
-        "asked for": record.resources.describe() if record.resources is not None else "-",
-        "waited": describe_seconds(waited_s) if record.submitted else "-",
-        "ran": describe_seconds(ran_s) if record.started else "-",
-        "peak memory": f"{record.peak_memory_mib} MiB" if record.peak_memory_mib else "-",
         "end": record.end,
-        "checkpoint": record.checkpoint or "-",
         "what followed": record.decision or record.message,  # of an attempt whose flow died: what was found of it
+        "job": record.job_id,
+        "node": record.node,
+        "waited": describe_seconds(waited_s) if record.submitted else "",
+        "ran": describe_seconds(ran_s) if record.started else "",
+        "checkpoint": record.checkpoint,
+        "asked for": record.resources.describe() if record.resources is not None else "",
+        "peak memory": f"{record.peak_memory_mib} MiB" if record.peak_memory_mib else "",
     }

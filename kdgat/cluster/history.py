@@ -5,7 +5,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from kdgat.cluster.decision import Decision, Retry
+from kdgat.cluster.decision import Decision
 from kdgat.cluster.ending import AttemptEnd
 from kdgat.cluster.resources import Resources
 from kdgat.stage.directory import RunDirectory
@@ -71,8 +71,7 @@ class AttemptLedger:
         record.end, record.message, record.checkpoint = end.kind.value, end.message, end.checkpoint
         record.job_id, record.node = end.job_id or record.job_id, end.node
         record.peak_memory_mib, record.ended = end.peak_memory_mib, time.time()
-        again = "again: " if isinstance(decision, Retry) else ""
-        record.decision = again + decision.reason
+        record.decision = decision.reason
         self._write()
 
     def left_open(self) -> list[AttemptRecord]:

@@ -65,7 +65,7 @@ def test_attempts_fit_a_terminal_of_eighty_columns_without_losing_a_word() -> No
         "attempt": "1",
         "job": "1234567",
         "end": "HostOutOfMemory",
-        "what followed": "again: 4G were not enough: again with 6G [sic]",
+        "what followed": "4G were not enough: again with 6G [sic]",
     }
     console = Console(file=io.StringIO(), width=80)
     console.print(attempts_table([row]))

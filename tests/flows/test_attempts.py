@@ -13,6 +13,7 @@ from flows.attempts import Conclusion, LocalAttempts, Stage, run_to_end
 from kdgat.cluster import child
 from kdgat.cluster.child import StopRequest, checkpoint_marker
 from kdgat.cluster.decision import MAX_STALE_ATTEMPTS
+from kdgat.cluster.history import AttemptLedger
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
 from kdgat.stage.parent import PARENT_PROCESS_VARIABLE
@@ -73,6 +74,8 @@ def test_a_stop_request_leaves_a_checkpoint_to_go_on_from(tmp_path: Path) -> Non
     conclusion, _ = run(directory, stop)
     assert isinstance(conclusion.outcome, Paused)
     assert (directory.path / conclusion.outcome.checkpoint).exists()
+    (record,) = AttemptLedger(directory).records
+    assert record.decision == f"a test: the next run goes on from {conclusion.outcome.checkpoint}"
 
 
 def test_a_killed_child_is_started_again_from_its_checkpoint(tmp_path: Path) -> None:

@@ -91,8 +91,8 @@ def test_a_progress_bar_ends_with_what_happened_and_what_follows(shows: list[tup
 def test_a_stage_that_finished_early_has_a_full_bar(shows: list[tuple[float, str]]) -> None:
     bar = ProgressArtifact("normal")
     bar(TRAINING)
-    bar.close(Performed(ended(EndKind.FINISHED), Stop("finished")))
-    assert shows[-1] == (100.0, "Completed at epoch 3/10, loss 0.25")
+    bar.close(Performed(ended(EndKind.FINISHED, message="f1 0.99"), Stop("finished")))
+    assert shows[-1] == (100.0, "Completed: job 7 on n1; f1 0.99")
 
 
 def test_a_job_that_was_refused_says_so_though_it_made_no_progress(shows: list[tuple[float, str]]) -> None:

@@ -29,7 +29,7 @@ def test_attempts_survive_whoever_wrote_them(directory: RunDirectory) -> None:
     assert (found.number, found.resources, found.excluded_nodes) == (1, ASKED, ("n1", "n3"))
     assert (found.job_id, found.node, found.checkpoint) == ("41", "n1", CHECKPOINT)
     assert (found.end, found.message, found.peak_memory_mib) == ("HostOutOfMemory", "what was seen", 4000)
-    assert found.decision == "again: 6G"
+    assert found.decision == "6G"
     assert 0 < found.submitted <= found.started <= found.ended
 
 
