@@ -3,7 +3,7 @@
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from kdgat.cluster.estimate import stage_resources
 from kdgat.cluster.history import AttemptRecord
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import Site, require_usable
+from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, Finished, Outcome, Paused
 from kdgat.stage.owner import own
@@ -30,14 +31,26 @@ PROGRESS_INTERVAL_S: Final = 10.0
 Perform = Callable[[OnLine, OnProgress, OnState], Performed]
 
 
-def run_single_stage(path: Path, site: Site, command_line: ResourceRequest, *, quiet: bool = False) -> Outcome:
+def run_single_stage(
+    path: Path,
+    site: Site,
+    command_line: ResourceRequest,
+    *,
+    quiet: bool = False,
+    like_stage: str | None = None,
+    binds: Iterable[Path] = (),
+) -> Outcome:
     """Run the stage described by `path`/spec.json as jobs of a site until it finishes, fails or is stopped.
+
+    Where the directory lies in the output directory of a run, its jobs ask for what the run's configuration says.
 
     Args:
         path: run directory, on a filesystem that the nodes share.
         site: a cluster.
-        command_line: what the jobs ask for instead of what the site says.
+        command_line: what the jobs ask for instead of what configuration and site say.
         quiet: leave out the stage's log and its progress; what goes wrong is said all the same.
+        like_stage: the stage whose resources it asks for; by default its own.
+        binds: what the stage sees inside a container image, beside its directory and its inputs.
 
     Raises:
         RunDirectoryError: if there is no valid spec.
@@ -46,7 +59,7 @@ def run_single_stage(path: Path, site: Site, command_line: ResourceRequest, *, q
     """
     directory = RunDirectory(path.absolute())
     spec = directory.read_spec()
-    resources = stage_resources(spec.stage, {}, site, command_line)
+    resources = stage_resources(like_stage or spec.stage, _requests(directory), site, command_line)
     require_usable(site)
     log_directory = directory.path / "slurm"
     stop = StopRequest()
@@ -59,7 +72,7 @@ def run_single_stage(path: Path, site: Site, command_line: ResourceRequest, *, q
         conclusion = run_to_end(
             Stage(
                 directory,
-                runner=SlurmAttempts(site, log_directory, _environment(spec), _binds(directory, spec)),
+                runner=SlurmAttempts(site, log_directory, _environment(spec), [*_binds(directory, spec), *binds]),
                 stop=stop,
                 around=_Terminal(quiet).around,
                 on_line=_tell,
@@ -95,10 +108,19 @@ def _watching_alone(directory: RunDirectory) -> Iterator[None]:
     """Be the only one who makes attempts at this stage: somebody else's jobs would be taken for left behind."""
     run = OutputDirectory(directory.path.parents[1])
     with contextlib.ExitStack() as stack:
-        if run.index_path.is_file():
+        if directory.path.parent == run.stages_path and run.index_path.is_file():
             stack.enter_context(run.lock())
         stack.enter_context(own(directory.path / "watcher.lock", directory.path / "watcher.json"))
         yield
+
+
+def _requests(directory: RunDirectory) -> dict[str, ResourceRequest]:
+    """Read what the run that the directory belongs to asks for; nothing where it belongs to none."""
+    run = OutputDirectory(directory.path.parents[1])
+    if not run.index_path.is_file():
+        return {}
+    said = run.read_index().config.get("resources", {})
+    return {stage: validate_config(ResourceRequest, request) for stage, request in said.items()}
 
 
 def _environment(spec: StageSpec) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""The stage `evaluation`, the results of a finished run, and its evaluation on any other recordings.
+"""The stage `evaluation`, the results of a finished run, and its evaluation on any other recordings, as a stage too.
 
 The stage scores validation and test windows with every model of one seed, in batches, and keeps the raw scores. What
 is decided from them is in `kdgat.can.verdict`: another rule or another choice needs no second scoring.
@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from kdgat.can.data_summary import RunningSummary
 from kdgat.can.detectors import MODELS, DetectorSet
@@ -42,7 +42,7 @@ from kdgat.can.verdict import (
 )
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import GraphStore
-from kdgat.stage.configuration import validate_config
+from kdgat.stage.configuration import Config, validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Finished, Outcome
@@ -51,9 +51,21 @@ from kdgat.stage.spec import StageSpec
 
 logger = logging.getLogger(__name__)
 
+RECORDINGS_STAGE: Final = "score_recordings"
+RESULTS_FILE: Final = "results.json"
+
 
 class EvaluationStageConfig(EvaluationConfig):
     """Configure `evaluation`; the stage itself reads `models` alone, its scores serve any way to decide."""
+
+
+class RecordingsStageConfig(Config):
+    """Configure `score_recordings`: what `evaluate_run` is given, with absolute paths."""
+
+    run: str
+    data_root: str
+    dataset: str | None = None
+    catalog: str | None = None
 
 
 def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
@@ -203,6 +215,40 @@ def evaluate_run(
     }
     report = _Report(verdict, config, own_validation, tests)
     return report.results(run, data=summary.content, dataset=dataset or run.dataset)
+
+
+def run_score_recordings(spec: StageSpec, directory: RunDirectory) -> Outcome:
+    """Score recordings with the detectors of a finished run, in a process of its own: the artifact `results`."""
+    config = validate_config(RecordingsStageConfig, spec.config)
+
+    def show(what: str, done: int, total: int) -> None:
+        directory.write_progress({"phase": what, "done": done, "total": total})
+
+    results = evaluate_run(config.run, config.data_root, config.dataset, catalog=config.catalog, progress=show)
+    write_results(directory.path / RESULTS_FILE, results)
+    metrics = {f"f1_{scenario}": value for scenario, value in results.f1.items() if value is not None}
+    return Finished(metrics=metrics, artifacts={"results": RESULTS_FILE})
+
+
+def make_evaluation(
+    run_directory: Path, data_root: Path, dataset: str | None, catalog: Path | None = None
+) -> RunDirectory:
+    """Make the run directory of a stage `score_recordings`, a new one each time: recordings may have changed.
+
+    Raises:
+        EvaluationError: if the run has not been evaluated itself.
+    """
+    run = FinishedRun(OutputDirectory(run_directory.absolute()))
+    config = RecordingsStageConfig(
+        run=str(run.output.path),
+        data_root=str(data_root.absolute()),
+        dataset=dataset,
+        catalog=None if catalog is None else str(catalog.absolute()),
+    )
+    spec = StageSpec(family=run.index.family, stage=RECORDINGS_STAGE, seed=run.seeds[0], config=config.model_dump())
+    moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
+    name = f"{dataset or run.dataset}-{moment}"
+    return RunDirectory(run.output.evaluations_path / name).create(spec)
 
 
 class _Report:

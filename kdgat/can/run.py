@@ -81,6 +81,7 @@ class OutputDirectory:
         self.path = Path(path)
         self.index_path = self.path / "run.json"
         self.stages_path = self.path / "stages"
+        self.evaluations_path = self.path / "evaluations"  # on other recordings, where jobs did it
         self.results_path = self.path / "results.json"
         self.report_path = self.path / "report.html"
         self.lock_path = self.path / "run.lock"

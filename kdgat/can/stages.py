@@ -3,7 +3,8 @@
 Inputs are files under these names. Stores: `train`, `injected`, `validation`, `injected_validation`,
 `test-<scenario>`; the injected ones may be missing or empty, which is how training without injected attacks looks.
 Weights: `autoencoder` of `curriculum`; `teacher` of both `distill_*`; `autoencoder` and `gat` of `fusion`; all of them
-under the names of `kdgat.can.detectors.MODELS` for `evaluation`. Each stage has one of the configurations below.
+under the names of `kdgat.can.detectors.MODELS` for `evaluation`. `score_recordings` has none, it reads what its
+configuration names. Each stage has one of the configurations below.
 """
 
 import io
@@ -112,6 +113,7 @@ def run(spec: StageSpec, directory: RunDirectory) -> Outcome:
         "distill_gat": run_distill_gat,
         "fusion": _run_fusion,
         "evaluation": _run_evaluation,
+        "score_recordings": _run_score_recordings,
     }
     if spec.stage not in stages:
         raise StageInputError(f"stage {spec.stage!r} is unknown: choose one of {', '.join(stages)}")
@@ -138,6 +140,12 @@ def _run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
     from kdgat.can.evaluate import run_evaluation
 
     return run_evaluation(spec, directory)
+
+
+def _run_score_recordings(spec: StageSpec, directory: RunDirectory) -> Outcome:
+    from kdgat.can.evaluate import run_score_recordings
+
+    return run_score_recordings(spec, directory)
 
 
 class _Data:

@@ -1,5 +1,6 @@
 """Options that several commands of the `can` family share, and how they become a configuration."""
 
+import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -38,7 +39,13 @@ Gpus = Annotated[int | None, typer.Option("--gpus", help="Of every stage's jobs;
 
 
 class OptionError(ValueError):
-    """Options contradict each other; the text names them and the fix."""
+    """Options contradict each other, or need what is not installed; the text names them and the fix."""
+
+
+def require_job_library() -> None:
+    """Refuse to go on where jobs cannot be watched because the part of the package that does it is missing."""
+    if importlib.util.find_spec("dask_jobqueue") is None:
+        raise OptionError("--site needs dask-jobqueue, which is not installed: pip install 'kdgat[all]'")
 
 
 def site_and_request(

@@ -1,7 +1,6 @@
 """`kdgat stage run DIR`: run one stage; argparse only, so that it starts with the training dependencies alone."""
 
 import argparse
-import importlib.util
 from collections.abc import Sequence
 
 from kdgat.stage.__main__ import add_arguments, run_directory
@@ -11,7 +10,7 @@ JOB_OPTIONS = ("walltime", "memory", "cores", "gpus")
 
 
 class StageCommandError(ValueError):
-    """Options do not go together, or a part of the package is missing; the text names the fix."""
+    """Options do not go together; the text names the fix."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -45,15 +44,14 @@ def run(arguments: Sequence[str]) -> int:
 
 def _run_at_site(parsed: argparse.Namespace) -> int:
     # A compute node has none of what is imported here.
-    from kdgat.cli.options import site_and_request
+    from kdgat.cli.options import require_job_library, site_and_request
 
     site, request = site_and_request(parsed.site, **{name: getattr(parsed, name) for name in JOB_OPTIONS})
     if site.scheduler == "local":
         return run_directory(parsed.directory, quiet=parsed.quiet, wait_s=parsed.wait_s)
     if parsed.wait_s:
         raise StageCommandError(f"--wait-s {parsed.wait_s:g}: a job waits by itself: leave the option out with --site")
-    if importlib.util.find_spec("dask_jobqueue") is None:
-        raise StageCommandError("dask-jobqueue is not installed: pip install 'kdgat[all]'")
+    require_job_library()
     from flows.single_stage import run_single_stage
 
     return exit_status(run_single_stage(parsed.directory, site, request, quiet=parsed.quiet))
