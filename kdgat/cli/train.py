@@ -142,8 +142,10 @@ def _report_end(end: "RunEnd", output: "OutputDirectory") -> int:
     failed = [record for record in output.read_index().stages if record.state == StageState.FAILED]
     for record in failed:
         print(f"error: {record.name}: {record.reason}", file=sys.stderr)
-        if record.directory is not None:
+        if record.directory is not None and output.stage_directory(record).log_path.is_file():
             print(f"log:   {output.stage_directory(record).log_path}", file=sys.stderr)
+    if failed and output.slurm_path.is_dir():
+        print(f"what jobs printed: {output.slurm_path}", file=sys.stderr)
     if not failed:
         print(f"error: {end.message}", file=sys.stderr)
     return EXIT_FAILED
