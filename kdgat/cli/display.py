@@ -110,7 +110,7 @@ class PlainWatcher(_Watcher):
     def __init__(self, output: OutputDirectory, console: Console) -> None:
         super().__init__(output, console)
         self._next_line: dict[str, float] = {}
-        self._print("starting the Prefect API")
+        self._print("waiting for the Prefect API")
 
     def changed(self, record: StageRecord, index: RunIndex) -> None:
         """Print the new state."""
@@ -149,7 +149,7 @@ class TerminalWatcher(_Watcher):
             transient=True,
         )
         self._progress.start()
-        self._waiting: TaskID | None = self._progress.add_task("starting the Prefect API", total=None, words="")
+        self._waiting: TaskID | None = self._progress.add_task("waiting for the Prefect API", total=None, words="")
 
     def changed(self, record: StageRecord, index: RunIndex) -> None:
         """Open a bar, or close it and leave a line."""
