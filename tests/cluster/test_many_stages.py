@@ -1,6 +1,7 @@
 """More stages at once than the nodes hold: some wait in the queue, all finish, and Prefect knows of every attempt."""
 
 import contextlib
+import os
 import sqlite3
 import time
 from collections.abc import Iterator
@@ -44,6 +45,7 @@ class Seen:
     threads: int = 0
     open_files: int = 0
     memory_mib: int = 0
+    processor_s: float = 0.0
 
     def look(self, slurm: PrivateSlurm, pid: int) -> None:
         states = {job["id"]: job["state"] for job in slurm.jobs()}
@@ -55,6 +57,8 @@ class Seen:
             status = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
             self.threads = max(self.threads, int(status.get("Threads", "0")))
             self.memory_mib = max(self.memory_mib, int(status.get("VmRSS", "0 kB").split()[0]) // 1024)
+            used = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:13]
+            self.processor_s = max(self.processor_s, sum(map(int, used)) / os.sysconf("SC_CLK_TCK"))
             self.open_files = max(self.open_files, len(list(Path(f"/proc/{pid}/fd").iterdir())))
 
 
