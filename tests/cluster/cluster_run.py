@@ -197,8 +197,8 @@ def measure(run: ClusterRun, hurt: Callable[[], object]) -> Loss:
     moment = time.time()
     before = run.position()
     run.wait_until(lambda: len(run.positions(RESUMED)) > num_before, "going on from a checkpoint")
-    _, step = run.positions(RESUMED)[-1]
-    after = run.wait_for_training(since=moment)
+    resumed, step = run.positions(RESUMED)[-1]
+    after = run.wait_for_training(since=resumed)
     done = before.global_step if before is not None else 0
     return Loss(max(0, done - step), after.unix_time - moment)
 
