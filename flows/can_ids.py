@@ -22,7 +22,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import PositiveInt
 
 from flows.attempts import Conclusion, Stage, run_to_end
-from flows.execution import DONE_STATES, Execution, as_output, default_parallel_stages
+from flows.execution import DONE_STATES, Execution, as_output, num_parallel_stages
 from flows.lost_runs import mark_lost_runs
 from flows.publication import publish_results
 from flows.server import prefect_api
@@ -121,7 +121,7 @@ def can_ids(
         execution = Execution(config, output, site, command_line)
         with stop_on_signals(stop, what_stops(site)):
             try:
-                _run_stages(execution, stop, parallel_stages or default_parallel_stages(config, site))
+                _run_stages(execution, stop, num_parallel_stages(config, site, parallel_stages))
             except BaseException as error:
                 stop.set(f"the flow ended with {type(error).__name__}")  # the runner waits for its threads
                 raise

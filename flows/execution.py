@@ -7,6 +7,7 @@ from pathlib import Path
 
 import kdgat
 from flows.attempts import AttemptRunner, Conclusion, LocalAttempts
+from flows.open_files import watchable_jobs
 from flows.slurm_attempts import SlurmAttempts
 from kdgat.can.config import CanConfig
 from kdgat.can.plan import PlannedStage, plan_can
@@ -161,11 +162,11 @@ class Execution:
         self._changed.set()
 
 
-def default_parallel_stages(config: CanConfig, site: Site) -> int:
-    """Return how many stages run side by side: as this machine's processors or the site's limit of jobs allow."""
+def num_parallel_stages(config: CanConfig, site: Site, wanted: int | None = None) -> int:
+    """Return how many stages run side by side: as wanted, else as this machine's processors or the site allow."""
     if site.scheduler == "slurm":
-        return site.limits.jobs
-    return max(1, num_usable_cores() // config.training.num_threads)
+        return watchable_jobs(wanted or site.limits.jobs)
+    return wanted or max(1, num_usable_cores() // config.training.num_threads)
 
 
 def num_usable_cores() -> int:

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from flows.attempts import Conclusion, LocalAttempts
-from flows.execution import Execution, default_parallel_stages, num_usable_cores
+from flows.execution import Execution, num_parallel_stages, num_usable_cores
 from flows.slurm_attempts import SlurmAttempts
 from kdgat.can.config import CanConfig, make_config
 from kdgat.can.run import OutputDirectory, RunError, StageState
@@ -122,13 +122,13 @@ def test_an_output_directory_takes_one_run_at_a_time(tmp_path: Path) -> None:
 
 
 def test_stages_share_the_processors_of_this_machine() -> None:
-    assert default_parallel_stages(configured("training.num_threads=1"), LOCAL) == num_usable_cores()
-    assert default_parallel_stages(configured("training.num_threads=10000"), LOCAL) == 1
+    assert num_parallel_stages(configured("training.num_threads=1"), LOCAL) == num_usable_cores()
+    assert num_parallel_stages(configured("training.num_threads=10000"), LOCAL) == 1
 
 
 def test_as_many_stages_have_jobs_as_the_site_grants_one_run() -> None:
-    assert default_parallel_stages(configured("training.num_threads=1"), SLURM) == 7
-    assert default_parallel_stages(configured("training.num_threads=10000"), SLURM) == 7
+    assert num_parallel_stages(configured("training.num_threads=1"), SLURM) == 7
+    assert num_parallel_stages(configured("training.num_threads=10000"), SLURM) == 7
 
 
 def resources(config: CanConfig, path: Path, site: Site, command_line: ResourceRequest) -> dict[str, Resources | None]:
