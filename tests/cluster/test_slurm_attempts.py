@@ -1,8 +1,6 @@
 """Attempts as jobs of a real Slurm, without Prefect around them: what goes wrong before and beside training."""
 
 import sys
-import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +21,7 @@ from kdgat.stage.outcome import Failed, Finished, Paused
 from tests.can.stage_inputs import FAST, SMALL_GAT, make_stage, make_stores
 from tests.cluster.cluster_run import stray_processes
 from tests.cluster.slurm import PrivateSlurm
+from tests.flows.test_attempts import when
 
 ENDLESS = {"max_epochs": 100_000, "patience": None, "checkpoint_every_steps": 1, "checkpoint_interval_s": 0}
 
@@ -81,18 +80,6 @@ def endless_job(tmp_path: Path, slurm: PrivateSlurm) -> Iterator[Job]:
 
 def site(**changes: Any) -> Site:
     return Site.model_validate(load_site("slurm-test").model_dump(exclude_none=True) | changes)
-
-
-def when(condition: Any, action: Any, timeout_s: float = 60.0) -> threading.Thread:
-    def wait() -> None:
-        give_up_at = time.monotonic() + timeout_s
-        while not condition() and time.monotonic() < give_up_at:
-            time.sleep(0.05)
-        action()
-
-    thread = threading.Thread(target=wait, daemon=True)
-    thread.start()
-    return thread
 
 
 def test_a_stage_finishes_in_a_job_of_its_own(job: Job, slurm: PrivateSlurm) -> None:
