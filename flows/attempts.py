@@ -45,7 +45,7 @@ class AttemptRunner(Protocol):
     def run(self, attempt: Attempt) -> AttemptEnd:
         """Run one attempt and return how it ended."""
 
-    def settle(self, record: AttemptRecord) -> str:
+    def settle(self, directory: RunDirectory, record: AttemptRecord, stop: StopRequest) -> str:
         """See to it that nothing of an attempt of a dead flow starts any more; say in one sentence what was found."""
 
 
@@ -92,7 +92,7 @@ def run_to_end(stage: Stage) -> Conclusion:
     """Run the stage of a directory until it finishes, fails, is asked to stop, or gets nowhere."""
     ledger = AttemptLedger(stage.directory)
     for record in ledger.left_open():
-        found = stage.runner.settle(record)
+        found = stage.runner.settle(stage.directory, record, stage.stop)
         stage.on_line(f"attempt {record.number} was left by a flow that died: {found}")
         ledger.abandon(record, FLOW_LOST, found)
     history = History(stage.resources)
@@ -125,7 +125,11 @@ def _perform(stage: Stage, ledger: AttemptLedger, history: History) -> Performed
             on_progress,
             on_state,
         )
-        end = stage.runner.run(attempt)
+        try:
+            end = stage.runner.run(attempt)
+        except (ValueError, OSError) as error:
+            ledger.abandon(record, type(error).__name__, str(error))
+            raise
         decision = decide(end, history, stage.limits)
         if isinstance(decision, Retry) and stage.stop.is_set():
             source = end.checkpoint or "the start of the stage"
@@ -175,7 +179,7 @@ class LocalAttempts:
         message = f"killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
         return AttemptEnd(EndKind.PROCESS_KILLED, message, **common)
 
-    def settle(self, record: AttemptRecord) -> str:
+    def settle(self, directory: RunDirectory, record: AttemptRecord, stop: StopRequest) -> str:
         """Do nothing: the kernel told the child, and the next one waits until it has left the directory."""
         return "its process was told to write a checkpoint and leave"
 

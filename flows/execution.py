@@ -8,7 +8,7 @@ from pathlib import Path
 import kdgat
 from flows.attempts import AttemptRunner, Conclusion, LocalAttempts
 from flows.open_files import watchable_jobs
-from flows.slurm_attempts import SlurmAttempts
+from flows.slurm_attempts import SlurmAttempts, remove_left_keys
 from kdgat.can.config import CanConfig
 from kdgat.can.plan import PlannedStage, plan_can
 from kdgat.can.run import OutputDirectory, RunIndex, StageRecord, StageState
@@ -39,6 +39,8 @@ class Execution:
             StageRecord(name=p.name, stage=p.stage, scale=p.scale, seed=p.seed, depends_on=list(p.depends_on))
             for p in self.plan
         ]
+        if site.scheduler == "slurm":
+            remove_left_keys(output.slurm_path)
         self.index = RunIndex(config=config.model_dump(mode="json"), stages=records)
         output.write_index(self.index)
 

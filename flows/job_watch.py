@@ -4,6 +4,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Mapping
+from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,6 +37,8 @@ logger = logging.getLogger(__name__)
 POLL_S: Final = 0.1
 FORWARD_INTERVAL_S: Final = 1.0
 WAKE_S: Final = 45.0  # from the scancel of a frozen worker to giving it up: Slurm's KillWait and some
+FETCH_S: Final = 10.0  # a report is some hundred bytes
+SEEN_S: Final = 90.0  # how long a network filesystem may hide what a node wrote from who looked there before
 LEAVE_S: Final = 3.0  # how long a worker that has done its work may take to end its job
 STDERR_LINES: Final = 5
 
@@ -141,9 +144,12 @@ class JobWatch:
 
     def _of_future(self, future: "distributed.Future") -> AttemptEnd:
         """Read how the attempt ended from what the worker reported, or from why it did not."""
-        if future.status == "finished":
-            return self._of_report(future.result())
-        error = future.exception()
+        try:
+            if future.status == "finished":
+                return self._of_report(future.result(timeout=FETCH_S))
+            error = future.exception(timeout=FETCH_S)
+        except (TimeoutError, CancelledError, distributed.KilledWorker):
+            return self._of_lost_worker()  # it died with its report
         if isinstance(error, distributed.KilledWorker):
             return self._of_lost_worker()
         return self._end(EndKind.NOT_STARTED, f"the worker raised {type(error).__name__}: {error}")
@@ -172,9 +178,18 @@ class JobWatch:
         if report.stalled:
             message = f"the stage used no processor time for {self.site.stall_timeout_s:.0f} s"
             return AttemptEnd(EndKind.FROZEN, message, outcome, **common)
+        if isinstance(outcome, Finished):
+            self._wait_until_visible()
         if outcome is not None:
             return of_outcome(outcome, **common)
         return AttemptEnd(EndKind.PROCESS_KILLED, f"the stage was killed by signal {-report.status}", **common)
+
+    def _wait_until_visible(self) -> None:
+        """Wait until the outcome can be read here, too: what follows reads it."""
+        directory, began = self.attempt.directory, time.monotonic()
+        while not directory.is_finished() and time.monotonic() - began < SEEN_S:
+            list(directory.path.iterdir())  # asks the server for the names anew
+            time.sleep(POLL_S)
 
     def _let_worker_leave(self) -> None:
         """End the job by ending its worker, so that Slurm counts it as completed and not as cancelled."""
@@ -216,15 +231,18 @@ class JobWatch:
         return next((job.error for job in list(self.cluster.workers.values()) if job.error), None)
 
     def _end(self, kind: EndKind, message: str, node: str = "") -> AttemptEnd:
+        """Name an end that nobody reported; what the stage itself wrote before counts more than how its job ended."""
         directory = self.attempt.directory
-        return AttemptEnd(
-            kind,
-            message,
-            job_id=self.job_id,
-            node=node or self.attempt.record.node,
-            checkpoint=directory.newest_checkpoint(),
-            made_progress=checkpoint_marker(directory) != self._before,
-        )
+        common: dict[str, Any] = {
+            "job_id": self.job_id,
+            "node": node or self.attempt.record.node,
+            "checkpoint": directory.newest_checkpoint(),
+            "made_progress": checkpoint_marker(directory) != self._before,
+        }
+        outcome = directory.read_outcome()
+        if isinstance(outcome, Finished):
+            return of_outcome(outcome, **common)
+        return AttemptEnd(kind, message, **common)
 
     def _forward(self, at_once: bool = False) -> None:
         """Pass on what the stage logged and how far it is."""

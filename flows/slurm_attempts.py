@@ -6,11 +6,15 @@ the stage twice on its own, nor bring a worker back. What a lost worker means is
 about it is decided in `kdgat.cluster.decision`.
 """
 
+import asyncio
+import contextlib
 import logging
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import dask
 import distributed
@@ -20,13 +24,26 @@ from distributed.core import Status
 
 from flows.attempts import Attempt
 from flows.job_watch import JobWatch
+from kdgat.cluster.child import STOP_GRACE_S, StopRequest
 from kdgat.cluster.ending import AttemptEnd, EndKind
 from kdgat.cluster.history import AttemptRecord
-from kdgat.cluster.script import cluster_arguments
+from kdgat.cluster.script import cluster_arguments, job_name
 from kdgat.cluster.site import Site
-from kdgat.cluster.slurm import cancel_jobs, how_it_ended, job_status, wait_for_verdict, wait_until_over
+from kdgat.cluster.slurm import (
+    COMMAND_TIMEOUT_S,
+    NO_ANSWER,
+    cancel_jobs,
+    find_jobs,
+    how_it_ended,
+    job_status,
+    wait_for_verdict,
+)
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.files import sync_to_disk
 
-SETTLE_S: Final = 60.0  # how long a job of a dead flow may take to save and end
+SETTLE_S: Final = STOP_GRACE_S + 30.0  # how long a job of a dead flow may take to save and end
+SETTLE_POLL_S: Final = 1.0
+KEY_FILES: Final = ".dask-jobqueue.worker.*"
 
 # A worker that dies takes its attempt with it; one that is silent is dealt with by JobWatch.
 dask.config.set({"distributed.scheduler.allowed-failures": 0, "distributed.scheduler.worker-ttl": None})
@@ -35,7 +52,7 @@ logging.getLogger("distributed").setLevel(logging.CRITICAL)
 
 
 class Job(SLURMJob):
-    """A job that keeps what `sbatch` said, which dask-jobqueue only logs."""
+    """A job that keeps what `sbatch` said, which dask-jobqueue only logs, and waits for no command for ever."""
 
     error: str | None = None
 
@@ -51,6 +68,20 @@ class Job(SLURMJob):
         """Cancel."""
         await super().close()
         self.status = Status.closed  # SpecCluster asserts it and dask-jobqueue never says it
+
+    @staticmethod
+    async def _call(cmd: Sequence[str], **kwargs: Any) -> str:
+        """Run `sbatch` or `scancel` and return what it printed; RuntimeError if it fails or does not answer."""
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*cmd, stdout=pipe, stderr=pipe, **kwargs)
+        try:
+            output, errors = await asyncio.wait_for(process.communicate(), COMMAND_TIMEOUT_S)
+        except TimeoutError:
+            process.kill()
+            raise RuntimeError(f"{cmd[0]} {NO_ANSWER} in {COMMAND_TIMEOUT_S:.0f} s") from None
+        if process.returncode != 0:
+            raise RuntimeError(f"{errors.decode(errors='replace')}{output.decode(errors='replace')}")
+        return output.decode()
 
 
 class SlurmAttempts:
@@ -71,26 +102,59 @@ class SlurmAttempts:
         self.log_directory.mkdir(parents=True, exist_ok=True)
         excluded, directory = attempt.record.excluded_nodes, attempt.directory.path
         arguments = cluster_arguments(self.site, resources, directory, self.log_directory, excluded, self.binds)
-        # The connection carries code: encrypted, and only for whoever can read the key in the output directory.
-        with (
-            SLURMCluster(job_cls=Job, security=True, silence_logs=False, **arguments) as cluster,
-            distributed.Client(cluster, set_as_default=False) as client,
-        ):
+        self._cancel_strays(attempt)
+        with ExitStack() as stack:
+            try:
+                # The connection carries code: encrypted, and only for whoever can read the key in the log directory.
+                cluster = SLURMCluster(job_cls=Job, security=True, silence_logs=False, **arguments)
+                stack.enter_context(cluster)
+                client = stack.enter_context(distributed.Client(cluster, set_as_default=False))
+            except (TimeoutError, RuntimeError) as error:  # a login node that is busy
+                words = f"the Dask scheduler did not start: {error}"
+                return AttemptEnd(EndKind.UNREACHABLE, words, checkpoint=attempt.directory.newest_checkpoint())
+            self._write_keys()
             watch = JobWatch(self.site, attempt, cluster, client)
             end = watch.until_end(self.environment)
         return explain(end, watch)
 
-    def settle(self, record: AttemptRecord) -> str:
+    def settle(self, directory: RunDirectory, record: AttemptRecord, stop: StopRequest) -> str:
         """Take a job that still waits out of the queue; let one that runs save and end."""
         if not record.job_id:
-            return "it had not submitted a job"
-        status = job_status(record.job_id)
-        if not status.is_waiting:
-            status = wait_until_over(record.job_id, SETTLE_S)
-        if status.is_over:
-            return f"job {record.job_id} is over ({status.describe()})"
-        words = f"job {record.job_id} was still {status.describe()}"
-        return f"{words} and is cancelled" if cancel_jobs([record.job_id]) else f"{words} and cannot be cancelled"
+            return "it had noted no job"
+        give_up_at = time.monotonic() + SETTLE_S
+        # By its name: after a while another job has the same number.
+        while record.job_id in find_jobs(job_name(directory.path)):
+            status = job_status(record.job_id)
+            if status.is_over:
+                break
+            if status.is_waiting or stop.is_set() or time.monotonic() >= give_up_at:
+                words = f"job {record.job_id} was still {status.describe()}"
+                return f"{words} and is cancelled" if cancel_jobs([record.job_id]) else f"{words}, not cancelled"
+            stop.wait(SETTLE_POLL_S)
+        return f"job {record.job_id} is over ({job_status(record.job_id).describe()})"
+
+    def _cancel_strays(self, attempt: Attempt) -> None:
+        """Cancel jobs for this directory that nobody has noted.
+
+        They are there if the flow died right after `sbatch`, or if `sbatch` gave up on an answer that came.
+        """
+        noted = {record.job_id for record in attempt.ledger.records}
+        strays = [job for job in find_jobs(job_name(attempt.directory.path)) if job not in noted]
+        if strays:
+            attempt.on_line(f"cancelling what nobody waits for any more: job {', '.join(strays)}")
+            cancel_jobs(strays)
+
+    def _write_keys(self) -> None:
+        """Send the keys for the connection to the disk: they are still open here, and NFS may hold them back."""
+        for path in self.log_directory.glob(KEY_FILES):
+            with contextlib.suppress(FileNotFoundError):  # of another attempt, which has just ended
+                sync_to_disk(path)
+
+
+def remove_left_keys(log_directory: Path) -> None:
+    """Remove the keys that a killed flow left; only where no other flow uses the directory."""
+    for path in log_directory.glob(KEY_FILES):
+        path.unlink(missing_ok=True)
 
 
 def explain(end: AttemptEnd, watch: JobWatch) -> AttemptEnd:

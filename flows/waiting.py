@@ -4,7 +4,7 @@ import time
 from typing import Final
 
 from kdgat.cluster.site import Site
-from kdgat.cluster.slurm import JobStatus, job_status
+from kdgat.cluster.slurm import ALIVE_STATES, JobStatus, job_status
 
 FIRST_QUESTION_S: Final = 1.0  # most jobs on a quiet cluster have begun by then
 REPORT_TIMEOUT_S: Final = 300.0  # from the job's start to its worker's first word: imports from a busy filesystem
@@ -36,7 +36,7 @@ class Queue:
         status = job_status(job_id)
         words = (status.state, status.reason)
         self._changed, self._words = words != self._words, words
-        if status.state == "RUNNING":
+        if status.state in ALIVE_STATES:
             self._running_since = self._running_since or now
         return status
 

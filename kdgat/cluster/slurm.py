@@ -1,6 +1,7 @@
 """Slurm's own commands: how a job stands, how it ended, and how to end it."""
 
 import logging
+import os
 import re
 import subprocess
 import time
@@ -16,6 +17,7 @@ COMMAND_TIMEOUT_S: Final = 30.0
 POLL_S: Final = 0.25
 VERDICT_S: Final = 3.0  # how long Slurm may take to notice that a job's script is gone; a dead node takes it minutes
 COMPLETING_S: Final = 90.0
+NO_ANSWER: Final = "did not answer"
 TIME_LIMIT: Final = "TimeLimit"  # a job's reason once its walltime has passed
 GONE: Final = "GONE"  # Slurm has forgotten the job
 UNKNOWN: Final = "UNKNOWN"  # Slurm did not answer
@@ -33,6 +35,7 @@ ENDS: Final = {
 }
 # What sbatch says when it is the controller that is in trouble, not the job.
 UNREACHABLE_WORDS: Final = (
+    NO_ANSWER,
     "Unable to contact slurm controller",
     "Socket timed out",
     "Slurm temporarily unable to accept job",
@@ -116,6 +119,17 @@ def wait_until_over(job_id: str, timeout_s: float, poll_s: float = POLL_S) -> Jo
         if status.is_over or time.monotonic() >= give_up_at:
             return status
         time.sleep(poll_s)
+
+
+def find_jobs(name: str) -> list[str]:
+    """Return the jobs of that name that wait or run, of this user; none where Slurm does not answer."""
+    command = ["squeue", "--noheader", f"--user={os.getuid()}", f"--name={name}", "--format=%A"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=True)
+    except (OSError, subprocess.SubprocessError) as error:
+        logger.warning("squeue: %s", error)
+        return []
+    return done.stdout.split()
 
 
 def wait_for_verdict(job_id: str) -> JobStatus:

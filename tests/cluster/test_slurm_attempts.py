@@ -1,20 +1,25 @@
 """Attempts as jobs of a real Slurm, without Prefect around them: what goes wrong before and beside training."""
 
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import distributed
 import pytest
 
+from flows import slurm_attempts
 from flows.attempts import Conclusion, Stage, run_to_end
 from flows.slurm_attempts import SlurmAttempts
+from kdgat.cluster import slurm as cluster_slurm
 from kdgat.cluster.child import StopRequest
 from kdgat.cluster.decision import AttemptLimits
 from kdgat.cluster.ending import EndKind
 from kdgat.cluster.estimate import stage_resources
 from kdgat.cluster.history import AttemptLedger, AttemptRecord
 from kdgat.cluster.resources import ResourceRequest
+from kdgat.cluster.script import job_name
 from kdgat.cluster.site import Site, load_site
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, Finished, Paused
@@ -198,11 +203,80 @@ def test_a_walltime_that_is_too_short_grows_where_the_site_allows(job: Job, tmp_
 def test_a_job_of_a_dead_flow_that_still_waits_is_taken_out_of_the_queue(
     job: Job, slurm: PrivateSlurm, full_cluster: None
 ) -> None:
-    job_id = slurm.submit("sleep 600", "--partition=gpu")
+    job_id = slurm.submit("sleep 600", "--partition=gpu", f"--job-name={job_name(job.directory.path)}")
     ledger = AttemptLedger(job.directory)
     ledger.submitted(ledger.open(None), job_id)
-    job.stop.set("a test")
+    when(lambda: slurm.job(job_id)["JobState"] == "CANCELLED", lambda: job.stop.set("a test"))
     job.run(site())
-    assert job.ends == ["FlowProcessLost"]
+    assert job.ends[0] == "FlowProcessLost"
     assert "is cancelled" in job.attempts[0].message
     assert slurm.job(job_id)["JobState"] == "CANCELLED"
+
+
+def test_a_job_with_a_number_that_was_ours_once_is_left_alone(job: Job, slurm: PrivateSlurm) -> None:
+    stranger = slurm.submit("sleep 600", "--partition=gpu")
+    try:
+        ledger = AttemptLedger(job.directory)
+        ledger.submitted(ledger.open(None), stranger)
+        assert isinstance(job.run(site()).outcome, Finished)
+        assert slurm.job(stranger)["JobState"] == "RUNNING"
+    finally:
+        slurm.command("scancel", stranger)
+        slurm.wait_for_job(stranger, "CANCELLED")
+
+
+def test_a_job_that_a_dead_flow_had_no_time_to_note_is_cancelled(job: Job, slurm: PrivateSlurm) -> None:
+    stray = slurm.submit("sleep 600", "--partition=gpu", f"--job-name={job_name(job.directory.path)}")
+    assert isinstance(job.run(site()).outcome, Finished)
+    assert slurm.job(stray)["JobState"] == "CANCELLED"
+    assert any(f"job {stray}" in line for line in job.lines)
+
+
+def test_a_worker_that_dies_with_its_report_has_finished_its_stage(job: Job) -> None:
+    # The epilogue's parent is the worker.
+    conclusion = job.run(site(epilogue=["kill -KILL $PPID"]))
+    assert isinstance(conclusion.outcome, Finished)
+    assert job.ends == [EndKind.FINISHED.value]
+
+
+def test_a_worker_that_dies_before_its_report_is_fetched_hangs_nothing(
+    job: Job, slurm: PrivateSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch = distributed.Future.result
+
+    def die_first(future: Any, timeout: Any = None) -> Any:
+        slurm.command("scancel", "--signal=KILL", "--full", job.attempts[-1].job_id)
+        slurm.command("scancel", job.attempts[-1].job_id)
+        slurm.wait_for_job(job.attempts[-1].job_id, "CANCELLED", "FAILED", "COMPLETED")
+        return fetch(future, timeout)
+
+    monkeypatch.setattr(distributed.Future, "result", die_first)
+    assert isinstance(job.run(site()).outcome, Finished)
+
+
+def test_a_job_cancelled_in_its_epilogue_has_finished_its_stage(job: Job, slurm: PrivateSlurm) -> None:
+    when(
+        lambda: isinstance(job.directory.read_outcome(), Finished),
+        lambda: slurm.command("scancel", job.attempts[-1].job_id),
+    )
+    conclusion = job.run(site(epilogue=["sleep 50"]))
+    assert isinstance(conclusion.outcome, Finished)
+
+
+@pytest.mark.parametrize("command", ["sbatch", "scancel"])
+def test_a_command_of_slurm_that_hangs_is_not_waited_for_for_ever(
+    job: Job, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slurm_attempts, "COMMAND_TIMEOUT_S", 1.0)
+    monkeypatch.setattr(cluster_slurm, "COMMAND_TIMEOUT_S", 1.0)
+    hanging = tmp_path / "bin" / command
+    hanging.parent.mkdir()
+    hanging.write_text("#!/bin/sh\nexec sleep 600\n")
+    hanging.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{hanging.parent}:{os.environ['PATH']}")
+    if command == "sbatch":
+        when(lambda: EndKind.UNREACHABLE.value in job.ends, lambda: job.stop.set("a test"))
+        assert isinstance(job.run(site()).outcome, Paused)
+        assert f"sbatch {cluster_slurm.NO_ANSWER}" in job.attempts[0].message
+    else:
+        assert isinstance(job.run(site()).outcome, Finished)
