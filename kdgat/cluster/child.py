@@ -15,13 +15,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import EXIT_FAILED, EXIT_FINISHED, EXIT_PAUSED, Failed, FailureKind, Outcome, Paused
+from kdgat.stage.directory import CHECKPOINT_GLOB, RunDirectory
+from kdgat.stage.outcome import (
+    EXIT_FAILED,
+    EXIT_FINISHED,
+    EXIT_PAUSED,
+    Failed,
+    FailureKind,
+    Finished,
+    Outcome,
+    Paused,
+)
 from kdgat.stage.parent import PARENT_PROCESS_VARIABLE
 
 BUSY_WAIT_S: Final = 120.0  # a previous attempt may still be writing its checkpoint
 STOP_GRACE_S: Final = 120.0  # from SIGTERM to SIGKILL
 POLL_S: Final = 0.1
+OWN_PAUSE_S: Final = 5.0  # between two looks at a process: longer, and it was this one that did not run
 EVIDENCE_LINES: Final = 5
 
 OnLine = Callable[[str], None]
@@ -29,17 +39,21 @@ OnProgress = Callable[[dict[str, Any]], None]
 
 
 class StopRequest:
-    """Somebody wants the stage to leave: a flag that whoever runs it looks at."""
+    """Somebody wants the stage to leave: a flag that whoever runs it looks at.
+
+    Signal handlers set it. It holds no lock, therefore: a handler would wait for ever for one that the code beneath it,
+    in the same thread, has taken.
+    """
 
     def __init__(self) -> None:
-        self._event = threading.Event()
+        self._is_set = False
         self.reason = ""
         self.insisted = False
 
     def set(self, reason: str) -> None:
         """Ask for a checkpoint and an end; the first reason is kept."""
         self.reason = self.reason or reason
-        self._event.set()
+        self._is_set = True
 
     def insist(self) -> None:
         """Ask for an end at once, without a checkpoint."""
@@ -47,11 +61,17 @@ class StopRequest:
 
     def is_set(self) -> bool:
         """Tell whether somebody asked."""
-        return self._event.is_set()
+        return self._is_set
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until somebody asks, at most `timeout_s` seconds; tell whether somebody did."""
-        return self._event.wait(timeout_s)
+        give_up_at = time.monotonic() + timeout_s
+        while not self._is_set:
+            remaining_s = give_up_at - time.monotonic()
+            if remaining_s <= 0:
+                break
+            time.sleep(min(remaining_s, POLL_S))
+        return self._is_set
 
 
 @dataclass(frozen=True)
@@ -108,12 +128,14 @@ def child_command(directory: RunDirectory) -> list[str]:
 
 
 def checkpoint_marker(directory: RunDirectory) -> tuple[tuple[str, int], ...]:
-    """Return what changes whenever a checkpoint is written: names and modification times."""
+    """Return what changes whenever a checkpoint is written: names and modification times.
+
+    What stands beside checkpoints does not count: the beginning of one whose writer was killed is no progress.
+    """
     files = []
-    for path in sorted(directory.checkpoints_path.rglob("*")):
+    for path in sorted(directory.checkpoints_path.rglob(CHECKPOINT_GLOB)):
         with contextlib.suppress(FileNotFoundError):  # replaced by a newer one while we look
-            if path.is_file():
-                files.append((str(path.relative_to(directory.path)), path.stat().st_mtime_ns))
+            files.append((str(path.relative_to(directory.path)), path.stat().st_mtime_ns))
     return tuple(files)
 
 
@@ -182,14 +204,16 @@ def _has_ended(child: "subprocess.Popen[str]") -> bool:
 class _Activity:
     """What the kernel counts for a process: its peak memory, and its processor time.
 
-    One that uses none for a while is stopped, deadlocked, or waits for a dead disk.
+    One that uses none for a while is stopped, deadlocked, or waits for a dead disk. Time in which this process did not
+    run either (Slurm had suspended the job, a virtual machine was moved) says nothing about it.
     """
 
-    def __init__(self, pid: int, stall_timeout_s: float | None) -> None:
+    def __init__(self, pid: int, stall_timeout_s: float | None, clock: Callable[[], float] = time.monotonic) -> None:
         self._folder = Path(f"/proc/{pid}")
         self._stall_timeout_s = stall_timeout_s
+        self._clock = clock
         self._used = -1
-        self._since = time.monotonic()
+        self._since = self._looked_at = clock()
         self.stalled = False  # once true it stays so
         self.peak_kib = 0
 
@@ -202,8 +226,10 @@ class _Activity:
             return
         self.peak_kib = max(self.peak_kib, int(found[1]) if found else 0)
         used = sum(int(field) for field in fields[11:15])  # user and system time, its own and its children's, in ticks
-        now = time.monotonic()
-        if used != self._used:
+        now = self._clock()
+        was_away = now - self._looked_at > OWN_PAUSE_S
+        self._looked_at = now
+        if used != self._used or was_away:
             self._used, self._since = used, now
         if self._stall_timeout_s is not None and now - self._since > self._stall_timeout_s:
             self.stalled = True
@@ -231,10 +257,11 @@ def _written_at(directory: RunDirectory) -> tuple[int, int] | None:
 def _outcome_of(
     directory: RunDirectory, status: int, previous: tuple[int, int] | None, last_lines: list[str]
 ) -> Outcome | None:
-    if status < 0:
-        return None
     is_new = _written_at(directory) != previous
     outcome = directory.read_outcome() if is_new or status == EXIT_FINISHED else None
+    if status < 0:
+        # Killed on its way out: what it had written down by then is true all the same.
+        return outcome if isinstance(outcome, Finished | Paused) else None
     if status == EXIT_FINISHED and outcome is not None:
         return outcome
     if status == EXIT_PAUSED:

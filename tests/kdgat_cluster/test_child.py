@@ -1,16 +1,25 @@
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kdgat.cluster import child
-from kdgat.cluster.child import ChildEnd, StopRequest, checkpoint_marker, child_command, read_progress, run_child
+from kdgat.cluster.child import (
+    OWN_PAUSE_S,
+    ChildEnd,
+    StopRequest,
+    checkpoint_marker,
+    child_command,
+    read_progress,
+    run_child,
+)
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
 
@@ -93,6 +102,25 @@ def test_a_good_status_without_an_outcome_is_a_failure(run: Run) -> None:
 def test_a_killed_stage_has_no_outcome(run: Run) -> None:
     end = run("import os; os.kill(os.getpid(), 9)")
     assert (end.status, end.outcome) == (-signal.SIGKILL, None)
+
+
+KILLED = "sys.stdout.flush(); os.kill(os.getpid(), 15); time.sleep(600)"
+
+
+@pytest.mark.parametrize(
+    ("code", "outcome"),
+    [(f"{FINISHES}; {KILLED}", Finished()), (PAUSES + KILLED, Paused(checkpoint="c", reason="USR1"))],
+    ids=["finished", "paused"],
+)
+def test_a_stage_that_is_killed_after_it_said_how_it_ended_has_ended_so(
+    run: Run, code: str, outcome: Finished | Paused
+) -> None:
+    end = run(code)
+    assert (end.status, end.outcome) == (-signal.SIGTERM, outcome)
+
+
+def test_a_failure_does_not_hide_the_signal_that_ended_the_stage(run: Run) -> None:
+    assert run(FAILS + KILLED).outcome is None
 
 
 @pytest.mark.parametrize("code", ["raise SystemExit(1)", "raise SystemExit(75)", "import os; os.kill(os.getpid(), 9)"])
@@ -197,6 +225,28 @@ def test_without_a_timeout_nothing_is_taken_for_stalled(run: Run) -> None:
     assert not run("import time; time.sleep(0.5)").stalled
 
 
+@pytest.fixture
+def sleeping() -> Iterator["subprocess.Popen[bytes]"]:
+    process = subprocess.Popen(["sleep", "600"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_time_in_which_the_watcher_did_not_run_is_no_stall(sleeping: "subprocess.Popen[bytes]") -> None:
+    now = 0.0
+    activity = child._Activity(sleeping.pid, 900.0, clock=lambda: now)
+    while not activity.stalled and now < 10_000.0:
+        activity.look()
+        now += 3600.0  # all of the job was suspended
+    assert not activity.stalled
+    resumed = now
+    while not activity.stalled and now < resumed + 10_000.0:
+        now += OWN_PAUSE_S / 2
+        activity.look()
+    assert 900.0 < now - resumed < 920.0
+
+
 def test_peak_memory_is_that_of_this_stage_and_of_no_other_process(run: Run) -> None:
     code = "block = bytearray({size} << 20); block[::4096] = b'x' * len(block[::4096]); time.sleep(0.5)"
     own_block = bytearray(150 << 20)  # the process that watches may be larger than the stage
@@ -225,6 +275,25 @@ def test_the_first_wish_to_stop_gives_the_reason() -> None:
     assert not stop.insisted
 
 
+def test_a_signal_that_arrives_while_its_flag_is_used_does_not_block() -> None:
+    # In a process of its own: what is tested for ends in a deadlock.
+    code = """
+import signal, time
+from kdgat.cluster.child import StopRequest
+stop = StopRequest()
+signal.signal(signal.SIGALRM, lambda *_: stop.set("SIGALRM"))
+signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+give_up_at = time.monotonic() + 3
+while time.monotonic() < give_up_at:
+    stop.set("here")
+    stop.wait(0.0)
+signal.setitimer(signal.ITIMER_REAL, 0)
+print(stop.reason)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout.strip()) in ((0, "here"), (0, "SIGALRM")), done.stderr[-500:]
+
+
 def test_every_new_checkpoint_changes_the_marker(directory: RunDirectory) -> None:
     assert checkpoint_marker(directory) == ()
     path = directory.checkpoints_path / "phase" / "checkpoint-00000010.pt"
@@ -236,6 +305,15 @@ def test_every_new_checkpoint_changes_the_marker(directory: RunDirectory) -> Non
     second = checkpoint_marker(directory)
     path.with_name("checkpoint-00000020.pt").write_bytes(b"2")
     assert len({first, second, checkpoint_marker(directory)}) == 3
+
+
+@pytest.mark.parametrize(
+    "name", [".checkpoint-00000010.pt.n1.77.tmp", "checkpoint-00000010.pt.sha256", "checkpoint-00000010.damaged"]
+)
+def test_what_a_killed_writer_leaves_is_no_checkpoint(directory: RunDirectory, name: str) -> None:
+    directory.checkpoints_path.mkdir()
+    (directory.checkpoints_path / name).touch()
+    assert checkpoint_marker(directory) == ()
 
 
 @pytest.mark.parametrize("content", [None, "", '{"epoch": ', "[1]"], ids=["missing", "empty", "cut short", "a list"])
