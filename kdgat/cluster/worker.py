@@ -22,6 +22,7 @@ from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Outcome
 
 EPILOGUE_TIMEOUT_S: Final = 60.0
+EPILOGUE_POLL_S: Final = 0.1
 OOM_NOTICE_S: Final = 0.5  # the kernel counts the kill a moment after the process is gone
 
 _stop = StopRequest()
@@ -35,13 +36,11 @@ class NodeReport:
 
     status: int  # exit status of the stage; negative: the signal that ended it
     outcome: Outcome | None
-    last_lines: tuple[str, ...]
     node: str
     stop_reason: str  # who asked it to leave; empty: nobody
     checkpoint: str
     made_progress: bool
     peak_memory_mib: int
-    seconds: float
     was_oom_killed: bool
     stalled: bool
 
@@ -51,7 +50,7 @@ def run_attempt(
 ) -> NodeReport:
     """Run one attempt at the stage of a directory and report how it ended; called by Dask in the worker's thread."""
     directory = RunDirectory(directory_path)
-    before, oom_kills, started = checkpoint_marker(directory), num_oom_kills(), time.monotonic()
+    before, oom_kills = checkpoint_marker(directory), num_oom_kills()
     _idle.clear()
     try:
         end = run_child(
@@ -61,9 +60,8 @@ def run_attempt(
             on_line=lambda line: print(line, flush=True),
             stall_timeout_s=stall_timeout_s,
         )
-        report = _report(directory, end, before, oom_kills, time.monotonic() - started)
-        if not _stop.is_set():  # otherwise Slurm's SIGKILL may be seconds away, and the report matters more
-            _run_epilogue(epilogue)
+        report = _report(directory, end, before, oom_kills)
+        _run_epilogue(epilogue)
         return report
     finally:
         _idle.set()
@@ -93,34 +91,41 @@ def dask_teardown(worker: Any) -> None:
         _idle.wait(STOP_GRACE_S)
 
 
-def _report(
-    directory: RunDirectory, end: ChildEnd, before: tuple[tuple[str, int], ...], oom_kills: int, seconds: float
-) -> NodeReport:
+def _report(directory: RunDirectory, end: ChildEnd, before: tuple[tuple[str, int], ...], oom_kills: int) -> NodeReport:
     if end.status == -signal.SIGKILL and num_oom_kills() == oom_kills:
         time.sleep(OOM_NOTICE_S)
     return NodeReport(
         status=end.status,
         outcome=end.outcome,
-        last_lines=end.last_lines,
         node=os.environ.get("SLURMD_NODENAME") or socket.gethostname(),
         stop_reason=_stop.reason,
         checkpoint=directory.newest_checkpoint(),
         made_progress=checkpoint_marker(directory) != before,
         peak_memory_mib=end.peak_memory_mib,
-        seconds=seconds,
         was_oom_killed=num_oom_kills() > oom_kills,
         stalled=end.stalled,
     )
 
 
 def _run_epilogue(lines: Sequence[str]) -> None:
-    """Run the site's shell lines; what they print goes to the job's output, and their failure fails nothing."""
-    if not lines:
+    """Run the site's shell lines; what they print goes to the job's output, and their failure fails nothing.
+
+    They end when somebody wants the job to leave: Slurm's SIGKILL may be seconds away, and the report matters more.
+    """
+    if not lines or _stop.is_set():
         return
     try:
-        done = subprocess.run(["bash", "-c", "\n".join(lines)], timeout=EPILOGUE_TIMEOUT_S, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
+        shell = subprocess.Popen(["bash", "-c", "\n".join(lines)], start_new_session=True)
+    except OSError as error:
         print(f"epilogue: {error}", flush=True)
         return
-    if done.returncode != 0:
-        print(f"epilogue: exit status {done.returncode}", flush=True)
+    give_up_at = time.monotonic() + EPILOGUE_TIMEOUT_S
+    while shell.poll() is None:
+        if _stop.is_set() or time.monotonic() > give_up_at:
+            os.killpg(shell.pid, signal.SIGKILL)  # not reaped yet: the number is still the shell's
+            shell.wait()
+            print(f"epilogue: ended by {_stop.reason or f'its limit of {EPILOGUE_TIMEOUT_S:g} s'}", flush=True)
+            return
+        time.sleep(EPILOGUE_POLL_S)
+    if shell.returncode != 0:
+        print(f"epilogue: exit status {shell.returncode}", flush=True)

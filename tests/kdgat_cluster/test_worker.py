@@ -125,6 +125,17 @@ def test_a_worker_whose_flow_is_gone_asks_its_stage_to_save_and_leaves(
     assert eventually(lambda: not Path(f"/proc/{stage}").exists())
 
 
+def test_an_epilogue_gives_way_to_the_end_of_the_job(running: RunningWorker, directory: RunDirectory) -> None:
+    epilogue = ("echo begun; sleep 600 & wait",)
+    future = running.client.submit(run_attempt, str(directory.path), {}, 900.0, epilogue, pure=False, retries=0)
+    assert eventually(lambda: "begun" in running.output.read_text()), running.output.read_text()
+    running.process.send_signal(signal.SIGTERM)
+    report: NodeReport = future.result(timeout=30)
+    assert isinstance(report.outcome, Failed)  # as the stage had ended before
+    assert "epilogue: ended by SIGTERM" in running.output.read_text()
+    assert running.children() == []
+
+
 @pytest.fixture
 def stage_does(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     def replace_stage(code: str) -> None:
@@ -189,7 +200,11 @@ def test_the_epilogue_runs_in_one_shell_after_the_stage(
 
 @pytest.mark.parametrize(
     ("line", "said"),
-    [("exit 3", "epilogue: exit status 3"), ("sleep 600", "epilogue: "), ("(", "epilogue: exit status")],
+    [
+        ("exit 3", "epilogue: exit status 3"),
+        ("sleep 600", "epilogue: ended by its limit of 0.2 s"),
+        ("(", "epilogue: exit status"),
+    ],
 )
 def test_an_epilogue_that_fails_or_hangs_fails_nothing(
     directory: RunDirectory,
