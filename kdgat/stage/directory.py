@@ -3,7 +3,7 @@
 import json
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -114,9 +114,19 @@ class RunDirectory:
         write_json_atomically(self.progress_path, dict(progress), durable=False)
 
     def newest_checkpoint(self) -> str:
-        """Return the checkpoint written last, relative to the run directory; empty if there is none."""
-        found = [(path.stat().st_mtime_ns, path) for path in self.checkpoints_path.rglob(CHECKPOINT_GLOB)]
-        return str(max(found)[1].relative_to(self.path)) if found else ""
+        """Return the newest checkpoint, relative to the run directory; empty if there is none.
+
+        Of one fit it is the one with the highest number, for the clocks of two nodes may disagree; of several fits the
+        one that was written to last.
+        """
+        written: dict[Path, int] = {}  # folder of a fit: nanoseconds
+        newest: dict[Path, Path] = {}
+        for path in self.checkpoints_path.rglob(CHECKPOINT_GLOB):
+            with suppress(FileNotFoundError):  # the stage that writes them removes old ones while we look
+                written[path.parent] = max(path.stat().st_mtime_ns, written.get(path.parent, 0))
+                # Numbers have leading zeros: names sort as they do.
+                newest[path.parent] = max(path, newest.get(path.parent, path))
+        return str(newest[max(written, key=lambda fit: written[fit])].relative_to(self.path)) if written else ""
 
     @contextmanager
     def lock(self) -> Iterator["RunDirectory"]:

@@ -75,6 +75,48 @@ def test_metrics_rows_append_replace_and_survive_a_cut_last_line(tmp_path):
     assert directory.metrics_path.read_text() == '{"epoch": 0, "loss": 0.5}\n'
 
 
+def test_newest_checkpoint_of_a_fit_is_the_one_with_the_highest_number(tmp_path):
+    directory = RunDirectory(tmp_path)
+    assert directory.newest_checkpoint() == ""
+    early, late = directory.checkpoints_path / "early", directory.checkpoints_path / "late"
+    # The clock of the node that wrote the last two is behind.
+    for path, seconds in ((early, 90), (late, 100), (late, 50), (late, 60)):
+        path.mkdir(parents=True, exist_ok=True)
+        file = path / f"checkpoint-{len(list(path.iterdir())) + 1:08d}.pt"
+        file.touch()
+        os.utime(file, (seconds, seconds))
+    (late / "checkpoint-00000009.pt.sha256").touch()
+    assert directory.newest_checkpoint() == "checkpoints/late/checkpoint-00000003.pt"
+
+
+def replace_checkpoints(path, ready, release):
+    newest, number = None, 0
+    while not release.is_set():
+        number += 1
+        written = path / f"checkpoint-{number:08d}.pt"
+        written.touch()
+        if newest is not None:
+            newest.unlink()
+        newest = written
+        ready.set()
+
+
+def test_newest_checkpoint_is_found_beside_a_stage_that_removes_old_ones(tmp_path):
+    directory = RunDirectory(tmp_path)
+    directory.checkpoints_path.mkdir()
+    context = multiprocessing.get_context("spawn")
+    ready, release = context.Event(), context.Event()
+    writer = context.Process(target=replace_checkpoints, args=(directory.checkpoints_path, ready, release))
+    writer.start()
+    try:
+        assert ready.wait(60)
+        found = {directory.newest_checkpoint() for _ in range(3000)}
+    finally:
+        release.set()
+        writer.join(30)
+    assert len(found) > 1
+
+
 def hold(path, held, release):
     with RunDirectory(path).lock():
         held.set()
