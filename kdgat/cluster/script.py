@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from kdgat.cluster.container import container_command
+from kdgat.cluster.container import container_command, in_double_quotes
 from kdgat.cluster.resources import Resources, format_walltime
 from kdgat.cluster.site import Site
 
@@ -17,6 +17,7 @@ PRELOAD: Final = "kdgat.cluster.worker"
 LOOPBACK: Final = "127.0.0.1"
 NO_DASHBOARD: Final = "127.0.0.1:0"  # Dask serves its metrics somewhere in any case: where nobody else gets at them
 DEATH_TIMEOUT_S: Final = 30  # a worker that finds no scheduler ends its job: the flow has died meanwhile
+_EXCLUSION: Final = re.compile(r"(?:^|\s)(?:--exclude[=\s]|-x)\s*(\S+)")
 
 
 class JobScriptError(ValueError):
@@ -87,7 +88,10 @@ def cluster_arguments(
         "log_directory": str(log_directory),
         "shared_temp_directory": str(log_directory),
         "job_script_prologue": [*_scratch(site), *(f"module load {module}" for module in site.modules), *site.prologue],
-        "job_extra_directives": [*_directives(site, resources), *_exclusion(excluded_nodes)],
+        "job_extra_directives": _directives(site, resources, excluded_nodes),
+        # Said here, because Dask would take them from a file in the user's home otherwise.
+        "job_directives_skip": [],
+        "shebang": "#!/usr/bin/env bash",
     }
     options: dict[str, Any] = {"dashboard": False, "dashboard_address": NO_DASHBOARD}
     if site.interface is None:  # everything on one machine
@@ -99,7 +103,7 @@ def cluster_arguments(
     return arguments
 
 
-def _directives(site: Site, resources: Resources) -> list[str]:
+def _directives(site: Site, resources: Resources, excluded_nodes: Iterable[str]) -> list[str]:
     lines = ["--no-requeue", "--dependency=singleton"]  # Slurm must not start a job again behind the flow's back
     if site.qos is not None:
         lines.append(f"--qos={site.qos}")
@@ -107,18 +111,23 @@ def _directives(site: Site, resources: Resources) -> list[str]:
         kind = f"{resources.gpu_type}:" if resources.gpu_type else ""
         is_gres = site.gpu_request == "gres"
         lines.append(f"--gres=gpu:{kind}{resources.gpus}" if is_gres else f"--gpus-per-node={kind}{resources.gpus}")
-    return [*lines, *site.directives]
+    # Of several exclusions sbatch heeds the last one alone: the site's and ours become one.
+    nodes = [*excluded_nodes]
+    for directive in site.directives:
+        # A list, or n[1-3]: both may stand within a longer list.
+        nodes += [found.strip("\"'") for found in _EXCLUSION.findall(directive)]
+        if rest := _EXCLUSION.sub("", directive).strip():
+            lines.append(rest)
+    return [*lines, *_exclusion(nodes)]
 
 
 def _scratch(site: Site) -> list[str]:
     """Let prologue and epilogue name the site's scratch as $KDGAT_SCRATCH."""
     if site.scratch is None:
         return []
-    # In double quotes: the site file may name variables, which the node knows.
-    quoted = re.sub(r"([\\\"`])", r"\\\1", site.scratch)
-    return [f'export {SCRATCH_VARIABLE}="{quoted}"']
+    return [f"export {SCRATCH_VARIABLE}={in_double_quotes(site.scratch)}"]
 
 
 def _exclusion(nodes: Iterable[str]) -> list[str]:
-    names = ",".join(sorted(nodes))
+    names = ",".join(sorted(set(nodes)))
     return [f"--exclude={shlex.quote(names)}"] if names else []

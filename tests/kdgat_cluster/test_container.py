@@ -25,6 +25,15 @@ def test_in_an_image_its_own_python_runs_unless_the_site_names_one() -> None:
     assert words(Site(name="here", image="kdgat.sif", python="python3"))[-1] == "python3"
 
 
+@pytest.mark.parametrize("keys", [{"python": "$ENV/bin/py thon"}, {"image": "$ENV/a.sif", "python": "${ENV}/python"}])
+def test_variables_of_a_site_are_what_they_are_on_the_node(keys: dict[str, str]) -> None:
+    command = f"ENV='/the env'; printf '%s\n' {container_command(Site(name='here', **keys), FLOWS_OWN, False)}"
+    said = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert said[-len(keys) :] == [
+        value.replace("${ENV}", "$ENV").replace("$ENV", "/the env") for value in keys.values()
+    ]
+
+
 def test_gpus_are_passed_into_the_image_only_where_they_are_used() -> None:
     assert "--nv" in words(Site(name="here", image="kdgat.sif"), uses_gpu=True)
     assert "--nv" not in words(Site(name="here", image="kdgat.sif"))

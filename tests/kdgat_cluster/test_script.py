@@ -9,6 +9,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import dask.config
 import pytest
 from dask_jobqueue.slurm import SLURMCluster, SLURMJob
 
@@ -92,6 +93,22 @@ def test_a_directory_has_one_job_name_and_shares_it_with_no_other(
     assert name == job_name(Path("normal"))
     assert name.startswith("kdgat-normal-")
     assert name != job_name(tmp_path / "another" / "normal")
+
+
+@pytest.mark.parametrize("directive", ["--exclude=n7,n[1-2]", "--exclude n7,n[1-2]", "-xn7,n[1-2]", "-x 'n7,n[1-2]'"])
+def test_nodes_that_the_site_excludes_stay_excluded_beside_ours(directive: str) -> None:
+    site = Site(name="here", directives=(f"{directive} --exclusive", "--constraint=exclude"))
+    (line,) = [line for line in script(site, SMALL, excluded_nodes=["n9"]).splitlines() if "--exclude" in line]
+    assert line == "#SBATCH --exclude='n7,n[1-2],n9'"
+    assert "#SBATCH --exclusive\n" in script(site, SMALL)
+    assert "#SBATCH --constraint=exclude\n" in script(site, SMALL)
+
+
+def test_a_file_of_dask_in_the_users_home_takes_nothing_out_of_the_script() -> None:
+    theirs = {"jobqueue.slurm.job-directives-skip": ["--mem", "-J"], "jobqueue.slurm.shebang": "#!/bin/false"}
+    undisturbed = script(load_site("slurm-test"), SMALL)
+    with dask.config.set(theirs):
+        assert script(load_site("slurm-test"), SMALL) == undisturbed
 
 
 def test_only_a_stage_with_gpus_asks_for_them() -> None:
