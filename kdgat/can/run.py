@@ -1,9 +1,7 @@
 """The output directory of a training run: names of its files, and `run.json`, the index of its stages."""
 
-import fcntl
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
@@ -12,7 +10,9 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kdgat.stage.directory import RunDirectory
+from kdgat.stage.errors import RunDirectoryError, StageBusyError
 from kdgat.stage.files import write_bytes_atomically
+from kdgat.stage.owner import own
 
 SCHEMA_VERSION = 1
 
@@ -85,6 +85,7 @@ class OutputDirectory:
         self.results_path = self.path / "results.json"
         self.report_path = self.path / "report.html"
         self.lock_path = self.path / "run.lock"
+        self.owner_path = self.path / "run-owner.json"
         self.slurm_path = self.path / "slurm"  # what jobs print
         self.prefect_database_path = self.path / "prefect" / "prefect.db"
         self.prefect_log_path = self.path / "prefect" / "server.log"
@@ -113,18 +114,11 @@ class OutputDirectory:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Be the only command that trains into this directory; RunError names the process that does."""
+        """Be the only command that trains into this directory; RunError names the process that does, and its host."""
         self.path.mkdir(parents=True, exist_ok=True)
-        with self.lock_path.open("a+") as file:
+        with ExitStack() as stack:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                owner = file.read().strip() or "another process"
-                raise RunError(
-                    f"{self.path} is in use by {owner}: wait until it ends, or choose another --out"
-                ) from None
-            file.truncate(0)
-            file.write(f"pid {os.getpid()}")
-            file.flush()
+                stack.enter_context(own(self.lock_path, self.owner_path))
+            except (StageBusyError, RunDirectoryError) as error:
+                raise RunError(f"{error}; or choose another --out") from error
             yield
