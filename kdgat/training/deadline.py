@@ -79,6 +79,7 @@ def find_end_time(environment: Mapping[str, str]) -> tuple[float, str]:
             text=True,
             timeout=SQUEUE_TIMEOUT_S,
             check=True,
+            env={**os.environ, "SLURM_TIME_FORMAT": "standard"},  # a user's own format could not be read
         )
     except (OSError, subprocess.SubprocessError) as error:
         logger.warning("the end of SLURM job %s is unknown (%s): only signals will pause this stage", job, error)

@@ -41,6 +41,12 @@ def test_end_time_comes_from_squeue_for_this_job(squeue):
     assert find_end_time({"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": "soon"}) == (expected, "squeue")
 
 
+def test_the_format_of_times_is_the_one_that_is_understood(squeue, monkeypatch):
+    monkeypatch.setenv("SLURM_TIME_FORMAT", "relative")
+    squeue('[ "$SLURM_TIME_FORMAT" = standard ] && echo 2026-03-01T12:30:00 || echo Tomorr 12:30')
+    assert find_end_time({"SLURM_JOB_ID": "7"}) == (datetime(2026, 3, 1, 12, 30).timestamp(), "squeue")
+
+
 def test_squeue_that_fails_leaves_signals_only(squeue, caplog):
     squeue("echo slurm_load_jobs error >&2; exit 1")
     assert find_end_time({"SLURM_JOB_ID": "7"}) == (math.inf, "unknown")
