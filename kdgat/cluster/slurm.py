@@ -23,6 +23,21 @@ GONE: Final = "GONE"  # Slurm has forgotten the job
 UNKNOWN: Final = "UNKNOWN"  # Slurm did not answer
 WAITING_STATES: Final = ("PENDING", "CONFIGURING", "REQUEUED", "RESV_DEL_HOLD", "REQUEUE_FED", "REQUEUE_HOLD")
 ALIVE_STATES: Final = ("RUNNING", "COMPLETING", "SUSPENDED", "STOPPED", "SIGNALING", "STAGE_OUT", "RESIZING")
+# A list of ends: what a newer Slurm calls a job that still goes on is none of them.
+OVER_STATES: Final = (
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",
+    "REVOKED",
+    "SPECIAL_EXIT",
+    "TIMEOUT",
+    GONE,
+)
 ENDS: Final = {
     "TIMEOUT": EndKind.TIMEOUT,
     "DEADLINE": EndKind.TIMEOUT,
@@ -64,7 +79,7 @@ class JobStatus:
     @property
     def is_over(self) -> bool:
         """Tell whether nothing of the job runs any more, as far as Slurm knows."""
-        return self.state not in (*WAITING_STATES, *ALIVE_STATES, UNKNOWN)
+        return self.state in OVER_STATES
 
     @property
     def was_killed(self) -> bool:

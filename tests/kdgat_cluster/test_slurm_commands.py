@@ -5,6 +5,7 @@ import pytest
 from kdgat.cluster.ending import EndKind
 from kdgat.cluster.slurm import (
     ALIVE_STATES,
+    ENDS,
     GONE,
     UNKNOWN,
     WAITING_STATES,
@@ -87,6 +88,15 @@ def test_a_job_that_slurm_forgot_is_over_and_one_it_says_nothing_of_is_not() -> 
     assert JobStatus(GONE).is_over
     assert not JobStatus(UNKNOWN).is_over
     assert not any(JobStatus(state).is_over for state in (*WAITING_STATES, *ALIVE_STATES))
+
+
+@pytest.mark.parametrize("state", ["POWER_UP_NODE", "EXPEDITING", "UPDATE_DB"])
+def test_a_state_of_a_newer_slurm_is_no_end(state: str) -> None:
+    assert not JobStatus(state).is_over
+
+
+def test_every_state_that_has_a_name_as_an_end_is_one() -> None:
+    assert all(JobStatus(state).is_over for state in ENDS)
 
 
 def test_a_status_in_words_names_what_killed_the_job_and_nothing_empty() -> None:
