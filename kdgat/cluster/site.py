@@ -3,6 +3,7 @@
 import difflib
 import os
 import re
+import shlex
 import shutil
 import socket
 import sys
@@ -41,6 +42,27 @@ _DIRECTIVES_OF_KEYS: Final = {
 _FORBIDDEN_DIRECTIVES: Final = (
     "--requeue", "--no-requeue", "-d", "--dependency", "-a", "--array", "-n", "--ntasks", "-N", "--nodes",
     "-J", "--job-name", "--signal", "-o", "--output", "-e", "--error",
+)  # fmt: skip
+# With these `sbatch` does not do what is expected of it: hand in one job here, say its number, and be done.
+_ON_ANOTHER_CLUSTER: Final = "jobs of other clusters are neither watched nor ended from here: run kdgat on that cluster"
+_WAITS: Final = "sbatch would come back only after the job has ended, which kdgat must watch meanwhile"
+_SAYS_NO_NUMBER: Final = "kdgat reads the number of the job from what sbatch prints"
+_ENVIRONMENT: Final = "jobs get the environment of the command that hands them in; set variables in prologue"
+_HARMFUL_DIRECTIVES: Final = {
+    "-M": _ON_ANOTHER_CLUSTER, "--clusters": _ON_ANOTHER_CLUSTER,
+    "-W": _WAITS, "--wait": _WAITS,
+    "--parsable": _SAYS_NO_NUMBER, "-Q": _SAYS_NO_NUMBER, "--quiet": _SAYS_NO_NUMBER,
+    "--test-only": "no job would be handed in",
+    "--export": _ENVIRONMENT, "--export-file": _ENVIRONMENT,
+}  # fmt: skip
+# sbatch puts these variables above what stands in a job's script, without a word. Those that only add to it may be set.
+_OVERRIDING_VARIABLES: Final = tuple(
+    f"SBATCH_{name}"
+    for name in (
+        "ARRAY_INX", "CLUSTERS", "CPUS_PER_GPU", "DEPENDENCY", "ERROR", "EXPORT", "GPUS", "GPUS_PER_NODE",
+        "GPUS_PER_SOCKET", "GPUS_PER_TASK", "GRES", "JOB_NAME", "MEM_PER_CPU", "MEM_PER_GPU", "MEM_PER_NODE",
+        "NO_REQUEUE", "OUTPUT", "REQUEUE", "SIGNAL", "TIMELIMIT", "WAIT",
+    )
 )  # fmt: skip
 _MODULE: Final = re.compile(r"[A-Za-z0-9][\w./+@:=-]*")
 
@@ -121,16 +143,17 @@ class Site(Config):
     @classmethod
     def _check_directives(cls, directives: tuple[str, ...]) -> tuple[str, ...]:
         for directive in directives:
-            is_long = directive.startswith("--")
-            option = re.split(r"[\s=]", directive, maxsplit=1)[0] if is_long else directive[:2]  # -t10 and -t 10
             if not directive.startswith("-") or "\n" in directive:
                 raise ValueError(
                     f"{directive!r} is no option of sbatch: write it as --constraint=48core, without #SBATCH"
                 )
-            if option in _DIRECTIVES_OF_KEYS:
-                raise ValueError(f"{directive!r} has a key of its own: set {_DIRECTIVES_OF_KEYS[option]} instead")
-            if option in _FORBIDDEN_DIRECTIVES:
-                raise ValueError(f"{directive!r} is decided for each job by kdgat: leave it out")
+            for option in _options(directive):
+                if option in _DIRECTIVES_OF_KEYS:
+                    raise ValueError(f"{directive!r} has a key of its own: set {_DIRECTIVES_OF_KEYS[option]} instead")
+                if option in _FORBIDDEN_DIRECTIVES:
+                    raise ValueError(f"{directive!r} is decided for each job by kdgat: leave it out")
+                if option in _HARMFUL_DIRECTIVES:
+                    raise ValueError(f"{directive!r}: {_HARMFUL_DIRECTIVES[option]}: leave it out")
         return directives
 
     @model_validator(mode="after")
@@ -232,6 +255,15 @@ def require_usable(site: Site) -> None:
             f"site {site.name}: Slurm's sbatch is not in PATH on this machine: "
             f"run this on the cluster's login node, or add Slurm's folder to PATH, or use --site {LOCAL}"
         )
+    set_variables = [name for name in _OVERRIDING_VARIABLES if name in os.environ]
+    if "SBATCH_PARTITION" in os.environ and (site.partition or site.gpu_partition):
+        set_variables.append("SBATCH_PARTITION")
+    if set_variables:
+        said = ", ".join(f"{name}={os.environ[name]}" for name in set_variables)
+        raise SiteError(
+            f"site {site.name}: the environment has {said}, which sbatch would put above what kdgat decides for each "
+            f"job: `unset {' '.join(set_variables)}`"
+        )
     if site.interface is not None:
         known = [name for _, name in socket.if_nameindex()]
         if site.interface not in known:
@@ -241,6 +273,15 @@ def require_usable(site: Site) -> None:
             )
     if site.image is not None and "$" not in site.image and "://" not in site.image and not Path(site.image).is_file():
         raise SiteError(f"site {site.name}: image={site.image!r} is not there: build it, or correct its path")
+
+
+def _options(directive: str) -> list[str]:
+    """Return the names of the options in one line: `-t` of -t10 and -t 10, `--mem` of --mem=1G."""
+    try:
+        words = shlex.split(directive)
+    except ValueError as error:
+        raise ValueError(f"{directive!r} is no option of sbatch ({error}): close the quotes") from error
+    return [word.partition("=")[0] if word.startswith("--") else word[:2] for word in words if word.startswith("-")]
 
 
 def _known_text() -> str:

@@ -159,6 +159,15 @@ def test_a_folder_of_sites_that_is_not_there_is_refused(tmp_path: Path, monkeypa
         ("directives: ['-t9']", ["directives", "set resources.STAGE.walltime instead"]),
         ("directives: ['--gres gpu:1']", ["directives", "set gpu_request instead"]),
         ("directives: ['--requeue']", ["directives", "leave it out"]),
+        ("directives: ['--exclusive --requeue']", ["directives", "leave it out"]),
+        ("directives: ['-Mowens']", ["directives", "run kdgat on that cluster"]),
+        ("directives: ['--clusters=owens']", ["directives", "run kdgat on that cluster"]),
+        ("directives: ['-W']", ["directives", "only after the job has ended"]),
+        ("directives: ['--wait']", ["directives", "only after the job has ended"]),
+        ("directives: ['--parsable']", ["directives", "the number of the job"]),
+        ("directives: ['--test-only']", ["directives", "no job would be handed in"]),
+        ("directives: ['--export=NONE']", ["directives", "set variables in prologue"]),
+        ("directives: ['--comment=\"open']", ["directives", "close the quotes"]),
         ('directives: ["--x\\n--y"]', ["directives", "--constraint=48core"]),
         ("poll_interval_s: 0", ["poll_interval_s=0"]),
         ("silence_timeout_s: .inf", ["silence_timeout_s=inf"]),
@@ -178,7 +187,7 @@ def test_a_wrong_site_file_is_refused_with_file_key_value_and_fix(tmp_path: Path
 
 def test_directives_that_no_key_stands_for_are_kept(tmp_path: Path) -> None:
     path = write_site(
-        tmp_path, "mine", "directives: ['--constraint=48core', '--exclusive', '-Cv100', '--mail-type=END']"
+        tmp_path, "mine", "directives: ['--constraint=48core', '--exclusive', '-Cv100', '--wait-all-nodes=1']"
     )
     assert len(read_site(path).directives) == 4
 
@@ -208,3 +217,26 @@ def test_an_image_or_interface_that_is_not_there_is_refused(tmp_path: Path) -> N
     image.touch()
     for known in (str(image), "$SCRATCH/a.sif", "docker://debian"):
         require_usable(Site(name="a", scheduler="slurm", image=known, interface="lo"))
+
+
+@pytest.mark.usefixtures("_sbatch_somewhere")
+@pytest.mark.parametrize(
+    "name", ["SBATCH_JOB_NAME", "SBATCH_REQUEUE", "SBATCH_TIMELIMIT", "SBATCH_MEM_PER_NODE", "SBATCH_CLUSTERS"]
+)
+def test_variables_that_sbatch_would_heed_more_than_the_script_are_refused(
+    monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, "9")
+    monkeypatch.setenv("SBATCH_WAIT", "")
+    require_usable(load_site("local"))
+    with pytest.raises(SiteError, match=rf"{name}=9, SBATCH_WAIT=.*`unset {name} SBATCH_WAIT`"):
+        require_usable(Site(name="a", scheduler="slurm"))
+
+
+@pytest.mark.usefixtures("_sbatch_somewhere")
+def test_variables_for_what_the_site_leaves_open_are_heeded(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SBATCH_ACCOUNT", "SBATCH_CONSTRAINT", "SBATCH_PARTITION", "SBATCH_RESERVATION"):
+        monkeypatch.setenv(name, "mine")
+    require_usable(Site(name="a", scheduler="slurm"))
+    with pytest.raises(SiteError, match="`unset SBATCH_PARTITION`"):
+        require_usable(Site(name="a", scheduler="slurm", gpu_partition="gpu"))
