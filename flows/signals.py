@@ -1,39 +1,58 @@
-"""Ctrl-C and SIGTERM ask a flow to stop in order; a second one insists."""
+"""Ctrl-C, SIGTERM and a lost terminal ask a flow to stop in order; a second signal insists, a third ends it."""
 
+import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
 from kdgat.cluster.child import StopRequest
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+OUTPUTS = (1, 2)  # file descriptors
 
 
 @contextmanager
 def stop_on_signals(stop: StopRequest, words: str) -> Iterator[None]:
-    """Turn the first signal into a stop request and the second into a demand, while the context lasts.
+    """Turn the first signal into a stop request and the second into a demand; a third ends the process at once.
 
-    `words` tell a person what that means. Off the main thread Python installs no handlers; a flow that runs there is
-    stopped through Prefect.
+    `words` tell a person what the first and the second mean. SIGHUP counts unless it is ignored, as it is under nohup.
+    Off the main thread Python installs no handlers; a flow that runs there is stopped through Prefect.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    terminals = [descriptor for descriptor in OUTPUTS if os.isatty(descriptor)]
 
     def handle(number: int, frame: FrameType | None) -> None:
         name = signal.Signals(number).name
-        if stop.is_set():
+        _leave_lost(terminals)
+        if stop.insisted:
+            # Something does not come to its end. What this process started saves and leaves when it misses it.
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        elif stop.is_set():
+            print(f"\n{name}: at once; once more ends this command, whatever it waits for", file=sys.stderr)
             stop.insist()
         else:
             print(f"\n{name}: {words}", file=sys.stderr)
             stop.set(name)
 
-    previous = {number: signal.signal(number, handle) for number in STOP_SIGNALS}
+    numbers = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    previous = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _leave_lost(terminals: Iterable[int]) -> None:
+    """Write to nowhere from now on instead of to a terminal that is gone, where each line would be an error."""
+    for descriptor in terminals:
+        if not os.isatty(descriptor):
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, descriptor)
+            os.close(nowhere)

@@ -1,0 +1,105 @@
+"""What signals do to a process that promised to stop in order, sent to a real one."""
+
+import contextlib
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from flows.signals import STOP_SIGNALS
+
+TIMEOUT_S = 60.0
+# Writes down how it is asked, in a loop as a flow's.
+PROGRAM = """
+import sys, time
+from pathlib import Path
+from flows.signals import stop_on_signals
+from kdgat.cluster.child import StopRequest
+
+path, stop = Path(sys.argv[1]), StopRequest()
+with stop_on_signals(stop, "as asked"):
+    while True:
+        print("working", flush=True)
+        path.with_suffix(".new").write_text(f"{stop.is_set()} {stop.reason} {stop.insisted}")
+        path.with_suffix(".new").rename(path)
+        time.sleep(0.02)
+"""
+
+
+class Flow:
+    """A process of its own, and what it wrote down last."""
+
+    def __init__(self, path: Path, *, wrapper: tuple[str, ...] = (), terminal: int | None = None) -> None:
+        self.path, self.log_path = path / "state", path / "log"
+        with self.log_path.open("wb") as log:
+            self.process = subprocess.Popen(
+                [*wrapper, sys.executable, "-c", PROGRAM, str(self.path)],
+                stdin=subprocess.DEVNULL if terminal is None else terminal,
+                stdout=log if terminal is None else terminal,
+                stderr=log if terminal is None else terminal,
+                cwd=Path(__file__).parents[2],
+            )
+        self.wait_for("False  False")
+
+    def wait_for(self, state: str) -> None:
+        give_up_at = time.monotonic() + TIMEOUT_S
+        while not self.path.exists() or self.path.read_text() != state:
+            assert self.process.poll() is None, self.log_path.read_text()
+            assert time.monotonic() < give_up_at, self.path.read_text()
+            time.sleep(0.02)
+
+    def goes_on(self) -> bool:
+        """Tell whether it still writes; waits until it has."""
+        before, give_up_at = self.path.stat().st_mtime_ns, time.monotonic() + TIMEOUT_S
+        while self.path.stat().st_mtime_ns == before and time.monotonic() < give_up_at:
+            time.sleep(0.02)
+        return self.path.stat().st_mtime_ns != before and self.process.poll() is None
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Flow]]:
+    with contextlib.ExitStack() as stack:
+
+        def run(**how: object) -> Flow:
+            flow = Flow(tmp_path, **how)  # type: ignore[arg-type]
+            stack.callback(flow.process.wait)
+            stack.callback(flow.process.kill)
+            return flow
+
+        yield run
+
+
+@pytest.mark.parametrize("number", STOP_SIGNALS)
+def test_the_first_signal_asks_the_second_insists_the_third_ends(start: Callable[..., Flow], number: int) -> None:
+    name, flow = signal.Signals(number).name, start()
+    flow.process.send_signal(number)
+    flow.wait_for(f"True {name} False")
+    assert f"{name}: as asked" in flow.log_path.read_text()
+    flow.process.send_signal(number)
+    flow.wait_for(f"True {name} True")
+    assert "once more ends this command" in flow.log_path.read_text()
+    flow.process.send_signal(number)
+    assert flow.process.wait(TIMEOUT_S) == -number
+
+
+def test_under_nohup_a_hangup_asks_for_nothing(start: Callable[..., Flow]) -> None:
+    flow = start(wrapper=("nohup",))
+    flow.process.send_signal(signal.SIGHUP)
+    assert flow.goes_on()
+    flow.process.send_signal(signal.SIGTERM)
+    flow.wait_for("True SIGTERM False")
+
+
+def test_a_lost_terminal_asks_for_a_stop_and_what_is_printed_then_is_no_error(start: Callable[..., Flow]) -> None:
+    ours, terminal = pty.openpty()
+    flow = start(wrapper=("setsid", "--ctty"), terminal=terminal)
+    os.close(terminal)
+    os.close(ours)
+    flow.wait_for("True SIGHUP False")
+    assert flow.goes_on()
