@@ -1,6 +1,7 @@
 """Every way in which a job can die, on a real Slurm: the same weights in the end, or a clear stop."""
 
 import json
+import math
 import os
 import random
 import shutil
@@ -19,9 +20,8 @@ from kdgat.cluster.site import load_site
 from tests.cluster.cluster_run import (
     CHECKPOINT_STEPS,
     CHILD,
-    LONG_EPOCHS,
+    NUM_EPOCHS,
     RESUMED,
-    SHORT_EPOCHS,
     STAGE,
     WORKER,
     ClusterRun,
@@ -36,6 +36,9 @@ from tests.cluster.slurm import PrivateSlurm
 pytestmark = pytest.mark.slow
 
 KILLS = 20
+# Long enough to be hurt in time, whatever the speed of the machine: that is measured.
+SHORT_S, FEWEST_SHORT, MOST_SHORT = 15.0, NUM_EPOCHS, 400
+LONG_S, FEWEST_LONG, MOST_LONG = 50.0, 160, 1200  # Slurm looks at walltimes every half minute
 TABLE_VARIABLE = "KDGAT_FAULT_TABLE"  # a file that gets a row per fault
 
 
@@ -68,6 +71,17 @@ class Undisturbed:
             self._runs[epochs] = run
         return self._runs[epochs]
 
+    def short_epochs(self) -> int:
+        """Return how many epochs train for about `SHORT_S`."""
+        return min(max(FEWEST_SHORT, self._epochs_in(SHORT_S)), MOST_SHORT)
+
+    def long_epochs(self) -> int:
+        """Return how many epochs train for about `LONG_S`."""
+        return min(max(FEWEST_LONG, self._epochs_in(LONG_S)), MOST_LONG)
+
+    def _epochs_in(self, seconds: float) -> int:
+        return math.ceil(seconds / self.run(NUM_EPOCHS).epoch_s())
+
 
 @pytest.fixture(scope="module")
 def undisturbed(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
@@ -87,13 +101,17 @@ def start_point(data_root: Path, tmp_path: Path, undisturbed: Undisturbed) -> Ca
 
 
 @pytest.fixture
-def run(start_point: Callable[[int], ClusterRun], slurm: PrivateSlurm) -> Iterator[ClusterRun]:
-    yield from watched(start_point(SHORT_EPOCHS), slurm)
+def run(
+    start_point: Callable[[int], ClusterRun], undisturbed: Undisturbed, slurm: PrivateSlurm
+) -> Iterator[ClusterRun]:
+    yield from watched(start_point(undisturbed.short_epochs()), slurm)
 
 
 @pytest.fixture
-def long_run(start_point: Callable[[int], ClusterRun], slurm: PrivateSlurm) -> Iterator[ClusterRun]:
-    yield from watched(start_point(LONG_EPOCHS), slurm)
+def long_run(
+    start_point: Callable[[int], ClusterRun], undisturbed: Undisturbed, slurm: PrivateSlurm
+) -> Iterator[ClusterRun]:
+    yield from watched(start_point(undisturbed.long_epochs()), slurm)
 
 
 def watched(run: ClusterRun, slurm: PrivateSlurm) -> Iterator[ClusterRun]:
@@ -294,7 +312,7 @@ def test_too_little_memory_grows_until_it_is_enough(
 def test_a_full_disk_stops_clearly_and_the_same_command_goes_on(
     run: ClusterRun, undisturbed: Undisturbed, slurm: PrivateSlurm
 ) -> None:
-    checkpoints = run.out / "stages" / undisturbed.run(SHORT_EPOCHS).directory.path.name / "checkpoints"
+    checkpoints = run.out / "stages" / undisturbed.run(run.epochs).directory.path.name / "checkpoints"
     checkpoints.mkdir(parents=True)
     mounted = subprocess.run(
         ["mount", "-t", "tmpfs", "-o", "size=2m", "none", str(checkpoints)], capture_output=True, text=True
@@ -394,7 +412,7 @@ def test_a_controller_that_does_not_answer_is_waited_for(
     slurm.stop_controller()
     try:
         run.start()
-        run.wait_until(lambda: "SlurmUnreachable" in run.ends, "an unanswered sbatch", timeout_s=120)
+        run.wait_until(lambda: "SlurmUnreachable" in run.ends, "an unanswered sbatch")
     finally:
         slurm.start_controller()
     assert run.finish() == 0, run.printed()
@@ -402,7 +420,7 @@ def test_a_controller_that_does_not_answer_is_waited_for(
     assert is_as_undisturbed(run, undisturbed)
 
 
-def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 120.0) -> None:
+def wait_until(condition: Callable[[], object], what: str, timeout_s: float = 300.0) -> None:
     give_up_at = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < give_up_at, f"waited in vain for {what}"

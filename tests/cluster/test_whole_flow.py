@@ -8,7 +8,7 @@ import sqlite3
 import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,20 +22,22 @@ from kdgat.cluster.history import AttemptLedger
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Paused
 from tests.cli.run_kdgat import run_kdgat
-from tests.cluster.cluster_run import LONG_EPOCHS, WORKER, ClusterRun, ending, stray_processes
+from tests.cluster.cluster_run import WORKER, ClusterRun, ending, stray_processes
 from tests.cluster.slurm import PrivateSlurm
 from tests.flows.test_can_ids import TINY
 
 pytestmark = pytest.mark.slow
 
 HURT = "normal-large-seed0"
+BESIDE = "autoencoder-large-seed0"  # neither needs the other
 TIMEOUT_S = 900.0
+ENDLESS_EPOCHS = 10_000
 
 
 @pytest.fixture
 def run(tmp_path: Path, slurm: PrivateSlurm) -> Iterator[ClusterRun]:
     write_dataset(tmp_path / "data", "synthetic", "small")
-    run = ClusterRun(tmp_path / "data", tmp_path / "out", epochs=LONG_EPOCHS)
+    run = ClusterRun(tmp_path / "data", tmp_path / "out", epochs=ENDLESS_EPOCHS)
     with ending(run):
         yield run
     assert slurm.jobs() == []
@@ -47,6 +49,7 @@ class Survivor:
     """A run that went to its end, and the job that it lost on the way."""
 
     run: ClusterRun
+    job: Mapping[str, str]  # what Slurm said of it
     job_id: str
     node: str
 
@@ -56,16 +59,16 @@ def survivor(tmp_path_factory: pytest.TempPathFactory, slurm: PrivateSlurm) -> I
     path = tmp_path_factory.mktemp("survivor")
     write_dataset(path / "data", "synthetic", "small")
     run = ClusterRun(path / "data", path / "out")
-    # One stage trains long enough to be hurt.
+    # One stage trains long enough to be hurt, and asks for more than the others.
     longer = ("training_of.normal.max_epochs=40", "training.batch_size=16", "training.checkpoint_every_steps=4")
-    run.overrides = (*TINY, *longer)
+    run.overrides = (*TINY, *longer, "resources.normal.memory=2G", "resources.normal.gpus=1")
     with ending(run):
         run.start().wait_for_checkpoint()
         worker, job_id = run.process_of(slurm, WORKER), run.job_id(slurm)
-        node = slurm.job(job_id)["NodeList"]
+        job = slurm.job(job_id)
         os.kill(worker, signal.SIGKILL)
         assert run.finish(TIMEOUT_S) == 0, run.printed()
-        yield Survivor(run, job_id, node)
+        yield Survivor(run, job, job_id, job["NodeList"])
     assert slurm.jobs() == []
     assert stray_processes(run.out) == []
 
@@ -105,6 +108,29 @@ def test_the_whole_flow_survives_the_loss_of_a_job_and_prefect_shows_it(survivor
     (row,) = [row for row in table if row["end"] == "SlurmJobLost"]
     assert (row["stage"], row["job"], row["node"], row["checkpoint"]) == (HURT, job_id, node, lost.checkpoint)
     assert {"scores", "models", "report"} <= {key for key, _, _ in artifacts}
+
+
+def test_stages_are_jobs_of_their_own_size_and_run_beside_each_other(survivor: Survivor) -> None:
+    output = OutputDirectory(survivor.run.out)
+    attempts = {
+        record.name: AttemptLedger(output.stage_directory(record)).records for record in output.read_index().stages
+    }
+    job_ids = [record.job_id for records in attempts.values() for record in records]
+    assert all(job_ids)
+    assert len(set(job_ids)) == len(job_ids)
+
+    resources = {name: records[0].resources for name, records in attempts.items()}
+    hurt, prepare = resources[HURT], resources["prepare"]
+    assert hurt is not None
+    assert prepare is not None
+    assert (hurt.memory_mib, hurt.gpus) == (2048, 1)
+    assert (prepare.memory_mib, prepare.gpus) == (4096, 0)
+    assert survivor.job["MinMemoryNode"] == "2G"
+    assert "gpu" in survivor.job["TresPerNode"]
+
+    assert any(
+        one.started < other.ended and other.started < one.ended for one in attempts[HURT] for other in attempts[BESIDE]
+    )
 
 
 def test_recordings_are_scored_in_a_job_as_they_are_here(survivor: Survivor, slurm: PrivateSlurm) -> None:
