@@ -175,7 +175,7 @@ class JobWatch:
             assert resources is not None
             message = f"the kernel killed the stage for memory, of which it had {format_memory(resources.memory_mib)}"
             return AttemptEnd(EndKind.HOST_OOM, message, **common)
-        if report.stalled:
+        if report.stalled and not isinstance(outcome, Finished):
             message = f"the stage used no processor time for {self.site.stall_timeout_s:.0f} s"
             return AttemptEnd(EndKind.FROZEN, message, outcome, **common)
         if isinstance(outcome, Finished):

@@ -255,7 +255,7 @@ def test_peak_memory_is_that_of_this_stage_and_of_no_other_process(run: Run) -> 
     small = run("import time; " + code.format(size=30))
     assert large.peak_memory_mib > 600
     assert 30 < small.peak_memory_mib < 100
-    assert 1 < run("pass").peak_memory_mib < 100
+    assert run("pass").peak_memory_mib < 100  # it may be over before it is looked at
     del own_block
 
 
