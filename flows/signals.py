@@ -40,7 +40,8 @@ def stop_on_signals(stop: StopRequest, words: str) -> Iterator[None]:
             print(f"\n{name}: {words}", file=sys.stderr)
             stop.set(name)
 
-    numbers = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    hangs_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
+    numbers = [number for number in STOP_SIGNALS if number != signal.SIGHUP or hangs_up]
     previous = {number: signal.signal(number, handle) for number in numbers}
     try:
         yield
