@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import distributed
-from dask_jobqueue import SLURMCluster
 
 from flows.attempts import Attempt, of_outcome
+from flows.jobqueue import SLURMCluster
 from flows.log_tail import LogTail
 from flows.waiting import REPORT_TIMEOUT_S, Heartbeat, Queue
 from kdgat.cluster.child import STOP_GRACE_S, checkpoint_marker, read_progress

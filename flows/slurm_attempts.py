@@ -18,12 +18,11 @@ from typing import Any, Final
 
 import dask
 import distributed
-from dask_jobqueue import SLURMCluster
-from dask_jobqueue.slurm import SLURMJob
 from distributed.core import Status
 
 from flows.attempts import Attempt
 from flows.job_watch import JobWatch
+from flows.jobqueue import SLURMCluster, SLURMJob
 from kdgat.cluster.child import STOP_GRACE_S, StopRequest
 from kdgat.cluster.ending import AttemptEnd, EndKind
 from kdgat.cluster.history import AttemptRecord
