@@ -3,7 +3,6 @@
 Knows neither Prefect nor Slurm: `LocalAttempts` here and `SlurmAttempts` beside it run single attempts.
 """
 
-import logging
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,8 +15,6 @@ from kdgat.cluster.history import AttemptLedger, AttemptRecord
 from kdgat.cluster.resources import Resources
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Outcome, Paused
-
-logger = logging.getLogger(__name__)
 
 FLOW_LOST: Final = "FlowProcessLost"
 
@@ -63,8 +60,9 @@ class Performed:
         return f"{end} -> {follows}"
 
 
+Perform = Callable[[OnLine, OnProgress, OnState], Performed]
 # Calls the function that it is given, with whatever shows an attempt to people around it.
-Around = Callable[[AttemptRecord, Callable[[OnLine, OnProgress, OnState], Performed]], Performed]
+Around = Callable[[AttemptRecord, Perform], Performed]
 
 
 @dataclass(frozen=True)
@@ -187,9 +185,8 @@ class LocalAttempts:
 def of_outcome(outcome: Outcome, **common: Any) -> AttemptEnd:
     """Translate what the stage wrote about itself."""
     match outcome:
-        case Finished(metrics=metrics):
-            words = ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
-            return AttemptEnd(EndKind.FINISHED, words or "finished", outcome, **common)
+        case Finished():
+            return AttemptEnd(EndKind.FINISHED, outcome.describe_metrics() or "finished", outcome, **common)
         case Paused(reason=reason):
             return AttemptEnd(EndKind.PAUSED, reason, outcome, **common)
         case Failed(kind=kind, evidence=evidence):

@@ -82,8 +82,8 @@ def _run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -
     )
     execution.conclude(planned, directory, conclusion)
     match conclusion.outcome:
-        case Finished(metrics=metrics):
-            return Completed(message=", ".join(f"{name} {value:.4g}" for name, value in metrics.items()))
+        case Finished() as finished:
+            return Completed(message=finished.describe_metrics())
         case StageFailed(kind=kind, evidence=evidence):
             return Failed(message=f"{kind}: {evidence}")
         case paused:

@@ -4,7 +4,6 @@ import contextlib
 import logging
 import re
 import time
-from collections.abc import Callable
 from typing import Any, Final
 
 import httpx
@@ -17,11 +16,11 @@ from prefect.context import TaskRunContext
 from prefect.exceptions import PrefectException
 from prefect.states import Cancelled, Completed, Crashed, Failed, Running
 
-from flows.attempts import Around, OnState, Performed
+from flows.attempts import Around, Perform, Performed
 from kdgat.can.attempts_table import attempt_rows
 from kdgat.can.run import OutputDirectory
 from kdgat.can.stage_progress import describe_progress, fraction_done
-from kdgat.cluster.child import OnLine, OnProgress
+from kdgat.cluster.child import OnLine
 from kdgat.cluster.ending import EndKind
 from kdgat.cluster.history import AttemptRecord
 
@@ -33,7 +32,6 @@ LOG_LINE: Final = re.compile(r"[\d-]{10} [\d:,]{12} (?P<level>DEBUG|INFO|WARNING
 MOMENTARY: Final = ("graphs_per_s", "seconds_to_deadline")  # of a progress, once the attempt is over
 
 Log = logging.Logger | logging.LoggerAdapter[logging.Logger]
-Perform = Callable[[OnLine, OnProgress, OnState], Performed]
 
 
 def shown(stage_name: str, on_news: OnLine) -> Around:

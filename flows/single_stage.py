@@ -3,17 +3,17 @@
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import kdgat
-from flows.attempts import OnState, Performed, Stage, run_to_end
+from flows.attempts import Perform, Performed, Stage, run_to_end
 from flows.signals import stop_on_signals
 from flows.slurm_attempts import SlurmAttempts
 from kdgat.can.run import OutputDirectory
 from kdgat.can.stage_progress import describe_progress
-from kdgat.cluster.child import OnLine, OnProgress, StopRequest
+from kdgat.cluster.child import StopRequest
 from kdgat.cluster.decision import AttemptLimits
 from kdgat.cluster.estimate import stage_resources
 from kdgat.cluster.history import AttemptRecord
@@ -27,8 +27,6 @@ from kdgat.stage.spec import StageSpec
 
 WHAT_STOPS: Final = "the job is asked for a checkpoint, then cancelled; once more to cancel it at once"
 PROGRESS_INTERVAL_S: Final = 10.0
-
-Perform = Callable[[OnLine, OnProgress, OnState], Performed]
 
 
 def run_single_stage(
@@ -136,8 +134,8 @@ def _binds(directory: RunDirectory, spec: StageSpec) -> list[Path]:
 
 def _describe(outcome: Outcome, directory: RunDirectory) -> str:
     match outcome:
-        case Finished(metrics=metrics):
-            return "finished: " + ", ".join(f"{name} {value:.4g}" for name, value in metrics.items())
+        case Finished():
+            return f"finished: {outcome.describe_metrics()}"
         case Paused(checkpoint=checkpoint, reason=reason):
             return f"paused: {reason}; the same command goes on from {checkpoint or 'the start of the stage'}"
         case Failed(kind=kind, evidence=evidence):

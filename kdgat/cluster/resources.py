@@ -139,14 +139,13 @@ class Resources(Config):
         return ", ".join(parts)
 
 
-class ResourceRequest(Config):
-    """Hold what somebody asks for; a key that is None was not said."""
+class Amounts(Config):
+    """Hold amounts as people write them; a key that is None was not said."""
 
     walltime: Walltime = None  # normalised: "90" is kept as "01:30:00"
     memory: Memory = None  # normalised: "1024" is kept as "1G"
     cores: NumCores | None = None
     gpus: NumGpus | None = None
-    gpu_type: GpuType | None = None
 
     @property
     def walltime_s(self) -> int | None:
@@ -157,6 +156,12 @@ class ResourceRequest(Config):
     def memory_mib(self) -> int | None:
         """Return the memory in MiB."""
         return None if self.memory is None else parse_memory(self.memory)
+
+
+class ResourceRequest(Amounts):
+    """Hold what somebody asks for; a key that is None was not said."""
+
+    gpu_type: GpuType | None = None
 
     def over(self, other: "ResourceRequest") -> "ResourceRequest":
         """Return both requests as one; this one wins where it says something."""

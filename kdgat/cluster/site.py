@@ -14,16 +14,7 @@ import yaml
 from pydantic import Field, field_validator, model_validator
 
 import kdgat
-from kdgat.cluster.resources import (
-    GpuType,
-    Memory,
-    NumCores,
-    NumGpus,
-    ResourceRequest,
-    Walltime,
-    parse_memory,
-    parse_walltime,
-)
+from kdgat.cluster.resources import Amounts, GpuType, ResourceRequest
 from kdgat.stage.configuration import Config, ConfigurationError, read_yaml, validate_config
 
 LOCAL: Final = "local"
@@ -74,24 +65,10 @@ class SiteError(ValueError):
     """A site is unknown, or cannot be used from here; the text names it and the fix."""
 
 
-class Limits(Config):
+class Limits(Amounts):
     """Hold what a site grants at most; None is no limit."""
 
-    walltime: Walltime = None
-    memory: Memory = None
-    cores: NumCores | None = None
-    gpus: NumGpus | None = None
     jobs: int = Field(32, ge=1)  # of one run, at a time
-
-    @property
-    def walltime_s(self) -> int | None:
-        """Return the longest walltime in seconds."""
-        return None if self.walltime is None else parse_walltime(self.walltime)
-
-    @property
-    def memory_mib(self) -> int | None:
-        """Return the most memory in MiB."""
-        return None if self.memory is None else parse_memory(self.memory)
 
 
 class Site(Config):

@@ -31,6 +31,10 @@ class Finished(_Outcome):
     metrics: dict[str, float] = Field(default_factory=dict)
     artifacts: dict[str, str] = Field(default_factory=dict)
 
+    def describe_metrics(self) -> str:
+        """Write the metrics in one line."""
+        return ", ".join(f"{name} {value:.4g}" for name, value in self.metrics.items())
+
 
 class Paused(_Outcome):
     """The stage needs more time and goes on from `checkpoint` (empty: from its start).

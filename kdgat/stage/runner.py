@@ -147,4 +147,4 @@ def _log_outcome(outcome: Outcome) -> None:
     elif isinstance(outcome, Paused):
         logger.info("paused: %s", outcome.reason)
     else:
-        logger.info("finished: %s", ", ".join(f"{name} {value:.4g}" for name, value in outcome.metrics.items()))
+        logger.info("finished: %s", outcome.describe_metrics())
