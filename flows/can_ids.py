@@ -24,11 +24,12 @@ from pydantic import PositiveInt
 from flows.attempts import Conclusion, Stage, run_to_end
 from flows.execution import DONE_STATES, Execution, as_output, num_parallel_stages
 from flows.lost_runs import mark_lost_runs
+from flows.parameters import LOCAL_SITE, NO_REQUEST, Preset, as_site, check_can_run
 from flows.publication import publish_results
 from flows.server import prefect_api
 from flows.shown_attempts import API_ERRORS, publish_attempts, shown
 from flows.signals import stop_on_signals
-from kdgat.can.config import CanConfig
+from kdgat.can.config import CanConfig, complete_config
 from kdgat.can.plan import PlannedStage
 from kdgat.can.run import OutputDirectory, StageState
 from kdgat.cluster.child import StopRequest
@@ -39,8 +40,6 @@ from kdgat.stage.outcome import Failed as StageFailed
 from kdgat.stage.outcome import Finished
 
 FLOW_NAME: Final = "can-ids"
-LOCAL_SITE: Final = Site(name=LOCAL)
-NO_REQUEST: Final = ResourceRequest()
 WAIT_S: Final = 1.0
 CANCEL_POLL_S: Final = 5.0
 
@@ -100,20 +99,27 @@ def can_ids(
     config: CanConfig,
     out: Path,
     parallel_stages: PositiveInt | None = None,
-    site: Site = LOCAL_SITE,
+    site: Site | str = LOCAL,
     command_line: ResourceRequest = NO_REQUEST,
+    preset: Preset | None = None,
+    overrides: tuple[str, ...] = (),
 ) -> State[Any]:
     """Train, calibrate and evaluate CAN intrusion detectors; see `kdgat plan can` for the stages.
 
     Args:
-        config: everything the run depends on.
+        config: everything the run depends on; at least which data.
         out: output directory. Stages that finished in it before with the same inputs and configuration are not run
             again, those that were stopped go on from their checkpoints.
         parallel_stages: how many stages run side by side; by default as many as the processors or the site allow.
-        site: where the stages run: on this machine, or as jobs of a cluster.
-        command_line: what jobs ask for instead of what preset and site say.
+        site: where the stages run: `local`, the name of a site of `kdgat site list`, or a description of one.
+        command_line: what every job asks for instead of what preset and site say.
+        preset: fills what `config` leaves out; without one, the defaults do.
+        overrides: single keys on top, as `training.max_epochs=5` or `seeds=[0, 1, 2]`; the same as `-O` of `kdgat`.
     """
     output = as_output(out)
+    config, site = complete_config(config, preset, overrides), as_site(site, command_line)
+    check_can_run(config, output, site)
+    output.path.mkdir(parents=True, exist_ok=True)
     stop = StopRequest()
     started = time.time()
     with output.lock():

@@ -18,12 +18,14 @@ OUTPUTS = (1, 2)  # file descriptors
 def stop_on_signals(stop: StopRequest, words: str) -> Iterator[None]:
     """Turn the first signal into a stop request and the second into a demand; a third ends the process at once.
 
+    A stop that came from elsewhere, as a cancellation in Prefect, is no signal: a worker sends the first one after it.
     `words` tell a person what the first and the second mean. SIGHUP counts unless it is ignored, as it is under nohup.
     Off the main thread Python installs no handlers; a flow that runs there is stopped through Prefect.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    seen: list[int] = []
     terminals = [descriptor for descriptor in OUTPUTS if os.isatty(descriptor)]
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -33,10 +35,11 @@ def stop_on_signals(stop: StopRequest, words: str) -> Iterator[None]:
             # Something does not come to its end. What this process started saves and leaves when it misses it.
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
-        elif stop.is_set():
+        elif seen:
             print(f"\n{name}: at once; once more ends this command, whatever it waits for", file=sys.stderr)
             stop.insist()
         else:
+            seen.append(number)
             print(f"\n{name}: {words}", file=sys.stderr)
             stop.set(name)
 

@@ -58,6 +58,7 @@ class DataConfig(PreparedDataConfig):
 
     data_root: str
     catalog: str | None = None
+    leave_out: tuple[str, ...] = Field((), description="files below the dataset's folder that are not read")
 
 
 class AutoencoderScales(Config):
@@ -94,6 +95,9 @@ class CanConfig(Config):
     fusion: FusionConfig = FusionConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     seeds: tuple[int, ...] = Field((0,), min_length=1)
+    start_from: str | None = Field(
+        None, description="a run or registered model whose weights each trained stage starts from; null = from scratch"
+    )
     stages: tuple[StageName, ...] = Field(STAGE_NAMES, min_length=1)
     resources: dict[str, ResourceRequest] = Field(
         default={DEFAULT_KEY: ResourceRequest()},
@@ -134,24 +138,59 @@ def make_config(
 ) -> CanConfig:
     """Build a configuration from a preset, what the command line names, and overrides, in this order.
 
-    An override of `training.<key>` holds for every stage: it also takes the place of a difference for that key which
-    the preset states in `training_of`. An override of `training_of.<stage>.<key>` holds for one stage.
+    Raises:
+        ConfigurationError: naming key, value and fix.
+    """
+    said: dict[str, Any] = {"data": dict(data)}
+    if seeds is not None:
+        said["seeds"] = list(seeds)
+    return fill_preset(preset, said, overrides)
+
+
+def fill_preset(preset: str, said: Mapping[str, Any], overrides: Sequence[str] = ()) -> CanConfig:
+    """Build a configuration from what somebody said, a preset for what they left out, and overrides on top.
+
+    What is said of `training.<key>` holds for every stage: it also takes the place of a difference for that key which
+    the preset states in `training_of`. What is said of `training_of.<stage>.<key>` holds for one stage.
+
+    Args:
+        preset: name of the preset.
+        said: plain data with the keys that were said, at any depth.
+        overrides: `dotted.key=value` each, as for `-O` on the command line.
 
     Raises:
         ConfigurationError: naming key, value and fix.
     """
     content = load_preset(PRESET_PACKAGE, preset)
-    content["preset"] = preset
-    content["data"] = {**content.get("data", {}), **data}
-    if seeds is not None:
-        content["seeds"] = list(seeds)
     keys = [override.partition("=")[0].strip() for override in overrides]
     common = {key.removeprefix("training.") for key in keys if key.startswith("training.")}
+    common |= set(said.get("training", {}))
     content["training_of"] = {
         stage: {key: value for key, value in differences.items() if key not in common}
         for stage, differences in {**DEFAULT_DIFFERENCES, **content.get("training_of", {})}.items()
     }
-    return apply_overrides(validate_config(CanConfig, content), overrides)
+    return apply_overrides(validate_config(CanConfig, {**_merged(content, said), "preset": preset}), overrides)
+
+
+def complete_config(config: CanConfig, preset: str | None = None, overrides: Sequence[str] = ()) -> CanConfig:
+    """Return a configuration whose unset keys are those of a preset, with overrides on top; `fill_preset` says how.
+
+    Raises:
+        ConfigurationError: naming key, value and fix.
+    """
+    if preset is None:
+        return apply_overrides(config, overrides) if overrides else config
+    return fill_preset(preset, config.model_dump(exclude_unset=True), overrides)
+
+
+def _merged(content: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested plain data in which `said` wins, key by key at any depth."""
+    merged = dict(content)
+    for key, value in said.items():
+        below = merged.get(key)
+        both = isinstance(value, Mapping) and isinstance(below, Mapping)
+        merged[key] = _merged(below, value) if both else value  # type: ignore[arg-type]
+    return merged
 
 
 def load_config(content: Mapping[str, Any]) -> CanConfig:
@@ -162,7 +201,8 @@ def load_config(content: Mapping[str, Any]) -> CanConfig:
 def stage_sections(config: CanConfig, stage: StageName, scale: str) -> dict[str, Any]:
     """Return what one stage reads, as plain data: only that determines its identity.
 
-    `data_root` and `catalog` are left out: the recordings themselves are inputs, known by their content.
+    `data_root`, `catalog`, `leave_out` and `start_from` are left out: recordings and weights are inputs, known by their
+    content.
     """
     autoencoder, gat = getattr(config.autoencoder, scale, None), getattr(config.gat, scale, None)
     sampling = config.sampling
@@ -171,7 +211,7 @@ def stage_sections(config: CanConfig, stage: StageName, scale: str) -> dict[str,
     sections: dict[str, Any]
     match stage:
         case "prepare":
-            data = config.data.model_dump(mode="json", exclude={"data_root", "catalog"})
+            data = config.data.model_dump(mode="json", exclude={"data_root", "catalog", "leave_out"})
             sections = {
                 "data": data,
                 "windows": config.windows,

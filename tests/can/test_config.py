@@ -5,7 +5,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from kdgat.can.config import PRESETS, STAGE_NAMES, CanConfig, load_config, make_config
+from kdgat.can.config import PRESETS, STAGE_NAMES, CanConfig, complete_config, load_config, make_config
 from kdgat.can.plan import plan_can
 from kdgat.cluster.estimate import stage_resources
 from kdgat.cluster.resources import ResourceRequest
@@ -55,6 +55,32 @@ def test_an_unknown_preset_names_the_known_ones() -> None:
 def test_a_common_training_override_beats_the_differences_of_the_preset() -> None:
     config = make_config("tutorial", ["training.max_epochs=2"], data=DATA)
     assert {config.training_for(stage).max_epochs for stage in ("autoencoder", "normal", "curriculum")} == {2}
+
+
+def test_a_preset_fills_what_a_configuration_leaves_out() -> None:
+    said = {"data": DATA, "training": {"max_epochs": 3}, "injection": {"clean_fraction": 0.5}, "seeds": [7]}
+    config = complete_config(CanConfig.model_validate(said), "quick")
+    quick = make_config("quick", data=DATA)
+    assert {config.training_for(stage).max_epochs for stage in ("autoencoder", "normal", "distill_gat")} == {3}
+    assert config.training_for("distill_gat").learning_rate == quick.training_for("distill_gat").learning_rate
+    assert config.injection.clean_fraction == 0.5
+    assert (config.injection.variants, config.seeds, config.preset) == (quick.injection.variants, (7,), "quick")
+
+
+def test_what_is_said_of_one_stage_and_overrides_beat_the_preset() -> None:
+    said = {"data": DATA, "training_of": {"normal": {"max_epochs": 4}}, "resources": {"normal": {"memory": "9G"}}}
+    config = complete_config(CanConfig.model_validate(said), "quick", ["seeds=[1, 2]"])
+    assert config.training_for("normal").max_epochs == 4
+    assert config.training_for("autoencoder").max_epochs == 5
+    assert config.resources["normal"].memory == "9G"
+    assert set(config.resources) == {"default", "fusion", "normal"}
+    assert config.seeds == (1, 2)
+
+
+def test_a_configuration_without_a_preset_is_what_it_says() -> None:
+    config = make_config("quick", data=DATA)
+    assert complete_config(config) is config
+    assert complete_config(config, overrides=["training.max_epochs=2"]).training.max_epochs == 2
 
 
 def test_an_override_of_one_stage_leaves_the_others_alone() -> None:

@@ -24,6 +24,8 @@ from kdgat.cluster.child import StopRequest
 
 path, stop = Path(sys.argv[1]), StopRequest()
 with stop_on_signals(stop, "as asked"):
+    if sys.argv[2]:
+        stop.set(sys.argv[2])
     while True:
         print("working", flush=True)
         path.with_suffix(".new").write_text(f"{stop.is_set()} {stop.reason} {stop.insisted}")
@@ -35,17 +37,19 @@ with stop_on_signals(stop, "as asked"):
 class Flow:
     """A process of its own, and what it wrote down last."""
 
-    def __init__(self, path: Path, *, wrapper: tuple[str, ...] = (), terminal: int | None = None) -> None:
+    def __init__(
+        self, path: Path, *, wrapper: tuple[str, ...] = (), terminal: int | None = None, stopped_by: str = ""
+    ) -> None:
         self.path, self.log_path = path / "state", path / "log"
         with self.log_path.open("wb") as log:
             self.process = subprocess.Popen(
-                [*wrapper, sys.executable, "-c", PROGRAM, str(self.path)],
+                [*wrapper, sys.executable, "-c", PROGRAM, str(self.path), stopped_by],
                 stdin=subprocess.DEVNULL if terminal is None else terminal,
                 stdout=log if terminal is None else terminal,
                 stderr=log if terminal is None else terminal,
                 cwd=Path(__file__).parents[2],
             )
-        self.wait_for("False  False")
+        self.wait_for(f"{bool(stopped_by)} {stopped_by} False")
 
     def wait_for(self, state: str) -> None:
         give_up_at = time.monotonic() + TIMEOUT_S
@@ -86,6 +90,15 @@ def test_the_first_signal_asks_the_second_insists_the_third_ends(start: Callable
     assert "once more ends this command" in flow.log_path.read_text()
     flow.process.send_signal(number)
     assert flow.process.wait(TIMEOUT_S) == -number
+
+
+def test_the_first_signal_after_a_stop_from_elsewhere_insists_on_nothing(start: Callable[..., Flow]) -> None:
+    flow = start(stopped_by="a cancellation in Prefect")
+    flow.process.send_signal(signal.SIGTERM)  # what a worker sends to a run that is cancelled
+    assert flow.goes_on()
+    flow.wait_for("True a cancellation in Prefect False")
+    flow.process.send_signal(signal.SIGTERM)
+    flow.wait_for("True a cancellation in Prefect True")
 
 
 def test_under_nohup_a_hangup_asks_for_nothing(start: Callable[..., Flow]) -> None:
