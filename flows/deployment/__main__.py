@@ -1,0 +1,41 @@
+"""`python -m flows.deployment up|down|status`: what `make deploy` and `make undeploy` call."""
+
+import argparse
+import sys
+
+from flows.deployment import lifecycle
+from kdgat.cli.main import is_user_error
+
+EXIT_NOT_RUNNING = 3  # as `systemctl status` has it
+EXIT_INTERRUPTED = 130
+
+
+def main(words: list[str] | None = None) -> int:
+    """Do what was asked for; return the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m flows.deployment", description=lifecycle.__doc__)
+    parser.add_argument("command", choices=["up", "down", "status"])
+    command = parser.parse_args(words).command
+    try:
+        if command == "up":
+            print(lifecycle.next_commands(lifecycle.up(_tell)))
+        elif command == "down":
+            lifecycle.down(_tell)
+        elif not lifecycle.status(_tell):
+            return EXIT_NOT_RUNNING
+    except KeyboardInterrupt:
+        print("stopped", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except Exception as error:
+        if not is_user_error(error):
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _tell(text: str) -> None:
+    print(text, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,175 @@
+"""One installation of server, worker and deployments: where everything of it lies, from environment, file or default.
+
+`installation.env` in the installation's home is what shells, systemd units and `deployments/prefect.yaml` read.
+"""
+
+import os
+import shlex
+import zoneinfo
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, Self
+
+from pydantic import Field, field_validator
+
+import kdgat
+from kdgat.stage.configuration import Config, ConfigurationError, validate_config
+from kdgat.stage.files import write_bytes_atomically
+
+HOME_VARIABLE: Final = "KDGAT_HOME"
+DATABASE_VARIABLE: Final = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
+OLD_DATABASE_VARIABLE: Final = "PREFECT_API_DATABASE_CONNECTION_URL"  # its name in Prefect 2, still read
+PREFECT_FILE: Final = Path("deployments", "prefect.yaml")
+POOL: Final = "kdgat"
+HOST: Final = "127.0.0.1"
+HEARTBEAT_S: Final = 30  # the shortest that Prefect allows
+# By which variable each field can be set.
+VARIABLES: Final = {
+    "data_root": "KDGAT_DATA_ROOT",
+    "outputs": "KDGAT_OUTPUTS",
+    "registry": "KDGAT_REGISTRY",
+    "inbox": "KDGAT_INBOX",
+    "site": "KDGAT_SITE",
+    "port": "KDGAT_PORT",
+    "nightly_cron": "KDGAT_NIGHTLY_CRON",
+    "timezone": "KDGAT_TIMEZONE",
+    "database": DATABASE_VARIABLE,
+}
+_HEADER: Final = """\
+# Written by `make deploy`. Values set in its environment win over those in here, and are then written here.
+# For a shell: set -a; . {path}; set +a
+"""
+
+
+class InstallationError(ValueError):
+    """The installation cannot be set up or ended as asked; the text names what is in the way, and the fix."""
+
+
+class Installation(Config):
+    """Hold where an installation keeps what, and how it is reached."""
+
+    home: Path
+    data_root: Path
+    outputs: Path
+    registry: Path
+    inbox: Path
+    site: str = "local"
+    port: int = Field(4200, ge=1, le=65535)
+    nightly_cron: str = "0 2 * * *"
+    timezone: str
+    database: str
+
+    @field_validator("timezone")
+    @classmethod
+    def _check_timezone(cls, name: str) -> str:
+        if name not in zoneinfo.available_timezones():
+            raise ValueError("it is no time zone: write its name, as Europe/Vienna")
+        return name
+
+    @classmethod
+    def find(cls, environment: Mapping[str, str] = os.environ) -> Self:
+        """Put an installation together from the environment, its file, and defaults, in this order.
+
+        Raises:
+            InstallationError: naming variable, value and fix.
+        """
+        home = Path(environment.get(HOME_VARIABLE) or Path.home() / ".kdgat").expanduser().absolute()
+        said = {**_read(home / "installation.env"), **{name: value for name, value in environment.items() if value}}
+        if OLD_DATABASE_VARIABLE in environment:
+            said.setdefault(DATABASE_VARIABLE, environment[OLD_DATABASE_VARIABLE])
+        values: dict[str, Any] = {
+            "home": home,
+            "data_root": home / "data",
+            "outputs": home / "outputs",
+            "registry": home / "registry",
+            "inbox": home / "inbox",
+            "timezone": machine_timezone(),
+            "database": f"sqlite+aiosqlite:///{home / 'prefect' / 'prefect.db'}",
+        }
+        values |= {field: said[variable] for field, variable in VARIABLES.items() if variable in said}
+        for field in ("data_root", "outputs", "registry", "inbox"):
+            values[field] = Path(values[field]).expanduser().absolute()
+        try:
+            return validate_config(cls, values)
+        except ConfigurationError as error:
+            text = str(error).removeprefix(f"{cls.__name__}: ")
+            field = text.partition("=")[0]
+            raise InstallationError(f"{VARIABLES.get(field, field)}{text.removeprefix(field)}") from error
+
+    @property
+    def path(self) -> Path:
+        """Return the file that says all this."""
+        return self.home / "installation.env"
+
+    @property
+    def checkout(self) -> Path:
+        """Return the folder that holds `flows` and `deployments`."""
+        return Path(kdgat.__file__).parents[1]
+
+    @property
+    def url(self) -> str:
+        """Return the address of the server's API."""
+        return f"http://{HOST}:{self.port}/api"
+
+    def environment(self) -> dict[str, str]:
+        """Return the variables for server, worker and runs: nothing leaves this machine, dead runs are noticed."""
+        own = {HOME_VARIABLE: str(self.home)}
+        own |= {variable: str(getattr(self, field)) for field, variable in VARIABLES.items()}
+        return own | {
+            "PREFECT_HOME": str(self.home / "prefect"),
+            "PREFECT_API_URL": self.url,
+            "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+            "DO_NOT_TRACK": "1",
+            "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_S),
+        }
+
+    def write(self) -> None:
+        """Write the file, readable for its owner alone: the database's address may hold a password."""
+        for path in (self.home, self.home / "prefect", self.outputs, self.inbox):
+            path.mkdir(parents=True, exist_ok=True)
+        lines = [f"{name}={shlex.quote(value)}\n" for name, value in self.environment().items()]
+        content = _HEADER.format(path=shlex.quote(str(self.path))) + "".join(lines)
+        if not self.path.is_file() or self.path.read_text(encoding="utf-8") != content:
+            write_bytes_atomically(self.path, content.encode())
+        self.path.chmod(0o600)
+
+
+def describe() -> dict[str, Any]:
+    """Say what `deployments/prefect.yaml` calls `{{ installation.KEY }}`; a build step of `prefect deploy`.
+
+    `has_DATASET` tells for each dataset of the catalog whether its recordings are there.
+    """
+    from kdgat.can.catalog import load_catalog
+
+    here = Installation.find()
+    present = {f"has_{name}": entry.folder_in(here.data_root).is_dir() for name, entry in load_catalog(None).items()}
+    return {
+        "checkout": str(here.checkout),
+        **{name: str(getattr(here, name)) for name in ("data_root", "outputs", "registry", "inbox")},
+        **{name: getattr(here, name) for name in ("site", "nightly_cron", "timezone")},
+        **present,
+    }
+
+
+def machine_timezone() -> str:
+    """Return the name of this machine's time zone, UTC where it says none."""
+    target = str(Path("/etc/localtime").resolve())
+    name = os.environ.get("TZ") or target.rpartition("zoneinfo/")[2]
+    return name if name in zoneinfo.available_timezones() else "UTC"
+
+
+def _read(path: Path) -> dict[str, str]:
+    if not path.is_file():
+        return {}
+    found = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            name, separator, value = line.strip().partition("=")
+            try:
+                words = shlex.split(value)
+            except ValueError:
+                words = []
+            if not separator or len(words) > 1 or (value and not words):
+                raise InstallationError(f"{path}, line {number}: {line!r} is no NAME=VALUE: quote a value with spaces")
+            found[name] = words[0] if words else ""
+    return {name: value for name, value in found.items() if value}

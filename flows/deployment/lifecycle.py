@@ -1,0 +1,335 @@
+"""`make deploy` and `make undeploy`: bring an installation up, end exactly what was started, say how it is."""
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from flows.deployment.installation import (
+    DATABASE_VARIABLE,
+    HOST,
+    OLD_DATABASE_VARIABLE,
+    POOL,
+    Installation,
+    InstallationError,
+)
+from flows.deployment.service import Process, Service, processes_with
+from kdgat.stage.owner import own
+
+START_TIMEOUT_VARIABLE: Final = "KDGAT_SERVER_START_TIMEOUT_S"
+START_TIMEOUT_S: Final = 180.0  # 10 to 30 s are usual; a busy two-core machine needs its time
+SAVE_TIMEOUT_S: Final = 180.0  # for a run that is stopped: its stages write their checkpoints, its jobs leave
+PORTS_TRIED: Final = 100
+POLL_S: Final = 0.2
+ENGINE: Final = "prefect.engine"
+# What a person's own Prefect has to do with: profiles lie in another home, the old name of a setting beats the new one.
+FOREIGN: Final = ("PREFECT_PROFILE", "PREFECT_API_KEY", OLD_DATABASE_VARIABLE)
+
+Tell = Callable[[str], None]
+
+
+def up(tell: Tell) -> Installation:
+    """Start what does not run yet, update what the server holds, and leave what runs alone.
+
+    Raises:
+        InstallationError: naming what is in the way, with the last lines of the log concerned.
+        StageBusyError: if another command works on this installation.
+    """
+    here = Installation.find()
+    here.home.mkdir(parents=True, exist_ok=True)
+    with _alone(here), contextlib.ExitStack() as started:
+        here = _with_free_port(here)
+        _refuse_changes(here)
+        _check_schedule(here)
+        here.write()
+        with _ending_by_exception():
+            try:
+                _ensure_server(here, started, tell)
+                _fill_server(here, tell)
+                _ensure_worker(here, started, tell)
+            except BaseException:
+                tell("what was started by this command is ended again")
+                raise
+        started.pop_all()  # it stays
+    return here
+
+
+def down(tell: Tell) -> None:
+    """End worker, its runs and the server; database, registry and outputs stay.
+
+    Raises:
+        StageBusyError: if another command works on this installation.
+    """
+    here = Installation.find()
+    if not here.home.is_dir():
+        tell(f"nothing to end: there is no {here.home}")
+        return
+    with _alone(here):
+        worker, server = Service(here.home, "worker"), Service(here.home, "server")
+        process = worker.process()
+        _stop_runs(here, tell)
+        for service in (worker, server):
+            process = service.process()
+            if process is None:
+                tell(f"{service.name}: does not run")
+            else:
+                in_order = process.end()
+                tell(f"{service.name}: ended (pid {process.pid}){'' if in_order else ', by force'}")
+            service.forget()
+            if service is worker:
+                _stop_runs(here, tell)  # one may have begun while the others were waited for
+    tell(f"kept: database, registry and outputs, see {here.path}")
+
+
+def status(tell: Tell) -> bool:
+    """Say how the installation is; true if server and worker run."""
+    here = Installation.find()
+    tell(f"home     {here.home}")
+    is_healthy = _is_healthy(here.url)
+    both = True
+    for name in ("server", "worker"):
+        service = Service(here.home, name)
+        process = service.process()
+        if process is None:
+            died = bool(service.note())
+            tell(
+                f"{name:8} does not run"
+                + (f", though it was started and not ended; log: {service.log_path}" if died else "")
+            )
+            both = False
+        else:
+            where = f", {here.url}{'' if is_healthy else ' (does not answer)'}" if name == "server" else ""
+            tell(f"{name:8} runs, pid {process.pid}{where}; log: {service.log_path}")
+    runs = list(_runs(here))
+    if runs:
+        tell(f"runs     {len(runs)}: pid {', '.join(str(process.pid) for process in runs)}")
+    if is_healthy:
+        _tell_deployments(here, tell)
+    return both and is_healthy
+
+
+def next_commands(here: Installation) -> str:
+    """Write what a person does after `make deploy`."""
+    return (
+        f"\nUI       {here.url.removesuffix('/api')}\n"
+        f"home     {here.home}\n\n"
+        f"  export PREFECT_API_URL={here.url}\n"
+        "  prefect deployment ls\n"
+        "  prefect deployment run can-ids/synthetic --watch\n"
+        "  prefect deployment run can-ids/hcrl-sa --param preset=full --param 'overrides=[\"training.max_epochs=5\"]'\n"
+    )
+
+
+@contextlib.contextmanager
+def _alone(here: Installation) -> Iterator[None]:
+    with own(here.home / "deploy.lock", here.home / "deploy.json"):
+        yield
+
+
+@contextlib.contextmanager
+def _ending_by_exception() -> Iterator[None]:
+    """Let SIGTERM and a lost terminal end this command as Ctrl-C does, so that it cleans up."""
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
+    previous = {number: signal.signal(number, handle) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+def _with_free_port(here: Installation) -> Installation:
+    """Keep the port of a server that runs, and one that was asked for; otherwise take the next that is free."""
+    if Service(here.home, "server").process() is not None or _is_free(here.port):
+        return here
+    if "KDGAT_PORT" in os.environ or here.path.is_file():
+        raise InstallationError(
+            f"KDGAT_PORT={here.port} is taken by another program: give a free one, "
+            f"as KDGAT_PORT={_free_port(here.port)} make deploy"
+        )
+    return here.model_copy(update={"port": _free_port(here.port)})
+
+
+def _free_port(taken: int) -> int:
+    for port in range(taken + 1, min(taken + PORTS_TRIED, 65536)):
+        if _is_free(port):
+            return port
+    raise InstallationError(f"no port from {taken} on is free: set KDGAT_PORT")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+    return True
+
+
+def _refuse_changes(here: Installation) -> None:
+    """Refuse what a server that runs cannot take over while it runs."""
+    service = Service(here.home, "server")
+    if service.process() is None:
+        return
+    note = service.note()
+    for variable, was, shall in (
+        ("KDGAT_PORT", note.get("port"), here.port),
+        (DATABASE_VARIABLE, note.get("database"), _without_password(here.database)),
+    ):
+        if was != shall:
+            raise InstallationError(
+                f"{variable}={shall}: the server that runs was started with {was}: "
+                "`make undeploy` first, then `make deploy`"
+            )
+
+
+def _check_schedule(here: Installation) -> None:
+    os.environ.update(_environment(here))  # before Prefect is imported, which reads it then
+    from flows.deployment import server_content
+
+    server_content.check_schedule(here.nightly_cron, here.timezone)
+
+
+def _ensure_server(here: Installation, started: contextlib.ExitStack, tell: Tell) -> None:
+    service = Service(here.home, "server")
+    process = service.process()
+    if process is None:
+        words = ["--no-prompt", "server", "start", "--host", HOST, "--port", str(here.port)]
+        facts = {"port": here.port, "database": _without_password(here.database)}
+        process = service.start([sys.executable, "-m", "prefect", *words], _environment(here), here.home, **facts)
+        started.callback(_undo, service, process)
+        tell(f"server: starting on {here.url} ...")
+    limit_s = float(os.environ.get(START_TIMEOUT_VARIABLE, START_TIMEOUT_S))
+    _wait(
+        lambda: _is_healthy(here.url),
+        process,
+        limit_s,
+        f"the server does not answer within {limit_s:g} s ({START_TIMEOUT_VARIABLE} gives it more)",
+        service,
+    )
+    tell(f"server: runs, pid {process.pid}")
+
+
+def _fill_server(here: Installation, tell: Tell) -> None:
+    """Make what the server has to hold."""
+    from prefect.client.orchestration import get_client
+
+    from flows.deployment import server_content
+
+    with get_client(sync_client=True) as client:
+        server_content.ensure_pool(client)
+        tell("deployments: creating or updating ...")
+        server_content.apply_prefect_file(here.checkout, _environment(here), here.home / "deploy.log")
+        server_content.limit_datasets(client)
+        server_content.ensure_automation(client)
+    _tell_deployments(here, tell)
+
+
+def _ensure_worker(here: Installation, started: contextlib.ExitStack, tell: Tell) -> None:
+    from prefect.client.orchestration import get_client
+
+    from flows.deployment import server_content
+
+    service, name = Service(here.home, "worker"), socket.gethostname()
+    process = service.process()
+    if process is None:
+        words = ["--no-prompt", "worker", "start", "--pool", POOL, "--type", "process", "--name", name]
+        process = service.start([sys.executable, "-m", "prefect", *words], _environment(here), here.checkout)
+        started.callback(_undo, service, process)
+    limit_s = START_TIMEOUT_S
+    with get_client(sync_client=True) as client:
+        _wait(
+            lambda: server_content.is_worker_online(client, name),
+            process,
+            limit_s,
+            f"the worker does not report within {limit_s:g} s",
+            service,
+        )
+    tell(f"worker: runs, pid {process.pid}")
+
+
+def _tell_deployments(here: Installation, tell: Tell) -> None:
+    os.environ.update(_environment(here))
+    from prefect.client.orchestration import get_client
+
+    from flows.deployment import server_content
+
+    with get_client(sync_client=True) as client:
+        for line in server_content.describe_deployments(client):
+            tell(line)
+
+
+def _wait(condition: Callable[[], bool], process: Process, limit_s: float, words: str, service: Service) -> None:
+    give_up_at = time.monotonic() + limit_s
+    while not condition():
+        if not process.is_alive():
+            raise InstallationError(f"the {service.name} ended at its start. {_log_text(service)}")
+        if time.monotonic() > give_up_at:
+            raise InstallationError(f"{words}. {_log_text(service)}")
+        time.sleep(POLL_S)
+
+
+def _log_text(service: Service) -> str:
+    return f"Its log {service.log_path} ends with:\n{service.log_tail()}"
+
+
+def _undo(service: Service, process: Process) -> None:
+    process.end()
+    service.forget()
+
+
+def _stop_runs(here: Installation, tell: Tell) -> None:
+    """Ask the runs of this installation to save and stop, and wait until they have."""
+    runs = list(_runs(here))
+    for process in runs:
+        tell(f"run of pid {process.pid}: its stages write their checkpoints and stop ...")
+        process.send(signal.SIGTERM)
+    give_up_at = time.monotonic() + SAVE_TIMEOUT_S
+    for process in runs:
+        if not process.wait(max(0.0, give_up_at - time.monotonic())):
+            process.send(signal.SIGKILL)  # what it started saves and leaves when it misses it
+            tell(f"run of pid {process.pid}: ended by force")
+    for process in processes_with({"KDGAT_HOME": str(here.home)}, "kdgat.stage"):
+        if not process.wait(SAVE_TIMEOUT_S):
+            process.send(signal.SIGKILL)
+
+
+def _runs(here: Installation) -> Iterator[Process]:
+    return (p for p in processes_with({"KDGAT_HOME": str(here.home)}, ENGINE))
+
+
+def _is_healthy(url: str) -> bool:
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever proxy the environment names
+    try:
+        with opener.open(f"{url}/health", timeout=5.0) as answer:
+            return bool(answer.status == 200)
+    except (urllib.error.URLError, ConnectionError, TimeoutError):
+        return False
+
+
+def _environment(here: Installation) -> dict[str, str]:
+    """Return the environment of everything that is started: the programs of this Python first, no proxy for here."""
+    inherited = {name: value for name, value in os.environ.items() if name not in FOREIGN}
+    environment = {**inherited, **here.environment()}
+    no_proxy = ",".join(filter(None, (environment.get("NO_PROXY") or environment.get("no_proxy"), HOST, "localhost")))
+    path = os.pathsep.join((str(Path(sys.executable).parent), environment.get("PATH", os.defpath)))
+    return {**environment, "PATH": path, "NO_PROXY": no_proxy, "no_proxy": no_proxy}
+
+
+def _without_password(database: str) -> str:
+    head, separator, tail = database.rpartition("@")
+    scheme, slashes, user = head.partition("://")
+    return f"{scheme}{slashes}{user.partition(':')[0]}{separator}{tail}"

@@ -1,0 +1,161 @@
+"""What a Prefect server has to hold: the work pool, the deployments, a limit per dataset, what notices dead runs."""
+
+import subprocess
+import sys
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, WorkPoolCreate
+from prefect.client.schemas.filters import WorkPoolFilter, WorkPoolFilterName
+from prefect.client.schemas.objects import StateType, WorkerStatus
+from prefect.client.schemas.responses import DeploymentResponse
+from prefect.client.schemas.schedules import CronSchedule
+from prefect.client.schemas.sorting import DeploymentSort
+from prefect.events.actions import ChangeFlowRunState
+from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
+from prefect.events.schemas.events import ResourceSpecification
+from prefect.exceptions import ObjectNotFound
+from prefect.workers.process import ProcessWorker
+
+from flows.deployment.installation import HEARTBEAT_S, POOL, PREFECT_FILE, InstallationError
+
+AUTOMATION: Final = "crash runs whose process died"
+SILENCE_S: Final = 3 * HEARTBEAT_S  # one heartbeat may be lost or late
+DEPLOY_TIMEOUT_S: Final = 600.0
+LOG_TAIL_LINES: Final = 15
+
+
+def check_schedule(cron: str, timezone: str) -> None:
+    """Refuse a schedule that Prefect cannot read.
+
+    Raises:
+        InstallationError: naming the variable and the fix.
+    """
+    try:
+        CronSchedule(cron=cron, timezone=timezone)
+    except ValueError as error:
+        raise InstallationError(
+            f"KDGAT_NIGHTLY_CRON={cron!r} is no schedule: write minute, hour, day, month and weekday, as '0 2 * * *'"
+        ) from error
+
+
+def ensure_pool(client: SyncPrefectClient) -> None:
+    """Make the work pool, unless it is there."""
+    try:
+        client.read_work_pool(POOL)
+    except ObjectNotFound:
+        client.create_work_pool(
+            WorkPoolCreate(
+                name=POOL,
+                type=ProcessWorker.type,
+                description="Runs are processes of the machine that `make deploy` set up; their stages too, or jobs.",
+                base_job_template=ProcessWorker.get_default_base_job_template(),
+            )
+        )
+
+
+def apply_prefect_file(checkout: Path, environment: Mapping[str, str], log_path: Path) -> None:
+    """Create or update all deployments of `deployments/prefect.yaml`, as `prefect deploy --all` does.
+
+    Raises:
+        InstallationError: with the last lines of what it printed.
+    """
+    if not (checkout / PREFECT_FILE).is_file():
+        raise InstallationError(
+            f"{checkout / PREFECT_FILE} is not there: deployments are made from a checkout, "
+            "in which kdgat is installed by `make install`"
+        )
+    words = ["--no-prompt", "deploy", "--prefect-file", str(PREFECT_FILE), "--all"]
+    answer = subprocess.run(
+        [sys.executable, "-m", "prefect", *words],
+        cwd=checkout,
+        env={**environment, "NO_COLOR": "1", "COLUMNS": "160"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=DEPLOY_TIMEOUT_S,
+        text=True,
+        check=False,
+    )
+    log_path.write_text(answer.stdout, encoding="utf-8")
+    if answer.returncode != 0:
+        tail = "\n".join(answer.stdout.rstrip().splitlines()[-LOG_TAIL_LINES:])
+        raise InstallationError(f"prefect {' '.join(words)} failed. Its output {log_path} ends with:\n{tail}")
+
+
+def limit_datasets(client: SyncPrefectClient) -> None:
+    """Let all deployments of one dataset that have a limit share one, whatever their flow."""
+    for deployment in read_deployments(client):
+        dataset = deployment.parameters.get("config", {}).get("data", {}).get("dataset")
+        if dataset is None or deployment.concurrency_options is None:
+            continue
+        name = f"dataset {dataset}"
+        try:
+            limit_id = client.read_global_concurrency_limit_by_name(name).id
+        except ObjectNotFound:
+            limit_id = client.create_global_concurrency_limit(GlobalConcurrencyLimitCreate(name=name, limit=1))
+        if deployment.global_concurrency_limit is None or deployment.global_concurrency_limit.id != limit_id:
+            # The client's DeploymentUpdate does not know this key.
+            content = {"global_concurrency_limit_id": str(limit_id)}
+            client.request("PATCH", "/deployments/{id}", path_params={"id": deployment.id}, json=content)
+
+
+def ensure_automation(client: SyncPrefectClient) -> None:
+    """Make or update what crashes a run of which nothing was heard for three heartbeats."""
+    automation = AutomationCore(
+        name=AUTOMATION,
+        description=(
+            f"A run says every {HEARTBEAT_S} s that it lives. One that has said nothing for {SILENCE_S} s, "
+            "and not how it ended, is marked as crashed; its next run goes on from the checkpoints."
+        ),
+        trigger=EventTrigger(
+            match=ResourceSpecification({"prefect.resource.id": "prefect.flow-run.*"}),
+            for_each={"prefect.resource.id"},
+            after={"prefect.flow-run.heartbeat"},
+            expect={"prefect.flow-run.*"},  # any other state is an end, or is followed by a heartbeat
+            posture=Posture.Proactive,
+            threshold=1,
+            within=timedelta(seconds=SILENCE_S),
+        ),
+        actions=[
+            ChangeFlowRunState(
+                state=StateType.CRASHED,
+                name="FlowProcessLost",
+                message=f"nothing heard of its process for {SILENCE_S} s; the next run goes on from its checkpoints",
+            )
+        ],
+    )
+    found = client.read_automations_by_name(AUTOMATION)
+    if found:
+        client.update_automation(found[0].id, automation)
+    else:
+        client.create_automation(automation)
+
+
+def read_deployments(client: SyncPrefectClient) -> list[DeploymentResponse]:
+    """List the deployments of the work pool, in the order of their names."""
+    own = WorkPoolFilter(name=WorkPoolFilterName(any_=[POOL]))
+    return client.read_deployments(work_pool_filter=own, sort=DeploymentSort.NAME_ASC)
+
+
+def describe_deployments(client: SyncPrefectClient) -> list[str]:
+    """Write a line for each deployment: its name, and when it runs by itself."""
+    flows = {flow.id: flow.name for flow in client.read_flows()}
+    lines = []
+    for deployment in read_deployments(client):
+        schedules = [
+            f"{schedule.schedule.cron} {schedule.schedule.timezone}" if schedule.active else "schedule paused"
+            for schedule in deployment.schedules
+            if isinstance(schedule.schedule, CronSchedule)
+        ]
+        lines.append(f"  {flows[deployment.flow_id]}/{deployment.name:12} {', '.join(schedules)}".rstrip())
+    return sorted(lines)
+
+
+def is_worker_online(client: SyncPrefectClient, name: str) -> bool:
+    """Tell whether the server has heard of the worker lately."""
+    path_params = {"work_pool_name": POOL}
+    answer = client.request("POST", "/work_pools/{work_pool_name}/workers/filter", path_params=path_params, json={})
+    return any(row["name"] == name and row["status"] == WorkerStatus.ONLINE.value for row in answer.json())
