@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 import torch
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from kdgat.can.models.convolution import ConvolutionType, build_convolution
+from kdgat.can.models.fused import arrange_edges, check_use_of_cugraph
 from kdgat.can.models.pooling import ByteDropout, graph_logsumexp, graph_max, graph_mean
 from kdgat.can.models.standardise import Standardise
 from kdgat.stage.configuration import Config
@@ -33,6 +34,14 @@ class AttentionConfig(Config):
     clamp: float = Field(8.0, gt=0.0)
     id_embedding: int = Field(0, ge=0)  # width; 0 = not used, which is what carries over to other cars
     id_dropout: float = Field(0.1, ge=0.0, le=1.0)  # share of nodes shown as unknown in training: its row learns
+    # Keys that came later stand in no dump while they say what was always done: stages keep their identity.
+    edge_features: bool = Field(True, exclude_if=lambda value: value is True)
+    use_cugraph: bool = Field(False, exclude_if=lambda value: value is False)  # the fused kernel where there is one
+
+    @field_validator("use_cugraph")
+    @classmethod
+    def _check_use_of_cugraph(cls, use_cugraph: bool, info: ValidationInfo) -> bool:
+        return check_use_of_cugraph(use_cugraph, info.data)
 
 
 class AttentionOutput(NamedTuple):
@@ -71,7 +80,13 @@ class GraphAttentionNetwork(nn.Module):
         inputs = [config.stem] + [width] * (config.layers - 1)
         self.convolutions = nn.ModuleList(
             build_convolution(
-                config.conv_type, size, config.hidden, config.heads, num_edge_features, config.attention_dropout
+                config.conv_type,
+                size,
+                config.hidden,
+                config.heads,
+                num_edge_features if config.edge_features else 0,
+                config.attention_dropout,
+                config.use_cugraph,
             )
             for size in inputs
         )
@@ -94,13 +109,14 @@ class GraphAttentionNetwork(nn.Module):
         """Score the G windows and N nodes of a batch."""
         num_graphs = int(batch.num_graphs)
         x = self.standardise_nodes(batch.x)
-        edges = self.standardise_edges(batch.edge_attr)
+        edges = self.standardise_edges(batch.edge_attr) if self.config.edge_features else None
         if self.id_rows is not None:
             x = torch.cat([x, self.id_rows(self._id_row(batch.node_id))], dim=1)
         x = self.stem(x)
+        edge_index = arrange_edges(batch.edge_index, x) if self.config.use_cugraph else batch.edge_index
         jumps = []
         for convolution, skip, norm in zip(self.convolutions, self.skips, self.norms, strict=True):
-            x = self.dropout(self.activation(norm(convolution(x, batch.edge_index, edges) + skip(x))))
+            x = self.dropout(self.activation(norm(convolution(x, edge_index, edges) + skip(x))))
             jumps.append(x)
         x = torch.cat(jumps, dim=1)  # [N, L * heads * hidden]
         node_logit = self.node_head(x).squeeze(1).float()  # bfloat16 under autocast, too coarse for a score

@@ -4,6 +4,9 @@ The same functions as PyG's GATConv and GATv2Conv; a test loads one's weights in
 writes a generated Python file to the temporary folder for each process and subclass, which a killed process leaves
 behind, and because both steps from edge features to GAT's attention are linear: they are folded into one small matrix
 here, without the intermediate per edge and channel.
+
+Without edge features (`num_edge_features` 0) they are the same layers without the terms of the edges; GAT's then has
+the form that a fused kernel knows (`kdgat.can.models.fused`).
 """
 
 import math
@@ -13,6 +16,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from kdgat.can.models.fused import FusedKernel
+
 ConvolutionType = Literal["gat", "gatv2"]
 NEGATIVE_SLOPE = 0.2
 
@@ -21,28 +26,46 @@ class GraphAttention(nn.Module):
     """Multi-head attention over the edges into each node (Velickovic et al. 2018), with edge features.
 
     score(i <- j) = leaky_relu(a_src . W x_j + a_dst . W x_i + a_edge . U e_ij), normalised over the edges into i.
+    `use_cugraph` computes it with the fused kernel where there is one, from the same parameters.
     """
 
-    def __init__(self, num_inputs: int, channels: int, heads: int, num_edge_features: int, dropout: float) -> None:
+    def __init__(
+        self,
+        num_inputs: int,
+        channels: int,
+        heads: int,
+        num_edge_features: int,
+        dropout: float,
+        use_cugraph: bool = False,
+    ) -> None:
         super().__init__()
         self.channels, self.heads, self.dropout = channels, heads, dropout
         self.lin = nn.Linear(num_inputs, heads * channels, bias=False)
-        self.lin_edge = nn.Linear(num_edge_features, heads * channels, bias=False)
+        self.lin_edge = _edge_projection(num_edge_features, heads * channels)
         self.att_src = nn.Parameter(torch.empty(1, heads, channels))
         self.att_dst = nn.Parameter(torch.empty(1, heads, channels))
-        self.att_edge = nn.Parameter(torch.empty(1, heads, channels))
+        self.att_edge = nn.Parameter(torch.empty(1, heads, channels)) if num_edge_features else None
         self.bias = nn.Parameter(torch.zeros(heads * channels))
-        for tensor in (self.lin.weight, self.lin_edge.weight, self.att_src, self.att_dst, self.att_edge):
-            glorot(tensor)
+        glorot(self.lin.weight)
+        if self.lin_edge is not None:
+            glorot(self.lin_edge.weight)
+        glorot(self.att_src)
+        glorot(self.att_dst)
+        if self.att_edge is not None:
+            glorot(self.att_edge)
+        self.kernel = FusedKernel(num_inputs, channels, heads) if use_cugraph else None
 
-    def forward(self, x: Tensor, edge_index: Tensor, edges: Tensor) -> Tensor:
-        """Return node features [N, heads * channels] from x [N, F], edge_index [2, E] and edges [E, D]."""
+    def forward(self, x: Tensor, edge_index: Tensor, edges: Tensor | None) -> Tensor:
+        """Return node features [N, heads * channels] from x [N, F], edge_index [2, E] and edges [E, D] or None."""
+        if self.kernel is not None and self.kernel.is_usable(x):
+            return self.kernel(x, edge_index, self.lin.weight, self.att_src, self.att_dst, self.bias)
         source, target = edge_index
         values = self.lin(x)  # [N, H * C]
         of_source = x @ self._folded(self.lin.weight, self.att_src)  # [N, H]
         of_target = x @ self._folded(self.lin.weight, self.att_dst)
         score = of_source.index_select(0, source) + of_target.index_select(0, target)
-        score = score + edges @ self._folded(self.lin_edge.weight, self.att_edge)
+        if self.lin_edge is not None and self.att_edge is not None and edges is not None:
+            score = score + edges @ self._folded(self.lin_edge.weight, self.att_edge)
         attention = softmax_by_target(functional.leaky_relu(score, NEGATIVE_SLOPE), target, len(x))
         attention = functional.dropout(attention, self.dropout, self.training)
         return aggregate(values.index_select(0, source), attention, target, len(x)) + self.bias
@@ -63,19 +86,24 @@ class GraphAttentionV2(nn.Module):
         self.channels, self.heads, self.dropout = channels, heads, dropout
         self.lin_l = nn.Linear(num_inputs, heads * channels)
         self.lin_r = nn.Linear(num_inputs, heads * channels)
-        self.lin_edge = nn.Linear(num_edge_features, heads * channels, bias=False)
+        self.lin_edge = _edge_projection(num_edge_features, heads * channels)
         self.att = nn.Parameter(torch.empty(1, heads, channels))
         self.bias = nn.Parameter(torch.zeros(heads * channels))
-        for tensor in (self.lin_l.weight, self.lin_r.weight, self.lin_edge.weight, self.att):
-            glorot(tensor)
+        glorot(self.lin_l.weight)
+        glorot(self.lin_r.weight)
+        if self.lin_edge is not None:
+            glorot(self.lin_edge.weight)
+        glorot(self.att)
         nn.init.zeros_(self.lin_l.bias)
         nn.init.zeros_(self.lin_r.bias)
 
-    def forward(self, x: Tensor, edge_index: Tensor, edges: Tensor) -> Tensor:
-        """Return node features [N, heads * channels] from x [N, F], edge_index [2, E] and edges [E, D]."""
+    def forward(self, x: Tensor, edge_index: Tensor, edges: Tensor | None) -> Tensor:
+        """Return node features [N, heads * channels] from x [N, F], edge_index [2, E] and edges [E, D] or None."""
         source, target = edge_index
         of_source = self.lin_l(x).index_select(0, source)  # [E, H * C]
-        mixed = of_source + self.lin_r(x).index_select(0, target) + self.lin_edge(edges)
+        mixed = of_source + self.lin_r(x).index_select(0, target)
+        if self.lin_edge is not None and edges is not None:
+            mixed = mixed + self.lin_edge(edges)
         mixed = functional.leaky_relu(mixed, NEGATIVE_SLOPE).view(-1, self.heads, self.channels)
         score = (mixed * self.att).sum(dim=2)  # [E, H]
         attention = softmax_by_target(score, target, len(x))
@@ -101,6 +129,10 @@ def aggregate(values: Tensor, attention: Tensor, target: Tensor, num_nodes: int)
     return weighted.new_zeros(num_nodes, weighted.shape[1]).index_add(0, target, weighted)
 
 
+def _edge_projection(num_edge_features: int, width: int) -> nn.Linear | None:
+    return nn.Linear(num_edge_features, width, bias=False) if num_edge_features else None
+
+
 def glorot(tensor: Tensor) -> None:
     """Fill a tensor as PyG does: uniform within +-sqrt(6 / (rows + columns))."""
     limit = math.sqrt(6.0 / (tensor.shape[-2] + tensor.shape[-1]))
@@ -108,26 +140,36 @@ def glorot(tensor: Tensor) -> None:
 
 
 def build_convolution(
-    kind: ConvolutionType, num_inputs: int, channels: int, heads: int, num_edge_features: int, dropout: float = 0.0
+    kind: ConvolutionType,
+    num_inputs: int,
+    channels: int,
+    heads: int,
+    num_edge_features: int,
+    dropout: float = 0.0,
+    use_cugraph: bool = False,
 ) -> GraphAttention | GraphAttentionV2:
-    """Build a convolution from `num_inputs` to `channels * heads` features.
+    """Build a convolution from `num_inputs` to `channels * heads` features; none of an edge for `num_edge_features` 0.
 
     Self loops are not added by the layer: a window's graph has its own self edges with features (an id that follows
     itself), which PyG would remove to put featureless ones in their place.
     """
-    layer = GraphAttention if kind == "gat" else GraphAttentionV2
-    return layer(num_inputs, channels, heads, num_edge_features, dropout)
+    if kind == "gat":
+        return GraphAttention(num_inputs, channels, heads, num_edge_features, dropout, use_cugraph)
+    return GraphAttentionV2(num_inputs, channels, heads, num_edge_features, dropout)
 
 
-def with_self_edges(edge_index: Tensor, edge_attr: Tensor, num_nodes: int) -> tuple[Tensor, Tensor]:
+def with_self_edges(edge_index: Tensor, edge_attr: Tensor | None, num_nodes: int) -> tuple[Tensor, Tensor | None]:
     """Append one edge per node to itself, with zero features.
 
-    Returns edge_index [2, E + N] and edge_attr [E + N, D]. Existing self edges keep their features beside the new one.
+    Returns edge_index [2, E + N] and edge_attr [E + N, D], or None for None. Existing self edges keep their features
+    beside the new one.
     """
     nodes = torch.arange(num_nodes, device=edge_index.device)
     loops = nodes.unsqueeze(0).expand(2, -1)
-    features = edge_attr.new_zeros(num_nodes, edge_attr.shape[1])
-    return torch.cat([edge_index, loops], dim=1), torch.cat([edge_attr, features])
+    appended = torch.cat([edge_index, loops], dim=1)
+    if edge_attr is None:
+        return appended, None
+    return appended, torch.cat([edge_attr, edge_attr.new_zeros(num_nodes, edge_attr.shape[1])])
 
 
 def count_parameters(model: nn.Module) -> int:

@@ -1,0 +1,37 @@
+"""`kdgat capabilities`: what of a GPU and of RAPIDS is usable on this machine, or in this image."""
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer()
+
+
+@app.command()
+def capabilities(
+    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list instead of a table.")] = False,
+    is_quick: Annotated[bool, typer.Option("--quick", help="Only look up what is installed; import nothing.")] = False,
+) -> None:
+    """Say what of CUDA, cuGraph, cuDF and cuML is usable here, in which version, and why the rest is not."""
+    from kdgat.training.capabilities import find_capabilities
+
+    found = find_capabilities(is_quick=is_quick)
+    if as_json:
+        import json
+
+        typer.echo(json.dumps([capability._asdict() for capability in found], indent=2))
+        return
+    from rich.markup import escape
+    from rich.table import Table
+
+    from kdgat.cli.tables import output_console
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("what", "usable", "version", "detail"):
+        table.add_column(heading, no_wrap=heading != "detail", overflow="fold")
+    words = {True: "yes", False: "no", None: "not tried"}
+    for capability in found:
+        table.add_row(
+            capability.name, words[capability.usable], capability.version or "-", escape(capability.detail)
+        )  # fmt: skip
+    output_console().print(table)
