@@ -5,14 +5,14 @@ import threading
 from collections.abc import Sequence, Set
 from pathlib import Path
 
-import kdgat
 from flows.attempts import AttemptRunner, Conclusion, LocalAttempts
+from flows.node_image import NodeImage
 from flows.open_files import watchable_jobs
 from flows.slurm_attempts import SlurmAttempts, remove_left_keys
 from kdgat.can.config import CanConfig
 from kdgat.can.plan import PlannedStage, plan_can
 from kdgat.can.run import OutputDirectory, RunIndex, StageRecord, StageState
-from kdgat.can.specs import make_spec, recording_inputs
+from kdgat.can.specs import make_spec, recording_inputs, starting_weights
 from kdgat.cluster.estimate import stage_resources
 from kdgat.cluster.resources import ResourceRequest, Resources
 from kdgat.cluster.site import Site
@@ -31,7 +31,10 @@ class Execution:
         self.output = output
         self.site = site
         self.command_line = command_line
+        self.image = NodeImage(site)
+        self.image.check()  # here, before anything is written or submitted
         self.plan: Sequence[PlannedStage] = plan_can(config)
+        self.starts = starting_weights(config, self.plan)
         self.finished: dict[str, RunDirectory] = {}
         self._lock = threading.Lock()
         self._changed = threading.Event()
@@ -60,7 +63,7 @@ class Execution:
     def open_directory(self, planned: PlannedStage) -> RunDirectory:
         """Make the run directory of a stage; its name holds the identity, so a changed stage gets a new one."""
         recordings = recording_inputs(self.config.data) if planned.stage == "prepare" else {}
-        spec = make_spec(planned, self.finished, recordings)
+        spec = make_spec(planned, self.finished, recordings, self.starts)
         directory = RunDirectory(self.output.stages_path / spec.directory_name())
         with self._lock:
             self._update(
@@ -138,17 +141,13 @@ class Execution:
         environment = {"OMP_NUM_THREADS": str(self.config.training.num_threads)}
         if self.site.scheduler == "local":
             return LocalAttempts(environment)
-        return SlurmAttempts(self.site, self.output.slurm_path, environment, self._binds())
+        return SlurmAttempts(self.site, self.output.slurm_path, environment, self.image)
 
     def resources(self, planned: PlannedStage) -> Resources | None:
         """Return what the job of a stage asks for; None where it is no job."""
         if self.site.scheduler == "local":
             return None
         return stage_resources(planned.stage, self.config.resources, self.site, self.command_line)
-
-    def _binds(self) -> list[Path]:
-        """List the directories that a stage sees inside a container image."""
-        return [self.output.path, Path(self.config.data.data_root), Path(kdgat.__file__).parents[1]]
 
     def _state(self, name: str) -> StageState:
         return self.index.record(name).state

@@ -193,7 +193,7 @@ def find_entry(name: str, data_root: Path | str, catalog: Path | str | None = No
 def _missing_folder_text(entry: DatasetEntry, data_root: Path, known: bool) -> str:
     if not data_root.is_dir():
         return f"{data_root}: data root not found; give the folder that holds one folder per dataset"
-    if data_root.name == (entry.folder or entry.name) and any(_walk(data_root)):
+    if data_root.name == (entry.folder or entry.name) and any(walk_recordings(data_root)):
         return f"{data_root} is the dataset itself: give its parent, --data-root {data_root.parent}"
     present = sorted(path.name for path in data_root.iterdir() if path.is_dir() and not path.name.startswith("."))
     near = difflib.get_close_matches(entry.name, present, n=1)
@@ -211,10 +211,11 @@ def find_recordings(
     dataset: DatasetEntry | str,
     *,
     catalog: Path | str | None = None,
+    leave_out: Sequence[str] = (),
     limits: ReadLimits | None = None,
     on_recording: Callable[[RecordingFile], None] | None = None,
 ) -> Recordings:
-    """Read every recording of a dataset once and return each content once.
+    """Read every recording of a dataset once and return each content once, but those files that `leave_out` names.
 
     A training recording with the messages of a test recording or of another training recording is left out and
     listed in `dropped`. Raise DatasetError without recordings and RecordingError for one that cannot be read.
@@ -224,7 +225,7 @@ def find_recordings(
     if not folder.is_dir():
         raise DatasetError(_missing_folder_text(entry, Path(data_root), known=True))
     files = []
-    for place in discover_recordings(folder):
+    for place in discover_recordings(folder, leave_out):
         file = _read_file(place, entry, limits)
         files.append(file)
         if on_recording is not None:
@@ -261,13 +262,9 @@ def split_roles(recordings: Sequence[RecordingFile], hold_out: Sequence[str]) ->
     `held_out`; recordings of test scenarios train when no word matches. An empty `hold_out` changes nothing.
     """
     dropped = recordings.dropped if isinstance(recordings, Recordings) else ()
-    words = [word.lower() for word in hold_out]
-    if not words:
+    if not hold_out:
         return Recordings(tuple(recordings), dropped)
-    held_out = [
-        any(word in text for word in words for text in (file.name.lower(), (file.vehicle or "").lower()))
-        for file in recordings
-    ]
+    held_out = [matches_hold_out(file.name, file.vehicle, hold_out) for file in recordings]
     names_held_out = Counter(file.name for file, is_held_out in zip(recordings, held_out, strict=True) if is_held_out)
     files = []
     for file, is_held_out in zip(recordings, held_out, strict=True):
@@ -284,12 +281,25 @@ def split_roles(recordings: Sequence[RecordingFile], hold_out: Sequence[str]) ->
     return Recordings(tuple(kept), (*dropped, *newly_dropped))
 
 
-def discover_recordings(folder: Path) -> list[RecordingPlace]:
+def matches_hold_out(name: str, vehicle: str | None, hold_out: Sequence[str]) -> bool:
+    """Tell whether a recording's name, or its vehicle, holds one of the words."""
+    return any(word.lower() in text for word in hold_out for text in (name.lower(), (vehicle or "").lower()))
+
+
+def discover_recordings(folder: Path, leave_out: Sequence[str] = ()) -> list[RecordingPlace]:
     """List the recordings in a dataset's folder, in both layouts, without reading them.
 
-    Raise DatasetError when there is none, or when one has no scenario.
+    `leave_out` names files, relative to the folder, that are no part of it. Raise DatasetError when there is none, or
+    when one has no scenario.
     """
-    found = sorted(_walk(folder))
+    places = [place for place in walk_recordings(folder) if place[2].relative_to(folder).as_posix() not in leave_out]
+    for scenario, _, path in places:
+        if not scenario:
+            raise DatasetError(
+                f"{path}: no scenario in its name; rename it to <scenario>__{path.name} "
+                f"or move it into a folder {folder}/<scenario>/"
+            )
+    found = sorted(places)
     if not found:
         raise DatasetError(
             f"{folder}: no recording; expected <scenario>__<recording>.parquet or <scenario>/<recording>.csv "
@@ -303,7 +313,8 @@ def discover_recordings(folder: Path) -> list[RecordingPlace]:
     ]
 
 
-def _walk(folder: Path) -> Iterator[tuple[str, str, Path]]:
+def walk_recordings(folder: Path) -> Iterator[tuple[str, str, Path]]:
+    """Yield scenario, name and path of what looks like a recording; the scenario is empty where its name has none."""
     for path in folder.iterdir():
         if path.name.startswith("."):
             continue
@@ -316,10 +327,7 @@ def _walk(folder: Path) -> Iterator[tuple[str, str, Path]]:
             if separator and scenario and name:
                 yield scenario, name, path
             elif path.suffix.lower() != ".txt":  # a text file beside the recordings is most likely a readme
-                raise DatasetError(
-                    f"{path}: no scenario in its name; rename it to <scenario>__{path.name} "
-                    f"or move it into a folder {folder}/<scenario>/"
-                )
+                yield "", path.stem, path
 
 
 def _without_copies(files: Sequence[RecordingFile]) -> tuple[list[RecordingFile], list[DroppedRecording]]:

@@ -5,14 +5,15 @@ is decided from them is in `kdgat.can.verdict`: another rule or another choice n
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kdgat.can.data_summary import RunningSummary
 from kdgat.can.detectors import MODELS, DetectorSet
 from kdgat.can.finished_run import SCORES_PREFIX, TEST_PREFIX, EvaluationError, FinishedRun
+from kdgat.can.messages import ReadLimits
 from kdgat.can.pool import PooledStores
 from kdgat.can.results import (
     DETECTOR,
@@ -48,6 +49,9 @@ from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.provenance import git_state
 from kdgat.stage.spec import StageSpec
+
+if TYPE_CHECKING:
+    from kdgat.can.catalog import RecordingFile
 
 logger = logging.getLogger(__name__)
 
@@ -148,12 +152,62 @@ def evaluate_run(
     """
     # Reading recordings needs polars and numba, which scoring stores does not.
     from kdgat.can.catalog import find_recordings
-    from kdgat.can.windows import FEATURE_VERSION, WindowConfig, build_graphs
 
     run = FinishedRun(OutputDirectory(run_directory))
+    trained_on = {row.content_hash for row in run.trained_recordings()}
+    leave_out = run.left_out(data_root)
+    found = find_recordings(
+        data_root,
+        dataset or run.dataset,
+        catalog=catalog or run.catalog,
+        leave_out=leave_out,
+        limits=run.read_limits(),
+    )
+    files = [file for file in found if file.content_hash not in trained_on]
+    if not files:
+        raise EvaluationError(
+            f"{data_root}: the run was trained on all {len(found)} recordings of {dataset or run.dataset!r}; "
+            "give a folder with recordings that it has not seen"
+        )
+    notes = [f"left out, trained on: {file.scenario}/{file.name}" for file in found if file.content_hash in trained_on]
+    notes += [f"left out, as when the run was trained: {name}" for name in leave_out]
+    return score_files(run, files, dataset or run.dataset, notes=notes, progress=progress)
+
+
+def find_tests(
+    data_root: Path | str,
+    dataset: str,
+    catalog: Path | str | None,
+    hold_out: Sequence[str],
+    leave_out: Sequence[str],
+    limits: ReadLimits,
+) -> "list[RecordingFile]":
+    """List the test recordings of a dataset; DatasetError, RecordingError where they cannot be read."""
+    from kdgat.can.catalog import find_recordings, split_roles
+
+    found = find_recordings(data_root, dataset, catalog=catalog, leave_out=leave_out, limits=limits)
+    return [file for files in split_roles(found, hold_out).test.values() for file in files]
+
+
+def score_files(
+    run: FinishedRun,
+    files: "Sequence[RecordingFile]",
+    dataset: str,
+    *,
+    notes: Sequence[str] = (),
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Results:
+    """Score recordings by the run's own detector and rule, whether or not it was trained on them.
+
+    Raises:
+        EvaluationError: if the run lacks what is needed, or no recording is as long as one window.
+        RecordingError: naming the file and what to do.
+    """
+    from kdgat.can.windows import FEATURE_VERSION, WindowConfig, build_graphs
+
     if run.feature_version() != FEATURE_VERSION:
         raise EvaluationError(
-            f"{run_directory}: trained on features of version {run.feature_version()}, this kdgat computes version "
+            f"{run.output.path}: trained on features of version {run.feature_version()}, this kdgat computes version "
             f"{FEATURE_VERSION}: train again, or evaluate with the kdgat that trained it"
         )
     config = run.evaluation_config()
@@ -161,19 +215,10 @@ def evaluate_run(
     verdict = reach_verdict(validation, config)
     windows = validate_config(WindowConfig, run.index.config.get("windows", {}))
     detectors = {seed: DetectorSet(run.weights(seed)) for seed in verdict.scalings}
-    trained_on = {row.content_hash for row in run.trained_recordings()}
     limits = run.read_limits()
-    found = find_recordings(data_root, dataset or run.dataset, catalog=catalog or run.catalog, limits=limits)
-    files = [file for file in found if file.content_hash not in trained_on]
-    if not files:
-        raise EvaluationError(
-            f"{data_root}: the run was trained on all {len(found)} recordings of {dataset or run.dataset!r}; "
-            "give a folder with recordings that it has not seen"
-        )
     summary = RunningSummary(windows)
-    for file in found:
-        if file.content_hash in trained_on:
-            summary.note(f"left out, trained on: {file.scenario}/{file.name}")
+    for note in notes:
+        summary.note(note)
 
     def score(parts: list[GraphColumns], names: list[str]) -> Tables:
         pool, labels = PooledStores(parts), [[name] for name in names]
@@ -209,12 +254,13 @@ def evaluate_run(
         if parts:
             tests[scenario] = score(parts, names)
     if not num_scored:
-        raise EvaluationError(f"{data_root}: no recording is as long as one window of {windows.size} messages")
+        said = ", ".join(f"{file.scenario}/{file.name}" for file in files)
+        raise EvaluationError(f"no recording is as long as one window of {windows.size} messages: {said}")
     own_validation = {
         seed: _only(table, verdict.model) for seed, table in validation.items() if seed in verdict.scalings
     }
     report = _Report(verdict, config, own_validation, tests)
-    return report.results(run, data=summary.content, dataset=dataset or run.dataset)
+    return report.results(run, data=summary.content, dataset=dataset)
 
 
 def run_score_recordings(spec: StageSpec, directory: RunDirectory) -> Outcome:
@@ -237,7 +283,10 @@ def make_evaluation(
 
     Raises:
         EvaluationError: if the run has not been evaluated itself.
+        DatasetError: if there is no such dataset below `data_root`.
     """
+    from kdgat.can.catalog import find_entry
+
     run = FinishedRun(OutputDirectory(run_directory.absolute()))
     config = RecordingsStageConfig(
         run=str(run.output.path),
@@ -245,7 +294,16 @@ def make_evaluation(
         dataset=dataset,
         catalog=None if catalog is None else str(catalog.absolute()),
     )
-    spec = StageSpec(family=run.index.family, stage=RECORDINGS_STAGE, seed=run.seeds[0], config=config.model_dump())
+    found = catalog or run.catalog
+    recordings = find_entry(dataset or run.dataset, data_root, found).folder_in(data_root)
+    reads = [run.output.path, recordings, *([] if found is None else [found])]
+    spec = StageSpec(
+        family=run.index.family,
+        stage=RECORDINGS_STAGE,
+        seed=run.seeds[0],
+        config=config.model_dump(),
+        reads=tuple(str(Path(path).absolute()) for path in reads),
+    )
     moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
     name = f"{dataset or run.dataset}-{moment}"
     return RunDirectory(run.output.evaluations_path / name).create(spec)

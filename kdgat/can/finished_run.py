@@ -48,8 +48,18 @@ class FinishedRun:
 
     @property
     def catalog(self) -> str | None:
-        """Return the catalog file that the run was given, if any."""
-        return self.index.config.get("data", {}).get("catalog")
+        """Return the catalog file that the run was given, if any; a registered model has it beside its `run.json`."""
+        catalog = self.index.config.get("data", {}).get("catalog")
+        if catalog is not None and (self.output.path / catalog).is_file():
+            return str(self.output.path / catalog)
+        return None if catalog is None else str(catalog)
+
+    def left_out(self, data_root: Path | str) -> tuple[str, ...]:
+        """List the files that the run left out, if this is the data root it was trained on."""
+        data = self.index.config.get("data", {})
+        own = data.get("data_root")
+        is_own = own is not None and Path(own).absolute() == Path(data_root).absolute()
+        return tuple(data.get("leave_out", ())) if is_own else ()
 
     def feature_version(self) -> int:
         """Return the version of the features that the run's models were trained on."""

@@ -34,6 +34,7 @@ from kdgat.can.scoring import (
     window_states,
 )
 from kdgat.can.stage_inputs import INJECTED_VALIDATION, VALIDATION, input_path, open_pool, phase_progress
+from kdgat.can.warm_start import read_start
 from kdgat.graphs.plans import plan_by_graphs
 from kdgat.stage.configuration import Config, validate_config
 from kdgat.stage.directory import RunDirectory
@@ -216,6 +217,18 @@ def run_fusion(spec: StageSpec, directory: RunDirectory) -> Outcome:
     seed_everything(spec.seed)
     dqn_hidden = config.fusion.dqn_hidden or PUBLISHED_DQN.get(spec.scale, PUBLISHED_DQN["large"])
     fusion = Fusion(config.fusion.hidden, dqn_hidden, config.fusion.num_actions)
+    shape = {
+        "hidden": list(config.fusion.hidden),
+        "dqn_hidden": list(dqn_hidden),
+        "num_actions": config.fusion.num_actions,
+    }
+    start = read_start(spec, directory, KIND, shape)
+    if start is not None:
+        # Only what is learned by steps: the members are other ones than before, so what puts their outputs on one
+        # scale, and the average that is fitted in closed form, would be wrong.
+        for name, network in (("mlp", fusion.mlp), ("dqn", fusion.dqn)):
+            own = {key.removeprefix(f"{name}."): value for key, value in start[0].items() if key.startswith(f"{name}.")}
+            network.load_state_dict(own)
     _calibrate_members(fusion, *learn)
     fusion.standardise.set_statistics(*column_statistics(lambda: [learn[0]]))
     fit_weighted_average(fusion, torch.from_numpy(learn[0]), torch.from_numpy(learn[1].astype(np.float32)))
@@ -245,9 +258,7 @@ def run_fusion(spec: StageSpec, directory: RunDirectory) -> Outcome:
         # Fusions are useless with other members: the weights they were trained on are known by content.
         "members": {name: spec.inputs[name].sha256 for name in ("autoencoder", "gat")},
         "learned_block": config.fusion.block if config.fusion.fit_on == "validation" else None,
-        "hidden": list(config.fusion.hidden),
-        "dqn_hidden": list(dqn_hidden),
-        "num_actions": config.fusion.num_actions,
+        **shape,
     }
     metadata = {"stage": spec.stage, "seed": seed, "monitor": "validation_f1", "rates": rates, "num_parameters": counts}
     save_weights(directory, fusion, description, metadata)

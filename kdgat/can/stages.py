@@ -3,13 +3,14 @@
 Inputs are files under these names. Stores: `train`, `injected`, `validation`, `injected_validation`,
 `test-<scenario>`; the injected ones may be missing or empty, which is how training without injected attacks looks.
 Weights: `autoencoder` of `curriculum`; `teacher` of both `distill_*`; `autoencoder` and `gat` of `fusion`; all of them
-under the names of `kdgat.can.detectors.MODELS` for `evaluation`. `score_recordings` has none, it reads what its
-configuration names. Each stage has one of the configurations below.
+under the names of `kdgat.can.detectors.MODELS` for `evaluation`; `start` of any trained stage that does not start from
+scratch. `score_recordings` and `comparison` have none, they read what their configuration names. Each trained stage
+has one of the configurations below.
 """
 
 import io
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,8 @@ from kdgat.can.objective import AutoencoderObjective, DetectionLossConfig, Detec
 from kdgat.can.pool import PooledStores
 from kdgat.can.sampling import INJECTED, TRAIN, PoolSource, SampledSource, SamplingConfig
 from kdgat.can.scoring import (
+    ATTENTION,
+    AUTOENCODER,
     check_features,
     choose_device,
     describe_model,
@@ -39,6 +42,7 @@ from kdgat.can.scoring import (
     score_autoencoder,
 )
 from kdgat.can.stage_inputs import INJECTED_VALIDATION, VALIDATION, input_path, open_pool, phase_progress
+from kdgat.can.warm_start import read_start
 from kdgat.stage.configuration import Config, validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import StageInputError
@@ -114,6 +118,7 @@ def run(spec: StageSpec, directory: RunDirectory) -> Outcome:
         "fusion": _run_fusion,
         "evaluation": _run_evaluation,
         "score_recordings": _run_score_recordings,
+        "comparison": _run_comparison,
     }
     if spec.stage not in stages:
         raise StageInputError(f"stage {spec.stage!r} is unknown: choose one of {', '.join(stages)}")
@@ -148,6 +153,12 @@ def _run_score_recordings(spec: StageSpec, directory: RunDirectory) -> Outcome:
     return run_score_recordings(spec, directory)
 
 
+def _run_comparison(spec: StageSpec, directory: RunDirectory) -> Outcome:
+    from kdgat.can.comparison import run_comparison
+
+    return run_comparison(spec, directory)
+
+
 class _Data:
     """Training and validation windows of a stage."""
 
@@ -165,10 +176,8 @@ def run_autoencoder(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Train the autoencoder on benign windows, recorded and of virtual vehicles."""
     config = validate_config(AutoencoderStageConfig, spec.config)
     data = _Data(spec, directory)
-    seed_everything(spec.seed)
     pool = data.train
-    model = GraphAutoencoder(config.autoencoder, pool.num_node_features, pool.num_edge_features)
-    fit_standardisation(model, pool, pool.labels == 0)
+    model = _new_autoencoder(config.autoencoder, pool, spec, directory)
     train = SampledSource(pool, config.sampling, config.training, spec.seed, chosen=pool.labels == 0)
     validation = data.validation_source(config.training, spec.seed, benign_only=True)
     return _train(AutoencoderObjective(model), model, pool, train, validation, config.training, spec, directory)
@@ -178,7 +187,7 @@ def run_normal(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Train the attention network without a curriculum."""
     config = validate_config(NormalStageConfig, spec.config)
     data = _Data(spec, directory)
-    model = _new_attention(config.gat, data.train, spec.seed)
+    model = _new_attention(config.gat, data.train, spec, directory)
     train = SampledSource(data.train, config.sampling, config.training, spec.seed)
     validation = data.validation_source(config.training, spec.seed)
     module = DetectionObjective(model, config.loss)
@@ -190,7 +199,7 @@ def run_curriculum(spec: StageSpec, directory: RunDirectory) -> Outcome:
     config = validate_config(CurriculumStageConfig, spec.config)
     data = _Data(spec, directory)
     scores = _difficulty(input_path(spec, directory, "autoencoder"), data.train, directory)
-    model = _new_attention(config.gat, data.train, spec.seed)
+    model = _new_attention(config.gat, data.train, spec, directory)
     train = CurriculumSource(data.train, scores, config.curriculum, config.training, spec.seed)
     validation = data.validation_source(config.training, spec.seed)
     module = DetectionObjective(model, config.loss)
@@ -211,7 +220,7 @@ def run_distill_gat(spec: StageSpec, directory: RunDirectory) -> Outcome:
         return {"window_logit": output.window_logit}, {"node_logit": output.node_logit}
 
     outputs = _teacher_outputs(spec, directory, data.train, forward, None)
-    model = _new_attention(config.gat, data.train, spec.seed)
+    model = _new_attention(config.gat, data.train, spec, directory)
     train = SampledSource(data.train, config.sampling, config.training, spec.seed)
     validation = data.validation_source(config.training, spec.seed)
     module = DetectionObjective(model, config.loss, config.distillation)
@@ -235,10 +244,9 @@ def run_distill_autoencoder(spec: StageSpec, directory: RunDirectory) -> Outcome
         return {}, {"latent": output.latent_mean, "reconstruction": output.reconstruction}
 
     outputs = _teacher_outputs(spec, directory, pool, forward, np.flatnonzero(benign))
-    seed_everything(spec.seed)
     # The student's reconstruction is compared with the teacher's, so both must live on one scale.
     student = config.autoencoder.model_copy(update={"clamp": teacher.config.clamp})
-    model = GraphAutoencoder(student, pool.num_node_features, pool.num_edge_features)
+    model = _new_autoencoder(student, pool, spec, directory, scale_later=True)
     model.standardise_nodes.load_state_dict(teacher.standardise_nodes.state_dict())
     model.standardise_edges.load_state_dict(teacher.standardise_edges.state_dict())
     train = SampledSource(pool, config.sampling, config.training, spec.seed, chosen=benign)
@@ -247,12 +255,41 @@ def run_distill_autoencoder(spec: StageSpec, directory: RunDirectory) -> Outcome
     return _train(module, model, pool, DistilledSource(train, outputs), validation, config.training, spec, directory)
 
 
-def _new_attention(config: AttentionConfig, pool: PooledStores, seed: int) -> GraphAttentionNetwork:
-    """Make an attention network with the input scaling of all training windows."""
-    seed_everything(seed)
-    known_ids = _benign_ids(pool) if config.id_embedding else ()
+# A stage that starts from weights also keeps what was fitted to the data they were trained on: the input scaling, and
+# the identifiers that have an embedding. Weights of a first layer mean nothing on another scale, an autoencoder's error
+# is measured on it, and the model shall begin as exactly the one it came from. A night adds little to the data; where
+# traffic has moved so far that its scale is wrong, or new identifiers must be told apart, training from scratch fits
+# both anew.
+
+
+def _new_autoencoder(
+    config: AutoencoderConfig, pool: PooledStores, spec: StageSpec, directory: RunDirectory, scale_later: bool = False
+) -> GraphAutoencoder:
+    """Make an autoencoder with the input scaling of benign training windows, or that which it starts from."""
+    start = read_start(spec, directory, AUTOENCODER, {"model": config}, pool)
+    seed_everything(spec.seed)
+    model = GraphAutoencoder(config, pool.num_node_features, pool.num_edge_features)
+    if start is not None:
+        model.load_state_dict(start[0])
+    elif not scale_later:
+        fit_standardisation(model, pool, pool.labels == 0)
+    return model
+
+
+def _new_attention(
+    config: AttentionConfig, pool: PooledStores, spec: StageSpec, directory: RunDirectory
+) -> GraphAttentionNetwork:
+    """Make an attention network with the input scaling of all training windows, or that which it starts from."""
+    start = read_start(spec, directory, ATTENTION, {"model": config}, pool)
+    seed_everything(spec.seed)
+    known_ids: Sequence[int] = ()
+    if config.id_embedding:
+        known_ids = _benign_ids(pool) if start is None else start[1]["known_ids"]
     model = GraphAttentionNetwork(config, pool.num_node_features, pool.num_edge_features, known_ids)
-    fit_standardisation(model, pool, np.ones(pool.num_graphs, bool))
+    if start is not None:
+        model.load_state_dict(start[0])
+    else:
+        fit_standardisation(model, pool, np.ones(pool.num_graphs, bool))
     return model
 
 

@@ -143,7 +143,9 @@ def describe_data(config: "CanConfig") -> str:
     data = config.data
     limits = ReadLimits(max_bad_fraction=data.max_bad_fraction)
     try:
-        found = find_recordings(data.data_root, data.dataset, catalog=data.catalog, limits=limits)
+        found = find_recordings(
+            data.data_root, data.dataset, catalog=data.catalog, leave_out=data.leave_out, limits=limits
+        )
     except DatasetError as error:
         return f"no recordings to count windows in: {error}"
     recordings = split_roles(found, data.hold_out)

@@ -1,0 +1,99 @@
+"""What a registry says about its models: the content of `index.json`, and of the `entry.json` in each model."""
+
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+ID_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]*$"
+
+Scores = dict[str, float | None]  # metric -> value; None where the data cannot define it
+Metrics = dict[str, Scores]  # scenario -> scores
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
+
+
+def now() -> str:
+    """Return the time as it stands in records."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+class ModelFile(_Record):
+    """One file of a model, known by its content."""
+
+    sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
+    num_bytes: int = Field(ge=0)
+
+
+class ModelEntry(_Record):
+    """One model; nothing in it changes once it is registered."""
+
+    id: str = Field(pattern=ID_PATTERN)
+    family: str
+    dataset: str
+    created: str = Field(default_factory=now)
+    content: str = Field(description="hash of what makes it this model: the same one is not registered twice")
+    parent: str | None = Field(None, description="id of the model whose weights it started from")
+    metrics: Metrics = Field(default={}, description="scenario -> metric -> value, as measured when it was registered")
+    provenance: dict[str, Any] = Field(default={}, description="revision, packages, image, configuration, recordings")
+    files: dict[str, ModelFile] = Field(default={}, description="path below the model's directory -> content")
+
+    @property
+    def service(self) -> str:
+        """Name what it can be in service for: of each family and dataset, one model is."""
+        return service_name(self.family, self.dataset)
+
+
+class ServiceChange(_Record):
+    """One line of the history: from now on another model is in service."""
+
+    kind: Literal["promotion", "rollback"]
+    when: str = Field(default_factory=now)
+    family: str
+    dataset: str
+    previous: str | None = Field(description="id of the model that was in service before")
+    model: str = Field(description="id of the model that is in service from now on")
+    reason: str
+    by: str = Field(description="who decided: nightly, or a person")
+
+    @property
+    def service(self) -> str:
+        """Name what the model is in service for."""
+        return service_name(self.family, self.dataset)
+
+
+class RegistryIndex(_Record):
+    """The content of `index.json`: all models, and every change of which one is in service; only ever added to."""
+
+    schema_version: Literal[1] = 1
+    models: tuple[ModelEntry, ...] = ()
+    history: tuple[ServiceChange, ...] = ()
+
+    def in_service(self, family: str, dataset: str) -> str | None:
+        """Return the id of the model in service, None if there is none."""
+        served = self.served(family, dataset)
+        return served[-1] if served else None
+
+    def served(self, family: str, dataset: str) -> list[str]:
+        """List the models that a rollback would go back through, the one in service last.
+
+        A rollback takes the last one away: the next rollback goes one further back, not forth again.
+        """
+        served: list[str] = []
+        for change in self.history:
+            if change.service == service_name(family, dataset):
+                served = served[:-1] if change.kind == "rollback" else [*served, change.model]
+        return served
+
+    def services(self) -> dict[str, str]:
+        """Return what is in service: family/dataset -> model id."""
+        pairs = dict.fromkeys((change.family, change.dataset) for change in self.history)
+        found = {service_name(*pair): self.in_service(*pair) for pair in pairs}
+        return {service: model for service, model in found.items() if model is not None}
+
+
+def service_name(family: str, dataset: str) -> str:
+    """Name what one model is in service for."""
+    return f"{family}/{dataset}"

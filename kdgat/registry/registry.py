@@ -1,0 +1,299 @@
+"""A plain directory of trained models: `index.json`, and below `models/` one directory each that never changes.
+
+A model is copied under a name that begins with a dot, forced to disk and renamed; only then the index names it. A
+writer that was killed leaves the index as it was: the next one removes the unfinished copy, or takes in the finished
+one. The directory can be moved or copied as a whole.
+"""
+
+import difflib
+import shutil
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from kdgat.registry.entry import Metrics, ModelEntry, ModelFile, RegistryIndex, ServiceChange, now, service_name
+from kdgat.stage.errors import RunDirectoryError, StageBusyError
+from kdgat.stage.files import (
+    remove_temporary_files,
+    sha256_of_file,
+    sync_to_disk,
+    write_bytes_atomically,
+)
+from kdgat.stage.owner import Owner, own
+
+ENTRY_FILE: Final = "entry.json"
+UNFINISHED: Final = ".adding-"  # begins the name of a model that is being copied
+LOCK_WAIT_S: Final = 60.0  # a writer needs about a second, unless models are large
+LOCK_POLL_S: Final = 0.2
+READ_ONLY: Final = 0o444
+
+
+class RegistryError(ValueError):
+    """A registry cannot be used as it is asked to; the text names file or model, and what to do."""
+
+
+class Registry:
+    """Read and change the registry in a directory."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.index_path = self.path / "index.json"
+        self.models_path = self.path / "models"
+        self.lock_path = self.path / "registry.lock"
+        self.owner_path = self.path / "registry-owner.json"
+
+    def exists(self) -> bool:
+        """Tell whether anything was registered here."""
+        return self.index_path.is_file()
+
+    def read(self) -> RegistryIndex:
+        """Read the index; RegistryError if there is none or it is damaged."""
+        try:
+            return RegistryIndex.model_validate_json(self.index_path.read_bytes())
+        except FileNotFoundError:
+            raise RegistryError(
+                f"{self.path} is no registry: {self.index_path.name} is missing; give the directory that the nightly "
+                "flow was given as `registry`"
+            ) from None
+        except ValidationError as error:
+            first = error.errors(include_url=False)[0]
+            place = ".".join(str(part) for part in first["loc"]) or "the text"
+            raise RegistryError(
+                f"{self.index_path} is damaged ({place}: {first['msg']}): put a copy of it back. Without one, move it "
+                f"away: the next command that writes finds the models below {self.models_path} again, but which of "
+                "them is in service must be said by `kdgat model promote`"
+            ) from error
+
+    def model_path(self, model_id: str) -> Path:
+        """Return the directory of a model."""
+        return self.models_path / model_id
+
+    def entry(self, model_id: str) -> ModelEntry:
+        """Find a model; RegistryError names the nearest id there is."""
+        return _entry(self.read(), model_id, self.path)
+
+    def in_service(self, family: str, dataset: str) -> ModelEntry | None:
+        """Return the model in service, None if there is none or nothing was registered here yet."""
+        if not self.exists():
+            return None
+        index = self.read()
+        model_id = index.in_service(family, dataset)
+        return None if model_id is None else _entry(index, model_id, self.path)
+
+    def find(self, family: str, dataset: str, content: str) -> ModelEntry | None:
+        """Return the model with this content, None if there is none."""
+        return _same(self.read(), family, dataset, content) if self.exists() else None
+
+    def verify(self, entry: ModelEntry) -> None:
+        """Raise RegistryError unless every file of a model is there as it was registered."""
+        directory = self.model_path(entry.id)
+        for name, known in entry.files.items():
+            path = directory / name
+            if not path.is_file():
+                raise RegistryError(f"model {entry.id}: {path} is missing; put it back, or use another model")
+            if path.stat().st_size != known.num_bytes or sha256_of_file(path) != known.sha256:
+                raise RegistryError(
+                    f"model {entry.id}: {path} is not the file that was registered; put that back, or use another model"
+                )
+
+    def add(
+        self,
+        source: Mapping[str, Path | bytes],
+        *,
+        family: str,
+        dataset: str,
+        content: str,
+        parent: str | None = None,
+        metrics: Metrics | None = None,
+        provenance: Mapping[str, Any] | None = None,
+    ) -> ModelEntry:
+        """Copy a model into the registry, or return the entry that it has already.
+
+        Args:
+            source: path below the model's directory -> the file to copy, or its content.
+            family, dataset: what it is a model of.
+            content: hash of what makes it this model.
+            parent: id of the model whose weights it started from.
+            metrics: scenario -> metric -> value.
+            provenance: plain data.
+
+        Raises:
+            RegistryError: if the registry is damaged, or another writer keeps it busy.
+        """
+        with self._writing() as (index, owner):
+            found = _same(index, family, dataset, content)
+            if found is not None:
+                return found
+            model_id = _new_id(index, dataset, content)
+            unfinished = self.models_path / f"{UNFINISHED}{model_id}"
+            files = {name: _copy(data, unfinished / name) for name, data in sorted(source.items())}
+            entry = ModelEntry(
+                id=model_id,
+                family=family,
+                dataset=dataset,
+                content=content,
+                parent=parent,
+                metrics=metrics or {},
+                provenance=dict(provenance or {}),
+                files=files,
+            )
+            write_bytes_atomically(unfinished / ENTRY_FILE, _json(entry))
+            for folder in (unfinished, *(path for path in unfinished.rglob("*") if path.is_dir())):
+                sync_to_disk(folder)
+            unfinished.rename(self.model_path(model_id))
+            sync_to_disk(self.models_path)
+            self._write(index.model_copy(update={"models": (*index.models, entry)}), owner)
+            return entry
+
+    def promote(self, model_id: str, *, reason: str, by: str, expected: str | None = "") -> ServiceChange:
+        """Put a model into service.
+
+        Args:
+            model_id: which one.
+            reason: why, for the history.
+            by: who decided.
+            expected: id of the model that must be in service still (None: none), because the decision compared with
+                it; by default any may be.
+
+        Raises:
+            RegistryError: if there is no such model, it is damaged or in service already, or another one than
+                `expected` is in service.
+        """
+        with self._writing() as (index, owner):
+            entry = _entry(index, model_id, self.path)
+            current = index.in_service(entry.family, entry.dataset)
+            if current == model_id:
+                raise RegistryError(f"{model_id} is in service for {entry.service} already")
+            if expected != "" and current != expected:
+                raise RegistryError(
+                    f"{entry.service}: {current or 'no model'} is in service by now, and {model_id} was compared with "
+                    f"{expected or 'none'}; compare again, or decide by `kdgat model promote {model_id}`"
+                )
+            return self._change(index, owner, entry, "promotion", current, reason, by)
+
+    def rollback(self, family: str, dataset: str, *, reason: str, by: str) -> ServiceChange:
+        """Put the model back into service that was in service before; RegistryError if there was none."""
+        with self._writing() as (index, owner):
+            served = index.served(family, dataset)
+            if len(served) < 2:
+                raise RegistryError(
+                    f"{service_name(family, dataset)}: no model was in service before {served[0]}"
+                    if served
+                    else f"{service_name(family, dataset)}: no model is in service, so there is nothing to roll back"
+                )
+            entry = _entry(index, served[-2], self.path)
+            return self._change(index, owner, entry, "rollback", served[-1], reason, by)
+
+    def _change(
+        self,
+        index: RegistryIndex,
+        owner: Owner,
+        entry: ModelEntry,
+        kind: Any,
+        previous: str | None,
+        reason: str,
+        by: str,
+    ) -> ServiceChange:
+        self.verify(entry)
+        change = ServiceChange(
+            kind=kind,
+            family=entry.family,
+            dataset=entry.dataset,
+            previous=previous,
+            model=entry.id,
+            reason=reason,
+            by=by,
+        )
+        self._write(index.model_copy(update={"history": (*index.history, change)}), owner)
+        return change
+
+    def _write(self, index: RegistryIndex, owner: Owner) -> None:
+        write_bytes_atomically(self.index_path, _json(index), before_rename=owner.check)
+
+    @contextmanager
+    def _writing(self) -> Iterator[tuple[RegistryIndex, Owner]]:
+        """Be the only writer, after what killed ones left is cleaned up; yields the index as it is now."""
+        self.models_path.mkdir(parents=True, exist_ok=True)
+        with self._lock() as owner:
+            index = self.read() if self.exists() else RegistryIndex()
+            remove_temporary_files(self.path)
+            for left in self.models_path.glob(f"{UNFINISHED}*"):
+                shutil.rmtree(left)
+            known = {entry.id for entry in index.models}
+            complete = [
+                ModelEntry.model_validate_json(path.read_bytes())
+                for path in sorted(self.models_path.glob(f"*/{ENTRY_FILE}"))
+                if path.parent.name not in known and not path.parent.name.startswith(".")
+            ]
+            if complete or not self.exists():
+                index = index.model_copy(
+                    update={"models": (*index.models, *sorted(complete, key=lambda entry: entry.created))}
+                )
+                self._write(index, owner)
+            yield index, owner
+
+    @contextmanager
+    def _lock(self) -> Iterator[Owner]:
+        give_up_at = time.monotonic() + LOCK_WAIT_S
+        while True:
+            lock = own(self.lock_path, self.owner_path)
+            try:
+                owner = lock.__enter__()
+                break
+            except StageBusyError as error:
+                if time.monotonic() > give_up_at:
+                    raise RegistryError(f"{self.path} is being written by another process: {error}") from error
+                time.sleep(LOCK_POLL_S)
+            except RunDirectoryError as error:
+                raise RegistryError(f"{self.path} cannot be written to: {error.__cause__ or error}") from error
+        try:
+            yield owner
+        finally:
+            lock.__exit__(None, None, None)
+
+
+def _entry(index: RegistryIndex, model_id: str, path: Path) -> ModelEntry:
+    for entry in index.models:
+        if entry.id == model_id:
+            return entry
+    known = [entry.id for entry in index.models]
+    near = difflib.get_close_matches(model_id, known, n=1, cutoff=0.3)
+    hint = f"did you mean {near[0]}?" if near else "`kdgat model list` shows those there are"
+    raise RegistryError(f"{path} has no model {model_id!r}: {hint}")
+
+
+def _same(index: RegistryIndex, family: str, dataset: str, content: str) -> ModelEntry | None:
+    wanted = (family, dataset, content)
+    return next((entry for entry in index.models if (entry.family, entry.dataset, entry.content) == wanted), None)
+
+
+def _new_id(index: RegistryIndex, dataset: str, content: str) -> str:
+    """Name a model so that people can tell it: dataset, day, and the beginning of its content hash."""
+    known = {entry.id for entry in index.models}
+    name = "".join(letter if letter.isalnum() or letter in "_-" else "-" for letter in dataset).strip("-_") or "model"
+    day = now()[:10].replace("-", "")
+    return next(
+        candidate
+        for digits in range(8, len(content) + 1)
+        if (candidate := f"{name}-{day}-{content[:digits]}") not in known
+    )
+
+
+def _copy(data: Path | bytes, target: Path) -> ModelFile:
+    """Write one file of a model and force it to disk."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    if isinstance(data, bytes):
+        target.write_bytes(data)
+    else:
+        shutil.copyfile(data, target)
+    sync_to_disk(target)
+    target.chmod(READ_ONLY)
+    return ModelFile(sha256=sha256_of_file(target), num_bytes=target.stat().st_size)
+
+
+def _json(record: ModelEntry | RegistryIndex) -> bytes:
+    return (record.model_dump_json(indent=2) + "\n").encode()
