@@ -3,12 +3,12 @@
 import contextlib
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-import kdgat
 from flows.attempts import Perform, Performed, Stage, run_to_end
+from flows.node_image import NodeImage
 from flows.signals import stop_on_signals
 from flows.slurm_attempts import SlurmAttempts
 from kdgat.can.run import OutputDirectory
@@ -36,7 +36,6 @@ def run_single_stage(
     *,
     quiet: bool = False,
     like_stage: str | None = None,
-    binds: Iterable[Path] = (),
 ) -> Outcome:
     """Run the stage described by `path`/spec.json as jobs of a site until it finishes, fails or is stopped.
 
@@ -48,17 +47,19 @@ def run_single_stage(
         command_line: what the jobs ask for instead of what configuration and site say.
         quiet: leave out the stage's log and its progress; what goes wrong is said all the same.
         like_stage: the stage whose resources it asks for; by default its own.
-        binds: what the stage sees inside a container image, beside its directory and its inputs.
 
     Raises:
         RunDirectoryError: if there is no valid spec.
         StageBusyError, RunError: if another process watches this stage, or trains into its output directory.
         SiteError, ResourceError: if jobs cannot be submitted from here, or ask for more than the site grants.
+        ImageError: if the site's image is not there, or is not one of this kdgat.
     """
     directory = RunDirectory(path.absolute())
     spec = directory.read_spec()
     resources = stage_resources(like_stage or spec.stage, _requests(directory), site, command_line)
     require_usable(site)
+    image = NodeImage(site)
+    image.check(_tell)
     log_directory = directory.path / "slurm"
     stop = StopRequest()
     with _watching_alone(directory), stop_on_signals(stop, WHAT_STOPS):
@@ -70,7 +71,7 @@ def run_single_stage(
         conclusion = run_to_end(
             Stage(
                 directory,
-                runner=SlurmAttempts(site, log_directory, _environment(spec), [*_binds(directory, spec), *binds]),
+                runner=SlurmAttempts(site, log_directory, _environment(spec), image),
                 stop=stop,
                 around=_Terminal(quiet).around,
                 on_line=_tell,
@@ -124,12 +125,6 @@ def _requests(directory: RunDirectory) -> dict[str, ResourceRequest]:
 def _environment(spec: StageSpec) -> dict[str, str]:
     training = spec.config.get("training", {})
     return {"OMP_NUM_THREADS": str(training.get("num_threads", 1))}
-
-
-def _binds(directory: RunDirectory, spec: StageSpec) -> list[Path]:
-    """List the directories that the stage sees inside a container image."""
-    inputs = {source.resolve(directory.path).resolve().parent for source in spec.inputs.values()}
-    return [directory.path, *sorted(inputs), Path(kdgat.__file__).parents[1]]
 
 
 def _describe(outcome: Outcome, directory: RunDirectory) -> str:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +23,8 @@ from distributed.core import Status
 from flows.attempts import Attempt
 from flows.job_watch import JobWatch
 from flows.jobqueue import SLURMCluster, SLURMJob
+from flows.node_image import NodeImage
+from kdgat.cluster.binds import Bind, stage_binds
 from kdgat.cluster.child import STOP_GRACE_S, StopRequest
 from kdgat.cluster.ending import AttemptEnd, EndKind
 from kdgat.cluster.history import AttemptRecord
@@ -87,20 +89,27 @@ class SlurmAttempts:
     """Run each attempt as a job of a site."""
 
     def __init__(
-        self, site: Site, log_directory: Path, environment: Mapping[str, str], binds: Iterable[Path] = ()
+        self, site: Site, log_directory: Path, environment: Mapping[str, str], image: NodeImage | None = None
     ) -> None:
         self.site = site
         self.log_directory = log_directory
         self.environment = dict(environment)
-        self.binds = tuple(binds)
+        self.image = image or NodeImage(site)
 
     def run(self, attempt: Attempt) -> AttemptEnd:
         """Submit one job, watch it to its end, and leave nothing of it in the queue."""
         resources = attempt.record.resources
         assert resources is not None
         self.log_directory.mkdir(parents=True, exist_ok=True)
-        excluded, directory = attempt.record.excluded_nodes, attempt.directory.path
-        arguments = cluster_arguments(self.site, resources, directory, self.log_directory, excluded, self.binds)
+        environment = {**self.environment, **self.image.check(attempt.on_line)}
+        arguments = cluster_arguments(
+            self.site,
+            resources,
+            attempt.directory.path,
+            self.log_directory,
+            attempt.record.excluded_nodes,
+            self._binds(attempt.directory),
+        )
         self._cancel_strays(attempt)
         with ExitStack() as stack:
             try:
@@ -113,8 +122,14 @@ class SlurmAttempts:
                 return AttemptEnd(EndKind.UNREACHABLE, words, checkpoint=attempt.directory.newest_checkpoint())
             self._write_keys()
             watch = JobWatch(self.site, attempt, cluster, client)
-            end = watch.until_end(self.environment)
+            end = watch.until_end(environment)
         return explain(end, watch)
+
+    def _binds(self, directory: RunDirectory) -> list[Bind]:
+        """List what the stage sees inside an image; beside its own, the key for the connection in the log directory."""
+        if self.image.name is None:
+            return []
+        return stage_binds(directory, directory.read_spec(), [self.log_directory])
 
     def settle(self, directory: RunDirectory, record: AttemptRecord, stop: StopRequest) -> str:
         """Take a job that still waits out of the queue; let one that runs save and end."""

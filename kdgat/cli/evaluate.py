@@ -99,8 +99,7 @@ def _score_in_job(
     from kdgat.stage.outcome import Finished, exit_status
 
     directory = make_evaluation(run, data_root, dataset, catalog)
-    binds = [path.absolute() for path in (run, data_root, catalog) if path is not None]
-    outcome = run_single_stage(directory.path, site, request, quiet=quiet, like_stage="evaluation", binds=binds)
+    outcome = run_single_stage(directory.path, site, request, quiet=quiet, like_stage="evaluation")
     if not isinstance(outcome, Finished):
         raise typer.Exit(exit_status(outcome))
     return read_results(directory.path / outcome.artifacts["results"])

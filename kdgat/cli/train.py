@@ -103,6 +103,10 @@ def train_can(
     find_entry(config.data.dataset, config.data.data_root, config.data.catalog)
     plan_can(config)
     require_usable(site)
+    if site.scheduler == "slurm" and site.image is not None:
+        from kdgat.image.agreement import check_named_image
+
+        check_named_image(site.image, site.python or "python", lambda line: print(line, file=sys.stderr))
     output = OutputDirectory(out.absolute())
     if site.scheduler == "slurm":
         require_one_word(output.slurm_path)

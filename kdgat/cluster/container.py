@@ -1,23 +1,82 @@
-"""How a worker's Python is started inside the site's container image, if it has one."""
+"""How a worker's Python is started on a node: as it is there, or inside the site's container image.
+
+Inside an image its own kdgat runs, not the checkout; of the node it sees what `kdgat.cluster.binds` lists, the folder
+on the node's own disk, and the control groups, in which the kernel counts what it killed for memory.
+"""
 
 import re
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
+from kdgat.cluster.binds import Bind
+from kdgat.cluster.memory import CGROUP_ROOT
 from kdgat.cluster.site import Site
+from kdgat.stage.privileges import apptainer_variables
+from kdgat.stage.provenance import IMAGE_STARTED_VARIABLE
+
+# Of the host's Python, which is not in the image; and what would keep the job's variables or folders out of it.
+_UNSET: Final = (
+    *("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "LD_PRELOAD"),
+    *("APPTAINER_CLEANENV", "APPTAINER_CONTAIN", "APPTAINER_CONTAINALL"),
+    *("SINGULARITY_CLEANENV", "SINGULARITY_CONTAIN", "SINGULARITY_CONTAINALL"),
+)
+# No image has squeue, and Slurm before 23.02 puts the job's end in no variable.
+_JOB_END: Final = (
+    'if [ -z "$SLURM_JOB_END_TIME" ] '
+    '&& end=$(SLURM_TIME_FORMAT=standard timeout 20 squeue -h -j "$SLURM_JOB_ID" -o %e) && [ -n "$end" ] '
+    '&& end=$(date -d "$end" +%s 2>/dev/null); then export SLURM_JOB_END_TIME=$end; fi'
+)
 
 
-def container_command(site: Site, default_python: str, uses_gpu: bool, binds: Iterable[Path] = ()) -> str:
-    """Return the shell words that start Python on a node: the site's, the flow's own, or one inside the image."""
+def container_command(
+    site: Site, default_python: str, uses_gpu: bool, binds: Iterable[Bind] = (), folder: Path | None = None
+) -> str:
+    """Return the shell words that start Python on a node: the site's, the flow's own, or one inside the image.
+
+    Args:
+        site: says whether there is an image, and the folder on the node's own disk.
+        default_python: what runs where the site says nothing.
+        uses_gpu: whether the job has GPUs that must be visible inside.
+        binds: what of the machine is visible inside.
+        folder: the working folder inside, which must be among them.
+
+    Raises:
+        BindError: if something cannot be bound.
+    """
     if site.image is None:
         return shlex.quote(default_python) if site.python is None else _word(site.python)
-    words = ["apptainer", "exec"]
-    if uses_gpu:
-        words.append("--nv")
-    for path in dict.fromkeys(str(bind.absolute()) for bind in binds):
-        words += ["--bind", path]
-    return " ".join([shlex.join(words), _word(site.image), _word(site.python or "python")])
+    # Neither the home folder, nor the command's, nor what lies in the node's /tmp: only what is named.
+    words = ["apptainer", "exec", *(["--nv"] if uses_gpu else []), "--no-mount", "home,cwd,tmp"]
+    if folder is not None:
+        words += ["--pwd", str(folder)]
+    shared = [*binds, Bind(CGROUP_ROOT, CGROUP_ROOT)]
+    if "$" not in site.node_local:
+        local = Path(site.node_local)
+        shared.append(Bind(local, local, is_writable=True))
+    # Upper folders first: a bind covers what was bound below it before.
+    for bind in sorted(shared, key=lambda bind: len(bind.target.parts)):
+        words += ["--bind", bind.describe()]
+    said = [shlex.join(words)]
+    if "$" in site.node_local:
+        said += ["--bind", in_double_quotes(site.node_local)]
+    return " ".join([*said, _word(site.image), _word(site.python or "python")])
+
+
+def container_lines(site: Site) -> list[str]:
+    """Return the lines of a job's script that prepare the node for the image, after the site's own."""
+    if site.image is None:
+        return []
+    image = _word(site.image)
+    return [
+        f"unset {' '.join(_UNSET)}",
+        *(f"export {name}={shlex.quote(value)}" for name, value in apptainer_variables().items()),
+        f"export TMPDIR={_word(site.node_local)}",
+        'mkdir -p "$TMPDIR"',
+        f"export {IMAGE_STARTED_VARIABLE}=$(stat -Lc %s:%Y {image})",
+        _JOB_END,
+    ]
 
 
 def in_double_quotes(text: str) -> str:

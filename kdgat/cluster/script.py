@@ -8,7 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from kdgat.cluster.container import container_command, in_double_quotes
+from kdgat.cluster.binds import Bind
+from kdgat.cluster.container import container_command, container_lines, in_double_quotes
 from kdgat.cluster.resources import Resources, format_walltime
 from kdgat.cluster.site import Site
 
@@ -54,7 +55,7 @@ def cluster_arguments(
     directory: Path,
     log_directory: Path,
     excluded_nodes: Iterable[str] = (),
-    binds: Iterable[Path] = (),
+    binds: Iterable[Bind] = (),
 ) -> dict[str, Any]:
     """Return the keyword arguments of `SLURMCluster` for one attempt at the stage in `directory`.
 
@@ -64,10 +65,11 @@ def cluster_arguments(
         directory: run directory of the stage.
         log_directory: on a filesystem that all nodes share; takes the output of the job and its TLS key.
         excluded_nodes: where the job must not run.
-        binds: directories that the stage needs inside a container image.
+        binds: what the stage sees of the machine inside a container image.
 
     Raises:
         JobScriptError: if the name of the log directory cannot stand in a job's script.
+        BindError: if something cannot be bound into the image.
     """
     require_one_word(log_directory)
     arguments: dict[str, Any] = {
@@ -81,13 +83,18 @@ def cluster_arguments(
         "walltime": format_walltime(resources.walltime_s),
         "nanny": False,  # a nanny kills its worker within milliseconds of a SIGTERM: no time for a checkpoint
         # `exec`, because Slurm sends SIGTERM to its direct child alone: that must be the worker, not a shell.
-        "python": "exec " + container_command(site, sys.executable, resources.gpus > 0, binds),
+        "python": "exec " + container_command(site, sys.executable, resources.gpus > 0, binds, directory.absolute()),
         "worker_extra_args": ["--preload", PRELOAD, "--dashboard-address", NO_DASHBOARD],
         "death_timeout": DEATH_TIMEOUT_S,
         "local_directory": site.node_local,  # Dask makes a folder per worker there, and clears those of dead ones
         "log_directory": str(log_directory),
         "shared_temp_directory": str(log_directory),
-        "job_script_prologue": [*_scratch(site), *(f"module load {module}" for module in site.modules), *site.prologue],
+        "job_script_prologue": [
+            *_scratch(site),
+            *(f"module load {module}" for module in site.modules),
+            *site.prologue,
+            *container_lines(site),
+        ],
         "job_extra_directives": _directives(site, resources, excluded_nodes),
         # Said here, because Dask would take them from a file in the user's home otherwise.
         "job_directives_skip": [],

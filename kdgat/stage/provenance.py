@@ -1,16 +1,22 @@
-"""Which code, packages and machine an attempt ran with."""
+"""Which code, packages, image, data and machine an attempt ran with."""
 
 import json
+import logging
 import os
 import platform
 import socket
 import subprocess
 import sys
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from importlib import metadata
 from pathlib import Path
+from typing import Any, Final
 
 from kdgat.stage.files import write_json_atomically
+from kdgat.stage.spec import StageSpec
+
+logger = logging.getLogger(__name__)
 
 PACKAGES = (
     "kdgat",
@@ -23,8 +29,20 @@ PACKAGES = (
     "safetensors",
     "polars",
     "numba",
+    "dask",
+    "distributed",
+    "cloudpickle",
 )
 GIT_TIMEOUT_S = 10
+# Set by Apptainer inside a container, and by whoever starts an attempt in one.
+CONTAINER_VARIABLE: Final = "APPTAINER_CONTAINER"
+IMAGE_VARIABLE: Final = "KDGAT_IMAGE"
+IMAGE_DIGEST_VARIABLE: Final = "KDGAT_IMAGE_SHA256"
+IMAGE_STAMP_VARIABLE: Final = "KDGAT_IMAGE_STAMP"  # size and time of the file that has this digest
+IMAGE_STARTED_VARIABLE: Final = "KDGAT_IMAGE_STARTED"  # the same of the file that the node started
+# Set by an image built from a repository: inside there is neither the repository nor git.
+REVISION_VARIABLE: Final = "KDGAT_REVISION"
+DIRTY_SUFFIX: Final = "-dirty"  # of a revision with changes
 
 
 def collect_provenance() -> dict[str, object]:
@@ -32,8 +50,10 @@ def collect_provenance() -> dict[str, object]:
     return {
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "git": git_state(Path(__file__).parent),
+        "image": image_state(),
         "packages": {name: package_version(name) for name in PACKAGES},
         "python": platform.python_version(),
+        "prefix": sys.prefix,
         "platform": platform.platform(),
         "hostname": socket.gethostname(),
         "pid": os.getpid(),
@@ -45,13 +65,47 @@ def collect_provenance() -> dict[str, object]:
     }
 
 
-def record_attempt(path: Path) -> None:
-    """Add this process to the attempts in `provenance.json`."""
+def record_attempt(path: Path, spec: StageSpec | None = None) -> None:
+    """Add this process to the attempts in `provenance.json`, with the hashes of what the stage was asked to do."""
     try:
         attempts = json.loads(path.read_text())["attempts"]
     except FileNotFoundError:
         attempts = []
-    write_json_atomically(path, {"attempts": [*attempts, collect_provenance()]})
+    record = collect_provenance()
+    if spec is not None:
+        inputs = {name: source.sha256 for name, source in sorted(spec.inputs.items())}
+        record["spec"] = {"identity": spec.identity(), "inputs": inputs}
+    before, now = _image_digest(attempts[-1]) if attempts else None, _image_digest(record)
+    if before is not None and before != now:
+        record["image_changed_from"] = before
+        logger.warning("this attempt runs in another image than the last one: sha256 %s, was %s", now, before)
+    write_json_atomically(path, {"attempts": [*attempts, record]})
+
+
+def image_state(environment: Mapping[str, str] = os.environ) -> dict[str, object] | None:
+    """Describe the container image that this process runs in; None outside of one.
+
+    Its digest is what was read where the attempt was handed in. If the file is another one when the job begins, the
+    digest is not known, and `doubt` says so.
+    """
+    container = environment.get(CONTAINER_VARIABLE)
+    if not container:
+        return None
+    digest, doubt = environment.get(IMAGE_DIGEST_VARIABLE), None
+    read, started = environment.get(IMAGE_STAMP_VARIABLE), environment.get(IMAGE_STARTED_VARIABLE)
+    if not digest:
+        doubt = "the image could not be read where the attempt was handed in"
+    elif started and read != started:
+        doubt = f"the file changed before the job began (size and time {read}, then {started}): not sha256 {digest}"
+    if doubt is not None:
+        logger.warning("the digest of image %s is not known: %s", container, doubt)
+    path = environment.get(IMAGE_VARIABLE) or container
+    return {"path": path, "sha256": None if doubt else digest, "doubt": doubt}
+
+
+def _image_digest(record: Mapping[str, Any]) -> str | None:
+    image = record.get("image")
+    return image.get("sha256") if isinstance(image, dict) else None
 
 
 def package_version(name: str) -> str | None:
@@ -63,11 +117,22 @@ def package_version(name: str) -> str | None:
 
 
 def git_state(folder: Path) -> dict[str, object] | None:
-    """Return revision and dirtiness of the repository that holds `folder`; None outside of one or without git."""
+    """Return revision and dirtiness of the repository that holds `folder`; None outside of one or without git.
+
+    Inside an image they are those that it was built from.
+    """
     revision = _git(folder, "rev-parse", "HEAD")
     if revision is None:
-        return None
+        return _revision_of_image(os.environ)
     return {"revision": revision, "dirty": bool(_git(folder, "status", "--porcelain", "--untracked-files=no"))}
+
+
+def _revision_of_image(environment: Mapping[str, str]) -> dict[str, object] | None:
+    said = environment.get(REVISION_VARIABLE, "") if environment.get(CONTAINER_VARIABLE) else ""
+    revision = said.removesuffix(DIRTY_SUFFIX)
+    if revision in ("", "unknown"):
+        return None
+    return {"revision": revision, "dirty": said != revision}
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -42,7 +42,7 @@ def run_stage(directory: RunDirectory, quiet: bool = False) -> Outcome:
             logger.info("%s is finished already", directory.path.name)
             return previous
         directory.remove_outcome()
-        record_attempt(directory.provenance_path)
+        record_attempt(directory.provenance_path, spec)
         logger.info("%s/%s scale %s seed %d: start", spec.family, spec.stage, spec.scale, spec.seed)
         try:
             outcome = attempt(spec, directory, stop)

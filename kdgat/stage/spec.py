@@ -67,6 +67,9 @@ class StageSpec(BaseModel):
     seed: int
     config: dict[str, Any] = Field(default_factory=dict)
     inputs: dict[str, StageInput] = Field(default_factory=dict)
+    reads: tuple[str, ...] = ()  # absolute paths of what is read beside the inputs; no part of the identity
+
+    execution: dict[str, Any] = Field(default_factory=dict)  # how, not what: changes no result, no part of the identity
 
     def movable(self, directory: Path, root: Path) -> "StageSpec":
         """Return the spec for run directory `directory` with inputs below `root` named relative to it.
@@ -82,8 +85,8 @@ class StageSpec(BaseModel):
         return self.model_copy(update={"inputs": inputs})
 
     def identity(self) -> str:
-        """Hash the spec without input paths: 16 hex digits that name its run directory."""
-        content = self.model_dump(mode="json")
+        """Hash the spec without paths and without how it is executed: 16 hex digits that name its run directory."""
+        content = self.model_dump(mode="json", exclude={"reads", "execution"})
         content["inputs"] = {name: source.sha256 for name, source in self.inputs.items()}
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:IDENTITY_DIGITS]

@@ -1,0 +1,169 @@
+"""Whether an image fits the kdgat that hands stages to it: other versions fail late, or compute something else.
+
+The connection between flow and worker carries pickled calls: Python's minor version, dask, distributed, cloudpickle and
+kdgat must be the same on both sides, and so must kdgat's source, which its version does not tell.
+"""
+
+import functools
+import json
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from kdgat.image import probe
+from kdgat.image.digest import ImageNotes, image_notes, keep_notes
+from kdgat.image.errors import ImageError
+from kdgat.stage.privileges import apptainer_variables
+
+PROBE_TIMEOUT_S: Final = 180.0  # a cold image on a network filesystem
+_NEEDED: Final = ("dask", "distributed", "cloudpickle", "kdgat")
+_WHERE_BOTH_HAVE_IT: Final = ("prefect",)  # no worker needs it
+_SHOWN_DIGITS: Final = 12
+# Of the host's Python: what they lead to is not in the image, or is not meant for it.
+HOST_VARIABLES: Final = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "LD_PRELOAD")
+
+
+class AgreementError(ImageError):
+    """An image and the kdgat that runs this command differ; the text holds what both have, and the fix."""
+
+
+def check_agreement(image: Path | str, python: str = "python") -> ImageNotes:
+    """Refuse an image whose Python, packages or kdgat are not those of this process; return what is known of it.
+
+    The image is asked once for each state of its file; this side is looked at every time.
+
+    Args:
+        image: path of a `.sif` file.
+        python: the interpreter in it that is to run stages.
+
+    Raises:
+        ImageError: if the image cannot be read or run.
+        AgreementError: naming every difference with both sides, and the fix.
+    """
+    notes = image_notes(image)
+    inside = notes.contents.get(python)
+    if inside is None:
+        inside = describe_image(image, python)
+        notes = notes.model_copy(update={"contents": {**notes.contents, python: inside}})
+        keep_notes(image, notes)
+    differences = find_differences(describe_here(), inside)
+    if differences:
+        raise AgreementError(
+            f"image {image} does not fit the kdgat that runs this command: {'; '.join(differences)}. Build the image "
+            "again from this kdgat (kdgat image build), or run the kdgat that it was built from"
+        )
+    return notes
+
+
+def check_named_image(
+    name: str, python: str = "python", tell: Callable[[str], None] = lambda line: None
+) -> ImageNotes | None:
+    """Check the image that a site file names; where it cannot be found from this machine, say so and return None.
+
+    Args:
+        name: path of a `.sif` file; variables in it are those of the node, and may differ here or be unknown.
+        python: the interpreter in it, in which variables may stand, too.
+        tell: gets the sentence that nothing was checked.
+
+    Raises:
+        ImageError, AgreementError: as `check_agreement`.
+    """
+    path = find_image(name)
+    if path is None:
+        tell(
+            f"image {name} is not checked against this kdgat, and its digest is not known: it cannot be found from "
+            "this machine. If it is another kdgat's, stages fail or differ; give a path that this machine sees, too"
+        )
+        return None
+    return check_agreement(path, os.path.expandvars(python))
+
+
+def find_image(name: str) -> Path | None:
+    """Return the file that a site's `image` means on this machine; None where only a node, or a registry, has it."""
+    if "://" in name:
+        return None
+    path = Path(os.path.expandvars(name))
+    if "$" in name and ("$" in str(path) or not path.is_file()):
+        return None
+    return path.absolute()
+
+
+def describe_here() -> dict[str, str | None]:
+    """Describe Python, packages and kdgat of this process."""
+    return dict(_describe_once())
+
+
+def describe_image(image: Path | str, python: str = "python") -> dict[str, Any]:
+    """Ask the Python of an image what it has.
+
+    Raises:
+        ImageError: if Apptainer is missing, or the image does not run.
+    """
+    program = shutil.which("apptainer")
+    if program is None:
+        raise ImageError(
+            f"image {image} cannot be looked into: apptainer is not in PATH on this machine; load its module "
+            "(module load apptainer) or install it (containers/install-apptainer.sh)"
+        )
+    source = Path(probe.__file__).read_text(encoding="utf-8")
+    words = [program, "exec", "--no-mount", "home,cwd", "--pwd", "/", str(image), python, "-I", "-c", source]
+    environment = {name: value for name, value in os.environ.items() if name not in HOST_VARIABLES}
+    try:
+        done = subprocess.run(
+            words,
+            env={**environment, **apptainer_variables()},
+            capture_output=True,
+            text=True,
+            timeout=PROBE_TIMEOUT_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise ImageError(f"image {image} cannot be looked into: {error}") from error
+    lines = done.stdout.splitlines()
+    try:
+        found = json.loads(lines[-1] if lines else "")
+    except json.JSONDecodeError:
+        said = " | ".join(f"{done.stderr}{done.stdout}".strip().splitlines()[-5:])
+        status = f"exit status {done.returncode}"
+        raise ImageError(f"image {image}: {python} does not run in it ({status}): {said}") from None
+    return dict(found)
+
+
+def find_differences(here: Mapping[str, Any], inside: Mapping[str, Any]) -> list[str]:
+    """List what differs in a way that a run would suffer from, each with both sides."""
+    found = []
+    if _minor(here["python"]) != _minor(inside["python"]):
+        found.append(f"Python {inside['python']} in the image, {here['python']} here")
+    for name in _NEEDED:
+        if here[name] != inside[name]:
+            found.append(f"{name} {_version(inside[name])} in the image, {_version(here[name])} here")
+    for name in _WHERE_BOTH_HAVE_IT:
+        if here[name] and inside[name] and here[name] != inside[name]:
+            found.append(f"{name} {inside[name]} in the image, {here[name]} here")
+    if inside["kdgat"] is not None and here["source"] != inside["source"]:
+        found.append(
+            f"source of kdgat {_short(inside['source'])} in the image, {_short(here['source'])} here "
+            f"({here['location']})"
+        )
+    return found
+
+
+@functools.cache
+def _describe_once() -> tuple[tuple[str, str | None], ...]:
+    """Look once: what this process has imported stays what it was, whatever changes on the disk meanwhile."""
+    return tuple(probe.describe_environment().items())
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def _version(version: str | None) -> str:
+    return version or "is missing"
+
+
+def _short(digest: str | None) -> str:
+    return digest[:_SHOWN_DIGITS] if digest else "is missing"
