@@ -146,7 +146,9 @@ def run_comparison(spec: StageSpec, directory: RunDirectory) -> Outcome:
 def make_comparison(folder: Path, config: ComparisonStageConfig) -> RunDirectory:
     """Make the run directory of a stage `comparison` in `folder`, or take the one that is there for the same runs."""
     family = OutputDirectory(next(iter(config.runs.values()))).read_index().family
-    spec = StageSpec(family=family, stage=COMPARISON_STAGE, seed=0, config=config.model_dump(mode="json"))
+    reads = [*config.runs.values(), config.data_root, *([] if config.catalog is None else [config.catalog])]
+    content = config.model_dump(mode="json")
+    spec = StageSpec(family=family, stage=COMPARISON_STAGE, seed=0, config=content, reads=tuple(reads))
     directory = RunDirectory(folder / spec.directory_name())
     return directory if directory.is_finished() else directory.create(spec)
 

@@ -1,0 +1,267 @@
+"""The flow `nightly`: new recordings in, a retrained model out, in service only if it is better on the same recordings.
+
+What a night learns of recordings and models is written when it is certain: a night that fails, is stopped or dies
+leaves the model in service alone and the news unmarked, so the next one finds them again and goes on with its run.
+"""
+
+from pathlib import Path
+from typing import Any, Final
+
+from prefect import flow, get_run_logger, task
+from prefect.artifacts import create_markdown_artifact
+from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
+from prefect.states import Cancelled, Completed, Failed
+from pydantic import NonNegativeFloat, PositiveInt
+
+from flows.attempts import LocalAttempts, Stage, run_to_end
+from flows.can_ids import can_ids, what_stops
+from flows.parameters import NO_REQUEST, Preset, as_site
+from flows.shown_attempts import shown
+from flows.signals import stop_on_signals
+from flows.single_stage import run_single_stage
+from kdgat.can.comparison import Comparison, ComparisonStageConfig, make_comparison, read_comparison
+from kdgat.can.config import CanConfig, complete_config
+from kdgat.can.news import NightError, NightLedger, gather_news
+from kdgat.can.night import (
+    IN_SERVICE,
+    NEW,
+    NightDirectory,
+    NightRecord,
+    NightReport,
+    StartFrom,
+    quiet_night,
+    run_config,
+)
+from kdgat.can.plan import FAMILY
+from kdgat.can.registered import ModelSource, model_source
+from kdgat.cluster.child import StopRequest
+from kdgat.cluster.decision import AttemptLimits
+from kdgat.cluster.resources import ResourceRequest
+from kdgat.cluster.site import LOCAL, Site
+from kdgat.registry.entry import ModelEntry, now
+from kdgat.registry.promotion import Promotion, PromotionRule, decide
+from kdgat.registry.registry import Registry
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.files import write_bytes_atomically
+from kdgat.stage.outcome import Failed as StageFailed
+from kdgat.stage.outcome import Finished, Outcome
+
+FLOW_NAME: Final = "nightly"
+BY: Final = "nightly"  # in the history of the registry
+DEFAULT_RULE: Final = PromotionRule()
+ARTIFACT_KEY: Final = "night"
+
+
+class NightStoppedError(Exception):
+    """Somebody asked the night to stop."""
+
+
+class NightFailedError(Exception):
+    """Something that the night needs did not finish."""
+
+
+@flow(name=FLOW_NAME, flow_run_name="{config.data.dataset}", persist_result=False)
+def nightly(
+    config: CanConfig,
+    registry: Path,
+    out: Path,
+    inbox: Path | None = None,
+    preset: Preset | None = None,
+    start_from: StartFrom = "current",
+    promotion: PromotionRule = DEFAULT_RULE,
+    site: Site | str = LOCAL,
+    command_line: ResourceRequest = NO_REQUEST,
+    keep_runs: PositiveInt = 3,
+    settle_s: NonNegativeFloat = 60.0,
+) -> State[Any]:
+    """Retrain on what came in since the last completed night, and put the new model into service if it is better.
+
+    Args:
+        config: everything that training depends on; at least which data.
+        registry: directory of all models, and of which one is in service.
+        out: directory for runs, reports and what is known of recordings; one per dataset.
+        inbox: folder in the layout of a dataset's folder, whose new and changed files are imported.
+        preset: fills what `config` leaves out.
+        start_from: `current` trains on from the weights of the model in service, `scratch` begins anew each night.
+        promotion: by how much a model must be better, and how much worse it may be in any one scenario.
+        site: where the stages run: `local`, the name of a site, or a description of one.
+        command_line: what every job asks for instead of what preset and site say.
+        keep_runs: how many run directories of registered models stay; what the registry holds of them always does.
+        settle_s: a file of the inbox that changed less than this many seconds ago waits for the next night.
+    """
+    config = complete_config(config, preset)
+    if config.start_from is not None:
+        raise NightError(f"config.start_from={config.start_from}: the night chooses it; give start_from instead")
+    night = _Night(
+        config, Registry(registry.absolute()), NightDirectory(out), promotion, as_site(site, command_line), command_line
+    )
+    with night.directory.lock():
+        return night.run(inbox, start_from, keep_runs, settle_s)
+
+
+class _Night:
+    """What the parts of a night share."""
+
+    def __init__(
+        self,
+        config: CanConfig,
+        registry: Registry,
+        directory: NightDirectory,
+        rule: PromotionRule,
+        site: Site,
+        command_line: ResourceRequest,
+    ) -> None:
+        self.config = config
+        self.dataset = config.data.dataset
+        self.registry = registry
+        self.directory = directory
+        self.rule = rule
+        self.site = site
+        self.command_line = command_line
+
+    def run(self, inbox: Path | None, start_from: StartFrom, keep_runs: int, settle_s: float) -> State[Any]:
+        logger = get_run_logger()
+        current = self.registry.in_service(FAMILY, self.dataset)
+        ledger = NightLedger.read(self.directory.ledger_path)
+        try:
+            news = gather_news(self.config.data, inbox, ledger, settle_s)
+        finally:
+            ledger.write(self.directory.ledger_path)  # what was imported is imported, whatever comes after
+        logger.info("%s", news.describe())
+        for file, reason in news.refused.items():
+            logger.warning("refused %s: %s", file, reason)
+        if not news.is_any and (not news.recordings or self._knows(ledger.model)):
+            sentence, text = quiet_night(self.dataset, news, None if current is None else current.id)
+            _publish(text)
+            return Completed(message=sentence)
+
+        start = current.id if current is not None and start_from == "current" else None
+        path, record = self.directory.choose_run(self.config, news, start)
+        config = run_config(self.config, news, self.registry, record.start)
+        logger.info("run %s, %s", path, "from scratch" if record.start is None else f"from {record.start}")
+        state: State[Any] = can_ids(
+            config=config, out=path, site=self.site, command_line=self.command_line, return_state=True
+        )
+        if state.is_cancelled():
+            return Cancelled(message=f"{state.message}; the next night goes on from there")
+        if not state.is_completed():
+            return Failed(message=f"training: {state.message}; the model in service stays, the next night tries again")
+        source = model_source(path)
+        against = self._compared_with(source, record)
+        try:
+            comparison = self._compare(path, config, against)
+        except NightStoppedError as stopped:
+            return Cancelled(message=f"{stopped}; the next night goes on from there")
+        except NightFailedError as failed:
+            return Failed(message=f"comparison: {failed}; the model in service stays, the next night tries again")
+        entry, decision, record = self._decide(path, record, source, against, comparison)
+
+        ledger.done, ledger.model = news.recordings, entry.id
+        report = NightReport(
+            dataset=self.dataset,
+            news=news,
+            record=record,
+            entry=entry,
+            compared_with=against,
+            comparison=comparison,
+            rule=self.rule,
+            decision=decision,
+            run=path,
+        )
+        self._write_report(path.name, report.markdown())
+        _publish(report.markdown())
+        self.directory.write(path, record.model_copy(update={"is_over": True}))
+        ledger.write(self.directory.ledger_path)
+        for removed in self.directory.remove_old_runs(keep_runs):
+            logger.info("removed %s, whose model is in the registry", removed)
+        return Completed(message=report.sentence())
+
+    def _knows(self, model: str | None) -> bool:
+        return model is not None and self.registry.exists() and any(m.id == model for m in self.registry.read().models)
+
+    def _compared_with(self, source: ModelSource, record: NightRecord) -> ModelEntry | None:
+        """Return the model in service, or the one before where this night had come as far as putting its own there."""
+        current = self.registry.in_service(FAMILY, self.dataset)
+        if current is not None and current.content == source.content:
+            return None if record.compared_with is None else self.registry.entry(record.compared_with)
+        return current
+
+    def _compare(self, path: Path, config: CanConfig, against: ModelEntry | None) -> Comparison:
+        runs = {NEW: str(path)}
+        if against is not None:
+            self.registry.verify(against)
+            runs[IN_SERVICE] = str(self.registry.model_path(against.id))
+        stage_config = ComparisonStageConfig(
+            runs=runs,
+            data_root=str(Path(config.data.data_root).absolute()),
+            dataset=self.dataset,
+            catalog=config.data.catalog,
+            hold_out=config.data.hold_out,
+            leave_out=config.data.leave_out,
+        )
+        directory = make_comparison(path / "comparisons", stage_config)
+        if not directory.is_finished():
+            outcome = compare(directory, self.site, self.command_line)
+            if isinstance(outcome, StageFailed):
+                raise NightFailedError(outcome.evidence)
+            if not isinstance(outcome, Finished):
+                raise NightStoppedError(outcome.reason)
+        return read_comparison(directory)
+
+    def _decide(
+        self,
+        path: Path,
+        record: NightRecord,
+        source: ModelSource,
+        against: ModelEntry | None,
+        comparison: Comparison,
+    ) -> tuple[ModelEntry, Promotion, NightRecord]:
+        """Register the model, and put it into service if the rule says so."""
+        compared_with = None if against is None else against.id
+        scores = comparison.metrics[NEW]
+        entry = self.registry.add(
+            source.files,
+            family=FAMILY,
+            dataset=self.dataset,
+            content=source.content,
+            parent=record.start,
+            metrics=scores,
+            provenance={**source.provenance, "compared_with": compared_with},
+        )
+        # Before the promotion: should this process die after it, the next one must know what it was compared with.
+        record = record.model_copy(update={"compared_with": compared_with, "model": entry.id})
+        self.directory.write(path, record)
+        decision = decide(scores, None if against is None else comparison.metrics[IN_SERVICE], self.rule)
+        current = self.registry.in_service(FAMILY, self.dataset)
+        if decision.accepted and (current is None or current.id != entry.id):
+            self.registry.promote(entry.id, reason=decision.describe(), by=BY, expected=compared_with)
+        return entry, decision, record
+
+    def _write_report(self, name: str, text: str) -> None:
+        self.directory.reports_path.mkdir(exist_ok=True)
+        moment = now().replace(":", "").replace("+0000", "Z")
+        write_bytes_atomically(self.directory.reports_path / f"{moment}-{name}.md", text.encode())
+
+
+@task(name="comparison", task_run_name="comparison", cache_policy=NO_CACHE, persist_result=False)
+def compare(directory: RunDirectory, site: Site, command_line: ResourceRequest) -> Outcome:
+    """Score the new model and the one in service on the same recordings, in a process or a job of its own."""
+    logger = get_run_logger()
+    if site.scheduler == "slurm":
+        return run_single_stage(directory.path, site, command_line, quiet=True, like_stage="evaluation")
+    stop = StopRequest()
+    with stop_on_signals(stop, what_stops(site)):
+        stage = Stage(
+            directory,
+            runner=LocalAttempts({}),
+            stop=stop,
+            around=shown("comparison", lambda news: logger.info("%s", news)),
+            on_line=lambda line: logger.info("%s", line),
+            limits=AttemptLimits.of(site),
+        )
+        return run_to_end(stage).outcome
+
+
+def _publish(text: str) -> None:
+    create_markdown_artifact(text, key=ARTIFACT_KEY, description="what the night changed")

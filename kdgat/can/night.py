@@ -1,0 +1,221 @@
+"""One night of retraining, without what runs it: its directories, its run, and what it says in the morning."""
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from kdgat.can.comparison import Comparison
+from kdgat.can.config import CanConfig
+from kdgat.can.news import News, NightError
+from kdgat.can.registered import config_hash, content_hash
+from kdgat.can.results import format_value
+from kdgat.can.run import OutputDirectory
+from kdgat.registry.entry import ModelEntry, now
+from kdgat.registry.promotion import FALSE_ALARMS, Promotion, PromotionRule
+from kdgat.registry.registry import Registry
+from kdgat.stage.errors import RunDirectoryError, StageBusyError
+from kdgat.stage.files import write_bytes_atomically
+from kdgat.stage.owner import own
+
+NEW: Final = "new"
+IN_SERVICE: Final = "in_service"
+NIGHT_FILE: Final = "night.json"  # marks a run directory as one that a night made
+
+StartFrom = Literal["current", "scratch"]
+
+
+class NightRecord(BaseModel):
+    """The content of `night.json` in a run directory: what the run was made for, and how far its night came."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    created: str
+    recordings: str  # hash of what it trains and tests on
+    config: str  # hash of its configuration
+    start: str | None  # id of the model that it starts from
+    compared_with: str | None = None  # id of the model that was in service when it was decided
+    model: str | None = None  # id under which it was registered
+    is_over: bool = False  # decided: nothing goes on with it
+
+
+class NightDirectory:
+    """Names of what the nights of one dataset leave behind."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self.ledger_path = self.path / "nightly.json"
+        self.runs_path = self.path / "runs"
+        self.reports_path = self.path / "reports"
+        self.lock_path = self.path / "nightly.lock"
+        self.owner_path = self.path / "nightly-owner.json"
+        self.prefect_database_path = self.path / "prefect" / "prefect.db"
+        self.prefect_log_path = self.path / "prefect" / "server.log"
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Be the only night in this directory; NightError names the process that is."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(own(self.lock_path, self.owner_path))
+            except (StageBusyError, RunDirectoryError) as error:
+                raise NightError(f"{error}; or choose another out") from error
+            yield
+
+    def records(self) -> dict[Path, NightRecord]:
+        """Read what is known of the runs that nights made, oldest first; other directories are none of theirs."""
+        found = {}
+        for path in sorted(self.runs_path.glob(f"*/{NIGHT_FILE}")):
+            try:
+                found[path.parent] = NightRecord.model_validate_json(path.read_bytes())
+            except ValidationError as error:
+                raise NightError(f"{path} is damaged ({error}): remove {path.parent}, a night trains again") from error
+        return dict(sorted(found.items(), key=lambda pair: pair[1].created))
+
+    def write(self, run: Path, record: NightRecord) -> None:
+        """Write what is known of a run."""
+        run.mkdir(parents=True, exist_ok=True)
+        write_bytes_atomically(run / NIGHT_FILE, (record.model_dump_json(indent=2) + "\n").encode())
+
+    def choose_run(self, config: CanConfig, news: News, start: str | None) -> tuple[Path, NightRecord]:
+        """Return the run for these recordings and settings: one that a night left unfinished, or a new one."""
+        recordings, settings = content_hash(news.recordings), config_hash(config.model_dump(mode="json"))
+        for path, record in self.records().items():
+            if not record.is_over and (record.recordings, record.config) == (recordings, settings):
+                return path, record
+        record = NightRecord(created=now(), recordings=recordings, config=settings, start=start)
+        path = self.runs_path / f"night-{content_hash([recordings, settings, start])[:12]}"
+        self.write(path, record)
+        return path, record
+
+    def remove_old_runs(self, keep: int) -> list[Path]:
+        """Remove the directories of all but the newest `keep` runs that are registered and over; return the removed."""
+        over = [path for path, record in self.records().items() if record.is_over and record.model is not None]
+        removed = over[: max(0, len(over) - keep)]
+        for path in removed:
+            with OutputDirectory(path).lock():
+                # The marker goes last: what a kill leaves of the directory is still known to be a night's.
+                for entry in path.iterdir():
+                    if entry.name != NIGHT_FILE:
+                        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+            shutil.rmtree(path)
+        return removed
+
+
+def run_config(config: CanConfig, news: News, registry: Registry, start: str | None) -> CanConfig:
+    """Return the configuration of a night's run: without the files that cannot be used, from the weights of a model."""
+    data = config.data.model_copy(update={"leave_out": tuple(sorted({*config.data.leave_out, *news.leave_out}))})
+    start_from = None if start is None else str(registry.model_path(start).absolute())
+    return config.model_copy(update={"data": data, "start_from": start_from})
+
+
+@dataclass(frozen=True)
+class NightReport:
+    """What a night that trained has to say."""
+
+    dataset: str
+    news: News
+    record: NightRecord
+    entry: ModelEntry
+    compared_with: ModelEntry | None
+    comparison: Comparison
+    rule: PromotionRule
+    decision: Promotion
+    run: Path
+    removed: Sequence[Path] = ()
+
+    def sentence(self) -> str:
+        """Say in one sentence what changed."""
+        what = "went into service" if self.decision.accepted else "was registered and did not go into service"
+        return f"{self.news.describe()}; {self.entry.id} {what}: {self.decision.describe()}"
+
+    def markdown(self) -> str:
+        """Write the morning's report."""
+        verdict = "goes into service" if self.decision.accepted else "does not go into service"
+        current = "no model was in service" if self.compared_with is None else f"in service: `{self.compared_with.id}`"
+        started = "from scratch" if self.record.start is None else f"from the weights of `{self.record.start}`"
+        rule = self.rule
+        lines = [
+            f"# {self.dataset}: the new model {verdict}",
+            "",
+            f"`{self.entry.id}`, trained {started}; {current} when it was decided.",
+            "",
+            *(f"* {reason}" for reason in self.decision.reasons),
+            "",
+            f"Rule: mean {rule.metric} over scenarios better by {rule.margin:g}, none worse by more than "
+            f"{rule.worse_by:g}; false alarm rate without attacks higher by no more than {rule.more_false_alarms:g}.",
+            "",
+            *news_lines(self.news),
+            "## Scores",
+            "",
+            *self._table(),
+            "",
+        ]
+        lines += _listed("Test recordings left out of the comparison", _pairs(self.comparison.left_out))
+        lines += _listed("Notes", self.comparison.notes)
+        lines += [f"Run: `{self.run}`", ""]
+        lines += _listed("Removed runs, whose models are in the registry", [f"`{path.name}`" for path in self.removed])
+        return "\n".join(lines)
+
+    def _table(self) -> list[str]:
+        new = self.comparison.metrics.get(NEW, {})
+        current = self.comparison.metrics.get(IN_SERVICE, {})
+        if not new:
+            return ["No test recording is left that none of the models was trained on."]
+        metric = self.rule.metric
+        header = ["scenario", "windows", f"{metric} new", f"{metric} in service", "difference"]
+        header += ["false alarms new", "false alarms in service", "difference"]
+        rows = []
+        for scenario, scores in new.items():
+            other = current.get(scenario, {})
+            cells = [scenario, f"{scores['num_windows'] or 0:,.0f}"]
+            for name in (metric, FALSE_ALARMS):
+                values = (scores.get(name), other.get(name))
+                cells += [*map(format_value, values), _difference(*values)]
+            rows.append(cells)
+        return [_row(header), _row(["---"] * len(header)), *map(_row, rows)]
+
+
+def quiet_night(dataset: str, news: News, model: str | None) -> tuple[str, str]:
+    """Return sentence and report of a night with nothing to train on."""
+    sentence = news.describe()
+    sentence += "" if model is None else f"; {model} stays in service"
+    lines = [f"# {dataset}: nothing new", "", f"{sentence[0].upper()}{sentence[1:]}.", "", *news_lines(news)]
+    return sentence, "\n".join(lines)
+
+
+def news_lines(news: News) -> list[str]:
+    """List what a night found."""
+    came_from = {target: source for source, target in news.imported.items()}
+
+    def named(paths: Sequence[str]) -> list[str]:
+        return [f"`{path}`" + (f" from `{came_from[path]}`" if path in came_from else "") for path in paths]
+
+    return [
+        *_listed("New recordings", named(news.new)),
+        *_listed("Changed recordings", named(news.changed)),
+        *_listed("Recordings that are gone", named(news.gone)),
+        *_listed("Refused files, looked at again when they change", _pairs(news.refused)),
+        *_listed("Files that are still being written, for the next night", [f"`{name}`" for name in news.waiting]),
+    ]
+
+
+def _listed(title: str, items: Sequence[str]) -> list[str]:
+    return [f"## {title}", "", *(f"* {item}" for item in items), ""] if items else []
+
+
+def _pairs(reasons: Mapping[str, str]) -> list[str]:
+    return [f"`{name}`: {reason}" for name, reason in sorted(reasons.items())]
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _difference(new: float | None, current: float | None) -> str:
+    return "-" if new is None or current is None else f"{new - current:+.4f}"
