@@ -1,0 +1,162 @@
+"""`kdgat image`: make container images, look into them, and run things in them."""
+
+import os
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True)
+
+
+class VariantName(StrEnum):
+    """The images there are."""
+
+    CPU = "cpu"
+    GPU = "gpu"
+
+
+VariantWord = Annotated[VariantName, typer.Argument(metavar="cpu|gpu", help="Which image.", show_default=False)]
+Image = Annotated[Path, typer.Argument(metavar="IMAGE", help="A .sif file.", show_default=False)]
+CheckoutFolder = Annotated[
+    Path | None, typer.Option("--checkout", help="Source tree; by default the one that this command is run from.")
+]
+
+
+@app.callback()
+def image() -> None:
+    """Make container images, look into them, and run things in them."""
+
+
+@app.command()
+def build(
+    variant: VariantWord,
+    base: Annotated[
+        str | None,
+        typer.Option(help="A .sif file (containers/make-base.sh makes one), or REPOSITORY@sha256:...", metavar="BASE"),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="The image; by default kdgat-cpu.sif or kdgat.sif.")] = None,
+    work_folder: Annotated[
+        Path | None, typer.Option(help="For the parts meanwhile; by default TMPDIR, else /var/tmp.")
+    ] = None,
+    checkout: CheckoutFolder = None,
+) -> None:
+    """Build an image and run its tests; a former image stays until the new one has passed them."""
+    from kdgat.image.base import choose_base
+    from kdgat.image.build import build_image
+    from kdgat.image.checkout import find_checkout
+    from kdgat.image.process import sigterm_as_exit
+    from kdgat.image.recipe import find_variant
+
+    chosen = find_variant(variant.value)
+    with sigterm_as_exit():
+        path = build_image(
+            find_checkout(checkout),
+            chosen,
+            choose_base(base),
+            out or Path(f"{chosen.file_stem}.sif"),
+            lambda line: typer.echo(line, err=True),
+            work_folder,
+        )
+    typer.echo(path)
+
+
+@app.command()
+def test(image: Image) -> None:
+    """Run the image's own test: every import, and every version against the lock inside."""
+    from kdgat.image.apptainer import run_test
+
+    raise typer.Exit(run_test(image))
+
+
+@app.command()
+def inspect(
+    image: Image,
+    definition: Annotated[bool, typer.Option("--definition", help="Print the definition it was built from.")] = False,
+) -> None:
+    """Show digest, labels, and the definition that an image was built from."""
+    from kdgat.image import apptainer
+    from kdgat.image.digest import image_digest
+
+    found = apptainer.inspect(image)
+    if definition:
+        typer.echo(found.definition)
+        return
+    labels = {"sha256": image_digest(image), "size": f"{image.stat().st_size / 1e6:.0f} MB", **found.labels}
+    width = max(len(name) for name in labels)
+    for name, value in sorted(labels.items(), key=lambda item: ("." in item[0], item[0])):
+        typer.echo(f"{name:{width}}  {value}")
+    if found.help.strip():
+        typer.echo(f"\n{found.help.strip()}")
+
+
+@app.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+def execute(
+    image: Image,
+    words: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run.", show_default=False)],
+    nv: Annotated[bool, typer.Option("--nv", help="Make the node's GPUs and driver visible.")] = False,
+    bind: Annotated[
+        list[str] | None, typer.Option("--bind", "-B", help="SOURCE[:TARGET[:ro]] to see inside. Repeatable.")
+    ] = None,
+) -> None:
+    """Run a command in an image, in place of this one: its status and its signals are the command's."""
+    from kdgat.image.apptainer import command_environment, exec_words
+
+    command = exec_words(image, words[1:] if words[0] == "--" else words, nv=nv, binds=bind or ())
+    sys.stdout.flush()
+    os.execve(command[0], command, command_environment())
+
+
+@app.command()
+def check(image: Image) -> None:
+    """Compare Python, packages and kdgat in an image with those that run this command."""
+    from kdgat.image.agreement import check_agreement
+
+    notes = check_agreement(image)
+    typer.echo(f"{image} fits the kdgat that runs this command; sha256 {notes.sha256}")
+
+
+@app.command()
+def render(
+    checkout: CheckoutFolder = None,
+    verify: Annotated[bool, typer.Option("--check", help="Write nothing; fail if a file is not as rendered.")] = False,
+) -> None:
+    """Write containers/*.def from kdgat/image/recipe.py."""
+    from kdgat.image.checkout import find_checkout
+    from kdgat.image.errors import ImageError
+    from kdgat.image.grammar import read_definition
+    from kdgat.image.recipe import VARIANTS, define
+    from kdgat.stage.files import write_bytes_atomically
+
+    tree = find_checkout(checkout)
+    for variant in VARIANTS.values():
+        path, text = tree.definition_path(variant), define(variant).render()
+        read_definition(text)
+        if not verify:
+            write_bytes_atomically(path, text.encode())
+        elif not path.exists() or path.read_text() != text:
+            raise ImageError(f"{path} is not what kdgat/image/recipe.py renders: kdgat image render")
+        typer.echo(path)
+
+
+@app.command()
+def lock(
+    variant: VariantWord,
+    verify: Annotated[
+        bool, typer.Option("--check", help="Write nothing; let the resolver confirm the lock without installing.")
+    ] = False,
+    checkout: CheckoutFolder = None,
+) -> None:
+    """Resolve what goes into an image, with hashes, for its platform (x86-64, Python 3.11)."""
+    from kdgat.image.checkout import find_checkout
+    from kdgat.image.lock import check_lock, write_lock
+    from kdgat.image.recipe import find_variant
+    from kdgat.image.sources import read_pip_sources
+
+    tree, chosen, sources = find_checkout(checkout), find_variant(variant.value), read_pip_sources()
+    if verify:
+        typer.echo(f"{tree.lock_path(chosen)}: {check_lock(tree, chosen, sources)} packages, complete and as resolved")
+    else:
+        typer.echo(write_lock(tree, chosen, sources))

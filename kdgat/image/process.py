@@ -1,0 +1,89 @@
+"""Run a program that takes minutes: show what it says, keep it in a log, and leave nothing behind when interrupted."""
+
+import os
+import signal
+import subprocess
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+NUM_LAST_LINES: Final = 15
+GRACE_S: Final = 10.0
+
+
+@dataclass(frozen=True)
+class Ending:
+    """Exit status of a program, and the last lines it said."""
+
+    status: int
+    last_lines: tuple[str, ...]
+
+
+def run_streaming(
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    log: Path,
+    tell: Callable[[str], None],
+    *,
+    folder: Path | None = None,
+    uid: int | None = None,
+) -> Ending:
+    """Run a program to its end, passing each line on as it comes and adding it to `log`.
+
+    Args:
+        uid: the user and group to run as, with no other groups; None for this process's own.
+
+    An exception that arrives meanwhile, KeyboardInterrupt and SystemExit too, ends the program and all it started.
+    """
+    identity = {} if uid is None else {"user": uid, "group": uid, "extra_groups": ()}
+    last: deque[str] = deque(maxlen=NUM_LAST_LINES)
+    with (
+        log.open("a", encoding="utf-8") as kept,
+        # A session of its own: Ctrl-C comes to us alone, and we end it as a whole.
+        subprocess.Popen(
+            list(words), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder,
+            env=dict(environment), start_new_session=True, text=True, errors="replace", **identity,  # type: ignore[call-overload]
+        ) as process,
+    ):  # fmt: skip
+        try:
+            for line in process.stdout:
+                kept.write(line)
+                kept.flush()
+                if line.strip():
+                    last.append(line.rstrip())
+                    tell(line.rstrip())
+            return Ending(process.wait(), tuple(last))
+        except BaseException:
+            _end_group(process)
+            raise
+
+
+def _end_group(process: "subprocess.Popen[str]") -> None:
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, number)
+        except ProcessLookupError:
+            return
+        try:
+            process.wait(GRACE_S)
+        except subprocess.TimeoutExpired:
+            continue
+
+
+@contextmanager
+def sigterm_as_exit() -> Iterator[None]:
+    """Let SIGTERM and SIGHUP unwind like Ctrl-C, so that what is half done is removed."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -1,0 +1,104 @@
+"""The wheels that go into an image: fetched on this machine by pip as it is configured here, kept per lock."""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from kdgat.image.checkout import WHEEL_SOURCES, Checkout
+from kdgat.image.errors import ImageError
+from kdgat.image.process import run_streaming
+from kdgat.image.recipe import PYTHON_MINOR, Variant
+from kdgat.image.sources import TORCH_CPU_INDEX, PackageSources
+
+_COMPLETE: Final = ".complete"
+_LOCK_FILE: Final = ".lock"
+# pip is told each older platform by name; it derives only some of them itself.
+_PLATFORMS: Final = (
+    *(f"manylinux_2_{minor}_x86_64" for minor in range(28, 16, -1)),
+    *("manylinux2014_x86_64", "manylinux_2_12_x86_64", "manylinux2010_x86_64", "manylinux_2_5_x86_64"),
+    *("manylinux1_x86_64", "linux_x86_64", "any"),
+)
+_ABIS: Final = (f"cp{PYTHON_MINOR.replace('.', '')}", "abi3", "none")
+
+
+def cache_folder() -> Path:
+    """Return where downloads are kept between builds: below XDG_CACHE_HOME, else ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kdgat" / "wheels"
+
+
+def fetch_wheels(
+    checkout: Checkout, variant: Variant, sources: PackageSources, log: Path, tell: Callable[[str], None]
+) -> Path:
+    """Download what the lock names, unless it lies there from an earlier build, and return the folder.
+
+    Raises:
+        ImageError: if the lock is missing, or pip cannot get a file whose hash the lock has.
+    """
+    lock = checkout.lock_path(variant)
+    if not lock.exists():
+        raise ImageError(f"{lock} is missing: kdgat image lock {variant.name}")
+    content = hashlib.sha256(lock.read_bytes()).hexdigest()
+    folder = cache_folder() / f"{variant.name}-{content[:16]}"
+    folder.mkdir(parents=True, exist_ok=True)
+    with _alone(folder / _LOCK_FILE):
+        if (folder / _COMPLETE).exists():
+            tell(f"wheels: from {folder}")
+            return folder
+        tell(f"wheels: downloading into {folder}")
+        words = ["download", "--require-hashes", "--no-deps", "--only-binary", ":all:", "--progress-bar", "off",
+                 "--implementation", "cp", "--python-version", PYTHON_MINOR, "--requirement", str(lock),
+                 "--dest", str(folder)]  # fmt: skip
+        words += [word for platform in _PLATFORMS for word in ("--platform", platform)]
+        words += [word for abi in _ABIS for word in ("--abi", abi)]
+        chosen = sources if variant.uses_extra_indexes else sources.without_extra_indexes()
+        _pip(words, chosen.for_pip(), log, lambda line: None)
+        (folder / _COMPLETE).touch()
+    return folder
+
+
+def build_own_wheel(
+    checkout: Checkout, folder: Path, sources: PackageSources, log: Path, tell: Callable[[str], None]
+) -> Path:
+    """Build kdgat's own wheel from the checkout as it is now, into `folder`, and return its path."""
+    with tempfile.TemporaryDirectory(prefix="kdgat-wheel-") as copy:
+        for name in WHEEL_SOURCES:
+            source, target = checkout.root / name, Path(copy, name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if source.is_dir():
+                shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__", "*.py[co]", ".*"))
+            else:
+                shutil.copy(source, target)
+        _pip(["wheel", "--no-deps", "--wheel-dir", str(folder), copy], sources.for_pip(), log, lambda line: None)
+    wheel = next(folder.glob(f"kdgat-{checkout.version}-*.whl"), None)
+    if wheel is None:
+        raise ImageError(f"pip made no wheel of kdgat {checkout.version} in {folder}; its log: {log}")
+    tell(f"kdgat: {wheel.name} from {checkout.root}, revision {checkout.revision()}")
+    return wheel
+
+
+def _pip(words: list[str], environment: Mapping[str, str], log: Path, tell: Callable[[str], None]) -> None:
+    ending = run_streaming([sys.executable, "-m", "pip", *words], environment, log, tell)
+    if ending.status == 0:
+        return
+    said = " ".join(line.strip() for line in ending.last_lines if line.strip())[-800:]
+    fix = "; check pip's configuration (pip config list)"
+    if "+cpu" in said:
+        fix = (
+            f"; torch's builds for processors have an index of their own: export PIP_EXTRA_INDEX_URL={TORCH_CPU_INDEX}"
+        )
+    raise ImageError(f"pip {words[0]} failed: {said}{fix}; its log: {log}")
+
+
+@contextmanager
+def _alone(path: Path) -> Iterator[None]:
+    """Wait until no other build downloads into the same folder."""
+    with path.open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
