@@ -16,6 +16,8 @@ from kdgat.cluster.site import Site
 from kdgat.stage.privileges import apptainer_variables
 from kdgat.stage.provenance import IMAGE_STARTED_VARIABLE
 
+# Where containers/install-apptainer.sh puts it, which is in nobody's PATH.
+INSTALLED_FOLDER: Final = Path("/usr/local/lib/kdgat-apptainer/usr/bin")
 # Of the host's Python, which is not in the image; and what would keep the job's variables or folders out of it.
 _UNSET: Final = (
     *("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "LD_PRELOAD"),
@@ -70,6 +72,7 @@ def container_lines(site: Site) -> list[str]:
         return []
     image = _word(site.image)
     return [
+        f'export PATH="${{KDGAT_APPTAINER:+$(dirname "$KDGAT_APPTAINER"):}}$PATH:{INSTALLED_FOLDER}"',
         f"unset {' '.join(_UNSET)}",
         *(f"export {name}={shlex.quote(value)}" for name, value in apptainer_variables().items()),
         f"export TMPDIR={_word(site.node_local)}",

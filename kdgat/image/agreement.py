@@ -7,16 +7,15 @@ kdgat must be the same on both sides, and so must kdgat's source, which its vers
 import functools
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 from kdgat.image import probe
+from kdgat.image.apptainer import command_environment, find_apptainer
 from kdgat.image.digest import ImageNotes, image_notes, keep_notes
 from kdgat.image.errors import ImageError
-from kdgat.stage.privileges import apptainer_variables
 
 PROBE_TIMEOUT_S: Final = 180.0  # a cold image on a network filesystem
 _NEEDED: Final = ("dask", "distributed", "cloudpickle", "kdgat")
@@ -102,19 +101,25 @@ def describe_image(image: Path | str, python: str = "python") -> dict[str, Any]:
     Raises:
         ImageError: if Apptainer is missing, or the image does not run.
     """
-    program = shutil.which("apptainer")
-    if program is None:
-        raise ImageError(
-            f"image {image} cannot be looked into: apptainer is not in PATH on this machine; load its module "
-            "(module load apptainer) or install it (containers/install-apptainer.sh)"
-        )
     source = Path(probe.__file__).read_text(encoding="utf-8")
-    words = [program, "exec", "--no-mount", "home,cwd", "--pwd", "/", str(image), python, "-I", "-c", source]
-    environment = {name: value for name, value in os.environ.items() if name not in HOST_VARIABLES}
+    words = [
+        str(find_apptainer()),
+        "exec",
+        "--no-mount",
+        "home,cwd",
+        "--pwd",
+        "/",
+        str(image),
+        python,
+        "-I",
+        "-c",
+        source,
+    ]
+    environment = {name: value for name, value in command_environment().items() if name not in HOST_VARIABLES}
     try:
         done = subprocess.run(
             words,
-            env={**environment, **apptainer_variables()},
+            env=environment,
             capture_output=True,
             text=True,
             timeout=PROBE_TIMEOUT_S,

@@ -167,4 +167,4 @@ def test_attempts_run_where_the_site_says_and_know_their_threads(tmp_path: Path)
     assert isinstance(slurm, SlurmAttempts)
     assert local.environment == slurm.environment == {"OMP_NUM_THREADS": "3"}
     assert slurm.log_directory == tmp_path / "slurm"
-    assert tmp_path in slurm.binds
+    assert slurm.image.name is None

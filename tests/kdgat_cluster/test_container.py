@@ -1,3 +1,5 @@
+import os
+import re
 import shlex
 import subprocess
 import sys
@@ -5,23 +7,44 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.cluster.container import container_command
+from kdgat.cluster.binds import Bind, BindError
+from kdgat.cluster.container import container_command, container_lines
 from kdgat.cluster.site import Site
+from kdgat.image import apptainer
 
 FLOWS_OWN = "/opt/the env/bin/python"
+CGROUPS = "/sys/fs/cgroup:/sys/fs/cgroup:ro"
 
 
-def words(site: Site, *, uses_gpu: bool = False, binds: tuple[Path, ...] = ()) -> list[str]:
-    return shlex.split(container_command(site, FLOWS_OWN, uses_gpu, binds))
+def words(site: Site, *, uses_gpu: bool = False, binds: tuple[Bind, ...] = (), folder: Path | None = None) -> list[str]:
+    return shlex.split(container_command(site, FLOWS_OWN, uses_gpu, binds, folder))
+
+
+def run_lines(site: Site, after: str, tmp_path: Path, **environment: str) -> str:
+    """Run what a job's script says before Python, then a line of ours."""
+    script = "\n".join([*container_lines(site), after])
+    variables = {**os.environ, "SLURM_JOB_ID": "7", **environment}
+    done = subprocess.run(["bash", "-c", script], env=variables, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def write_command(folder: Path, name: str, text: str) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+    (folder / name).chmod(0o755)
 
 
 def test_without_an_image_the_sites_python_runs_or_else_the_flows_own() -> None:
     assert words(Site(name="here", python="/opt/python")) == ["/opt/python"]
     assert words(Site(name="here")) == [FLOWS_OWN]
+    assert container_lines(Site(name="here")) == []
 
 
 def test_in_an_image_its_own_python_runs_unless_the_site_names_one() -> None:
-    assert words(Site(name="here", image="kdgat.sif")) == ["apptainer", "exec", "kdgat.sif", "python"]
+    found = words(Site(name="here", image="kdgat.sif"))
+    assert found[:2] == ["apptainer", "exec"]
+    assert found[-2:] == ["kdgat.sif", "python"]
     assert words(Site(name="here", image="kdgat.sif", python="python3"))[-1] == "python3"
 
 
@@ -39,14 +62,75 @@ def test_gpus_are_passed_into_the_image_only_where_they_are_used() -> None:
     assert "--nv" not in words(Site(name="here", image="kdgat.sif"))
 
 
-def test_each_directory_is_bound_once_and_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    binds = (Path("my runs"), Path("/data"), tmp_path / "my runs")
-    found = words(Site(name="here", image="an image.sif"), binds=binds)
-    assert found == [
-        *["apptainer", "exec", "--bind", str(tmp_path / "my runs"), "--bind", "/data"],
-        *["an image.sif", "python"],
+def test_nothing_is_bound_but_what_is_named_upper_folders_first() -> None:
+    run, data = Path("/tmp/my runs/x"), Path("/data")
+    binds = (Bind(run, run, is_writable=True), Bind(Path("/gpfs/data"), data))
+    assert words(Site(name="here", image="an image.sif"), binds=binds, folder=run) == [
+        *("apptainer", "exec", "--no-mount", "home,cwd,tmp", "--pwd", "/tmp/my runs/x"),
+        *("--bind", "/gpfs/data:/data:ro", "--bind", "/tmp", "--bind", "/tmp/my runs/x", "--bind", CGROUPS),
+        *("an image.sif", "python"),
     ]
+
+
+def test_a_folder_on_the_node_that_a_variable_names_is_bound_where_the_node_has_it() -> None:
+    site = Site(name="here", image="kdgat.sif", node_local="$TMPDIR/of this job")
+    command = f"TMPDIR=/local/7; printf '%s\n' {container_command(site, FLOWS_OWN, False)}"
+    said = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True).stdout.splitlines()
+    assert said[-4:] == ["--bind", "/local/7/of this job", "kdgat.sif", "python"]
+
+
+@pytest.mark.parametrize("name", ["a:b", "a,b", "a\nb"])
+def test_a_path_that_apptainer_would_take_for_two_is_refused_with_the_fix(name: str) -> None:
+    bind = Bind(Path("/data", name), Path("/data", name))
+    with pytest.raises(BindError, match="symbolic link"):
+        words(Site(name="here", image="kdgat.sif"), binds=(bind,))
+
+
+def test_temporary_files_go_to_the_nodes_own_disk(tmp_path: Path) -> None:
+    site = Site(name="here", image="kdgat.sif", node_local="$LOCAL/of a job")
+    assert run_lines(site, 'echo "$TMPDIR"', tmp_path, LOCAL=str(tmp_path)) == f"{tmp_path}/of a job\n"
+    assert (tmp_path / "of a job").is_dir()
+
+
+def test_apptainer_is_found_where_kdgat_installs_it_or_the_user_says(tmp_path: Path) -> None:
+    site = Site(name="here", image="kdgat.sif", node_local=str(tmp_path))
+    folders = run_lines(site, 'echo "$PATH"', tmp_path).strip().split(":")
+    assert folders[-1] == str(apptainer.INSTALLED.parent)
+    named = run_lines(site, 'echo "$PATH"', tmp_path, KDGAT_APPTAINER="/my own/bin/apptainer").strip().split(":")
+    assert named == ["/my own/bin", *folders]
+
+
+def test_the_hosts_python_and_settings_that_cut_variables_off_stay_outside(tmp_path: Path) -> None:
+    site = Site(name="here", image="kdgat.sif", node_local=str(tmp_path))
+    harmful = {"PYTHONPATH": "/x", "VIRTUAL_ENV": "/y", "APPTAINER_CLEANENV": "1", "SINGULARITY_CONTAIN": "1"}
+    said = run_lines(site, "env", tmp_path, **harmful)
+    assert not re.search(rf"^({'|'.join(harmful)})=", said, flags=re.MULTILINE)
+    assert "SLURM_JOB_ID=7" in said.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [("echo 2026-03-01T12:30:00", "1772368200"), ("echo N/A", ""), ("exit 1", ""), ("true", ""), ("sleep 0", "")],
+)
+def test_the_end_of_the_job_is_asked_for_outside_where_slurm_does_not_say_it(
+    said: str, expected: str, tmp_path: Path
+) -> None:
+    site = Site(name="here", image="kdgat.sif", node_local=str(tmp_path))
+    write_command(tmp_path / "bin", "squeue", said)
+    path = f"{tmp_path / 'bin'}:{os.environ['PATH']}"
+    show = 'env | sed -n "s/^SLURM_JOB_END_TIME=//p"'
+    assert run_lines(site, show, tmp_path, PATH=path, TZ="UTC", SLURM_JOB_END_TIME="").strip() == expected
+    assert run_lines(site, show, tmp_path, PATH=path, SLURM_JOB_END_TIME="99") == "99\n"
+
+
+def test_the_state_of_the_image_that_the_job_starts_is_noted(tmp_path: Path) -> None:
+    image = tmp_path / "an image.sif"
+    image.write_bytes(b"12345")
+    os.utime(image, (1_700_000_000, 1_700_000_000))
+    link = tmp_path / "current.sif"
+    link.symlink_to(image)
+    site = Site(name="here", image="$WHERE/current.sif", node_local=str(tmp_path))
+    assert run_lines(site, 'echo "$KDGAT_IMAGE_STARTED"', tmp_path, WHERE=str(tmp_path)) == "5:1700000000\n"
 
 
 def test_the_shell_of_a_job_script_understands_a_path_with_spaces(tmp_path: Path) -> None:

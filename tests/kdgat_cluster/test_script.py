@@ -13,6 +13,7 @@ import dask.config
 import pytest
 from dask_jobqueue.slurm import SLURMCluster, SLURMJob
 
+from kdgat.cluster.binds import Bind
 from kdgat.cluster.resources import Resources
 from kdgat.cluster.script import JobScriptError, cluster_arguments, job_name
 from kdgat.cluster.site import Site, load_site
@@ -41,6 +42,8 @@ WITH_IMAGE = Site(
     interface="ib0",
 )
 
+BINDS = (Bind(DIRECTORY, DIRECTORY, is_writable=True), Bind(Path("/data/can"), Path("/data/can")))
+
 
 def arguments(site: Site, resources: Resources, **more: Any) -> dict[str, Any]:
     return cluster_arguments(site, resources, DIRECTORY, LOGS, **more)
@@ -49,6 +52,7 @@ def arguments(site: Site, resources: Resources, **more: Any) -> dict[str, Any]:
 @pytest.fixture(autouse=True)
 def _python(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.executable", PYTHON)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)  # root may need one more line
 
 
 def script(site: Site, resources: Resources, **more: Any) -> str:
@@ -61,7 +65,7 @@ def script(site: Site, resources: Resources, **more: Any) -> str:
     [
         ("job_script_pitzer.txt", "osc-pitzer", LARGE, {}),
         ("job_script_slurm_test.txt", "slurm-test", SMALL, {"excluded_nodes": ["n3", "n1"]}),
-        ("job_script_image_gpu.txt", WITH_IMAGE, LARGE, {"binds": [Path("/scratch/someone/run"), Path("/data/can")]}),
+        ("job_script_image_gpu.txt", WITH_IMAGE, LARGE, {"binds": BINDS}),
         ("job_script_image_cpu.txt", WITH_IMAGE, SMALL, {}),
     ],
 )
