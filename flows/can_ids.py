@@ -24,7 +24,7 @@ from pydantic import PositiveInt
 from flows.attempts import Conclusion, Stage, run_to_end
 from flows.execution import DONE_STATES, Execution, as_output, num_parallel_stages
 from flows.lost_runs import mark_lost_runs
-from flows.parameters import LOCAL_SITE, NO_REQUEST, Preset, as_site, check_can_run
+from flows.parameters import LOCAL_SITE, NO_REQUEST, FormConfig, Overrides, Preset, as_site, check_can_run
 from flows.publication import publish_results
 from flows.server import prefect_api
 from flows.shown_attempts import API_ERRORS, publish_attempts, shown
@@ -96,25 +96,26 @@ def _run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -
     persist_result=False,
 )
 def can_ids(
-    config: CanConfig,
-    out: Path,
-    parallel_stages: PositiveInt | None = None,
-    site: Site | str = LOCAL,
-    command_line: ResourceRequest = NO_REQUEST,
+    *,  # in the order in which the form of the Prefect UI shows them
     preset: Preset | None = None,
-    overrides: tuple[str, ...] = (),
+    overrides: Overrides = (),
+    out: Path,
+    site: Site | str = LOCAL,
+    parallel_stages: PositiveInt | None = None,
+    command_line: ResourceRequest = NO_REQUEST,
+    config: FormConfig,
 ) -> State[Any]:
     """Train, calibrate and evaluate CAN intrusion detectors; see `kdgat plan can` for the stages.
 
     Args:
-        config: everything the run depends on; at least which data.
-        out: output directory. Stages that finished in it before with the same inputs and configuration are not run
-            again, those that were stopped go on from their checkpoints.
-        parallel_stages: how many stages run side by side; by default as many as the processors or the site allow.
-        site: where the stages run: `local`, the name of a site of `kdgat site list`, or a description of one.
-        command_line: what every job asks for instead of what preset and site say.
         preset: fills what `config` leaves out; without one, the defaults do.
         overrides: single keys on top, as `training.max_epochs=5` or `seeds=[0, 1, 2]`; the same as `-O` of `kdgat`.
+        out: output directory. Stages that finished in it before with the same inputs and configuration are not run
+            again, those that were stopped go on from their checkpoints.
+        site: where the stages run: `local`, the name of a site of `kdgat site list`, or a description of one.
+        parallel_stages: how many stages run side by side; by default as many as the processors or the site allow.
+        command_line: what every job asks for instead of what preset and site say.
+        config: everything the run depends on; at least which data.
     """
     output = as_output(out)
     config, site = complete_config(config, preset, overrides), as_site(site, command_line)
@@ -180,12 +181,20 @@ def _conclude(execution: Execution, stop: StopRequest) -> State[Any]:
 
 
 def _is_cancelling() -> bool:
+    """Tell whether this flow run is being cancelled, or one that it is a part of."""
     context = FlowRunContext.get()
     if context is None or context.flow_run is None:
         return False
     with get_client(sync_client=True) as client:
-        state = client.read_flow_run(context.flow_run.id).state
-    return state is not None and (state.is_cancelling() or state.is_cancelled())
+        flow_run = client.read_flow_run(context.flow_run.id)
+        while not (flow_run.state is not None and (flow_run.state.is_cancelling() or flow_run.state.is_cancelled())):
+            if flow_run.parent_task_run_id is None:
+                return False
+            parent = client.read_task_run(flow_run.parent_task_run_id).flow_run_id
+            if parent is None:
+                return False
+            flow_run = client.read_flow_run(parent)
+    return True
 
 
 @dataclass(frozen=True)
@@ -212,7 +221,14 @@ def run_can_ids(
     """
     output.path.mkdir(parents=True, exist_ok=True)
     with prefect_api(output.prefect_database_path, output.prefect_log_path):
-        state: State[Any] = can_ids(config, output.path, parallel_stages, site, command_line, return_state=True)
+        state: State[Any] = can_ids(
+            config=config,
+            out=output.path,
+            parallel_stages=parallel_stages,
+            site=site,
+            command_line=command_line,
+            return_state=True,
+        )
         if state.is_failed() or state.is_crashed():
             with contextlib.suppress(FailedRun, CrashedRun):  # a state that the flow returned: its message says it all
                 state.result()  # raises what the flow raised

@@ -1,9 +1,18 @@
 """What people give a flow: presets and sites by name, and what is checked before anything is started."""
 
-from typing import Final, Literal
+import json
+import re
+from collections.abc import Mapping
+from functools import cache
+from importlib import resources
+from typing import Annotated, Final, Literal
+
+from pydantic import Field, GetJsonSchemaHandler
+from pydantic.json_schema import JsonSchemaValue
+from pydantic_core import CoreSchema
 
 from kdgat.can.catalog import find_entry
-from kdgat.can.config import CanConfig
+from kdgat.can.config import PRESET_PACKAGE, CanConfig
 from kdgat.can.plan import plan_can
 from kdgat.can.run import OutputDirectory
 from kdgat.cluster.estimate import check_command_line
@@ -12,6 +21,60 @@ from kdgat.cluster.script import require_one_word
 from kdgat.cluster.site import LOCAL, Site, SiteError, load_site, require_usable
 
 Preset = Literal["quick", "full", "tutorial"]
+Overrides = tuple[Annotated[str, Field(pattern=r"^\s*[A-Za-z_]\w*(\.\w+)*\s*=")], ...]
+
+
+class WithoutDefaults:
+    """Write a model's JSON schema with each default in its description, where it is read and not sent.
+
+    The form of the Prefect UI sends every `default` of the schema along. A configuration that comes from there would
+    leave nothing out, and a preset would have nothing to fill. Keys are explained as in the preset `tutorial`.
+    """
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
+        """Rewrite the schema of the model and of all models in it."""
+        written = handler(schema)
+        _rewrite(handler.resolve_ref_schema(written), handler, explained_keys(), "")
+        return written
+
+
+def _rewrite(schema: JsonSchemaValue, handler: GetJsonSchemaHandler, texts: Mapping[str, str], path: str) -> None:
+    for key, field in schema.get("properties", {}).items():
+        parts = [field, *field.get("anyOf", ()), *field.get("allOf", ())]
+        models = [{"$ref": part["$ref"]} for part in parts if "$ref" in part]
+        for model in models:
+            _rewrite(handler.resolve_ref_schema(model), handler, texts, f"{path}{key}.")
+        if any(part.get("type") == "boolean" for part in parts):  # the form sends false for a switch nobody touched
+            field["enum"] = [True, False, *([None] if "anyOf" in field else [])]
+            field.pop("type", None)
+            field.pop("anyOf", None)
+        said = field.setdefault("description", texts.get(f"{path}{key}", ""))
+        default = field.pop("default", None)
+        if default is not None and not models:
+            text = default if isinstance(default, str) else json.dumps(default)
+            field["description"] = f"{said}{' ' if said else ''}(default: {text})"
+
+
+@cache
+def explained_keys() -> dict[str, str]:
+    """Read what each key of the configuration means, by dotted path, from the comments of the preset `tutorial`."""
+    text = (resources.files(PRESET_PACKAGE) / "presets" / "tutorial.yaml").read_text(encoding="utf-8")
+    found: dict[str, str] = {}
+    sections: list[str] = []
+    above = ""  # the comment of a section stands on the line before it
+    for line in text.splitlines():
+        match = _YAML_KEY.fullmatch(line)
+        if match is None:
+            above = line.removeprefix("#").strip() if line.startswith("#") else ""
+            continue
+        sections[len(match["indent"]) // 2 :] = [match["key"]]
+        found[".".join(sections)] = match["text"] or above
+        above = ""
+    return found
+
+
+FormConfig = Annotated[CanConfig, WithoutDefaults()]
+_YAML_KEY: Final = re.compile(r"(?P<indent> *)(?P<key>\w+):.*?(?:  # (?P<text>.*))?")
 NO_REQUEST: Final = ResourceRequest()
 LOCAL_SITE: Final = Site(name=LOCAL)
 
