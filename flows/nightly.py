@@ -7,7 +7,7 @@ leaves the model in service alone and the news unmarked, so the next one finds t
 from pathlib import Path
 from typing import Any, Final
 
-from prefect import flow, get_run_logger, task
+from prefect import flow, get_run_logger, tags, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.schemas.objects import State
@@ -16,6 +16,7 @@ from pydantic import NonNegativeFloat, PositiveInt
 
 from flows.attempts import LocalAttempts, Stage, run_to_end
 from flows.can_ids import can_ids, what_stops
+from flows.lost_runs import mark_lost_runs, output_tag
 from flows.parameters import NO_REQUEST, Preset, as_site
 from flows.shown_attempts import shown
 from flows.signals import stop_on_signals
@@ -35,6 +36,7 @@ from kdgat.can.night import (
 )
 from kdgat.can.plan import FAMILY
 from kdgat.can.registered import ModelSource, model_source
+from kdgat.can.run import OutputDirectory
 from kdgat.cluster.child import StopRequest
 from kdgat.cluster.decision import AttemptLimits
 from kdgat.cluster.resources import ResourceRequest
@@ -96,7 +98,8 @@ def nightly(
     night = _Night(
         config, Registry(registry.absolute()), NightDirectory(out), promotion, as_site(site, command_line), command_line
     )
-    with night.directory.lock():
+    with night.directory.lock(), tags(output_tag(OutputDirectory(night.directory.path))):
+        mark_lost_runs(OutputDirectory(night.directory.path))  # of nights, and of their training: it has the same tag
         return night.run(inbox, start_from, keep_runs, settle_s)
 
 
@@ -254,7 +257,7 @@ def compare(directory: RunDirectory, site: Site, command_line: ResourceRequest) 
     with stop_on_signals(stop, what_stops(site)):
         stage = Stage(
             directory,
-            runner=LocalAttempts({}),
+            runner=LocalAttempts({"OMP_NUM_THREADS": "1"}),
             stop=stop,
             around=shown("comparison", lambda news: logger.info("%s", news)),
             on_line=lambda line: logger.info("%s", line),

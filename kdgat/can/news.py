@@ -122,7 +122,7 @@ class News:
             (len(self.waiting), "still being written"),
         )
         said = [f"{count} {what}" for count, what in counts if count]
-        return f"recordings: {', '.join(said)}" if said else "no new or changed recording"
+        return f"recordings: {', '.join(said)}" if said else "no recording is new or has changed"
 
 
 def gather_news(data: DataConfig, inbox: Path | None, ledger: NightLedger, settle_s: float) -> News:

@@ -183,8 +183,8 @@ class NightReport:
 
 def quiet_night(dataset: str, news: News, model: str | None) -> tuple[str, str]:
     """Return sentence and report of a night with nothing to train on."""
-    sentence = news.describe()
-    sentence += "" if model is None else f"; {model} stays in service"
+    service = "no model is in service" if model is None else f"{model} stays in service"
+    sentence = f"nothing new: {news.describe()}; {service}"
     lines = [f"# {dataset}: nothing new", "", f"{sentence[0].upper()}{sentence[1:]}.", "", *news_lines(news)]
     return sentence, "\n".join(lines)
 

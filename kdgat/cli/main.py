@@ -36,6 +36,7 @@ COMMAND_GROUPS: dict[str, CommandGroup] = {
     "capabilities": CommandGroup(
         "kdgat.cli.capabilities", "Say what of CUDA and RAPIDS is usable here, and why not.", is_single_command=True
     ),
+    "model": CommandGroup("kdgat.cli.model", "List trained models, and say which of them is in service."),
     "report": CommandGroup("kdgat.cli.report", "Write the HTML report of a run.", is_single_command=True),
 }
 
