@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, Self, get_args
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
+from kdgat.can.backend import KEY, Backend
 from kdgat.can.build import PreparedDataConfig
 from kdgat.can.curriculum import CurriculumConfig
 from kdgat.can.distillation import DistillationConfig
@@ -59,6 +60,7 @@ class DataConfig(PreparedDataConfig):
     data_root: str
     catalog: str | None = None
     leave_out: tuple[str, ...] = Field((), description="files below the dataset's folder that are not read")
+    backend: Backend = Field("auto", description="where preprocessing computes; changes no result")
 
 
 class AutoencoderScales(Config):
@@ -202,7 +204,7 @@ def stage_sections(config: CanConfig, stage: StageName, scale: str) -> dict[str,
     """Return what one stage reads, as plain data: only that determines its identity.
 
     `data_root`, `catalog`, `leave_out` and `start_from` are left out: recordings and weights are inputs, known by their
-    content.
+    content. So is `backend`, which changes no result.
     """
     autoencoder, gat = getattr(config.autoencoder, scale, None), getattr(config.gat, scale, None)
     sampling = config.sampling
@@ -211,7 +213,7 @@ def stage_sections(config: CanConfig, stage: StageName, scale: str) -> dict[str,
     sections: dict[str, Any]
     match stage:
         case "prepare":
-            data = config.data.model_dump(mode="json", exclude={"data_root", "catalog", "leave_out"})
+            data = config.data.model_dump(mode="json", exclude={"data_root", "catalog", "leave_out", "backend"})
             sections = {
                 "data": data,
                 "windows": config.windows,
@@ -242,3 +244,8 @@ def stage_sections(config: CanConfig, stage: StageName, scale: str) -> dict[str,
         name: section.model_dump(mode="json") if isinstance(section, Config) else section
         for name, section in sections.items()
     }
+
+
+def stage_execution(config: CanConfig) -> dict[str, Any]:
+    """Return how stages are executed, as plain data: it changes no result, and is no part of their identity."""
+    return {KEY: config.data.backend}

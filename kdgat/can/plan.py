@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, get_args
 
-from kdgat.can.config import TRAINED_STAGES, CanConfig, StageName, stage_sections
+from kdgat.can.config import TRAINED_STAGES, CanConfig, StageName, stage_execution, stage_sections
 from kdgat.can.detectors import MODELS, detector_names
 from kdgat.can.verdict import AUTO, EvaluationConfig
 from kdgat.stage.configuration import ConfigurationError, unknown_key_text
@@ -49,6 +49,7 @@ class PlannedStage:
     depends_on: tuple[str, ...]
     config: dict[str, Any]
     inputs: dict[str, InputReference] = field(default_factory=dict)
+    execution: dict[str, Any] = field(default_factory=dict)  # changes no result, and is no part of the identity
 
 
 def plan_can(config: CanConfig) -> list[PlannedStage]:
@@ -67,6 +68,7 @@ def plan_can(config: CanConfig) -> list[PlannedStage]:
         seed=config.data.seed,
         depends_on=(),
         config=stage_sections(config, "prepare", SHARED_SCALE),
+        execution=stage_execution(config),
     )
     plan = [prepare]
     for seed in config.seeds:
@@ -95,6 +97,7 @@ def _plan_seed(config: CanConfig, seed: int) -> list[PlannedStage]:
             depends_on=tuple(dict.fromkeys(reference.stage for reference in inputs.values())),
             config=stage_sections(config, stage, scale),
             inputs=inputs,
+            execution=stage_execution(config),
         )
 
     autoencoder, normal, curriculum = (_name(stage, "large", seed) for stage in ("autoencoder", "normal", "curriculum"))

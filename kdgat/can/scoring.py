@@ -1,6 +1,6 @@
 """Trained models from their weights, and what they say about many windows, in batches."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +10,11 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
+from kdgat.can.backend import give_up, new_scaler
 from kdgat.can.models.attention import AttentionConfig, GraphAttentionNetwork
 from kdgat.can.models.autoencoder import AutoencoderConfig, GraphAutoencoder, reconstruction_error
 from kdgat.can.models.pooling import graph_max, graph_mean
-from kdgat.can.models.standardise import column_statistics
+from kdgat.can.models.standardise import StatisticsError, column_statistics
 from kdgat.can.pool import PooledStores
 from kdgat.stage.configuration import validate_config
 from kdgat.training.weights import load_weights
@@ -98,8 +99,23 @@ def fit_standardisation(
     model: GraphAttentionNetwork | GraphAutoencoder, pool: PooledStores, chosen: NDArray[np.bool_]
 ) -> None:
     """Set the input scaling of a model from the windows marked in `chosen` [G]."""
-    model.standardise_nodes.set_statistics(*column_statistics(lambda: pool.feature_chunks("node", chosen)))
-    model.standardise_edges.set_statistics(*column_statistics(lambda: pool.feature_chunks("edge", chosen)))
+    model.standardise_nodes.set_statistics(*_statistics(lambda: pool.feature_chunks("node", chosen)))
+    model.standardise_edges.set_statistics(*_statistics(lambda: pool.feature_chunks("edge", chosen)))
+
+
+def _statistics(
+    chunks: Callable[[], Iterable[NDArray[np.float32]]],
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return mean and deviation per column, from the backend of the process."""
+    scaler = new_scaler()
+    if scaler is not None:
+        try:
+            return column_statistics(chunks, scaler=scaler)
+        except StatisticsError:
+            raise
+        except Exception as error:  # whatever a device can run into: memory, driver
+            give_up("cuml", "the input scaling", error)
+    return column_statistics(chunks)
 
 
 def choose_device() -> torch.device:

@@ -69,6 +69,7 @@ def make_spec(
         seed=planned.seed,
         config=planned.config,
         inputs=inputs,
+        execution=planned.execution,
     )
 
 

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch_geometric.data import Batch
 
 from kdgat.can.allocator import keep_freed_memory
+from kdgat.can.backend import KEY, use_backend
 from kdgat.can.curriculum import CurriculumConfig, CurriculumSource
 from kdgat.can.distillation import DistillationConfig, DistilledSource, TeacherOutputs
 from kdgat.can.models.attention import AttentionConfig, GraphAttentionNetwork
@@ -123,6 +124,7 @@ def run(spec: StageSpec, directory: RunDirectory) -> Outcome:
     if spec.stage not in stages:
         raise StageInputError(f"stage {spec.stage!r} is unknown: choose one of {', '.join(stages)}")
     keep_freed_memory()
+    use_backend(spec.execution.get(KEY, "auto"))
     # Scoring too, not only training: what it computes must not depend on the machine's cores, and stages run beside
     # each other. Twice the threads of the machine made scoring several times slower than training.
     torch.set_num_threads(int(spec.config.get("training", {}).get("num_threads", 1)))

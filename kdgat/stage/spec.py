@@ -68,7 +68,6 @@ class StageSpec(BaseModel):
     config: dict[str, Any] = Field(default_factory=dict)
     inputs: dict[str, StageInput] = Field(default_factory=dict)
     reads: tuple[str, ...] = ()  # absolute paths of what is read beside the inputs; no part of the identity
-
     execution: dict[str, Any] = Field(default_factory=dict)  # how, not what: changes no result, no part of the identity
 
     def movable(self, directory: Path, root: Path) -> "StageSpec":

@@ -1,11 +1,14 @@
 """Input standardisation that travels with the weights."""
 
 from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+
+NO_ROWS = "the training stores hold no rows to standardise by: check the data of this dataset"
 
 
 class StatisticsError(ValueError):
@@ -39,24 +42,44 @@ class Standardise(nn.Module):
 
 
 def column_statistics(
-    chunks: Callable[[], Iterable[NDArray[np.float32]]], minimum: float = 1e-2
+    chunks: Callable[[], Iterable[NDArray[np.float32]]], minimum: float = 1e-2, scaler: Any | None = None
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return mean and population deviation per column over the rows of all chunks [N, F].
 
     `chunks` is called twice: a sum of squares in one pass alone cancels for columns far from zero. A column that never
     varies gets deviation 1, so that it maps to zero instead of to noise; one that hardly varies gets `minimum`, so
     that a rare event does not reach the clamp at once. Raises StatisticsError when there is no row.
+
+    A `scaler` with scikit-learn's interface (`partial_fit`, `mean_`, `var_`) computes them instead, for that of cuml on
+    a GPU: it sums in another order, in double precision still, which the single precision of the buffers hides.
     """
+    mean, deviation = _fitted(chunks, scaler) if scaler is not None else _summed(chunks)
+    return mean, np.where(deviation < 1e-6, 1.0, np.maximum(deviation, minimum))
+
+
+def _fitted(
+    chunks: Callable[[], Iterable[NDArray[np.float32]]], scaler: Any
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    num_rows = 0
+    for chunk in chunks():
+        num_rows += len(chunk)
+        if len(chunk):
+            scaler.partial_fit(chunk.astype(np.float64))
+    if num_rows == 0:
+        raise StatisticsError(NO_ROWS)
+    return np.asarray(scaler.mean_, np.float64), np.sqrt(np.asarray(scaler.var_, np.float64))
+
+
+def _summed(chunks: Callable[[], Iterable[NDArray[np.float32]]]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     num_rows = 0
     total = np.zeros(1)
     for chunk in chunks():
         num_rows += len(chunk)
         total = total + chunk.sum(axis=0, dtype=np.float64)
     if num_rows == 0:
-        raise StatisticsError("the training stores hold no rows to standardise by: check the data of this dataset")
+        raise StatisticsError(NO_ROWS)
     mean = total / num_rows
     squares = np.zeros_like(mean)
     for chunk in chunks():
         squares += np.square(chunk - mean).sum(axis=0)
-    deviation = np.sqrt(squares / num_rows)
-    return mean, np.where(deviation < 1e-6, 1.0, np.maximum(deviation, minimum))
+    return mean, np.sqrt(squares / num_rows)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
+from types import ModuleType
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from kdgat.can.backend import dataframes, give_up
 from kdgat.can.messages import MAX_IDENTIFIER, MAX_PAYLOAD_BYTES, Messages, RecordingError
+from kdgat.can.readers.dataframe import read_columns
 from kdgat.can.readers.rows import Rows, Verdict
+
+logger = logging.getLogger(__name__)
 
 COLUMN_NAMES = {
     "timestamp": ("timestamp", "time"),
@@ -22,10 +28,15 @@ IGNORED_NAMES = frozenset({"source_file", "dlc", "length", "attack_type"})
 
 
 def read_parquet(path: Path) -> Rows:
-    """Read all rows with their verdicts; a null payload is an empty one. Raise RecordingError for other columns."""
+    """Read all rows with their verdicts; a null payload is an empty one. Raise RecordingError for other columns.
+
+    The backend of the process reads them, which changes nothing of what is read (`kdgat.can.backend`).
+    """
+    library = dataframes()
+    if library is not None and (rows := _read_by(library, path)) is not None:
+        return rows
     try:
-        schema = pl.read_parquet_schema(path)
-        columns = _columns(path, list(schema))
+        columns = _columns(path, list(pl.read_parquet_schema(path)))
         frame = pl.read_parquet(path, columns=list(columns.values())).rename({v: k for k, v in columns.items()})
     except (pl.exceptions.PolarsError, OSError) as error:
         raise RecordingError(path, f"is no readable Parquet file ({error}); export it again") from error
@@ -38,6 +49,44 @@ def read_parquet(path: Path) -> Rows:
     identifier = _identifier(path, frame["id"], verdict)
     timestamp = _timestamp(path, frame["timestamp"], verdict)
     return Rows(timestamp, identifier, payload, length, label, verdict, "label" in columns, lambda rows: rows + 1)
+
+
+def _read_by(library: ModuleType, path: Path) -> Rows | None:
+    """Read all rows by another library; None for columns that are left to this reader, the wrong ones included."""
+    try:
+        schema = pl.read_parquet_schema(path)
+    except (pl.exceptions.PolarsError, OSError):
+        return None
+    columns = _columns(path, list(schema))
+    types = {column: schema[name] for column, name in columns.items()}
+    if not (
+        (types["timestamp"].is_float() or types["timestamp"].is_integer())
+        and types["id"].is_integer()
+        and types["id"] not in (pl.UInt64, pl.Int128)
+        and types["data_field"] == pl.String
+        and ("label" not in types or types["label"].is_integer() or types["label"].is_float())
+    ):
+        logger.info("%s: its columns are of types that the CPU reads: %s", path, types)
+        return None
+    try:
+        read = read_columns(library, path, columns)
+    except Exception as error:  # whatever a device can run into: memory, driver, a feature of the file
+        give_up(library.__name__, str(path), error)
+        return None
+    verdict = np.zeros(len(read.timestamp), dtype=np.uint8)
+    label = np.zeros(len(verdict), dtype=np.uint8)
+    if read.label is not None:
+        label = _judge_label(read.label, verdict)
+    unclear = np.flatnonzero(~read.is_clear)
+    if unclear.size:
+        own = np.zeros(len(unclear), dtype=np.uint8)
+        texts = pl.read_parquet(path, columns=[columns["data_field"]])[columns["data_field"]].gather(unclear)
+        read.payload[unclear], read.length[unclear] = _payload(path, texts, own)
+        verdict[unclear] = np.where(own == Verdict.GOOD, verdict[unclear], own)
+    identifier = _judge_identifier(read.identifier, verdict)
+    timestamp = _judge_timestamp(read.timestamp, verdict)
+    labelled = read.label is not None
+    return Rows(timestamp, identifier, read.payload, read.length, label, verdict, labelled, lambda rows: rows + 1)
 
 
 def write_parquet(path: Path, messages: Messages, source: str) -> None:
@@ -77,7 +126,10 @@ def _columns(path: Path, names: list[str]) -> dict[str, str]:
 def _timestamp(path: Path, column: pl.Series, verdict: NDArray[np.uint8]) -> NDArray[np.float64]:
     if not column.dtype.is_numeric():
         raise RecordingError(path, f"column timestamp holds {column.dtype}; store seconds as float64")
-    timestamp = column.cast(pl.Float64).fill_null(float("nan")).to_numpy(writable=True)
+    return _judge_timestamp(column.cast(pl.Float64).fill_null(float("nan")).to_numpy(writable=True), verdict)
+
+
+def _judge_timestamp(timestamp: NDArray[np.float64], verdict: NDArray[np.uint8]) -> NDArray[np.float64]:
     verdict[~np.isfinite(timestamp)] = Verdict.TIMESTAMP
     return timestamp
 
@@ -87,7 +139,10 @@ def _identifier(path: Path, column: pl.Series, verdict: NDArray[np.uint8]) -> ND
         column = column.str.strip_prefix("0x").str.to_integer(base=16, strict=False, dtype=pl.Int64)
     elif not column.dtype.is_integer():
         raise RecordingError(path, f"column id holds {column.dtype}; store the arbitration id as an integer")
-    identifier = column.cast(pl.Int64, strict=False).fill_null(-1).to_numpy()
+    return _judge_identifier(column.cast(pl.Int64, strict=False).fill_null(-1).to_numpy(), verdict)
+
+
+def _judge_identifier(identifier: NDArray[np.int64], verdict: NDArray[np.uint8]) -> NDArray[np.uint32]:
     verdict[identifier > MAX_IDENTIFIER] = Verdict.IDENTIFIER_RANGE
     verdict[identifier < 0] = Verdict.IDENTIFIER
     return identifier.astype(np.uint32)
@@ -120,7 +175,10 @@ def _label(path: Path, column: pl.Series, verdict: NDArray[np.uint8]) -> NDArray
         column = column.replace_strict({"0": 0, "1": 1, "R": 0, "T": 1}, default=None, return_dtype=pl.Int64)
     elif not (column.dtype.is_numeric() or column.dtype == pl.Boolean):
         raise RecordingError(path, f"column label holds {column.dtype}; store 0 for benign and 1 for attack")
-    label = column.cast(pl.Float64).fill_null(-1.0).to_numpy()
+    return _judge_label(column.cast(pl.Float64).fill_null(-1.0).to_numpy(), verdict)
+
+
+def _judge_label(label: NDArray[np.float64], verdict: NDArray[np.uint8]) -> NDArray[np.uint8]:
     verdict[(label != 0.0) & (label != 1.0)] = Verdict.LABEL
     return (label == 1.0).astype(np.uint8)
 
