@@ -28,7 +28,7 @@ from flows.parameters import LOCAL_SITE, NO_REQUEST, FormConfig, Overrides, Pres
 from flows.publication import publish_results
 from flows.server import prefect_api
 from flows.shown_attempts import API_ERRORS, publish_attempts, shown
-from flows.signals import stop_on_signals
+from flows.signals import stop_on_signals, what_stops
 from kdgat.can.config import CanConfig, complete_config
 from kdgat.can.plan import PlannedStage
 from kdgat.can.run import OutputDirectory, StageState
@@ -134,13 +134,6 @@ def can_ids(
                 raise
         publish_attempts(output, started)
         return _conclude(execution, stop)
-
-
-def what_stops(site: Site) -> str:
-    """Say what a stop means here."""
-    if site.scheduler == "slurm":
-        return "the jobs are asked for their checkpoints, then cancelled; once more to cancel them at once"
-    return "the stages write their checkpoints and stop; once more to kill them"
 
 
 def _run_stages(execution: Execution, stop: StopRequest, parallel_stages: int) -> None:

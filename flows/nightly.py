@@ -15,11 +15,11 @@ from prefect.states import Cancelled, Completed, Failed
 from pydantic import NonNegativeFloat, PositiveInt
 
 from flows.attempts import LocalAttempts, Stage, run_to_end
-from flows.can_ids import can_ids, what_stops
+from flows.can_ids import can_ids
 from flows.lost_runs import mark_lost_runs, output_tag
 from flows.parameters import NO_REQUEST, Preset, as_site
 from flows.shown_attempts import shown
-from flows.signals import stop_on_signals
+from flows.signals import stop_on_signals, what_stops
 from flows.single_stage import run_single_stage
 from kdgat.can.comparison import Comparison, ComparisonStageConfig, make_comparison, read_comparison
 from kdgat.can.config import CanConfig, complete_config

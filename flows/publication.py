@@ -21,6 +21,11 @@ def publish_results(output: OutputDirectory) -> str:
     results = collect_results(output)
     report = write_report(output.path)
     _show(results, report)
+    return describe_f1(results)
+
+
+def describe_f1(results: Results) -> str:
+    """Say in one sentence how the default detector scores."""
     f1 = ", ".join(f"{scenario} {'-' if value is None else f'{value:.4f}'}" for scenario, value in results.f1.items())
     return f"{results.detector.name}: F1 {f1}" if f1 else f"{results.detector.name}: no test scenario"
 

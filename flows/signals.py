@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from kdgat.cluster.child import StopRequest
+from kdgat.cluster.site import Site
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 OUTPUTS = (1, 2)  # file descriptors
@@ -51,6 +52,13 @@ def stop_on_signals(stop: StopRequest, words: str) -> Iterator[None]:
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def what_stops(site: Site) -> str:
+    """Say what a stop means on a site."""
+    if site.scheduler == "slurm":
+        return "the jobs are asked for their checkpoints, then cancelled; once more to cancel them at once"
+    return "the stages write their checkpoints and stop; once more to kill them"
 
 
 def _leave_lost(terminals: Iterable[int]) -> None:

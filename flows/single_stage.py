@@ -1,19 +1,19 @@
-"""One stage as jobs of a site, watched to its end from a terminal; no Prefect around it."""
+"""One stage, watched to its end from a terminal or by a flow: as jobs of a site, or as processes of this machine."""
 
 import contextlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from flows.attempts import Perform, Performed, Stage, run_to_end
+from flows.attempts import Around, AttemptRunner, LocalAttempts, Perform, Performed, Stage, run_to_end
 from flows.node_image import NodeImage
-from flows.signals import stop_on_signals
+from flows.signals import stop_on_signals, what_stops
 from flows.slurm_attempts import SlurmAttempts
 from kdgat.can.run import OutputDirectory
 from kdgat.can.stage_progress import describe_progress
-from kdgat.cluster.child import StopRequest
+from kdgat.cluster.child import OnLine, StopRequest
 from kdgat.cluster.decision import AttemptLimits
 from kdgat.cluster.estimate import stage_resources
 from kdgat.cluster.history import AttemptRecord
@@ -25,7 +25,6 @@ from kdgat.stage.outcome import Failed, Finished, Outcome, Paused
 from kdgat.stage.owner import own
 from kdgat.stage.spec import StageSpec
 
-WHAT_STOPS: Final = "the job is asked for a checkpoint, then cancelled; once more to cancel it at once"
 PROGRESS_INTERVAL_S: Final = 10.0
 
 
@@ -36,17 +35,22 @@ def run_single_stage(
     *,
     quiet: bool = False,
     like_stage: str | None = None,
+    requests: Mapping[str, ResourceRequest] | None = None,
+    around: Around | None = None,
+    on_line: OnLine | None = None,
 ) -> Outcome:
-    """Run the stage described by `path`/spec.json as jobs of a site until it finishes, fails or is stopped.
+    """Run the stage described by `path`/spec.json on a site until it finishes, fails or is stopped.
 
     Where the directory lies in the output directory of a run, its jobs ask for what the run's configuration says.
 
     Args:
         path: run directory, on a filesystem that the nodes share.
-        site: a cluster.
+        site: a cluster, or this machine.
         command_line: what the jobs ask for instead of what configuration and site say.
         quiet: leave out the stage's log and its progress; what goes wrong is said all the same.
         like_stage: the stage whose resources it asks for; by default its own.
+        requests: what stages ask for, where the directory lies in no run that says it.
+        around, on_line: what shows attempts and news to people; by default this terminal.
 
     Raises:
         RunDirectoryError: if there is no valid spec.
@@ -56,29 +60,38 @@ def run_single_stage(
     """
     directory = RunDirectory(path.absolute())
     spec = directory.read_spec()
-    resources = stage_resources(like_stage or spec.stage, _requests(directory), site, command_line)
-    require_usable(site)
-    image = NodeImage(site)
-    image.check(_tell)
-    log_directory = directory.path / "slurm"
+    tell = on_line or _tell
+    runner: AttemptRunner = LocalAttempts(_environment(spec))
+    resources = None
+    if site.scheduler == "slurm":
+        if requests is None:
+            requests = _requests(directory)
+        resources = stage_resources(like_stage or spec.stage, requests, site, command_line)
+        require_usable(site)
+        image = NodeImage(site)
+        image.check(tell)
+        runner = SlurmAttempts(site, directory.path / "slurm", _environment(spec), image)
     stop = StopRequest()
-    with _watching_alone(directory), stop_on_signals(stop, WHAT_STOPS):
+    with _watching_alone(directory), stop_on_signals(stop, what_stops(site)):
         outcome = directory.read_outcome()
         if isinstance(outcome, Finished):
-            _tell(f"{directory.path.name} is finished already")
+            tell(f"{directory.path.name} is finished already")
             return outcome
-        _tell(f"{directory.path.name} on {site.name}: {resources.describe()}", quiet)
+        if resources is not None and not quiet:
+            tell(f"{directory.path.name} on {site.name}: {resources.describe()}")
         conclusion = run_to_end(
             Stage(
                 directory,
-                runner=SlurmAttempts(site, log_directory, _environment(spec), image),
+                runner=runner,
                 stop=stop,
-                around=_Terminal(quiet).around,
-                on_line=_tell,
+                around=around or _Terminal(quiet).around,
+                on_line=tell,
                 resources=resources,
                 limits=AttemptLimits.of(site),
             )
         )
+    if on_line is not None:
+        return conclusion.outcome
     _tell(_describe(conclusion.outcome, directory), quiet and isinstance(conclusion.outcome, Finished))
     return conclusion.outcome
 

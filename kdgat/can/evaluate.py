@@ -277,9 +277,16 @@ def run_score_recordings(spec: StageSpec, directory: RunDirectory) -> Outcome:
 
 
 def make_evaluation(
-    run_directory: Path, data_root: Path, dataset: str | None, catalog: Path | None = None
+    run_directory: Path,
+    data_root: Path,
+    dataset: str | None,
+    catalog: Path | None = None,
+    *,
+    below: Path | None = None,
 ) -> RunDirectory:
     """Make the run directory of a stage `score_recordings`, a new one each time: recordings may have changed.
+
+    It lies below `below`, by default below `evaluations` of the run.
 
     Raises:
         EvaluationError: if the run has not been evaluated itself.
@@ -306,7 +313,7 @@ def make_evaluation(
     )
     moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
     name = f"{dataset or run.dataset}-{moment}"
-    return RunDirectory(run.output.evaluations_path / name).create(spec)
+    return RunDirectory((below or run.output.evaluations_path) / name).create(spec)
 
 
 class _Report:

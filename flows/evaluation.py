@@ -1,0 +1,105 @@
+"""The flow `evaluate-can`: a run, or the model in service, on any recordings; nothing is trained."""
+
+from pathlib import Path
+from typing import Any, Final
+
+from prefect import flow, get_run_logger
+from prefect.artifacts import create_table_artifact
+from prefect.client.schemas.objects import State
+from prefect.states import Cancelled, Completed, Failed
+
+from flows.parameters import NO_REQUEST, as_site
+from flows.publication import describe_f1
+from flows.shown_attempts import shown
+from flows.single_stage import run_single_stage
+from kdgat.can.evaluate import make_evaluation
+from kdgat.can.plan import FAMILY
+from kdgat.can.results import read_results, results_table, write_results
+from kdgat.can.run import OutputDirectory
+from kdgat.cluster.resources import ResourceRequest
+from kdgat.cluster.site import LOCAL, Site
+from kdgat.registry.registry import Registry
+from kdgat.stage.configuration import validate_config
+from kdgat.stage.outcome import Failed as StageFailed
+from kdgat.stage.outcome import Finished
+
+FLOW_NAME: Final = "evaluate-can"
+
+
+class EvaluationRequestError(ValueError):
+    """It is not said what to evaluate, or there is no such model; the text names parameter and fix."""
+
+
+@flow(name=FLOW_NAME, flow_run_name="{dataset}", persist_result=False)
+def evaluate_can(
+    *,
+    dataset: str | None = None,
+    run: Path | None = None,
+    model_of: str | None = None,
+    registry: Path | None = None,
+    data_root: Path,
+    catalog: Path | None = None,
+    out: Path,
+    site: Site | str = LOCAL,
+    command_line: ResourceRequest = NO_REQUEST,
+) -> State[Any]:
+    """Score recordings with the detectors of a run, or of the model in service; see `kdgat evaluate can`.
+
+    Recordings that the detectors were trained on are left out. All metrics are written to a new JSON file below `out`,
+    in the format of `results.json`.
+
+    Args:
+        dataset: folder below `data_root`; by default the one that the run was trained on.
+        run: output directory of a run whose detectors are used; by default the model in service is.
+        model_of: the dataset whose model in service is used; by default `dataset`.
+        registry: directory of all models.
+        data_root: folder that holds the dataset's folder.
+        catalog: YAML file with entries of datasets of one's own.
+        out: where results go.
+        site: where it is computed: `local`, the name of a site of `kdgat site list`, or a description of one.
+        command_line: what the job asks for instead of what the run's configuration and the site say.
+    """
+    logger = get_run_logger()
+    where = as_site(site, command_line)
+    source = run.absolute() if run is not None else _in_service(registry, model_of or dataset)
+    logger.info("detectors of %s", source)
+    directory = make_evaluation(source, data_root, dataset, catalog, below=out.absolute() / "evaluations")
+    said = OutputDirectory(source).read_index().config.get("resources", {})
+    outcome = run_single_stage(
+        directory.path,
+        where,
+        command_line,
+        like_stage="evaluation",
+        requests={stage: validate_config(ResourceRequest, request) for stage, request in said.items()},
+        around=shown("evaluation", lambda news: logger.info("%s", news)),
+        on_line=lambda line: logger.info("%s", line),
+    )
+    if isinstance(outcome, StageFailed):
+        return Failed(message=f"{outcome.kind}: {outcome.evidence}")
+    if not isinstance(outcome, Finished):
+        return Cancelled(message=f"{outcome.reason}; an evaluation begins anew")
+    results = read_results(directory.path / outcome.artifacts["results"])
+    path = out.absolute() / f"{directory.path.name}.json"
+    write_results(path, results)
+    header, rows = results_table(results)
+    create_table_artifact(
+        [dict(zip(header, row, strict=True)) for row in rows],
+        key="scores",
+        description=f"{results.detector.name} of `{source}` on {results.dataset}; all metrics are in `{path}`",
+    )
+    for note in results.data.notes:
+        logger.info("%s", note)
+    return Completed(message=f"{describe_f1(results)}; {path}")
+
+
+def _in_service(registry: Path | None, dataset: str | None) -> Path:
+    """Return the directory of the model in service."""
+    if registry is None or dataset is None:
+        raise EvaluationRequestError("what shall be evaluated? Give run, or registry and dataset (or model_of)")
+    found = Registry(registry.absolute()).in_service(FAMILY, dataset)
+    if found is None:
+        raise EvaluationRequestError(
+            f"dataset={dataset!r}: {registry} has no model in service for it; give run or model_of, or let the nightly "
+            "flow train one (`kdgat model list` shows which there are)"
+        )
+    return Registry(registry.absolute()).model_path(found.id)
