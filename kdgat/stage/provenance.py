@@ -1,5 +1,6 @@
 """Which code, packages, image, data and machine an attempt ran with."""
 
+import contextlib
 import json
 import logging
 import os
@@ -40,8 +41,10 @@ IMAGE_VARIABLE: Final = "KDGAT_IMAGE"
 IMAGE_DIGEST_VARIABLE: Final = "KDGAT_IMAGE_SHA256"
 IMAGE_STAMP_VARIABLE: Final = "KDGAT_IMAGE_STAMP"  # size and time of the file that has this digest
 IMAGE_STARTED_VARIABLE: Final = "KDGAT_IMAGE_STARTED"  # the same of the file that the node started
-# Set by an image built from a repository: inside there is neither the repository nor git.
+# Inside an image there is neither the repository nor git: it says itself what it was built from.
 REVISION_VARIABLE: Final = "KDGAT_REVISION"
+IMAGE_LABELS: Final = Path("/.singularity.d/labels.json")
+REVISION_LABEL: Final = "org.opencontainers.image.revision"
 DIRTY_SUFFIX: Final = "-dirty"  # of a revision with changes
 
 
@@ -123,12 +126,17 @@ def git_state(folder: Path) -> dict[str, object] | None:
     """
     revision = _git(folder, "rev-parse", "HEAD")
     if revision is None:
-        return _revision_of_image(os.environ)
+        return _revision_of_image(os.environ, IMAGE_LABELS)
     return {"revision": revision, "dirty": bool(_git(folder, "status", "--porcelain", "--untracked-files=no"))}
 
 
-def _revision_of_image(environment: Mapping[str, str]) -> dict[str, object] | None:
-    said = environment.get(REVISION_VARIABLE, "") if environment.get(CONTAINER_VARIABLE) else ""
+def _revision_of_image(environment: Mapping[str, str], labels_path: Path) -> dict[str, object] | None:
+    if not environment.get(CONTAINER_VARIABLE):
+        return None
+    said = environment.get(REVISION_VARIABLE) or ""
+    if not said:
+        with contextlib.suppress(OSError, ValueError):
+            said = str(json.loads(labels_path.read_bytes()).get(REVISION_LABEL, ""))
     revision = said.removesuffix(DIRTY_SUFFIX)
     if revision in ("", "unknown"):
         return None

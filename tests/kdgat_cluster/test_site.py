@@ -20,7 +20,7 @@ from kdgat.cluster.site import (
 )
 
 SITES = Path(__file__).parents[2] / "deployments" / "sites"
-SHIPPED = ("local", "example", "osc-pitzer", "slurm-test")
+SHIPPED = ("local", "example", "osc-pitzer", "slurm-test", "slurm-test-image")
 
 
 @pytest.fixture(autouse=True)

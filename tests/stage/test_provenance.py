@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from kdgat.stage import provenance
 from kdgat.stage.provenance import git_state, image_state, record_attempt
 from kdgat.stage.spec import StageInput, StageSpec
 
@@ -70,6 +71,10 @@ def test_the_revision_of_an_image_is_the_one_that_it_was_built_from(
     monkeypatch.setenv("KDGAT_REVISION", said)
     assert git_state(tmp_path) is None
     monkeypatch.setenv("APPTAINER_CONTAINER", "/images/kdgat.sif")
+    assert git_state(tmp_path) == expected
+    monkeypatch.delenv("KDGAT_REVISION")
+    (tmp_path / "labels.json").write_text(json.dumps({"org.opencontainers.image.revision": said}))
+    monkeypatch.setattr(provenance, "IMAGE_LABELS", tmp_path / "labels.json")
     assert git_state(tmp_path) == expected
 
 
