@@ -171,14 +171,14 @@ def test_a_curriculum_killed_in_mid_epoch_ends_with_the_same_weights(
     ratios = [row["curriculum_ratio"] for row in undisturbed.read_metrics()]
     assert ratios == sorted(set(ratios))  # logged, and rising
     killed = make_stage(tmp_path / "killed", "curriculum", config, stores, **weights)
-    _kill_after_a_checkpoint(killed, {"OMP_NUM_THREADS": "1", **os.environ})
+    kill_after_a_checkpoint(killed, {"OMP_NUM_THREADS": "1", **os.environ})
     assert not killed.is_finished()
     assert isinstance(run_stage(killed, quiet=True), Finished)
     assert killed.weights_path.read_bytes() == undisturbed.weights_path.read_bytes()
     assert killed.read_metrics() == undisturbed.read_metrics()
 
 
-def _kill_after_a_checkpoint(directory: RunDirectory, environment: dict[str, str]) -> None:
+def kill_after_a_checkpoint(directory: RunDirectory, environment: dict[str, str]) -> None:
     """Start the stage as a process and SIGKILL it once it has written a checkpoint."""
     process = subprocess.Popen([sys.executable, "-m", "kdgat.stage", str(directory.path), "--quiet"], env=environment)
     try:
