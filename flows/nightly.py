@@ -17,7 +17,7 @@ from pydantic import NonNegativeFloat, PositiveInt
 from flows.attempts import LocalAttempts, Stage, run_to_end
 from flows.can_ids import can_ids
 from flows.lost_runs import mark_lost_runs, output_tag
-from flows.parameters import NO_REQUEST, Preset, as_site
+from flows.parameters import NO_REQUEST, FormConfig, Preset, as_site
 from flows.shown_attempts import shown
 from flows.signals import stop_on_signals, what_stops
 from flows.single_stage import run_single_stage
@@ -65,22 +65,22 @@ class NightFailedError(Exception):
 
 @flow(name=FLOW_NAME, flow_run_name="{config.data.dataset}", persist_result=False)
 def nightly(
-    config: CanConfig,
-    registry: Path,
-    out: Path,
-    inbox: Path | None = None,
+    *,  # in the order in which the form of the Prefect UI shows them
     preset: Preset | None = None,
     start_from: StartFrom = "current",
     promotion: PromotionRule = DEFAULT_RULE,
+    inbox: Path | None = None,
+    registry: Path,
+    out: Path,
     site: Site | str = LOCAL,
     command_line: ResourceRequest = NO_REQUEST,
     keep_runs: PositiveInt = 3,
     settle_s: NonNegativeFloat = 60.0,
+    config: FormConfig,
 ) -> State[Any]:
     """Retrain on what came in since the last completed night, and put the new model into service if it is better.
 
     Args:
-        config: everything that training depends on; at least which data.
         registry: directory of all models, and of which one is in service.
         out: directory for runs, reports and what is known of recordings; one per dataset.
         inbox: folder in the layout of a dataset's folder, whose new and changed files are imported.
@@ -91,6 +91,7 @@ def nightly(
         command_line: what every job asks for instead of what preset and site say.
         keep_runs: how many run directories of registered models stay; what the registry holds of them always does.
         settle_s: a file of the inbox that changed less than this many seconds ago waits for the next night.
+        config: everything that training depends on; at least which data.
     """
     config = complete_config(config, preset)
     if config.start_from is not None:
