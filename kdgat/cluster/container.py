@@ -18,9 +18,12 @@ from kdgat.stage.provenance import IMAGE_STARTED_VARIABLE
 
 # Where containers/install-apptainer.sh puts it, which is in nobody's PATH.
 INSTALLED_FOLDER: Final = Path("/usr/local/lib/kdgat-apptainer/usr/bin")
-# Of the host's Python, which is not in the image; and what would keep the job's variables or folders out of it.
+# Of the host's Python, which is not in the image; folders for caches that are not, either (torch sets its own in whatever
+# process imports it, the flow's among them); and what would keep the job's variables or folders out of it.
 _UNSET: Final = (
     *("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "LD_PRELOAD"),
+    *("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "NUMBA_CACHE_DIR", "MPLCONFIGDIR"),
+    *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"),
     *("APPTAINER_CLEANENV", "APPTAINER_CONTAIN", "APPTAINER_CONTAINALL"),
     *("SINGULARITY_CLEANENV", "SINGULARITY_CONTAIN", "SINGULARITY_CONTAINALL"),
 )
