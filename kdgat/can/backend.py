@@ -18,6 +18,9 @@ logger = logging.getLogger(__name__)
 
 Backend = Literal["auto", "cpu", "cuda"]
 KEY: Final = "backend"  # of what a spec says beside its identity
+# From where on `auto` takes a GPU: about what one core does in the seconds that it takes to import the library.
+WORTHWHILE_BYTES: Final = 128 << 20  # of a Parquet file: some 12 million messages
+WORTHWHILE_VALUES: Final = 1 << 30  # of features
 _chosen: Backend = "cpu"
 
 
@@ -26,27 +29,27 @@ class BackendError(ValueError):
 
 
 def use_backend(backend: Backend) -> None:
-    """Choose for this process: `cuda` insists on the GPU, `auto` takes it where it works."""
+    """Choose for this process: `cuda` insists on the GPU, `auto` takes it where it works and there is much to do."""
     global _chosen
     _chosen = backend
 
 
-def dataframes() -> ModuleType | None:
-    """Return cudf if recordings are to be read by it, None for the CPU.
+def dataframes(num_bytes: int) -> ModuleType | None:
+    """Return cudf if a recording of so many bytes is to be read by it, None for the CPU.
 
     Raises:
         BackendError: if the configuration insists on it and it cannot be used.
     """
-    return _module(CUDF, "recordings are read")
+    return _module(CUDF, "recordings are read", num_bytes >= WORTHWHILE_BYTES)
 
 
-def new_scaler() -> Any | None:
-    """Return a StandardScaler of cuml if input scaling is to be fitted by it, None for the CPU.
+def new_scaler(num_values: int) -> Any | None:
+    """Return a StandardScaler of cuml if the scaling of so many values is to be fitted by it, None for the CPU.
 
     Raises:
         BackendError: if the configuration insists on it and it cannot be used.
     """
-    if _module(CUML, "input scaling is fitted") is None:
+    if _module(CUML, "input scaling is fitted", num_values >= WORTHWHILE_VALUES) is None:
         return None
     return importlib.import_module(f"{CUML}.preprocessing").StandardScaler()
 
@@ -60,8 +63,11 @@ def give_up(name: str, what: str, error: Exception) -> None:
     use_backend("cpu")
 
 
-def _module(name: str, what: str) -> ModuleType | None:
+def _module(name: str, what: str, is_worthwhile: bool) -> ModuleType | None:
     if _chosen == "cpu":
+        return None
+    if _chosen == "auto" and not is_worthwhile:
+        _tell(f"{what} on the CPU: too little for a GPU")
         return None
     found = find_package(name)
     if found.usable:

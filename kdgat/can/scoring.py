@@ -99,15 +99,17 @@ def fit_standardisation(
     model: GraphAttentionNetwork | GraphAutoencoder, pool: PooledStores, chosen: NDArray[np.bool_]
 ) -> None:
     """Set the input scaling of a model from the windows marked in `chosen` [G]."""
-    model.standardise_nodes.set_statistics(*_statistics(lambda: pool.feature_chunks("node", chosen)))
-    model.standardise_edges.set_statistics(*_statistics(lambda: pool.feature_chunks("edge", chosen)))
+    num_values = int(pool.node_counts[chosen].sum()) * pool.num_node_features
+    model.standardise_nodes.set_statistics(*_statistics(lambda: pool.feature_chunks("node", chosen), num_values))
+    num_values = int(pool.edge_counts[chosen].sum()) * pool.num_edge_features
+    model.standardise_edges.set_statistics(*_statistics(lambda: pool.feature_chunks("edge", chosen), num_values))
 
 
 def _statistics(
-    chunks: Callable[[], Iterable[NDArray[np.float32]]],
+    chunks: Callable[[], Iterable[NDArray[np.float32]]], num_values: int
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return mean and deviation per column, from the backend of the process."""
-    scaler = new_scaler()
+    scaler = new_scaler(num_values)
     if scaler is not None:
         try:
             return column_statistics(chunks, scaler=scaler)

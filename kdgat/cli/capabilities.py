@@ -9,17 +9,15 @@ app = typer.Typer()
 
 @app.command()
 def capabilities(
-    as_json: Annotated[bool, typer.Option("--json", help="Print a JSON list instead of a table.")] = False,
+    is_json: Annotated[bool, typer.Option("--json", help="Print a JSON list instead of a table.")] = False,
     is_quick: Annotated[bool, typer.Option("--quick", help="Only look up what is installed; import nothing.")] = False,
 ) -> None:
     """Say what of CUDA, cuGraph, cuDF and cuML is usable here, in which version, and why the rest is not."""
-    from kdgat.training.capabilities import find_capabilities
+    from kdgat.training.capabilities import as_json, find_capabilities
 
     found = find_capabilities(is_quick=is_quick)
-    if as_json:
-        import json
-
-        typer.echo(json.dumps([capability._asdict() for capability in found], indent=2))
+    if is_json:
+        typer.echo(as_json(found))
         return
     from rich.markup import escape
     from rich.table import Table

@@ -3,11 +3,14 @@
 A package that is installed need not work: RAPIDS wants a driver and a device, and `CuGraphGATConv` can be imported from
 torch-geometric without the kernels that it calls. So a probe tries the thing itself, once per process; nothing is
 imported before something asks.
+
+`python -m kdgat.training.capabilities` prints them as JSON where there is no command line, as in an image.
 """
 
 import importlib
 import importlib.util
 import inspect
+import json
 from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import metadata
@@ -152,3 +155,12 @@ def _distributions(name: str) -> Sequence[str]:
 
 def _first_line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
+def as_json(found: Sequence[Capability]) -> str:
+    """Write capabilities as a JSON list of objects."""
+    return json.dumps([capability._asdict() for capability in found], indent=2)
+
+
+if __name__ == "__main__":
+    print(as_json(find_capabilities()))

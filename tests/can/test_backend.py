@@ -38,6 +38,7 @@ from tests.can.planted_graphs import planted_columns
 from tests.can.recordings import random_messages
 from tests.can.traffic import bus_traffic
 
+MUCH = 1 << 40
 LENIENT = ReadLimits(max_bad_fraction=0.99)
 ON_CPU_ONLY = Capability(CUDF, False, None, "installed, but it needs a CUDA device: no driver")
 
@@ -53,7 +54,7 @@ def chosen_anew() -> Iterator[None]:
 @pytest.fixture
 def on_device(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Let pandas stand where cudf would."""
-    monkeypatch.setattr(parquet, "dataframes", lambda: pandas)
+    monkeypatch.setattr(parquet, "dataframes", lambda _size: pandas)
     return pandas
 
 
@@ -84,7 +85,7 @@ def both(path: Path) -> tuple[Messages, Messages]:
             calls.append(arguments)
             return dataframe.read_columns(*arguments)
 
-        patch.setattr(parquet, "dataframes", lambda: pandas)
+        patch.setattr(parquet, "dataframes", lambda _size: pandas)
         patch.setattr(parquet, "read_columns", counted)
         other = read_recording(path, limits=LENIENT)
         assert calls, "the other library was not used"
@@ -185,7 +186,7 @@ def test_a_library_that_decodes_wrongly_is_not_used(
     write_recording(path, random_messages(50))
     expected = read_recording(path)
     wrong = _Wrong("cudf")
-    monkeypatch.setattr(parquet, "dataframes", lambda: wrong if backend._chosen != "cpu" else None)
+    monkeypatch.setattr(parquet, "dataframes", lambda _size: wrong if backend._chosen != "cpu" else None)
     use_backend("auto")
     with caplog.at_level(logging.WARNING):
         assert_same(read_recording(path), expected)
@@ -203,12 +204,19 @@ def test_auto_takes_the_cpu_where_nothing_else_works_and_says_why_once(
     usable[CUDF] = ON_CPU_ONLY
     use_backend("auto")
     with caplog.at_level(logging.INFO):
-        assert [dataframes(), dataframes(), new_scaler()] == [None, None, None]
+        assert [dataframes(MUCH), dataframes(MUCH), new_scaler(MUCH)] == [None, None, None]
     texts = [record.getMessage() for record in caplog.records]
     assert texts == [
         "recordings are read on the CPU; cudf: installed, but it needs a CUDA device: no driver",
         "input scaling is fitted on the CPU; cuml: not installed",
     ]
+
+
+def test_auto_imports_no_library_for_little_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(backend, "find_package", None)
+    use_backend("auto")
+    assert dataframes(1 << 20) is None
+    assert new_scaler(1 << 20) is None
 
 
 def test_auto_takes_the_library_that_works_and_says_so(
@@ -218,7 +226,7 @@ def test_auto_takes_the_library_that_works_and_says_so(
     monkeypatch.setitem(__import__("sys").modules, CUDF, pandas)
     use_backend("auto")
     with caplog.at_level(logging.INFO):
-        assert dataframes() is pandas
+        assert dataframes(MUCH) is pandas
     assert [record.getMessage() for record in caplog.records] == ["recordings are read on the GPU, by cudf 26.10"]
 
 
@@ -226,14 +234,14 @@ def test_what_is_insisted_on_and_missing_is_refused_with_key_reason_and_fix(usab
     use_backend("cuda")
     for ask, name in ((dataframes, CUDF), (new_scaler, CUML)):
         with pytest.raises(BackendError) as error:
-            ask()
+            ask(1)
         for word in ("data.backend=cuda", name, "not installed", "data.backend=auto", "kdgat capabilities"):
             assert word in str(error.value)
 
 
 def test_outside_of_a_stage_everything_is_computed_on_the_cpu(usable: dict[str, Capability]) -> None:
     usable[CUDF] = Capability(CUDF, True, "26.10", "computes")
-    assert dataframes() is None
+    assert dataframes(MUCH) is None
 
 
 def prepare_spec(folder: Path, name: str) -> StageSpec:
@@ -257,7 +265,7 @@ def test_the_backend_is_no_part_of_a_stage_and_its_stores_are_the_same(
     for name in ("cpu", "cuda"):
         directory = RunDirectory(tmp_path / name).create(specs[name])
         if name == "cuda":
-            monkeypatch.setattr(parquet, "dataframes", lambda: pandas)
+            monkeypatch.setattr(parquet, "dataframes", lambda _size: pandas)
         run_prepare(directory.read_spec(), directory)
         contents.append(
             {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in directory.path.glob("*.h5")}
@@ -312,7 +320,7 @@ def test_a_model_is_scaled_by_the_backend_and_by_the_cpu_after_a_failure(
     scalings = []
     use_backend("auto")
     for scaler in (None, StandardScaler, _Failing):
-        monkeypatch.setattr("kdgat.can.scoring.new_scaler", lambda make=scaler: make() if make else None)
+        monkeypatch.setattr("kdgat.can.scoring.new_scaler", lambda _size, make=scaler: make() if make else None)
         model = GraphAttentionNetwork(AttentionConfig(), pool.num_node_features, pool.num_edge_features)
         fit_standardisation(model, pool, chosen)
         scalings.append(

@@ -1,3 +1,4 @@
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -108,3 +109,9 @@ def test_asking_imports_no_package_that_is_not_installed_and_starts_no_library_o
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_where_there_is_no_command_line_the_module_prints_them() -> None:
+    program = [sys.executable, "-m", "kdgat.training.capabilities"]
+    done = subprocess.run(program, cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert [row["name"] for row in json.loads(done.stdout)] == [found.name for found in find_capabilities()]

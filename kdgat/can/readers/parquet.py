@@ -32,7 +32,7 @@ def read_parquet(path: Path) -> Rows:
 
     The backend of the process reads them, which changes nothing of what is read (`kdgat.can.backend`).
     """
-    library = dataframes()
+    library = dataframes(path.stat().st_size)
     if library is not None and (rows := _read_by(library, path)) is not None:
         return rows
     try:
