@@ -23,10 +23,11 @@ from kdgat.stage.privileges import apptainer_variables
 
 # Some user other than root: with its own namespace it needs no entry in /etc/subuid. Debian's `nobody`.
 UNPRIVILEGED_UID: Final = 65534
-_DEFINITION: Final = "image.def"
+CONTEXT: Final = "context"
+DEFINITION: Final = "image.def"
 _IMAGE: Final = "image.sif"
 # One owner, so that anybody can unpack it where images cannot be mounted; zstd, because it is unpacked at each start.
-_SQUASHFS: Final = "-all-root -no-xattrs -comp zstd -Xcompression-level 6"
+_SQUASHFS: Final = "-all-root -no-xattrs -comp zstd -Xcompression-level 3"
 _NO_NAMESPACES: Final = "this machine allows no user namespaces: ask for user.max_user_namespaces above 0"
 _NO_REGISTRY: Final = "the registry cannot be reached: make a base with containers/make-base.sh and name it with --base"
 _MEANINGS: Final = {
@@ -95,9 +96,9 @@ def build_image(
     builder = Builder.here()
     sources = read_pip_sources()
     wheels = fetch_wheels(checkout, variant, sources, log, tell)
-    with _work_folder(work, builder) as folder:
-        context = folder / "context"
-        (context / WHEELS).mkdir(parents=True)
+    with work_folder(work, builder) as folder:
+        context = folder / CONTEXT
+        (context / WHEELS).mkdir()
         try:
             for wheel in wheels.glob("*.whl"):
                 _link_or_copy(wheel, context / WHEELS / wheel.name)
@@ -107,10 +108,9 @@ def build_image(
                 _link_or_copy(base.file, context / base.reference)
         except OSError as error:
             raise BuildError(f"{context}: {error.strerror}; {_meaning(str(error))}") from error
-        (context / _DEFINITION).write_text(define(variant).render())
+        (context / DEFINITION).write_text(define(variant).render())
         tell(f"building on {base.name} {base.digest}, in {folder}")
-        _run_build(context, build_arguments(checkout, variant, base), builder, log, tell)
-        _put_in_place(context / _IMAGE, out)
+        build_in_folder(context, out, build_arguments(checkout, variant, base), builder, log, tell)
     return out
 
 
@@ -155,16 +155,27 @@ def build_environment(folder: Path, builder: Builder) -> dict[str, str]:
     return kept
 
 
-def _run_build(
-    context: Path, arguments: Mapping[str, str], builder: Builder, log: Path, tell: Callable[[str], None]
+def build_in_folder(
+    context: Path,
+    out: Path,
+    arguments: Mapping[str, str],
+    builder: Builder,
+    log: Path,
+    tell: Callable[[str], None],
 ) -> None:
+    """Let Apptainer build the definition `image.def` that lies in `context` with what it copies, then replace `out`.
+
+    Raises:
+        BuildError: with the last lines of the build; `out` is as it was.
+    """
     words = [str(find_apptainer()), "build", f"--mksquashfs-args={_SQUASHFS}"]
     words += [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
     ending = run_streaming(
-        [*words, _IMAGE, _DEFINITION], build_environment(context.parent, builder), log, tell,
+        [*words, _IMAGE, DEFINITION], build_environment(context.parent, builder), log, tell,
         folder=context, uid=builder.uid,
     )  # fmt: skip
     if ending.status == 0 and (context / _IMAGE).exists():
+        _put_in_place(context / _IMAGE, out)
         return
     said = "\n".join(ending.last_lines)
     meaning = _meaning(said)
@@ -179,7 +190,8 @@ def _meaning(said: str) -> str:
 
 
 @contextmanager
-def _work_folder(work: Path | None, builder: Builder) -> Iterator[Path]:
+def work_folder(work: Path | None, builder: Builder) -> Iterator[Path]:
+    """Make a folder with a folder `context` in it for whoever builds, and remove both in the end."""
     parent = (work or Path(os.environ.get("TMPDIR") or "/var/tmp")).absolute()
     if not parent.is_dir():
         raise BuildError(f"{parent} is no folder: name one with --work-folder")
@@ -187,8 +199,8 @@ def _work_folder(work: Path | None, builder: Builder) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="kdgat-image-", dir=parent))
     try:
         folder.chmod(0o755)
-        (folder / "context").mkdir()
-        builder.own(folder / "context")
+        (folder / CONTEXT).mkdir()
+        builder.own(folder / CONTEXT)
         yield folder
     finally:
         _remove(folder)

@@ -164,8 +164,11 @@ def define(variant: Variant) -> Definition:
     caches = "\n".join(
         f'export {name}="$kdgat_caches/{folder}"' for name, folder in {**CACHES, **variant.caches}.items()
     )
-    imports = [*IMPORTS, *variant.imports]
-    rows = [f"    {' '.join(imports[start : start + 6])}" for start in range(0, len(imports), 6)]
+    rows = [
+        f"    {' '.join(names[start : start + 6])}"
+        for names in (variant.imports, IMPORTS)
+        for start in range(0, len(names), 6)
+    ]
     runtime = Stage(
         bootstrap="{{ AGENT }}",
         base="{{ BASE }}",

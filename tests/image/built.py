@@ -1,0 +1,132 @@
+"""Real images for tests: the CPU image, built once for each state of the code, and a tiny one, built in a second."""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from kdgat.image.apptainer import ApptainerError, command_environment, find_apptainer
+from kdgat.image.base import choose_base
+from kdgat.image.build import build_image
+from kdgat.image.checkout import WHEEL_SOURCES, find_checkout
+from kdgat.image.recipe import VARIANTS, define
+
+CONTAINERS = Path(__file__).parents[2] / "containers"
+NUM_KEPT = 2
+# The last of them are called by fakeroot, with which Apptainer runs %post.
+TINY_PROGRAMS = ("sh", "sleep", "cat", "id", "env", "dd", "getopt", "sed", "cut", "uname", "rm", "kill", "chmod")
+
+
+def require_apptainer() -> Path:
+    """Put Apptainer and what builds need in PATH, installing it where that is possible; else skip, or fail in CI."""
+    try:
+        program = find_apptainer()
+        complete = all(
+            shutil.which(name, path=command_environment()["PATH"])
+            for name in ("mksquashfs", "fakeroot", "mmdebstrap", "squashfuse")
+        )
+    except ApptainerError:
+        complete = False
+    if not complete:
+        answer = subprocess.run(["bash", str(CONTAINERS / "install-apptainer.sh")], capture_output=True, text=True)
+        if answer.returncode:
+            lack(answer.stderr.strip()[-500:])
+        program = find_apptainer()
+    folders = os.environ["PATH"].split(os.pathsep)
+    if str(program.parent) not in folders:
+        os.environ["PATH"] = os.pathsep.join([str(program.parent), *folders])
+    return program
+
+
+def require_base() -> Path:
+    """Return a base image made by containers/make-base.sh, once for each state of that script."""
+    require_apptainer()
+    script = CONTAINERS / "make-base.sh"
+    with _cache() as folder:
+        base = folder / f"base-{hashlib.sha256(script.read_bytes()).hexdigest()[:16]}.sif"
+        if not base.exists():
+            if os.geteuid() != 0:
+                lack("a base image can only be made as root")
+            answer = subprocess.run(["bash", str(script), str(base)], capture_output=True, text=True)
+            if answer.returncode:
+                lack(f"no base image: {answer.stderr.strip()[-500:]}")
+    return base
+
+
+def cpu_image() -> Path:
+    """Return the real CPU image of the code as it is now; built (minutes) where nobody has built it yet."""
+    base = require_base()
+    checkout, variant = find_checkout(), VARIANTS["cpu"]
+    content = hashlib.sha256(define(variant).render().encode() + checkout.lock_path(variant).read_bytes())
+    content.update(base.name.encode())
+    for name in WHEEL_SOURCES:
+        for path in sorted([checkout.root / name, *(checkout.root / name).rglob("*")]):
+            if path.is_file() and "__pycache__" not in path.parts:
+                content.update(str(path.relative_to(checkout.root)).encode() + b"\0" + path.read_bytes() + b"\0")
+    with _cache() as folder:
+        image = folder / f"kdgat-cpu-{content.hexdigest()[:16]}.sif"
+        if not image.exists():
+            build_image(checkout, variant, choose_base(str(base)), image, print)
+            others = sorted(folder.glob("kdgat-cpu-*.sif"), key=lambda path: path.stat().st_mtime)
+            for old in others[:-NUM_KEPT]:
+                old.unlink()
+                old.with_name(f"{old.name}.log").unlink(missing_ok=True)
+    return image
+
+
+def make_tiny_root(folder: Path) -> Path:
+    """Fill a folder with a shell and a few programs of this machine, and the libraries they need: 4 MB of a system."""
+    programs = [Path(found) for name in TINY_PROGRAMS if (found := shutil.which(name, path="/usr/bin:/bin"))]
+    listed = subprocess.run(["ldd", *map(str, programs)], capture_output=True, text=True, check=True).stdout
+    libraries = {Path(word) for line in listed.splitlines() for word in line.split() if word.startswith("/")}
+    libraries = {library for library in libraries if library.name[-1:] != ":"}
+    for program in programs:
+        target = folder / "bin" / program.name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(program.resolve(), target)
+    for library in libraries:
+        target = folder / library.relative_to("/")
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(library.resolve(), target)
+    for name in ("dev", "etc", "proc", "root", "sys", "tmp", "usr/bin", "var/tmp", "home"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    (folder / "etc" / "passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
+    (folder / "etc" / "group").write_text("root:x:0:\n")
+    return folder
+
+
+def tiny_image(folder: Path) -> Path:
+    """Build a real image of a few megabytes in `folder`: a shell, cat, sleep, id."""
+    require_apptainer()
+    image = folder / "tiny.sif"
+    with tempfile.TemporaryDirectory(prefix="kdgat-tiny-") as root:
+        words = ["apptainer", "build", "--mksquashfs-args=-all-root -no-xattrs -comp zstd -Xcompression-level 1"]
+        words += [str(image), str(make_tiny_root(Path(root)))]
+        answer = subprocess.run(words, capture_output=True, text=True, env=command_environment())
+    assert answer.returncode == 0, answer.stderr
+    return image
+
+
+def lack(reason: str) -> NoReturn:
+    """Skip and say what is lacking; in continuous integration that is a failure."""
+    if os.environ.get("CI"):
+        pytest.fail(f"continuous integration skips none: {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+@contextmanager
+def _cache() -> Iterator[Path]:
+    """Have the folder of test images to oneself."""
+    folder = Path(os.environ.get("KDGAT_TEST_IMAGES") or Path.home() / ".cache" / "kdgat" / "test-images")
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("a") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield folder
