@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from torch import Tensor
 
+from kdgat.can.models.fused import USE_CUGRAPH
 from kdgat.can.pool import PooledStores
 from kdgat.can.scoring import check_features
 from kdgat.can.stage_inputs import input_path
@@ -49,7 +50,12 @@ def read_start(
     for name, value in expected.items():
         found = description.get(name)
         if isinstance(value, Config):  # a key that is younger than the weights has its default there
-            found, value = (config.model_dump() for config in (validate_config(type(value), found or {}), value))
+            found, value = (
+                {
+                    key: item for key, item in config if key != USE_CUGRAPH
+                }  # which computes the same from the same weights
+                for config in (validate_config(type(value), found or {}), value)
+            )
         if different := _difference(name, found, value):
             raise WarmStartError(
                 f"{path} cannot be started from, {different}: keep the configuration of that model, or start from "

@@ -15,6 +15,7 @@ from torch.func import functional_call
 from torch_geometric import EdgeIndex
 
 from kdgat.training.capabilities import (
+    find_cuda,
     find_cugraph_convolution,
     make_cugraph_convolution,
     takes_edge_features,
@@ -105,7 +106,8 @@ def _is_usable(x: Tensor) -> bool:
         found = find_cugraph_convolution()
         reason = "" if found.usable else found.detail
     else:
-        reason = f"the model computes on the {x.device.type}"
+        device = find_cuda()
+        reason = f"the model computes on the {x.device.type}" + ("" if device.usable else f", for {device.detail}")
     if reason:
         _warn_once(reason)
     return not reason

@@ -1,6 +1,7 @@
 import copy
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,11 +16,15 @@ from kdgat.can.models.autoencoder import AutoencoderConfig, GraphAutoencoder
 from kdgat.can.models.convolution import GraphAttention, build_convolution
 from kdgat.can.models.fused import sort_edges
 from kdgat.can.plan import plan_can
+from kdgat.can.warm_start import START
 from kdgat.graphs.batches import TensorColumns
 from kdgat.stage.configuration import ConfigurationError
+from kdgat.stage.outcome import Failed, Finished
+from kdgat.stage.runner import run_stage
 from kdgat.training.capabilities import find_cugraph_convolution
 from tests.can.models.reference_kernel import Calls, forget, installed_kernel
 from tests.can.planted_graphs import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, planted_columns
+from tests.can.stage_inputs import FAST, SMALL_GAT, make_stage, make_stores
 
 ATTENTION = AttentionConfig(hidden=4, heads=2, layers=2, stem=8, dropout=0.0, edge_features=False)
 AUTOENCODER = AutoencoderConfig(hidden_dims=(16, 8, 4), heads=2, dropout=0.0, edge_features=False)
@@ -263,3 +268,20 @@ def test_keys_that_say_what_was_always_done_change_no_stage_and_others_do() -> N
     without = configs("gat.large.edge_features=false")
     changed = {name for name in plain if plain[name] != without[name]}
     assert changed == {"normal-large-seed0", "curriculum-large-seed0"}
+
+
+def test_a_stage_starts_from_weights_that_were_trained_with_the_kernel_but_not_from_another_model(
+    tmp_path: Path,
+) -> None:
+    stores = make_stores(tmp_path)
+    edge_free = SMALL_GAT | {"edge_features": False}
+    with_kernel = edge_free | {"use_cugraph": True}
+    first = make_stage(tmp_path / "first", "normal", {"gat": with_kernel, "training": FAST}, stores)
+    assert isinstance(run_stage(first, quiet=True), Finished)
+    weights = {START: first.weights_path}
+    second = make_stage(tmp_path / "second", "normal", {"gat": edge_free, "training": FAST}, stores, **weights)
+    assert isinstance(run_stage(second, quiet=True), Finished)
+    other = make_stage(tmp_path / "other", "normal", {"gat": SMALL_GAT, "training": FAST}, stores, **weights)
+    outcome = run_stage(other, quiet=True)
+    assert isinstance(outcome, Failed)
+    assert "edge_features is True and was False" in outcome.evidence
