@@ -5,27 +5,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kdgat.can.config import make_config
 from kdgat.can.evaluate import collect_results, evaluate_run
 from kdgat.can.finished_run import EvaluationError
 from kdgat.can.logs import read_recording
 from kdgat.can.messages import Messages
-from kdgat.can.plan import plan_can
 from kdgat.can.results import Results
-from kdgat.can.run import OutputDirectory, RunIndex, StageRecord, StageState
-from kdgat.can.specs import make_spec, recording_inputs
+from kdgat.can.run import OutputDirectory
 from kdgat.can.synthetic import write_dataset
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Finished
-from kdgat.stage.runner import run_stage
-
-OVERRIDES = (
-    "stages=[normal, evaluation]",
-    "injection.enabled=false",  # while the preset asks for a share of injected windows
-    "training.max_epochs=2",
-    "gat.large.hidden=4",
-    "gat.large.heads=2",
-)
+from tests.can.small_runs import small_config, train_here
 
 
 @pytest.fixture(scope="module")
@@ -37,26 +24,7 @@ def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def output(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> OutputDirectory:
-    output = OutputDirectory(tmp_path_factory.mktemp("run"))
-    config = make_config("quick", OVERRIDES, data={"dataset": "synthetic", "data_root": str(data_root)})
-    finished: dict[str, RunDirectory] = {}
-    records = []
-    for planned in plan_can(config):
-        spec = make_spec(planned, finished, recording_inputs(config.data))
-        directory = finished[planned.name] = RunDirectory(output.stages_path / spec.directory_name()).create(spec)
-        assert isinstance(run_stage(directory, quiet=True), Finished)
-        records.append(
-            StageRecord(
-                name=planned.name,
-                stage=planned.stage,
-                scale=planned.scale,
-                seed=planned.seed,
-                directory=str(directory.path.relative_to(output.path)),
-                state=StageState.FINISHED,
-            )
-        )
-    output.write_index(RunIndex(config=config.model_dump(mode="json"), stages=records))
-    return output
+    return train_here(tmp_path_factory.mktemp("run"), small_config(data_root))
 
 
 @pytest.fixture(scope="module")

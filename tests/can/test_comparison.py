@@ -1,0 +1,141 @@
+"""Two runs on the recordings that neither was trained on, and runs as models of a registry."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kdgat.can.comparison import ComparisonStageConfig, compare_runs, make_comparison, read_comparison, scores_of
+from kdgat.can.evaluate import evaluate_run
+from kdgat.can.finished_run import EvaluationError
+from kdgat.can.registered import config_hash, model_source
+from kdgat.can.run import OutputDirectory, RunIndex, StageState
+from kdgat.can.synthetic import write_dataset
+from kdgat.registry.registry import Registry
+from kdgat.stage.outcome import Finished
+from kdgat.stage.runner import run_stage
+from tests.can.small_runs import small_config, train_here
+
+CATALOG = "synthetic: {description: my cars, train_scenarios: ['train_*']}\n"
+
+
+@pytest.fixture(scope="module")
+def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("data")
+    write_dataset(root, "synthetic", "tiny")
+    return root
+
+
+@pytest.fixture(scope="module")
+def plain(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> OutputDirectory:
+    return train_here(tmp_path_factory.mktemp("plain"), small_config(data_root))
+
+
+@pytest.fixture(scope="module")
+def wide(plain: OutputDirectory, data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> OutputDirectory:
+    """Return a run that was trained on the test recordings of all vehicles but birch."""
+    return train_here(tmp_path_factory.mktemp("wide"), small_config(data_root, hold_out=["birch"]))
+
+
+def test_runs_are_compared_on_what_none_of_them_was_trained_on(
+    plain: OutputDirectory, wide: OutputDirectory, data_root: Path
+) -> None:
+    comparison = compare_runs({"new": plain.path, "old": wide.path}, data_root, "synthetic")
+    assert comparison.recordings
+    assert all("birch" in name for name in comparison.recordings)
+    assert comparison.left_out
+    assert not any("birch" in name for name in comparison.left_out)
+    assert set(comparison.left_out.values()) == {"old was trained on it"}
+    scenarios = {name.partition("/")[0] for name in comparison.recordings}
+    assert comparison.metrics["new"].keys() == comparison.metrics["old"].keys() == scenarios
+    for name, scores in comparison.metrics["new"].items():
+        for key in ("num_windows", "num_attack_windows"):
+            assert scores[key] == comparison.metrics["old"][name][key]
+    alone = compare_runs({"new": plain.path}, data_root, "synthetic")
+    assert not alone.left_out
+    assert alone.metrics["new"] == scores_of(evaluate_run(plain.path, data_root))
+
+
+def test_where_no_recording_is_left_nothing_is_measured(wide: OutputDirectory, data_root: Path, tmp_path: Path) -> None:
+    for path in (data_root / "synthetic").iterdir():
+        if "birch" not in path.name:
+            (tmp_path / "synthetic").mkdir(exist_ok=True)
+            shutil.copy(path, tmp_path / "synthetic" / path.name)
+    comparison = compare_runs({"new": wide.path}, tmp_path, "synthetic")
+    assert comparison.metrics == {"new": {}}
+    assert not comparison.recordings
+
+
+def test_other_windows_are_said_aloud(plain: OutputDirectory, data_root: Path, tmp_path: Path) -> None:
+    other = OutputDirectory(shutil.copytree(plain.path, tmp_path / "other"))
+    index = other.read_index()
+    index.config["windows"]["stride"] = 50
+    other.write_index(index)
+    comparison = compare_runs({"new": plain.path, "old": other.path}, data_root, "synthetic")
+    assert any("different windows" in note for note in comparison.notes)
+
+
+def test_the_stage_finds_the_same(
+    plain: OutputDirectory, wide: OutputDirectory, data_root: Path, tmp_path: Path
+) -> None:
+    config = ComparisonStageConfig(
+        runs={"new": str(plain.path), "old": str(wide.path)}, data_root=str(data_root), dataset="synthetic"
+    )
+    directory = make_comparison(tmp_path, config)
+    assert isinstance(run_stage(directory, quiet=True), Finished)
+    assert read_comparison(directory) == compare_runs({"new": plain.path, "old": wide.path}, data_root, "synthetic")
+    assert make_comparison(tmp_path, config).is_finished()
+
+
+def test_a_run_that_has_not_finished_cannot_be_compared(
+    plain: OutputDirectory, data_root: Path, tmp_path: Path
+) -> None:
+    run = OutputDirectory(shutil.copytree(plain.path, tmp_path / "run"))
+    index = run.read_index()
+    index.record("evaluation-large-seed0").state = StageState.PAUSED
+    run.write_index(index)
+    with pytest.raises(EvaluationError, match="no evaluation stage has finished"):
+        compare_runs({"new": run.path}, data_root, "synthetic")
+
+
+def test_a_registered_model_is_a_run_without_its_data(data_root: Path, plain: OutputDirectory, tmp_path: Path) -> None:
+    run = OutputDirectory(shutil.copytree(plain.path, tmp_path / "run"))
+    catalog = tmp_path / "my.yaml"
+    catalog.write_text(CATALOG)
+    index = run.read_index()
+    index.config["data"]["catalog"] = str(catalog)
+    run.write_index(index)
+    source = model_source(run.path)
+    registry = Registry(tmp_path / "registry")
+    entry = registry.add(
+        source.files, family="can", dataset="synthetic", content=source.content, provenance=source.provenance
+    )
+    assert entry.provenance["packages"]["torch"]
+    assert entry.provenance["recordings"].keys() >= {"train/train_02_with_attacks/DoS-alder"}
+    catalog.unlink()
+    shutil.rmtree(run.path)
+    registry.path.rename(tmp_path / "moved")
+    model = tmp_path / "moved" / "models" / entry.id
+    assert not list(model.rglob("*.h5"))
+    assert sum(path.stat().st_size for path in model.rglob("*") if path.is_file()) < 1_000_000
+    assert evaluate_run(model, data_root).f1 == evaluate_run(plain.path, data_root).f1
+
+
+def test_the_same_run_is_the_same_model_whatever_happened_to_its_directory(
+    plain: OutputDirectory, wide: OutputDirectory, tmp_path: Path
+) -> None:
+    run = OutputDirectory(shutil.copytree(plain.path, tmp_path / "run"))
+    index = run.read_index()
+    for record in index.stages:
+        record.state, record.attempts, record.message = StageState.CACHED, 7, "finished before"
+    run.write_index(RunIndex(**{**index.model_dump(), "created": "2001-01-01T00:00:00+00:00"}))
+    assert model_source(run.path).content == model_source(plain.path).content != model_source(wide.path).content
+
+
+def test_a_configuration_is_the_same_wherever_the_data_lie(data_root: Path) -> None:
+    one, other = small_config(data_root), small_config(Path("elsewhere"), leave_out=["x"])
+    other = other.model_copy(update={"start_from": "some/model"})
+    hashes = {config_hash(config.model_dump(mode="json")) for config in (one, other)}
+    assert len(hashes) == 1
+    changed = small_config(data_root, "training.max_epochs=3")
+    assert config_hash(changed.model_dump(mode="json")) not in hashes
