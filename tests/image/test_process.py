@@ -1,0 +1,62 @@
+"""A long program is shown while it runs, kept in a log, and ended with all it started when we are interrupted."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+from kdgat.image.process import NUM_LAST_LINES, run_streaming
+
+
+def test_lines_arrive_while_the_program_runs_and_stay_in_the_log(tmp_path: Path) -> None:
+    seen: list[str] = []
+    waits = f"echo one; while [ ! -e {tmp_path}/go ]; do sleep .02; done; echo two >&2; exit 3"
+
+    def tell(line: str) -> None:
+        seen.append(line)
+        (tmp_path / "go").touch()  # the program goes on only when its first line has been passed on
+
+    ending = run_streaming(["sh", "-c", waits], os.environ, tmp_path / "log", tell)
+    assert (ending.status, ending.last_lines, seen) == (3, ("one", "two"), ["one", "two"])
+    assert (tmp_path / "log").read_text() == "one\ntwo\n"
+
+
+def test_only_the_last_lines_are_kept_in_mind_and_bytes_that_are_no_text_do_no_harm(tmp_path: Path) -> None:
+    ending = run_streaming(
+        ["sh", "-c", r"i=0; while [ $i -lt 40 ]; do echo $i; i=$((i+1)); done; printf '\377\n'"],
+        os.environ, tmp_path / "log", lambda line: None,
+    )  # fmt: skip
+    assert len(ending.last_lines) == NUM_LAST_LINES
+    assert ending.last_lines[-2] == "39"
+
+
+def test_a_signal_ends_the_program_and_what_it_started(tmp_path: Path) -> None:
+    script = textwrap.dedent(f"""
+        import os
+        from pathlib import Path
+        from kdgat.image.process import run_streaming, sigterm_as_exit
+        words = ["sh", "-c", "sleep 300 & echo $!; wait"]
+        with sigterm_as_exit():
+            run_streaming(words, os.environ, Path({str(tmp_path / "log")!r}), lambda line: print(line, flush=True))
+    """)
+    for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, -signal.SIGINT)):
+        process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert process.stdout is not None
+        sleeper = int(process.stdout.readline())
+        process.send_signal(number)
+        process.communicate(timeout=30)
+        assert process.returncode == status
+        deadline = time.monotonic() + 10
+        while _runs(sleeper) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not _runs(sleeper)
+
+
+def _runs(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().split()[2] not in "ZX"
+    except FileNotFoundError:
+        return False
