@@ -8,7 +8,10 @@ STAMP := $(VENV)/.installed
 SYNTHETIC := data/synthetic
 CLUSTER ?= .slurm
 
-.PHONY: help install train test test-slow lint cluster-up cluster-down clean
+IMAGE ?= kdgat-cpu.sif
+BASE ?= .images/base.sif
+
+.PHONY: help install train test test-slow lint cluster-up cluster-down image deploy undeploy clean
 
 help:  ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -42,6 +45,21 @@ cluster-up: install  ## Boot a private Slurm of three nodes in .slurm: eval "$$(
 
 cluster-down: install  ## End what cluster-up started
 	@$(BIN)/python -m tests.cluster down $(CLUSTER)
+
+image: install $(BASE)  ## Get Apptainer (Debian, root), make a base, build and test the CPU image: IMAGE=kdgat-cpu.sif
+	bash containers/install-apptainer.sh
+	$(BIN)/kdgat image build cpu --base $(BASE) --out $(IMAGE)
+
+$(BASE):
+	bash containers/install-apptainer.sh
+	mkdir -p $(dir $(BASE))
+	bash containers/make-base.sh $(BASE)
+
+deploy: install  ## Prefect server on the loopback, work pool, deployments, worker: all in KDGAT_HOME
+	@$(BIN)/python -m flows.deployment up
+
+undeploy: install  ## End exactly what deploy started; database, registry and outputs stay
+	@$(BIN)/python -m flows.deployment down
 
 clean:  ## Remove caches and build leftovers; runs and data stay
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
