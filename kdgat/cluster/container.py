@@ -18,12 +18,22 @@ from kdgat.stage.provenance import IMAGE_STARTED_VARIABLE
 
 # Where containers/install-apptainer.sh puts it, which is in nobody's PATH.
 INSTALLED_FOLDER: Final = Path("/usr/local/lib/kdgat-apptainer/usr/bin")
-# Of the host's Python, which is not in the image; folders for caches that are not, either (torch sets its own in whatever
-# process imports it, the flow's among them); and what would keep the job's variables or folders out of it.
+# Apptainer puts the host's variables in place after the image's own lines have run: those cannot know TMPDIR.
+_CACHES: Final = {
+    "XDG_CACHE_HOME": "cache", "XDG_CONFIG_HOME": "config", "TORCH_HOME": "torch", "PREFECT_HOME": "prefect",
+    "TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "NUMBA_CACHE_DIR": "numba",
+    "MPLCONFIGDIR": "matplotlib", "CUPY_CACHE_DIR": "cupy", "CUDA_CACHE_PATH": "cuda",
+}  # fmt: skip
+# One for each state of the image: numba tells sources apart by time and size, which images may share. Compiled code is
+# loaded from there, so it must be ours.
+_CACHES_FOLDER: Final = (
+    f'caches="$TMPDIR/kdgat-caches-$(id -u)-${{{IMAGE_STARTED_VARIABLE}/:/-}}"; mkdir -p -m 700 "$caches"; '
+    '{ [ -O "$caches" ] && [ ! -L "$caches" ]; } || caches=$(mktemp -d "$TMPDIR/kdgat-caches-XXXXXXXX")'
+)
+# Of the host's Python, which is not in the image; and what would keep the job's variables or folders out of it.
 _UNSET: Final = (
     *("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "LD_PRELOAD"),
-    *("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "NUMBA_CACHE_DIR", "MPLCONFIGDIR"),
-    *("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME"),
+    *("PYTHONPYCACHEPREFIX", "XDG_DATA_HOME"),
     *("APPTAINER_CLEANENV", "APPTAINER_CONTAIN", "APPTAINER_CONTAINALL"),
     *("SINGULARITY_CLEANENV", "SINGULARITY_CONTAIN", "SINGULARITY_CONTAINALL"),
 )
@@ -81,6 +91,8 @@ def container_lines(site: Site) -> list[str]:
         f"export TMPDIR={_word(site.node_local)}",
         'mkdir -p "$TMPDIR"',
         f"export {IMAGE_STARTED_VARIABLE}=$(stat -Lc %s:%Y {image})",
+        _CACHES_FOLDER,
+        f"export {' '.join(f'APPTAINERENV_{name}=$caches/{folder}' for name, folder in _CACHES.items())}",
         _JOB_END,
     ]
 

@@ -11,6 +11,7 @@ from kdgat.cluster.binds import Bind, BindError
 from kdgat.cluster.container import container_command, container_lines
 from kdgat.cluster.site import Site
 from kdgat.image import apptainer
+from kdgat.image.recipe import CACHES, VARIANTS
 
 FLOWS_OWN = "/opt/the env/bin/python"
 CGROUPS = "/sys/fs/cgroup:/sys/fs/cgroup:ro"
@@ -92,6 +93,26 @@ def test_temporary_files_go_to_the_nodes_own_disk(tmp_path: Path) -> None:
     assert (tmp_path / "of a job").is_dir()
 
 
+def test_caches_lie_on_the_nodes_own_disk_one_for_each_image_and_are_ours(tmp_path: Path) -> None:
+    image = tmp_path / "kdgat.sif"
+    site = Site(name="here", image=str(image), node_local=str(tmp_path / "node local"))
+    show = 'env | sed -n "s/^APPTAINERENV_//p"'
+    found = []
+    for content in (b"one image", b"another image"):
+        image.write_bytes(content)
+        said = dict(line.split("=", 1) for line in run_lines(site, show, tmp_path).splitlines())
+        assert set(said) == {*CACHES, *(name for variant in VARIANTS.values() for name in variant.caches)}
+        (folder,) = {Path(path).parent for path in said.values()}
+        assert folder.parent == tmp_path / "node local"
+        assert folder.stat().st_mode & 0o777 == 0o700
+        found.append(folder)
+    assert found[0] != found[1]
+    found[1].rmdir()
+    found[1].symlink_to(tmp_path)  # somebody else's: compiled code is loaded from there
+    said = dict(line.split("=", 1) for line in run_lines(site, show, tmp_path).splitlines())
+    assert Path(said["NUMBA_CACHE_DIR"]).parent not in (*found, tmp_path)
+
+
 def test_apptainer_is_found_where_kdgat_installs_it_or_the_user_says(tmp_path: Path) -> None:
     site = Site(name="here", image="kdgat.sif", node_local=str(tmp_path))
     folders = run_lines(site, 'echo "$PATH"', tmp_path).strip().split(":")
@@ -102,7 +123,7 @@ def test_apptainer_is_found_where_kdgat_installs_it_or_the_user_says(tmp_path: P
 
 def test_the_hosts_python_and_settings_that_cut_variables_off_stay_outside(tmp_path: Path) -> None:
     site = Site(name="here", image="kdgat.sif", node_local=str(tmp_path))
-    harmful = {"PYTHONPATH": "/x", "VIRTUAL_ENV": "/y", "APPTAINER_CLEANENV": "1", "TORCHINDUCTOR_CACHE_DIR": "/z"}
+    harmful = {"PYTHONPATH": "/x", "VIRTUAL_ENV": "/y", "APPTAINER_CLEANENV": "1", "SINGULARITY_CONTAIN": "1"}
     said = run_lines(site, "env", tmp_path, **harmful)
     assert not re.search(rf"^({'|'.join(harmful)})=", said, flags=re.MULTILINE)
     assert "SLURM_JOB_ID=7" in said.splitlines()
