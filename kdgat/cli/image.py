@@ -20,6 +20,7 @@ class VariantName(StrEnum):
 
 VariantWord = Annotated[VariantName, typer.Argument(metavar="cpu|gpu", help="Which image.", show_default=False)]
 Image = Annotated[Path, typer.Argument(metavar="IMAGE", help="A .sif file.", show_default=False)]
+Nv = Annotated[bool, typer.Option("--nv", help="Make the node's GPUs and driver visible.")]
 CheckoutFolder = Annotated[
     Path | None, typer.Option("--checkout", help="Source tree; by default the one that this command is run from.")
 ]
@@ -63,12 +64,12 @@ def build(
     typer.echo(path)
 
 
-@app.command()
-def test(image: Image) -> None:
+@app.command("test")
+def test_image(image: Image, nv: Nv = False) -> None:
     """Run the image's own test: every import, and every version against the lock inside."""
     from kdgat.image.apptainer import run_test
 
-    raise typer.Exit(run_test(image))
+    raise typer.Exit(run_test(image, nv=nv))
 
 
 @app.command()
@@ -96,7 +97,7 @@ def inspect(
 def execute(
     image: Image,
     words: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run.", show_default=False)],
-    nv: Annotated[bool, typer.Option("--nv", help="Make the node's GPUs and driver visible.")] = False,
+    nv: Nv = False,
     bind: Annotated[
         list[str] | None, typer.Option("--bind", "-B", help="SOURCE[:TARGET[:ro]] to see inside. Repeatable.")
     ] = None,

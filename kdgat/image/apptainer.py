@@ -200,9 +200,9 @@ def running_instance(image: Path, name: str, *, binds: Sequence[str] = ()) -> It
             instance.stop(quiet=True)
 
 
-def run_test(image: Path) -> int:
+def run_test(image: Path, *, nv: bool = False) -> int:
     """Run the image's own %test, with its words on this process's streams, and return its status."""
-    words = [str(find_apptainer()), "test", str(check_image(image))]
+    words = [str(find_apptainer()), "test", *(["--nv"] if nv else []), str(check_image(image))]
     return subprocess.run(words, env=command_environment()).returncode
 
 

@@ -1,7 +1,9 @@
 """What `%test` asks inside an image: is everything there that the lock says, in these versions, and can it be used?"""
 
 import argparse
+import ctypes
 import importlib
+import importlib.util
 import os
 import re
 import sys
@@ -51,14 +53,31 @@ def find_faults(lock: Path, python_minor: str, modules: Sequence[str]) -> list[s
         faults.append(f"Python is {running}, not {python_minor}")
     installed = {normalized_name(found.name): found.version for found in metadata.distributions()}
     faults += compare_with_lock(read_pins(lock.read_text()), installed)
-    for module in modules:
-        try:
-            importlib.import_module(module)
-        except Exception as error:  # whatever an import can raise is the answer that is asked for
-            faults.append(f"import {module}: {type(error).__name__}: {error}")
+    faults += filter(None, map(_import_fault, modules))
     if not os.access(tempfile.gettempdir(), os.W_OK):
         faults.append(f"{tempfile.gettempdir()} cannot be written to")
     return faults
+
+
+def has_driver() -> bool:
+    """Say whether NVIDIA's driver is here, which RAPIDS needs for being imported; inside an image only with --nv."""
+    try:
+        ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        return False
+    return True
+
+
+def _import_fault(module: str) -> str | None:
+    try:
+        importlib.import_module(module)
+    except Exception as error:  # whatever an import can raise is the answer that is asked for
+        return f"import {module}: {type(error).__name__}: {error}"
+    return None
+
+
+def _missing_fault(module: str) -> str | None:
+    return None if importlib.util.find_spec(module) else f"module {module} is missing"
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -66,9 +85,16 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m kdgat.image.contents", description=__doc__)
     parser.add_argument("--lock", type=Path, required=True)
     parser.add_argument("--python", required=True, help="minor version, as 3.11")
-    parser.add_argument("modules", nargs="*")
+    parser.add_argument("--need-driver", nargs="*", default=[], metavar="MODULE", help="imported only where it is")
+    parser.add_argument("--modules", nargs="*", default=[], metavar="MODULE")
     arguments = parser.parse_args(words)
     faults = find_faults(arguments.lock, arguments.python, arguments.modules)
+    if not arguments.need_driver or has_driver():
+        faults += filter(None, map(_import_fault, arguments.need_driver))
+    else:
+        faults += filter(None, map(_missing_fault, arguments.need_driver))
+        names = ", ".join(arguments.need_driver)
+        print(f"no NVIDIA driver here, so not imported: {names}; on a node with GPUs: kdgat image test --nv")
     for fault in faults:
         print(fault, file=sys.stderr)
     if not faults:

@@ -32,7 +32,7 @@ class Variant:
     unconstrained: tuple[str, ...]
     # Whether wheels may come from the extra indexes and folders of pip's configuration, or from its main index alone.
     uses_extra_indexes: bool
-    # Imported by %test, beside IMPORTS.
+    # Imported by %test beside IMPORTS, where NVIDIA's driver is.
     imports: tuple[str, ...]
     # Caches beside CACHES: variable to folder.
     caches: Mapping[str, str]
@@ -130,8 +130,7 @@ kdgat_caches="${{TMPDIR:-/tmp}}/kdgat-caches-$(id -u)"
 unset kdgat_caches"""
 
 _TEST: Final = """\
-exec {python} -m kdgat.image.contents --lock {lock_in_image} --python {minor} \\
-{imports}"""
+exec {python} -m kdgat.image.contents --lock {lock_in_image} --python {minor}{imports}"""
 
 _HELP: Final = """\
 {title}.
@@ -140,6 +139,12 @@ python is {python}; the container runs it with the words that follow:
 apptainer run IMAGE -m kdgat.stage DIRECTORY
 apptainer exec IMAGE python ...
 What is inside: {lock_in_image}. Check it: apptainer test IMAGE."""
+
+
+def _option(name: str, modules: tuple[str, ...]) -> list[str]:
+    """Return rows of a command: an option and the modules it takes."""
+    rows = [" ".join(modules[start : start + 6]) for start in range(0, len(modules), 6)]
+    return [f"{name} {rows[0]}", *(f"    {row}" for row in rows[1:])] if rows else []
 
 
 def find_variant(name: str) -> Variant:
@@ -164,11 +169,7 @@ def define(variant: Variant) -> Definition:
     caches = "\n".join(
         f'export {name}="$kdgat_caches/{folder}"' for name, folder in {**CACHES, **variant.caches}.items()
     )
-    rows = [
-        f"    {' '.join(names[start : start + 6])}"
-        for names in (variant.imports, IMPORTS)
-        for start in range(0, len(names), 6)
-    ]
+    rows = ["", *_option("--need-driver", variant.imports), *_option("--modules", IMPORTS)]
     runtime = Stage(
         bootstrap="{{ AGENT }}",
         base="{{ BASE }}",
@@ -182,7 +183,7 @@ def define(variant: Variant) -> Definition:
             "post": f"set -eu\nchmod -R a+rX {PREFIX}\nrm -rf /root/.cache /var/cache/apt /var/lib/apt/lists",
             "environment": _ENVIRONMENT.format(**fields, caches=caches),
             "runscript": f'exec {PYTHON} "$@"',
-            "test": _TEST.format(**fields, minor=PYTHON_MINOR, imports=" \\\n".join(rows)),
+            "test": _TEST.format(**fields, minor=PYTHON_MINOR, imports=" \\\n    ".join(rows)),
             "help": _HELP.format(**fields, title=variant.title),
         },
         labels={

@@ -1,10 +1,12 @@
 """What %test finds out inside an image."""
 
+import platform
 from importlib import metadata
 from pathlib import Path
 
 import pytest
 
+from kdgat.image import contents
 from kdgat.image.contents import compare_with_lock, find_faults, main, normalized_name, read_pins
 from kdgat.image.errors import ImageError
 
@@ -34,11 +36,9 @@ def test_an_interpreter_is_measured_against_a_lock(tmp_path: Path, capsys: pytes
     here = {normalized_name(found.name): found.version for found in metadata.distributions()}
     lock = tmp_path / "good.lock"
     lock.write_text("".join(f"{name}=={version}\n" for name, version in here.items()))
-    import platform
-
     minor = ".".join(platform.python_version_tuple()[:2])
     assert find_faults(lock, minor, ["json", "yaml"]) == []
-    assert main(["--lock", str(lock), "--python", minor, "json"]) == 0
+    assert main(["--lock", str(lock), "--python", minor, "--modules", "json"]) == 0
     assert find_faults(lock, "3.9", ["no_such_module"]) == [
         f"Python is {minor}, not 3.9",
         "import no_such_module: ModuleNotFoundError: No module named 'no_such_module'",
@@ -47,3 +47,22 @@ def test_an_interpreter_is_measured_against_a_lock(tmp_path: Path, capsys: pytes
     capsys.readouterr()
     assert main(["--lock", str(lock), "--python", minor]) == 1
     assert f"torch is {here['torch']}, the lock says 0.0" in capsys.readouterr().err
+
+
+def test_what_needs_a_driver_is_looked_for_where_there_is_none_and_imported_where_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = {normalized_name(found.name): found.version for found in metadata.distributions()}
+    lock = tmp_path / "good.lock"
+    lock.write_text("".join(f"{name}=={version}\n" for name, version in here.items()))
+    (tmp_path / "needs_driver.py").write_text("raise RuntimeError('no driver')")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    minor = ".".join(platform.python_version_tuple()[:2])
+    words = ["--lock", str(lock), "--python", minor, "--need-driver"]
+    monkeypatch.setattr(contents, "has_driver", lambda: False)
+    assert main([*words, "needs_driver"]) == 0
+    assert "no NVIDIA driver here, so not imported: needs_driver" in capsys.readouterr().out
+    assert main([*words, "not_there"]) == 1
+    monkeypatch.setattr(contents, "has_driver", lambda: True)
+    assert main([*words, "needs_driver"]) == 1
+    assert "import needs_driver: RuntimeError: no driver" in capsys.readouterr().err
