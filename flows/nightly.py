@@ -17,7 +17,7 @@ from pydantic import NonNegativeFloat, PositiveInt
 from flows.attempts import LocalAttempts, Stage, run_to_end
 from flows.can_ids import can_ids
 from flows.lost_runs import mark_lost_runs, output_tag
-from flows.parameters import NO_REQUEST, FormConfig, Preset, as_site
+from flows.parameters import NO_REQUEST, FormConfig, Overrides, Preset, as_site
 from flows.shown_attempts import shown
 from flows.signals import stop_on_signals, what_stops
 from flows.single_stage import run_single_stage
@@ -67,6 +67,7 @@ class NightFailedError(Exception):
 def nightly(
     *,  # in the order in which the form of the Prefect UI shows them
     preset: Preset | None = None,
+    overrides: Overrides = (),
     start_from: StartFrom = "current",
     promotion: PromotionRule = DEFAULT_RULE,
     inbox: Path | None = None,
@@ -85,6 +86,7 @@ def nightly(
         out: directory for runs, reports and what is known of recordings; one per dataset.
         inbox: folder in the layout of a dataset's folder, whose new and changed files are imported.
         preset: fills what `config` leaves out.
+        overrides: single keys on top, as `training.max_epochs=5`; the same as `-O` of `kdgat`.
         start_from: `current` trains on from the weights of the model in service, `scratch` begins anew each night.
         promotion: by how much a model must be better, and how much worse it may be in any one scenario.
         site: where the stages run: `local`, the name of a site, or a description of one.
@@ -93,9 +95,11 @@ def nightly(
         settle_s: a file of the inbox that changed less than this many seconds ago waits for the next night.
         config: everything that training depends on; at least which data.
     """
-    config = complete_config(config, preset)
+    config = complete_config(config, preset, overrides)
     if config.start_from is not None:
         raise NightError(f"config.start_from={config.start_from}: the night chooses it; give start_from instead")
+    if "evaluation" not in config.stages:
+        raise NightError("config.stages: a night compares models, which needs the stage evaluation; add it")
     night = _Night(
         config, Registry(registry.absolute()), NightDirectory(out), promotion, as_site(site, command_line), command_line
     )
@@ -128,6 +132,7 @@ class _Night:
         logger = get_run_logger()
         current = self.registry.in_service(FAMILY, self.dataset)
         ledger = NightLedger.read(self.directory.ledger_path)
+        self.directory.close_runs(ledger.model)
         try:
             news = gather_news(self.config.data, inbox, ledger, settle_s)
         finally:
@@ -175,8 +180,8 @@ class _Night:
         )
         self._write_report(path.name, report.markdown())
         _publish(report.markdown())
-        self.directory.write(path, record.model_copy(update={"is_over": True}))
         ledger.write(self.directory.ledger_path)
+        self.directory.close_runs(entry.id)
         for removed in self.directory.remove_old_runs(keep_runs):
             logger.info("removed %s, whose model is in the registry", removed)
         return Completed(message=report.sentence())
@@ -187,7 +192,7 @@ class _Night:
     def _compared_with(self, source: ModelSource, record: NightRecord) -> ModelEntry | None:
         """Return the model in service, or the one before where this night had come as far as putting its own there."""
         current = self.registry.in_service(FAMILY, self.dataset)
-        if current is not None and current.content == source.content:
+        if current is not None and (current.content, current.id) == (source.content, record.model):
             return None if record.compared_with is None else self.registry.entry(record.compared_with)
         return current
 

@@ -93,6 +93,12 @@ class NightDirectory:
         self.write(path, record)
         return path, record
 
+    def close_runs(self, model: str | None) -> None:
+        """Mark what became the model of the last completed night as over, which a night that died may not have done."""
+        for path, record in self.records().items():
+            if not record.is_over and record.model is not None and record.model == model:
+                self.write(path, record.model_copy(update={"is_over": True}))
+
     def remove_old_runs(self, keep: int) -> list[Path]:
         """Remove the directories of all but the newest `keep` runs that are registered and over; return the removed."""
         over = [path for path, record in self.records().items() if record.is_over and record.model is not None]

@@ -66,6 +66,16 @@ def test_a_night_goes_on_with_an_unfinished_run_even_if_another_model_is_in_serv
     assert directory.choose_run(CONFIG, news(a="1"), "newer")[0] != path
 
 
+def test_the_run_of_the_last_completed_night_is_over(directory: NightDirectory) -> None:
+    path, record = directory.choose_run(CONFIG, news(a="1"), None)
+    other, _ = directory.choose_run(CONFIG, news(a="2"), None)
+    directory.write(path, record.model_copy(update={"model": "model-1"}))
+    for model in (None, "model-0", "model-1"):
+        directory.close_runs(model)
+        assert directory.records()[path].is_over is (model == "model-1")
+    assert not directory.records()[other].is_over
+
+
 def test_only_the_newest_registered_runs_stay_and_nothing_else_is_touched(directory: NightDirectory) -> None:
     runs = [over(directory, f"night-{number}", f"2026-01-0{number}T00:00:00+00:00") for number in range(1, 5)]
     unfinished = over(directory, "night-0", "2025-01-01T00:00:00+00:00", is_over=False)
