@@ -65,7 +65,7 @@ def build(
 
 
 @app.command("test")
-def test_image(image: Image, nv: Nv = False) -> None:
+def run_image_test(image: Image, nv: Nv = False) -> None:
     """Run the image's own test: every import, and every version against the lock inside."""
     from kdgat.image.apptainer import run_test
 
