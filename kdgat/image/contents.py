@@ -85,15 +85,16 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m kdgat.image.contents", description=__doc__)
     parser.add_argument("--lock", type=Path, required=True)
     parser.add_argument("--python", required=True, help="minor version, as 3.11")
-    parser.add_argument("--need-driver", nargs="*", default=[], metavar="MODULE", help="imported only where it is")
-    parser.add_argument("--modules", nargs="*", default=[], metavar="MODULE")
+    parser.add_argument("--need-driver", default="", metavar="MODULE,MODULE", help="imported only where NVIDIA's is")
+    parser.add_argument("modules", nargs="*", metavar="MODULE")
     arguments = parser.parse_args(words)
     faults = find_faults(arguments.lock, arguments.python, arguments.modules)
-    if not arguments.need_driver or has_driver():
-        faults += filter(None, map(_import_fault, arguments.need_driver))
+    need_driver = [name for name in arguments.need_driver.split(",") if name]
+    if not need_driver or has_driver():
+        faults += filter(None, map(_import_fault, need_driver))
     else:
-        faults += filter(None, map(_missing_fault, arguments.need_driver))
-        names = ", ".join(arguments.need_driver)
+        faults += filter(None, map(_missing_fault, need_driver))
+        names = ", ".join(need_driver)
         print(f"no NVIDIA driver here, so not imported: {names}; on a node with GPUs: kdgat image test --nv")
     for fault in faults:
         print(fault, file=sys.stderr)

@@ -130,7 +130,8 @@ kdgat_caches="${{TMPDIR:-/tmp}}/kdgat-caches-$(id -u)"
 unset kdgat_caches"""
 
 _TEST: Final = """\
-exec {python} -m kdgat.image.contents --lock {lock_in_image} --python {minor}{imports}"""
+exec {python} -m kdgat.image.contents --lock {lock_in_image} --python {minor} \\
+    {imports}"""
 
 _HELP: Final = """\
 {title}.
@@ -139,12 +140,6 @@ python is {python}; the container runs it with the words that follow:
 apptainer run IMAGE -m kdgat.stage DIRECTORY
 apptainer exec IMAGE python ...
 What is inside: {lock_in_image}. Check it: apptainer test IMAGE."""
-
-
-def _option(name: str, modules: tuple[str, ...]) -> list[str]:
-    """Return rows of a command: an option and the modules it takes."""
-    rows = [" ".join(modules[start : start + 6]) for start in range(0, len(modules), 6)]
-    return [f"{name} {rows[0]}", *(f"    {row}" for row in rows[1:])] if rows else []
 
 
 def find_variant(name: str) -> Variant:
@@ -169,7 +164,9 @@ def define(variant: Variant) -> Definition:
     caches = "\n".join(
         f'export {name}="$kdgat_caches/{folder}"' for name, folder in {**CACHES, **variant.caches}.items()
     )
-    rows = ["", *_option("--need-driver", variant.imports), *_option("--modules", IMPORTS)]
+    rows = [" ".join(IMPORTS[start : start + 6]) for start in range(0, len(IMPORTS), 6)]
+    if variant.imports:
+        rows.insert(0, f"--need-driver {','.join(variant.imports)}")
     runtime = Stage(
         bootstrap="{{ AGENT }}",
         base="{{ BASE }}",
