@@ -1,6 +1,7 @@
-"""`python -m flows.deployment up|down|status`: what `make deploy` and `make undeploy` call."""
+"""`python -m flows.deployment up|down|update|status`: what `make deploy` and `make undeploy` call."""
 
 import argparse
+import os
 import sys
 
 from flows.deployment import lifecycle
@@ -13,13 +14,15 @@ EXIT_INTERRUPTED = 130
 def main(words: list[str] | None = None) -> int:
     """Do what was asked for; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m flows.deployment", description=lifecycle.__doc__)
-    parser.add_argument("command", choices=["up", "down", "status"])
+    parser.add_argument("command", choices=["up", "down", "update", "status"])
     command = parser.parse_args(words).command
     try:
         if command == "up":
-            print(lifecycle.next_commands(lifecycle.up(_tell)))
+            _tell(lifecycle.next_commands(lifecycle.up(_tell)))
         elif command == "down":
             lifecycle.down(_tell)
+        elif command == "update":
+            lifecycle.update(_tell)
         elif not lifecycle.status(_tell):
             return EXIT_NOT_RUNNING
     except KeyboardInterrupt:
@@ -34,7 +37,10 @@ def main(words: list[str] | None = None) -> int:
 
 
 def _tell(text: str) -> None:
-    print(text, flush=True)
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # nobody reads any more: no reason to leave things half done
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ PREFECT_FILE: Final = Path("deployments", "prefect.yaml")
 POOL: Final = "kdgat"
 HOST: Final = "127.0.0.1"
 HEARTBEAT_S: Final = 30  # the shortest that Prefect allows
+WORKER_POLL_S: Final = 5  # how long a run may wait for the worker to look
 # By which variable each field can be set.
 VARIABLES: Final = {
     "data_root": "KDGAT_DATA_ROOT",
@@ -121,11 +122,15 @@ class Installation(Config):
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
             "DO_NOT_TRACK": "1",
             "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_S),
+            "PREFECT_WORKER_QUERY_SECONDS": str(WORKER_POLL_S),
         }
 
     def write(self) -> None:
         """Write the file, readable for its owner alone: the database's address may hold a password."""
-        for path in (self.home, self.home / "prefect", self.outputs, self.inbox):
+        from kdgat.can.catalog import load_catalog
+
+        inboxes = [self.inbox / dataset for dataset in load_catalog(None)]
+        for path in (self.home, self.home / "prefect", self.outputs, *inboxes):
             path.mkdir(parents=True, exist_ok=True)
         lines = [f"{name}={shlex.quote(value)}\n" for name, value in self.environment().items()]
         content = _HEADER.format(path=shlex.quote(str(self.path))) + "".join(lines)

@@ -62,6 +62,22 @@ def up(tell: Tell) -> Installation:
     return here
 
 
+def update(tell: Tell) -> None:
+    """Bring what a server that runs holds up to date; for a server that systemd keeps, or somebody else.
+
+    Raises:
+        InstallationError: if the server does not answer.
+        StageBusyError: if another command works on this installation.
+    """
+    here = Installation.find()
+    if not _is_healthy(here.url):
+        raise InstallationError(f"{here.url} does not answer: start the server first, by `make deploy` or by systemd")
+    with _alone(here):
+        _check_schedule(here)
+        here.write()
+        _fill_server(here, tell)
+
+
 def down(tell: Tell) -> None:
     """End worker, its runs and the server; database, registry and outputs stay.
 

@@ -145,7 +145,10 @@ def _become(note_path: Path, facts: dict[str, Any], command: list[str]) -> None:
     process = Process.of(os.getpid())
     assert process is not None
     write_json_atomically(note_path, {**vars(process), "command": command, **facts})
-    os.execv(command[0], command)
+    try:
+        os.execv(command[0], command)
+    except OSError as error:
+        sys.exit(f"{command[0]} cannot be started: {error}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,86 @@
+import os
+import shlex
+import stat
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from flows.deployment.installation import DATABASE_VARIABLE, Installation, InstallationError, machine_timezone
+
+
+def find(tmp_path: Path, **variables: str) -> Installation:
+    return Installation.find({"KDGAT_HOME": str(tmp_path / "home"), **variables})
+
+
+def test_everything_lies_in_one_home_by_default(tmp_path: Path) -> None:
+    here = find(tmp_path)
+    assert {path.parent for path in (here.data_root, here.outputs, here.registry, here.inbox)} == {tmp_path / "home"}
+    assert here.database == f"sqlite+aiosqlite:///{tmp_path / 'home' / 'prefect' / 'prefect.db'}"
+    assert (here.site, here.port, here.url) == ("local", 4200, "http://127.0.0.1:4200/api")
+
+
+def test_the_environment_wins_over_the_file_and_the_file_over_defaults(tmp_path: Path) -> None:
+    find(tmp_path, KDGAT_DATA_ROOT="/some/where", KDGAT_SITE="pitzer", KDGAT_NIGHTLY_CRON="30 1 * * *").write()
+    assert find(tmp_path).data_root == Path("/some/where")
+    assert find(tmp_path).nightly_cron == "30 1 * * *"
+    again = find(tmp_path, KDGAT_SITE="local")
+    assert (again.site, again.data_root) == ("local", Path("/some/where"))
+
+
+def test_a_shell_and_the_reader_find_the_same_in_the_file(tmp_path: Path) -> None:
+    here = find(tmp_path, KDGAT_DATA_ROOT=f"{tmp_path}/with a space and a 'quote'", KDGAT_NIGHTLY_CRON="*/5 * * * *")
+    here.write()
+    script = f'set -a; . {shlex.quote(str(here.path))}; printf "%s|%s" "$KDGAT_DATA_ROOT" "$KDGAT_NIGHTLY_CRON"'
+    said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, env={"PATH": os.defpath})
+    assert said.stdout == f"{here.data_root}|{here.nightly_cron}"
+    assert find(tmp_path) == here
+
+
+def test_the_file_is_for_its_owner_alone_since_a_database_may_have_a_password(tmp_path: Path) -> None:
+    url = "postgresql+asyncpg://kdgat:secret@localhost/kdgat"
+    here = find(tmp_path, **{DATABASE_VARIABLE: url})
+    here.write()
+    assert stat.S_IMODE(here.path.stat().st_mode) == 0o600
+    assert find(tmp_path).database == url
+    assert find(tmp_path, PREFECT_API_DATABASE_CONNECTION_URL="postgresql+asyncpg://other/db").database == url
+
+
+def test_the_older_name_of_the_database_setting_is_read(tmp_path: Path) -> None:
+    here = find(tmp_path, PREFECT_API_DATABASE_CONNECTION_URL="postgresql+asyncpg://u@localhost/kdgat")
+    assert here.environment()[DATABASE_VARIABLE] == "postgresql+asyncpg://u@localhost/kdgat"
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "words"),
+    [
+        ("KDGAT_PORT", "many", ["KDGAT_PORT", "many", "integer"]),
+        ("KDGAT_PORT", "70000", ["KDGAT_PORT", "70000", "65535"]),
+        ("KDGAT_TIMEZONE", "Vienna", ["KDGAT_TIMEZONE", "Vienna", "Europe/Vienna"]),
+    ],
+)
+def test_a_wrong_value_is_refused_with_variable_value_and_fix(
+    tmp_path: Path, variable: str, value: str, words: list[str]
+) -> None:
+    with pytest.raises(InstallationError) as error:
+        find(tmp_path, **{variable: value})
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_a_damaged_file_is_refused_with_its_line(tmp_path: Path) -> None:
+    find(tmp_path).write()
+    path = find(tmp_path).path
+    path.write_text(path.read_text() + "KDGAT_NIGHTLY_CRON=0 2 * * *\n")
+    with pytest.raises(InstallationError, match="0 2 .* quote"):
+        find(tmp_path)
+
+
+def test_nothing_that_is_started_reports_usage_to_anybody(tmp_path: Path) -> None:
+    environment = find(tmp_path).environment()
+    assert environment["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
+    assert environment["DO_NOT_TRACK"] == "1"
+
+
+def test_the_machines_time_zone_has_a_name() -> None:
+    assert "/" in machine_timezone() or machine_timezone() == "UTC"
