@@ -120,12 +120,13 @@ rm -rf /opt/build /opt/installer"""
 _ENVIRONMENT: Final = """\
 export PATH="{prefix}/bin:/usr/local/bin:/usr/bin:/bin"
 # Only what is inside counts: no packages of the user, of the working directory, or of a virtual environment outside.
-unset PYTHONPATH PYTHONHOME PYTHONSTARTUP PYTHONUSERBASE VIRTUAL_ENV CONDA_PREFIX
+# Emptied, not unset, because Apptainer adds the host's variables later, where these lines have set none.
+export PYTHONPATH= PYTHONHOME= PYTHONSTARTUP= PYTHONUSERBASE= VIRTUAL_ENV= CONDA_PREFIX=
 export PYTHONNOUSERSITE=1 PYTHONSAFEPATH=1 PYTHONDONTWRITEBYTECODE=1
 export LANG=C.UTF-8 LC_ALL=C.UTF-8
-# The node's directory for temporary files counts where it is bound; /tmp always is.
-if [ ! -w "${{TMPDIR:-/tmp}}" ]; then unset TMPDIR; fi
-kdgat_caches="${{TMPDIR:-/tmp}}/kdgat-caches-$(id -u)"
+# For the same reason the host's TMPDIR is unknown here; /tmp is the node's. Jobs name the folder that their site has on
+# the node (APPTAINERENV_NUMBA_CACHE_DIR and so on).
+kdgat_caches="/tmp/kdgat-caches-$(id -u)"
 {caches}
 unset kdgat_caches"""
 
