@@ -1,0 +1,227 @@
+"""Nights of retraining on tiny synthetic traffic, by calling the flow as a deployment does."""
+
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from prefect import flow
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import State
+from prefect.context import FlowRunContext
+from prefect.states import Cancelling
+
+from flows.can_ids import _is_cancelling
+from flows.nightly import nightly
+from flows.server import prefect_api
+from kdgat.can.config import make_config
+from kdgat.can.evaluate import evaluate_run
+from kdgat.can.night import NightDirectory
+from kdgat.can.synthetic import write_dataset
+from kdgat.registry.registry import Registry
+from tests.cli.run_kdgat import run_kdgat
+from tests.flows.test_can_ids import processes_of, wait_until
+
+pytestmark = pytest.mark.slow
+
+TINY = (
+    "stages=[normal, evaluation]",
+    "windows.stride=20",
+    "injection.enabled=false",
+    "training.max_epochs=1",
+    "training.patience=null",
+    "gat.large.hidden=8",
+    "gat.large.heads=2",
+    "sampling.graphs_per_epoch=256",
+)
+UNTRAINED = ("training.max_epochs=1", "training.learning_rate=1e-9")
+INBOX_RECORDING = "train_02_with_attacks__DoS-birch"
+
+
+class Nights:
+    """The places of a deployment, and one night after the other in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.data_root = path / "data"
+        self.inbox = path / "inbox"
+        self.directory = NightDirectory(path / "nights")
+        self.registry = Registry(path / "registry")
+        self.dataset = write_dataset(self.data_root, "synthetic", "tiny")
+        self.inbox.mkdir()
+
+    def parameters(self, *overrides: str, **others: Any) -> dict[str, Any]:
+        data = {"dataset": "synthetic", "data_root": str(self.data_root), "validation_fraction": 0.3}
+        config = make_config("quick", (*TINY, *overrides), data=data)
+        places = {"registry": self.registry.path, "out": self.directory.path, "inbox": self.inbox}
+        return {"config": config, **places, "settle_s": 0.0, **others}
+
+    def run(self, *overrides: str, **others: Any) -> State[Any]:
+        return nightly(**self.parameters(*overrides, **others), return_state=True)
+
+    def in_service(self) -> str:
+        entry = self.registry.in_service("can", "synthetic")
+        assert entry is not None
+        return entry.id
+
+    def report(self) -> str:
+        return max(self.directory.reports_path.iterdir(), key=lambda path: path.stat().st_mtime_ns).read_text()
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return the database of a Prefect API that all nights of this module talk to."""
+    path = tmp_path_factory.mktemp("prefect")
+    with prefect_api(path / "prefect.db", path / "server.log"):
+        yield path / "prefect.db"
+
+
+def test_training_stops_when_the_night_that_it_is_a_part_of_is_cancelled(database: Path) -> None:
+    @flow
+    def training() -> tuple[bool, bool]:
+        before = _is_cancelling()
+        with get_client(sync_client=True) as client:
+            client.set_flow_run_state(night_id[0], Cancelling(), force=True)
+        return before, _is_cancelling()
+
+    @flow
+    def night() -> tuple[bool, bool]:
+        context = FlowRunContext.get()
+        assert context is not None
+        assert context.flow_run is not None
+        night_id.append(context.flow_run.id)
+        return training()
+
+    night_id: list[UUID] = []
+    assert night() == (False, True)
+
+
+@pytest.fixture(scope="module")
+def nights(database: Path, tmp_path_factory: pytest.TempPathFactory) -> Nights:
+    """Return nights of which the first one has put an untrained model into service."""
+    nights = Nights(tmp_path_factory.mktemp("nights"))
+    for path in nights.dataset.glob("test_0[34]*"):  # in which one that always alarms has the best F1
+        path.unlink()
+    aside = nights.inbox.parent / f"{INBOX_RECORDING}.parquet"
+    (nights.dataset / aside.name).rename(aside)
+    state = nights.run(*UNTRAINED)
+    assert state.is_completed(), state.message
+    shutil.copy(aside, nights.inbox / aside.name)
+    return nights
+
+
+def test_a_better_model_goes_into_service_and_a_night_with_nothing_new_rests(nights: Nights) -> None:
+    first = nights.in_service()
+    (nights.inbox / "train_03__broken.parquet").write_bytes(b"no parquet")
+
+    # A recording came into the inbox, and this time the model learns something.
+    better = nights.run("training.max_epochs=25", "training.learning_rate=0.005")
+    assert better.is_completed(), better.message
+    second = nights.in_service()
+    assert second != first, better.message
+    entries = {entry.id: entry for entry in nights.registry.read().models}
+    assert entries[second].parent == first
+    assert entries[second].provenance["compared_with"] == first
+    assert set(entries[second].metrics) == set(entries[first].metrics)
+    report = nights.report()
+    for words in (INBOX_RECORDING, "train_03__broken.parquet", "goes into service", first, second, "difference"):
+        assert words in report
+    assert (nights.dataset / f"{INBOX_RECORDING}.parquet").is_file()
+
+    # What could not be read is not looked at again, no run is made, no model registered.
+    runs = sorted(nights.directory.runs_path.iterdir())
+    quiet = nights.run()
+    assert quiet.is_completed()
+    assert str(quiet.message).startswith("nothing new")
+    assert sorted(nights.directory.runs_path.iterdir()) == runs
+    assert len(nights.registry.read().models) == 2
+
+
+NIGHT = """
+import json, sys
+from pathlib import Path
+from flows.nightly import nightly
+from kdgat.can.config import load_config
+
+said = json.loads(sys.argv[1])
+paths = {name: Path(said[name]) for name in ("registry", "out", "inbox")}
+nightly(config=load_config(said["config"]), start_from="scratch", settle_s=0.0, **paths)
+"""
+
+
+def test_a_night_that_fails_or_dies_changes_nothing_the_next_one_goes_on_and_a_worse_model_is_refused(
+    nights: Nights, database: Path, tmp_path: Path
+) -> None:
+    second, models = nights.in_service(), nights.registry.read().models
+    recording = f"{INBOX_RECORDING}.parquet"
+    shutil.copy(nights.dataset / "train_02_with_attacks__DoS-alder.parquet", nights.inbox / recording)
+
+    def nothing_changed() -> bool:
+        return nights.in_service() == second and nights.registry.read().models == models
+
+    failed = nights.run("gat.large.hidden=4")
+    assert failed.is_failed()
+    assert "model.hidden is 4 and was 8" in str(failed.message)
+    assert nothing_changed()
+
+    settings = (*UNTRAINED, "training.max_epochs=100", "training.checkpoint_every_steps=2")
+    said = nights.parameters(*settings)
+    said = {name: str(said[name]) for name in ("registry", "out", "inbox")} | {
+        "config": said["config"].model_dump(mode="json")
+    }
+    with (tmp_path / "night.log").open("w") as log:
+        command = [sys.executable, "-c", NIGHT, json.dumps(said)]
+        night = subprocess.Popen(command, stdout=log, stderr=log, start_new_session=True)
+        try:
+            checkpoints = "*/stages/normal-*/checkpoints/checkpoint-*.pt"
+            known = set(nights.directory.runs_path.glob(checkpoints))
+            wait_until(
+                lambda: night.poll() is not None or set(nights.directory.runs_path.glob(checkpoints)) - known,
+                "a checkpoint",
+            )
+            assert night.poll() is None, (tmp_path / "night.log").read_text()
+        finally:
+            os.killpg(night.pid, signal.SIGKILL)
+            night.wait()
+    wait_until(lambda: not processes_of(nights.directory.path), "the end of the night's processes")
+    assert nothing_changed()
+    unfinished = [path for path, record in nights.directory.records().items() if not record.is_over]
+
+    worse = nights.run(*settings, start_from="scratch", keep_runs=1)
+    assert worse.is_completed(), worse.message
+    assert str(worse.message).startswith("recordings: 1 changed")
+    assert "did not go into service" in str(worse.message)
+    assert nights.in_service() == second
+    third = nights.registry.read().models[-1]
+    assert len(nights.registry.read().models) == len(models) + 1
+    (resumed,) = [path for path in unfinished if nights.directory.records()[path].is_over]
+    epochs = [json.loads(line)["epoch"] for line in next(resumed.glob("stages/normal-*/metrics.jsonl")).open()]
+    assert epochs == list(range(100))
+    over = [path for path, record in nights.directory.records().items() if record.is_over]
+    assert over == [resumed]  # the runs of the other models are gone
+    assert str(nights.run().message).startswith("nothing new")
+
+    # Each model is a run that can be evaluated, wherever the registry lies, and a person can go back.
+    moved = Registry(shutil.copytree(nights.registry.path, tmp_path / "moved"))
+    for entry in moved.read().models:
+        moved.verify(entry)
+        results = evaluate_run(moved.model_path(entry.id), nights.data_root)
+        assert results.f1 == {name: scores["f1"] for name, scores in entry.metrics.items()}
+    shown = run_kdgat("model", "rollback", "--registry", str(moved.path), "--json")
+    assert json.loads(shown.stdout)["previous"] == second
+
+    connection = sqlite3.connect(database)
+    artifacts = connection.execute("select data from artifact where key = 'night' order by created").fetchall()
+    states = connection.execute("select state_type from flow_run").fetchall()
+    connection.close()
+    assert sum(third.id in data for (data,) in artifacts) == 1
+    ends = {state for (state,) in states}
+    assert "CRASHED" in ends
+    assert ends <= {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}  # nothing seems to run for ever
