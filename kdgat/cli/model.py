@@ -181,7 +181,7 @@ def _facts(entry: "ModelEntry", path: Path, in_service: bool) -> dict[str, str]:
         "created": entry.created,
         "started from": entry.parent or "scratch",
         "revision": revision,
-        "image": str(provenance["image"]) if provenance.get("image") else "",
+        "image": _image(provenance.get("image")),
         "configuration": str(provenance.get("config_hash", "")),
         "recordings": str(len(provenance.get("recordings", {}))),
         "run": str(provenance.get("run", "")),
@@ -189,6 +189,14 @@ def _facts(entry: "ModelEntry", path: Path, in_service: bool) -> dict[str, str]:
         "path": str(path),
     }
     return {name: value for name, value in facts.items() if value}
+
+
+def _image(image: dict[str, Any] | None) -> str:
+    """Name a container image with its digest, or with why that is not known."""
+    if not image:
+        return ""
+    digest = image.get("sha256")
+    return f"{image.get('path')}, {image.get('doubt') or 'no digest' if digest is None else f'sha256 {digest}'}"
 
 
 def _scores_table(entry: "ModelEntry") -> "Table":
