@@ -1,10 +1,12 @@
 """Flow runs that a killed process left behind as `Running`: nobody else will ever report their end."""
 
 import os
+from uuid import UUID
 
-from prefect.client.orchestration import get_client
+from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.filters import (
     FlowRunFilter,
+    FlowRunFilterParentFlowRunId,
     FlowRunFilterState,
     FlowRunFilterStateType,
     FlowRunFilterTags,
@@ -47,15 +49,25 @@ def mark_lost_runs(output: OutputDirectory) -> int:
         )
         lost = [run for run in lost if current is None or run.id != current.id]
         for run in lost:
-            state: State[None] = Crashed(
-                name=LOST, message=f"its process is gone; pid {os.getpid()} goes on with {output.path}"
-            )
-            client.set_flow_run_state(run.id, state, force=True)
-            for task_run in client.read_task_runs(
-                task_run_filter=TaskRunFilter(
-                    flow_run_id=TaskRunFilterFlowRunId(any_=[run.id]),
-                    state=TaskRunFilterState(type=TaskRunFilterStateType(any_=OPEN_STATES)),
-                )
-            ):
-                client.set_task_run_state(task_run.id, state, force=True)
+            crash(client, run.id, f"its process is gone; pid {os.getpid()} goes on with {output.path}")
     return len(lost)
+
+
+def crash(client: SyncPrefectClient, run_id: UUID, message: str) -> None:
+    """Mark a flow run, its open task runs and the flow runs within it as crashed."""
+    state: State[None] = Crashed(name=LOST, message=message)
+    client.set_flow_run_state(run_id, state, force=True)
+    for task_run in client.read_task_runs(
+        task_run_filter=TaskRunFilter(
+            flow_run_id=TaskRunFilterFlowRunId(any_=[run_id]),
+            state=TaskRunFilterState(type=TaskRunFilterStateType(any_=OPEN_STATES)),
+        )
+    ):
+        client.set_task_run_state(task_run.id, state, force=True)
+    for below in client.read_flow_runs(
+        flow_run_filter=FlowRunFilter(
+            parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[run_id]),
+            state=FlowRunFilterState(type=FlowRunFilterStateType(any_=OPEN_STATES)),
+        )
+    ):
+        crash(client, below.id, message)

@@ -11,7 +11,8 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import TYPE_CHECKING, Final
+from uuid import UUID
 
 from flows.deployment.installation import (
     DATABASE_VARIABLE,
@@ -24,11 +25,15 @@ from flows.deployment.installation import (
 from flows.deployment.service import Process, Service, processes_with
 from kdgat.stage.owner import own
 
+if TYPE_CHECKING:
+    from prefect.client.schemas.objects import StateType
+
 START_TIMEOUT_VARIABLE: Final = "KDGAT_SERVER_START_TIMEOUT_S"
 START_TIMEOUT_S: Final = 180.0  # 10 to 30 s are usual; a busy two-core machine needs its time
 SAVE_TIMEOUT_S: Final = 180.0  # for a run that is stopped: its stages write their checkpoints, its jobs leave
 PORTS_TRIED: Final = 100
 POLL_S: Final = 0.2
+RUN_VARIABLE: Final = "PREFECT__FLOW_RUN_ID"
 ENGINE: Final = "prefect.engine"
 # What a person's own Prefect has to do with: profiles lie in another home, the old name of a setting beats the new one.
 FOREIGN: Final = ("PREFECT_PROFILE", "PREFECT_API_KEY", OLD_DATABASE_VARIABLE)
@@ -251,6 +256,11 @@ def _fill_server(here: Installation, tell: Tell) -> None:
         server_content.apply_prefect_file(here.checkout, _environment(here), here.home / "deploy.log")
         server_content.limit_datasets(client)
         server_content.ensure_automation(client)
+        for name in server_content.crash_lost_runs(
+            client, {UUID(run_id) for run_id in _run_ids(here)}, _open_states(here)
+        ):
+            tell(f"run {name}: its process is gone, marked as crashed; the next run goes on from its checkpoints")
+        server_content.free_datasets(client)
     _tell_deployments(here, tell)
 
 
@@ -325,6 +335,22 @@ def _stop_runs(here: Installation, tell: Tell) -> None:
 
 def _runs(here: Installation) -> Iterator[Process]:
     return (p for p in processes_with({"KDGAT_HOME": str(here.home)}, ENGINE))
+
+
+def _run_ids(here: Installation) -> Iterator[str]:
+    for process in _runs(here):
+        run_id = process.variable(RUN_VARIABLE)
+        if run_id:
+            yield run_id
+
+
+def _open_states(here: Installation) -> "list[StateType]":
+    """Return the states of runs that must have a process; one that is pending has none yet, if there is a worker."""
+    from prefect.client.schemas.objects import StateType
+
+    has_worker = any(processes_with({"KDGAT_HOME": str(here.home)}, "worker"))
+    states = [StateType.RUNNING, StateType.CANCELLING]
+    return states if has_worker else [*states, StateType.PENDING]
 
 
 def _is_healthy(url: str) -> bool:

@@ -2,14 +2,21 @@
 
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 from prefect.client.orchestration import SyncPrefectClient
-from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, WorkPoolCreate
-from prefect.client.schemas.filters import WorkPoolFilter, WorkPoolFilterName
+from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, GlobalConcurrencyLimitUpdate, WorkPoolCreate
+from prefect.client.schemas.filters import (
+    FlowRunFilter,
+    FlowRunFilterState,
+    FlowRunFilterStateType,
+    WorkPoolFilter,
+    WorkPoolFilterName,
+)
 from prefect.client.schemas.objects import StateType, WorkerStatus
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule
@@ -21,9 +28,13 @@ from prefect.exceptions import ObjectNotFound
 from prefect.workers.process import ProcessWorker
 
 from flows.deployment.installation import HEARTBEAT_S, POOL, PREFECT_FILE, InstallationError
+from flows.lost_runs import LOST, crash
 
 AUTOMATION: Final = "crash runs whose process died"
 SILENCE_S: Final = 3 * HEARTBEAT_S  # one heartbeat may be lost or late
+OWN_POOL: Final = WorkPoolFilter(name=WorkPoolFilterName(any_=[POOL]))
+# What a run's last event may be named after: Prefect's own names, and what `mark_lost_runs` calls a run that is gone.
+ENDS: Final = ("Completed", "Failed", "Crashed", "Cancelled", LOST)
 DEPLOY_TIMEOUT_S: Final = 600.0
 LOG_TAIL_LINES: Final = 15
 
@@ -114,7 +125,7 @@ def ensure_automation(client: SyncPrefectClient) -> None:
             match=ResourceSpecification({"prefect.resource.id": "prefect.flow-run.*"}),
             for_each={"prefect.resource.id"},
             after={"prefect.flow-run.heartbeat"},
-            expect={"prefect.flow-run.*"},  # any other state is an end, or is followed by a heartbeat
+            expect={f"prefect.flow-run.{name}" for name in ("heartbeat", *ENDS)},
             posture=Posture.Proactive,
             threshold=1,
             within=timedelta(seconds=SILENCE_S),
@@ -122,7 +133,7 @@ def ensure_automation(client: SyncPrefectClient) -> None:
         actions=[
             ChangeFlowRunState(
                 state=StateType.CRASHED,
-                name="FlowProcessLost",
+                name=LOST,
                 message=f"nothing heard of its process for {SILENCE_S} s; the next run goes on from its checkpoints",
             )
         ],
@@ -134,10 +145,42 @@ def ensure_automation(client: SyncPrefectClient) -> None:
         client.create_automation(automation)
 
 
+def crash_lost_runs(client: SyncPrefectClient, alive: Set[UUID], states: Sequence[StateType]) -> list[str]:
+    """Mark runs of the work pool in one of these states as crashed, unless their process is alive; return their names.
+
+    The server answers on the loopback alone, so that every process of the pool is one of this machine. While the server
+    itself was down, no automation has looked: it forgets within a minute what it waited for.
+    """
+    runs = client.read_flow_runs(
+        flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(states)))),
+        work_pool_filter=OWN_POOL,
+    )
+    lost = [run for run in runs if run.id not in alive]
+    for run in lost:
+        crash(client, run.id, "its process is gone; the next run goes on from its checkpoints")
+    return [run.name for run in lost]
+
+
+def free_datasets(client: SyncPrefectClient) -> None:
+    """Free the limit of each dataset of which no run goes on, whatever the server believes after it was killed."""
+    states = FlowRunFilterState(
+        type=FlowRunFilterStateType(any_=[StateType.RUNNING, StateType.PENDING, StateType.CANCELLING])
+    )
+    runs = client.read_flow_runs(flow_run_filter=FlowRunFilter(state=states), work_pool_filter=OWN_POOL)
+    busy = {run.deployment_id for run in runs}
+    limits: dict[str, bool] = {}
+    for deployment in read_deployments(client):
+        limit = deployment.global_concurrency_limit
+        if limit is not None and limit.active_slots:
+            limits[limit.name] = limits.get(limit.name, False) or deployment.id in busy
+    for name, is_busy in limits.items():
+        if not is_busy:
+            client.update_global_concurrency_limit(name, GlobalConcurrencyLimitUpdate(active_slots=0))
+
+
 def read_deployments(client: SyncPrefectClient) -> list[DeploymentResponse]:
     """List the deployments of the work pool, in the order of their names."""
-    own = WorkPoolFilter(name=WorkPoolFilterName(any_=[POOL]))
-    return client.read_deployments(work_pool_filter=own, sort=DeploymentSort.NAME_ASC)
+    return client.read_deployments(work_pool_filter=OWN_POOL, sort=DeploymentSort.NAME_ASC)
 
 
 def describe_deployments(client: SyncPrefectClient) -> list[str]:

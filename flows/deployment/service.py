@@ -46,6 +46,16 @@ class Process:
         """Tell whether this very process still runs."""
         return Process.of(self.pid) == self
 
+    def variable(self, name: str) -> str | None:
+        """Return a variable of its environment, None if it has none or is over."""
+        try:
+            found = Path(f"/proc/{self.pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            return None
+        prefix = f"{name}=".encode()
+        values = [entry.removeprefix(prefix).decode() for entry in found if entry.startswith(prefix)]
+        return values[0] if values and self.is_alive() else None
+
     def send(self, number: int) -> None:
         """Send a signal, unless it is over."""
         with contextlib.suppress(ProcessLookupError):

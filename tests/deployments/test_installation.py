@@ -72,7 +72,7 @@ def test_a_damaged_file_is_refused_with_its_line(tmp_path: Path) -> None:
     find(tmp_path).write()
     path = find(tmp_path).path
     path.write_text(path.read_text() + "KDGAT_NIGHTLY_CRON=0 2 * * *\n")
-    with pytest.raises(InstallationError, match="0 2 .* quote"):
+    with pytest.raises(InstallationError, match=r"0 2 .* quote"):
         find(tmp_path)
 
 
