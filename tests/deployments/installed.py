@@ -1,0 +1,142 @@
+"""A real installation for tests: server, worker and deployments as `make deploy` sets them up, in its own folder."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from flows.deployment.installation import Installation
+from kdgat.can.synthetic import write_dataset
+
+ROOT = Path(__file__).parents[2]
+TIMEOUT_S = 300.0  # a machine ten times as slow as the one that this was written on
+TINY = (
+    "stages=[normal, evaluation]",
+    "windows.stride=20",
+    "data.validation_fraction=0.3",
+    "injection.enabled=false",
+    "training.max_epochs=1",
+    "training.patience=null",
+    "gat.large.hidden=8",
+    "gat.large.heads=2",
+    "sampling.graphs_per_epoch=256",
+)
+ENDLESS = (*TINY, "stages=[normal]", "training.max_epochs=100000", "training.checkpoint_every_steps=5")
+
+
+class Installed:
+    """One installation, and the commands that people give to it."""
+
+    def __init__(self, path: Path, **variables: str) -> None:
+        data_root = path / "data"
+        write_dataset(data_root, "synthetic", "tiny")
+        self.environment = {
+            **{name: value for name, value in os.environ.items() if not name.startswith(("PREFECT_", "KDGAT_"))},
+            "KDGAT_HOME": str(path / "home"),
+            "KDGAT_PORT": str(free_port()),
+            "KDGAT_DATA_ROOT": str(data_root),
+            "OMP_NUM_THREADS": "1",
+            "NO_COLOR": "1",
+            "COLUMNS": "400",
+            **variables,
+        }
+
+    @property
+    def here(self) -> Installation:
+        return Installation.find(self.environment)
+
+    def command(self, word: str) -> "subprocess.CompletedProcess[str]":
+        """Give `python -m flows.deployment WORD`."""
+        return subprocess.run(
+            [sys.executable, "-m", "flows.deployment", word],
+            cwd=ROOT,
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+
+    def prefect(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Give a command of Prefect, as a person does who has exported PREFECT_API_URL and nothing else."""
+        return subprocess.run(
+            [sys.executable, "-m", "prefect", "--no-prompt", *words],
+            cwd=self.environment["KDGAT_HOME"],
+            env={**self.environment, "PREFECT_API_URL": self.here.url},
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+
+    def start_run(self, deployment: str, **parameters: Any) -> str:
+        """Start a run and return its id."""
+        answer = self.prefect("deployment", "run", deployment, *as_options(parameters))
+        assert answer.returncode == 0, answer.stdout + answer.stderr
+        (line,) = [line for line in answer.stdout.splitlines() if "UUID:" in line]
+        return line.rpartition(" ")[2]
+
+    def api(self, method: str, path: str, content: Any = None) -> Any:
+        """Ask the server."""
+        import httpx
+
+        with httpx.Client(trust_env=False, timeout=60.0) as client:
+            answer = client.request(method, f"{self.here.url}{path}", json=content)
+        answer.raise_for_status()
+        return answer.json() if answer.content else None
+
+    def run_state(self, run_id: str) -> dict[str, Any]:
+        """Return the state of a flow run: `type`, `name` and `message`."""
+        state: dict[str, Any] = self.api("GET", f"/flow_runs/{run_id}")["state"]
+        return state
+
+    def wait_for_state(self, run_id: str, *names: str) -> dict[str, Any]:
+        """Wait until a run is in one of these states."""
+        wait_until(lambda: self.run_state(run_id)["name"] in names, f"{names} of {run_id}", self.log)
+        return self.run_state(run_id)
+
+    def log(self) -> str:
+        """Return what server and worker said last."""
+        home = Path(self.environment["KDGAT_HOME"])
+        return "\n".join(path.read_text(errors="replace")[-3000:] for path in sorted(home.glob("*.log")))
+
+    def processes(self) -> dict[int, str]:
+        """Return the processes that have to do with this installation, with their commands."""
+        found = {}
+        marker = f"KDGAT_HOME={self.environment['KDGAT_HOME']}\0".encode()
+        for entry in Path("/proc").iterdir():
+            if entry.name.isdigit() and int(entry.name) != os.getpid():
+                try:
+                    if marker in (entry / "environ").read_bytes():
+                        command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+                        if command:
+                            found[int(entry.name)] = command
+                except OSError:
+                    continue
+        return found
+
+
+def as_options(parameters: Mapping[str, Any]) -> list[str]:
+    """Write parameters as options of `prefect deployment run`."""
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in parameters.items()}
+    return [word for name, text in texts.items() for word in ("--param", f"{name}={text}")]
+
+
+def free_port() -> int:
+    """Find a port on the loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def wait_until(condition: Callable[[], object], what: str, log: Callable[[], str] = str) -> None:
+    """Wait until a condition holds."""
+    give_up_at = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < give_up_at, f"waited in vain for: {what}\n{log()}"
+        time.sleep(0.5)

@@ -1,0 +1,289 @@
+"""A real installation, from `make deploy` to `make undeploy`, with what people and nights do in between."""
+
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.deployment.service import Service
+from kdgat.can.results import read_results
+from kdgat.can.run import OutputDirectory, StageState
+from kdgat.cluster.history import AttemptLedger
+from kdgat.registry.registry import Registry
+from tests.deployments.installed import ENDLESS, ROOT, TINY, Installed, as_options, free_port, wait_until
+
+pytestmark = pytest.mark.slow
+
+NEW_RECORDING = "train_02_with_attacks__DoS-birch.parquet"
+SILENCE_S = 40.0  # instead of three heartbeats of 30 s
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installed]:
+    found = Installed(tmp_path_factory.mktemp("installed"))
+    try:
+        answer = found.command("up")
+        assert answer.returncode == 0, answer.stdout + answer.stderr
+        yield found
+    finally:
+        found.command("down")
+        assert found.processes() == {}
+
+
+def test_it_is_up_with_all_deployments_and_doing_it_again_changes_nothing(installed: Installed) -> None:
+    before = [Service(installed.here.home, name).process() for name in ("server", "worker")]
+    assert all(before)
+    again = installed.command("up")
+    assert again.returncode == 0, again.stderr
+    assert [Service(installed.here.home, name).process() for name in ("server", "worker")] == before
+    assert f"export PREFECT_API_URL={installed.here.url}" in again.stdout
+    listed = installed.command("status")
+    assert listed.returncode == 0, listed.stdout
+    for name in ("can-ids/synthetic", "nightly/hcrl-sa", "evaluate-can/recordings", "0 2 * * *", "schedule paused"):
+        assert name in listed.stdout
+    limits = installed.api("POST", "/v2/concurrency_limits/filter", {})
+    assert {limit["name"]: limit["limit"] for limit in limits}["dataset synthetic"] == 1
+
+
+def test_a_good_run_ends_with_0_and_leaves_results_and_is_evaluated_again(installed: Installed) -> None:
+    words = ("deployment", "run", "can-ids/synthetic", "--watch")
+    done = installed.prefect(*words, *as_options({"overrides": TINY}))
+    assert done.returncode == 0, done.stdout + done.stderr + installed.log()
+    out = installed.here.outputs / "can-ids" / "synthetic"
+    results = read_results(out / "results.json")
+    assert results.preset == "quick"
+    assert results.f1
+
+    evaluation = ("deployment", "run", "evaluate-can/recordings", "--watch", "--param", f"run={out}")
+    done = installed.prefect(*evaluation)
+    assert done.returncode == 0, done.stdout + done.stderr + installed.log()
+    (path,) = (installed.here.outputs / "evaluations").glob("*.json")
+    assert read_results(path).f1 == results.f1
+    tables = [row for row in installed.api("POST", "/artifacts/filter", {}) if row["type"] == "table"]
+    assert any(str(path) in (row["description"] or "") for row in tables)
+
+
+@pytest.mark.parametrize(
+    ("parameter", "words"),
+    [
+        ("preset=fast", ["preset", "fast", "quick"]),
+        ("seed=3", ["seed", "config"]),
+        ("parallel_stages=0", ["parallel_stages", "0"]),
+        ("overrides=training.max_epochs", ["overrides", "training.max_epochs"]),
+        ('overrides=["training.max_epochs"]', ["overrides", "training.max_epochs"]),
+        ('config={"training": {"max_epochs": 3}}', ["config", "data", "required"]),
+        ('config={"data": {"dataset": "a", "data_root": "b"}, "trainin": {}}', ["config", "trainin"]),
+        ('config={"data": {"dataset": "a", "data_root": "b"}, "training": {"max_epochs": 0}}', ["max_epochs", "0"]),
+        ('config={"data": {"dataset": "a", "data_root": "b"}, "seeds": "one"}', ["config.seeds", "one"]),
+        ('site={"name": "a", "scheduler": "pbs"}', ["site.scheduler", "pbs", "slurm"]),
+        ('command_line={"walltim": "16:00:00"}', ["command_line", "walltim"]),
+    ],
+)
+def test_a_wrong_parameter_is_refused_with_its_name_before_there_is_a_run(
+    installed: Installed, parameter: str, words: list[str]
+) -> None:
+    before = installed.api("POST", "/flow_runs/count", {})
+    answer = installed.prefect("deployment", "run", "can-ids/synthetic", "--param", parameter)
+    assert answer.returncode == 1
+    for word in words:
+        assert word in answer.stdout + answer.stderr
+    assert installed.api("POST", "/flow_runs/count", {}) == before
+
+
+@pytest.mark.parametrize(
+    ("parameters", "words"),
+    [
+        ({"site": "slurm-tset"}, ["SiteError", "slurm-tset", "slurm-test"]),
+        ({"overrides": ["training.max_epoch=5"]}, ["training.max_epoch=5", "max_epochs"]),
+    ],
+)
+def test_what_only_the_flow_can_know_fails_at_once_with_the_name(
+    installed: Installed, parameters: dict[str, Any], words: list[str]
+) -> None:
+    options = as_options(parameters)
+    answer = installed.prefect("deployment", "run", "can-ids/synthetic", "--watch", *options)
+    assert answer.returncode == 1
+    failed = installed.api(
+        "POST", "/flow_runs/filter", {"flow_runs": {"state": {"type": {"any_": ["FAILED"]}}}, "sort": "START_TIME_DESC"}
+    )
+    for word in words:
+        assert word in failed[0]["state"]["message"]
+    assert failed[0]["total_run_time"] < 60
+
+
+def test_a_second_run_on_a_dataset_is_cancelled_and_cancelling_the_first_saves_and_ends_its_stages(
+    installed: Installed, tmp_path: Path
+) -> None:
+    out = tmp_path / "endless"
+    first = installed.start_run("can-ids/synthetic", overrides=ENDLESS, out=str(out))
+    wait_until(lambda: list(out.glob("stages/normal-*/checkpoints/*.pt")), "a checkpoint", installed.log)
+    for deployment in ("can-ids/synthetic", "nightly/synthetic"):
+        second = installed.prefect("deployment", "run", deployment, "--watch")
+        assert second.returncode == 1
+        assert "Cancelled" in second.stdout
+    assert installed.run_state(first)["type"] == "RUNNING"
+
+    assert installed.prefect("flow-run", "cancel", first).returncode == 0
+    installed.wait_for_state(first, "Cancelled")
+    wait_until(lambda: not any("kdgat.stage" in c for c in installed.processes().values()), "the end of its stages")
+    record = OutputDirectory(out).read_index().record("normal-large-seed0")
+    assert record.state == StageState.PAUSED
+    assert OutputDirectory(out).stage_directory(record).newest_checkpoint()
+
+
+def test_nights_come_by_themselves_promote_a_better_model_and_refuse_a_worse_one(installed: Installed) -> None:
+    here = installed.here
+    dataset, inbox = here.data_root / "synthetic", here.inbox / "synthetic"
+    registry = Registry(here.registry)
+    kept = here.home / NEW_RECORDING
+    shutil.move(dataset / NEW_RECORDING, kept)
+    deployment = installed.api("GET", "/deployments/name/nightly/synthetic")
+    path = f"/deployments/{deployment['id']}/schedules"
+    for schedule in deployment["schedules"]:
+        installed.api("DELETE", f"{path}/{schedule['id']}")
+
+    def nights() -> list[dict[str, Any]]:
+        wanted = {"deployments": {"id": {"any_": [deployment["id"]]}}, "sort": "START_TIME_ASC"}
+        runs = installed.api("POST", "/flow_runs/filter", wanted)
+        return [run for run in runs if run["state"]["type"] in ("COMPLETED", "FAILED", "CRASHED")]
+
+    def every_20_s(**parameters: Any) -> str:
+        schedule = {"schedule": {"interval": 20}, "active": True, "parameters": {"settle_s": 0.0, **parameters}}
+        (made,) = installed.api("POST", path, [schedule])
+        return str(made["id"])
+
+    schedule = every_20_s(overrides=[*TINY, "training.max_epochs=4"])
+    wait_until(lambda: len(nights()) >= 2, "two nights", installed.log)
+    assert {run["state"]["name"] for run in nights()} == {"Completed"}, nights()
+    assert all(run["auto_scheduled"] for run in nights())
+    good = registry.in_service("can", "synthetic")
+    assert good is not None
+    assert len(registry.read().models) == 1  # the nights after the first found nothing new
+    assert nights()[1]["total_run_time"] < 30
+
+    installed.api("DELETE", f"{path}/{schedule}")
+    shutil.copy(kept, inbox / NEW_RECORDING)
+    schedule = every_20_s(
+        overrides=[*TINY, "training.learning_rate=1e-9"],
+        start_from="scratch",
+    )
+    wait_until(lambda: len(registry.read().models) == 2, "another model", installed.log)
+    wait_until(
+        lambda: any("did not go into service" in (run["state"]["message"] or "") for run in nights()), "a refusal"
+    )
+    installed.api("DELETE", f"{path}/{schedule}")
+    served = registry.in_service("can", "synthetic")
+    assert served is not None
+    assert served.id == good.id
+    assert (dataset / NEW_RECORDING).is_file()
+    artifacts = installed.api("POST", "/artifacts/filter", {})
+    assert sum(row["key"] == "night" for row in artifacts) >= 2
+
+
+def test_a_run_whose_process_died_with_its_worker_is_crashed_and_the_next_one_goes_on(
+    installed: Installed, tmp_path: Path
+) -> None:
+    (automation,) = installed.api("POST", "/automations/filter", {})
+    shorter = {key: automation[key] for key in ("name", "description", "enabled", "trigger", "actions")}
+    shorter["trigger"]["within"] = SILENCE_S
+    installed.api("PUT", f"/automations/{automation['id']}", shorter)
+
+    out = tmp_path / "dies"
+    first = installed.start_run("can-ids/synthetic", overrides=ENDLESS, out=str(out))
+    wait_until(lambda: list(out.glob("stages/normal-*/checkpoints/*.pt")), "a checkpoint", installed.log)
+    heartbeat = {"filter": {"event": {"name": ["prefect.flow-run.heartbeat"]}}}
+    wait_until(
+        lambda: any(
+            first in event["resource"]["prefect.resource.id"]
+            for event in installed.api("POST", "/events/filter", heartbeat)["events"]
+        ),
+        "a heartbeat",
+        installed.log,
+    )
+    worker = Service(installed.here.home, "worker").process()
+    assert worker is not None
+    worker.send(signal.SIGKILL)
+    for process in [pid for pid, command in installed.processes().items() if "prefect.engine" in command]:
+        subprocess.run(["kill", "-KILL", str(process)], check=True)
+    assert installed.command("status").returncode == 3
+
+    state = installed.wait_for_state(first, "FlowProcessLost", "Crashed")
+    assert state["type"] == "CRASHED"
+    assert "checkpoint" in state["message"]
+
+    assert installed.command("up").returncode == 0
+    ledger = AttemptLedger(
+        OutputDirectory(out).stage_directory(OutputDirectory(out).read_index().record("normal-large-seed0"))
+    )
+    before = len(ledger.records)
+    second = installed.start_run("can-ids/synthetic", overrides=ENDLESS, out=str(out))
+    wait_until(
+        lambda: (
+            len(AttemptLedger(ledger.directory).records) > before
+            and "going on from" in ledger.directory.log_path.read_text()
+        ),
+        "going on",
+        installed.log,
+    )
+    assert installed.run_state(second)["type"] == "RUNNING"
+
+
+def test_undeploy_lets_a_run_save_ends_every_process_and_keeps_what_was_made(installed: Installed) -> None:
+    here = installed.here
+    assert any("prefect.engine" in command for command in installed.processes().values())  # of the test before
+    stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    try:
+        down = installed.command("down")
+        assert down.returncode == 0, down.stderr
+        assert installed.processes() == {}
+        assert stranger.poll() is None
+    finally:
+        stranger.kill()
+        stranger.wait()
+    assert (here.home / "prefect" / "prefect.db").is_file()
+    assert (here.outputs / "can-ids" / "synthetic" / "results.json").is_file()
+    assert Registry(here.registry).exists()
+    assert installed.command("status").returncode == 3
+    again = installed.command("down")
+    assert again.returncode == 0
+    assert "does not run" in again.stdout
+
+
+def test_a_taken_port_is_said_with_a_free_one(tmp_path: Path) -> None:
+    with socket.socket() as stranger:
+        stranger.bind(("127.0.0.1", 0))
+        stranger.listen()
+        port = stranger.getsockname()[1]
+        other = Installed(tmp_path, KDGAT_PORT=str(port))
+        answer = other.command("up")
+    assert answer.returncode == 1
+    assert answer.stderr.startswith(f"error: KDGAT_PORT={port} is taken")
+    assert "Traceback" not in answer.stderr
+    assert other.processes() == {}
+
+
+def test_a_server_that_dies_at_its_start_is_said_with_its_last_words_and_nothing_is_left(tmp_path: Path) -> None:
+    database = "sqlite+aiosqlite:////proc/no-such-folder/prefect.db"
+    other = Installed(tmp_path, PREFECT_SERVER_DATABASE_CONNECTION_URL=database)
+    answer = other.command("up")
+    assert answer.returncode == 1
+    assert "the server ended at its start" in answer.stderr
+    assert "unable to open database file" in answer.stderr
+    assert "Traceback" not in answer.stderr.partition("ends with:")[0]
+    assert other.processes() == {}
+
+
+def test_ctrl_c_while_it_deploys_leaves_nothing(tmp_path: Path) -> None:
+    other = Installed(tmp_path, KDGAT_PORT=str(free_port()))
+    command = [sys.executable, "-m", "flows.deployment", "up"]
+    with subprocess.Popen(command, cwd=ROOT, env=other.environment, stdout=subprocess.DEVNULL) as process:
+        wait_until((Path(other.environment["KDGAT_HOME"]) / "server.json").is_file, "a server", other.log)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+    assert other.processes() == {}
