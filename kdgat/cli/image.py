@@ -48,19 +48,20 @@ def build(
     from kdgat.image.base import choose_base
     from kdgat.image.build import build_image
     from kdgat.image.checkout import find_checkout
-    from kdgat.image.process import sigterm_as_exit
+    from kdgat.image.process import signals_as_exit
     from kdgat.image.recipe import find_variant
 
     chosen = find_variant(variant.value)
-    with sigterm_as_exit():
-        path = build_image(
-            find_checkout(checkout),
-            chosen,
-            choose_base(base),
-            out or Path(f"{chosen.file_stem}.sif"),
-            lambda line: typer.echo(line, err=True),
-            work_folder,
-        )
+    image = out or Path(f"{chosen.file_stem}.sif")
+    try:
+        with signals_as_exit():
+            path = build_image(
+                find_checkout(checkout), chosen, choose_base(base), image, lambda line: typer.echo(line, err=True),
+                work_folder,
+            )  # fmt: skip
+    except SystemExit:
+        typer.echo(f"interrupted: {image} is as it was before", err=True)
+        raise
     typer.echo(path)
 
 

@@ -75,13 +75,13 @@ def _end_group(process: "subprocess.Popen[str]") -> None:
 
 
 @contextmanager
-def sigterm_as_exit() -> Iterator[None]:
-    """Let SIGTERM and SIGHUP unwind like Ctrl-C, so that what is half done is removed."""
+def signals_as_exit() -> Iterator[None]:
+    """Let Ctrl-C, SIGTERM and SIGHUP unwind what is half done, and end with the status that shells give to them."""
 
     def leave(number: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + number)
 
-    before = {number: signal.signal(number, leave) for number in (signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:

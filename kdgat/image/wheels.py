@@ -58,7 +58,7 @@ def fetch_wheels(
         words += [word for platform in _PLATFORMS for word in ("--platform", platform)]
         words += [word for abi in _ABIS for word in ("--abi", abi)]
         chosen = sources if variant.uses_extra_indexes else sources.without_extra_indexes()
-        _pip(words, chosen.for_pip(), log, lambda line: None)
+        _pip(words, chosen.for_pip(), log, lambda line: tell(line) if line.startswith("Collecting ") else None)
         (folder / _COMPLETE).touch()
     return folder
 

@@ -77,8 +77,8 @@ def cpu_image() -> Path:
             build_image(checkout, variant, choose_base(str(base)), image, print)
             others = sorted(folder.glob("kdgat-cpu-*.sif"), key=lambda path: path.stat().st_mtime)
             for old in others[:-NUM_KEPT]:
-                old.unlink()
-                old.with_name(f"{old.name}.log").unlink(missing_ok=True)
+                for path in (old, old.with_name(f"{old.name}.log"), old.with_name(f".{old.name}.kdgat.json")):
+                    path.unlink(missing_ok=True)
     return image
 
 

@@ -37,12 +37,12 @@ def test_a_signal_ends_the_program_and_what_it_started(tmp_path: Path) -> None:
     script = textwrap.dedent(f"""
         import os
         from pathlib import Path
-        from kdgat.image.process import run_streaming, sigterm_as_exit
+        from kdgat.image.process import run_streaming, signals_as_exit
         words = ["sh", "-c", "sleep 300 & echo $!; wait"]
-        with sigterm_as_exit():
+        with signals_as_exit():
             run_streaming(words, os.environ, Path({str(tmp_path / "log")!r}), lambda line: print(line, flush=True))
     """)
-    for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, -signal.SIGINT)):
+    for number, status in ((signal.SIGTERM, 143), (signal.SIGINT, 130)):
         process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         assert process.stdout is not None
         sleeper = int(process.stdout.readline())
