@@ -93,6 +93,10 @@ done
 while IFS= read -r binary; do
     quietly patchelf --set-interpreter "$dir/lib/ld-linux-x86-64.so.2" --force-rpath --set-rpath "$dir/lib" "$binary"
 done < <(find "$staged/usr/bin/apptainer" "$staged/usr/lib" -type f \( -name apptainer -o -name starter \))
+# Two files of the machine that every container gets, and without which none starts: a minimal Debian has no time zone.
+for file in /etc/localtime /etc/hosts; do
+    [ -e "$file" ] || sed -i "s|^bind path = $file\$|# &|" "$staged/etc/apptainer/apptainer.conf"
+done
 # Away from /, the program looks for its settings and its mount point relative to itself, from two starting points.
 for start in usr usr/lib; do
     mkdir -p "$staged/$start/var/lib/apptainer/mnt/session" "$staged/$start/etc"
