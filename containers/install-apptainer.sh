@@ -15,7 +15,8 @@ keyring=/usr/share/keyrings/debian-archive-keyring.gpg
 
 fail() { echo "install-apptainer: $*" >&2; exit 1; }
 
-needed=(squashfs-tools squashfuse fakeroot uidmap mmdebstrap patchelf debian-archive-keyring ca-certificates)
+needed=(squashfs-tools squashfuse fakeroot uidmap mmdebstrap patchelf tzdata debian-archive-keyring
+    ca-certificates)
 missing=()
 command -v dpkg-query >/dev/null || fail "this is no Debian (no dpkg): install apptainer by other means, see apptainer.org"
 for package in "${needed[@]}"; do
@@ -46,6 +47,12 @@ if [ ${#missing[@]} -gt 0 ] || [ -z "$(apt-get indextargets --format '$(REPO_URI
     quietly apt-get update -qq
 fi
 [ ${#missing[@]} -eq 0 ] || quietly apt-get install -y -qq --no-install-recommends "${missing[@]}"
+
+# Apptainer starts no container where this is missing, as it is in a minimal Debian.
+if [ ! -e /etc/localtime ]; then
+    echo "install-apptainer: this machine has no /etc/localtime; its time zone is now UTC" >&2
+    ln -sfn /usr/share/zoneinfo/Etc/UTC /etc/localtime
+fi
 
 # A release that has the package keeps it up to date, which a copy in DIR would not.
 if [ -n "$(apt-cache madison apptainer 2>/dev/null)" ]; then
@@ -93,10 +100,6 @@ done
 while IFS= read -r binary; do
     quietly patchelf --set-interpreter "$dir/lib/ld-linux-x86-64.so.2" --force-rpath --set-rpath "$dir/lib" "$binary"
 done < <(find "$staged/usr/bin/apptainer" "$staged/usr/lib" -type f \( -name apptainer -o -name starter \))
-# Two files of the machine that every container gets, and without which none starts: a minimal Debian has no time zone.
-for file in /etc/localtime /etc/hosts; do
-    [ -e "$file" ] || sed -i "s|^bind path = $file\$|# &|" "$staged/etc/apptainer/apptainer.conf"
-done
 # Away from /, the program looks for its settings and its mount point relative to itself, from two starting points.
 for start in usr usr/lib; do
     mkdir -p "$staged/$start/var/lib/apptainer/mnt/session" "$staged/$start/etc"
