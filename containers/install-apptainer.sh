@@ -43,10 +43,12 @@ quietly() {
     fi
 }
 
-if [ ${#missing[@]} -gt 0 ] || [ -z "$(apt-get indextargets --format '$(REPO_URI)' 'Label: Debian' | head -n 1)" ]; then
-    quietly apt-get update -qq
+install=(apt-get install -y -qq --no-install-recommends)
+if [ ${#missing[@]} -gt 0 ] && ! "${install[@]}" "${missing[@]}" >"$work/log" 2>&1 </dev/null; then
+    # A source of somebody else that cannot be reached is no reason to stop: what counts is whether packages are found.
+    apt-get update -qq >"$work/log" 2>&1 </dev/null || tail -n 5 "$work/log" >&2
+    quietly "${install[@]}" "${missing[@]}"
 fi
-[ ${#missing[@]} -eq 0 ] || quietly apt-get install -y -qq --no-install-recommends "${missing[@]}"
 
 # Apptainer starts no container where this is missing, as it is in a minimal Debian.
 if [ ! -e /etc/localtime ]; then
@@ -56,7 +58,7 @@ fi
 
 # A release that has the package keeps it up to date, which a copy in DIR would not.
 if [ -n "$(apt-cache madison apptainer 2>/dev/null)" ]; then
-    quietly apt-get install -y -qq --no-install-recommends apptainer
+    quietly "${install[@]}" apptainer
     mkdir -p "$dir/usr/bin"
     touch "$dir/$marker"
     ln -sfn "$(command -v apptainer)" "$program"
@@ -65,7 +67,9 @@ if [ -n "$(apt-cache madison apptainer 2>/dev/null)" ]; then
     exit 0
 fi
 
-mirror=$(apt-get indextargets --format '$(REPO_URI)' 'Label: Debian' | head -n 1)
+archive() { apt-get indextargets --format '$(REPO_URI)' 'Label: Debian' | head -n 1; }
+mirror=$(archive)
+[ -n "$mirror" ] || { quietly apt-get update -qq; mirror=$(archive); }
 [ -n "$mirror" ] || fail "apt has no Debian archive in its sources: add 'deb http://deb.debian.org/debian bookworm main'"
 [ -r "$keyring" ] || fail "$keyring is missing: apt-get install debian-archive-keyring"
 
