@@ -6,6 +6,7 @@ from typing import Any, Final
 from prefect import flow, get_run_logger
 from prefect.artifacts import create_table_artifact
 from prefect.client.schemas.objects import State
+from prefect.runtime import flow_run as runtime_flow_run
 from prefect.states import Cancelled, Completed, Failed
 
 from flows.parameters import NO_REQUEST, as_site
@@ -30,7 +31,12 @@ class EvaluationRequestError(ValueError):
     """It is not said what to evaluate, or there is no such model; the text names parameter and fix."""
 
 
-@flow(name=FLOW_NAME, flow_run_name="{dataset}", persist_result=False)
+def _run_name() -> str:
+    parameters = runtime_flow_run.parameters
+    return str(parameters.get("dataset") or Path(parameters.get("run") or FLOW_NAME).name)
+
+
+@flow(name=FLOW_NAME, flow_run_name=_run_name, persist_result=False)
 def evaluate_can(
     *,
     dataset: str | None = None,

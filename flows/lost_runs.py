@@ -22,7 +22,7 @@ from prefect.states import Crashed
 from kdgat.can.run import OutputDirectory
 
 LOST = "FlowProcessLost"
-OPEN_STATES = [StateType.RUNNING, StateType.PENDING]
+OPEN_STATES = [StateType.RUNNING, StateType.PENDING, StateType.CANCELLING]
 
 
 def output_tag(output: OutputDirectory) -> str:
@@ -41,29 +41,39 @@ def mark_lost_runs(output: OutputDirectory) -> int:
     with get_client(sync_client=True) as client:
         if current is not None:
             client.update_flow_run(current.id, tags=sorted({*current.tags, tag}))
-        lost = client.read_flow_runs(
+        states = [*OPEN_STATES, StateType.CRASHED]
+        earlier = client.read_flow_runs(
             flow_run_filter=FlowRunFilter(
                 tags=FlowRunFilterTags(all_=[tag]),
-                state=FlowRunFilterState(type=FlowRunFilterStateType(any_=OPEN_STATES)),
+                state=FlowRunFilterState(type=FlowRunFilterStateType(any_=states)),
             )
         )
-        lost = [run for run in lost if current is None or run.id != current.id]
+        earlier = [run for run in earlier if current is None or run.id != current.id]
+        message = f"its process is gone; pid {os.getpid()} goes on with {output.path}"
+        lost = [run for run in earlier if run.state_type in OPEN_STATES]
         for run in lost:
-            crash(client, run.id, f"its process is gone; pid {os.getpid()} goes on with {output.path}")
+            crash(client, run.id, message)
+        # What an automation has crashed meanwhile has task runs that still seem to run.
+        if crashed := [run.id for run in earlier if run not in lost]:
+            _crash_tasks(client, crashed, Crashed(name=LOST, message=message))
     return len(lost)
+
+
+def _crash_tasks(client: SyncPrefectClient, run_ids: list[UUID], state: State[None]) -> None:
+    for task_run in client.read_task_runs(
+        task_run_filter=TaskRunFilter(
+            flow_run_id=TaskRunFilterFlowRunId(any_=run_ids),
+            state=TaskRunFilterState(type=TaskRunFilterStateType(any_=OPEN_STATES)),
+        )
+    ):
+        client.set_task_run_state(task_run.id, state, force=True)
 
 
 def crash(client: SyncPrefectClient, run_id: UUID, message: str) -> None:
     """Mark a flow run, its open task runs and the flow runs within it as crashed."""
     state: State[None] = Crashed(name=LOST, message=message)
     client.set_flow_run_state(run_id, state, force=True)
-    for task_run in client.read_task_runs(
-        task_run_filter=TaskRunFilter(
-            flow_run_id=TaskRunFilterFlowRunId(any_=[run_id]),
-            state=TaskRunFilterState(type=TaskRunFilterStateType(any_=OPEN_STATES)),
-        )
-    ):
-        client.set_task_run_state(task_run.id, state, force=True)
+    _crash_tasks(client, [run_id], state)
     for below in client.read_flow_runs(
         flow_run_filter=FlowRunFilter(
             parent_flow_run_id=FlowRunFilterParentFlowRunId(any_=[run_id]),
