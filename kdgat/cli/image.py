@@ -2,6 +2,7 @@
 
 import os
 import sys
+import textwrap
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
@@ -91,7 +92,7 @@ def inspect(
     for name, value in sorted(labels.items(), key=lambda item: ("." in item[0], item[0])):
         typer.echo(f"{name:{width}}  {value}")
     if found.help.strip():
-        typer.echo(f"\n{found.help.strip()}")
+        typer.echo(f"\n{textwrap.dedent(found.help).strip()}")
 
 
 @app.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
