@@ -166,9 +166,9 @@ def test_a_night_that_fails_or_dies_changes_nothing_the_next_one_goes_on_and_a_w
     def nothing_changed() -> bool:
         return nights.in_service() == second and nights.registry.read().models == models
 
-    failed = nights.run("gat.large.hidden=4")
+    failed = nights.run("seeds=[1]")
     assert failed.is_failed()
-    assert "model.hidden is 4 and was 8" in str(failed.message)
+    assert "has no finished normal-large-seed1" in str(failed.message)
     assert nothing_changed()
 
     settings = (*UNTRAINED, "training.max_epochs=100", "training.checkpoint_every_steps=2")
