@@ -174,8 +174,9 @@ class NightReport:
         if not new:
             return ["No test recording is left that none of the models was trained on."]
         metric = self.rule.metric
-        header = ["scenario", "windows", f"{metric} new", f"{metric} in service", "difference"]
-        header += ["false alarms new", "false alarms in service", "difference"]
+        # Short words: the Prefect UI cuts off what is wider than its column.
+        header = ["scenario", "windows", f"{metric} new", "in service", "change"]
+        header += ["false alarms", "in service", "change"]
         rows = []
         for scenario, scores in new.items():
             other = current.get(scenario, {})
