@@ -14,7 +14,7 @@ from kdgat.image.contents import read_pins
 from kdgat.image.recipe import VARIANTS
 from kdgat.image.sources import read_pip_sources
 from kdgat.stage.files import sha256_of_file
-from tests.image.built import cpu_image
+from tests.image.built import cpu_image, lack
 
 pytestmark = pytest.mark.slow
 
@@ -91,7 +91,7 @@ def test_compiled_functions_are_kept_where_nothing_else_can_be_written(image: Pa
 
 def test_anybody_can_read_and_run_it(image: Path, tmp_path: Path) -> None:
     if os.geteuid() != 0:
-        pytest.skip("only root can become somebody else")
+        lack("only root can become somebody else")
     # Where the cache of test images lies, others have no business.
     copy = Path("/var/tmp") / f"kdgat-test-{os.getpid()}.sif"
     try:
