@@ -48,7 +48,9 @@ def _rewrite(schema: JsonSchemaValue, handler: GetJsonSchemaHandler, texts: Mapp
             field["enum"] = [True, False, *([None] if "anyOf" in field else [])]
             field.pop("type", None)
             field.pop("anyOf", None)
-        said = field.setdefault("description", texts.get(f"{path}{key}", ""))
+        said = field.get("description") or texts.get(f"{path}{key}", "")
+        if said:
+            field["description"] = said
         default = field.pop("default", None)
         if default is not None and not models:
             text = default if isinstance(default, str) else json.dumps(default)

@@ -80,7 +80,7 @@ class AttentionScales(Config):
 class CanConfig(Config):
     """Hold everything that a CAN training run depends on."""
 
-    preset: str | None = None  # which one this was made from; noted in the results, read by no stage
+    preset: str | None = Field(None, description="which one this was made from: noted in the results, read by no stage")
     data: DataConfig
     windows: WindowConfig = WindowConfig()
     injection: InjectionConfig = InjectionConfig()

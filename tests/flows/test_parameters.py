@@ -1,0 +1,115 @@
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prefect.utilities.callables import parameter_schema
+from prefect.utilities.schema_tools.validation import validate
+
+from flows.can_ids import can_ids
+from flows.nightly import nightly
+from flows.parameters import LOCAL_SITE, as_site, check_can_run, explained_keys
+from kdgat.can.catalog import DatasetError
+from kdgat.can.config import CanConfig, make_config
+from kdgat.can.run import OutputDirectory
+from kdgat.cluster.resources import ResourceError, ResourceRequest
+from kdgat.cluster.site import Site, SiteError
+
+CONFIG = {"data": {"dataset": "synthetic", "data_root": "data"}}
+
+
+def schema_of(flow: Any) -> dict[str, Any]:
+    return dict(parameter_schema(flow).model_dump_for_openapi())
+
+
+def fields_of_config(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Walk all fields of the configuration, at any depth."""
+
+    def walk(reference: str, path: str) -> Iterator[tuple[str, dict[str, Any]]]:
+        for key, field in schema["definitions"][reference.rpartition("/")[2]]["properties"].items():
+            yield f"{path}{key}", field
+            for part in (field, *field.get("anyOf", ()), *field.get("allOf", ())):
+                if "$ref" in part:
+                    yield from walk(part["$ref"], f"{path}{key}.")
+
+    yield from walk(schema["properties"]["config"]["$ref"], "")
+
+
+@pytest.mark.parametrize("flow", [can_ids, nightly], ids=lambda flow: flow.name)
+def test_the_form_finds_nothing_in_the_configuration_to_send_that_nobody_typed(flow: Any) -> None:
+    fields = dict(fields_of_config(schema_of(flow)))
+    assert {"training.max_epochs", "gat.large.hidden", "injection.enabled", "training_of"} <= set(fields)
+    for path, field in fields.items():
+        assert "default" not in field, path
+        assert field.get("type") != "boolean", path
+        assert not any(part.get("type") == "boolean" for part in field.get("anyOf", ())), path
+
+
+def test_every_field_of_the_configuration_is_explained_with_its_default() -> None:
+    fields = dict(fields_of_config(schema_of(can_ids)))
+    silent = [path for path, field in fields.items() if "$ref" not in field and not field.get("description")]
+    assert silent == []
+    assert fields["training.max_epochs"]["description"] == f"{explained_keys()['training.max_epochs']} (default: 30)"
+    assert fields["injection.enabled"]["description"].endswith("(default: true)")
+    assert fields["windows.size"]["description"].count("default") == 1
+
+
+def test_what_is_changed_most_comes_first_in_the_form() -> None:
+    properties = schema_of(can_ids)["properties"]
+    order = sorted(properties, key=lambda name: properties[name]["position"])
+    assert order[:4] == ["preset", "overrides", "out", "site"]
+    assert order[-1] == "config"
+
+
+@pytest.mark.parametrize(
+    ("parameters", "where"),
+    [
+        ({"preset": "fast"}, "preset"),
+        ({"overrides": ["training.max_epochs"]}, "overrides"),
+        ({"parallel_stages": 0}, "parallel_stages"),
+        ({"config": {**CONFIG, "trainin": {}}}, "config"),
+        ({"config": {**CONFIG, "training": {"max_epochs": "many"}}}, "config.training.max_epochs"),
+        ({"config": {**CONFIG, "training": {"max_epochs": 0}}}, "config.training.max_epochs"),
+        ({"config": {**CONFIG, "injection": {"enabled": "perhaps"}}}, "config.injection.enabled"),
+        ({"config": {"data": {"dataset": "synthetic"}}}, "config.data"),
+        ({"site": {"name": "a", "scheduler": "pbs"}}, "site"),
+        ({"command_line": {"walltim": "90"}}, "command_line"),
+    ],
+)
+def test_a_server_refuses_a_wrong_parameter_and_knows_its_name(parameters: dict[str, Any], where: str) -> None:
+    schema = schema_of(can_ids)
+    good = {"config": CONFIG, "out": "runs/a", "preset": "quick"}
+    validate(good, schema, raise_on_error=True)
+    with pytest.raises(Exception, match=where):
+        validate({**good, **parameters}, schema, raise_on_error=True)
+
+
+def test_a_configuration_of_a_finished_run_can_be_given_as_it_is() -> None:
+    config = make_config("quick", data=CONFIG["data"]).model_dump(mode="json")
+    validate({"config": config, "out": "runs/a"}, schema_of(can_ids), raise_on_error=True)
+    assert can_ids.validate_parameters({"config": config, "out": "runs/a"})["config"] == CanConfig.model_validate(
+        config
+    )
+
+
+def test_a_site_is_given_by_name_or_described(tmp_path: Path) -> None:
+    assert as_site("local").scheduler == "local"
+    assert as_site(Site(name="mine")).name == "mine"
+    path = tmp_path / "here.yaml"
+    path.write_text("scheduler: local\n")
+    assert as_site(str(path)).name == "here"
+    with pytest.raises(SiteError, match="slurm-test"):
+        as_site("slurm-tset")
+
+
+def test_what_a_site_does_not_grant_is_refused_at_once() -> None:
+    with pytest.raises(SiteError, match="command_line"):
+        as_site("local", ResourceRequest(walltime="16:00:00"))
+    with pytest.raises(ResourceError, match="gpus"):
+        as_site("slurm-test", ResourceRequest(gpus=64))
+
+
+def test_a_dataset_that_is_not_there_is_said_before_anything_is_started(tmp_path: Path) -> None:
+    config = make_config("quick", data={"dataset": "hcrl_sa", "data_root": str(tmp_path)})
+    with pytest.raises(DatasetError, match="hcrl_sa"):
+        check_can_run(config, OutputDirectory(tmp_path / "out"), LOCAL_SITE)
