@@ -152,6 +152,7 @@ def execute(
         result = client.execute(
             str(image.absolute()), list(words), bind=[check_bind(bind) for bind in binds], nv=nv,
             options=list(options), return_result=True, environ=command_environment(environment),
+            singularity_options=["--silent"],  # spython mixes both streams: what Apptainer only remarks stays out
         )  # fmt: skip
     return Answer(_joined(result["message"]), int(result["return_code"]))
 
