@@ -11,8 +11,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Final
-from uuid import UUID
+from typing import Final
 
 from flows.deployment.installation import (
     DATABASE_VARIABLE,
@@ -22,19 +21,14 @@ from flows.deployment.installation import (
     Installation,
     InstallationError,
 )
-from flows.deployment.service import Process, Service, processes_with
+from flows.deployment.runs import has_worker, run_ids, run_processes, stop_runs
+from flows.deployment.service import Process, Service
 from kdgat.stage.owner import own
-
-if TYPE_CHECKING:
-    from prefect.client.schemas.objects import StateType
 
 START_TIMEOUT_VARIABLE: Final = "KDGAT_SERVER_START_TIMEOUT_S"
 START_TIMEOUT_S: Final = 180.0  # 10 to 30 s are usual; a busy two-core machine needs its time
-SAVE_TIMEOUT_S: Final = 180.0  # for a run that is stopped: its stages write their checkpoints, its jobs leave
 PORTS_TRIED: Final = 100
 POLL_S: Final = 0.2
-RUN_VARIABLE: Final = "PREFECT__FLOW_RUN_ID"
-ENGINE: Final = "prefect.engine"
 # What a person's own Prefect has to do with: profiles lie in another home, the old name of a setting beats the new one.
 FOREIGN: Final = ("PREFECT_PROFILE", "PREFECT_API_KEY", OLD_DATABASE_VARIABLE)
 
@@ -95,8 +89,7 @@ def down(tell: Tell) -> None:
         return
     with _alone(here):
         worker, server = Service(here.home, "worker"), Service(here.home, "server")
-        process = worker.process()
-        _stop_runs(here, tell)
+        stop_runs(here.home, tell)
         for service in (worker, server):
             process = service.process()
             if process is None:
@@ -106,7 +99,7 @@ def down(tell: Tell) -> None:
                 tell(f"{service.name}: ended (pid {process.pid}){'' if in_order else ', by force'}")
             service.forget()
             if service is worker:
-                _stop_runs(here, tell)  # one may have begun while the others were waited for
+                stop_runs(here.home, tell)  # one may have begun while the others were waited for
     tell(f"kept: database, registry and outputs, see {here.path}")
 
 
@@ -129,7 +122,7 @@ def status(tell: Tell) -> bool:
         else:
             where = f", {here.url}{'' if is_healthy else ' (does not answer)'}" if name == "server" else ""
             tell(f"{name:8} runs, pid {process.pid}{where}; log: {service.log_path}")
-    runs = list(_runs(here))
+    runs = run_processes(here.home)
     if runs:
         tell(f"runs     {len(runs)}: pid {', '.join(str(process.pid) for process in runs)}")
     if is_healthy:
@@ -247,6 +240,7 @@ def _ensure_server(here: Installation, started: contextlib.ExitStack, tell: Tell
 def _fill_server(here: Installation, tell: Tell) -> None:
     """Make what the server has to hold."""
     from prefect.client.orchestration import get_client
+    from prefect.client.schemas.objects import StateType
 
     from flows.deployment import server_content
 
@@ -256,9 +250,9 @@ def _fill_server(here: Installation, tell: Tell) -> None:
         server_content.apply_prefect_file(here.checkout, _environment(here), here.home / "deploy.log")
         server_content.limit_datasets(client)
         server_content.ensure_automation(client)
-        for name in server_content.crash_lost_runs(
-            client, {UUID(run_id) for run_id in _run_ids(here)}, _open_states(here)
-        ):
+        # A run that is pending has no process yet, if there is a worker.
+        states = [StateType.RUNNING, StateType.CANCELLING, *([] if has_worker(here.home) else [StateType.PENDING])]
+        for name in server_content.crash_lost_runs(client, run_ids(here.home), states):
             tell(f"run {name}: its process is gone, marked as crashed; the next run goes on from its checkpoints")
         server_content.free_datasets(client)
     _tell_deployments(here, tell)
@@ -315,42 +309,6 @@ def _log_text(service: Service) -> str:
 def _undo(service: Service, process: Process) -> None:
     process.end()
     service.forget()
-
-
-def _stop_runs(here: Installation, tell: Tell) -> None:
-    """Ask the runs of this installation to save and stop, and wait until they have."""
-    runs = list(_runs(here))
-    for process in runs:
-        tell(f"run of pid {process.pid}: its stages write their checkpoints and stop ...")
-        process.send(signal.SIGTERM)
-    give_up_at = time.monotonic() + SAVE_TIMEOUT_S
-    for process in runs:
-        if not process.wait(max(0.0, give_up_at - time.monotonic())):
-            process.send(signal.SIGKILL)  # what it started saves and leaves when it misses it
-            tell(f"run of pid {process.pid}: ended by force")
-    for process in processes_with({"KDGAT_HOME": str(here.home)}, "kdgat.stage"):
-        if not process.wait(SAVE_TIMEOUT_S):
-            process.send(signal.SIGKILL)
-
-
-def _runs(here: Installation) -> Iterator[Process]:
-    return (p for p in processes_with({"KDGAT_HOME": str(here.home)}, ENGINE))
-
-
-def _run_ids(here: Installation) -> Iterator[str]:
-    for process in _runs(here):
-        run_id = process.variable(RUN_VARIABLE)
-        if run_id:
-            yield run_id
-
-
-def _open_states(here: Installation) -> "list[StateType]":
-    """Return the states of runs that must have a process; one that is pending has none yet, if there is a worker."""
-    from prefect.client.schemas.objects import StateType
-
-    has_worker = any(processes_with({"KDGAT_HOME": str(here.home)}, "worker"))
-    states = [StateType.RUNNING, StateType.CANCELLING]
-    return states if has_worker else [*states, StateType.PENDING]
 
 
 def _is_healthy(url: str) -> bool:
