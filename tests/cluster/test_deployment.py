@@ -7,6 +7,7 @@ import pytest
 
 from kdgat.can.run import OutputDirectory, StageRecord, StageState
 from kdgat.cluster.history import AttemptLedger, AttemptRecord
+from kdgat.stage.directory import RunDirectory
 from tests.cluster.slurm import PrivateSlurm
 from tests.deployments.installed import ENDLESS, Installed, wait_until
 
@@ -37,14 +38,19 @@ class Output:
         return self.output.read_index().record("normal-large-seed0")
 
     @property
-    def attempts(self) -> list[AttemptRecord]:
-        return AttemptLedger(self.output.stage_directory(self.record)).records
+    def directory(self) -> RunDirectory:
+        (path,) = self.output.stages_path.glob("normal-*")
+        return RunDirectory(path)
 
-    def log(self) -> str:
-        return self.output.stage_directory(self.record).log_path.read_text()
+    @property
+    def attempts(self) -> list[AttemptRecord]:
+        return AttemptLedger(self.directory).records
 
     def has_checkpoint(self) -> bool:
-        return any(self.output.path.glob("stages/normal-*/checkpoints/*.pt"))
+        return any(self.output.stages_path.glob("normal-*/checkpoints/*.pt"))
+
+    def has_resumed(self) -> bool:
+        return "going on from checkpoints/" in self.directory.log_path.read_text()
 
 
 def test_cancelling_a_run_ends_its_jobs_with_a_checkpoint_and_so_does_undeploy(
@@ -61,7 +67,7 @@ def test_cancelling_a_run_ends_its_jobs_with_a_checkpoint_and_so_does_undeploy(
     assert [(attempt.end, bool(attempt.job_id)) for attempt in run.attempts] == [("Paused", True)]
 
     second = installed.start_run("can-ids/synthetic", overrides=ENDLESS)
-    wait_until(lambda: "going on from checkpoints/" in run.log(), "going on", installed.log)
+    wait_until(run.has_resumed, "going on", installed.log)
     assert installed.run_state(second)["type"] == "RUNNING"
     assert len(slurm.jobs()) == 1
     assert installed.command("down").returncode == 0
