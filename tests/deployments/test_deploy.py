@@ -20,7 +20,8 @@ from tests.deployments.installed import ENDLESS, ROOT, TINY, Installed, as_optio
 
 pytestmark = pytest.mark.slow
 
-NEW_RECORDING = "train_02_with_attacks__DoS-birch.parquet"
+NEW_RECORDINGS = ("train_02_with_attacks__DoS-birch.parquet", "train_02_with_attacks__fuzzing-birch.parquet")
+UNTRAINED = ("training.max_epochs=1", "training.learning_rate=1e-9")
 SILENCE_S = 40.0  # instead of three heartbeats of 30 s
 
 
@@ -141,49 +142,62 @@ def test_nights_come_by_themselves_promote_a_better_model_and_refuse_a_worse_one
     here = installed.here
     dataset, inbox = here.data_root / "synthetic", here.inbox / "synthetic"
     registry = Registry(here.registry)
-    kept = here.home / NEW_RECORDING
-    shutil.move(dataset / NEW_RECORDING, kept)
+    for name in NEW_RECORDINGS:
+        shutil.move(dataset / name, here.home / name)
     deployment = installed.api("GET", "/deployments/name/nightly/synthetic")
     path = f"/deployments/{deployment['id']}/schedules"
     for schedule in deployment["schedules"]:
         installed.api("DELETE", f"{path}/{schedule['id']}")
 
+    def runs(*states: str) -> list[dict[str, Any]]:
+        wanted = {"id": {"any_": [deployment["id"]]}}
+        of_state = {"state": {"type": {"any_": states}}}
+        found: list[dict[str, Any]] = installed.api(
+            "POST", "/flow_runs/filter", {"deployments": wanted, "flow_runs": of_state, "sort": "START_TIME_ASC"}
+        )
+        return found
+
     def nights() -> list[dict[str, Any]]:
-        wanted = {"deployments": {"id": {"any_": [deployment["id"]]}}, "sort": "START_TIME_ASC"}
-        runs = installed.api("POST", "/flow_runs/filter", wanted)
-        return [run for run in runs if run["state"]["type"] in ("COMPLETED", "FAILED", "CRASHED")]
+        return runs("COMPLETED", "FAILED", "CRASHED")
 
-    def every_20_s(**parameters: Any) -> str:
-        schedule = {"schedule": {"interval": 20}, "active": True, "parameters": {"settle_s": 0.0, **parameters}}
+    def under_way() -> list[dict[str, Any]]:
+        return runs("SCHEDULED", "PENDING", "RUNNING")
+
+    def until_the_night_says(words: str, *overrides: str) -> dict[str, Any]:
+        """Let nights come every 20 s until one ends with these words."""
+        parameters = {"settle_s": 0.0, "start_from": "scratch", "overrides": [*TINY, *overrides]}
+        schedule = {"schedule": {"interval": 20}, "active": True, "parameters": parameters}
         (made,) = installed.api("POST", path, [schedule])
-        return str(made["id"])
+        wait_until(lambda: any(words in run["state"]["message"] for run in nights()), words, installed.log)
+        installed.api("DELETE", f"{path}/{made['id']}")
+        wait_until(lambda: not under_way(), "the end of the night that came after it", installed.log)
+        assert {run["state"]["name"] for run in nights()} == {"Completed"}
+        return next(run for run in nights() if words in run["state"]["message"])
 
-    schedule = every_20_s(overrides=[*TINY, "training.max_epochs=4"])
-    wait_until(lambda: len(nights()) >= 2, "two nights", installed.log)
-    assert {run["state"]["name"] for run in nights()} == {"Completed"}, nights()
-    assert all(run["auto_scheduled"] for run in nights())
-    good = registry.in_service("can", "synthetic")
-    assert good is not None
-    assert len(registry.read().models) == 1  # the nights after the first found nothing new
-    assert nights()[1]["total_run_time"] < 30
+    def in_service() -> str:
+        entry = registry.in_service("can", "synthetic")
+        assert entry is not None
+        return entry.id
 
-    installed.api("DELETE", f"{path}/{schedule}")
-    shutil.copy(kept, inbox / NEW_RECORDING)
-    schedule = every_20_s(
-        overrides=[*TINY, "training.learning_rate=1e-9"],
-        start_from="scratch",
-    )
-    wait_until(lambda: len(registry.read().models) == 2, "another model", installed.log)
-    wait_until(
-        lambda: any("did not go into service" in (run["state"]["message"] or "") for run in nights()), "a refusal"
-    )
-    installed.api("DELETE", f"{path}/{schedule}")
-    served = registry.in_service("can", "synthetic")
-    assert served is not None
-    assert served.id == good.id
-    assert (dataset / NEW_RECORDING).is_file()
-    artifacts = installed.api("POST", "/artifacts/filter", {})
-    assert sum(row["key"] == "night" for row in artifacts) >= 2
+    first = until_the_night_says("no model was in service before", *UNTRAINED)
+    assert first["auto_scheduled"]
+    untrained = in_service()
+    quiet = until_the_night_says("nothing new", *UNTRAINED)
+    assert quiet["total_run_time"] < 30
+    assert len(registry.read().models) == 1
+
+    shutil.copy(here.home / NEW_RECORDINGS[0], inbox / NEW_RECORDINGS[0])
+    until_the_night_says("better by the margin", "training.max_epochs=25", "training.learning_rate=0.005")
+    better = in_service()
+    assert better != untrained
+
+    shutil.copy(here.home / NEW_RECORDINGS[1], inbox / NEW_RECORDINGS[1])
+    until_the_night_says("did not go into service", *UNTRAINED)
+    assert in_service() == better
+    assert len(registry.read().models) == 3
+    assert all((dataset / name).is_file() for name in NEW_RECORDINGS)
+    reports = [row for row in installed.api("POST", "/artifacts/filter", {}) if row["key"].startswith("night")]
+    assert len(reports) >= 4
 
 
 def test_a_run_whose_process_died_with_its_worker_is_crashed_and_the_next_one_goes_on(
