@@ -50,7 +50,7 @@ class Output:
         return any(self.output.stages_path.glob("normal-*/checkpoints/*.pt"))
 
     def has_resumed(self) -> bool:
-        return "going on from checkpoints/" in self.directory.log_path.read_text()
+        return "going on from checkpoint-" in self.directory.log_path.read_text()
 
 
 def test_cancelling_a_run_ends_its_jobs_with_a_checkpoint_and_so_does_undeploy(

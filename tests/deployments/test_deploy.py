@@ -233,7 +233,7 @@ def test_a_run_whose_process_died_with_its_worker_is_crashed_and_the_next_one_go
     before = len(AttemptLedger(directory).records)
     second = installed.start_run("can-ids/synthetic", overrides=ENDLESS, out=str(out))
     wait_until(lambda: len(AttemptLedger(directory).records) > before, "another attempt", installed.log)
-    wait_until(lambda: "going on from checkpoints/" in directory.log_path.read_text(), "going on", installed.log)
+    wait_until(lambda: "going on from checkpoint-" in directory.log_path.read_text(), "going on", installed.log)
     assert installed.run_state(second)["type"] == "RUNNING"
     tasks = installed.api("POST", "/task_runs/filter", {"flow_runs": {"id": {"any_": [first]}}})
     assert {task["state"]["type"] for task in tasks} <= {"COMPLETED", "CRASHED"}
