@@ -286,7 +286,8 @@ def test_a_server_that_dies_at_its_start_is_said_with_its_last_words_and_nothing
 
 def test_ctrl_c_while_it_deploys_leaves_nothing(tmp_path: Path) -> None:
     other = Installed(tmp_path, KDGAT_PORT=str(free_port()))
-    command = [sys.executable, "-m", "flows.deployment", "up"]
+    # Whoever starts tests in the background lets them ignore Ctrl-C.
+    command = ["env", "--default-signal=INT", sys.executable, "-m", "flows.deployment", "up"]
     with subprocess.Popen(command, cwd=ROOT, env=other.environment, stdout=subprocess.DEVNULL) as process:
         wait_until((Path(other.environment["KDGAT_HOME"]) / "server.json").is_file, "a server", other.log)
         process.send_signal(signal.SIGINT)
