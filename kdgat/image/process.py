@@ -13,6 +13,7 @@ from typing import Final
 
 NUM_LAST_LINES: Final = 15
 GRACE_S: Final = 10.0
+STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
@@ -31,11 +32,13 @@ def run_streaming(
     *,
     folder: Path | None = None,
     uid: int | None = None,
+    umask: int = -1,
 ) -> Ending:
     """Run a program to its end, passing each line on as it comes and adding it to `log`.
 
     Args:
         uid: the user and group to run as, with no other groups; None for this process's own.
+        umask: that of the program; -1 for this process's own.
 
     An exception that arrives meanwhile, KeyboardInterrupt and SystemExit too, ends the program and all it started.
     """
@@ -46,7 +49,7 @@ def run_streaming(
         # A session of its own: Ctrl-C comes to us alone, and we end it as a whole.
         subprocess.Popen(
             list(words), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder,
-            env=dict(environment), start_new_session=True, text=True, errors="replace", **identity,  # type: ignore[call-overload]
+            env=dict(environment), start_new_session=True, umask=umask, text=True, errors="replace", **identity,  # type: ignore[call-overload]
         ) as process,
     ):  # fmt: skip
         try:
@@ -76,12 +79,21 @@ def _end_group(process: "subprocess.Popen[str]") -> None:
 
 @contextmanager
 def signals_as_exit() -> Iterator[None]:
-    """Let Ctrl-C, SIGTERM and SIGHUP unwind what is half done, and end with the status that shells give to them."""
+    """Let Ctrl-C, SIGTERM and SIGHUP unwind what is half done, and end with the status that shells give to them.
+
+    The first one counts: those that follow find the unwinding under way, which ends by itself. What is ignored already
+    stays so, as SIGHUP under nohup and Ctrl-C for what a shell runs in the background.
+    """
 
     def leave(number: int, frame: FrameType | None) -> None:
+        for taken in before:
+            signal.signal(taken, signal.SIG_IGN)
         raise SystemExit(128 + number)
 
-    before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+    before = {number: handler for number, handler in before.items() if handler is not signal.SIG_IGN}
+    for number in before:
+        signal.signal(number, leave)
     try:
         yield
     finally:

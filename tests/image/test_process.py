@@ -6,6 +6,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 from kdgat.image.process import NUM_LAST_LINES, run_streaming
@@ -53,6 +54,61 @@ def test_a_signal_ends_the_program_and_what_it_started(tmp_path: Path) -> None:
         while _runs(sleeper) and time.monotonic() < deadline:
             time.sleep(0.05)
         assert not _runs(sleeper)
+
+
+def test_further_signals_do_not_stop_the_unwinding(tmp_path: Path) -> None:
+    # The program goes on after SIGTERM; only SIGKILL, after the time of grace, ends it.
+    stubborn = f"trap 'touch {tmp_path}/asked' TERM; echo $$; while :; do sleep .05; done"
+    script = textwrap.dedent(f"""
+        import os
+        from pathlib import Path
+        from kdgat.image import process
+        from kdgat.image.build import Builder, work_folder
+        process.GRACE_S = 2.0
+        with process.signals_as_exit(), work_folder(Path({str(tmp_path)!r}), Builder(None)) as folder:
+            words, log = ["sh", "-c", {stubborn!r}], folder / "log"
+            process.run_streaming(words, os.environ, log, lambda line: print(line, flush=True))
+    """)
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    shell = int(process.stdout.readline())
+    process.send_signal(signal.SIGINT)
+    _wait_until((tmp_path / "asked").exists)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        process.send_signal(number)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert not _runs(shell)
+    assert [path.name for path in tmp_path.iterdir()] == ["asked"]
+
+
+def test_a_signal_that_was_ignored_before_stays_ignored(tmp_path: Path) -> None:
+    script = textwrap.dedent(f"""
+        import os
+        from pathlib import Path
+        from kdgat.image.process import run_streaming, signals_as_exit
+        words = ["sh", "-c", "echo begun; while [ ! -e {tmp_path}/go ]; do sleep .05; done; echo ended; sleep 300"]
+        with signals_as_exit():
+            run_streaming(words, os.environ, Path({str(tmp_path / "log")!r}), lambda line: print(line, flush=True))
+    """)
+    words = ["sh", "-c", "trap '' HUP INT; exec \"$@\"", "sh", sys.executable, "-c", script]
+    process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "begun\n"
+    process.send_signal(signal.SIGHUP)
+    process.send_signal(signal.SIGINT)
+    (tmp_path / "go").touch()
+    assert process.stdout.readline() == "ended\n"
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=30)
+    assert process.returncode == 143
+
+
+def _wait_until(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
 
 
 def _runs(pid: int) -> bool:
