@@ -131,7 +131,7 @@ def test_a_better_model_goes_into_service_and_a_night_with_nothing_new_rests(nig
     assert entries[second].provenance["compared_with"] == first
     assert set(entries[second].metrics) == set(entries[first].metrics)
     report = nights.report()
-    for words in (INBOX_RECORDING, "train_03__broken.parquet", "goes into service", first, second, "difference"):
+    for words in (INBOX_RECORDING, "train_03__broken.parquet", "goes into service", first, second, "change"):
         assert words in report
     assert (nights.dataset / f"{INBOX_RECORDING}.parquet").is_file()
 
