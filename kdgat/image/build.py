@@ -1,11 +1,15 @@
 """Build an image: collect what goes in, let Apptainer build it, and put it in its place once its %test has passed."""
 
+import errno
 import hashlib
+import logging
 import os
 import shutil
+import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -21,6 +25,8 @@ from kdgat.image.wheels import build_own_wheel, fetch_wheels
 from kdgat.stage.files import sync_to_disk, temporary_path
 from kdgat.stage.privileges import apptainer_variables
 
+logger = logging.getLogger(__name__)
+
 # Some user other than root: with its own namespace it needs no entry in /etc/subuid. Debian's `nobody`.
 UNPRIVILEGED_UID: Final = 65534
 CONTEXT: Final = "context"
@@ -28,6 +34,15 @@ DEFINITION: Final = "image.def"
 _IMAGE: Final = "image.sif"
 # One owner, so that anybody can unpack it where images cannot be mounted; zstd, because it is unpacked at each start.
 _SQUASHFS: Final = "-all-root -no-xattrs -comp zstd -Xcompression-level 3"
+_NUM_REMOVALS: Final = 5
+_REMOVAL_PAUSE_S: Final = 0.5
+# What else begins with APPTAINER_ or SINGULARITY_ is an option of `apptainer build` that nobody would see: one of them
+# leaves %test out.
+_KEPT_OF_APPTAINER: Final = {
+    f"{prefix}_{name}"
+    for prefix in ("APPTAINER", "SINGULARITY")
+    for name in ("CACHEDIR", "CONFIGDIR", "DOCKER_USERNAME", "DOCKER_PASSWORD", "AUTHFILE")
+}
 _NO_NAMESPACES: Final = "this machine allows no user namespaces: ask for user.max_user_namespaces above 0"
 _NO_REGISTRY: Final = "the registry cannot be reached: make a base with containers/make-base.sh and name it with --base"
 _MEANINGS: Final = {
@@ -95,6 +110,7 @@ def build_image(
     log.write_text("")
     builder = Builder.here()
     sources = read_pip_sources()
+    revision = checkout.revision()  # before anything is copied: a change meanwhile is at most one that is not told
     wheels = fetch_wheels(checkout, variant, sources, log, tell)
     with work_folder(work, builder) as folder:
         context = folder / CONTEXT
@@ -102,19 +118,20 @@ def build_image(
         try:
             for wheel in wheels.glob("*.whl"):
                 _link_or_copy(wheel, context / WHEELS / wheel.name)
-            build_own_wheel(checkout, context / WHEELS, sources, log, tell)
+            wheel = build_own_wheel(checkout, context / WHEELS, sources, log)
+            tell(f"kdgat: {wheel.name} from {checkout.root}, revision {revision}")
             shutil.copy(checkout.lock_path(variant), context / LOCK)
             if base.file is not None:
                 _link_or_copy(base.file, context / base.reference)
         except OSError as error:
-            raise BuildError(f"{context}: {error.strerror}; {_meaning(str(error))}") from error
+            raise BuildError(f"{context}: {_explain(error, '--work-folder')}") from error
         (context / DEFINITION).write_text(define(variant).render())
         tell(f"building on {base.name} {base.digest}, in {folder}")
-        build_in_folder(context, out, build_arguments(checkout, variant, base), builder, log, tell)
+        build_in_folder(context, out, build_arguments(checkout, variant, base, revision), builder, log, tell)
     return out
 
 
-def build_arguments(checkout: Checkout, variant: Variant, base: Base) -> dict[str, str]:
+def build_arguments(checkout: Checkout, variant: Variant, base: Base, revision: str) -> dict[str, str]:
     """Return what the definition's template variables stand for."""
     return {
         "AGENT": base.agent,
@@ -122,7 +139,7 @@ def build_arguments(checkout: Checkout, variant: Variant, base: Base) -> dict[st
         "BASE_NAME": base.name,
         "BASE_DIGEST": base.digest,
         "VERSION": checkout.version,
-        "REVISION": checkout.revision(),
+        "REVISION": revision,
         "SOURCE": checkout.source(),
         "LOCK_SHA256": hashlib.sha256(checkout.lock_path(variant).read_bytes()).hexdigest(),
     }
@@ -142,8 +159,11 @@ def build_environment(folder: Path, builder: Builder) -> dict[str, str]:
     kept = {
         name: value
         for name, value in command_environment().items()
-        if not name.startswith(("APPTAINERENV_", "SINGULARITYENV_", "PIP_", "APPTAINER_BIND", "SINGULARITY_BIND"))
-        and name not in ("APPTAINER_NO_PRIVS", "PYTHONPATH", "PYTHONHOME", "LD_PRELOAD")
+        if name in _KEPT_OF_APPTAINER
+        or (
+            not name.startswith(("APPTAINER", "SINGULARITY", "PIP_"))
+            and name not in ("PYTHONPATH", "PYTHONHOME", "LD_PRELOAD")
+        )
     }
     temporary = folder / "tmp"
     temporary.mkdir(exist_ok=True)
@@ -168,6 +188,7 @@ def build_in_folder(
     Raises:
         BuildError: with the last lines of the build; `out` is as it was.
     """
+    _open_to_others(context)
     words = [str(find_apptainer()), "build", f"--mksquashfs-args={_SQUASHFS}"]
     words += [word for name, value in arguments.items() for word in ("--build-arg", f"{name}={value}")]
     ending = run_streaming(
@@ -189,6 +210,24 @@ def _meaning(said: str) -> str:
     return next((meaning for words, meaning in _MEANINGS.items() if words in said), "")
 
 
+def _explain(error: OSError, option: str) -> str:
+    """Say what the system refused, and which option names another place."""
+    elsewhere = f"name another folder with {option}"
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return f"the disk is full: free space there, or {elsewhere}"
+    return f"{error.strerror or error}: correct that, or {elsewhere}"
+
+
+def _open_to_others(context: Path) -> None:
+    """Let whoever builds read what goes in, whatever this process's umask took from it."""
+    for path in context.rglob("*"):
+        state = path.lstat()
+        if stat.S_ISDIR(state.st_mode):
+            path.chmod(state.st_mode | 0o555)
+        elif stat.S_ISREG(state.st_mode) and state.st_nlink == 1:  # a linked one is somebody's own, and is readable
+            path.chmod(state.st_mode | (0o555 if state.st_mode & 0o100 else 0o444))
+
+
 @contextmanager
 def work_folder(work: Path | None, builder: Builder) -> Iterator[Path]:
     """Make a folder with a folder `context` in it for whoever builds, and remove both in the end."""
@@ -207,13 +246,23 @@ def work_folder(work: Path | None, builder: Builder) -> Iterator[Path]:
 
 
 def _remove(folder: Path) -> None:
-    """Remove a tree in which Apptainer may have left folders without the right to write."""
-    for root, folders, _ in os.walk(folder):
-        for name in folders:
-            path = Path(root, name)
-            if not path.is_symlink():
-                path.chmod(path.stat().st_mode | 0o700)
-    shutil.rmtree(folder)
+    """Remove a tree in which Apptainer may have left folders without the right to write.
+
+    What stays is named and no error: it would take the place of the one that ended the build.
+    """
+    for attempt in range(_NUM_REMOVALS):
+        if attempt:
+            time.sleep(_REMOVAL_PAUSE_S)  # something that was ended still writes, or an NFS server is behind
+        for root, folders, _ in os.walk(folder):
+            for name in folders:
+                path = Path(root, name)
+                with suppress(OSError):
+                    if not path.is_symlink():
+                        path.chmod(path.stat().st_mode | 0o700)
+        shutil.rmtree(folder, ignore_errors=True)
+        if not os.path.lexists(folder):
+            return
+    logger.warning("%s could not be removed: remove it by hand (rm -rf)", folder)
 
 
 def _link_or_copy(source: Path, target: Path) -> None:
@@ -237,7 +286,7 @@ def _put_in_place(image: Path, out: Path) -> None:
         sync_to_disk(fresh)
         fresh.replace(out)
     except OSError as error:
-        raise BuildError(f"{out}: {error.strerror}; {_meaning(str(error))}") from error
+        raise BuildError(f"{out}: {_explain(error, '--out')}") from error
     finally:
         fresh.unlink(missing_ok=True)
     sync_to_disk(out.parent)

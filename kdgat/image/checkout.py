@@ -50,15 +50,22 @@ class Checkout:
         return self.root / "containers" / f"{variant.file_stem}.lock"
 
     def revision(self) -> str:
-        """Return the git revision, with `-dirty` if files differ from it; `unknown` without git."""
+        """Return the git revision, with `-dirty` if files differ from it; `unknown` without git.
+
+        A file that git does not know counts where the wheel would hold it.
+        """
         state = git_state(self.root)
-        return _UNKNOWN if state is None else f"{state['revision']}{'-dirty' if state['dirty'] else ''}"
+        if state is None:
+            return _UNKNOWN
+        untracked = _git(self.root, "status", "--porcelain", "--untracked-files=normal", "--", *WHEEL_SOURCES)
+        is_dirty = state["dirty"] or untracked is None or untracked
+        return f"{state['revision']}{'-dirty' if is_dirty else ''}"
 
     def source(self) -> str:
         """Return where the source is: pyproject.toml's Source or Repository, else git's origin; no secret."""
         urls = {str(key).lower(): str(url) for key, url in self.project.get("urls", {}).items()}
-        url = urls.get("source") or urls.get("repository") or _origin(self.root)
-        return _UNKNOWN if url is None else public_url(url)
+        url = urls.get("source") or urls.get("repository") or _git(self.root, "remote", "get-url", "origin")
+        return public_url(url) if url else _UNKNOWN
 
 
 def find_checkout(root: Path | None = None) -> Checkout:
@@ -89,10 +96,11 @@ def public_url(url: str) -> str:
     return _UNKNOWN
 
 
-def _origin(root: Path) -> str | None:
-    words = ["git", "-C", os.fspath(root), "remote", "get-url", "origin"]
+def _git(root: Path, *words: str) -> str | None:
+    """Return what git says; None where it cannot answer."""
+    command = ["git", "-C", os.fspath(root), *words]
     try:
-        answer = subprocess.run(words, capture_output=True, text=True, timeout=GIT_TIMEOUT_S)
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=GIT_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return answer.stdout.strip() or None
+    return answer.stdout.strip() if answer.returncode == 0 else None

@@ -159,6 +159,7 @@ def _uv(words: Iterable[str], sources: PackageSources, failure: str) -> None:
     command = [
         str(program), *words, "--python-version", PYTHON_MINOR, "--python-platform", PLATFORM,
         "--only-binary", ":all:", "--quiet",
+        *sources.uv_options(),
     ]  # fmt: skip
     try:
         answer = subprocess.run(

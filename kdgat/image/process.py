@@ -32,13 +32,11 @@ def run_streaming(
     *,
     folder: Path | None = None,
     uid: int | None = None,
-    umask: int = -1,
 ) -> Ending:
     """Run a program to its end, passing each line on as it comes and adding it to `log`.
 
     Args:
         uid: the user and group to run as, with no other groups; None for this process's own.
-        umask: that of the program; -1 for this process's own.
 
     An exception that arrives meanwhile, KeyboardInterrupt and SystemExit too, ends the program and all it started.
     """
@@ -49,7 +47,7 @@ def run_streaming(
         # A session of its own: Ctrl-C comes to us alone, and we end it as a whole.
         subprocess.Popen(
             list(words), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, cwd=folder,
-            env=dict(environment), start_new_session=True, umask=umask, text=True, errors="replace", **identity,  # type: ignore[call-overload]
+            env=dict(environment), start_new_session=True, text=True, errors="replace", **identity,  # type: ignore[call-overload]
         ) as process,
     ):  # fmt: skip
         try:

@@ -15,6 +15,7 @@ TORCH_CPU_INDEX: Final = "https://download.pytorch.org/whl/cpu"
 # Of several sections that set a key, the later one counts, as for `pip download`.
 _SECTIONS: Final = ("global", "download", ":env:")
 _EXTRA: Final = ("extra-index-url", "find-links")
+_TRUE: Final = ("y", "yes", "t", "true", "on", "1")  # as pip reads them
 
 
 @dataclass(frozen=True)
@@ -24,8 +25,14 @@ class PackageSources:
     settings: Mapping[str, str]
 
     def without_extra_indexes(self) -> "PackageSources":
-        """Keep the main index alone."""
-        return PackageSources({key: value for key, value in self.settings.items() if key not in _EXTRA})
+        """Keep the main index alone; where pip may use none, the folders, which are all there is."""
+        extra = _EXTRA[:1] if self.has_no_index else _EXTRA
+        return PackageSources({key: value for key, value in self.settings.items() if key not in extra})
+
+    @property
+    def has_no_index(self) -> bool:
+        """Say whether pip may only take what lies in folders."""
+        return self.settings.get("no-index", "").lower() in _TRUE
 
     def for_pip(self) -> dict[str, str]:
         """Return the environment in which pip has these settings and no others."""
@@ -37,18 +44,26 @@ class PackageSources:
     def for_uv(self) -> dict[str, str]:
         """Return the environment in which uv resolves from the same places by the same rules."""
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("UV_", "PIP_"))}
-        translated = {
+        indexes = {
             "UV_DEFAULT_INDEX": self.settings.get("index-url", PYPI),
             "UV_INDEX": " ".join(self.settings.get("extra-index-url", "").split()),
+        }
+        translated = {
+            **({} if self.has_no_index else indexes),
             "UV_FIND_LINKS": ",".join(self.settings.get("find-links", "").split()),
             "UV_INSECURE_HOST": " ".join(self.settings.get("trusted-host", "").split()),
             "HTTPS_PROXY": self.settings.get("proxy", ""),
             "SSL_CERT_FILE": self.settings.get("cert", ""),
+            "SSL_CLIENT_CERT": self.settings.get("client-cert", ""),
             "UV_HTTP_TIMEOUT": self.settings.get("timeout", self.settings.get("default-timeout", "")),
         }
         # pip takes the best version of all indexes; uv by itself stops at the first index that knows the name.
         rules = {"UV_INDEX_STRATEGY": "unsafe-best-match", "UV_NO_CONFIG": "1"}
         return {**clean, **{key: value for key, value in translated.items() if value}, **rules}
+
+    def uv_options(self) -> list[str]:
+        """Return what uv takes from no variable."""
+        return ["--no-index"] if self.has_no_index else []
 
 
 def read_pip_sources() -> PackageSources:

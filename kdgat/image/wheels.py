@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Final
 
 from kdgat.image.checkout import WHEEL_SOURCES, Checkout
+from kdgat.image.contents import normalized_name, read_pins
 from kdgat.image.errors import ImageError
+from kdgat.image.lock import read_hashes
 from kdgat.image.process import run_streaming
 from kdgat.image.recipe import PYTHON_MINOR, Variant
 from kdgat.image.sources import TORCH_CPU_INDEX, PackageSources
+from kdgat.stage.files import sha256_of_file
 
-_COMPLETE: Final = ".complete"
 _LOCK_FILE: Final = ".lock"
 # pip is told each older platform by name; it derives only some of them itself.
 _PLATFORMS: Final = (
@@ -38,6 +40,8 @@ def fetch_wheels(
 ) -> Path:
     """Download what the lock names, unless it lies there from an earlier build, and return the folder.
 
+    What lies there is believed only with the hash that the lock has of it; anything else is removed.
+
     Raises:
         ImageError: if the lock is missing, or pip cannot get a file whose hash the lock has.
     """
@@ -47,11 +51,12 @@ def fetch_wheels(
     content = hashlib.sha256(lock.read_bytes()).hexdigest()
     folder = cache_folder() / f"{variant.name}-{content[:16]}"
     folder.mkdir(parents=True, exist_ok=True)
-    with _alone(folder / _LOCK_FILE):
-        if (folder / _COMPLETE).exists():
+    with _alone(folder / _LOCK_FILE, tell):
+        missing = _remove_others(folder, lock.read_text())
+        if not missing:
             tell(f"wheels: from {folder}")
             return folder
-        tell(f"wheels: downloading into {folder}")
+        tell(f"wheels: downloading {len(missing)} into {folder}")
         words = ["download", "--require-hashes", "--no-deps", "--only-binary", ":all:", "--progress-bar", "off",
                  "--implementation", "cp", "--python-version", PYTHON_MINOR, "--requirement", str(lock),
                  "--dest", str(folder)]  # fmt: skip
@@ -59,13 +64,25 @@ def fetch_wheels(
         words += [word for abi in _ABIS for word in ("--abi", abi)]
         chosen = sources if variant.uses_extra_indexes else sources.without_extra_indexes()
         _pip(words, chosen.for_pip(), log, lambda line: tell(line) if line.startswith("Collecting ") else None)
-        (folder / _COMPLETE).touch()
+        missing = _remove_others(folder, lock.read_text())
+        if missing:
+            raise ImageError(f"pip download brought no wheel with the lock's hash of {', '.join(missing)}; log: {log}")
     return folder
 
 
-def build_own_wheel(
-    checkout: Checkout, folder: Path, sources: PackageSources, log: Path, tell: Callable[[str], None]
-) -> Path:
+def _remove_others(folder: Path, lock: str) -> list[str]:
+    """Remove wheels that a lock does not name, or not with their hash, and return the packages that lack one."""
+    hashes, missing = read_hashes(lock), set(read_pins(lock))
+    for wheel in sorted(folder.glob("*.whl")):
+        name = normalized_name(wheel.name.partition("-")[0])
+        if name in missing and f"sha256:{sha256_of_file(wheel)}" in hashes[name]:
+            missing.remove(name)
+        else:
+            wheel.unlink()
+    return sorted(missing)
+
+
+def build_own_wheel(checkout: Checkout, folder: Path, sources: PackageSources, log: Path) -> Path:
     """Build kdgat's own wheel from the checkout as it is now, into `folder`, and return its path."""
     with tempfile.TemporaryDirectory(prefix="kdgat-wheel-") as copy:
         for name in WHEEL_SOURCES:
@@ -79,7 +96,6 @@ def build_own_wheel(
     wheel = next(folder.glob(f"kdgat-{checkout.version}-*.whl"), None)
     if wheel is None:
         raise ImageError(f"pip made no wheel of kdgat {checkout.version} in {folder}; its log: {log}")
-    tell(f"kdgat: {wheel.name} from {checkout.root}, revision {checkout.revision()}")
     return wheel
 
 
@@ -97,8 +113,12 @@ def _pip(words: list[str], environment: Mapping[str, str], log: Path, tell: Call
 
 
 @contextmanager
-def _alone(path: Path) -> Iterator[None]:
+def _alone(path: Path, tell: Callable[[str], None]) -> Iterator[None]:
     """Wait until no other build downloads into the same folder."""
     with path.open("a") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            tell(f"wheels: waiting for another build that downloads into {path.parent}")
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield

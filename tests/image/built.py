@@ -22,7 +22,7 @@ from kdgat.image.recipe import VARIANTS, define
 CONTAINERS = Path(__file__).parents[2] / "containers"
 NUM_KEPT = 2
 # The last of them are called by fakeroot, with which Apptainer runs %post.
-TINY_PROGRAMS = ("sh", "sleep", "cat", "id", "env", "dd", "getopt", "sed", "cut", "uname", "rm", "kill", "chmod")
+TINY_PROGRAMS = ("sh", "sleep", "cat", "ls", "id", "env", "dd", "getopt", "sed", "cut", "uname", "rm", "kill", "chmod")
 
 
 def require_apptainer() -> Path:

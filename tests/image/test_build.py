@@ -116,14 +116,78 @@ def test_an_interrupted_build_leaves_the_old_image_and_nothing_else(tiny: Path, 
 
 
 def test_what_the_host_sets_does_not_get_in(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("PIP_INDEX_URL", "APPTAINERENV_PASSWORD", "SECRET_TOKEN", "PYTHONPATH"):
+    for name in ("PIP_INDEX_URL", "APPTAINERENV_PASSWORD", "SECRET_TOKEN", "PYTHONPATH", "SINGULARITYENV_PASSWORD"):
         monkeypatch.setenv(name, "do-not-leak")
+    options = ("NOTEST", "SECTION", "SANDBOX", "FAKEROOT", "NV", "MKSQUASHFS_ARGS", "BINDPATH", "NO_PRIVS")
+    for name in (f"{prefix}_{option}" for prefix in ("APPTAINER", "SINGULARITY") for option in options):
+        monkeypatch.setenv(name, "1")
+    kept = ("APPTAINER_CACHEDIR", "SINGULARITY_DOCKER_USERNAME", "APPTAINER_DOCKER_PASSWORD")
+    for name in kept:
+        monkeypatch.setenv(name, str(tmp_path / name))
     monkeypatch.setenv("APPTAINER_BINDPATH", str(tmp_path))
     out = tmp_path / "image.sif"
     build(tiny, HEAD + "%post\n    env > /seen\n", out)
     assert "do-not-leak" not in execute(out, ["cat", "/seen"]).text
     environment = build_environment(tmp_path, Builder(None))
-    assert not {"PIP_INDEX_URL", "APPTAINERENV_PASSWORD", "APPTAINER_BINDPATH", "PYTHONPATH"} & set(environment)
+    left = {name for name in environment if name.startswith(("PIP_", "PYTHONPATH", "APPTAINER", "SINGULARITY"))}
+    assert left == {*kept, "APPTAINER_TMPDIR"}
+
+
+def test_no_option_of_the_user_puts_an_untested_image_in_place(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("APPTAINER_NOTEST", "1")
+    out = tmp_path / "image.sif"
+    with pytest.raises(BuildError, match="it does not work"):
+        build(tiny, HEAD + "%test\n    echo it does not work\n    exit 1\n", out)
+    assert not out.exists()
+
+
+@pytest.fixture
+def narrow_umask() -> Iterator[None]:
+    before = os.umask(0o077)
+    yield
+    os.umask(before)
+
+
+def test_a_umask_that_closes_files_to_others_hinders_no_build(tiny: Path, tmp_path: Path, narrow_umask: None) -> None:
+    builder, out = Builder.here(), tmp_path / "image.sif"
+    with work_folder(Path("/var/tmp"), builder) as folder:
+        context = folder / "context"
+        shutil.copyfile(tiny, context / "base.sif")
+        (context / "wheels").mkdir()
+        (context / "wheels" / "one").write_text("read")
+        (context / "wheels" / "two").hardlink_to(tiny)
+        mode = tiny.stat().st_mode
+        (context / "image.def").write_text(HEAD + "%files\n    wheels /wheels\n%post\n    echo made > /made\n")
+        build_in_folder(context, out, {}, builder, tmp_path / "log", lambda line: None)
+    assert execute(out, ["cat", "/wheels/one", "/made"]).text == "readmade\n"
+    assert execute(out, ["ls", "-l", "/made"]).text[7:10] == "r--"  # Apptainer has a umask of its own
+    assert tiny.stat().st_mode == mode  # a file that is somebody's own stays as it was
+
+
+def test_a_folder_that_cannot_be_removed_hides_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("kdgat.image.build._REMOVAL_PAUSE_S", 0.0)
+    files = iter(range(100))
+
+    def fill(path: Path, **_: object) -> None:
+        """Stand for a program that still writes where rmtree has removed."""
+        (path / str(next(files))).touch()
+
+    monkeypatch.setattr(shutil, "rmtree", fill)
+    with pytest.raises(SystemExit, match="130"), work_folder(tmp_path, Builder(None)) as folder:
+        raise SystemExit(130)
+    assert f"{folder} could not be removed" in caplog.text
+    monkeypatch.undo()
+    shutil.rmtree(folder)
+
+
+def test_an_image_that_cannot_be_put_in_place_is_told_with_the_option(tiny: Path, tmp_path: Path) -> None:
+    (tmp_path / "image.sif").mkdir()
+    with pytest.raises(BuildError, match=r"image\.sif: Is a directory: correct that, or name another .* with --out"):
+        build(tiny, HEAD, tmp_path / "image.sif")
 
 
 @pytest.fixture
@@ -178,7 +242,7 @@ def test_a_folder_is_no_place_for_an_image(tiny: Path, tmp_path: Path) -> None:
 
 def test_every_argument_of_a_build_is_declared_in_the_definition(tiny: Path) -> None:
     for variant in VARIANTS.values():
-        arguments = build_arguments(find_checkout(), variant, choose_base(str(tiny)))
+        arguments = build_arguments(find_checkout(), variant, choose_base(str(tiny)), "unknown")
         declared = {name for stage in define(variant).stages for name in stage.arguments}
         assert set(arguments) == declared  # Apptainer refuses one that no stage uses
 

@@ -41,6 +41,23 @@ def test_a_changed_tree_is_not_called_by_its_revision_alone(tmp_path: Path) -> N
     assert Checkout(tmp_path).revision() == f"{revision}-dirty"
 
 
+def test_a_module_that_git_does_not_know_makes_the_source_another(tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        name = ["-c", "user.name=t", "-c", "user.email=t@t"]
+        subprocess.run(["git", "-C", tmp_path, *name, *words], check=True, capture_output=True)
+
+    git("init", "-q")
+    (tmp_path / ".gitignore").write_text("*.pyc\n")
+    git("add", ".gitignore")
+    git("commit", "-q", "-m", "one")
+    (tmp_path / "notes").write_text("no part of the wheel")
+    (tmp_path / "kdgat").mkdir()
+    (tmp_path / "kdgat" / "left.pyc").write_text("ignored")
+    assert not Checkout(tmp_path).revision().endswith("-dirty")
+    (tmp_path / "kdgat" / "fresh.py").write_text("")
+    assert Checkout(tmp_path).revision().endswith("-dirty")
+
+
 def test_a_folder_without_the_source_is_refused(tmp_path: Path) -> None:
     with pytest.raises(
         ImageError, match=r"is no checkout of kdgat .pyproject.toml, constraints.txt, containers missing"

@@ -116,6 +116,13 @@ def test_an_index_without_torchs_builds_for_processors_leads_to_the_one_that_has
     assert "PIP_EXTRA_INDEX_URL" not in explain_resolver("no numpy")
 
 
+def test_without_an_index_only_what_lies_in_folders_is_found(copied: Checkout, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    sources = PackageSources({**read_pip_sources().settings, "no-index": "1", "find-links": str(tmp_path / "empty")})
+    with pytest.raises(LockError, match=r"kdgat\.lock cannot be installed as it is"):
+        check_lock(copied, VARIANTS["gpu"], sources)
+
+
 def test_a_missing_lock_is_refused_with_the_command_that_makes_it(copied: Checkout) -> None:
     copied.lock_path(VARIANTS["gpu"]).unlink()
     with pytest.raises(LockError, match=r"kdgat.lock is missing: kdgat image lock gpu"):

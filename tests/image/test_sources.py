@@ -37,6 +37,20 @@ def test_without_extra_indexes_the_main_one_remains() -> None:
     assert sources.for_pip()["PIP_INDEX_URL"] == "https://user:pass@index.example/simple"
 
 
+def test_where_pip_may_use_no_index_the_resolver_uses_none_either() -> None:
+    settings = {**parse_pip_settings(TEXT), "no-index": "true", "find-links": "/wheels"}
+    for sources in (PackageSources(settings), PackageSources(settings).without_extra_indexes()):
+        assert sources.uv_options() == ["--no-index"]
+        assert not {"UV_DEFAULT_INDEX", "UV_INDEX"} & set(sources.for_uv())
+        assert sources.for_uv()["UV_FIND_LINKS"] == "/wheels"
+    assert PackageSources({**settings, "no-index": "false"}).uv_options() == []
+
+
+def test_the_certificate_of_the_client_is_shown_by_the_resolver_too() -> None:
+    # Both want certificate and key in one file.
+    assert PackageSources({"client-cert": "/etc/client.pem"}).for_uv()["SSL_CLIENT_CERT"] == "/etc/client.pem"
+
+
 def test_pip_itself_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "https://more.example/simple")
     assert read_pip_sources().settings["extra-index-url"] == "https://more.example/simple"
