@@ -164,25 +164,38 @@ def fill_preset(preset: str, said: Mapping[str, Any], overrides: Sequence[str] =
         ConfigurationError: naming key, value and fix.
     """
     content = load_preset(PRESET_PACKAGE, preset)
-    keys = [override.partition("=")[0].strip() for override in overrides]
-    common = {key.removeprefix("training.") for key in keys if key.startswith("training.")}
-    common |= set(said.get("training", {}))
-    content["training_of"] = {
-        stage: {key: value for key, value in differences.items() if key not in common}
-        for stage, differences in {**DEFAULT_DIFFERENCES, **content.get("training_of", {})}.items()
-    }
+    common = {*_common_keys(overrides), *said.get("training", {})}
+    content["training_of"] = _without({**DEFAULT_DIFFERENCES, **content.get("training_of", {})}, common)
     return apply_overrides(validate_config(CanConfig, {**_merged(content, said), "preset": preset}), overrides)
 
 
 def complete_config(config: CanConfig, preset: str | None = None, overrides: Sequence[str] = ()) -> CanConfig:
     """Return a configuration whose unset keys are those of a preset, with overrides on top; `fill_preset` says how.
 
+    Without a preset too an override of `training.<key>` holds for every stage, as on the command line.
+
     Raises:
         ConfigurationError: naming key, value and fix.
     """
-    if preset is None:
-        return apply_overrides(config, overrides) if overrides else config
-    return fill_preset(preset, config.model_dump(exclude_unset=True), overrides)
+    if preset is not None:
+        return fill_preset(preset, config.model_dump(exclude_unset=True), overrides)
+    if not overrides:
+        return config
+    differences = _without(config.training_of, _common_keys(overrides))
+    return apply_overrides(config.model_copy(update={"training_of": differences}), overrides)
+
+
+def _common_keys(overrides: Sequence[str]) -> set[str]:
+    """Name the keys of `training` that overrides set for every stage."""
+    keys = [override.partition("=")[0].strip() for override in overrides]
+    return {key.removeprefix("training.") for key in keys if key.startswith("training.")}
+
+
+def _without(differences: Mapping[str, Mapping[str, Any]], common: set[str]) -> dict[str, dict[str, Any]]:
+    """Return what stages differ in, without the keys that hold for every stage."""
+    return {
+        stage: {key: value for key, value in own.items() if key not in common} for stage, own in differences.items()
+    }
 
 
 def _merged(content: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Which recordings are new or changed since the last night, known by content, and how they come into the data root.
 
 Two places are looked at: an inbox, whose files are imported, and the dataset's folder itself. A file that cannot be
-used is named with its reason, looked at again when it changes, and stands in nobody's way.
+used is named with its reason, looked at again every night, and stands in nobody's way.
 """
 
 import time
@@ -20,7 +20,7 @@ from kdgat.can.catalog import (
     walk_recordings,
 )
 from kdgat.can.config import DataConfig
-from kdgat.can.importing import NO_LABELS, import_recording
+from kdgat.can.importing import NO_LABELS, free_place, import_recording
 from kdgat.can.logs import read_recording
 from kdgat.can.messages import SCENARIO_SEPARATOR, ReadLimits, RecordingError
 from kdgat.stage.files import sha256_of_file, write_bytes_atomically
@@ -57,11 +57,19 @@ class Signature(_Record):
         )
 
 
+class Terms(_Record):
+    """What else than its content decides whether a file can be used."""
+
+    trains: bool  # as catalog entry and hold_out say
+    max_bad_fraction: float
+
+
 class KnownFile(_Record):
     """A file that was looked at: its content, and why it cannot be used (empty: it can)."""
 
     signature: Signature
     sha256: str
+    terms: Terms | None = None  # under which it can be used; None before they were written down
     refusal: str = ""
     target: str = ""  # of a file of the inbox that was imported: the recording's file in the dataset's folder
 
@@ -177,18 +185,22 @@ class _Scout:
         folder = self.folder.resolve()
         if inbox.resolve() == folder or folder in inbox.resolve().parents or inbox.resolve() in folder.parents:
             raise NightError(f"inbox={inbox}: lies in the dataset's folder {folder}, or around it; use another folder")
+        places = sorted(walk_recordings(inbox))
         now = time.time()
         imported: dict[str, str] = {}
         refused: dict[str, str] = {}
         waiting: list[str] = []
         seen: dict[str, KnownFile] = {}
-        targets: dict[str, str] = {}
-        for scenario, name, path in sorted(walk_recordings(inbox)):
-            key = path.relative_to(inbox).as_posix()
-            before = self.ledger.inbox.get(key)
+        found = [(scenario, name, path, path.relative_to(inbox).as_posix()) for scenario, name, path in places]
+        known = {key: self.ledger.inbox[key] for *_, key in found if key in self.ledger.inbox}
+        targets = {file.target: key for key, file in known.items() if file.target}
+        for scenario, name, path, key in found:
+            before = known.get(key)
             try:
                 signature = Signature.of(path)
-                if before is not None and before.signature == signature:
+                is_same = before is not None and before.signature == signature
+                # What was imported is judged where it lies now; what was refused is judged anew.
+                if before is not None and is_same and not before.refusal:
                     file = before
                 elif now - signature.modified_ns / 1e9 < settle_s:
                     waiting.append(key)
@@ -196,11 +208,12 @@ class _Scout:
                         seen[key] = before
                     continue
                 else:
-                    sha256 = sha256_of_file(path)
-                    if before is not None and before.sha256 == sha256:
+                    sha256 = before.sha256 if before is not None and is_same else sha256_of_file(path)
+                    if before is not None and before.sha256 == sha256 and not before.refusal:
                         file = before.model_copy(update={"signature": signature})
                     else:
-                        file = self._import(path, scenario, name, signature, sha256, targets)
+                        others = {target: other for target, other in targets.items() if other != key}
+                        file = self._import(path, scenario, name, signature, sha256, others)
                         if file.target:
                             imported[key] = file.target
             except OSError as error:  # gone or not readable by us: the others are not
@@ -232,6 +245,7 @@ class _Scout:
                     scenario,
                     name=flat,
                     replace=True,
+                    put_aside=self.folder / REPLACED,
                     require_labels=self._trains(scenario, name),
                     limits=self.limits,
                 )
@@ -245,12 +259,12 @@ class _Scout:
         """Move other files of the recording that was just imported where no dataset looks; nothing is deleted."""
         for other_scenario, other_name, path in list(walk_recordings(self.folder)):
             if (other_scenario, other_name) == (scenario, name) and path != kept:
-                place = self.folder / REPLACED / path.relative_to(self.folder)
+                place = free_place(self.folder / REPLACED / path.relative_to(self.folder))
                 place.parent.mkdir(parents=True, exist_ok=True)
                 path.replace(place)
 
     def look(self) -> dict[str, KnownFile]:
-        """Look at every file of the dataset's folder; those that are new or have changed are read."""
+        """Look at every file of the dataset's folder; all are read but those known to be usable."""
         if not self.folder.is_dir():
             raise NightError(
                 f"{self.folder}: no such folder; put recordings there as <scenario>__<recording>.parquet or "
@@ -261,18 +275,18 @@ class _Scout:
             key = path.relative_to(self.folder).as_posix()
             before = self.ledger.data.get(key)
             signature = Signature.of(path)
-            if before is not None and before.signature == signature:
-                found[key] = before
+            terms = Terms(trains=self._trains(scenario, name), max_bad_fraction=self.limits.max_bad_fraction)
+            is_same = before is not None and before.signature == signature
+            sha256 = before.sha256 if before is not None and is_same else sha256_of_file(path)
+            if before is not None and (before.sha256, before.terms, before.refusal) == (sha256, terms, ""):
+                found[key] = before if is_same else before.model_copy(update={"signature": signature})
                 continue
-            sha256 = sha256_of_file(path)
-            if before is not None and before.sha256 == sha256:
-                found[key] = before.model_copy(update={"signature": signature})
-            else:
-                found[key] = KnownFile(signature=signature, sha256=sha256, refusal=self._refusal(path, scenario, name))
+            refusal = self._refusal(path, scenario, trains=terms.trains)
+            found[key] = KnownFile(signature=signature, sha256=sha256, terms=terms, refusal=refusal)
         self.ledger.data = found
         return found
 
-    def _refusal(self, path: Path, scenario: str, name: str) -> str:
+    def _refusal(self, path: Path, scenario: str, *, trains: bool) -> str:
         """Say why a file cannot be used; empty if it can."""
         if not scenario:
             return NO_SCENARIO
@@ -280,7 +294,7 @@ class _Scout:
             messages = read_recording(path, scenario=scenario, limits=self.limits)
         except RecordingError as error:
             return error.problem
-        return NO_LABELS if self._trains(scenario, name) and not messages.labelled else ""
+        return NO_LABELS if trains and not messages.labelled else ""
 
     def _trains(self, scenario: str, name: str) -> bool:
         if self.data.hold_out:

@@ -83,6 +83,21 @@ def test_a_configuration_without_a_preset_is_what_it_says() -> None:
     assert complete_config(config, overrides=["training.max_epochs=2"]).training.max_epochs == 2
 
 
+def test_an_override_of_training_holds_for_every_stage_with_and_without_a_preset() -> None:
+    overrides = ["training.max_epochs=7"]
+    for config in (CanConfig.model_validate({"data": DATA}), make_config("quick", data=DATA)):
+        for preset in (None, "quick"):
+            complete = complete_config(
+                CanConfig.model_validate({"data": DATA}) if preset else config, preset, overrides
+            )
+            assert complete.training_for("fusion").max_epochs == complete.training_for("normal").max_epochs == 7
+            assert complete.training_for("fusion").patience == config.training_for("fusion").patience
+    one = complete_config(
+        CanConfig.model_validate({"data": DATA}), None, [*overrides, "training_of.fusion.max_epochs=9"]
+    )
+    assert (one.training_for("fusion").max_epochs, one.training_for("normal").max_epochs) == (9, 7)
+
+
 def test_an_override_of_one_stage_leaves_the_others_alone() -> None:
     config = make_config("quick", ["training.max_epochs=4", "training_of.normal.max_epochs=3"], data=DATA)
     assert config.training_for("normal").max_epochs == 3

@@ -5,6 +5,7 @@ import shutil
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,10 @@ from kdgat.can.news import News, NightError, NightLedger, gather_news
 from tests.can.recordings import random_messages, write_text
 
 LONG_AGO = time.time() - 3600.0
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 class Places:
@@ -41,8 +46,8 @@ class Places:
         os.utime(path, (time.time() - age_s,) * 2)
         return path
 
-    def night(self, *, hold_out: Sequence[str] = (), done: bool = True, settle_s: float = 60.0) -> News:
-        data = DataConfig(dataset="cars", data_root=str(self.data_root), hold_out=tuple(hold_out))
+    def night(self, *, hold_out: Sequence[str] = (), done: bool = True, settle_s: float = 60.0, **others: Any) -> News:
+        data = DataConfig(dataset="cars", data_root=str(self.data_root), hold_out=tuple(hold_out), **others)
         ledger = NightLedger.read(self.ledger_path)
         news = gather_news(data, self.inbox, ledger, settle_s)
         if done:
@@ -106,6 +111,37 @@ def test_a_recording_that_comes_anew_takes_the_place_of_the_old_one(places: Plac
     # A file of the same traffic in the same format as it has already changes nothing.
     places.put(places.inbox / "train_1__free.parquet", 0)
     assert not places.night().is_any
+    assert not list((places.folder / ".replaced").glob("*free*"))
+
+
+def test_every_file_that_was_replaced_is_kept(places: Places) -> None:
+    places.night()
+    kept = {(places.folder / "train_1__dos.parquet").read_bytes()}
+    for seed in (10, 11):
+        places.put(places.inbox / "train_1__dos.parquet", seed)
+        assert places.night().changed == ["train_1__dos.parquet"]
+        replaced = {path.read_bytes() for path in (places.folder / ".replaced").iterdir()}
+        assert replaced == kept
+        kept.add((places.folder / "train_1__dos.parquet").read_bytes())
+    assert len(kept) == 3
+
+
+def test_a_kill_before_the_new_file_is_there_leaves_the_old_one_in_place(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places.night()
+    path = places.folder / "train_1__dos.parquet"
+    before = path.read_bytes()
+    places.put(places.inbox / path.name, 10)
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "replace", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                places.night()
+        assert path.read_bytes() == before
+    places.night()
+    assert read_recording(path).content_hash() == random_messages(40, 10).content_hash()
+    assert [kept.read_bytes() for kept in (places.folder / ".replaced").iterdir()] == [before]
 
 
 def test_a_file_that_is_still_being_written_waits(places: Places) -> None:
@@ -142,10 +178,51 @@ def test_what_cannot_be_used_is_named_stands_in_nobodys_way_and_is_tried_again_w
     assert "Parquet" in news.refused[str(broken)]
 
     again = places.night()
-    assert again.refused == news.refused  # still said, and nothing is read for it
+    assert again.refused == news.refused  # still said
     assert not again.is_any
     places.put(broken, 9)
     assert places.night().new == ["train_1__broken.parquet"]
+
+
+def test_what_was_refused_is_judged_anew_every_night(places: Places) -> None:
+    places.night()
+    messages = read_recording(places.folder / "train_1__dos.parquet")
+    for path in (places.inbox / "train_1__rough.csv", places.folder / "train_1__bumpy.csv"):
+        write_text(path, messages, "can-train-and-test.csv")
+        with path.open("a") as file:
+            file.write("no,message\n" * 20)
+        os.utime(path, (LONG_AGO, LONG_AGO))
+    assert len(places.night().refused) == 2
+    news = places.night(max_bad_fraction=0.5)  # as the reason says
+    assert news.new == ["train_1__bumpy.csv", "train_1__rough.parquet"]
+    assert not news.refused
+    assert not places.night(max_bad_fraction=0.5).is_any
+    assert places.night().leave_out == ("train_1__bumpy.csv",)  # in the other one no bad row is left
+
+
+def test_a_recording_without_labels_is_refused_from_the_night_on_in_which_it_would_train(
+    places: Places, tmp_path: Path
+) -> None:
+    inside = places.put(places.folder / "test_1__open.parquet", 5, labelled=False)
+    places.put(places.inbox / "test_1__wide.parquet", 6, labelled=False)
+    assert not places.night().refused
+    catalog = tmp_path / "catalog.yaml"
+    catalog.write_text("cars: {train_scenarios: ['*_1']}\n")
+    for terms in ({"catalog": str(catalog)}, {"hold_out": ["fuzzy"]}):
+        news = places.night(done=False, **terms)
+        assert news.leave_out == (inside.name, "test_1__wide.parquet")
+        assert "no labels" in news.refused[str(inside)]
+        assert not places.night(done=False).refused
+
+
+def test_the_other_of_two_files_of_one_recording_is_imported_when_the_first_is_gone(places: Places) -> None:
+    first = places.put(places.inbox / "test_1__good.csv", 6)
+    places.put(places.inbox / "test_1__good.parquet", 8)
+    assert len(places.night().refused) == 1
+    assert len(places.night().refused) == 1
+    first.unlink()
+    news = places.night()
+    assert (news.changed, news.refused) == (["test_1__good.parquet"], {})
 
 
 def test_unusable_files_of_the_datasets_folder_are_left_out(places: Places) -> None:
