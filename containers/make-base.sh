@@ -16,7 +16,8 @@ for program in mmdebstrap mksquashfs apptainer; do
 done
 
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/kdgat-base.XXXXXX")
-trap 'rm -rf "$work" "$out.new.$$"' EXIT
+# On one filesystem: what mmdebstrap mounted in it, if it was killed, is the machine's own /proc, /sys and /dev.
+trap 'rm -rf --one-file-system "$work" "$out.new.$$"' EXIT
 trap 'exit 130' INT
 trap 'exit 143' TERM
 
@@ -43,7 +44,7 @@ mmdebstrap --quiet --variant=apt --mode=root --include=python3,python3-venv,ca-c
     --customize-hook='rm -f "$1"/etc/resolv.conf "$1"/etc/hostname "$1"/etc/apt/apt.conf.d/99mmdebstrap' \
     "$suite" "$work/root" \
     "deb $main $suite main" "deb $main $suite-updates main" "deb $security $suite-security main"
-rm -rf "$work/root/dev"
+rm -rf --one-file-system "$work/root/dev"
 mkdir "$work/root/dev"
 chmod -R a+rX "$work/root"
 

@@ -10,7 +10,9 @@ app = typer.Typer()
 @app.command()
 def capabilities(
     is_json: Annotated[bool, typer.Option("--json", help="Print a JSON list instead of a table.")] = False,
-    is_quick: Annotated[bool, typer.Option("--quick", help="Only look up what is installed; import nothing.")] = False,
+    is_quick: Annotated[
+        bool, typer.Option("--quick", help="Only look up RAPIDS, import none of it; torch is asked.")
+    ] = False,
 ) -> None:
     """Say what of CUDA, cuGraph, cuDF and cuML is usable here, in which version, and why the rest is not."""
     from kdgat.training.capabilities import as_json, find_capabilities

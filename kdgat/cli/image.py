@@ -54,6 +54,7 @@ def build(
 
     chosen = find_variant(variant.value)
     image = out or Path(f"{chosen.file_stem}.sif")
+    before = _identity(image)
     try:
         with signals_as_exit():
             path = build_image(
@@ -61,9 +62,18 @@ def build(
                 work_folder,
             )  # fmt: skip
     except SystemExit:
-        typer.echo(f"interrupted: {image} is as it was before", err=True)
+        is_new = _identity(image) != before
+        typer.echo(f"interrupted: {image} is {'the new one, tested' if is_new else 'as it was before'}", err=True)
         raise
     typer.echo(path)
+
+
+def _identity(image: Path) -> tuple[int, int] | None:
+    try:
+        state = image.stat()
+    except OSError:
+        return None
+    return state.st_ino, state.st_mtime_ns
 
 
 @app.command("test")
@@ -78,16 +88,32 @@ def run_image_test(image: Image, nv: Nv = False) -> None:
 def inspect(
     image: Image,
     definition: Annotated[bool, typer.Option("--definition", help="Print the definition it was built from.")] = False,
+    lock: Annotated[bool, typer.Option("--lock", help="Print the lock inside: every package, with hashes.")] = False,
 ) -> None:
-    """Show digest, labels, and the definition that an image was built from."""
+    """Show digest, labels, the definition that an image was built from, and the lock in it."""
     from kdgat.image import apptainer
     from kdgat.image.digest import image_digest
+    from kdgat.image.errors import ImageError
+    from kdgat.image.recipe import LOCK_IN_IMAGE
 
+    if lock:
+        answer = apptainer.execute(image, ["cat", LOCK_IN_IMAGE])
+        if answer.status:
+            raise ImageError(
+                f"{image} has no lock inside ({answer.text.strip()}): kdgat image build makes one that has"
+            )
+        typer.echo(answer.text, nl=False)
+        return
     found = apptainer.inspect(image)
     if definition:
         typer.echo(found.definition)
         return
-    labels = {"sha256": image_digest(image), "size": f"{image.stat().st_size / 1e6:.0f} MB", **found.labels}
+    labels = {
+        "sha256": image_digest(image),
+        "size": f"{image.stat().st_size / 1e6:.0f} MB",
+        "apptainer": f"{apptainer.apptainer_version().rpartition(' ')[2]} on this machine",
+        **found.labels,
+    }
     width = max(len(name) for name in labels)
     for name, value in sorted(labels.items(), key=lambda item: ("." in item[0], item[0])):
         typer.echo(f"{name:{width}}  {value}")

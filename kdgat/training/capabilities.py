@@ -1,8 +1,8 @@
 """What of a GPU and of RAPIDS is usable in this process, and why the rest is not.
 
 A package that is installed need not work: RAPIDS wants a driver and a device, and `CuGraphGATConv` can be imported from
-torch-geometric without the kernels that it calls. So a probe tries the thing itself, once per process; nothing is
-imported before something asks.
+torch-geometric without the kernels that it calls. So a probe tries the thing itself, once per process; nothing
+but torch is imported before something asks.
 
 `python -m kdgat.training.capabilities` prints them as JSON where there is no command line, as in an image.
 """
@@ -35,7 +35,7 @@ class Capability(NamedTuple):
 
 
 def find_capabilities(*, is_quick: bool = False) -> list[Capability]:
-    """Return all capabilities; `is_quick` looks up what is installed and imports none of it."""
+    """Return all capabilities; `is_quick` looks up what of RAPIDS is installed and imports none of it."""
     packages = (PYLIBCUGRAPH, CUGRAPH_PYG, CUDF, CUML)
     if is_quick:
         convolution = _installed(KERNELS)._replace(name=CUGRAPH_CONVOLUTION)

@@ -7,9 +7,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from kdgat.cli.image import app
+from kdgat.image.recipe import LOCK_IN_IMAGE
 from tests.cli.run_kdgat import run_kdgat
 from tests.image.built import tiny_image
+from tests.image.test_build import HEAD
+from tests.image.test_build import build as build_on
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +88,41 @@ def test_a_signal_to_kdgat_is_one_to_the_command(tiny: Path) -> None:
 def test_an_image_says_its_digest_and_labels(tiny: Path) -> None:
     answer = run_kdgat("image", "inspect", str(tiny))
     assert answer.returncode == 0, answer.stderr
-    assert answer.stdout.splitlines()[0].split()[0] == "sha256"
+    assert [line.split()[0] for line in answer.stdout.splitlines()[:3]] == ["apptainer", "sha256", "size"]
     assert "org.label-schema.usage.apptainer.version" in answer.stdout
+    version = subprocess.run(["apptainer", "version"], capture_output=True, text=True, check=True).stdout.strip()
+    assert f"{version} on this machine" in answer.stdout
     assert run_kdgat("image", "inspect", str(tiny), "--definition").stdout.startswith("bootstrap: localimage")
+
+
+def test_an_image_shows_the_lock_inside(tiny: Path, tmp_path: Path) -> None:
+    answer = run_kdgat("image", "inspect", str(tiny), "--lock")
+    assert answer.returncode == 1
+    assert "has no lock inside" in answer.stderr
+    definition = HEAD + f"%files\n    image.def {LOCK_IN_IMAGE}\n"  # any file of the build will do
+    build_on(tiny, definition, tmp_path / "image.sif")
+    assert run_kdgat("image", "inspect", str(tmp_path / "image.sif"), "--lock").stdout == definition
+
+
+@pytest.mark.parametrize(("content", "said"), [(None, "as it was before"), ("new", "the new one, tested")])
+def test_an_interrupted_build_says_which_image_is_there(
+    content: str | None, said: str, tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "image.sif"
+    out.write_text("old")
+
+    def build_image(*arguments: object) -> Path:
+        """Stand for a signal before the new image is in its place, or after."""
+        if content is not None:
+            fresh = tmp_path / "fresh"
+            fresh.write_text(content)
+            fresh.replace(out)
+        raise SystemExit(130)
+
+    monkeypatch.setattr("kdgat.image.build.build_image", build_image)
+    answer = CliRunner().invoke(app, ["build", "cpu", "--base", str(tiny), "--out", str(out)])
+    assert answer.exit_code == 130
+    assert f"interrupted: {out} is {said}" in answer.stderr
 
 
 def test_the_status_of_the_images_test_is_the_status(tiny: Path) -> None:

@@ -16,8 +16,8 @@ import pytest
 from kdgat.image.apptainer import ApptainerError, command_environment, find_apptainer
 from kdgat.image.base import choose_base
 from kdgat.image.build import build_image
-from kdgat.image.checkout import WHEEL_SOURCES, find_checkout
-from kdgat.image.recipe import VARIANTS, define
+from kdgat.image.checkout import WHEEL_SOURCES, Checkout, find_checkout
+from kdgat.image.recipe import VARIANTS, Variant, define
 
 CONTAINERS = Path(__file__).parents[2] / "containers"
 NUM_KEPT = 2
@@ -65,21 +65,41 @@ def cpu_image() -> Path:
     """Return the real CPU image of the code as it is now; built (minutes) where nobody has built it yet."""
     base = require_base()
     checkout, variant = find_checkout(), VARIANTS["cpu"]
+    with _cache() as folder:
+        key = content_key(checkout, variant, base)
+        image = folder / f"kdgat-cpu-{key}.sif"
+        if not image.exists():
+            fresh = folder / f"fresh-{key}.sif"
+            build_image(checkout, variant, choose_base(str(base)), fresh, print)
+            if content_key(checkout, variant, base) != key:
+                fresh.unlink()
+                pytest.fail("the code changed while its image was built: let it rest, and run again", pytrace=False)
+            fresh.with_name(f"{fresh.name}.log").replace(image.with_name(f"{image.name}.log"))
+            fresh.replace(image)
+            remove_older(folder, "kdgat-cpu-")
+            remove_older(folder, "base-")
+    return image
+
+
+def content_key(checkout: Checkout, variant: Variant, base: Path) -> str:
+    """Return what tells images of one variant apart: definition, lock, base and the sources of the wheel."""
     content = hashlib.sha256(define(variant).render().encode() + checkout.lock_path(variant).read_bytes())
     content.update(base.name.encode())
     for name in WHEEL_SOURCES:
         for path in sorted([checkout.root / name, *(checkout.root / name).rglob("*")]):
             if path.is_file() and "__pycache__" not in path.parts:
                 content.update(str(path.relative_to(checkout.root)).encode() + b"\0" + path.read_bytes() + b"\0")
-    with _cache() as folder:
-        image = folder / f"kdgat-cpu-{content.hexdigest()[:16]}.sif"
-        if not image.exists():
-            build_image(checkout, variant, choose_base(str(base)), image, print)
-            others = sorted(folder.glob("kdgat-cpu-*.sif"), key=lambda path: path.stat().st_mtime)
-            for old in others[:-NUM_KEPT]:
-                for path in (old, old.with_name(f"{old.name}.log"), old.with_name(f".{old.name}.kdgat.json")):
-                    path.unlink(missing_ok=True)
-    return image
+    return content.hexdigest()[:16]
+
+
+def remove_older(folder: Path, prefix: str) -> None:
+    """Remove all but the newest images whose names begin so, and what lies beside images that are gone."""
+    images = sorted(folder.glob(f"{prefix}*.sif"), key=lambda path: path.stat().st_mtime)
+    for old in images[:-NUM_KEPT]:
+        old.unlink()
+    for beside in [*folder.glob(f"{prefix}*.sif.*"), *folder.glob(f".{prefix}*.sif.*")]:
+        if not (folder / f"{beside.name.lstrip('.').partition('.sif')[0]}.sif").exists():
+            beside.unlink()
 
 
 def make_tiny_root(folder: Path) -> Path:

@@ -56,7 +56,11 @@ class GraphAttention(nn.Module):
         self.kernel = FusedKernel(num_inputs, channels, heads) if use_cugraph else None
 
     def forward(self, x: Tensor, edge_index: Tensor, edges: Tensor | None) -> Tensor:
-        """Return node features [N, heads * channels] from x [N, F], edge_index [2, E] and edges [E, D] or None."""
+        """Return node features [N, heads * channels] from x [N, F], edge_index [2, E] and edges [E, D].
+
+        `edges` may be None for a layer without edge features alone: else ValueError.
+        """
+        check_edges(self.lin_edge, edges)
         if self.kernel is not None and self.kernel.is_usable(x):
             return self.kernel(x, edge_index, self.lin.weight, self.att_src, self.att_dst, self.bias)
         source, target = edge_index
@@ -98,7 +102,11 @@ class GraphAttentionV2(nn.Module):
         nn.init.zeros_(self.lin_r.bias)
 
     def forward(self, x: Tensor, edge_index: Tensor, edges: Tensor | None) -> Tensor:
-        """Return node features [N, heads * channels] from x [N, F], edge_index [2, E] and edges [E, D] or None."""
+        """Return node features [N, heads * channels] from x [N, F], edge_index [2, E] and edges [E, D].
+
+        `edges` may be None for a layer without edge features alone: else ValueError.
+        """
+        check_edges(self.lin_edge, edges)
         source, target = edge_index
         of_source = self.lin_l(x).index_select(0, source)  # [E, H * C]
         mixed = of_source + self.lin_r(x).index_select(0, target)
@@ -109,6 +117,12 @@ class GraphAttentionV2(nn.Module):
         attention = softmax_by_target(score, target, len(x))
         attention = functional.dropout(attention, self.dropout, self.training)
         return aggregate(of_source, attention, target, len(x)) + self.bias
+
+
+def check_edges(projection: nn.Module | None, edges: Tensor | None) -> None:
+    """Refuse to compute another function than the layer's, the one without the term of the edges."""
+    if projection is not None and edges is None:
+        raise ValueError("this layer has weights for edge features and was given none: pass edges [E, D]")
 
 
 def softmax_by_target(score: Tensor, target: Tensor, num_nodes: int) -> Tensor:

@@ -70,6 +70,14 @@ def test_convolutions_equal_those_of_the_library(kind: str) -> None:
         torch.testing.assert_close(parameter.grad, gradients[name])
 
 
+@pytest.mark.parametrize("kind", ["gat", "gatv2"])
+def test_a_layer_with_weights_for_edges_refuses_to_compute_without_them(kind: str) -> None:
+    batch, x = batch_of(), torch.randn(len(batch_of().x), 5)
+    with pytest.raises(ValueError, match="has weights for edge features and was given none"):
+        build_convolution(kind, 5, 4, 3, NUM_EDGE_FEATURES)(x, batch.edge_index, None)
+    assert build_convolution(kind, 5, 4, 3, 0)(x, batch.edge_index, None).shape == (len(x), 12)
+
+
 def test_unknown_identifiers_share_a_row_that_is_trained_by_dropout() -> None:
     config = AttentionConfig(hidden=4, heads=2, layers=1, id_embedding=5, id_dropout=0.5)
     batch = batch_of()
