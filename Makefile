@@ -11,7 +11,7 @@ CLUSTER ?= .slurm
 IMAGE ?= kdgat-cpu.sif
 BASE ?= .images/base.sif
 
-.PHONY: help install train test test-slow lint cluster-up cluster-down image deploy undeploy clean
+.PHONY: help install train test test-slow lint cluster-up cluster-down image deploy undeploy deployed clean
 
 help:  ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -60,6 +60,9 @@ deploy: install  ## Prefect server on the loopback, work pool, deployments, work
 
 undeploy: install  ## End exactly what deploy started; database, registry and outputs stay
 	@$(BIN)/python -m flows.deployment down
+
+deployed: install  ## Say what of it runs
+	@$(BIN)/python -m flows.deployment status
 
 clean:  ## Remove caches and build leftovers; runs and data stay
 	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
