@@ -18,7 +18,7 @@ class NodeImage:
     """The image of one run, whose file somebody may replace while the run lasts; used by several threads."""
 
     def __init__(self, site: Site) -> None:
-        self.name = site.image if site.scheduler == "slurm" else None
+        self.name = site.image
         self._python = site.python or DEFAULT_PYTHON
         self._lock = threading.Lock()
         self._last: ImageNotes | None = None

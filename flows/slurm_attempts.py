@@ -41,6 +41,7 @@ from kdgat.cluster.slurm import (
 )
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.files import sync_to_disk
+from kdgat.stage.provenance import IMAGE_STAMP_VARIABLE
 
 SETTLE_S: Final = STOP_GRACE_S + 30.0  # how long a job of a dead flow may take to save and end
 SETTLE_POLL_S: Final = 1.0
@@ -109,6 +110,7 @@ class SlurmAttempts:
             self.log_directory,
             attempt.record.excluded_nodes,
             self._binds(attempt.directory),
+            environment.get(IMAGE_STAMP_VARIABLE, ""),
         )
         self._cancel_strays(attempt)
         with ExitStack() as stack:

@@ -6,17 +6,26 @@ file is followed, and what it leads to is bound, too, under the name that the li
 
 import os
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kdgat.stage.container import PREFIX
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.spec import StageSpec
 
 MOST_LINKS: Final = 40  # on the way to one file, as the kernel's limit
-MOST_FILES: Final = 32  # of one folder that are bound one by one; of more the folder is bound
+MOST_FILES: Final = 32  # that are bound one by one; of more their folders are, those above as long as there are as many
+# Bound over an image they would hide what its Python needs, which itself lies below PREFIX.
+_OF_THE_IMAGE: Final = frozenset(
+    Path(name)
+    for name in (
+        *("/", "/bin", "/dev", "/etc", "/lib", "/lib32", "/lib64", "/libx32", "/opt", "/proc", "/sbin", "/sys", "/usr"),
+        *("/usr/bin", "/usr/lib", "/usr/lib64", "/usr/local", "/usr/sbin"),
+        *(PREFIX, *map(str, Path(PREFIX).parents), *(f"{PREFIX}/{name}" for name in ("bin", "lib", "lib64"))),
+    )
+)
 _SEPARATORS: Final = re.compile(r"[:,\n]")
 
 
@@ -109,25 +118,60 @@ class _View:
 
     def binds(self) -> list[Bind]:
         """List what has to be bound: upper folders first, for what is bound later covers what is bound already."""
-        found = sorted(self._found.values(), key=lambda bind: (len(bind.target.parts), str(bind.target)))
-        files: dict[tuple[Path, Path], list[Bind]] = defaultdict(list)
-        for bind in found:
-            if bind.source.is_file() and bind.source.name == bind.target.name and not bind.is_writable:
-                files[bind.source.parent, bind.target.parent].append(bind)
-        for (source, target), group in files.items():
-            if len(group) > MOST_FILES:
-                found = [bind for bind in found if bind not in group]
-                found.append(Bind(source, target))
-        return sorted(found, key=lambda bind: (len(bind.target.parts), str(bind.target)))
+        for _ in range(MOST_LINKS):
+            files = [bind for bind in self._found.values() if bind.source.is_file() and not bind.is_writable]
+            folders = _folders_of(files) if len(files) > MOST_FILES else []
+            if not folders:
+                break
+            self._bind_instead(folders)
+        return sorted(self._found.values(), key=lambda bind: (len(bind.target.parts), str(bind.target)))
+
+    def _bind_instead(self, folders: Iterable[Bind]) -> None:
+        """Bind folders in the place of what lies in them; links there are followed as those in any other folder."""
+        targets = {folder.target for folder in folders}
+        covered = [
+            target
+            for target, bind in self._found.items()
+            if not bind.is_writable and any(above in targets for above in (target, *target.parents))
+        ]
+        for target in covered:
+            del self._found[target]
+        for folder in folders:
+            self._add(folder)
+        for target in covered:
+            self.show(target)
 
     def _add(self, bind: Bind) -> None:
-        if bind.target == Path("/"):
-            raise BindError("/ cannot be bound into a container image: give a folder that holds the data alone")
+        if bind.target in _OF_THE_IMAGE:
+            raise BindError(
+                f"{bind.target} cannot be bound into a container image: it would hide what the image itself has there; "
+                "give a folder that holds the data alone"
+            )
         self._found[bind.target] = bind
 
     def _root_of(self, path: Path) -> Bind | None:
-        above = [bind for target, bind in self._found.items() if path.is_relative_to(target)]
-        return max(above, key=lambda bind: len(bind.target.parts), default=None)
+        return next((self._found[above] for above in (path, *path.parents) if above in self._found), None)
+
+
+def _folders_of(files: Iterable[Bind]) -> list[Bind]:
+    """Choose folders of the machine that hold these files: the deepest of which there are few enough.
+
+    None of them is one of the image's own; files for which there is no other are left out.
+    """
+    # A link that leads up out of a linked folder may say a name which the machine itself takes for another file.
+    named = {bind.target for bind in files if os.path.realpath(bind.target) == os.path.realpath(bind.source)}
+    chains = [
+        chain
+        for parent in {target.parent for target in named}
+        if (chain := [folder for folder in (parent, *parent.parents) if folder not in _OF_THE_IMAGE])
+    ]
+    chosen: set[Path] = set()
+    for depth in range(max((len(chain[0].parts) for chain in chains), default=0), 0, -1):
+        # The one at this depth; else the nearest to it that there is.
+        chosen = {next((folder for folder in chain if len(folder.parts) <= depth), chain[-1]) for chain in chains}
+        if len(chosen) <= MOST_FILES:
+            break
+    return [Bind(Path(os.path.realpath(folder)), folder) for folder in chosen]
 
 
 def _first_link(root: Bind, path: Path) -> Path | None:

@@ -13,30 +13,20 @@ from typing import Final
 from kdgat.cluster.binds import Bind
 from kdgat.cluster.memory import CGROUP_ROOT
 from kdgat.cluster.site import Site
+from kdgat.stage.container import (
+    CACHES,
+    CUTTING_VARIABLES,
+    GPU_CACHES,
+    HOST_VARIABLES,
+    INSTALLED,
+    PERSONAL_PREFIXES,
+    PERSONAL_VARIABLES,
+)
 from kdgat.stage.privileges import apptainer_variables
 from kdgat.stage.provenance import IMAGE_STARTED_VARIABLE
 
-# Where containers/install-apptainer.sh puts it, which is in nobody's PATH.
-INSTALLED_FOLDER: Final = Path("/usr/local/lib/kdgat-apptainer/usr/bin")
-# Apptainer puts the host's variables in place after the image's own lines have run: those cannot know TMPDIR.
-_CACHES: Final = {
-    "XDG_CACHE_HOME": "cache", "XDG_CONFIG_HOME": "config", "TORCH_HOME": "torch", "PREFECT_HOME": "prefect",
-    "TORCHINDUCTOR_CACHE_DIR": "inductor", "TRITON_CACHE_DIR": "triton", "NUMBA_CACHE_DIR": "numba",
-    "MPLCONFIGDIR": "matplotlib", "CUPY_CACHE_DIR": "cupy", "CUDA_CACHE_PATH": "cuda",
-}  # fmt: skip
-# One for each state of the image: numba tells sources apart by time and size, which images may share. Compiled code is
-# loaded from there, so it must be ours.
-_CACHES_FOLDER: Final = (
-    f'caches="$TMPDIR/kdgat-caches-$(id -u)-${{{IMAGE_STARTED_VARIABLE}/:/-}}"; mkdir -p -m 700 "$caches"; '
-    '{ [ -O "$caches" ] && [ ! -L "$caches" ]; } || caches=$(mktemp -d "$TMPDIR/kdgat-caches-XXXXXXXX")'
-)
-# Of the host's Python, which is not in the image; and what would keep the job's variables or folders out of it.
-_UNSET: Final = (
-    *("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "LD_PRELOAD"),
-    *("PYTHONPYCACHEPREFIX", "XDG_DATA_HOME"),
-    *("APPTAINER_CLEANENV", "APPTAINER_CONTAIN", "APPTAINER_CONTAINALL"),
-    *("SINGULARITY_CLEANENV", "SINGULARITY_CONTAIN", "SINGULARITY_CONTAINALL"),
-)
+IMAGE_CHANGED: Final = "changed since submission"  # in what a job says that finds another file than was checked
+_LOCAL_VARIABLE: Final = "KDGAT_NODE_LOCAL"  # our folder in the site's `node_local`
 # No image has squeue, and Slurm before 23.02 puts the job's end in no variable.
 _JOB_END: Final = (
     'if [ -z "$SLURM_JOB_END_TIME" ] '
@@ -66,35 +56,97 @@ def container_command(
     words = ["apptainer", "exec", *(["--nv"] if uses_gpu else []), "--no-mount", "home,cwd,tmp"]
     if folder is not None:
         words += ["--pwd", str(folder)]
-    shared = [*binds, Bind(CGROUP_ROOT, CGROUP_ROOT)]
+    # Upper folders first: a bind covers what was bound below it before.
+    for bind in sorted([*binds, Bind(CGROUP_ROOT, CGROUP_ROOT)], key=lambda bind: len(bind.target.parts)):
+        words += ["--bind", bind.describe()]
     if "$" not in site.node_local:
         local = Path(site.node_local)
-        shared.append(Bind(local, local, is_writable=True))
-    # Upper folders first: a bind covers what was bound below it before.
-    for bind in sorted(shared, key=lambda bind: len(bind.target.parts)):
-        words += ["--bind", bind.describe()]
-    said = [shlex.join(words)]
-    if "$" in site.node_local:
-        said += ["--bind", in_double_quotes(site.node_local)]
+        Bind(local, local, is_writable=True).describe()  # refuses here what would end on the node
+    # Last: it is a folder of ours, with nothing of the others below it.
+    said = [shlex.join(words), "--bind", local_directory(site)]
     return " ".join([*said, _word(site.image), _word(site.python or "python")])
 
 
-def container_lines(site: Site) -> list[str]:
-    """Return the lines of a job's script that prepare the node for the image, after the site's own."""
+def local_directory(site: Site) -> str:
+    """Return the shell word for the folder on the node's own disk in which a worker keeps its files."""
+    return site.node_local if site.image is None else f'"${_LOCAL_VARIABLE}"'
+
+
+def clearing_lines(site: Site) -> list[str]:
+    """Return the lines of a job's script that come before the site's own, which may bind folders on purpose.
+
+    What the person who submits has set for other containers would show stages more of the machine, or other code.
+    """
     if site.image is None:
         return []
-    image = _word(site.image)
+    named = [f"${{!{prefix}*}}" for prefix in PERSONAL_PREFIXES]
+    return [f"unset {' '.join([*PERSONAL_VARIABLES, *named])}"]
+
+
+def container_lines(site: Site, image_stamp: str = "") -> list[str]:
+    """Return the lines of a job's script that prepare the node for the image, after the site's own.
+
+    Args:
+        site: names the image and the folder on the node's own disk.
+        image_stamp: size and time of the image's file when it was checked; empty: it could not be.
+    """
+    if site.image is None:
+        return []
+    caches = {**CACHES, **GPU_CACHES}
     return [
-        f'export PATH="${{KDGAT_APPTAINER:+$(dirname "$KDGAT_APPTAINER"):}}$PATH:{INSTALLED_FOLDER}"',
-        f"unset {' '.join(_UNSET)}",
+        f'export PATH="${{KDGAT_APPTAINER:+$(dirname "$KDGAT_APPTAINER"):}}$PATH:{INSTALLED.parent}"',
+        f"unset {' '.join([*HOST_VARIABLES, *CUTTING_VARIABLES])}",
         *(f"export {name}={shlex.quote(value)}" for name, value in apptainer_variables().items()),
-        f"export TMPDIR={_word(site.node_local)}",
-        'mkdir -p "$TMPDIR"',
-        f"export {IMAGE_STARTED_VARIABLE}=$(stat -Lc %s:%Y {image})",
-        _CACHES_FOLDER,
-        f"export {' '.join(f'APPTAINERENV_{name}=$caches/{folder}' for name, folder in _CACHES.items())}",
+        *_local_lines(site),
+        *_image_lines(site.image, image_stamp),
+        # One for each state of the image: numba tells sources apart by time and size, which images may share.
+        f'caches="${_LOCAL_VARIABLE}/caches-${{{IMAGE_STARTED_VARIABLE}/:/-}}"; mkdir -p "$caches"',
+        # Apptainer puts the host's variables in place after the image's own lines have run: those cannot know them.
+        f'export APPTAINERENV_TMPDIR="${_LOCAL_VARIABLE}"',
+        "export " + " ".join(f'APPTAINERENV_{name}="$caches/{folder}"' for name, folder in caches.items()),
         _JOB_END,
     ]
+
+
+def _local_lines(site: Site) -> list[str]:
+    """Make a folder of ours in the site's: compiled code is loaded from there, and the node's /tmp holds others' files.
+
+    Outside TMPDIR stays the site's folder, by which its other keys may name the image.
+    """
+    said, folder = f"node_local: {site.node_local}", f"${_LOCAL_VARIABLE}"
+    ours = f'mkdir -p -m 700 "{folder}" && [ -O "{folder}" ] && [ ! -L "{folder}" ] && chmod 700 "{folder}"'
+    another = f'{_LOCAL_VARIABLE}=$(mktemp -d "${{TMPDIR%/}}/kdgat-XXXXXXXX")'
+    return [
+        f"export TMPDIR={_word(site.node_local)}",
+        '[ -n "$TMPDIR" ] && mkdir -p "$TMPDIR" || '
+        + _end(f"{said}: it is empty or cannot be made", "name a folder that each node has"),
+        f'{_LOCAL_VARIABLE}="${{TMPDIR%/}}/kdgat-$(id -u)"',
+        f"{{ {ours}; }} || {another} || " + _end(f"{said}: no folder can be made in it", "name one you can write to"),
+        f'case "{folder}" in *[:,]*) '
+        + _end(f"{said}: Apptainer takes ':' and ',' for the end of a path", "name a folder without them")
+        + ";; esac",
+    ]
+
+
+def _image_lines(image: str, stamp: str) -> list[str]:
+    """Note which file the job starts, and end it where that is not the one that was compared with this kdgat."""
+    started = f"${IMAGE_STARTED_VARIABLE}"
+    lines = [f"export {IMAGE_STARTED_VARIABLE}=$(stat -Lc %s:%Y {_word(image)})"]
+    if stamp:
+        lines += [
+            f'[ -n "{started}" ] || ' + _end(f"image {image} cannot be read", "see that each node has it"),
+            f'[ "{started}" = {shlex.quote(stamp)} ] || '
+            + _end(
+                f"image {image} {IMAGE_CHANGED}: size and time were {stamp}, and are another",
+                "leave a file that jobs wait for as it is, and copy images with their time (cp -p)",
+            ),
+        ]
+    return lines
+
+
+def _end(problem: str, fix: str) -> str:
+    """Return a shell command that ends the job and says why."""
+    return f'{{ echo {shlex.quote(problem)} "on $(uname -n);" {shlex.quote(fix)} >&2; exit 1; }}'
 
 
 def in_double_quotes(text: str) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from kdgat.cluster.container import IMAGE_CHANGED
 from kdgat.cluster.ending import UNCOUNTED, AttemptEnd, EndKind
 from kdgat.cluster.resources import Resources, format_memory, format_walltime
 from kdgat.cluster.site import Site
@@ -158,14 +159,26 @@ def _after_failure(end: AttemptEnd, history: History, limits: AttemptLimits) -> 
 
 def _after_no_start(end: AttemptEnd, history: History) -> Decision:
     """Decide about a job that ended before its worker reported: a broken environment, or a broken node."""
+    if IMAGE_CHANGED in end.message:
+        return _after_changed_image(end, history)
     if any(word in end.message for word in BROKEN_ENVIRONMENT):
         return Stop(f"the worker cannot start in this environment, on any node: {end.message}")
-    count = _trailing(end, history, lambda one: one.kind is EndKind.NOT_STARTED)
+    count = _trailing(end, history, lambda one: one.kind is EndKind.NOT_STARTED and IMAGE_CHANGED not in one.message)
     if count >= MAX_NOT_STARTED:
         return Stop(f"{count} jobs in a row ended before their worker reported; the last one: {end.message}")
     resources, excluded = _same(history)
     without = f", without node {end.node}" if end.node else ""
     return Retry(f"once more{without}", resources, excluded | ({end.node} if end.node else set()))
+
+
+def _after_changed_image(end: AttemptEnd, history: History) -> Decision:
+    """Decide about a job whose image was replaced while it waited: no node's fault, and the new file is checked."""
+    count = _trailing(end, history, lambda one: one.kind is EndKind.NOT_STARTED and IMAGE_CHANGED in one.message)
+    if count >= MAX_STALE_ATTEMPTS:
+        return Stop(
+            f"the image was replaced while {count} jobs in a row waited: build under another name; {end.message}"
+        )
+    return Retry("the image was replaced while the job waited: again, if the new one fits this kdgat", *_same(history))
 
 
 def _after_unreachable(history: History) -> Decision:

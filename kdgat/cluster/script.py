@@ -9,7 +9,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from kdgat.cluster.binds import Bind
-from kdgat.cluster.container import container_command, container_lines, in_double_quotes
+from kdgat.cluster.container import (
+    clearing_lines,
+    container_command,
+    container_lines,
+    in_double_quotes,
+    local_directory,
+)
 from kdgat.cluster.resources import Resources, format_walltime
 from kdgat.cluster.site import Site
 
@@ -56,6 +62,7 @@ def cluster_arguments(
     log_directory: Path,
     excluded_nodes: Iterable[str] = (),
     binds: Iterable[Bind] = (),
+    image_stamp: str = "",
 ) -> dict[str, Any]:
     """Return the keyword arguments of `SLURMCluster` for one attempt at the stage in `directory`.
 
@@ -66,6 +73,7 @@ def cluster_arguments(
         log_directory: on a filesystem that all nodes share; takes the output of the job and its TLS key.
         excluded_nodes: where the job must not run.
         binds: what the stage sees of the machine inside a container image.
+        image_stamp: the state of the image's file that was checked; a job that finds another one ends.
 
     Raises:
         JobScriptError: if the name of the log directory cannot stand in a job's script.
@@ -86,14 +94,15 @@ def cluster_arguments(
         "python": "exec " + container_command(site, sys.executable, resources.gpus > 0, binds, directory.absolute()),
         "worker_extra_args": ["--preload", PRELOAD, "--dashboard-address", NO_DASHBOARD],
         "death_timeout": DEATH_TIMEOUT_S,
-        "local_directory": site.node_local,  # Dask makes a folder per worker there, and clears those of dead ones
+        "local_directory": local_directory(site),  # Dask makes a folder per worker there, and clears those of dead ones
         "log_directory": str(log_directory),
         "shared_temp_directory": str(log_directory),
         "job_script_prologue": [
+            *clearing_lines(site),
             *_scratch(site),
             *(f"module load {module}" for module in site.modules),
             *site.prologue,
-            *container_lines(site),
+            *container_lines(site, image_stamp),
         ],
         "job_extra_directives": _directives(site, resources, excluded_nodes),
         # Said here, because Dask would take them from a file in the user's home otherwise.

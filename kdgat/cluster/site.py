@@ -134,6 +134,14 @@ class Site(Config):
         return directives
 
     @model_validator(mode="after")
+    def _check_image(self) -> Self:
+        if self.image is not None and self.scheduler == "local":
+            raise ValueError(
+                "image: stages on this machine run in this Python; set scheduler: slurm, or leave image out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_defaults(self) -> Self:
         for key, value, limit in (
             ("walltime", self.defaults.walltime_s, self.limits.walltime_s),

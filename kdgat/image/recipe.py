@@ -6,8 +6,8 @@ from typing import Final
 
 from kdgat.image.definition import Copy, Definition, Stage
 from kdgat.image.errors import ImageError
+from kdgat.stage.container import CACHES, GPU_CACHES, PREFIX
 
-PREFIX: Final = "/opt/kdgat"
 PYTHON: Final = f"{PREFIX}/bin/python"
 PYTHON_MINOR: Final = "3.11"
 LOCK_IN_IMAGE: Final = f"{PREFIX}/share/kdgat/requirements.lock"
@@ -67,7 +67,7 @@ VARIANTS: Final = {
         unconstrained=("numba", "llvmlite"),  # RAPIDS 26.10 needs numba below 0.65
         uses_extra_indexes=False,  # one with a build for processors would win: 2.13.0+cpu counts as newer than 2.13.0
         imports=("cudf", "cuml", "pylibcugraph", "cugraph_pyg", "cupy", "rmm"),
-        caches={"CUPY_CACHE_DIR": "cupy", "CUDA_CACHE_PATH": "cuda"},
+        caches=GPU_CACHES,
     ),
 }
 
@@ -82,17 +82,6 @@ IMPORTS: Final = (
     "torch", "torch_geometric", "lightning", "h5py", "numpy", "pydantic", "yaml", "safetensors", "polars", "numba",
     "sklearn", "distributed", "cryptography", "prefect", "kdgat.stage", "kdgat.can.stages", "kdgat.cluster.worker",
 )  # fmt: skip
-# Compilers and libraries that keep files: on the node, because home may be missing, slow or shared by every job.
-CACHES: Final = {
-    "XDG_CACHE_HOME": "cache",
-    "XDG_CONFIG_HOME": "config",
-    "TORCH_HOME": "torch",
-    "TORCHINDUCTOR_CACHE_DIR": "inductor",
-    "TRITON_CACHE_DIR": "triton",
-    "NUMBA_CACHE_DIR": "numba",
-    "MPLCONFIGDIR": "matplotlib",
-    "PREFECT_HOME": "prefect",
-}
 
 _COMMENT: Final = """\
 Rendered from kdgat/image/recipe.py by `kdgat image render`: change it there.

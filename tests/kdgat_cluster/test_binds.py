@@ -124,6 +124,52 @@ def test_many_linked_files_of_one_folder_are_bound_as_that_folder(tmp_path: Path
     assert all(find_inside(binds, path) == Path(os.path.realpath(path)) for path in inputs)
 
 
+def link_to(path: Path, target: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(target)
+    return path
+
+
+def test_a_dataset_of_links_to_single_folders_is_bound_as_the_folder_above_them(tmp_path: Path) -> None:
+    """Test it as git-annex and DVC keep files."""
+    store = tmp_path / "data" / ".store" / "objects"
+    data = tmp_path / "work" / "data"
+    inputs = [
+        link_to(data / f"{number}.csv", write(store / f"{number:04}"[:2] / f"key-{number}" / f"key-{number}"))
+        for number in range(300)
+    ]
+    directory, spec = make_stage(tmp_path, reads=(data,))
+    binds = stage_binds(directory, spec)
+    assert {bind.target for bind in binds if not bind.is_writable} == {data, store / "00", store / "01", store / "02"}
+    assert all(find_inside(binds, path) == Path(os.path.realpath(path)) for path in inputs)
+    assert find_inside(binds, write(tmp_path / "data" / "secret")) is None
+
+
+def test_links_in_folders_that_take_the_place_of_single_files_are_followed(tmp_path: Path) -> None:
+    inputs = []
+    for number in range(MOST_FILES + 1):
+        last = write(tmp_path / "third" / str(number) / f"{number}.csv", str(number))
+        second = link_to(tmp_path / "second" / str(number) / f"{number}.csv", last)
+        inputs.append(link_to(tmp_path / "data" / f"{number}.csv", second))
+    (tmp_path / "gpfs").mkdir()
+    (tmp_path / "third").rename(tmp_path / "gpfs" / "third")
+    (tmp_path / "third").symlink_to(tmp_path / "gpfs" / "third")
+    directory, spec = make_stage(tmp_path, *inputs)
+    binds = stage_binds(directory, spec)
+    assert len(binds) < 6
+    assert all(find_inside(binds, path) == Path(os.path.realpath(path)) for path in inputs)
+
+
+def test_the_run_directory_can_be_written_though_it_lies_in_a_folder_bound_for_many_files(tmp_path: Path) -> None:
+    inputs = [
+        link_to(tmp_path / "data" / f"{number}.csv", write(tmp_path / "out" / str(number) / f"{number}.csv"))
+        for number in range(MOST_FILES + 1)
+    ]
+    directory, spec = make_stage(tmp_path, *inputs)
+    found = {bind.target: bind.is_writable for bind in stage_binds(directory, spec)}
+    assert found == {tmp_path / "data": False, tmp_path / "out": False, directory.path: True}
+
+
 def test_an_output_directory_behind_a_link_can_be_written(tmp_path: Path) -> None:
     (tmp_path / "scratch" / "out").mkdir(parents=True)
     (tmp_path / "out").symlink_to(tmp_path / "scratch" / "out")
@@ -132,10 +178,14 @@ def test_an_output_directory_behind_a_link_can_be_written(tmp_path: Path) -> Non
     assert (bind.target, bind.is_writable) == (directory.path, True)
 
 
-def test_the_whole_machine_is_not_bound(tmp_path: Path) -> None:
-    directory, spec = make_stage(tmp_path, reads=(Path("/"),))
-    with pytest.raises(BindError, match="/ cannot be bound"):
-        stage_binds(directory, spec)
+@pytest.mark.parametrize("folder", ["/", "/opt", "/usr", "/etc", "/bin", "/lib", "/proc", "/sys", "/dev"])
+def test_what_would_hide_the_images_own_folders_is_not_bound(folder: str, tmp_path: Path) -> None:
+    link_to(tmp_path / "data", Path(folder))
+    for path in (Path(folder), tmp_path / "data" / "inner"):
+        directory, spec = make_stage(tmp_path, reads=(path,))
+        if path.exists() or path == Path(folder):
+            with pytest.raises(BindError, match=f"^{folder} cannot be bound .* folder that holds the data alone"):
+                stage_binds(directory, spec)
 
 
 def test_the_word_for_apptainer_says_where_and_whether_to_write() -> None:

@@ -49,6 +49,10 @@ class Case:
 TIMEOUT, LOST = ended(EndKind.TIMEOUT), ended(EndKind.JOB_LOST)
 PAUSED, NOT_STARTED = ended(EndKind.PAUSED, progress=True), ended(EndKind.NOT_STARTED)
 PREEMPTED, UNREACHABLE = ended(EndKind.PREEMPTED), ended(EndKind.UNREACHABLE)
+IMAGE_REPLACED = ended(
+    EndKind.NOT_STARTED,
+    message="FAILED before its worker reported; image /a.sif changed since submission: size and time",
+)
 REFUSED = ended(EndKind.REFUSED, message="invalid partition specified: nosuch")
 PENDING = ended(EndKind.STILL_PENDING, message="job 7 has been PENDING Priority for 3600 s")
 OUT_OF_MEMORY = ended(EndKind.HOST_OOM)
@@ -223,6 +227,24 @@ CASES = [
         "no such python on one node, which may lack a mount",
         ended(EndKind.NOT_STARTED, message="/opt/python: No such file or directory"),
         Retry("once more, without node n1", ASKED, frozenset({"n1"})),
+    ),
+    Case(
+        "the image was replaced while the job waited: no node's fault",
+        IMAGE_REPLACED,
+        Retry("image was replaced ... again", ASKED),
+        before=(NOT_STARTED, IMAGE_REPLACED, IMAGE_REPLACED, PAUSED, IMAGE_REPLACED),
+    ),
+    Case(
+        "the image was replaced under three jobs in a row",
+        IMAGE_REPLACED,
+        Stop("while 3 jobs in a row waited ... another name ... changed since submission"),
+        before=(IMAGE_REPLACED, PREEMPTED, IMAGE_REPLACED),
+    ),
+    Case(
+        "a job did not start after the image was replaced",
+        NOT_STARTED,
+        Retry("once more, without node n1", ASKED, frozenset({"n1"})),
+        before=(NOT_STARTED, IMAGE_REPLACED),
     ),
     Case("a job did not start", NOT_STARTED, Retry("once more, without node n1", ASKED, frozenset({"n1"}))),
     Case("a job did not start nobody knows where", replace(NOT_STARTED, node=""), Retry("once more", ASKED)),

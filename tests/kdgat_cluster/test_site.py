@@ -192,6 +192,11 @@ def test_directives_that_no_key_stands_for_are_kept(tmp_path: Path) -> None:
     assert len(read_site(path).directives) == 4
 
 
+def test_an_image_is_refused_where_no_jobs_would_run_in_it(tmp_path: Path) -> None:
+    with pytest.raises(SiteError, match=r"mine\.yaml.*image: stages on this machine run in this Python; set scheduler"):
+        read_site(write_site(tmp_path, "mine", "image: /apps/kdgat.sif"))
+
+
 def test_a_slurm_site_is_refused_where_there_is_no_sbatch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     require_usable(load_site("local"))
