@@ -10,12 +10,14 @@ import os
 import subprocess
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kdgat.image import probe
 from kdgat.image.apptainer import command_environment, find_apptainer
+from kdgat.image.checkout import Checkout
 from kdgat.image.digest import ImageNotes, image_notes, keep_notes
 from kdgat.image.errors import ImageError
+from kdgat.image.recipe import PYTHON_MINOR
 
 PROBE_TIMEOUT_S: Final = 180.0  # a cold image on a network filesystem
 _NEEDED: Final = ("dask", "distributed", "cloudpickle", "kdgat")
@@ -23,6 +25,25 @@ _WHERE_BOTH_HAVE_IT: Final = ("prefect",)  # no worker needs it
 _SHOWN_DIGITS: Final = 12
 # Of the host's Python: what they lead to is not in the image, or is not meant for it.
 HOST_VARIABLES: Final = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "LD_PRELOAD")
+
+_BUILD_AGAIN: Final = (
+    "build the image again from this kdgat (kdgat image build), or run the kdgat that it was built from"
+)
+_SAME_PACKAGES: Final = (
+    "bring both to the versions of constraints.txt: make install for this machine, kdgat image build for the image"
+)
+_THIS_PYTHON: Final = (
+    f"images have Python {PYTHON_MINOR}: run kdgat from it (make install PYTHON=python{PYTHON_MINOR}; the environment "
+    "in .venv must be removed before)"
+)
+_NOTED_AGAIN: Final = "pip notes the version when it installs, and the source is newer: pip install --editable . again"
+
+
+class Difference(NamedTuple):
+    """What differs, with both sides, and what a user does about it."""
+
+    text: str
+    fix: str
 
 
 class AgreementError(ImageError):
@@ -44,16 +65,15 @@ def check_agreement(image: Path | str, python: str = "python") -> ImageNotes:
     """
     notes = image_notes(image)
     inside = notes.contents.get(python)
-    if inside is None:
+    if inside is None or not describe_here().keys() <= inside.keys():  # noted by a kdgat that asked for less
         inside = describe_image(image, python)
         notes = notes.model_copy(update={"contents": {**notes.contents, python: inside}})
         keep_notes(image, notes)
     differences = find_differences(describe_here(), inside)
     if differences:
-        raise AgreementError(
-            f"image {image} does not fit the kdgat that runs this command: {'; '.join(differences)}. Build the image "
-            "again from this kdgat (kdgat image build), or run the kdgat that it was built from"
-        )
+        texts = "; ".join(difference.text for difference in differences)
+        fixes = "; ".join(dict.fromkeys(difference.fix for difference in differences))
+        raise AgreementError(f"image {image} does not fit the kdgat that runs this command: {texts}. Fix: {fixes}")
     return notes
 
 
@@ -137,23 +157,30 @@ def describe_image(image: Path | str, python: str = "python") -> dict[str, Any]:
     return dict(found)
 
 
-def find_differences(here: Mapping[str, Any], inside: Mapping[str, Any]) -> list[str]:
-    """List what differs in a way that a run would suffer from, each with both sides."""
+def find_differences(here: Mapping[str, Any], inside: Mapping[str, Any]) -> list[Difference]:
+    """List what differs in a way that a run would suffer from, each with both sides and the fix."""
     found = []
-    if _minor(here["python"]) != _minor(inside["python"]):
-        found.append(f"Python {inside['python']} in the image, {here['python']} here")
-    for name in _NEEDED:
-        if here[name] != inside[name]:
-            found.append(f"{name} {_version(inside[name])} in the image, {_version(here[name])} here")
-    for name in _WHERE_BOTH_HAVE_IT:
-        if here[name] and inside[name] and here[name] != inside[name]:
-            found.append(f"{name} {inside[name]} in the image, {here[name]} here")
-    if inside["kdgat"] is not None and here["source"] != inside["source"]:
-        found.append(
-            f"source of kdgat {_short(inside['source'])} in the image, {_short(here['source'])} here "
-            f"({here['location']})"
-        )
+    if _minor(here["python"]) != _minor(inside.get("python")):
+        fix = _BUILD_AGAIN if _minor(here["python"]) == PYTHON_MINOR else _THIS_PYTHON
+        found.append(Difference(f"Python {_version(inside.get('python'))} in the image, {here['python']} here", fix))
+    packages = [name for name in _NEEDED if here[name] != inside.get(name)]
+    packages += [name for name in _WHERE_BOTH_HAVE_IT if here[name] and inside.get(name) not in (None, here[name])]
+    for name in packages:
+        fix = _SAME_PACKAGES
+        if name == "kdgat":
+            fix = _NOTED_AGAIN if _is_noted_wrongly(here) else _BUILD_AGAIN
+        text = f"{name} {_version(inside.get(name))} in the image, {_version(here[name])} here"
+        found.append(Difference(text, fix))
+    if inside.get("kdgat") is not None and here["source"] != inside.get("source"):
+        digests = f"{_short(inside.get('source'))} in the image, {_short(here['source'])} here"
+        found.append(Difference(f"source of kdgat {digests} ({here['location']})", _BUILD_AGAIN))
     return found
+
+
+def _is_noted_wrongly(here: Mapping[str, Any]) -> bool:
+    """Say whether this kdgat is a checkout of another version than pip has noted."""
+    checkout = Checkout(Path(here["location"] or os.devnull).parent)
+    return (checkout.root / "pyproject.toml").is_file() and checkout.version != here["kdgat"]
 
 
 @functools.cache
@@ -162,8 +189,8 @@ def _describe_once() -> tuple[tuple[str, str | None], ...]:
     return tuple(probe.describe_environment().items())
 
 
-def _minor(version: str) -> str:
-    return ".".join(version.split(".")[:2])
+def _minor(version: str | None) -> str:
+    return ".".join((version or "").split(".")[:2])
 
 
 def _version(version: str | None) -> str:

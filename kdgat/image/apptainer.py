@@ -1,13 +1,18 @@
 """Apptainer as this project calls it: found, asked, and run.
 
-Through spython go the calls for which it works and adds something: the version, `execute` (a command whose words and
-status the caller wants), `inspect` (labels, definition and scripts as one dictionary), and instances. Not through it:
+Through spython go the calls for which it works and adds something: the version and `inspect` (labels, definition and
+scripts as one dictionary) for `kdgat image inspect`, and `execute` (a command whose words and status the caller wants)
+for its `--lock` and the tests. Not through it:
 
 * `build`: spython 0.3.14 answers a failed build with None, ignores `return_result`, and prefixes sudo unless told
   otherwise. `kdgat.image.build` starts the program itself, streams what it says, and looks at its status.
 * `test`: spython has no such call.
 * a command that takes over (`kdgat image exec`, jobs): spython stands between, so signals and a status by signal would
   end there. `exec_words` are for a process that becomes Apptainer.
+* what must end in time (`kdgat.image.agreement` asks an image before a run): spython sets no limit, and mixes what was
+  asked for with what is only remarked.
+* instances: nothing here needs one. A stage is a process that its job starts and the scheduler ends; an instance would
+  stay behind.
 * definitions: spython cannot read and write one without loss; `kdgat.image.grammar` reads them.
 
 spython calls a program named `singularity`, ends our process where a folder to bind is missing, and takes a failure for
@@ -177,28 +182,6 @@ def inspect(image: Path) -> Inspection:
         test=found.get("test") or "",
         help=found.get("helpfile") or "",
     )
-
-
-@contextmanager
-def running_instance(image: Path, name: str, *, binds: Sequence[str] = ()) -> Iterator[str]:
-    """Keep an instance of an image running while the context lasts; yields the URI that `apptainer exec` takes.
-
-    Raises:
-        ApptainerError: if it does not start.
-    """
-    check_image(image)
-    options = [word for bind in binds for word in ("--bind", check_bind(bind))]
-    with _spython() as client:
-        instance = client.instance(str(image.absolute()), name=name, start=False, quiet=True)
-        instance.start(str(image.absolute()), options=options, quiet=True)
-        uri = f"instance://{name}"
-        running = {found.name for found in client.instances(quiet=True, return_json=False) or []}
-        if name not in running:
-            raise ApptainerError(f"instance {name} of {image} did not start: apptainer instance start {image} {name}")
-        try:
-            yield uri
-        finally:
-            instance.stop(quiet=True)
 
 
 def run_test(image: Path, *, nv: bool = False) -> int:

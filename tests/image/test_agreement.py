@@ -63,7 +63,41 @@ def test_what_changes_nothing_for_a_stage_is_no_difference(changes: dict[str, st
     ],
 )
 def test_a_difference_is_said_with_both_sides(changes: dict[str, str | None], expected: str) -> None:
-    assert find_differences(HERE, {**HERE, **changes}) == [expected]
+    assert [difference.text for difference in find_differences(HERE, {**HERE, **changes})] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("ours", "changes", "fix"),
+    [
+        ({"python": "3.12.1"}, {"python": "3.11.2"}, "make install PYTHON=python3.11"),
+        ({}, {"python": "3.10.1"}, "kdgat image build"),
+        ({}, {"dask": "2026.7.1"}, "constraints.txt: make install for this machine, kdgat image build for the image"),
+        ({}, {"kdgat": "0.0.9"}, "build the image again"),
+        ({}, {"source": "f" * 64}, "build the image again"),
+    ],
+)
+def test_the_fix_is_on_the_side_that_can_be_mended(ours: dict[str, str], changes: dict[str, str], fix: str) -> None:
+    (difference,) = find_differences({**HERE, **ours}, {**HERE, **changes})
+    assert fix in difference.fix
+
+
+def test_a_version_that_pip_noted_before_the_source_changed_is_noted_again(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "kdgat"\nversion = "0.2.0"\n')
+    here = {**HERE, "location": str(tmp_path / "kdgat")}
+    (difference,) = find_differences(here, {**here, "kdgat": "0.2.0"})
+    assert "pip install --editable . again" in difference.fix
+    (difference,) = find_differences({**here, "kdgat": "0.2.0"}, here)
+    assert "build the image again" in difference.fix
+
+
+def test_notes_of_an_older_kdgat_are_no_answer(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    older = {name: value for name, value in describe_here().items() if name not in ("prefect", "cloudpickle")}
+    assert [difference.text for difference in find_differences(HERE, {"python": HERE["python"]})] != []
+    notes = image_notes(image)
+    keep_notes(image, notes.model_copy(update={"contents": {"python": older}}))
+    monkeypatch.setenv("PATH", os.devnull)
+    with pytest.raises(ImageError, match=r"apptainer is neither|does not run in it"):  # it is asked again
+        check_agreement(image)
 
 
 def test_an_image_of_other_versions_is_refused_with_all_of_them_and_the_fix(image: Path) -> None:

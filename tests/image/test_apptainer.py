@@ -51,15 +51,6 @@ def test_inspection_tells_labels_and_definition(tiny: Path) -> None:
     assert "bootstrap: localimage" in found.definition
 
 
-def test_an_instance_runs_while_the_context_lasts_and_no_longer(tiny: Path) -> None:
-    name = f"kdgat-test-{os.getpid()}"
-    with apptainer.running_instance(tiny, name) as uri:
-        words = [str(find_apptainer()), "exec", uri, "sh", "-c", "echo inside"]
-        assert subprocess.run(words, capture_output=True, text=True, env=command_environment()).stdout == "inside\n"
-    listed = subprocess.run([find_apptainer(), "instance", "list"], capture_output=True, text=True).stdout
-    assert name not in listed
-
-
 def test_what_is_no_image_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ImageError, match=r"nowhere\.sif is not there: build it"):
         apptainer.check_image(tmp_path / "nowhere.sif")
