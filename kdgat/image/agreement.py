@@ -18,13 +18,12 @@ from kdgat.image.checkout import Checkout
 from kdgat.image.digest import ImageNotes, image_notes, keep_notes
 from kdgat.image.errors import ImageError
 from kdgat.image.recipe import PYTHON_MINOR
+from kdgat.stage.container import without_personal_settings
 
 PROBE_TIMEOUT_S: Final = 180.0  # a cold image on a network filesystem
 _NEEDED: Final = ("dask", "distributed", "cloudpickle", "kdgat")
 _WHERE_BOTH_HAVE_IT: Final = ("prefect",)  # no worker needs it
 _SHOWN_DIGITS: Final = 12
-# Of the host's Python: what they lead to is not in the image, or is not meant for it.
-HOST_VARIABLES: Final = ("PYTHONPATH", "PYTHONHOME", "PYTHONSTARTUP", "VIRTUAL_ENV", "LD_PRELOAD")
 
 _BUILD_AGAIN: Final = (
     "build the image again from this kdgat (kdgat image build), or run the kdgat that it was built from"
@@ -135,11 +134,10 @@ def describe_image(image: Path | str, python: str = "python") -> dict[str, Any]:
         "-c",
         source,
     ]
-    environment = {name: value for name, value in command_environment().items() if name not in HOST_VARIABLES}
     try:
         done = subprocess.run(
             words,
-            env=environment,
+            env=without_personal_settings(command_environment()),
             capture_output=True,
             text=True,
             timeout=PROBE_TIMEOUT_S,

@@ -29,10 +29,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from kdgat.image.errors import ImageError
+from kdgat.stage.container import INSTALLED
 from kdgat.stage.privileges import apptainer_variables
 
 PROGRAM_VARIABLE: Final = "KDGAT_APPTAINER"
-INSTALLED: Final = Path("/usr/local/lib/kdgat-apptainer/usr/bin/apptainer")
 INSTALLER: Final = "containers/install-apptainer.sh"
 # mksquashfs and fakeroot of some distributions lie where only root's PATH leads.
 _SYSTEM_FOLDERS: Final = ("/usr/local/sbin", "/usr/sbin", "/sbin")
