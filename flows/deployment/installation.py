@@ -4,6 +4,7 @@
 """
 
 import os
+import secrets
 import shlex
 import zoneinfo
 from collections.abc import Mapping
@@ -20,6 +21,8 @@ HOME_VARIABLE: Final = "KDGAT_HOME"
 DATABASE_VARIABLE: Final = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
 OLD_DATABASE_VARIABLE: Final = "PREFECT_API_DATABASE_CONNECTION_URL"  # its name in Prefect 2, still read
 PREFECT_FILE: Final = Path("deployments", "prefect.yaml")
+SERVER_AUTH_VARIABLE: Final = "PREFECT_SERVER_API_AUTH_STRING"
+CLIENT_AUTH_VARIABLE: Final = "PREFECT_API_AUTH_STRING"
 POOL: Final = "kdgat"
 HOST: Final = "127.0.0.1"
 HEARTBEAT_S: Final = 30  # the shortest that Prefect allows
@@ -34,6 +37,7 @@ VARIABLES: Final = {
     "port": "KDGAT_PORT",
     "nightly_cron": "KDGAT_NIGHTLY_CRON",
     "timezone": "KDGAT_TIMEZONE",
+    "auth": "KDGAT_AUTH",
     "database": DATABASE_VARIABLE,
 }
 _HEADER: Final = """\
@@ -58,6 +62,8 @@ class Installation(Config):
     port: int = Field(4200, ge=1, le=65535)
     nightly_cron: str = "0 2 * * *"
     timezone: str
+    auth: bool = False  # whether the server answers only to those who know the string
+    auth_string: str = ""  # USER:PASSWORD
     database: str
 
     @field_validator("timezone")
@@ -75,7 +81,8 @@ class Installation(Config):
             InstallationError: naming variable, value and fix.
         """
         home = Path(environment.get(HOME_VARIABLE) or Path.home() / ".kdgat").expanduser().absolute()
-        said = {**_read(home / "installation.env"), **{name: value for name, value in environment.items() if value}}
+        written = _read(home / "installation.env")
+        said = {**written, **{name: value for name, value in environment.items() if value}}
         if OLD_DATABASE_VARIABLE in environment:
             said.setdefault(DATABASE_VARIABLE, environment[OLD_DATABASE_VARIABLE])
         values: dict[str, Any] = {
@@ -85,17 +92,22 @@ class Installation(Config):
             "registry": home / "registry",
             "inbox": home / "inbox",
             "timezone": machine_timezone(),
+            # From the file alone: the environment may have that of another server.
+            "auth_string": written.get(SERVER_AUTH_VARIABLE, ""),
             "database": f"sqlite+aiosqlite:///{home / 'prefect' / 'prefect.db'}",
         }
         values |= {field: said[variable] for field, variable in VARIABLES.items() if variable in said}
         for field in ("data_root", "outputs", "registry", "inbox"):
             values[field] = Path(values[field]).expanduser().absolute()
         try:
-            return validate_config(cls, values)
+            found = validate_config(cls, values)
         except ConfigurationError as error:
             text = str(error).removeprefix(f"{cls.__name__}: ")
             field = text.partition("=")[0]
             raise InstallationError(f"{VARIABLES.get(field, field)}{text.removeprefix(field)}") from error
+        if found.auth and not found.auth_string:
+            return found.model_copy(update={"auth_string": f"kdgat:{secrets.token_urlsafe(24)}"})
+        return found
 
     @property
     def path(self) -> Path:
@@ -116,7 +128,13 @@ class Installation(Config):
         """Return the variables for server, worker and runs: nothing leaves this machine, dead runs are noticed."""
         own = {HOME_VARIABLE: str(self.home)}
         own |= {variable: str(getattr(self, field)) for field, variable in VARIABLES.items()}
+        own["KDGAT_AUTH"] = str(int(self.auth))
+        if self.auth:
+            own |= {SERVER_AUTH_VARIABLE: self.auth_string, CLIENT_AUTH_VARIABLE: self.auth_string}
+        # Any page of the web could have the user's browser ask the loopback; only the UI's own may.
+        pages = ",".join(f"http://{name}:{self.port}" for name in (HOST, "localhost"))
         return own | {
+            "PREFECT_SERVER_CORS_ALLOWED_ORIGINS": pages,
             "PREFECT_HOME": str(self.home / "prefect"),
             "PREFECT_API_URL": self.url,
             "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
@@ -128,17 +146,23 @@ class Installation(Config):
         }
 
     def write(self) -> None:
-        """Write the file, readable for its owner alone: the database's address may hold a password."""
+        """Write the file, readable for its owner alone: it may hold passwords of the database and of the API."""
         from kdgat.can.catalog import load_catalog
 
         inboxes = [self.inbox / dataset for dataset in load_catalog(None)]
-        for path in (self.home, self.home / "prefect", self.outputs, *inboxes):
+        self.make_home()
+        for path in (self.home / "prefect", self.outputs, *inboxes):
             path.mkdir(parents=True, exist_ok=True)
         lines = [f"{name}={shlex.quote(value)}\n" for name, value in self.environment().items()]
         content = _HEADER.format(path=shlex.quote(str(self.path))) + "".join(lines)
         if not self.path.is_file() or self.path.read_text(encoding="utf-8") != content:
-            write_bytes_atomically(self.path, content.encode())
+            write_bytes_atomically(self.path, content.encode(), mode=0o600)
         self.path.chmod(0o600)
+
+    def make_home(self) -> None:
+        """Make the home, for its owner alone; one that is there stays as it is."""
+        self.home.parent.mkdir(parents=True, exist_ok=True)
+        self.home.mkdir(mode=0o700, exist_ok=True)
 
 
 def describe() -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-import signal
+import shlex
 import socket
 import sys
 import time
@@ -10,27 +10,38 @@ import urllib.error
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import FrameType
 from typing import Final
 
+from flows.deployment import runs
 from flows.deployment.installation import (
+    CLIENT_AUTH_VARIABLE,
     DATABASE_VARIABLE,
     HOST,
     OLD_DATABASE_VARIABLE,
     POOL,
+    SERVER_AUTH_VARIABLE,
     Installation,
     InstallationError,
 )
-from flows.deployment.runs import has_worker, run_ids, run_processes, stop_runs
+from flows.deployment.runs import DEPLOY, WORKER_VARIABLE, has_worker, run_ids, run_processes
 from flows.deployment.service import Process, Service
+from kdgat.image.process import signals_as_exit
 from kdgat.stage.owner import own
 
 START_TIMEOUT_VARIABLE: Final = "KDGAT_SERVER_START_TIMEOUT_S"
 START_TIMEOUT_S: Final = 180.0  # 10 to 30 s are usual; a busy two-core machine needs its time
+FIRST_PERSON: Final = 1000  # user ids below are those of services
+NO_PEOPLE: Final = range(60_001, 65_536)  # of systemd and nobody
 PORTS_TRIED: Final = 100
 POLL_S: Final = 0.2
 # What a person's own Prefect has to do with: profiles lie in another home, the old name of a setting beats the new one.
-FOREIGN: Final = ("PREFECT_PROFILE", "PREFECT_API_KEY", OLD_DATABASE_VARIABLE)
+FOREIGN: Final = (
+    "PREFECT_PROFILE",
+    "PREFECT_API_KEY",
+    OLD_DATABASE_VARIABLE,
+    SERVER_AUTH_VARIABLE,
+    CLIENT_AUTH_VARIABLE,
+)
 
 Tell = Callable[[str], None]
 
@@ -43,21 +54,22 @@ def up(tell: Tell) -> Installation:
         StageBusyError: if another command works on this installation.
     """
     here = Installation.find()
-    here.home.mkdir(parents=True, exist_ok=True)
-    with _alone(here), contextlib.ExitStack() as started:
+    here.make_home()
+    with _alone(here), signals_as_exit(), contextlib.ExitStack() as started:
         here = _with_free_port(here)
         _refuse_changes(here)
         _check_schedule(here)
         here.write()
-        with _ending_by_exception():
-            try:
-                _ensure_server(here, started, tell)
-                _fill_server(here, tell)
-                _ensure_worker(here, started, tell)
-            except BaseException:
-                tell("what was started by this command is ended again")
-                raise
+        try:
+            _ensure_server(here, started, tell)
+            _fill_server(here, tell)
+            _ensure_worker(here, started, tell)
+        except BaseException:
+            tell("what was started by this command is ended again")
+            raise
         started.pop_all()  # it stays
+    if not here.auth and others_are_here():
+        tell("note: every user of this machine can start runs in your name: KDGAT_AUTH=1 asks them for a string")
     return here
 
 
@@ -89,7 +101,7 @@ def down(tell: Tell) -> None:
         return
     with _alone(here):
         worker, server = Service(here.home, "worker"), Service(here.home, "server")
-        stop_runs(here.home, tell)
+        runs.stop_runs(here.home, tell, DEPLOY)
         for service in (worker, server):
             process = service.process()
             if process is None:
@@ -99,8 +111,13 @@ def down(tell: Tell) -> None:
                 tell(f"{service.name}: ended (pid {process.pid}){'' if in_order else ', by force'}")
             service.forget()
             if service is worker:
-                stop_runs(here.home, tell)  # one may have begun while the others were waited for
+                runs.stop_runs(here.home, tell, DEPLOY)  # one may have begun while the others were waited for
     tell(f"kept: database, registry and outputs, see {here.path}")
+
+
+def stop_runs(tell: Tell) -> None:
+    """Let all runs save and stop, whoever started their worker; what systemd does before it ends one."""
+    runs.stop_runs(Installation.find().home, tell)
 
 
 def status(tell: Tell) -> bool:
@@ -122,9 +139,9 @@ def status(tell: Tell) -> bool:
         else:
             where = f", {here.url}{'' if is_healthy else ' (does not answer)'}" if name == "server" else ""
             tell(f"{name:8} runs, pid {process.pid}{where}; log: {service.log_path}")
-    runs = run_processes(here.home)
-    if runs:
-        tell(f"runs     {len(runs)}: pid {', '.join(str(process.pid) for process in runs)}")
+    under_way = run_processes(here.home)
+    if under_way:
+        tell(f"runs     {len(under_way)}: pid {', '.join(str(process.pid) for process in under_way)}")
     if is_healthy:
         _tell_deployments(here, tell)
     return both and is_healthy
@@ -132,10 +149,12 @@ def status(tell: Tell) -> bool:
 
 def next_commands(here: Installation) -> str:
     """Write what a person does after `make deploy`."""
+    reach = f"set -a; . {shlex.quote(str(here.path))}; set +a" if here.auth else f"export PREFECT_API_URL={here.url}"
+    key = f"         asks for {CLIENT_AUTH_VARIABLE} of {here.path}\n" if here.auth else ""
     return (
-        f"\nUI       {here.url.removesuffix('/api')}\n"
+        f"\nUI       {here.url.removesuffix('/api')}\n{key}"
         f"home     {here.home}\n\n"
-        f"  export PREFECT_API_URL={here.url}\n"
+        f"  {reach}\n"
         "  prefect deployment ls\n"
         "  prefect deployment run can-ids/synthetic --watch\n"
         "  prefect deployment run can-ids/hcrl-sa --param preset=full --param 'overrides=[\"training.max_epochs=5\"]'\n"
@@ -146,22 +165,6 @@ def next_commands(here: Installation) -> str:
 def _alone(here: Installation) -> Iterator[None]:
     with own(here.home / "deploy.lock", here.home / "deploy.json"):
         yield
-
-
-@contextlib.contextmanager
-def _ending_by_exception() -> Iterator[None]:
-    """Let SIGTERM and a lost terminal end this command as Ctrl-C does, so that it cleans up."""
-
-    def handle(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt
-
-    numbers = [n for n in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(n) is not signal.SIG_IGN]
-    previous = {number: signal.signal(number, handle) for number in numbers}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
 
 
 def _with_free_port(here: Installation) -> Installation:
@@ -201,7 +204,8 @@ def _refuse_changes(here: Installation) -> None:
     note = service.note()
     for variable, was, shall in (
         ("KDGAT_PORT", note.get("port"), here.port),
-        (DATABASE_VARIABLE, note.get("database"), _without_password(here.database)),
+        (DATABASE_VARIABLE, note.get("database"), without_passwords(here.database)),
+        ("KDGAT_AUTH", int(note.get("auth", False)), int(here.auth)),
     ):
         if was != shall:
             raise InstallationError(
@@ -222,7 +226,7 @@ def _ensure_server(here: Installation, started: contextlib.ExitStack, tell: Tell
     process = service.process()
     if process is None:
         words = ["--no-prompt", "server", "start", "--host", HOST, "--port", str(here.port)]
-        facts = {"port": here.port, "database": _without_password(here.database)}
+        facts = {"port": here.port, "database": without_passwords(here.database), "auth": here.auth}
         process = service.start([sys.executable, "-m", "prefect", *words], _environment(here), here.home, **facts)
         started.callback(_undo, service, process)
         tell(f"server: starting on {here.url} ...")
@@ -243,16 +247,18 @@ def _fill_server(here: Installation, tell: Tell) -> None:
     from prefect.client.schemas.objects import StateType
 
     from flows.deployment import server_content
+    from flows.deployment.schedules import keeping_schedules
 
     with get_client(sync_client=True) as client:
         server_content.ensure_pool(client)
         tell("deployments: creating or updating ...")
-        server_content.apply_prefect_file(here.checkout, _environment(here), here.home / "deploy.log")
+        with keeping_schedules(client, here.home / "schedules.json"):
+            server_content.apply_prefect_file(here.checkout, _environment(here), here.home / "deploy.log")
         server_content.limit_datasets(client)
         server_content.ensure_automation(client)
         # A run that is pending has no process yet, if there is a worker.
         states = [StateType.RUNNING, StateType.CANCELLING, *([] if has_worker(here.home) else [StateType.PENDING])]
-        for name in server_content.crash_lost_runs(client, run_ids(here.home), states):
+        for name in server_content.crash_lost_runs(client, lambda: run_ids(here.home), states):
             tell(f"run {name}: its process is gone, marked as crashed; the next run goes on from its checkpoints")
         server_content.free_datasets(client)
     _tell_deployments(here, tell)
@@ -267,7 +273,8 @@ def _ensure_worker(here: Installation, started: contextlib.ExitStack, tell: Tell
     process = service.process()
     if process is None:
         words = ["--no-prompt", "worker", "start", "--pool", POOL, "--type", "process", "--name", name]
-        process = service.start([sys.executable, "-m", "prefect", *words], _environment(here), here.checkout)
+        environment = {**_environment(here), WORKER_VARIABLE: DEPLOY}
+        process = service.start([sys.executable, "-m", "prefect", *words], environment, here.checkout)
         started.callback(_undo, service, process)
     limit_s = START_TIMEOUT_S
     with get_client(sync_client=True) as client:
@@ -329,7 +336,30 @@ def _environment(here: Installation) -> dict[str, str]:
     return {**environment, "PATH": path, "NO_PROXY": no_proxy, "no_proxy": no_proxy}
 
 
-def _without_password(database: str) -> str:
-    head, separator, tail = database.rpartition("@")
-    scheme, slashes, user = head.partition("://")
-    return f"{scheme}{slashes}{user.partition(':')[0]}{separator}{tail}"
+def without_passwords(database: str) -> str:
+    """Return the address of a database as it may be shown.
+
+    Raises:
+        InstallationError: if it is no address; it may hold a password, and is not repeated.
+    """
+    from sqlalchemy.engine import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        url = make_url(database)
+    except (ArgumentError, ValueError) as error:
+        raise InstallationError(
+            f"{DATABASE_VARIABLE} is no address of a database: write postgresql+asyncpg://USER:PASSWORD@HOST/DATABASE"
+        ) from error
+    secret = [key for key in url.query if "pass" in key.lower()]
+    return url.difference_update_query(secret).render_as_string(hide_password=True)
+
+
+def others_are_here() -> bool:
+    """Tell whether people other than this user have processes on this machine."""
+    uids = set()
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                uids.add(entry.stat().st_uid)
+    return any(uid >= FIRST_PERSON and uid not in NO_PEOPLE for uid in uids - {os.getuid()})

@@ -1,8 +1,12 @@
-"""The runs of one installation, as processes of this machine: which there are, and stopping them in order."""
+"""The runs of one installation, as processes of this machine: which there are, and stopping them in order.
+
+Whoever has read installation.env has `KDGAT_HOME` in the environment as well, and may train by hand. What belongs to a
+run is told by the variable that Prefect gives to its process, and which its stages inherit.
+"""
 
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 from uuid import UUID
@@ -10,16 +14,20 @@ from uuid import UUID
 from flows.deployment.installation import HOME_VARIABLE
 from flows.deployment.service import Process, processes_with
 
-SAVE_TIMEOUT_S: Final = 180.0  # for a run that is stopped: its stages write their checkpoints, its jobs leave
+SAVE_TIMEOUT_S: Final = 180.0  # for runs that are stopped: their stages write their checkpoints, their jobs leave
+LEAVE_TIMEOUT_S: Final = 20.0  # for a stage that is asked once more, before it is killed
+KILL_TIMEOUT_S: Final = 5.0
 RUN_VARIABLE: Final = "PREFECT__FLOW_RUN_ID"
+WORKER_VARIABLE: Final = "KDGAT_WORKER"  # in the environment of what a worker starts: who started the worker
+DEPLOY: Final = "deploy"
 ENGINE: Final = "prefect.engine"
 STAGE: Final = "kdgat.stage"
 WORKER: Final = "worker"
 
 
-def run_processes(home: Path) -> list[Process]:
-    """List the processes of flow runs."""
-    return list(_processes(home, ENGINE))
+def run_processes(home: Path, worker: str | None = None) -> list[Process]:
+    """List the processes of flow runs: those of one worker, or of all."""
+    return list(_of_runs(home, ENGINE, worker))
 
 
 def run_ids(home: Path) -> set[UUID]:
@@ -30,24 +38,51 @@ def run_ids(home: Path) -> set[UUID]:
 
 def has_worker(home: Path) -> bool:
     """Tell whether a worker runs, whoever started it."""
-    return any(_processes(home, WORKER))
+    return any(processes_with({HOME_VARIABLE: str(home)}, WORKER))
 
 
-def stop_runs(home: Path, tell: Callable[[str], None]) -> None:
-    """Ask all runs to save and stop, and wait until they and their stages have."""
-    runs = run_processes(home)
-    for process in runs:
-        tell(f"run of pid {process.pid}: its stages write their checkpoints and stop ...")
+def stop_runs(
+    home: Path,
+    tell: Callable[[str], None],
+    worker: str | None = None,
+    save_timeout_s: float = SAVE_TIMEOUT_S,
+    leave_timeout_s: float = LEAVE_TIMEOUT_S,
+) -> None:
+    """Ask runs to save and stop, and wait until they and their stages have: those of one worker, or of all.
+
+    Runs and stages have `save_timeout_s` seconds in common. Then a run is killed, and a stage, which misses its run and
+    saves by itself, is killed after another `leave_timeout_s`.
+    """
+    give_up_at = time.monotonic() + save_timeout_s
+    asked: list[Process] = []
+    while new := [process for process in run_processes(home, worker) if process not in asked]:
+        for process in new:
+            tell(f"run of pid {process.pid}: its stages write their checkpoints and stop ...")
+            process.send(signal.SIGTERM)
+        asked += new
+        _wait(asked, give_up_at)
+    _kill(asked, "run", tell)
+    stages = list(_of_runs(home, STAGE, worker))
+    if _wait(stages, give_up_at):
+        return
+    for process in stages:
         process.send(signal.SIGTERM)
-    give_up_at = time.monotonic() + SAVE_TIMEOUT_S
-    for process in runs:
-        if not process.wait(max(0.0, give_up_at - time.monotonic())):
-            process.send(signal.SIGKILL)  # what it started saves and leaves when it misses it
-            tell(f"run of pid {process.pid}: ended by force")
-    for process in _processes(home, STAGE):
-        if not process.wait(SAVE_TIMEOUT_S):
+    _wait(stages, time.monotonic() + leave_timeout_s)
+    _kill(stages, "stage", tell)
+
+
+def _of_runs(home: Path, word: str, worker: str | None) -> Iterator[Process]:
+    variables = {HOME_VARIABLE: str(home)} | ({} if worker is None else {WORKER_VARIABLE: worker})
+    return (process for process in processes_with(variables, word) if process.variable(RUN_VARIABLE))
+
+
+def _wait(processes: Sequence[Process], until: float) -> bool:
+    return all([process.wait(max(0.0, until - time.monotonic())) for process in processes])
+
+
+def _kill(processes: Collection[Process], what: str, tell: Callable[[str], None]) -> None:
+    for process in processes:
+        if process.is_alive():
             process.send(signal.SIGKILL)
-
-
-def _processes(home: Path, word: str) -> Iterator[Process]:
-    return processes_with({HOME_VARIABLE: str(home)}, word)
+            process.wait(KILL_TIMEOUT_S)
+            tell(f"{what} of pid {process.pid}: ended by force")

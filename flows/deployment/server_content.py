@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
@@ -145,17 +145,23 @@ def ensure_automation(client: SyncPrefectClient) -> None:
         client.create_automation(automation)
 
 
-def crash_lost_runs(client: SyncPrefectClient, alive: Set[UUID], states: Sequence[StateType]) -> list[str]:
+def crash_lost_runs(
+    client: SyncPrefectClient, find_alive: Callable[[], Set[UUID]], states: Sequence[StateType]
+) -> list[str]:
     """Mark runs of the work pool in one of these states as crashed, unless their process is alive; return their names.
 
     The server answers on the loopback alone, so that every process of the pool is one of this machine. While the server
-    itself was down, no automation has looked: it forgets within a minute what it waited for.
+    itself was down, no automation has looked: it forgets within a minute what it waited for. Runs begin and end while
+    this looks: a run is lost if its process was there neither before nor after the server named it, and it has not
+    ended since.
     """
+    alive = find_alive()
     runs = client.read_flow_runs(
         flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(states)))),
         work_pool_filter=OWN_POOL,
     )
-    lost = [run for run in runs if run.id not in alive]
+    alive = alive | find_alive()
+    lost = [run for run in runs if run.id not in alive and client.read_flow_run(run.id).state_type in states]
     for run in lost:
         crash(client, run.id, "its process is gone; the next run goes on from its checkpoints")
     return [run.name for run in lost]
@@ -166,10 +172,11 @@ def free_datasets(client: SyncPrefectClient) -> None:
     states = FlowRunFilterState(
         type=FlowRunFilterStateType(any_=[StateType.RUNNING, StateType.PENDING, StateType.CANCELLING])
     )
+    deployments = read_deployments(client)  # before the runs: who takes a limit after this is among them
     runs = client.read_flow_runs(flow_run_filter=FlowRunFilter(state=states), work_pool_filter=OWN_POOL)
     busy = {run.deployment_id for run in runs}
     limits: dict[str, bool] = {}
-    for deployment in read_deployments(client):
+    for deployment in deployments:
         limit = deployment.global_concurrency_limit
         if limit is not None and limit.active_slots:
             limits[limit.name] = limits.get(limit.name, False) or deployment.id in busy

@@ -62,6 +62,14 @@ class Process:
             if self.is_alive():
                 os.kill(self.pid, number)
 
+    def kill(self) -> None:
+        """End it by force, and with it the others of its group if it leads one: what it started would stay behind."""
+        with contextlib.suppress(ProcessLookupError):
+            if self.is_alive() and os.getpgid(self.pid) == self.pid:
+                os.killpg(self.pid, signal.SIGKILL)
+            else:
+                self.send(signal.SIGKILL)
+
     def wait(self, timeout_s: float) -> bool:
         """Wait for its end; tell whether it came."""
         give_up_at = time.monotonic() + timeout_s
@@ -78,7 +86,7 @@ class Process:
         self.send(signal.SIGTERM)
         in_order = self.wait(timeout_s)
         if not in_order:
-            self.send(signal.SIGKILL)
+            self.kill()
             self.wait(timeout_s)
         return in_order
 

@@ -11,17 +11,23 @@ HASH_BLOCK_BYTES = 1 << 20
 
 
 def write_bytes_atomically(
-    path: Path, data: bytes | memoryview, *, durable: bool = True, before_rename: Callable[[], None] | None = None
+    path: Path,
+    data: bytes | memoryview,
+    *,
+    durable: bool = True,
+    before_rename: Callable[[], None] | None = None,
+    mode: int = 0o666,
 ) -> None:
     """Replace `path` by `data` through a temporary file in the same directory.
 
     With `durable` both the file and its directory are fsynced, so the rename also survives a power cut; files that
     are only looked at while a process lives (progress) do without. `before_rename` may raise to keep the old file.
+    `mode` has the permissions that the file gets, less the umask.
     """
     path = Path(path)
     temporary = temporary_path(path)
     try:
-        with temporary.open("wb") as file:
+        with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(data)
             file.flush()
             if durable:

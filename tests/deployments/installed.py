@@ -63,11 +63,14 @@ class Installed:
         )
 
     def prefect(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        """Give a command of Prefect, as a person does who has exported PREFECT_API_URL and nothing else."""
+        """Give a command of Prefect, as a person does who has exported PREFECT_API_URL, or read installation.env."""
         return subprocess.run(
             [sys.executable, "-m", "prefect", "--no-prompt", *words],
             cwd=self.environment["KDGAT_HOME"],
-            env={**self.environment, "PREFECT_API_URL": self.here.url},
+            env={
+                **self.environment,
+                **(self.here.environment() if self.here.auth else {"PREFECT_API_URL": self.here.url}),
+            },
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,
@@ -85,7 +88,9 @@ class Installed:
         """Ask the server."""
         import httpx
 
-        with httpx.Client(trust_env=False, timeout=60.0) as client:
+        user, _, password = self.here.auth_string.partition(":")
+        auth = (user, password) if self.here.auth else None
+        with httpx.Client(trust_env=False, timeout=60.0, auth=auth) as client:
             answer = client.request(method, f"{self.here.url}{path}", json=content)
         answer.raise_for_status()
         return answer.json() if answer.content else None

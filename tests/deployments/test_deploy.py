@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from flows.deployment.service import Service
@@ -245,11 +246,14 @@ def test_undeploy_lets_a_run_save_ends_every_process_and_keeps_what_was_made(ins
     here = installed.here
     assert any("prefect.engine" in command for command in installed.processes().values())  # of the test before
     kept = [path for folder in (here.outputs, here.registry) for path in folder.rglob("*.json")]
-    stranger = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    # Somebody who has read installation.env and trains by hand.
+    by_hand = [sys.executable, "-c", "import time; time.sleep(600)", "kdgat.stage"]
+    stranger = subprocess.Popen(by_hand, env={**installed.environment, **here.environment()})
     try:
         down = installed.command("down")
         assert down.returncode == 0, down.stderr
-        assert installed.processes() == {}
+        assert "by force" not in down.stdout
+        assert set(installed.processes()) == {stranger.pid}
         assert stranger.poll() is None
     finally:
         stranger.kill()
@@ -260,6 +264,36 @@ def test_undeploy_lets_a_run_save_ends_every_process_and_keeps_what_was_made(ins
     again = installed.command("down")
     assert again.returncode == 0
     assert "does not run" in again.stdout
+
+
+def test_with_a_string_to_ask_for_everything_works_and_strangers_are_refused(tmp_path: Path) -> None:
+    other = Installed(tmp_path, KDGAT_AUTH="1")
+    try:
+        answer = other.command("up")
+        assert answer.returncode == 0, answer.stdout + answer.stderr
+        secret = other.here.auth_string.partition(":")[2]
+        assert f"set -a; . {other.here.path}; set +a" in answer.stdout
+        for auth in (None, ("kdgat", "guessed")):
+            with httpx.Client(trust_env=False, auth=auth) as client:
+                assert client.post(f"{other.here.url}/flow_runs/filter", json={}).status_code == 401
+        page = {"Origin": "http://elsewhere.example", "Access-Control-Request-Method": "POST"}
+        with httpx.Client(trust_env=False) as client:
+            asked = client.options(f"{other.here.url}/flow_runs/filter", headers=page)
+        assert "access-control-allow-origin" not in asked.headers
+
+        words = ("deployment", "run", "can-ids/synthetic", "--watch")
+        done = other.prefect(*words, *as_options({"overrides": TINY}))
+        assert done.returncode == 0, done.stdout + done.stderr + other.log()
+        events = other.api("POST", "/events/filter", {"filter": {"event": {"name": ["prefect.flow-run.Completed"]}}})
+        assert events["total"] == 1
+        assert other.command("status").returncode == 0
+        assert other.command("up").returncode == 0
+        texts = [path.read_text(errors="replace") for path in other.here.home.glob("*.[jl]*")]
+        assert len(texts) > 3
+        assert not any(secret in text for text in [*texts, answer.stdout, answer.stderr])
+    finally:
+        other.command("down")
+    assert other.processes() == {}
 
 
 def test_a_taken_port_is_said_with_a_free_one(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from flows.deployment.installation import DATABASE_VARIABLE, Installation, InstallationError, machine_timezone
+from flows.deployment.lifecycle import without_passwords
 
 
 def find(tmp_path: Path, **variables: str) -> Installation:
@@ -44,6 +45,53 @@ def test_the_file_is_for_its_owner_alone_since_a_database_may_have_a_password(tm
     assert stat.S_IMODE(here.path.stat().st_mode) == 0o600
     assert find(tmp_path).database == url
     assert find(tmp_path, PREFECT_API_DATABASE_CONNECTION_URL="postgresql+asyncpg://other/db").database == url
+
+
+def test_a_home_is_made_for_its_owner_alone_and_one_that_is_there_stays_as_it_is(tmp_path: Path) -> None:
+    here = find(tmp_path)
+    here.make_home()
+    assert stat.S_IMODE(here.home.stat().st_mode) == 0o700
+    here.home.chmod(0o750)
+    here.write()
+    assert stat.S_IMODE(here.home.stat().st_mode) == 0o750
+
+
+def test_the_string_that_the_server_asks_for_is_made_once_and_only_on_request(tmp_path: Path) -> None:
+    names = {"PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_AUTH_STRING"}
+    find(tmp_path).write()
+    assert not names & set(find(tmp_path).environment())
+    # That of another server, which the user's shell has for it.
+    asked = find(tmp_path, KDGAT_AUTH="1", PREFECT_API_AUTH_STRING="of:another")
+    asked.write()
+    again = find(tmp_path)
+    assert again.auth
+    assert {again.environment()[name] for name in names} == {asked.auth_string}
+    assert len(asked.auth_string) > 30
+    assert not find(tmp_path, KDGAT_AUTH="0").auth
+
+
+def test_pages_of_the_ui_alone_may_ask_the_server(tmp_path: Path) -> None:
+    origins = find(tmp_path, KDGAT_PORT="4300").environment()["PREFECT_SERVER_CORS_ALLOWED_ORIGINS"]
+    assert origins.split(",") == ["http://127.0.0.1:4300", "http://localhost:4300"]
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("sqlite+aiosqlite:////a/b.db", "sqlite+aiosqlite:////a/b.db"),
+        ("postgresql+asyncpg://me:SECRET@host:5433/db", "postgresql+asyncpg://me:***@host:5433/db"),
+        ("postgresql+asyncpg:///db?host=h&user=u&password=SECRET", "postgresql+asyncpg:///db?host=h&user=u"),
+        ("postgresql+asyncpg://me:SE%40CRET@h/db?sslpassword=SECRET", "postgresql+asyncpg://me:***@h/db"),
+    ],
+)
+def test_an_address_is_shown_without_its_passwords(url: str, shown: str) -> None:
+    assert without_passwords(url) == shown
+
+
+def test_what_is_no_address_is_refused_without_repeating_it() -> None:
+    with pytest.raises(InstallationError, match=DATABASE_VARIABLE) as error:
+        without_passwords("me:SECRET@host")
+    assert "SECRET" not in str(error.value)
 
 
 def test_the_older_name_of_the_database_setting_is_read(tmp_path: Path) -> None:

@@ -59,6 +59,15 @@ def test_what_ignores_a_request_is_ended_by_force(service: Service, tmp_path: Pa
     assert not process.is_alive()
 
 
+def test_what_is_ended_by_force_leaves_nothing_of_its_group(service: Service, tmp_path: Path) -> None:
+    child = f"import subprocess; subprocess.Popen({SLEEP!r}).wait()"
+    parent = f"import signal; signal.signal(15, signal.SIG_IGN); {child}"
+    process = started(service, [sys.executable, "-c", parent], tmp_path)
+    (group,) = [found for found in processes_with({}, SLEEP[2]) if os.getpgid(found.pid) == process.pid]
+    assert not process.end(0.3)
+    assert group.wait(TIMEOUT_S)
+
+
 def test_a_stranger_with_a_recycled_process_id_is_neither_ours_nor_ended(service: Service, tmp_path: Path) -> None:
     with subprocess.Popen(SLEEP, stdout=subprocess.DEVNULL) as stranger:
         try:

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from flows.deployment.installation import POOL, Installation
+from flows.deployment.runs import LEAVE_TIMEOUT_S, SAVE_TIMEOUT_S
 
 ROOT = Path(__file__).parents[2]
 UNITS = sorted((ROOT / "deployments" / "systemd").glob("*.service"))
@@ -49,6 +50,13 @@ def test_the_worker_takes_runs_of_the_pool_and_waits_for_the_server() -> None:
     assert worker["Unit"]["After"] == "kdgat-server.service"
     (start,) = [words for words in commands(worker) if "worker" in words]
     assert start[start.index("--pool") + 1] == POOL
+
+
+def test_stopping_the_worker_lets_its_runs_save_before_anything_gets_a_signal() -> None:
+    service = read(ROOT / "deployments" / "systemd" / "kdgat-worker.service")["Service"]
+    assert service["ExecStop"].endswith("-m flows.deployment stop-runs")
+    assert service["KillMode"] == "mixed"
+    assert float(service["TimeoutStopSec"]) > SAVE_TIMEOUT_S + LEAVE_TIMEOUT_S
 
 
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is not installed")

@@ -1,0 +1,190 @@
+"""What `make deploy` does to what a server holds, with a real server: schedules of people, runs that go on."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+from uuid import UUID
+
+import pytest
+from prefect import flow
+from prefect.client.orchestration import SyncPrefectClient, get_client
+from prefect.client.schemas.objects import FlowRun, StateType
+from prefect.states import Completed, Running
+
+from flows.deployment.installation import POOL
+from flows.deployment.schedules import keeping_schedules
+from flows.deployment.server_content import crash_lost_runs, ensure_pool
+from flows.lost_runs import LOST
+from flows.server import prefect_api
+
+pytestmark = pytest.mark.slow  # the server needs 10 s to start
+
+NIGHT = {"schedule": {"cron": "0 2 * * *", "timezone": "UTC"}, "slug": "night"}
+BY_HAND = {"schedule": {"interval": 3600.0}, "parameters": {"preset": "quick"}, "active": True}
+
+
+@flow
+def anything(preset: str = "full") -> None:
+    """Do nothing."""
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyncPrefectClient]:
+    path = tmp_path_factory.mktemp("server")
+    with prefect_api(path / "prefect.db", path / "server.log"), get_client(sync_client=True) as client:
+        ensure_pool(client)
+        yield client
+
+
+class Deployed:
+    """A deployment with a night, and the commands that change its schedules."""
+
+    def __init__(self, client: SyncPrefectClient, note_path: Path) -> None:
+        self.client, self.note_path, self.name = client, note_path, note_path.parent.name
+        self.id: UUID | None = None
+
+    def redeploy(self, awake: bool = True) -> None:
+        """Do what `make deploy` does, with the request that `prefect deploy` sends."""
+        with keeping_schedules(self.client, self.note_path):
+            flow_id = self.client.create_flow(anything)
+            schedules = [{**NIGHT, "active": awake}]
+            if self.id is None:
+                content = {"flow_id": str(flow_id), "name": self.name, "work_pool_name": POOL, "schedules": schedules}
+                self.id = UUID(self.client.request("POST", "/deployments/", json=content).json()["id"])
+            else:
+                self.ask("PATCH", "", {"schedules": schedules})
+
+    def ask(self, method: Literal["POST", "PATCH"], path: str, content: Any) -> Any:
+        answer = self.client.request(
+            method,
+            "/deployments/{id}" + path,  # type: ignore[arg-type]
+            path_params={"id": self.id},
+            json=content,
+        )
+        return answer.json() if answer.content else None
+
+    def set_night(self, awake: bool) -> None:
+        """Click the switch in the UI."""
+        (night,) = [schedule for schedule in self.schedules() if schedule["slug"] == "night"]
+        self.ask("PATCH", f"/schedules/{night['id']}", {"active": awake})
+
+    def schedules(self) -> list[dict[str, Any]]:
+        assert self.id is not None
+        found = self.client.read_deployment(self.id).schedules
+        return sorted((schedule.model_dump(mode="json") for schedule in found), key=lambda row: str(row["slug"]))
+
+    def is_awake(self) -> bool:
+        return next(bool(row["active"]) for row in self.schedules() if row["slug"] == "night")
+
+
+@pytest.fixture
+def deployed(client: SyncPrefectClient, tmp_path: Path) -> Deployed:
+    return Deployed(client, tmp_path / "schedules.json")
+
+
+def test_a_night_that_somebody_has_paused_stays_paused_however_often_it_is_deployed(deployed: Deployed) -> None:
+    deployed.redeploy()
+    assert deployed.is_awake()
+    deployed.set_night(False)
+    for _ in range(2):
+        deployed.redeploy()
+        assert not deployed.is_awake()
+    deployed.set_night(True)
+    deployed.redeploy()
+    assert deployed.is_awake()
+
+
+def test_a_night_that_had_no_data_wakes_when_they_are_there_and_one_that_somebody_woke_stays(
+    deployed: Deployed,
+) -> None:
+    deployed.redeploy(awake=False)
+    deployed.redeploy(awake=True)
+    assert deployed.is_awake()
+    deployed.redeploy(awake=False)
+    assert not deployed.is_awake()
+    deployed.set_night(True)
+    deployed.redeploy(awake=False)
+    assert deployed.is_awake()
+
+
+@pytest.mark.parametrize("slug", [None, "lunch"])
+def test_a_schedule_that_somebody_has_added_survives(deployed: Deployed, slug: str | None) -> None:
+    deployed.redeploy()
+    deployed.ask("POST", "/schedules", [{**BY_HAND, "slug": slug}])
+    for _ in range(2):
+        deployed.redeploy()
+        (other,) = [row for row in deployed.schedules() if row["slug"] != "night"]
+        assert (other["schedule"]["interval"], other["parameters"], other["slug"]) == (
+            3600.0,
+            {"preset": "quick"},
+            slug,
+        )
+        assert len(deployed.schedules()) == 2
+
+
+def test_a_deploy_that_fails_half_way_keeps_them_too(deployed: Deployed) -> None:
+    deployed.redeploy()
+    deployed.ask("POST", "/schedules", [BY_HAND])
+    deployed.set_night(False)
+
+    def fail() -> None:
+        with keeping_schedules(deployed.client, deployed.note_path):
+            deployed.ask("PATCH", "", {"schedules": [{**NIGHT, "active": True}]})
+            raise RuntimeError("half way")
+
+    with pytest.raises(RuntimeError, match="half way"):
+        fail()
+    assert not deployed.is_awake()
+    assert len(deployed.schedules()) == 2
+
+
+def running(client: SyncPrefectClient, deployed: Deployed) -> FlowRun:
+    assert deployed.id is not None
+    run = client.create_flow_run_from_deployment(deployed.id)
+    client.set_flow_run_state(run.id, Running(), force=True)
+    return run
+
+
+def test_a_run_is_crashed_if_its_process_is_gone_and_not_if_it_began_or_ended_meanwhile(
+    client: SyncPrefectClient, deployed: Deployed
+) -> None:
+    deployed.redeploy()
+    lost, ends, goes_on = (running(client, deployed) for _ in range(3))
+    alive = {ends.id, goes_on.id}
+    begins: list[FlowRun] = []
+
+    def scan() -> set[UUID]:
+        """Look at the processes, between which the world goes on."""
+        found = set(alive)
+        if not begins:
+            begins.append(running(client, deployed))
+            alive.add(begins[0].id)
+            alive.remove(ends.id)
+            client.set_flow_run_state(ends.id, Completed(), force=True)
+        return found
+
+    assert crash_lost_runs(client, scan, [StateType.RUNNING]) == [lost.name]
+    state = client.read_flow_run(lost.id).state
+    assert state is not None
+    assert state.name == LOST
+    assert client.read_flow_run(ends.id).state_type == StateType.COMPLETED
+    for run in (goes_on, begins[0]):
+        assert client.read_flow_run(run.id).state_type == StateType.RUNNING
+        client.set_flow_run_state(run.id, Completed(), force=True)
+
+
+def test_a_run_that_begins_and_ends_while_the_processes_are_looked_at_keeps_its_end(
+    client: SyncPrefectClient, deployed: Deployed
+) -> None:
+    deployed.redeploy()
+    short = running(client, deployed)
+    scans: list[int] = []
+
+    def scan() -> set[UUID]:
+        scans.append(1)
+        if len(scans) == 2:
+            client.set_flow_run_state(short.id, Completed(), force=True)
+        return set()
+
+    assert crash_lost_runs(client, scan, [StateType.RUNNING]) == []
+    assert client.read_flow_run(short.id).state_type == StateType.COMPLETED
