@@ -14,6 +14,7 @@ from kdgat.image.agreement import (
     check_agreement,
     check_named_image,
     describe_here,
+    describe_image,
     find_differences,
     find_image,
 )
@@ -116,6 +117,20 @@ def test_an_image_is_asked_once_and_this_side_every_time(image: Path, monkeypatc
     image.write_bytes(b"another image")
     with pytest.raises(ImageError):
         check_agreement(image)
+
+
+def test_an_image_is_asked_without_what_a_person_has_set_for_other_containers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "apptainer"
+    said = '{"binds": "%s", "path": "%s", "python": "%s", "cache": "%s"}'
+    names = ("APPTAINER_BIND", "SINGULARITYENV_PYTHONPATH", "PYTHONPATH", "APPTAINER_CACHEDIR")
+    program.write_text(f"#!/bin/sh\nprintf '{said}' " + " ".join(f'"${name}"' for name in names) + "\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("KDGAT_APPTAINER", str(program))
+    for name in names:
+        monkeypatch.setenv(name, "/x")
+    assert describe_image("a.sif") == {"binds": "", "path": "", "python": "", "cache": "/x"}
 
 
 def test_an_image_that_only_a_node_can_find_is_not_checked_and_that_is_said(
