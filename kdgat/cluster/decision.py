@@ -15,6 +15,7 @@ MAX_FRUITLESS_ATTEMPTS: Final = 12  # likewise, though each got more memory, a l
 MAX_NOT_STARTED: Final = 2  # jobs in a row that end before their worker reports
 MAX_UNREACHABLE: Final = 20  # with the delays below 70 minutes, and as long as sbatch takes to give up each time
 FIRST_DELAY_S: Final = 5.0
+IMAGE_DELAY_S: Final = 15.0  # for a node that a network filesystem still shows the file that was there before
 LONGEST_DELAY_S: Final = 300.0
 MEMORY_GROWTH: Final = 1.5
 WALLTIME_GROWTH: Final = 2.0
@@ -178,7 +179,12 @@ def _after_changed_image(end: AttemptEnd, history: History) -> Decision:
         return Stop(
             f"the image was replaced while {count} jobs in a row waited: build under another name; {end.message}"
         )
-    return Retry("the image was replaced while the job waited: again, if the new one fits this kdgat", *_same(history))
+    delay_s = count * IMAGE_DELAY_S
+    return Retry(
+        f"the image was replaced while the job waited: again in {delay_s:.0f} s, if the new one fits this kdgat",
+        *_same(history),
+        delay_s=delay_s,
+    )
 
 
 def _after_unreachable(history: History) -> Decision:

@@ -231,7 +231,7 @@ CASES = [
     Case(
         "the image was replaced while the job waited: no node's fault",
         IMAGE_REPLACED,
-        Retry("image was replaced ... again", ASKED),
+        Retry("image was replaced ... again in 30 s", ASKED, delay_s=30.0),
         before=(NOT_STARTED, IMAGE_REPLACED, IMAGE_REPLACED, PAUSED, IMAGE_REPLACED),
     ),
     Case(
