@@ -21,7 +21,7 @@ from flows.parameters import NO_REQUEST, FormConfig, Overrides, Preset, as_site
 from flows.shown_attempts import shown
 from flows.signals import stop_on_signals, what_stops
 from flows.single_stage import run_single_stage
-from kdgat.can.comparison import Comparison, ComparisonStageConfig, make_comparison, read_comparison
+from kdgat.can.comparison import Comparison, make_comparison, read_comparison
 from kdgat.can.config import CanConfig, complete_config
 from kdgat.can.news import NightError, NightLedger, gather_news
 from kdgat.can.night import (
@@ -31,12 +31,13 @@ from kdgat.can.night import (
     NightRecord,
     NightReport,
     StartFrom,
+    plan_comparison,
     quiet_night,
     run_config,
 )
 from kdgat.can.plan import FAMILY
 from kdgat.can.registered import ModelSource, model_source
-from kdgat.can.run import OutputDirectory
+from kdgat.can.run import OutputDirectory, RunError
 from kdgat.cluster.child import StopRequest
 from kdgat.cluster.decision import AttemptLimits
 from kdgat.cluster.resources import ResourceRequest
@@ -158,8 +159,9 @@ class _Night:
             return Failed(message=f"training: {state.message}; the model in service stays, the next night tries again")
         source = model_source(path)
         against = self._compared_with(source, record)
+        contents = {NEW: source.content, "recordings": record.recordings}
         try:
-            comparison = self._compare(path, config, against)
+            comparison = self._compare(path, config, contents, against)
         except NightStoppedError as stopped:
             return Cancelled(message=f"{stopped}; the next night goes on from there")
         except NightFailedError as failed:
@@ -182,8 +184,13 @@ class _Night:
         _publish(report.markdown())
         ledger.write(self.directory.ledger_path)
         self.directory.close_runs(entry.id)
-        for removed in self.directory.remove_old_runs(keep_runs):
-            logger.info("removed %s, whose model is in the registry", removed)
+        for old in self.directory.old_runs(keep_runs):
+            try:
+                self.directory.remove_run(old)
+            except (RunError, OSError) as error:  # the night is over: what it decided holds
+                logger.warning("%s stays until a later night: %s", old, error)
+            else:
+                logger.info("removed %s, whose model is in the registry", old)
         return Completed(message=report.sentence())
 
     def _knows(self, model: str | None) -> bool:
@@ -196,27 +203,18 @@ class _Night:
             return None if record.compared_with is None else self.registry.entry(record.compared_with)
         return current
 
-    def _compare(self, path: Path, config: CanConfig, against: ModelEntry | None) -> Comparison:
-        runs = {NEW: str(path)}
-        if against is not None:
-            self.registry.verify(against)
-            runs[IN_SERVICE] = str(self.registry.model_path(against.id))
-        stage_config = ComparisonStageConfig(
-            runs=runs,
-            data_root=str(Path(config.data.data_root).absolute()),
-            dataset=self.dataset,
-            catalog=config.data.catalog,
-            hold_out=config.data.hold_out,
-            leave_out=config.data.leave_out,
-        )
-        directory = make_comparison(path / "comparisons", stage_config)
+    def _compare(
+        self, path: Path, config: CanConfig, contents: dict[str, str], against: ModelEntry | None
+    ) -> Comparison:
+        plan = plan_comparison(path, config, contents, self.registry, against)
+        directory = make_comparison(path / "comparisons", plan.config)
         if not directory.is_finished():
             outcome = compare(directory, self.site, self.command_line)
             if isinstance(outcome, StageFailed):
                 raise NightFailedError(outcome.evidence)
             if not isinstance(outcome, Finished):
                 raise NightStoppedError(outcome.reason)
-        return read_comparison(directory)
+        return plan.add_to(read_comparison(directory))
 
     def _decide(
         self,
@@ -241,10 +239,17 @@ class _Night:
         # Before the promotion: should this process die after it, the next one must know what it was compared with.
         record = record.model_copy(update={"compared_with": compared_with, "model": entry.id})
         self.directory.write(path, record)
-        decision = decide(scores, None if against is None else comparison.metrics[IN_SERVICE], self.rule)
-        current = self.registry.in_service(FAMILY, self.dataset)
-        if decision.accepted and (current is None or current.id != entry.id):
-            self.registry.promote(entry.id, reason=decision.describe(), by=BY, expected=compared_with)
+        faults = [f"{fault}; decide by `kdgat model promote {entry.id}`" for fault in comparison.faults]
+        decision = decide(scores, comparison.metrics.get(IN_SERVICE), self.rule, faults)
+        index = self.registry.read()
+        current = index.in_service(FAMILY, self.dataset)
+        if decision.accepted and current != entry.id:
+            earlier = index.promoted_since(entry.id, record.created)
+            if earlier is None:
+                self.registry.promote(entry.id, reason=decision.describe(), by=BY, expected=compared_with)
+            else:  # this night died after it had put its model there, and somebody has thought otherwise since
+                reason = f"it went into service at {earlier.when} and was taken out again since: {current} stays"
+                decision = Promotion(False, (*decision.reasons, reason))
         return entry, decision, record
 
     def _write_report(self, name: str, text: str) -> None:

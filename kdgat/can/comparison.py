@@ -3,11 +3,13 @@
 Also the stage `comparison`, which does it in a process of its own.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from kdgat.can.evaluate import find_tests, score_files
+from pydantic import Field
+
+from kdgat.can.evaluate import find_tests, score_files, windows_of
 from kdgat.can.finished_run import FinishedRun
 from kdgat.can.results import Results, Value
 from kdgat.can.run import OutputDirectory
@@ -43,6 +45,9 @@ class ComparisonStageConfig(Config):
     catalog: str | None = None
     hold_out: tuple[str, ...] = ()
     leave_out: tuple[str, ...] = ()
+    also_trained: dict[str, str] = Field({}, description="as of compare_runs")
+    may_fail: tuple[str, ...] = ()
+    contents: dict[str, str] = Field({}, description="hashes of what lies at the paths: other content, other stage")
 
 
 class Comparison(Config):
@@ -52,6 +57,16 @@ class Comparison(Config):
     recordings: list[str]  # <scenario>/<recording> of those that were scored
     left_out: dict[str, str]  # <scenario>/<recording> -> why
     notes: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()  # why the numbers cannot be held against each other
+
+
+class UnusableRunError(Exception):
+    """One of several runs cannot be scored."""
+
+    def __init__(self, name: str, error: ValueError) -> None:
+        super().__init__(name)
+        self.name = name
+        self.error = error
 
 
 def compare_runs(
@@ -62,6 +77,8 @@ def compare_runs(
     catalog: Path | str | None = None,
     hold_out: tuple[str, ...] = (),
     leave_out: tuple[str, ...] = (),
+    also_trained: Mapping[str, str] | None = None,
+    may_fail: Sequence[str] = (),
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Comparison:
     """Score the test recordings of a dataset by each run's own detector and rule.
@@ -73,16 +90,53 @@ def compare_runs(
         catalog: YAML file with entries of one's own; by default that of the first run.
         hold_out: words that make a recording a test recording, as in training.
         leave_out: files below the dataset's folder that are not read.
+        also_trained: content hashes of recordings that the runs' weights have seen before -> what was trained on them.
+        may_fail: runs without which the others are scored, should they be impossible to score: a fault says why.
         progress: called with what is read, how many recordings are done, and how many there are.
 
     Raises:
         EvaluationError: if a run lacks what is needed.
         DatasetError, RecordingError: naming the folder or the file and what to do.
     """
-    finished = {name: FinishedRun(OutputDirectory(path)) for name, path in runs.items()}
+    left, faults = dict(runs), []
+    while True:
+        try:
+            finished = {name: _open(name, path) for name, path in left.items()}
+            found = _compare(
+                finished, data_root, dataset, catalog, hold_out, leave_out, dict(also_trained or {}), progress
+            )
+        except UnusableRunError as unusable:
+            if unusable.name not in may_fail:
+                raise unusable.error from None
+            faults.append(f"{unusable.name} cannot be compared: {unusable.error}")
+            del left[unusable.name]
+        else:
+            return found.model_copy(update={"faults": (*faults, *found.faults)})
+
+
+def _open(name: str, path: Path) -> FinishedRun:
+    try:
+        return FinishedRun(OutputDirectory(path))
+    except ValueError as error:
+        raise UnusableRunError(name, error) from error
+
+
+def _compare(
+    finished: Mapping[str, FinishedRun],
+    data_root: Path | str,
+    dataset: str,
+    catalog: Path | str | None,
+    hold_out: tuple[str, ...],
+    leave_out: tuple[str, ...],
+    also_trained: Mapping[str, str],
+    progress: Callable[[str, int, int], None] | None,
+) -> Comparison:
+    """Score all runs; UnusableRunError names the first that cannot be."""
     first = next(iter(finished.values()))
     tests = find_tests(data_root, dataset, catalog or first.catalog, hold_out, leave_out, first.read_limits())
-    trained = {row.content_hash: name for name, run in reversed(finished.items()) for row in run.trained_recordings()}
+    trained = dict(also_trained)
+    for name, run in reversed(list(finished.items())):
+        trained |= {row.content_hash: name for row in run.trained_recordings() if row.content_hash}
     files = [file for file in tests if file.content_hash not in trained]
     left_out = {
         f"{file.scenario}/{file.name}": f"{trained[file.content_hash]} was trained on it"
@@ -99,15 +153,24 @@ def compare_runs(
             if progress is not None:
                 progress(what, place * total + done, len(finished) * total)
 
-        results = score_files(run, files, dataset, progress=show)
+        try:
+            results = score_files(run, files, dataset, progress=show)
+        except ValueError as error:
+            raise UnusableRunError(name, error) from error
         metrics[name] = scores_of(results)
         notes += [note for note in results.data.notes if note not in notes]
-    windows = {name: run.index.config.get("windows", {}) for name, run in finished.items()}
-    if any(found != windows[next(iter(windows))] for found in windows.values()):
-        said = ", ".join(f"{name}: {found}" for name, found in windows.items())
-        notes.append(f"the runs cut recordings into different windows, so their numbers count different things: {said}")
     names = [f"{file.scenario}/{file.name}" for file in files]
-    return Comparison(metrics=metrics, recordings=names, left_out=left_out, notes=tuple(notes))
+    return Comparison(
+        metrics=metrics, recordings=names, left_out=left_out, notes=tuple(notes), faults=_different_windows(finished)
+    )
+
+
+def _different_windows(finished: Mapping[str, FinishedRun]) -> tuple[str, ...]:
+    windows = {name: windows_of(run) for name, run in finished.items()}
+    if len(set(windows.values())) < 2:
+        return ()
+    said = ", ".join(f"{name}: size {found.size}, stride {found.stride}" for name, found in windows.items())
+    return (f"the runs cut recordings into different windows, so their numbers count different things ({said})",)
 
 
 def scores_of(results: Results) -> dict[str, dict[str, Value]]:
@@ -131,6 +194,8 @@ def run_comparison(spec: StageSpec, directory: RunDirectory) -> Outcome:
         catalog=config.catalog,
         hold_out=config.hold_out,
         leave_out=config.leave_out,
+        also_trained=config.also_trained,
+        may_fail=config.may_fail,
         progress=show,
     )
     write_bytes_atomically(directory.path / COMPARISON_FILE, (comparison.model_dump_json(indent=2) + "\n").encode())

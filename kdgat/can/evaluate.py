@@ -10,6 +10,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from pydantic import Field
+
+from kdgat.can.ancestry import Ancestry, ancestry_of
 from kdgat.can.data_summary import RunningSummary
 from kdgat.can.detectors import MODELS, DetectorSet
 from kdgat.can.finished_run import SCORES_PREFIX, TEST_PREFIX, EvaluationError, FinishedRun
@@ -52,6 +55,7 @@ from kdgat.stage.spec import StageSpec
 
 if TYPE_CHECKING:
     from kdgat.can.catalog import RecordingFile
+    from kdgat.can.windows import WindowConfig
 
 logger = logging.getLogger(__name__)
 
@@ -70,6 +74,10 @@ class RecordingsStageConfig(Config):
     data_root: str
     dataset: str | None = None
     catalog: str | None = None
+    also_trained: dict[str, str] = Field(
+        {}, description="what earlier models were trained on, which the job cannot see"
+    )
+    notes: tuple[str, ...] = ()
 
 
 def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
@@ -135,15 +143,19 @@ def evaluate_run(
     dataset: str | None = None,
     *,
     catalog: Path | str | None = None,
+    ancestry: Ancestry | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Results:
     """Score all recordings below `data_root` that the run was not trained on, by the run's own detector and rule.
+
+    Those that a model was trained on from whose weights the run started are left out too.
 
     Args:
         run_directory: output directory of `kdgat train can`.
         data_root: folder that holds the dataset's folder, in one of the known layouts.
         dataset: name of the folder or catalog entry; by default the one the run was trained on.
         catalog: YAML file with entries of one's own.
+        ancestry: what those models were trained on; by default looked up.
         progress: called with what is read, how many recordings are done, and how many there are.
 
     Raises:
@@ -154,7 +166,12 @@ def evaluate_run(
     from kdgat.can.catalog import find_recordings
 
     run = FinishedRun(OutputDirectory(run_directory))
-    trained_on = {row.content_hash for row in run.trained_recordings()}
+    ancestry = ancestry_of(run.output.path) if ancestry is None else ancestry
+    trained_on = {
+        content: f"{name} was trained on it, whose weights this run comes from"
+        for content, name in ancestry.trained.items()
+    }
+    trained_on |= {row.content_hash: "trained on" for row in run.trained_recordings() if row.content_hash}
     leave_out = run.left_out(data_root)
     found = find_recordings(
         data_root,
@@ -166,10 +183,16 @@ def evaluate_run(
     files = [file for file in found if file.content_hash not in trained_on]
     if not files:
         raise EvaluationError(
-            f"{data_root}: the run was trained on all {len(found)} recordings of {dataset or run.dataset!r}; "
+            f"{data_root}: the run, or one that it started from, was trained on all {len(found)} recordings of "
+            f"{dataset or run.dataset!r}; "
             "give a folder with recordings that it has not seen"
         )
-    notes = [f"left out, trained on: {file.scenario}/{file.name}" for file in found if file.content_hash in trained_on]
+    notes = [
+        f"left out, {trained_on[file.content_hash]}: {file.scenario}/{file.name}"
+        for file in found
+        if file.content_hash in trained_on
+    ]
+    notes += ancestry.notes
     notes += [f"left out, as when the run was trained: {name}" for name in leave_out]
     return score_files(run, files, dataset or run.dataset, notes=notes, progress=progress)
 
@@ -189,6 +212,13 @@ def find_tests(
     return [file for files in split_roles(found, hold_out).test.values() for file in files]
 
 
+def windows_of(run: FinishedRun) -> "WindowConfig":
+    """Read how the run cuts recordings into windows."""
+    from kdgat.can.windows import WindowConfig
+
+    return validate_config(WindowConfig, run.index.config.get("windows", {}))
+
+
 def score_files(
     run: FinishedRun,
     files: "Sequence[RecordingFile]",
@@ -203,7 +233,7 @@ def score_files(
         EvaluationError: if the run lacks what is needed, or no recording is as long as one window.
         RecordingError: naming the file and what to do.
     """
-    from kdgat.can.windows import FEATURE_VERSION, WindowConfig, build_graphs
+    from kdgat.can.windows import FEATURE_VERSION, build_graphs
 
     if run.feature_version() != FEATURE_VERSION:
         raise EvaluationError(
@@ -213,7 +243,7 @@ def score_files(
     config = run.evaluation_config()
     validation = run.tables(VALIDATION)
     verdict = reach_verdict(validation, config)
-    windows = validate_config(WindowConfig, run.index.config.get("windows", {}))
+    windows = windows_of(run)
     detectors = {seed: DetectorSet(run.weights(seed)) for seed in verdict.scalings}
     limits = run.read_limits()
     summary = RunningSummary(windows)
@@ -270,7 +300,14 @@ def run_score_recordings(spec: StageSpec, directory: RunDirectory) -> Outcome:
     def show(what: str, done: int, total: int) -> None:
         directory.write_progress({"phase": what, "done": done, "total": total})
 
-    results = evaluate_run(config.run, config.data_root, config.dataset, catalog=config.catalog, progress=show)
+    results = evaluate_run(
+        config.run,
+        config.data_root,
+        config.dataset,
+        catalog=config.catalog,
+        ancestry=Ancestry(config.also_trained, config.notes),
+        progress=show,
+    )
     write_results(directory.path / RESULTS_FILE, results)
     metrics = {f"f1_{scenario}": value for scenario, value in results.f1.items() if value is not None}
     return Finished(metrics=metrics, artifacts={"results": RESULTS_FILE})
@@ -295,11 +332,14 @@ def make_evaluation(
     from kdgat.can.catalog import find_entry
 
     run = FinishedRun(OutputDirectory(run_directory.absolute()))
+    ancestry = ancestry_of(run.output.path)
     config = RecordingsStageConfig(
         run=str(run.output.path),
         data_root=str(data_root.absolute()),
         dataset=dataset,
         catalog=None if catalog is None else str(catalog.absolute()),
+        also_trained=ancestry.trained,
+        notes=ancestry.notes,
     )
     found = catalog or run.catalog
     recordings = find_entry(dataset or run.dataset, data_root, found).folder_in(data_root)

@@ -2,25 +2,24 @@
 
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from kdgat.can.comparison import Comparison
+from kdgat.can.ancestry import ancestry_of
+from kdgat.can.comparison import Comparison, ComparisonStageConfig
 from kdgat.can.config import CanConfig
 from kdgat.can.news import News, NightError
 from kdgat.can.registered import config_hash, content_hash
 from kdgat.can.results import format_value
-from kdgat.can.run import OutputDirectory
+from kdgat.can.run import OutputDirectory, alone_in
 from kdgat.registry.entry import ModelEntry, now
 from kdgat.registry.promotion import FALSE_ALARMS, Promotion, PromotionRule
-from kdgat.registry.registry import Registry
-from kdgat.stage.errors import RunDirectoryError, StageBusyError
-from kdgat.stage.files import write_bytes_atomically
-from kdgat.stage.owner import own
+from kdgat.registry.registry import Registry, RegistryError
+from kdgat.stage.files import sha256_of_file, write_bytes_atomically
 
 NEW: Final = "new"
 IN_SERVICE: Final = "in_service"
@@ -53,18 +52,11 @@ class NightDirectory:
         self.reports_path = self.path / "reports"
         self.lock_path = self.path / "nightly.lock"
         self.owner_path = self.path / "nightly-owner.json"
-        self.prefect_database_path = self.path / "prefect" / "prefect.db"
-        self.prefect_log_path = self.path / "prefect" / "server.log"
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Be the only night in this directory; NightError names the process that is."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(own(self.lock_path, self.owner_path))
-            except (StageBusyError, RunDirectoryError) as error:
-                raise NightError(f"{error}; or choose another out") from error
+        with alone_in(self.lock_path, self.owner_path, lambda text: NightError(f"{text}; or choose another out")):
             yield
 
     def records(self) -> dict[Path, NightRecord]:
@@ -83,10 +75,16 @@ class NightDirectory:
         write_bytes_atomically(run / NIGHT_FILE, (record.model_dump_json(indent=2) + "\n").encode())
 
     def choose_run(self, config: CanConfig, news: News, start: str | None) -> tuple[Path, NightRecord]:
-        """Return the run for these recordings and settings: one that a night left unfinished, or a new one."""
+        """Return the run for these recordings and settings: one that a night left unfinished, or a new one.
+
+        One that starts from other weights than those of the model in service is gone on with; one that starts from
+        scratch where it should not, or the other way round, is not.
+        """
         recordings, settings = content_hash(news.recordings), config_hash(config.model_dump(mode="json"))
+        wanted = recordings, settings, start is None
         for path, record in self.records().items():
-            if not record.is_over and (record.recordings, record.config) == (recordings, settings):
+            is_from_scratch = record.start is None
+            if not record.is_over and (record.recordings, record.config, is_from_scratch) == wanted:
                 return path, record
         record = NightRecord(created=now(), recordings=recordings, config=settings, start=start)
         path = self.runs_path / f"night-{content_hash([recordings, settings, start])[:12]}"
@@ -99,18 +97,19 @@ class NightDirectory:
             if not record.is_over and record.model is not None and record.model == model:
                 self.write(path, record.model_copy(update={"is_over": True}))
 
-    def remove_old_runs(self, keep: int) -> list[Path]:
-        """Remove the directories of all but the newest `keep` runs that are registered and over; return the removed."""
+    def old_runs(self, keep: int) -> list[Path]:
+        """List all but the newest `keep` runs that are registered and over."""
         over = [path for path, record in self.records().items() if record.is_over and record.model is not None]
-        removed = over[: max(0, len(over) - keep)]
-        for path in removed:
-            with OutputDirectory(path).lock():
-                # The marker goes last: what a kill leaves of the directory is still known to be a night's.
-                for entry in path.iterdir():
-                    if entry.name != NIGHT_FILE:
-                        shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-            shutil.rmtree(path)
-        return removed
+        return over[: max(0, len(over) - keep)]
+
+    def remove_run(self, path: Path) -> None:
+        """Remove the directory of a run; RunError if somebody works in it."""
+        with OutputDirectory(path).lock():
+            # The marker goes last: what a kill leaves of the directory is still known to be a night's.
+            for entry in path.iterdir():
+                if entry.name != NIGHT_FILE:
+                    shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        shutil.rmtree(path)
 
 
 def run_config(config: CanConfig, news: News, registry: Registry, start: str | None) -> CanConfig:
@@ -118,6 +117,60 @@ def run_config(config: CanConfig, news: News, registry: Registry, start: str | N
     data = config.data.model_copy(update={"leave_out": tuple(sorted({*config.data.leave_out, *news.leave_out}))})
     start_from = None if start is None else str(registry.model_path(start).absolute())
     return config.model_copy(update={"data": data, "start_from": start_from})
+
+
+@dataclass(frozen=True)
+class ComparisonPlan:
+    """What the stage `comparison` of a night is asked, and what is known before."""
+
+    config: ComparisonStageConfig
+    notes: tuple[str, ...]
+    faults: tuple[str, ...]
+
+    def add_to(self, comparison: Comparison) -> Comparison:
+        """Return a comparison with what was known before."""
+        notes, faults = (*comparison.notes, *self.notes), (*comparison.faults, *self.faults)
+        return comparison.model_copy(update={"notes": notes, "faults": faults})
+
+
+def plan_comparison(
+    run: Path, config: CanConfig, contents: Mapping[str, str], registry: Registry, against: ModelEntry | None
+) -> ComparisonPlan:
+    """Plan to score a new model and the one in service, or the new one alone where the other's files are damaged.
+
+    Args:
+        run: of the new model.
+        config: of the run.
+        contents: hashes of the new model and of the recordings.
+        registry: with the model in service.
+        against: the model in service, if there is one.
+    """
+    runs, contents = {NEW: run}, dict(contents)
+    faults: tuple[str, ...] = ()
+    if against is not None:
+        try:
+            registry.verify(against)
+        except RegistryError as error:
+            faults = (f"{IN_SERVICE} cannot be compared: {error}",)
+        else:
+            runs[IN_SERVICE] = registry.model_path(against.id).absolute()
+            contents[IN_SERVICE] = against.content
+    catalog = None if config.data.catalog is None else Path(config.data.catalog).absolute()
+    if catalog is not None:
+        contents["catalog"] = sha256_of_file(catalog)
+    lines = [ancestry_of(path) for path in runs.values()]
+    stage_config = ComparisonStageConfig(
+        runs={name: str(path) for name, path in runs.items()},
+        data_root=str(Path(config.data.data_root).absolute()),
+        dataset=config.data.dataset,
+        catalog=None if catalog is None else str(catalog),
+        hold_out=config.data.hold_out,
+        leave_out=config.data.leave_out,
+        also_trained={key: name for line in lines for key, name in line.trained.items()},
+        may_fail=(IN_SERVICE,),
+        contents=contents,
+    )
+    return ComparisonPlan(stage_config, tuple(dict.fromkeys(note for line in lines for note in line.notes)), faults)
 
 
 @dataclass(frozen=True)
@@ -133,7 +186,6 @@ class NightReport:
     rule: PromotionRule
     decision: Promotion
     run: Path
-    removed: Sequence[Path] = ()
 
     def sentence(self) -> str:
         """Say in one sentence what changed."""
@@ -165,7 +217,6 @@ class NightReport:
         lines += _listed("Test recordings left out of the comparison", _pairs(self.comparison.left_out))
         lines += _listed("Notes", self.comparison.notes)
         lines += [f"Run: `{self.run}`", ""]
-        lines += _listed("Removed runs, whose models are in the registry", [f"`{path.name}`" for path in self.removed])
         return "\n".join(lines)
 
     def _table(self) -> list[str]:
@@ -207,7 +258,7 @@ def news_lines(news: News) -> list[str]:
         *_listed("New recordings", named(news.new)),
         *_listed("Changed recordings", named(news.changed)),
         *_listed("Recordings that are gone", named(news.gone)),
-        *_listed("Refused files, looked at again when they change", _pairs(news.refused)),
+        *_listed("Refused files, looked at again every night", _pairs(news.refused)),
         *_listed("Files that are still being written, for the next night", [f"`{name}`" for name in news.waiting]),
     ]
 

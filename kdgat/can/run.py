@@ -1,6 +1,6 @@
 """The output directory of a training run: names of its files, and `run.json`, the index of its stages."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -115,10 +115,17 @@ class OutputDirectory:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Be the only command that trains into this directory; RunError names the process that does, and its host."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        with ExitStack() as stack:
-            try:
-                stack.enter_context(own(self.lock_path, self.owner_path))
-            except (StageBusyError, RunDirectoryError) as error:
-                raise RunError(f"{error}; or choose another --out") from error
+        with alone_in(self.lock_path, self.owner_path, lambda text: RunError(f"{text}; or choose another --out")):
             yield
+
+
+@contextmanager
+def alone_in(lock_path: Path, owner_path: Path, refusal: Callable[[str], ValueError]) -> Iterator[None]:
+    """Make a directory and be the only one in it; where another process is, raise what `refusal` makes of the text."""
+    lock_path.parent.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(own(lock_path, owner_path))
+        except (StageBusyError, RunDirectoryError) as error:
+            raise refusal(str(error)) from error
+        yield

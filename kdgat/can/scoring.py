@@ -75,7 +75,10 @@ def _load(path: Path, kind: str) -> tuple[nn.Module, dict[str, Any]]:
             f"{path} holds weights of kind {description.get('kind')!r}, expected {kind!r}: give another stage"
         )
     model = build_model(description)
-    model.load_state_dict(weights)
+    try:
+        model.load_state_dict(weights)
+    except RuntimeError as error:
+        raise ModelError(f"{path} does not fit the model of this kdgat ({error}): train again") from error
     return model.eval(), description
 
 

@@ -87,6 +87,11 @@ class RegistryIndex(_Record):
                 served = served[:-1] if change.kind == "rollback" else [*served, change.model]
         return served
 
+    def promoted_since(self, model_id: str, when: str) -> ServiceChange | None:
+        """Return the last change, not before `when`, that put a model into service; None if there was none."""
+        changes = [change for change in self.history if change.model == model_id and change.when >= when]
+        return changes[-1] if changes else None
+
     def services(self) -> dict[str, str]:
         """Return what is in service: family/dataset -> model id."""
         pairs = dict.fromkeys((change.family, change.dataset) for change in self.history)

@@ -1,6 +1,7 @@
 """Whether a new model takes the place of the one in service: a pure function of what both score on the same data."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Literal
@@ -39,7 +40,7 @@ class Promotion:
         return "; ".join(self.reasons)
 
 
-def decide(new: Metrics, current: Metrics | None, rule: PromotionRule) -> Promotion:
+def decide(new: Metrics, current: Metrics | None, rule: PromotionRule, prior_faults: Sequence[str] = ()) -> Promotion:
     """Decide whether the new model goes into service.
 
     The mean of the rule's metric over all scenarios with attacks must be better by the margin, and no scenario may be
@@ -50,8 +51,9 @@ def decide(new: Metrics, current: Metrics | None, rule: PromotionRule) -> Promot
         new: scenario -> metric -> value of the new model. `num_attack_windows` tells scenarios without attacks apart.
         current: the same of the model in service on the same recordings; None if there is none.
         rule: margins.
+        prior_faults: why the two cannot be held against each other, if something speaks against it.
     """
-    faults = [*_faults("the new model", new, new, rule)]
+    faults = [*prior_faults, *_faults("the new model", new, new, rule)]
     if current is not None:
         faults += _faults("the model in service", current, new, rule)
         faults += [f"{name}: the new model was not measured" for name in sorted(current.keys() - new.keys())]

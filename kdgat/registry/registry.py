@@ -84,10 +84,6 @@ class Registry:
         model_id = index.in_service(family, dataset)
         return None if model_id is None else _entry(index, model_id, self.path)
 
-    def find(self, family: str, dataset: str, content: str) -> ModelEntry | None:
-        """Return the model with this content, None if there is none."""
-        return _same(self.read(), family, dataset, content) if self.exists() else None
-
     def verify(self, entry: ModelEntry) -> None:
         """Raise RegistryError unless every file of a model is there as it was registered."""
         directory = self.model_path(entry.id)

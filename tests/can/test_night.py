@@ -50,11 +50,13 @@ def test_a_run_is_named_by_recordings_configuration_and_the_model_it_starts_from
     moved = small_config(Path("elsewhere"))
     assert directory.choose_run(moved, news(a="1"), "model")[0] == first
     longer = small_config(Path("data"), "training.max_epochs=9")
+    scratch, record = directory.choose_run(CONFIG, news(a="1"), None)  # asked for while the other is unfinished
+    assert record.start is None
     others = [
         directory.choose_run(CONFIG, news(a="2"), "model")[0],
         directory.choose_run(longer, news(a="1"), "model")[0],
     ]
-    assert len({first, *others}) == 3
+    assert len({first, scratch, *others}) == 4
 
 
 def test_a_night_goes_on_with_an_unfinished_run_even_if_another_model_is_in_service_by_now(
@@ -82,9 +84,10 @@ def test_only_the_newest_registered_runs_stay_and_nothing_else_is_touched(direct
     unregistered = over(directory, "night-9", "2025-01-02T00:00:00+00:00", model=None)
     stranger = directory.runs_path / "mine"
     stranger.mkdir()
-    assert directory.remove_old_runs(keep=3) == runs[:1]
-    assert directory.remove_old_runs(keep=1) == runs[1:3]
-    assert directory.remove_old_runs(keep=1) == []
+    for keep, removed in ((3, runs[:1]), (1, runs[1:3]), (1, [])):
+        assert directory.old_runs(keep) == removed
+        for path in removed:
+            directory.remove_run(path)
     assert set(directory.runs_path.iterdir()) == {runs[3], unfinished, unregistered, stranger}
     assert (unfinished / "stages" / "prepare" / "train.h5").is_file()
 
@@ -92,7 +95,7 @@ def test_only_the_newest_registered_runs_stay_and_nothing_else_is_touched(direct
 def test_a_run_that_somebody_works_in_is_not_removed(directory: NightDirectory) -> None:
     runs = [over(directory, f"night-{number}", f"2026-01-0{number}T00:00:00+00:00") for number in (1, 2)]
     with OutputDirectory(runs[0]).lock(), pytest.raises(RunError, match="is in use"):
-        directory.remove_old_runs(keep=1)
+        directory.remove_run(runs[0])
     assert (runs[0] / "stages" / "prepare" / "train.h5").is_file()
 
 

@@ -64,6 +64,13 @@ def test_a_model_is_promoted_if_it_is_better_on_the_whole_and_worse_nowhere(
     assert words in promotion.describe()
 
 
+def test_numbers_that_cannot_be_held_against_each_other_promote_nothing() -> None:
+    for current in ({"a": attacked(0.1)}, None):
+        promotion = decide({"a": attacked(0.9)}, current, RULE, ["other windows"])
+        assert not promotion.accepted
+        assert promotion.reasons == ("other windows",)
+
+
 def test_the_metric_is_chosen_by_the_rule() -> None:
     new, current = ({"a": {"f1": f1, "auc": auc, "num_attack_windows": 3.0}} for f1, auc in ((0.5, 0.99), (0.9, 0.9)))
     assert not decide(new, current, RULE).accepted

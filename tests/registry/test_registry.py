@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from kdgat.registry import registry as module
-from kdgat.registry.entry import ModelEntry
+from kdgat.registry.entry import ModelEntry, now
 from kdgat.registry.registry import ENTRY_FILE, UNFINISHED, Registry, RegistryError
 
 
@@ -208,3 +208,17 @@ def test_a_registry_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
         (tmp_path / "registry").chmod(0o555)
         with pytest.raises(RegistryError, match="cannot be written to"):
             add(Registry(tmp_path / "registry"))
+
+
+def test_a_model_that_went_into_service_and_was_taken_out_again_is_remembered(registry: Registry) -> None:
+    first, second = add(registry), add(registry, "second")
+    before = now()
+    promote(registry, first)
+    promote(registry, second)
+    registry.rollback("can", "cars", reason="it beeps", by="a person")
+    index = registry.read()
+    change = index.promoted_since(second.id, before)
+    assert change is not None
+    assert change.kind == "promotion"
+    assert index.promoted_since(second.id, "9999-01-01T00:00:00+00:00") is None
+    assert index.promoted_since("other", before) is None

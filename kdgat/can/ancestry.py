@@ -1,0 +1,51 @@
+"""What the models that a run started from were trained on: its weights have seen those recordings as well."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from kdgat.can.finished_run import FinishedRun
+from kdgat.can.run import OutputDirectory
+from kdgat.registry.registry import ENTRY_FILE
+
+
+@dataclass(frozen=True)
+class Ancestry:
+    """Recordings that earlier models of a line were trained on."""
+
+    trained: dict[str, str] = field(default_factory=dict)  # content hash -> name of the model that was trained on it
+    notes: tuple[str, ...] = ()  # what is not known
+
+
+def ancestry_of(path: Path) -> Ancestry:
+    """Follow a run, or a registered model, back to the one that was trained from scratch.
+
+    A registered model is followed by its `entry.json` to those beside it, wherever the registry lies now; a run by the
+    path that it was started from.
+    """
+    trained: dict[str, str] = {}
+    seen: set[Path] = set()
+    try:
+        found = FinishedRun(OutputDirectory(path))
+        while (start := _start_of(path, found.index.config)) is not None and start.absolute() not in seen:
+            path = start
+            seen.add(path.absolute())
+            found = FinishedRun(OutputDirectory(path))
+            for row in found.trained_recordings():
+                if row.content_hash is not None:
+                    trained.setdefault(row.content_hash, path.name)
+    except (ValueError, OSError) as error:
+        return Ancestry(trained, (f"not all that the weights of {path.name} have seen is known: {error}",))
+    return Ancestry(trained)
+
+
+def _start_of(path: Path, config: Mapping[str, Any]) -> Path | None:
+    """Return the directory of the run or model that this one started from; None if it began from scratch."""
+    entry = path / ENTRY_FILE
+    if entry.is_file():
+        parent = json.loads(entry.read_text(encoding="utf-8"))["parent"]
+        return None if parent is None else path.absolute().parent / parent
+    start = config.get("start_from")
+    return None if start is None else Path(start)
