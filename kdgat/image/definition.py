@@ -102,7 +102,7 @@ class Definition:
 
     def render(self) -> str:
         """Write the definition as Apptainer reads it."""
-        comment = [f"# {line}".rstrip() for line in self.comment.splitlines()]
+        comment = [f"# {line}".rstrip() for line in self.comment.split("\n") if self.comment]
         blocks = [*(["\n".join(comment)] if comment else []), *("\n\n".join(_blocks(stage)) for stage in self.stages)]
         return "\n\n".join(blocks) + "\n"
 

@@ -65,3 +65,8 @@ def test_files_come_from_earlier_stages_alone() -> None:
         Definition((stage(name="a"), stage(name="a")))
     with pytest.raises(DefinitionError, match="at least one stage"):
         Definition(())
+
+
+def test_a_comment_that_ends_in_an_empty_line_keeps_it() -> None:
+    definition = Definition((Stage(bootstrap="localimage", base="base.sif"),), comment="Two\n")
+    assert definition.render().startswith("# Two\n#\n")
