@@ -23,6 +23,7 @@ from flows.deployment.installation import (
     Installation,
     InstallationError,
 )
+from flows.deployment.privacy import others_are_here, without_passwords
 from flows.deployment.runs import DEPLOY, WORKER_VARIABLE, has_worker, run_ids, run_processes
 from flows.deployment.service import Process, Service
 from kdgat.image.process import signals_as_exit
@@ -30,8 +31,6 @@ from kdgat.stage.owner import own
 
 START_TIMEOUT_VARIABLE: Final = "KDGAT_SERVER_START_TIMEOUT_S"
 START_TIMEOUT_S: Final = 180.0  # 10 to 30 s are usual; a busy two-core machine needs its time
-FIRST_PERSON: Final = 1000  # user ids below are those of services
-NO_PEOPLE: Final = range(60_001, 65_536)  # of systemd and nobody
 PORTS_TRIED: Final = 100
 POLL_S: Final = 0.2
 # What a person's own Prefect has to do with: profiles lie in another home, the old name of a setting beats the new one.
@@ -334,32 +333,3 @@ def _environment(here: Installation) -> dict[str, str]:
     no_proxy = ",".join(filter(None, (environment.get("NO_PROXY") or environment.get("no_proxy"), HOST, "localhost")))
     path = os.pathsep.join((str(Path(sys.executable).parent), environment.get("PATH", os.defpath)))
     return {**environment, "PATH": path, "NO_PROXY": no_proxy, "no_proxy": no_proxy}
-
-
-def without_passwords(database: str) -> str:
-    """Return the address of a database as it may be shown.
-
-    Raises:
-        InstallationError: if it is no address; it may hold a password, and is not repeated.
-    """
-    from sqlalchemy.engine import make_url
-    from sqlalchemy.exc import ArgumentError
-
-    try:
-        url = make_url(database)
-    except (ArgumentError, ValueError) as error:
-        raise InstallationError(
-            f"{DATABASE_VARIABLE} is no address of a database: write postgresql+asyncpg://USER:PASSWORD@HOST/DATABASE"
-        ) from error
-    secret = [key for key in url.query if "pass" in key.lower()]
-    return url.difference_update_query(secret).render_as_string(hide_password=True)
-
-
-def others_are_here() -> bool:
-    """Tell whether people other than this user have processes on this machine."""
-    uids = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                uids.add(entry.stat().st_uid)
-    return any(uid >= FIRST_PERSON and uid not in NO_PEOPLE for uid in uids - {os.getuid()})

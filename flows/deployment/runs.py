@@ -83,6 +83,6 @@ def _wait(processes: Sequence[Process], until: float) -> bool:
 def _kill(processes: Collection[Process], what: str, tell: Callable[[str], None]) -> None:
     for process in processes:
         if process.is_alive():
-            process.send(signal.SIGKILL)
+            process.kill()
             process.wait(KILL_TIMEOUT_S)
             tell(f"{what} of pid {process.pid}: ended by force")

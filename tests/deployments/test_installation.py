@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from flows.deployment.installation import DATABASE_VARIABLE, Installation, InstallationError, machine_timezone
-from flows.deployment.lifecycle import without_passwords
+from flows.deployment.privacy import without_passwords
 
 
 def find(tmp_path: Path, **variables: str) -> Installation:

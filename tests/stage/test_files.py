@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import stat
 
 import pytest
 
@@ -19,6 +20,17 @@ def test_content_is_replaced_and_nothing_else_is_left(tmp_path):
     write_json_atomically(path, {"value": [2, None, "ü"]})
     assert json.loads(path.read_text()) == {"value": [2, None, "ü"]}
     assert names(tmp_path) == ["a.json"]
+
+
+def test_what_only_its_owner_may_read_is_never_there_for_others(tmp_path):
+    modes = []
+    path = tmp_path / "secret"
+
+    def look():
+        modes.extend(stat.S_IMODE(entry.stat().st_mode) for entry in tmp_path.iterdir())
+
+    write_bytes_atomically(path, b"secret", mode=0o600, before_rename=look)
+    assert [*modes, stat.S_IMODE(path.stat().st_mode)] == [0o600, 0o600]
 
 
 def test_failed_write_keeps_the_old_content(tmp_path):
