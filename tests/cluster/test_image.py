@@ -5,6 +5,10 @@ import json
 import os
 import shutil
 import signal
+import subprocess
+import sys
+import tempfile
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -216,6 +220,48 @@ def test_recordings_are_scored_in_the_image_as_outside(hurt: Hurt, tmp_path: Pat
     (directory,) = (hurt.run.out / "evaluations").iterdir()
     (attempt,) = json.loads(RunDirectory(directory).provenance_path.read_bytes())["attempts"]
     assert attempt["prefix"] == PREFIX
+
+
+@contextlib.contextmanager
+def full_cluster(slurm: PrivateSlurm) -> Iterator[None]:
+    """Let no job start while the context lasts."""
+    nodes = f"NodeName={','.join(slurm.nodes)}"
+    slurm.command("scontrol", "update", nodes, "State=DRAIN", "Reason=test")
+    try:
+        yield
+    finally:
+        slurm.command("scontrol", "update", nodes, "State=RESUME")
+
+
+def test_a_job_whose_image_is_replaced_while_it_waits_ends_and_the_next_one_is_of_the_new_file(
+    hurt: Hurt, slurm: PrivateSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image, log = tmp_path / "current.sif", tmp_path / "stderr.txt"
+    image.symlink_to(hurt.image)
+    with tempfile.TemporaryDirectory(dir="/tmp") as below:  # the recordings lie in no folder of the image's /tmp either
+        directory = RunDirectory(Path(below, hurt.directory("prepare").path.name))
+        directory.path.mkdir()
+        shutil.copy(hurt.directory("prepare").spec_path, directory.path)
+        site = write_site(tmp_path, image, node_local="/tmp")
+        monkeypatch.setenv("APPTAINER_BIND", "/a/folder/that/no/node/has")
+        command = [sys.executable, "-m", "kdgat.cli.main", "stage", "run", str(directory.path), "--site", str(site)]
+        with log.open("wb") as file, full_cluster(slurm):
+            process = subprocess.Popen(command, stderr=file, env={**os.environ, "OMP_NUM_THREADS": "1"})
+            while not slurm.jobs():
+                assert process.poll() is None, log.read_text()
+                time.sleep(0.05)
+            shutil.copyfile(hurt.image, tmp_path / "new.sif")
+            os.utime(tmp_path / "new.sif", (1_700_000_000, 1_700_000_000))
+            (tmp_path / "new").symlink_to(tmp_path / "new.sif")
+            (tmp_path / "new").replace(image)
+        assert process.wait(TIMEOUT_S) == 0, log.read_text()
+        first, second = AttemptLedger(directory).records
+        (ran,) = json.loads(directory.provenance_path.read_bytes())["attempts"]
+    assert (first.end, second.end) == ("SlurmJobNotStarted", "Completed")
+    assert f"image {image} changed since submission" in first.message
+    assert "replaced while the job waited" in first.decision
+    assert second.excluded_nodes == ()
+    assert ran["image"] == {"path": str(image), "sha256": sha256_of_file(hurt.image), "doubt": None}
 
 
 @pytest.mark.parametrize("command", ["train", "stage"])
