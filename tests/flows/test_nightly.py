@@ -19,12 +19,14 @@ from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
 from prefect.states import Cancelling
 
+import flows.nightly as module
 from flows.can_ids import _is_cancelling
 from flows.nightly import nightly
 from flows.server import prefect_api
 from kdgat.can.config import make_config
 from kdgat.can.evaluate import evaluate_run
 from kdgat.can.night import NightDirectory
+from kdgat.can.run import OutputDirectory
 from kdgat.can.synthetic import write_dataset
 from kdgat.registry.registry import Registry
 from tests.cli.run_kdgat import run_kdgat
@@ -131,11 +133,11 @@ def test_a_better_model_goes_into_service_and_a_night_with_nothing_new_rests(nig
     assert entries[second].provenance["compared_with"] == first
     assert set(entries[second].metrics) == set(entries[first].metrics)
     report = nights.report()
-    for words in (INBOX_RECORDING, "train_03__broken.parquet", "goes into service", first, second, "change"):
+    for words in (INBOX_RECORDING, "train_03__broken.parquet", "goes into service", first, second, "| change |"):
         assert words in report
     assert (nights.dataset / f"{INBOX_RECORDING}.parquet").is_file()
 
-    # What could not be read is not looked at again, no run is made, no model registered.
+    # What could not be read is refused again, no run is made, no model registered.
     runs = sorted(nights.directory.runs_path.iterdir())
     quiet = nights.run()
     assert quiet.is_completed()
@@ -219,9 +221,59 @@ def test_a_night_that_fails_or_dies_changes_nothing_the_next_one_goes_on_and_a_w
 
     connection = sqlite3.connect(database)
     artifacts = connection.execute("select data from artifact where key = 'night' order by created").fetchall()
-    states = connection.execute("select state_type from flow_run").fetchall()
+    states = connection.execute(
+        "select state_type from flow_run join flow on flow.id = flow_id where flow.name in ('nightly', 'can-ids')"
+    ).fetchall()
     connection.close()
     assert sum(third.id in data for (data,) in artifacts) == 1
     ends = {state for (state,) in states}
     assert "CRASHED" in ends
     assert ends <= {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}  # nothing seems to run for ever
+
+
+def test_where_the_model_in_service_is_damaged_the_new_one_waits_for_a_person(nights: Nights) -> None:
+    service, models = nights.in_service(), nights.registry.read().models
+    weights = next(nights.registry.model_path(service).glob("stages/normal-*/*.safetensors"))
+    weights.chmod(0o644)
+    weights.write_bytes(b"damaged")
+    recording = "train_02_with_attacks__DoS-{}.parquet"
+    shutil.copy(nights.dataset / recording.format("alder"), nights.inbox / recording.format("again"))
+
+    night = nights.run(*UNTRAINED, start_from="scratch")
+    assert night.is_completed(), night.message
+    new = nights.registry.read().models[-1]
+    assert new not in models
+    assert f"cannot be compared: model {service}: " in str(night.message)
+    assert f"decide by `kdgat model promote {new.id}`" in str(night.message)
+    assert new.metrics  # its own are known
+    assert nights.in_service() == service
+    assert str(nights.run().message).startswith("nothing new")
+    nights.registry.promote(new.id, reason="the other is damaged", by="a person")
+
+
+def test_a_night_that_died_after_its_decision_does_not_undo_what_a_person_decided_since(
+    nights: Nights, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(text: str) -> None:
+        raise ConnectionError(text)
+
+    before = nights.in_service()
+    aside = nights.inbox.parent / f"{INBOX_RECORDING}.parquet"
+    shutil.copy(aside, nights.inbox / aside.name)
+    settings = ("training.max_epochs=25", "training.learning_rate=0.005")
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_publish", die)
+        assert nights.run(*settings, start_from="scratch").is_failed()
+    better = nights.in_service()
+    assert better != before
+    nights.registry.rollback("can", "synthetic", reason="it beeps", by="a person")
+
+    over = [path for path, record in nights.directory.records().items() if record.is_over]
+    with OutputDirectory(over[0]).lock():  # that somebody works in an old run is nothing to the night
+        night = nights.run(*settings, start_from="scratch", keep_runs=1)
+    assert night.is_completed(), night.message
+    assert [path.is_dir() for path in over] == [True, False]
+    assert "was taken out again since" in str(night.message)
+    assert better in str(night.message)
+    assert nights.in_service() == before
+    assert str(nights.run().message).startswith("nothing new")
