@@ -142,6 +142,9 @@ class Installation(Config):
             "PREFECT_FLOWS_HEARTBEAT_FREQUENCY": str(HEARTBEAT_S),
             # In memory, who holds a dataset's limit would be forgotten by a server that is killed, and never freed.
             "PREFECT_SERVER_CONCURRENCY_LEASE_STORAGE": "prefect.server.concurrency.lease_storage.filesystem",
+            # Events that wait 5 s to be written are unknown to who asks meanwhile: `--watch` would wait forever for the
+            # end of a run that is cancelled at once, as where another one has the dataset.
+            "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_BATCH_SIZE": "1",
             "PREFECT_WORKER_QUERY_SECONDS": str(WORKER_POLL_S),
         }
 

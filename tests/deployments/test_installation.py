@@ -5,8 +5,16 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from prefect.settings import Settings
 
-from flows.deployment.installation import DATABASE_VARIABLE, Installation, InstallationError, machine_timezone
+from flows.deployment.installation import (
+    DATABASE_VARIABLE,
+    HEARTBEAT_S,
+    WORKER_POLL_S,
+    Installation,
+    InstallationError,
+    machine_timezone,
+)
 from flows.deployment.privacy import without_passwords
 
 
@@ -128,6 +136,24 @@ def test_nothing_that_is_started_reports_usage_to_anybody(tmp_path: Path) -> Non
     environment = find(tmp_path).environment()
     assert environment["PREFECT_SERVER_ANALYTICS_ENABLED"] == "false"
     assert environment["DO_NOT_TRACK"] == "1"
+
+
+def test_prefect_understands_what_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    here = find(tmp_path, KDGAT_AUTH="1")
+    for name, value in here.environment().items():
+        monkeypatch.setenv(name, value)
+    settings = Settings()
+    assert settings.home == here.home / "prefect"
+    assert settings.api.url == here.url
+    assert settings.server.api.cors_allowed_origins.startswith(here.url.removesuffix("/api"))
+    for secret in (settings.api.auth_string, settings.server.api.auth_string):
+        assert secret is not None
+        assert secret.get_secret_value() == here.auth_string
+    assert settings.server.services.event_persister.batch_size == 1
+    assert settings.server.concurrency.lease_storage.endswith("filesystem")
+    assert settings.flows.heartbeat_frequency == HEARTBEAT_S
+    assert settings.worker.query_seconds == WORKER_POLL_S
+    assert not settings.server.analytics_enabled
 
 
 def test_the_machines_time_zone_has_a_name() -> None:
