@@ -31,7 +31,7 @@ test: install  ## The fast tests; ends with what was skipped and why
 	$(BIN)/python -m pytest -m "not slow"
 
 test-slow: install  ## The tests that take longer than ten seconds each
-	$(BIN)/python -m pytest -m slow --durations=25
+	$(BIN)/python -m pytest -m slow --numprocesses=2 --dist=loadfile --durations=25
 
 lint: install  ## Style, types and the direction of imports
 	$(BIN)/ruff check .
