@@ -70,7 +70,7 @@ fi
 archive() { apt-get indextargets --format '$(REPO_URI)' 'Label: Debian' | head -n 1; }
 mirror=$(archive)
 [ -n "$mirror" ] || { quietly apt-get update -qq; mirror=$(archive); }
-[ -n "$mirror" ] || fail "apt has no Debian archive in its sources: add 'deb http://deb.debian.org/debian bookworm main'"
+[ -n "$mirror" ] || fail "apt has no Debian archive in its sources: add a mirror to /etc/apt/sources.list"
 [ -r "$keyring" ] || fail "$keyring is missing: apt-get install debian-archive-keyring"
 
 # An apt of its own: unstable must never be offered to the machine itself.

@@ -24,26 +24,23 @@ trap 'exit 143' TERM
 archive() { apt-get indextargets --format '$(REPO_URI)' "Label: $1" | head -n 1; }
 main=$(archive Debian)
 security=$(archive Debian-Security)
-main=${main:-http://deb.debian.org/debian}
-security=${security:-http://deb.debian.org/debian-security}
-
-# What the image says of its sources is public, whatever mirror it was made from.
-cat >"$work/sources.list" <<LIST
-deb http://deb.debian.org/debian $suite main
-deb http://deb.debian.org/debian $suite-updates main
-deb http://deb.debian.org/debian-security $suite-security main
-LIST
+[ -n "$main" ] || fail "apt has no Debian archive in its sources: add a mirror to /etc/apt/sources.list"
+sources=("deb $main $suite main" "deb $main $suite-updates main")
+if [ -n "$security" ]; then
+    sources+=("deb $security $suite-security main")
+else
+    echo "make-base: apt has no security archive in its sources, so the base goes without $suite-security" >&2
+fi
 
 chmod 755 "$work"
 mmdebstrap --quiet --variant=apt --mode=root --include=python3,python3-venv,ca-certificates \
     --aptopt='Acquire::Check-Valid-Until "false"' \
     --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
     --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
-    --customize-hook="upload '$work/sources.list' /etc/apt/sources.list" \
     --customize-hook='rm -rf "$1"/var/lib/apt/lists/* "$1"/var/cache/apt/* "$1"/var/log/* "$1"/root/.cache' \
     --customize-hook='rm -f "$1"/etc/resolv.conf "$1"/etc/hostname "$1"/etc/apt/apt.conf.d/99mmdebstrap' \
-    "$suite" "$work/root" \
-    "deb $main $suite main" "deb $main $suite-updates main" "deb $security $suite-security main"
+    --customize-hook='rm -f "$1"/etc/apt/sources.list "$1"/etc/apt/sources.list.d/*' \
+    "$suite" "$work/root" "${sources[@]}"
 rm -rf --one-file-system "$work/root/dev"
 mkdir "$work/root/dev"
 chmod -R a+rX "$work/root"

@@ -10,7 +10,6 @@ from typing import Final
 
 from kdgat.image.errors import ImageError
 
-PYPI: Final = "https://pypi.org/simple"
 TORCH_CPU_INDEX: Final = "https://download.pytorch.org/whl/cpu"
 # Of several sections that set a key, the later one counts, as for `pip download`.
 _SECTIONS: Final = ("global", "download", ":env:")
@@ -45,7 +44,7 @@ class PackageSources:
         """Return the environment in which uv resolves from the same places by the same rules."""
         clean = {key: value for key, value in os.environ.items() if not key.startswith(("UV_", "PIP_"))}
         indexes = {
-            "UV_DEFAULT_INDEX": self.settings.get("index-url", PYPI),
+            "UV_DEFAULT_INDEX": self.settings.get("index-url", ""),  # PyPI is the default of both
             "UV_INDEX": " ".join(self.settings.get("extra-index-url", "").split()),
         }
         translated = {

@@ -8,7 +8,7 @@ TEXT = """\
 :env:.index-url='https://user:pass@index.example/simple'
 global.cert='/etc/ca.pem'
 global.extra-index-url='https://a.example/simple\\nhttps://b.example/simple'
-global.index-url='https://pypi.org/simple'
+global.index-url='https://main.example/simple'
 download.timeout='7'
 install.no-deps='true'
 """
