@@ -97,7 +97,7 @@ def test_ctrl_c_gets_a_checkpoint_and_75_and_the_same_command_goes_on(
         assert f"in use by pid {process.pid}" in busy.stderr
         process.send_signal(signal.SIGINT)
         assert process.wait(TIMEOUT_S) == 75, log.read_text()
-    assert "SIGINT: the job is asked for a checkpoint" in log.read_text()
+    assert "SIGINT: the jobs are asked for their checkpoints" in log.read_text()
     outcome = endless.read_outcome()
     assert isinstance(outcome, Paused)
     assert f"goes on from {outcome.checkpoint}" in log.read_text()
