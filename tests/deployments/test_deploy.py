@@ -195,7 +195,7 @@ def test_nights_come_by_themselves_promote_a_better_model_and_refuse_a_worse_one
     assert in_service() == better
     assert len(registry.read().models) == 3
     assert all((dataset / name).is_file() for name in NEW_RECORDINGS)
-    reports = [row for row in installed.api("POST", "/artifacts/filter", {}) if row["key"].startswith("night")]
+    reports = [row for row in installed.api("POST", "/artifacts/filter", {}) if (row["key"] or "").startswith("night")]
     assert len(reports) >= 4
 
 
