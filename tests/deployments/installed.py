@@ -90,8 +90,15 @@ class Installed:
 
         user, _, password = self.here.auth_string.partition(":")
         auth = (user, password) if self.here.auth else None
+        give_up_at = time.monotonic() + TIMEOUT_S
         with httpx.Client(trust_env=False, timeout=60.0, auth=auth) as client:
-            answer = client.request(method, f"{self.here.url}{path}", json=content)
+            while True:
+                answer = client.request(method, f"{self.here.url}{path}", json=content)
+                # Two writers met in SQLite: nothing was written, and the server asks for another try, which Prefect's
+                # own clients make without a word.
+                if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE or time.monotonic() > give_up_at:
+                    break
+                time.sleep(1.0)
         answer.raise_for_status()
         return answer.json() if answer.content else None
 
