@@ -1,0 +1,1 @@
+"""Linear assignment: exact solver, learned warm starts, progressive training by matrix size."""
