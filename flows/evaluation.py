@@ -16,10 +16,10 @@ from flows.single_stage import run_single_stage
 from kdgat.can.evaluate import make_evaluation
 from kdgat.can.plan import FAMILY
 from kdgat.can.results import read_results, results_table, write_results
-from kdgat.can.run import OutputDirectory
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import LOCAL, Site
 from kdgat.registry.registry import Registry
+from kdgat.run.directory import OutputDirectory
 from kdgat.stage.configuration import validate_config
 from kdgat.stage.outcome import Failed as StageFailed
 from kdgat.stage.outcome import Finished

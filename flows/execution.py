@@ -2,49 +2,42 @@
 
 import os
 import threading
-from collections.abc import Sequence, Set
+from collections.abc import Set
 from pathlib import Path
 
 from flows.attempts import AttemptRunner, Conclusion, LocalAttempts
 from flows.node_image import NodeImage
 from flows.open_files import watchable_jobs
 from flows.slurm_attempts import SlurmAttempts, remove_left_keys
-from kdgat.can.config import CanConfig
-from kdgat.can.plan import PlannedStage, plan_can
-from kdgat.can.run import OutputDirectory, RunIndex, StageRecord, StageState
-from kdgat.can.specs import make_spec, recording_inputs, starting_weights
 from kdgat.cluster.estimate import stage_resources
 from kdgat.cluster.resources import ResourceRequest, Resources
 from kdgat.cluster.site import Site
+from kdgat.run.directory import DONE_STATES, ENDED_STATES, OutputDirectory, RunIndex, StageRecord, StageState
+from kdgat.run.plan import PlannedStage, Run, make_spec
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, Finished, Paused
-
-DONE_STATES = (StageState.FINISHED, StageState.CACHED)
-ENDED_STATES = (*DONE_STATES, StageState.PAUSED, StageState.FAILED, StageState.BLOCKED)
 
 
 class Execution:
     """Walk a plan in any order its dependencies allow; safe to use from several threads."""
 
-    def __init__(self, config: CanConfig, output: OutputDirectory, site: Site, command_line: ResourceRequest) -> None:
-        self.config = config
+    def __init__(self, run: Run, output: OutputDirectory, site: Site, command_line: ResourceRequest) -> None:
+        self.run = run
         self.output = output
         self.site = site
         self.command_line = command_line
         self.image = NodeImage(site)
         self.image.check()  # here, before anything is written or submitted
-        self.plan: Sequence[PlannedStage] = plan_can(config)
-        self.starts = starting_weights(config, self.plan)
         self.finished: dict[str, RunDirectory] = {}
         self._lock = threading.Lock()
         self._changed = threading.Event()
         records = [
             StageRecord(name=p.name, stage=p.stage, scale=p.scale, seed=p.seed, depends_on=list(p.depends_on))
-            for p in self.plan
+            for p in self.run.plan
         ]
         if site.scheduler == "slurm":
             remove_left_keys(output.slurm_path)
-        self.index = RunIndex(config=config.model_dump(mode="json"), stages=records)
+        self.index = RunIndex(family=run.family, config=run.config.model_dump(mode="json"), stages=records)
         output.write_index(self.index)
 
     def startable(self, num_free: int) -> list[PlannedStage]:
@@ -52,7 +45,7 @@ class Execution:
         with self._lock:
             ready = [
                 planned
-                for planned in self.plan
+                for planned in self.run.plan
                 if self._state(planned.name) == StageState.PLANNED
                 and all(self._state(name) in DONE_STATES for name in planned.depends_on)
             ][: max(0, num_free)]
@@ -62,8 +55,7 @@ class Execution:
 
     def open_directory(self, planned: PlannedStage) -> RunDirectory:
         """Make the run directory of a stage; its name holds the identity, so a changed stage gets a new one."""
-        recordings = recording_inputs(self.config.data) if planned.stage == "prepare" else {}
-        spec = make_spec(planned, self.finished, recordings, self.starts)
+        spec = make_spec(self.run.family, planned, self.finished, self.run.external_inputs(planned))
         directory = RunDirectory(self.output.stages_path / spec.directory_name())
         with self._lock:
             self._update(
@@ -106,14 +98,14 @@ class Execution:
     def block_rest(self, reason: str) -> None:
         """Give up every stage that has not started."""
         with self._lock:
-            for planned in self.plan:
+            for planned in self.run.plan:
                 if self._state(planned.name) == StageState.PLANNED:
                     self._update(planned.name, state=StageState.BLOCKED, message=reason)
 
     def block_unreachable(self) -> None:
         """Give up every stage that waits for one that will not finish."""
         with self._lock:
-            for planned in self.plan:
+            for planned in self.run.plan:
                 lost = [n for n in planned.depends_on if self._state(n) in ENDED_STATES and not self._is_done(n)]
                 if lost and self._state(planned.name) == StageState.PLANNED:
                     self._update(planned.name, state=StageState.BLOCKED, message=f"needs {lost[0]}")
@@ -138,7 +130,7 @@ class Execution:
     def runner(self) -> AttemptRunner:
         """Return what runs the attempts of this run: child processes here, or jobs of the site."""
         # The children need to know their share of the processor.
-        environment = {"OMP_NUM_THREADS": str(self.config.training.num_threads)}
+        environment = {"OMP_NUM_THREADS": str(self.run.num_threads)}
         if self.site.scheduler == "local":
             return LocalAttempts(environment)
         return SlurmAttempts(self.site, self.output.slurm_path, environment, self.image)
@@ -147,7 +139,7 @@ class Execution:
         """Return what the job of a stage asks for; None where it is no job."""
         if self.site.scheduler == "local":
             return None
-        return stage_resources(planned.stage, self.config.resources, self.site, self.command_line)
+        return stage_resources(planned.stage, self.run.resources, self.site, self.command_line)
 
     def _state(self, name: str) -> StageState:
         return self.index.record(name).state
@@ -163,11 +155,11 @@ class Execution:
         self._changed.set()
 
 
-def num_parallel_stages(config: CanConfig, site: Site, wanted: int | None = None) -> int:
+def num_parallel_stages(num_threads: int, site: Site, wanted: int | None = None) -> int:
     """Return how many stages run side by side: as wanted, else as this machine's processors or the site allow."""
     if site.scheduler == "slurm":
         return watchable_jobs(wanted or site.limits.jobs)
-    return wanted or max(1, num_usable_cores() // config.training.num_threads)
+    return wanted or max(1, num_usable_cores() // num_threads)
 
 
 def num_usable_cores() -> int:

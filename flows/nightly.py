@@ -37,7 +37,6 @@ from kdgat.can.night import (
 )
 from kdgat.can.plan import FAMILY
 from kdgat.can.registered import ModelSource, model_source
-from kdgat.can.run import OutputDirectory, RunError
 from kdgat.cluster.child import StopRequest
 from kdgat.cluster.decision import AttemptLimits
 from kdgat.cluster.resources import ResourceRequest
@@ -45,6 +44,7 @@ from kdgat.cluster.site import LOCAL, Site
 from kdgat.registry.entry import ModelEntry, now
 from kdgat.registry.promotion import Promotion, PromotionRule, decide
 from kdgat.registry.registry import Registry
+from kdgat.run.directory import OutputDirectory, RunError
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.files import write_bytes_atomically
 from kdgat.stage.outcome import Failed as StageFailed

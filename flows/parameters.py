@@ -14,11 +14,11 @@ from pydantic_core import CoreSchema
 from kdgat.can.catalog import find_entry
 from kdgat.can.config import PRESET_PACKAGE, CanConfig
 from kdgat.can.plan import plan_can
-from kdgat.can.run import OutputDirectory
 from kdgat.cluster.estimate import check_command_line
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.script import require_one_word
 from kdgat.cluster.site import LOCAL, Site, SiteError, load_site, require_usable
+from kdgat.run.directory import OutputDirectory
 
 Preset = Literal["quick", "full", "tutorial"]
 Overrides = tuple[Annotated[str, Field(pattern=r"^\s*[A-Za-z_]\w*(\.\w+)*\s*=")], ...]

@@ -8,9 +8,9 @@ from prefect.cache_policies import NO_CACHE
 
 from kdgat.can.evaluate import collect_results
 from kdgat.can.results import Results, results_table
-from kdgat.can.run import OutputDirectory
 from kdgat.cli.tables import models_table
 from kdgat.report.page import write_report
+from kdgat.run.directory import OutputDirectory
 
 COMPARED = ("autoencoder", "normal", "curriculum")
 

@@ -17,12 +17,12 @@ from prefect.exceptions import PrefectException
 from prefect.states import Cancelled, Completed, Crashed, Failed, Running
 
 from flows.attempts import Around, Perform, Performed
-from kdgat.can.attempts_table import attempt_rows
-from kdgat.can.run import OutputDirectory
-from kdgat.can.stage_progress import describe_progress, fraction_done
 from kdgat.cluster.child import OnLine
 from kdgat.cluster.ending import EndKind
 from kdgat.cluster.history import AttemptRecord
+from kdgat.run.attempts import attempt_rows
+from kdgat.run.directory import OutputDirectory
+from kdgat.run.progress import describe_progress, fraction_done
 
 PROGRESS_INTERVAL_S: Final = 3.0
 # What a Prefect API that is busy or gone for a while makes its client raise: no reason to stop training.

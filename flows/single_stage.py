@@ -11,14 +11,14 @@ from flows.attempts import Around, AttemptRunner, LocalAttempts, Perform, Perfor
 from flows.node_image import NodeImage
 from flows.signals import stop_on_signals, what_stops
 from flows.slurm_attempts import SlurmAttempts
-from kdgat.can.run import OutputDirectory
-from kdgat.can.stage_progress import describe_progress
 from kdgat.cluster.child import OnLine, StopRequest
 from kdgat.cluster.decision import AttemptLimits
 from kdgat.cluster.estimate import stage_resources
 from kdgat.cluster.history import AttemptRecord
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import Site, require_usable
+from kdgat.run.directory import OutputDirectory
+from kdgat.run.progress import describe_progress
 from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, Finished, Outcome, Paused

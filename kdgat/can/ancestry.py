@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from kdgat.can.finished_run import FinishedRun
-from kdgat.can.run import OutputDirectory
 from kdgat.registry.registry import ENTRY_FILE
+from kdgat.run.directory import OutputDirectory
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,6 @@ from kdgat.can.injection import InjectionConfig, clean_stretches
 from kdgat.can.logs import ReadLimits, read_recording
 from kdgat.can.messages import Messages
 from kdgat.can.results import InjectionSummary, SplitSummary
-from kdgat.can.stage_inputs import phase_progress
 from kdgat.can.windows import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES, WindowConfig, build_graphs
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import write_store
@@ -30,6 +29,7 @@ from kdgat.stage.directory import RunDirectory
 from kdgat.stage.files import write_json_atomically
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
+from kdgat.training.progress import phase_progress
 
 logger = logging.getLogger(__name__)
 

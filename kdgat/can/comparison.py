@@ -12,7 +12,7 @@ from pydantic import Field
 from kdgat.can.evaluate import find_tests, score_files, windows_of
 from kdgat.can.finished_run import FinishedRun
 from kdgat.can.results import Results, Value
-from kdgat.can.run import OutputDirectory
+from kdgat.run.directory import OutputDirectory
 from kdgat.stage.configuration import Config, validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.files import write_bytes_atomically

@@ -28,10 +28,9 @@ from kdgat.can.results import (
     ScenarioMetrics,
     write_results,
 )
-from kdgat.can.run import OutputDirectory
 from kdgat.can.score_tables import ScoreTable, make_table, read_table, write_table
 from kdgat.can.scores import Scores, scores_path, write_scores
-from kdgat.can.stage_inputs import INJECTED_VALIDATION, VALIDATION, input_path, open_pool, phase_progress
+from kdgat.can.stage_inputs import INJECTED_VALIDATION, VALIDATION, open_pool
 from kdgat.can.verdict import (
     EvaluationConfig,
     Tables,
@@ -46,12 +45,15 @@ from kdgat.can.verdict import (
 )
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import GraphStore
+from kdgat.run.directory import OutputDirectory
+from kdgat.run.inputs import input_path
 from kdgat.stage.configuration import Config, validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.provenance import git_state
 from kdgat.stage.spec import StageSpec
+from kdgat.training.progress import phase_progress
 
 if TYPE_CHECKING:
     from kdgat.can.catalog import RecordingFile

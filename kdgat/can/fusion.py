@@ -33,15 +33,17 @@ from kdgat.can.scoring import (
     score_autoencoder,
     window_states,
 )
-from kdgat.can.stage_inputs import INJECTED_VALIDATION, VALIDATION, input_path, open_pool, phase_progress
+from kdgat.can.stage_inputs import INJECTED_VALIDATION, VALIDATION, open_pool
 from kdgat.can.warm_start import read_start
 from kdgat.graphs.plans import plan_by_graphs
+from kdgat.run.inputs import input_path
 from kdgat.stage.configuration import Config, validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.files import write_bytes_atomically
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
 from kdgat.training.config import TrainingConfig
+from kdgat.training.progress import phase_progress
 from kdgat.training.random_state import seed_everything
 from kdgat.training.source import StatelessSource
 from kdgat.training.trainer import fit

@@ -15,10 +15,10 @@ from kdgat.can.config import CanConfig
 from kdgat.can.news import News, NightError
 from kdgat.can.registered import config_hash, content_hash
 from kdgat.can.results import format_value
-from kdgat.can.run import OutputDirectory, alone_in
 from kdgat.registry.entry import ModelEntry, now
 from kdgat.registry.promotion import FALSE_ALARMS, Promotion, PromotionRule
 from kdgat.registry.registry import Registry, RegistryError
+from kdgat.run.directory import OutputDirectory, alone_in
 from kdgat.stage.files import sha256_of_file, write_bytes_atomically
 
 NEW: Final = "new"

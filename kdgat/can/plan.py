@@ -9,12 +9,13 @@ the fusion leaves the identity of the autoencoder, and with it its finished run,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, get_args
+from dataclasses import replace
+from typing import Final, Literal, get_args
 
 from kdgat.can.config import TRAINED_STAGES, CanConfig, StageName, stage_execution, stage_sections
 from kdgat.can.detectors import MODELS, detector_names
 from kdgat.can.verdict import AUTO, EvaluationConfig
+from kdgat.run.plan import InputReference, PlannedStage, with_dependencies
 from kdgat.stage.configuration import ConfigurationError, unknown_key_text
 
 Scale = Literal["large", "small"]
@@ -27,29 +28,6 @@ TEST_STORES: Final = "test-*"  # one artifact of `prepare` per test scenario
 # Not made where injection is switched off, or no stretch of clean traffic is long enough; where nothing tests.
 OPTIONAL: Final = ("injected", "injected_validation", TEST_STORES)
 _ALL_STORES: Final = ("train", "validation", "injected", "injected_validation")
-
-
-@dataclass(frozen=True)
-class InputReference:
-    """An artifact of another stage; a name that ends in `*` stands for every artifact that begins so."""
-
-    stage: str  # PlannedStage.name
-    artifact: str
-    is_optional: bool = False  # the stage may run without it
-
-
-@dataclass(frozen=True)
-class PlannedStage:
-    """One node of the plan: what `StageSpec` will hold, with inputs still named instead of hashed."""
-
-    name: str  # unique in the plan, for instance "normal-large-seed0"
-    stage: StageName
-    scale: str
-    seed: int
-    depends_on: tuple[str, ...]
-    config: dict[str, Any]
-    inputs: dict[str, InputReference] = field(default_factory=dict)
-    execution: dict[str, Any] = field(default_factory=dict)  # changes no result, and is no part of the identity
 
 
 def plan_can(config: CanConfig) -> list[PlannedStage]:
@@ -73,7 +51,7 @@ def plan_can(config: CanConfig) -> list[PlannedStage]:
     plan = [prepare]
     for seed in config.seeds:
         plan += _plan_seed(config, seed)
-    trained = _with_dependencies(
+    trained = with_dependencies(
         plan, {stage.name for stage in plan if stage.stage in config.stages and stage.stage != "evaluation"}
     )
     if "evaluation" not in config.stages:
@@ -130,14 +108,6 @@ def _plan_seed(config: CanConfig, seed: int) -> list[PlannedStage]:
 
 def _name(stage: str, scale: str, seed: int) -> str:
     return f"{stage}-{scale}-seed{seed}"
-
-
-def _with_dependencies(plan: Sequence[PlannedStage], wanted: set[str]) -> list[PlannedStage]:
-    kept = set(wanted)
-    for stage in reversed(plan):  # dependencies stand before what depends on them
-        if stage.name in kept:
-            kept.update(stage.depends_on)
-    return [stage for stage in plan if stage.name in kept]
 
 
 def _of_models(evaluation: PlannedStage, trained: Sequence[PlannedStage]) -> PlannedStage:

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from kdgat.can.finished_run import DONE, SCORES_PREFIX, FinishedRun
 from kdgat.can.results import DataSummary
-from kdgat.can.run import OutputDirectory, RunIndex, StageRecord, StageState
 from kdgat.can.stage_inputs import VALIDATION
+from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.files import sha256_of_file
 from kdgat.stage.outcome import Finished

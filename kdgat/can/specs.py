@@ -1,22 +1,18 @@
-"""From a planned stage to the run directory that a process can run: named inputs become files with hashes."""
+"""What a CAN run reads that none of its stages has written: recordings, and weights to start from."""
 
 from collections.abc import Iterable, Mapping
-from fnmatch import fnmatchcase
 from pathlib import Path
 
 from kdgat.can.catalog import find_recordings, split_roles
 from kdgat.can.config import TRAINED_STAGES, CanConfig, DataConfig
 from kdgat.can.data_summary import DUPLICATE_ROLE
 from kdgat.can.logs import ReadLimits
-from kdgat.can.plan import FAMILY, InputReference, PlannedStage
-from kdgat.can.run import OutputDirectory, RunError, StageState
+from kdgat.can.plan import FAMILY, plan_can
 from kdgat.can.warm_start import START, WarmStartError
 from kdgat.can.windows import FEATURE_VERSION
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Finished
-from kdgat.stage.spec import StageInput, StageSpec
-
-DONE_STATES = (StageState.FINISHED, StageState.CACHED)
+from kdgat.run.directory import DONE_STATES, OutputDirectory
+from kdgat.run.plan import PlannedStage, Run
+from kdgat.stage.spec import StageInput
 
 
 def recording_inputs(data: DataConfig) -> dict[str, StageInput]:
@@ -39,38 +35,36 @@ def recording_inputs(data: DataConfig) -> dict[str, StageInput]:
     return inputs
 
 
-def make_spec(
-    planned: PlannedStage,
-    finished: Mapping[str, RunDirectory],
-    recordings: Mapping[str, StageInput],
-    starts: Mapping[str, StageInput] | None = None,
-) -> StageSpec:
-    """Describe a stage by the content of its inputs.
+def can_run(config: CanConfig) -> Run:
+    """Describe a training run for what executes it.
+
+    Raises:
+        ConfigurationError: if it cannot be planned.
+        RunError, WarmStartError: if what it should start from is not there, or is another model.
+    """
+    plan = plan_can(config)
+    starts = starting_weights(config, plan)
+
+    def external(planned: PlannedStage) -> dict[str, StageInput]:
+        return external_inputs(planned, recording_inputs(config.data) if planned.stage == "prepare" else {}, starts)
+
+    return Run(FAMILY, config, plan, config.resources, config.training.num_threads, external)
+
+
+def external_inputs(
+    planned: PlannedStage, recordings: Mapping[str, StageInput], starts: Mapping[str, StageInput]
+) -> dict[str, StageInput]:
+    """Return what a stage reads that no stage has written.
 
     Args:
         planned: the stage.
-        finished: run directories of the stages it depends on, by name in the plan.
         recordings: the recordings of the dataset; the input of `prepare` and of no other stage.
         starts: weights that stages start from, by name in the plan; see `starting_weights`.
-
-    Raises:
-        RunError: if a stage it depends on has not finished or lacks the artifact.
     """
-    inputs = dict(recordings) if planned.stage == "prepare" else {}
-    for name, reference in planned.inputs.items():
-        for artifact, path in artifacts_of(reference, finished).items():
-            inputs[name + artifact.removeprefix(reference.artifact.removesuffix("*"))] = StageInput.of_file(path)
-    if starts and planned.name in starts:
-        inputs[START] = starts[planned.name]
-    return StageSpec(
-        family=FAMILY,
-        stage=planned.stage,
-        scale=planned.scale,
-        seed=planned.seed,
-        config=planned.config,
-        inputs=inputs,
-        execution=planned.execution,
-    )
+    found = dict(recordings) if planned.stage == "prepare" else {}
+    if planned.name in starts:
+        found[START] = starts[planned.name]
+    return found
 
 
 def starting_weights(config: CanConfig, plan: Iterable[PlannedStage]) -> dict[str, StageInput]:
@@ -108,20 +102,3 @@ def _check_feature_version(run: OutputDirectory) -> None:
                     f"start_from={run.path}: trained on features of version {version}, this kdgat computes version "
                     f"{FEATURE_VERSION}: start from scratch"
                 )
-
-
-def artifacts_of(reference: InputReference, finished: Mapping[str, RunDirectory]) -> dict[str, Path]:
-    """Find the files that a reference stands for, by artifact name; none if it is optional and was not made."""
-    directory = finished.get(reference.stage)
-    outcome = directory.read_outcome() if directory is not None else None
-    if directory is None or not isinstance(outcome, Finished):
-        raise RunError(f"stage {reference.stage} has not finished: run it before what depends on it")
-    found = {
-        name: directory.path / path
-        for name, path in sorted(outcome.artifacts.items())
-        if fnmatchcase(name, reference.artifact)
-    }
-    if not found and not reference.is_optional:
-        known = ", ".join(sorted(outcome.artifacts)) or "none"
-        raise RunError(f"{directory.path} has no artifact {reference.artifact!r} (it has: {known})")
-    return found

@@ -12,7 +12,7 @@ from torch import Tensor
 from kdgat.can.models.fused import USE_CUGRAPH
 from kdgat.can.pool import PooledStores
 from kdgat.can.scoring import check_features
-from kdgat.can.stage_inputs import input_path
+from kdgat.run.inputs import input_path
 from kdgat.stage.configuration import Config, validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import StageInputError

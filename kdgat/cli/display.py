@@ -16,8 +16,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from kdgat.can.run import OutputDirectory, RunError, RunIndex, StageRecord, StageState
-from kdgat.can.stage_progress import describe_progress, describe_seconds, fraction_done
+from kdgat.run.directory import OutputDirectory, RunError, RunIndex, StageRecord, StageState
+from kdgat.run.progress import describe_progress, describe_seconds, fraction_done
 
 POLL_S: Final = 0.5
 PLAIN_INTERVAL_S: Final = 30.0  # between two progress lines of a stage where there is no terminal

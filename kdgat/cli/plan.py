@@ -48,9 +48,9 @@ def can(
     where, request = options.site_and_request(site, walltime=walltime, memory=memory, cores=cores, gpus=gpus)
 
     from kdgat.can.plan import parameter_counts, plan_can
-    from kdgat.can.run import OutputDirectory
     from kdgat.cli.tables import output_console
     from kdgat.cluster.estimate import stage_resources
+    from kdgat.run.directory import OutputDirectory
 
     config = options.can_config(
         dataset=dataset,

@@ -12,11 +12,11 @@ import typer
 from kdgat.cli import options
 
 if TYPE_CHECKING:
-    from flows.can_ids import RunEnd
     from kdgat.can.config import CanConfig
-    from kdgat.can.run import OutputDirectory
     from kdgat.cluster.resources import ResourceRequest
     from kdgat.cluster.site import Site
+    from kdgat.run.directory import OutputDirectory
+    from kdgat.run.end import RunEnd
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -94,10 +94,10 @@ def train_can(
 
     from kdgat.can.catalog import find_entry
     from kdgat.can.plan import plan_can
-    from kdgat.can.run import OutputDirectory
     from kdgat.cli.display import watched
     from kdgat.cluster.script import require_one_word
     from kdgat.cluster.site import require_usable
+    from kdgat.run.directory import OutputDirectory
 
     # Mistakes come to light before anything is started.
     find_entry(config.data.dataset, config.data.data_root, config.data.catalog)
@@ -132,7 +132,7 @@ def train_can(
 
 def _report_end(end: "RunEnd", output: "OutputDirectory") -> int:
     """Print how the flow ended; return the exit status."""
-    from kdgat.can.run import StageState
+    from kdgat.run.directory import StageState
 
     if end.state == "completed":
         if any(record.stage == "evaluation" for record in output.read_index().stages):
@@ -157,8 +157,8 @@ def _report_end(end: "RunEnd", output: "OutputDirectory") -> int:
 
 def print_attempts(output: "OutputDirectory", started: float) -> None:
     """Print the attempts since `started` (seconds since the epoch) at stages that took more than one."""
-    from kdgat.can.attempts_table import attempt_rows, repeated_rows
     from kdgat.cli.tables import attempts_table, error_console
+    from kdgat.run.attempts import attempt_rows, repeated_rows
 
     rows = repeated_rows(attempt_rows(output, started))
     if rows:

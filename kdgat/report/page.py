@@ -16,11 +16,11 @@ from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
 from kdgat.can.results import Results, format_spread, format_value
-from kdgat.can.run import OutputDirectory
 from kdgat.report import figures, tables, timeline, training
 from kdgat.report.run import RunContent, read_run
 from kdgat.report.style import Key, Picture
 from kdgat.report.tables import Table
+from kdgat.run.directory import OutputDirectory
 from kdgat.stage.files import write_bytes_atomically
 
 TEMPLATE, STYLESHEET, SCRIPT = "page.html", "page.css", "page.js"

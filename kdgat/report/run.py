@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from kdgat.can.results import Results, read_results, training_curve
-from kdgat.can.run import OutputDirectory, RunIndex, StageRecord
 from kdgat.can.scores import Scores, read_scores, scores_path
+from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord
 from kdgat.stage.directory import RunDirectory
 
 

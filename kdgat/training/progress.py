@@ -4,6 +4,7 @@ import logging
 import math
 import sys
 import time
+from collections.abc import Callable
 
 from tqdm import tqdm
 
@@ -79,3 +80,18 @@ class Progress:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+
+
+def phase_progress(directory: RunDirectory, phase: str) -> Callable[[int, int], None]:
+    """Return a callback that writes the progress of something that is no training."""
+
+    last_written = -math.inf
+
+    def report(done: int, total: int) -> None:
+        nonlocal last_written
+        now = time.monotonic()
+        if done == total or now - last_written >= WRITE_INTERVAL_S:
+            last_written = now
+            directory.write_progress({"phase": phase, "done": done, "total": total})
+
+    return report

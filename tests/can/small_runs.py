@@ -3,9 +3,9 @@
 from pathlib import Path
 
 from kdgat.can.config import CanConfig, make_config
-from kdgat.can.plan import plan_can
-from kdgat.can.run import OutputDirectory, RunIndex, StageRecord, StageState
-from kdgat.can.specs import make_spec, recording_inputs, starting_weights
+from kdgat.can.specs import can_run
+from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
+from kdgat.run.plan import make_spec
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished
 from kdgat.stage.runner import run_stage
@@ -29,13 +29,11 @@ def small_config(data_root: Path, *overrides: str, **data: object) -> CanConfig:
 def train_here(path: Path, config: CanConfig) -> OutputDirectory:
     """Run all stages of a plan and write `run.json`, as the flow does."""
     output = OutputDirectory(path)
-    plan = plan_can(config)
-    starts = starting_weights(config, plan)
+    run = can_run(config)
     finished: dict[str, RunDirectory] = {}
     records = []
-    for planned in plan:
-        recordings = recording_inputs(config.data) if planned.stage == "prepare" else {}
-        spec = make_spec(planned, finished, recordings, starts)
+    for planned in run.plan:
+        spec = make_spec(run.family, planned, finished, run.external_inputs(planned))
         directory = finished[planned.name] = RunDirectory(output.stages_path / spec.directory_name()).create(spec)
         outcome = run_stage(directory, quiet=True)
         assert isinstance(outcome, Finished), outcome

@@ -23,14 +23,14 @@ from kdgat.can.logs import read_recording, write_recording
 from kdgat.can.messages import Messages, ReadLimits, RecordingError
 from kdgat.can.models.attention import AttentionConfig, GraphAttentionNetwork
 from kdgat.can.models.standardise import StatisticsError, column_statistics
-from kdgat.can.plan import plan_can
+from kdgat.can.plan import FAMILY, plan_can
 from kdgat.can.pool import PooledStores
 from kdgat.can.readers import dataframe, parquet
 from kdgat.can.readers.dataframe import decode_payloads
 from kdgat.can.readers.parquet import read_parquet
 from kdgat.can.scoring import fit_standardisation
-from kdgat.can.specs import make_spec
 from kdgat.can.stages import run
+from kdgat.run.plan import make_spec
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.spec import StageInput, StageSpec
 from kdgat.training.capabilities import CUDF, CUML, Capability
@@ -252,7 +252,7 @@ def prepare_spec(folder: Path, name: str) -> StageSpec:
     config = make_config(
         "quick", ["injection.enabled=false", "windows.size=20", "windows.stride=20", f"data.backend={name}"], data=data
     )
-    return make_spec(plan_can(config)[0], {}, {"train/clean/one": StageInput.of_file(path)})
+    return make_spec(FAMILY, plan_can(config)[0], {}, {"train/clean/one": StageInput.of_file(path)})
 
 
 def test_the_backend_is_no_part_of_a_stage_and_its_stores_are_the_same(

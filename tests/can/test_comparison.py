@@ -13,11 +13,11 @@ from kdgat.can.finished_run import EvaluationError
 from kdgat.can.night import ComparisonPlan, plan_comparison
 from kdgat.can.registered import config_hash, model_source
 from kdgat.can.results import read_results
-from kdgat.can.run import OutputDirectory, RunIndex, StageState
 from kdgat.can.synthetic import write_dataset
 from kdgat.can.windows import FEATURE_VERSION
 from kdgat.registry.entry import ModelEntry
 from kdgat.registry.registry import Registry
+from kdgat.run.directory import OutputDirectory, RunIndex, StageState
 from kdgat.stage.outcome import Finished
 from kdgat.stage.runner import run_stage
 from tests.can.small_runs import small_config, train_here

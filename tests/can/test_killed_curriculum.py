@@ -15,10 +15,11 @@ import numpy as np
 import pytest
 
 from kdgat.can.config import CanConfig, make_config
-from kdgat.can.plan import plan_can
-from kdgat.can.specs import make_spec, recording_inputs
+from kdgat.can.plan import FAMILY, plan_can
+from kdgat.can.specs import external_inputs, recording_inputs
 from kdgat.can.stages import DIFFICULTY_FILE
 from kdgat.can.synthetic import write_dataset
+from kdgat.run.plan import make_spec
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import EXIT_FINISHED, EXIT_PAUSED, Finished
 from kdgat.training.checkpoints import Checkpoints
@@ -54,7 +55,8 @@ class Stages:
         self.finished: dict[str, RunDirectory] = {}
 
     def create(self, stage: str, folder: str) -> RunDirectory:
-        spec = make_spec(self.plan[stage], self.finished, self.recordings)
+        planned = self.plan[stage]
+        spec = make_spec(FAMILY, planned, self.finished, external_inputs(planned, self.recordings, {}))
         return RunDirectory(self.path / folder).create(spec)
 
     def finish(self, stage: str) -> RunDirectory:

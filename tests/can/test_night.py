@@ -16,10 +16,10 @@ from kdgat.can.night import (
     quiet_night,
     run_config,
 )
-from kdgat.can.run import OutputDirectory, RunError
 from kdgat.registry.entry import ModelEntry
 from kdgat.registry.promotion import Promotion, PromotionRule
 from kdgat.registry.registry import Registry
+from kdgat.run.directory import OutputDirectory, RunError
 from tests.can.small_runs import small_config
 
 CONFIG = small_config(Path("data"))

@@ -10,8 +10,8 @@ from kdgat.can.finished_run import EvaluationError
 from kdgat.can.logs import read_recording
 from kdgat.can.messages import Messages
 from kdgat.can.results import Results
-from kdgat.can.run import OutputDirectory
 from kdgat.can.synthetic import write_dataset
+from kdgat.run.directory import OutputDirectory
 from tests.can.small_runs import small_config, train_here
 
 

@@ -9,12 +9,13 @@ import pytest
 import torch
 
 from kdgat.can.config import CanConfig, make_config
-from kdgat.can.plan import PlannedStage, plan_can
-from kdgat.can.run import OutputDirectory, RunError, RunIndex, StageRecord, StageState
-from kdgat.can.specs import make_spec, starting_weights
+from kdgat.can.plan import FAMILY, plan_can
+from kdgat.can.specs import external_inputs, starting_weights
 from kdgat.can.warm_start import START, WarmStartError
 from kdgat.can.windows import FEATURE_VERSION
 from kdgat.graphs.store import write_store
+from kdgat.run.directory import OutputDirectory, RunError, RunIndex, StageRecord, StageState
+from kdgat.run.plan import PlannedStage, make_spec
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, FailureKind, Finished
 from kdgat.stage.runner import run_stage
@@ -225,7 +226,8 @@ def test_each_trained_stage_starts_from_its_own_weights_which_are_part_of_its_id
         assert Path(start.path).read_text() == name
 
     def identity(planned: PlannedStage, starts: dict[str, StageInput]) -> str:
-        return make_spec(PlannedStage(**{**vars(planned), "inputs": {}}), {}, {}, starts).identity()
+        planned = PlannedStage(**{**vars(planned), "inputs": {}})
+        return make_spec(FAMILY, planned, {}, external_inputs(planned, {}, starts)).identity()
 
     normal = trained["normal-large-seed0"]
     other = {normal.name: starts["autoencoder-large-seed0"]}

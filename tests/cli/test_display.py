@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from kdgat.can.run import OutputDirectory, RunIndex, StageRecord, StageState
-from kdgat.can.stage_progress import describe_progress, describe_seconds, fraction_done
 from kdgat.cli.display import PlainWatcher, TerminalWatcher, watched
+from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
+from kdgat.run.progress import describe_progress, describe_seconds, fraction_done
 
 TRAINING = {"phase": "train", "epoch": 2, "max_epochs": 10, "step": 5, "num_steps": 10, "loss": 0.25}
 

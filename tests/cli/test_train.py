@@ -2,12 +2,12 @@ from pathlib import Path
 
 import pytest
 
-from flows.can_ids import RunEnd
-from kdgat.can.run import OutputDirectory, RunIndex, StageRecord, StageState
 from kdgat.cli.train import _report_end, print_attempts
 from kdgat.cluster.decision import Retry, Stop
 from kdgat.cluster.ending import EndKind
 from kdgat.cluster.history import AttemptLedger
+from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
+from kdgat.run.end import RunEnd
 from kdgat.stage.directory import RunDirectory
 from tests.kdgat_cluster.attempts import ended
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.can.run import OutputDirectory, StageRecord, StageState
 from kdgat.cluster.history import AttemptLedger, AttemptRecord
+from kdgat.run.directory import OutputDirectory, StageRecord, StageState
 from kdgat.stage.directory import RunDirectory
 from tests.cluster.slurm import PrivateSlurm
 from tests.deployments.installed import ENDLESS, Installed, wait_until

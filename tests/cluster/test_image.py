@@ -19,10 +19,10 @@ import yaml
 import flows
 import kdgat
 from kdgat.can.results import read_results
-from kdgat.can.run import OutputDirectory, StageState
 from kdgat.can.synthetic import write_dataset
 from kdgat.cluster.history import AttemptLedger, AttemptRecord
 from kdgat.cluster.site import load_site
+from kdgat.run.directory import OutputDirectory, StageState
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.files import sha256_of_file
 from tests.cli.run_kdgat import run_kdgat

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.can.run import OutputDirectory, StageState
 from kdgat.can.synthetic import write_dataset
 from kdgat.cluster.history import AttemptLedger
+from kdgat.run.directory import OutputDirectory, StageState
 from tests.cluster.cluster_run import ClusterRun, ending, stray_processes
 from tests.cluster.slurm import PrivateSlurm
 

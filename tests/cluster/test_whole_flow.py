@@ -16,9 +16,9 @@ import pytest
 
 from flows.server import API_URL_VARIABLE, prefect_api
 from kdgat.can.results import read_results
-from kdgat.can.run import OutputDirectory, StageState
 from kdgat.can.synthetic import write_dataset
 from kdgat.cluster.history import AttemptLedger
+from kdgat.run.directory import OutputDirectory, StageState
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Paused
 from tests.cli.run_kdgat import run_kdgat

@@ -14,9 +14,9 @@ import pytest
 
 from flows.deployment.service import Service
 from kdgat.can.results import read_results
-from kdgat.can.run import OutputDirectory, StageState
 from kdgat.cluster.history import AttemptLedger
 from kdgat.registry.registry import Registry
+from kdgat.run.directory import OutputDirectory, StageState
 from tests.deployments.installed import ENDLESS, ROOT, TINY, Installed, as_options, free_port, wait_until
 
 pytestmark = pytest.mark.slow

@@ -14,9 +14,9 @@ from typing import IO
 import pytest
 
 from kdgat.can.results import read_results
-from kdgat.can.run import OutputDirectory, StageRecord, StageState
 from kdgat.can.synthetic import write_dataset
 from kdgat.cluster.child import checkpoint_marker
+from kdgat.run.directory import OutputDirectory, StageRecord, StageState
 from kdgat.stage.outcome import Paused
 from tests.cli.run_kdgat import run_kdgat
 

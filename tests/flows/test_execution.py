@@ -6,9 +6,10 @@ from flows.attempts import Conclusion, LocalAttempts
 from flows.execution import Execution, num_parallel_stages, num_usable_cores
 from flows.slurm_attempts import SlurmAttempts
 from kdgat.can.config import CanConfig, make_config
-from kdgat.can.run import OutputDirectory, RunError, StageState
+from kdgat.can.specs import can_run
 from kdgat.cluster.resources import ResourceError, ResourceRequest, Resources
 from kdgat.cluster.site import Limits, Site
+from kdgat.run.directory import OutputDirectory, RunError, StageState
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
 
@@ -31,7 +32,7 @@ def configured(*overrides: str) -> CanConfig:
 
 @pytest.fixture
 def execution(tmp_path: Path) -> Execution:
-    return Execution(configured(), OutputDirectory(tmp_path), LOCAL, NOTHING)
+    return Execution(can_run(configured()), OutputDirectory(tmp_path), LOCAL, NOTHING)
 
 
 def names(execution: Execution, num_free: int = 10) -> list[str]:
@@ -39,7 +40,7 @@ def names(execution: Execution, num_free: int = 10) -> list[str]:
 
 
 def finish(execution: Execution, *wanted: str, conclusion: Conclusion = FINISHED) -> None:
-    for planned in execution.plan:
+    for planned in execution.run.plan:
         if planned.name in wanted:
             execution.conclude(planned, RunDirectory(execution.output.stages_path / planned.name), conclusion)
 
@@ -122,18 +123,18 @@ def test_an_output_directory_takes_one_run_at_a_time(tmp_path: Path) -> None:
 
 
 def test_stages_share_the_processors_of_this_machine() -> None:
-    assert num_parallel_stages(configured("training.num_threads=1"), LOCAL) == num_usable_cores()
-    assert num_parallel_stages(configured("training.num_threads=10000"), LOCAL) == 1
+    assert num_parallel_stages(1, LOCAL) == num_usable_cores()
+    assert num_parallel_stages(10000, LOCAL) == 1
 
 
 def test_as_many_stages_have_jobs_as_the_site_grants_one_run() -> None:
-    assert num_parallel_stages(configured("training.num_threads=1"), SLURM) == 7
-    assert num_parallel_stages(configured("training.num_threads=10000"), SLURM) == 7
+    assert num_parallel_stages(1, SLURM) == 7
+    assert num_parallel_stages(10000, SLURM) == 7
 
 
 def resources(config: CanConfig, path: Path, site: Site, command_line: ResourceRequest) -> dict[str, Resources | None]:
-    execution = Execution(config, OutputDirectory(path), site, command_line)
-    return {planned.stage: execution.resources(planned) for planned in execution.plan}
+    execution = Execution(can_run(config), OutputDirectory(path), site, command_line)
+    return {planned.stage: execution.resources(planned) for planned in execution.run.plan}
 
 
 def test_each_stage_asks_for_its_own(tmp_path: Path) -> None:
@@ -161,8 +162,8 @@ def test_processes_on_this_machine_ask_for_nothing(tmp_path: Path) -> None:
 
 def test_attempts_run_where_the_site_says_and_know_their_threads(tmp_path: Path) -> None:
     config = configured("training.num_threads=3")
-    local = Execution(config, OutputDirectory(tmp_path), LOCAL, NOTHING).runner()
-    slurm = Execution(config, OutputDirectory(tmp_path), SLURM, NOTHING).runner()
+    local = Execution(can_run(config), OutputDirectory(tmp_path), LOCAL, NOTHING).runner()
+    slurm = Execution(can_run(config), OutputDirectory(tmp_path), SLURM, NOTHING).runner()
     assert isinstance(local, LocalAttempts)
     assert isinstance(slurm, SlurmAttempts)
     assert local.environment == slurm.environment == {"OMP_NUM_THREADS": "3"}

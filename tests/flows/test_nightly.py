@@ -20,15 +20,15 @@ from prefect.context import FlowRunContext
 from prefect.states import Cancelling
 
 import flows.nightly as module
-from flows.can_ids import _is_cancelling
 from flows.nightly import nightly
 from flows.server import prefect_api
+from flows.stages import _is_cancelling
 from kdgat.can.config import make_config
 from kdgat.can.evaluate import evaluate_run
 from kdgat.can.night import NightDirectory
-from kdgat.can.run import OutputDirectory
 from kdgat.can.synthetic import write_dataset
 from kdgat.registry.registry import Registry
+from kdgat.run.directory import OutputDirectory
 from tests.cli.run_kdgat import run_kdgat
 from tests.flows.test_can_ids import processes_of, wait_until
 

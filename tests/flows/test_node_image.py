@@ -5,11 +5,12 @@ import pytest
 
 from flows.execution import Execution
 from flows.node_image import NodeImage
-from kdgat.can.run import OutputDirectory
+from kdgat.can.specs import can_run
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import Site
 from kdgat.image.agreement import AgreementError, describe_here
 from kdgat.image.digest import image_notes, keep_notes
+from kdgat.run.directory import OutputDirectory
 from tests.flows.test_execution import configured
 
 
@@ -74,5 +75,5 @@ def test_a_flow_with_an_image_that_does_not_fit_ends_before_it_has_written_anyth
     make_image(tmp_path / "kdgat.sif", b"an image", 1, cloudpickle="3.0.0")
     output = OutputDirectory(tmp_path / "out")
     with pytest.raises(AgreementError, match=r"cloudpickle 3\.0\.0 in the image"):
-        Execution(configured(), output, at_site(str(tmp_path / "kdgat.sif")), ResourceRequest())
+        Execution(can_run(configured()), output, at_site(str(tmp_path / "kdgat.sif")), ResourceRequest())
     assert not output.path.exists()

@@ -11,9 +11,9 @@ from flows.nightly import nightly
 from flows.parameters import LOCAL_SITE, as_site, check_can_run, explained_keys
 from kdgat.can.catalog import DatasetError
 from kdgat.can.config import CanConfig, make_config
-from kdgat.can.run import OutputDirectory
 from kdgat.cluster.resources import ResourceError, ResourceRequest
 from kdgat.cluster.site import Site, SiteError
+from kdgat.run.directory import OutputDirectory
 
 CONFIG = {"data": {"dataset": "synthetic", "data_root": "data"}}
 

@@ -17,8 +17,8 @@ from kdgat.can.metrics import (
     spread_over_seeds,
 )
 from kdgat.can.results import Results, write_results
-from kdgat.can.run import OutputDirectory, RunIndex, StageRecord, StageState
 from kdgat.can.scores import Scores, scores_path, write_scores
+from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.provenance import record_attempt
 from kdgat.stage.spec import StageSpec

@@ -1,0 +1,190 @@
+"""A run of any family: one task run per stage, in the order that the plan allows.
+
+A task makes the stage's run directory and starts the child process that does the work, so the flow itself holds no
+model and no data, and whatever happens to it, the directories say how far the run came.
+"""
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+from prefect import get_run_logger, task
+from prefect.cache_policies import NO_CACHE
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import State
+from prefect.context import FlowRunContext
+from prefect.exceptions import CrashedRun, FailedRun
+from prefect.futures import PrefectConcurrentFuture
+from prefect.states import Cancelled, Completed, Failed
+
+from flows.attempts import Conclusion, Stage, run_to_end
+from flows.execution import Execution, num_parallel_stages
+from flows.lost_runs import mark_lost_runs
+from flows.server import prefect_api
+from flows.shown_attempts import API_ERRORS, publish_attempts, shown
+from flows.signals import stop_on_signals, what_stops
+from kdgat.cluster.child import StopRequest
+from kdgat.cluster.decision import AttemptLimits
+from kdgat.cluster.resources import ResourceRequest
+from kdgat.cluster.site import Site
+from kdgat.run.directory import DONE_STATES, OutputDirectory, StageState
+from kdgat.run.end import RunEnd
+from kdgat.run.plan import PlannedStage, Run
+from kdgat.stage.outcome import Failed as StageFailed
+from kdgat.stage.outcome import Finished
+
+WAIT_S: Final = 1.0
+CANCEL_POLL_S: Final = 5.0
+EVALUATION: Final = "evaluation"  # the stage whose results every family publishes
+
+
+@task(name="stage", task_run_name="{planned.name}", cache_policy=NO_CACHE, persist_result=False)
+def run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -> State[Any]:
+    """Run one stage to its end and return how it ended as a state whose message a person can act on."""
+    try:
+        return _run_stage(planned, execution, stop)
+    except (ValueError, OSError) as error:  # for instance a recording that cannot be read
+        execution.fail(planned, error)
+        return Failed(message=str(error))
+
+
+def _run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -> State[Any]:
+    logger = get_run_logger()
+    directory = execution.open_directory(planned)
+    outcome = directory.read_outcome()
+    if isinstance(outcome, Finished):
+        execution.conclude(planned, directory, Conclusion(outcome, attempts=0))
+        logger.info("finished before, with the same inputs and configuration: %s", directory.path)
+        return Completed(name="Cached", message=f"{directory.path.name} had finished before")
+    logger.info("run directory %s", directory.path)
+
+    def tell(line: str) -> None:
+        logger.info("%s", line)
+        execution.note(planned, line)
+
+    conclusion = run_to_end(
+        Stage(
+            directory,
+            runner=execution.runner(),
+            stop=stop,
+            around=shown(planned.name, lambda news: execution.note(planned, news)),
+            on_line=tell,
+            resources=execution.resources(planned),
+            limits=AttemptLimits.of(execution.site),
+        )
+    )
+    execution.conclude(planned, directory, conclusion)
+    match conclusion.outcome:
+        case Finished() as finished:
+            return Completed(message=finished.describe_metrics())
+        case StageFailed(kind=kind, evidence=evidence):
+            return Failed(message=f"{kind}: {evidence}")
+        case paused:
+            return Cancelled(message=f"{paused.reason}; the next run goes on from its checkpoint")
+
+
+def execute(
+    run: Run,
+    output: OutputDirectory,
+    site: Site,
+    command_line: ResourceRequest,
+    parallel_stages: int | None,
+    publish: Callable[[OutputDirectory], str],
+) -> State[Any]:
+    """Run the stages of a plan inside a flow run and return how it ended.
+
+    Args:
+        run: what to execute.
+        output: stages that finished in it before with the same inputs and configuration are not run again, those that
+            were stopped go on from their checkpoints.
+        site: where the stages run.
+        command_line: what every job asks for instead of what configuration and site say.
+        parallel_stages: how many stages run side by side; by default as many as the processors or the site allow.
+        publish: writes the results of a run whose evaluations are done, and says in one sentence what they are.
+    """
+    output.path.mkdir(parents=True, exist_ok=True)
+    stop = StopRequest()
+    started = time.time()
+    with output.lock():
+        mark_lost_runs(output)
+        execution = Execution(run, output, site, command_line)
+        with stop_on_signals(stop, what_stops(site)):
+            try:
+                _run_stages(execution, stop, num_parallel_stages(run.num_threads, site, parallel_stages))
+            except BaseException as error:
+                stop.set(f"the flow ended with {type(error).__name__}")  # the runner waits for its threads
+                raise
+        publish_attempts(output, started)
+        return _conclude(execution, stop, publish)
+
+
+def _run_stages(execution: Execution, stop: StopRequest, parallel_stages: int) -> None:
+    futures: dict[str, PrefectConcurrentFuture[Any]] = {}
+    next_poll = time.monotonic() + CANCEL_POLL_S
+    while not execution.is_over():
+        if stop.is_set():
+            execution.block_rest(f"stopped by {stop.reason}")
+        execution.fail_ended({name for name, future in futures.items() if future.wrapped_future.done()})
+        execution.block_unreachable()
+        for planned in execution.startable(parallel_stages - execution.num_running()):
+            needed = [futures[name] for name in planned.depends_on]
+            futures[planned.name] = run_stage.submit(  # type: ignore[call-overload]
+                planned, execution, stop, wait_for=needed
+            )
+        if time.monotonic() > next_poll:
+            next_poll = time.monotonic() + CANCEL_POLL_S
+            try:
+                if _is_cancelling():
+                    stop.set("a cancellation in Prefect")
+            except API_ERRORS as error:
+                get_run_logger().warning("Prefect does not say whether this run is cancelled, asking again: %s", error)
+        execution.wait_for_change(WAIT_S)
+    for future in futures.values():
+        future.wait()
+
+
+def _conclude(execution: Execution, stop: StopRequest, publish: Callable[[OutputDirectory], str]) -> State[Any]:
+    failed = execution.in_state(StageState.FAILED)
+    if failed:
+        return Failed(message="; ".join(f"{record.name}: {record.message}" for record in failed))
+    if not all(record.state in DONE_STATES for record in execution.index.stages):
+        paused = "; ".join(f"{record.name}: {record.message}" for record in execution.in_state(StageState.PAUSED))
+        return Cancelled(message=f"stopped by {stop.reason}" if stop.is_set() else paused)
+    if not any(planned.stage == EVALUATION for planned in execution.run.plan):
+        return Completed(message="all stages that were asked for are done; evaluation was not")
+    return Completed(message=publish(execution.output))
+
+
+def _is_cancelling() -> bool:
+    """Tell whether this flow run is being cancelled, or one that it is a part of."""
+    context = FlowRunContext.get()
+    if context is None or context.flow_run is None:
+        return False
+    with get_client(sync_client=True) as client:
+        flow_run = client.read_flow_run(context.flow_run.id)
+        while not (flow_run.state is not None and (flow_run.state.is_cancelling() or flow_run.state.is_cancelled())):
+            if flow_run.parent_task_run_id is None:
+                return False
+            parent = client.read_task_run(flow_run.parent_task_run_id).flow_run_id
+            if parent is None:
+                return False
+            flow_run = client.read_flow_run(parent)
+    return True
+
+
+def run_flow(flow: Callable[..., State[Any]], output: OutputDirectory, **parameters: Any) -> RunEnd:
+    """Run a flow that ends as `execute` does, against the configured Prefect API or an embedded one.
+
+    Raises:
+        RunError: if another process trains into the same output directory.
+        ServerStartError: if the embedded Prefect API does not come up.
+    """
+    output.path.mkdir(parents=True, exist_ok=True)
+    with prefect_api(output.prefect_database_path, output.prefect_log_path):
+        state = flow(out=output.path, **parameters, return_state=True)
+        if state.is_failed() or state.is_crashed():
+            with contextlib.suppress(FailedRun, CrashedRun):  # a state that the flow returned: its message says it all
+                state.result()  # raises what the flow raised
+            return RunEnd("failed", state.message or "")
+        return RunEnd("stopped" if state.is_cancelled() else "completed", state.message or "")

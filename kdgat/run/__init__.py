@@ -1,0 +1,1 @@
+"""A run of a family: what its plan consists of, its output directory, and how far it is."""

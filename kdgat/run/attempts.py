@@ -1,0 +1,41 @@
+"""The attempts at the stages of a run as rows of a table: what was asked for, what happened, what followed."""
+
+from kdgat.cluster.history import OPEN, AttemptLedger, AttemptRecord
+from kdgat.run.directory import OutputDirectory
+from kdgat.run.progress import describe_seconds
+
+
+def attempt_rows(output: OutputDirectory, started: float = 0.0) -> list[dict[str, str]]:
+    """List the attempts at the stages of a run that ended after `started` (seconds since the epoch), in its order."""
+    rows = []
+    for stage in output.read_index().stages:
+        if stage.directory is None:
+            continue
+        for record in AttemptLedger(output.stage_directory(stage)).records:
+            if record.end != OPEN and record.ended >= started:
+                rows.append(_row(stage.name, record))
+    return rows
+
+
+def repeated_rows(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Choose the rows of stages that needed more than one attempt."""
+    names = [row["stage"] for row in rows]
+    return [row for row in rows if names.count(row["stage"]) > 1]
+
+
+def _row(stage_name: str, record: AttemptRecord) -> dict[str, str]:
+    waited_s = (record.started or record.ended) - record.submitted if record.submitted else 0.0
+    ran_s = record.ended - record.started if record.started else 0.0
+    return {
+        "stage": stage_name,
+        "attempt": str(record.number),
+        "end": record.end,
+        "what followed": record.decision or record.message,  # of an attempt whose flow died: what was found of it
+        "job": record.job_id,
+        "node": record.node,
+        "waited": describe_seconds(waited_s) if record.submitted else "",
+        "ran": describe_seconds(ran_s) if record.started else "",
+        "checkpoint": record.checkpoint,
+        "asked for": record.resources.describe() if record.resources is not None else "",
+        "peak memory": f"{record.peak_memory_mib} MiB" if record.peak_memory_mib else "",
+    }

@@ -1,0 +1,135 @@
+"""The output directory of a training run: names of its files, and `run.json`, the index of its stages."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.errors import RunDirectoryError, StageBusyError
+from kdgat.stage.files import write_bytes_atomically
+from kdgat.stage.owner import own
+
+SCHEMA_VERSION = 1
+
+
+class RunError(ValueError):
+    """An output directory is no run, is incomplete, or is in use; the text names it and the fix."""
+
+
+class StageState(StrEnum):
+    """Where a stage of a run stands."""
+
+    PLANNED = "planned"
+    RUNNING = "running"
+    FINISHED = "finished"
+    CACHED = "cached"  # had finished before this command
+    PAUSED = "paused"  # stopped with a checkpoint
+    FAILED = "failed"
+    BLOCKED = "blocked"  # something it depends on failed or was stopped
+
+
+DONE_STATES: Final = (StageState.FINISHED, StageState.CACHED)
+ENDED_STATES: Final = (*DONE_STATES, StageState.PAUSED, StageState.FAILED, StageState.BLOCKED)
+
+
+class StageRecord(BaseModel):
+    """One stage in `run.json`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: str  # for instance "normal-large-seed0"
+    stage: str
+    scale: str
+    seed: int
+    depends_on: list[str] = Field(default_factory=list)
+    directory: str | None = None  # relative to the output directory; unknown until the inputs exist
+    identity: str | None = None
+    state: StageState = StageState.PLANNED
+    attempts: int = 0
+    message: str = ""
+
+    @property
+    def reason(self) -> str:
+        """Say in one line why the stage ended as it did; of a traceback, its last line."""
+        lines = self.message.strip().splitlines()
+        if len(lines) > 1:
+            return f"{lines[0].partition(':')[0]}: {lines[-1].strip()}"
+        return lines[0] if lines else ""
+
+
+class RunIndex(BaseModel):
+    """The content of `run.json`."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    schema_version: int = SCHEMA_VERSION
+    family: str = "can"
+    created: str = Field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
+    config: dict[str, Any]
+    stages: list[StageRecord]
+
+    def record(self, name: str) -> StageRecord:
+        """Return the stage of that name."""
+        return next(stage for stage in self.stages if stage.name == name)
+
+
+class OutputDirectory:
+    """Names and readers of what a training run leaves behind."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+        self.index_path = self.path / "run.json"
+        self.stages_path = self.path / "stages"
+        self.evaluations_path = self.path / "evaluations"  # on other recordings, where jobs did it
+        self.results_path = self.path / "results.json"
+        self.report_path = self.path / "report.html"
+        self.lock_path = self.path / "run.lock"
+        self.owner_path = self.path / "run-owner.json"
+        self.slurm_path = self.path / "slurm"  # what jobs print
+        self.prefect_database_path = self.path / "prefect" / "prefect.db"
+        self.prefect_log_path = self.path / "prefect" / "server.log"
+
+    def read_index(self) -> RunIndex:
+        """Read `run.json`; RunError if there is none or it is damaged."""
+        try:
+            return RunIndex.model_validate_json(self.index_path.read_bytes())
+        except FileNotFoundError:
+            raise RunError(
+                f"{self.path} is not the output of a training run: {self.index_path.name} is missing; "
+                "give the directory that was --out of `kdgat train can`"
+            ) from None
+        except ValidationError as error:
+            raise RunError(f"{self.index_path} is damaged: {error}; run the training command again") from error
+
+    def write_index(self, index: RunIndex) -> None:
+        """Write `run.json` atomically."""
+        write_bytes_atomically(self.index_path, (index.model_dump_json(indent=2) + "\n").encode())
+
+    def stage_directory(self, record: StageRecord) -> RunDirectory:
+        """Return the run directory of a stage; RunError if it has none yet."""
+        if record.directory is None:
+            raise RunError(f"{record.name} in {self.path} has not started ({record.state}): run the training again")
+        return RunDirectory(self.path / record.directory)
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Be the only command that trains into this directory; RunError names the process that does, and its host."""
+        with alone_in(self.lock_path, self.owner_path, lambda text: RunError(f"{text}; or choose another --out")):
+            yield
+
+
+@contextmanager
+def alone_in(lock_path: Path, owner_path: Path, refusal: Callable[[str], ValueError]) -> Iterator[None]:
+    """Make a directory and be the only one in it; where another process is, raise what `refusal` makes of the text."""
+    lock_path.parent.mkdir(parents=True, exist_ok=True)
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(own(lock_path, owner_path))
+        except (StageBusyError, RunDirectoryError) as error:
+            raise refusal(str(error)) from error
+        yield

@@ -1,0 +1,12 @@
+"""How a run ended, for callers that know nothing of Prefect."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True)
+class RunEnd:
+    """State and message of a run that ended; `stopped` goes on when the same command is given again."""
+
+    state: Literal["completed", "stopped", "failed"]
+    message: str

@@ -1,0 +1,108 @@
+"""What a run consists of: stages that name what they need of each other, and how names become files with hashes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+from kdgat.cluster.resources import ResourceRequest
+from kdgat.run.directory import RunError
+from kdgat.stage.configuration import Config
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.outcome import Finished
+from kdgat.stage.spec import StageInput, StageSpec
+
+
+@dataclass(frozen=True)
+class InputReference:
+    """An artifact of another stage; a name that ends in `*` stands for every artifact that begins so."""
+
+    stage: str  # PlannedStage.name
+    artifact: str
+    is_optional: bool = False  # the stage may run without it
+
+
+@dataclass(frozen=True)
+class PlannedStage:
+    """One node of the plan: what `StageSpec` will hold, with inputs still named instead of hashed."""
+
+    name: str  # unique in the plan, for instance "normal-large-seed0"
+    stage: str
+    scale: str
+    seed: int
+    depends_on: tuple[str, ...]
+    config: dict[str, Any]
+    inputs: dict[str, InputReference] = field(default_factory=dict)
+    execution: dict[str, Any] = field(default_factory=dict)  # changes no result, and is no part of the identity
+
+
+@dataclass(frozen=True)
+class Run:
+    """What is to be executed, whatever the family."""
+
+    family: str
+    config: Config
+    plan: Sequence[PlannedStage]  # what a stage depends on stands before it
+    resources: Mapping[str, ResourceRequest]  # by name of the stage, or "default"
+    num_threads: int  # of each stage's process
+    # What a stage reads that no other stage has written; asked for when the stage is about to start.
+    external_inputs: Callable[[PlannedStage], Mapping[str, StageInput]]
+
+
+def with_dependencies(plan: Sequence[PlannedStage], wanted: set[str]) -> list[PlannedStage]:
+    """Choose the stages of these names and all that they depend on, in the order of the plan."""
+    kept = set(wanted)
+    for stage in reversed(plan):  # dependencies stand before what depends on them
+        if stage.name in kept:
+            kept.update(stage.depends_on)
+    return [stage for stage in plan if stage.name in kept]
+
+
+def make_spec(
+    family: str,
+    planned: PlannedStage,
+    finished: Mapping[str, RunDirectory],
+    external: Mapping[str, StageInput],
+) -> StageSpec:
+    """Describe a stage by the content of its inputs.
+
+    Args:
+        family: whose code runs it.
+        planned: the stage.
+        finished: run directories of the stages it depends on, by name in the plan.
+        external: what it reads that no stage has written.
+
+    Raises:
+        RunError: if a stage it depends on has not finished or lacks the artifact.
+    """
+    inputs: dict[str, StageInput] = {}
+    for name, reference in planned.inputs.items():
+        for artifact, path in artifacts_of(reference, finished).items():
+            inputs[name + artifact.removeprefix(reference.artifact.removesuffix("*"))] = StageInput.of_file(path)
+    return StageSpec(
+        family=family,
+        stage=planned.stage,
+        scale=planned.scale,
+        seed=planned.seed,
+        config=planned.config,
+        inputs={**inputs, **external},
+        execution=planned.execution,
+    )
+
+
+def artifacts_of(reference: InputReference, finished: Mapping[str, RunDirectory]) -> dict[str, Path]:
+    """Find the files that a reference stands for, by artifact name; none if it is optional and was not made."""
+    directory = finished.get(reference.stage)
+    outcome = directory.read_outcome() if directory is not None else None
+    if directory is None or not isinstance(outcome, Finished):
+        raise RunError(f"stage {reference.stage} has not finished: run it before what depends on it")
+    found = {
+        name: directory.path / path
+        for name, path in sorted(outcome.artifacts.items())
+        if fnmatchcase(name, reference.artifact)
+    }
+    if not found and not reference.is_optional:
+        known = ", ".join(sorted(outcome.artifacts)) or "none"
+        raise RunError(f"{directory.path} has no artifact {reference.artifact!r} (it has: {known})")
+    return found

@@ -1,0 +1,54 @@
+"""An output directory is trained into by one command at a time, on any filesystem."""
+
+import errno
+import fcntl
+import multiprocessing
+import os
+import socket
+from multiprocessing.synchronize import Event
+from pathlib import Path
+
+import pytest
+
+from kdgat.run.directory import OutputDirectory, RunError
+
+
+def hold(path: Path, held: Event, release: Event) -> None:
+    with OutputDirectory(path).lock():
+        held.set()
+        release.wait(60)
+
+
+def test_a_second_command_is_told_who_trains_and_on_which_machine(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    held, release = context.Event(), context.Event()
+    owner = context.Process(target=hold, args=(tmp_path, held, release))
+    owner.start()
+    try:
+        assert held.wait(60)
+        words = f"in use by pid {owner.pid} on {socket.gethostname()}: .*another --out"
+        with pytest.raises(RunError, match=words), OutputDirectory(tmp_path).lock():
+            pass
+    finally:
+        owner.kill()
+        owner.join()
+    with OutputDirectory(tmp_path).lock():  # what the killed one left is in nobody's way
+        pass
+
+
+@pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP])
+def test_a_filesystem_without_locks_is_trained_into(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    with OutputDirectory(tmp_path).lock():
+        pass
+
+
+def test_a_directory_that_cannot_be_written_to_is_a_mistake_of_the_user(tmp_path: Path) -> None:
+    (tmp_path / "run.lock").mkdir()  # permissions do not stop root
+    with pytest.raises(RunError, match=r"cannot be written to.*another --out"), OutputDirectory(tmp_path).lock():
+        pass
