@@ -1,0 +1,440 @@
+"""What an evaluation measures, and the shape of evaluation.json (one seed) and results.json (all seeds, summarised).
+
+A method is a way to solve an instance: scipy, lapx, or our solver with one seed for its duals. Every method runs on the
+same instances, in turn, in one process, so the ratios of times say more than the milliseconds, and the counters more
+than either: they do not depend on the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+from pydantic import Field, ValidationError
+
+from kdgat.stage.configuration import Config, describe_validation_error
+from kdgat.stage.files import write_bytes_atomically, write_json_atomically
+
+SCHEMA_VERSION: Final = 1
+SCHEMA_PATH: Final = Path(__file__).with_name("results.schema.json")
+EQUAL_WITHIN: Final = 0.03  # times that differ by less are called equal
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Value = Finite | None
+Count = Annotated[int, Field(ge=0)]
+C = TypeVar("C", bound=Config)
+
+
+Method = Literal["scipy", "lapx", "column minima", "row minima", "Sinkhorn", "neighbour sweeps", "trained", "oracle"]
+METHODS: Final[tuple[Method, ...]] = (
+    "scipy", "lapx", "column minima", "row minima", "Sinkhorn", "neighbour sweeps", "trained", "oracle",
+)  # fmt: skip
+
+
+class ResultsError(ValueError):
+    """A results file is missing, damaged or of another version."""
+
+
+class Kind(StrEnum):
+    """What a method is."""
+
+    COMPETITOR = "competitor"  # another library
+    UNTRAINED = "untrained"  # our solver, duals from a rule
+    TRAINED = "trained"  # our solver, duals from a network
+    ORACLE = "oracle"  # our solver, optimal duals: the end of the road
+
+
+class EvaluationConfig(Config):
+    """What is measured on the test instances; every instance of the test stores is checked, measured or not."""
+
+    methods: tuple[Method, ...] = Field(METHODS, min_length=1, description="what is compared")
+    solvers: tuple[Literal["core", "dense"], ...] = Field(
+        ("core",),
+        min_length=1,
+        description="how our solver searches: on a sparse core, on all entries, or both in turn",
+    )
+    families: tuple[str, ...] | None = Field(None, description="null: all families of the test stores")
+    sizes: tuple[int, ...] | None = Field(None, description="null: the sizes of all test stores")
+    every_stage: bool = Field(True, description="measure the weights of every training stage, not only of the last")
+    measured_instances: int = Field(5, ge=1, description="per family and size, by every method")
+    check_all: bool = Field(True, description="solve and check the other test instances too, by the last weights")
+    repeats: int = Field(5, ge=1, description="timed calls of every method on every measured instance")
+    warm_ups: int = Field(1, ge=0, description="calls before them")
+    patience_s: float = Field(
+        2.0, gt=0, description="a method that took this long on an instance is not repeated there"
+    )
+
+
+class Measurement(Config):
+    """One method on one instance; what a competitor does not tell is null."""
+
+    family: str
+    size: Count
+    instance: Count = Field(description="its index in the test store")
+    method: str
+    kind: Kind
+    solver: str | None = Field(default=None, description="how our solver searched: core or dense")
+    milliseconds: list[Finite] = Field(default=[], description="of each repeat, features and inference included")
+    seed_milliseconds: list[Finite] = Field(default=[], description="of which making the duals")
+    seed_used: str | None = Field(default=None, description="whose duals the solver took: those of the best bound")
+    gap: Value = Field(default=None, description="(optimum - bound of the method's duals) / |optimum|")
+    gap_share: Value = Field(default=None, description="the same over the gap of the column minima")
+    u_r2: Value = Field(default=None, description="R2 of u after centring, against the label")
+    u_mae: Value = Field(default=None, description="mean absolute error of u after centring, in the instance's scale")
+    greedy_share: Value = Field(default=None, description="share of rows matched on tight edges before any search")
+    augmentations: Count | None = None
+    scanned_entries: Count | None = Field(default=None, description="entries of the matrix looked at in the searches")
+
+
+class Machine(Config):
+    """Where times were measured."""
+
+    processor: str
+    num_cores: Count
+    num_threads: Count
+    versions: dict[str, str] = Field(default={}, description="library -> version, or 'not installed'")
+
+
+class Evaluation(Config):
+    """Everything one evaluation stage measured (evaluation.json)."""
+
+    schema_version: int = SCHEMA_VERSION
+    seed: int
+    final_method: str | None = Field(description="the trained method that users get: weights of the last stage")
+    num_checked: dict[str, dict[str, Count]] = Field(
+        description="size -> family -> instances whose assignment was checked against label and certificate"
+    )
+    parameter_counts: dict[str, Count] = Field(default={}, description="trained method -> numbers in its weights")
+    machine: Machine
+    measurements: list[Measurement]
+
+
+class MethodSummary(Config):
+    """One method on one family and size, over all instances and seeds."""
+
+    name: str
+    kind: Kind
+    solver: str | None = None
+    num_instances: Count
+    num_timed: Count = Field(description="pairs of instance and seed that were timed")
+    gap: Value = Field(default=None, description="mean")
+    gap_share: Value = Field(default=None, description="mean; 1 is no better than column minima, 0 is optimal")
+    u_r2: Value = Field(default=None, description="mean")
+    u_mae: Value = Field(default=None, description="mean")
+    greedy_share: Value = Field(default=None, description="mean")
+    augmentations: Value = Field(default=None, description="mean")
+    scanned_entries: Value = Field(default=None, description="mean")
+    own_seed_share: Value = Field(default=None, description="share of instances where the solver took these duals")
+    milliseconds: Value = Field(default=None, description="median")
+    seed_milliseconds: Value = Field(default=None, description="median")
+    times_scipy: Value = Field(default=None, description="median over instances of scipy's time divided by its own")
+    times_scipy_range: tuple[Finite, Finite] | None = None
+
+
+class Verdict(Config):
+    """The trained model against the best untrained seed and scipy on one family and size."""
+
+    trained: str
+    untrained: str = Field(description="the fastest untrained method there, chosen by the same measurements")
+    ratio: Finite = Field(description="median over instances and seeds of the untrained time divided by the trained")
+    ratio_range: tuple[Finite, Finite]
+    ratio_of_seeds: dict[str, Finite] = Field(description="training seed -> median over instances")
+    times_scipy: Value = None
+    untrained_times_scipy: Value = None
+    sentence: str
+
+
+class Group(Config):
+    """One family and size."""
+
+    family: str
+    size: Count
+    num_checked: Count = Field(description="instances whose assignment was checked, each found optimal")
+    methods: list[MethodSummary]
+    verdict: Verdict | None = Field(default=None, description="null where no trained or untrained method was timed")
+
+
+class LapResults(Config):
+    """Everything the evaluation of a run says (results.json)."""
+
+    schema_version: int = SCHEMA_VERSION
+    created: str = Field(description="ISO 8601 with time zone")
+    preset: str | None = None
+    revision: str | None = Field(default=None, description="git revision of the code, if known")
+    seeds: list[int]
+    final_method: str | None = Field(default=None, description="the trained method that the verdicts are about")
+    machine: Machine
+    parameter_counts: dict[str, Count] = Field(default={})
+    groups: list[Group] = Field(description="by family, then size")
+    conclusions: dict[str, str] = Field(description="family -> one sentence: does the trained model beat what there is")
+
+    @property
+    def families(self) -> list[str]:
+        """List the families in the order of the groups."""
+        return list(dict.fromkeys(group.family for group in self.groups))
+
+    @property
+    def sizes(self) -> list[int]:
+        """List the sizes, ascending."""
+        return sorted({group.size for group in self.groups})
+
+
+# ---- from measurements to a summary -------------------------------------------------------------------------------
+
+
+def summarise(evaluations: Sequence[Evaluation], **about: Any) -> LapResults:
+    """Summarise the evaluations of all seeds; `about` holds `created`, `preset` and `revision`.
+
+    Ratios of times are taken within one instance of one process, then their median.
+    """
+    final = evaluations[0].final_method
+    rows = [(evaluation.seed, row) for evaluation in evaluations for row in evaluation.measurements]
+    groups = []
+    for family, size in dict.fromkeys((row.family, row.size) for _, row in rows):
+        own = [(seed, row) for seed, row in rows if (row.family, row.size) == (family, size)]
+        checked = sum(evaluation.num_checked.get(str(size), {}).get(family, 0) for evaluation in evaluations)
+        methods = _summaries(own)
+        verdict = _verdict(own, methods, final)
+        groups.append(Group(family=family, size=size, num_checked=checked, methods=methods, verdict=verdict))
+    families = list(dict.fromkeys(group.family for group in groups))
+    groups.sort(key=lambda group: (families.index(group.family), group.size))
+    return LapResults(
+        seeds=[evaluation.seed for evaluation in evaluations],
+        final_method=final,
+        machine=evaluations[0].machine,
+        parameter_counts=evaluations[0].parameter_counts,
+        groups=groups,
+        conclusions={name: _conclusion(name, [group for group in groups if group.family == name]) for name in families},
+        **about,
+    )
+
+
+Rows = Sequence[tuple[int, Measurement]]
+Times = dict[tuple[int, int], float]  # (seed, instance) -> median milliseconds
+
+
+def _method(row: Measurement) -> tuple[str, str | None]:
+    return row.method, row.solver
+
+
+def _times(rows: Rows) -> Times:
+    return {(seed, row.instance): statistics.median(row.milliseconds) for seed, row in rows if row.milliseconds}
+
+
+def _ratios(over: Times, under: Times) -> Times:
+    return {key: over[key] / under[key] for key in over.keys() & under.keys()}
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return statistics.fmean(known) if known else None
+
+
+def _median(values: Iterable[float]) -> float | None:
+    known = list(values)
+    return statistics.median(known) if known else None
+
+
+def _range(values: Iterable[float]) -> tuple[float, float] | None:
+    known = list(values)
+    return (min(known), max(known)) if known else None
+
+
+def _summaries(rows: Rows) -> list[MethodSummary]:
+    scipy = _times([(seed, row) for seed, row in rows if row.method == "scipy"])
+    found = []
+    for name, solver in dict.fromkeys(_method(row) for _, row in rows):
+        own = [(seed, row) for seed, row in rows if _method(row) == (name, solver)]
+        measured = [row for _, row in own]
+        times, ratios = _times(own), _ratios(scipy, _times(own))
+        found.append(
+            MethodSummary(
+                name=name,
+                kind=measured[0].kind,
+                solver=solver,
+                num_instances=len({row.instance for row in measured}),
+                num_timed=len(times),
+                **{key: _mean(getattr(row, key) for row in measured) for key in AVERAGED},
+                own_seed_share=_mean(
+                    None if row.seed_used is None else float(row.seed_used == OWN_SEED.get(row.method, "prediction"))
+                    for row in measured
+                ),
+                milliseconds=_median(times.values()),
+                seed_milliseconds=_median(
+                    statistics.median(row.seed_milliseconds) for row in measured if row.seed_milliseconds
+                ),
+                times_scipy=_median(ratios.values()),
+                times_scipy_range=_range(ratios.values()),
+            )
+        )
+    return found
+
+
+AVERAGED: Final = ("gap", "gap_share", "u_r2", "u_mae", "greedy_share", "augmentations", "scanned_entries")
+# What the solver calls the duals that it makes itself; all others are a prediction to it.
+OWN_SEED: Final = {"column minima": "column minima", "row minima": "row minima"}
+
+
+def _verdict(rows: Rows, methods: Sequence[MethodSummary], final: str | None) -> Verdict | None:
+    def fastest(is_wanted: Callable[[MethodSummary], bool]) -> MethodSummary | None:
+        timed = [method for method in methods if method.milliseconds is not None and is_wanted(method)]
+        return min(timed, key=lambda method: method.milliseconds or 0.0, default=None)
+
+    # Of several ways to search, either side gets its faster one.
+    trained = fastest(lambda method: method.name == final)
+    untrained = fastest(lambda method: method.kind is Kind.UNTRAINED)
+    if trained is None or untrained is None:
+        return None
+
+    def times_of(method: MethodSummary) -> Times:
+        return _times([(seed, row) for seed, row in rows if _method(row) == (method.name, method.solver)])
+
+    ratios = _ratios(times_of(untrained), times_of(trained))
+    reach = _range(ratios.values())
+    if reach is None:
+        return None
+    ratio = statistics.median(ratios.values())
+    return Verdict(
+        trained=trained.name,
+        untrained=untrained.name,
+        ratio=ratio,
+        ratio_range=reach,
+        ratio_of_seeds={
+            str(chosen): statistics.median(value for (seed, _), value in ratios.items() if seed == chosen)
+            for chosen in dict.fromkeys(seed for seed, _ in ratios)
+        },
+        times_scipy=trained.times_scipy,
+        untrained_times_scipy=untrained.times_scipy,
+        sentence=_sentence(ratio, untrained.name, trained.times_scipy),
+    )
+
+
+def _sentence(ratio: float, untrained: str, times_scipy: float | None) -> str:
+    """Say how the trained model compares; a loss is said as plainly as a gain."""
+    if abs(ratio - 1.0) < EQUAL_WITHIN:
+        text = f"the trained model is as fast as the best untrained seed ({untrained})"
+    elif ratio > 1.0:
+        text = f"the trained model is {ratio:.2f} times as fast as the best untrained seed ({untrained})"
+    else:
+        text = f"the trained model falls short of the best untrained seed ({untrained}): {ratio:.2f} times its speed"
+    return text if times_scipy is None else f"{text} and {times_scipy:.1f} times as fast as scipy"
+
+
+def _conclusion(family: str, groups: Sequence[Group]) -> str:
+    parts = [f"at n = {group.size:,} {group.verdict.sentence}" for group in reversed(groups) if group.verdict]
+    return f"{family}: {'; '.join(parts) or 'nothing to compare'}."
+
+
+def results_table(results: LapResults) -> tuple[list[str], list[list[str]]]:
+    """Return header and rows of the compact table: one row per family and size, counters before times."""
+    header = ["family", "n", "instances", "R2 of u", "gap left", "augmentations", "scipy ms", "best untrained ms"]
+    header += ["trained ms", "times untrained", "times scipy"]
+    rows = []
+    for group in results.groups:
+        methods = {method.name: method for method in reversed(group.methods)}
+        trained = methods.get(results.final_method or "")
+        verdict = group.verdict
+        untrained = methods.get(verdict.untrained) if verdict else None
+        augmentations = [method.augmentations if method else None for method in (untrained, trained)]
+        scipy = methods.get("scipy")
+        rows.append(
+            [
+                group.family,
+                f"{group.size:,}",
+                f"{group.num_checked:,}",
+                format_number(trained.u_r2 if trained else None, 2),
+                format_share(trained.gap_share if trained else None),
+                " → ".join(format_number(value, 0) for value in augmentations),
+                format_number(scipy.milliseconds if scipy else None),
+                f"{format_number(untrained.milliseconds)} ({untrained.name})" if untrained else "-",
+                format_number(trained.milliseconds if trained else None),
+                format_number(verdict.ratio if verdict else None, 2),
+                format_number(trained.times_scipy if trained else None, 2),
+            ]
+        )
+    return header, rows
+
+
+def format_number(value: float | None, decimals: int | None = None) -> str:
+    """Write a number with three significant digits, or as many decimals as wanted; a dash for what is not known."""
+    if value is None:
+        return "-"
+    if decimals is None:
+        decimals = 0 if abs(value) >= 100 else 1 if abs(value) >= 10 else 2
+    return f"{value:,.{decimals}f}"
+
+
+def format_share(value: float | None) -> str:
+    """Write a share in percent; what is not quite nothing is not called 0."""
+    if value is None:
+        return "-"
+    return "<0.1 %" if 0 < value < 0.0005 else f"{100 * value:.1f} %"
+
+
+# ---- files --------------------------------------------------------------------------------------------------------
+
+
+def write_evaluation(path: Path, evaluation: Evaluation) -> None:
+    """Write evaluation.json atomically, one measurement a line."""
+    checked = Evaluation.model_validate(evaluation.model_dump(mode="json"))
+    content = checked.model_dump(mode="json")
+    lines = ",\n".join(json.dumps(row, allow_nan=False) for row in content.pop("measurements"))
+    head = json.dumps(content, indent=2, allow_nan=False).removesuffix("\n}")
+    write_bytes_atomically(path, f'{head},\n  "measurements": [\n{lines}\n  ]\n}}\n'.encode())
+
+
+def read_evaluation(path: Path) -> Evaluation:
+    """Read evaluation.json; ResultsError says what is wrong with it."""
+    return _read(path, Evaluation, "run the evaluation stage again")
+
+
+def write_results(path: Path, results: LapResults) -> None:
+    """Write results.json atomically."""
+    # Validated again: model_construct or model_copy could have brought NaN past the models, and JSON has no NaN.
+    checked = LapResults.model_validate(results.model_dump(mode="json"))
+    text = json.dumps(checked.model_dump(mode="json"), indent=2, allow_nan=False)
+    write_bytes_atomically(path, (text + "\n").encode())
+
+
+def read_results(path: Path) -> LapResults:
+    """Read results.json; ResultsError says what is wrong with it."""
+    return _read(path, LapResults, "run `kdgat train lap` with this --out to its end")
+
+
+def _read(path: Path, model: type[C], fix: str) -> C:
+    if not path.is_file():
+        raise ResultsError(f"{path} does not exist: {fix}")
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        raise ResultsError(f"{path} is not JSON ({error}): {fix}") from error
+    version = content.get("schema_version") if isinstance(content, dict) else None
+    if version != SCHEMA_VERSION:
+        raise ResultsError(f"{path} has schema_version {version}, not {SCHEMA_VERSION}: use the kdgat that wrote it")
+    try:
+        return model.model_validate(content)
+    except ValidationError as error:
+        raise ResultsError(
+            f"{path} is not what this version writes: {describe_validation_error(model, error)}; {fix}"
+        ) from error
+
+
+def results_schema() -> dict[str, Any]:
+    """Return the JSON schema of results.json."""
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        **LapResults.model_json_schema(mode="serialization"),
+    }
+
+
+def write_schema(path: Path = SCHEMA_PATH) -> None:
+    """Write the JSON schema; `python -m kdgat.lap.results` does it for the copy in the package."""
+    write_json_atomically(path, results_schema())
+
+
+if __name__ == "__main__":
+    write_schema()
