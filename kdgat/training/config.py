@@ -15,6 +15,7 @@ class TrainingConfig(Config):
     batch_size: int = Field(128, ge=1)  # graphs in a batch, for batch_by graphs
     max_nodes: int = Field(16_384, ge=1)  # budget of a batch, for batch_by nodes
     max_edges: int = Field(65_536, ge=1)  # budget of a batch, for batch_by edges
+    accumulate: int = Field(1, ge=1)  # parts that a batch goes through the model in; the gradient is the whole batch's
 
     learning_rate: float = Field(2e-3, gt=0)
     weight_decay: float = Field(1e-4, ge=0)

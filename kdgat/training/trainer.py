@@ -119,7 +119,7 @@ class _Fit:
         self.name, self.stop = name, stop
         self.checkpoints = Checkpoints(directory, name)
         self.progress = Progress(directory, name, config.max_epochs, deadline)
-        self.state = FitState()
+        self.state = FitState(num_parts=config.accumulate)
         self.averages = Averages()
         # fabric.setup moves the parameters, so the optimizer is made after the module has its device.
         fabric.to_device(module)

@@ -50,7 +50,7 @@ class SmallMemory(LightningModule):
         self.log("num_validated", self.num_validated, batch_size=1)
 
 
-def run(path, room, validation_batch=7):
+def run(path, room, validation_batch=7, config=CONFIG):
     path.mkdir()
     graphs = make_graphs(30, seed=1)
     train, validation = (
@@ -58,7 +58,7 @@ def run(path, room, validation_batch=7):
         GraphSource(graphs, validation_batch, 0, shuffle=False),
     )
     module = SmallMemory(room)
-    return module, fit(module, train, validation, CONFIG, RunDirectory(path), 0)
+    return module, fit(module, train, validation, config, RunDirectory(path), 0)
 
 
 def test_training_in_parts_gives_the_weights_and_means_of_whole_batches(tmp_path, caplog):
@@ -71,6 +71,16 @@ def test_training_in_parts_gives_the_weights_and_means_of_whole_batches(tmp_path
         assert row["train_loss"] == pytest.approx(expected_row["train_loss"], rel=1e-3)
         assert row["validation_loss"] == pytest.approx(expected_row["validation_loss"], rel=1e-3)
     assert "batches are cut into 4 parts from now on" in caplog.text
+
+
+def test_accumulated_gradients_are_those_of_whole_batches_and_no_part_is_larger_than_asked_for(tmp_path, caplog):
+    whole, expected = run(tmp_path / "whole", room=100)
+    parts, result = run(tmp_path / "parts", room=4, config=CONFIG.model_copy(update={"accumulate": 3}))
+    assert parts.largest == 4 < whole.largest
+    for name, tensor in whole.state_dict().items():
+        torch.testing.assert_close(parts.state_dict()[name], tensor, rtol=1e-3, atol=1e-5)
+    assert result.history[-1]["train_loss"] == pytest.approx(expected.history[-1]["train_loss"], rel=1e-3)
+    assert "batches are cut" not in caplog.text
 
 
 def test_validation_that_does_not_fit_starts_again_and_counts_each_graph_once(tmp_path):
