@@ -1,44 +1,22 @@
-"""Assemble the report: one HTML file that opens from disk without a network."""
+"""Assemble the report of a CAN run."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from dataclasses import dataclass, field
-from importlib import resources
 from pathlib import Path
-from typing import Any
 
-import jinja2
 import numpy as np
-import yaml
-from markupsafe import Markup, escape
-from plotly.offline import get_plotlyjs
 
 from kdgat.can.results import Results, format_spread, format_value
 from kdgat.report import figures, tables, timeline, training
+from kdgat.report.document import Section, as_yaml, render_document
 from kdgat.report.run import RunContent, read_run
-from kdgat.report.style import Key, Picture
-from kdgat.report.tables import Table
 from kdgat.run.directory import OutputDirectory
 from kdgat.stage.files import write_bytes_atomically
 
-TEMPLATE, STYLESHEET, SCRIPT = "page.html", "page.css", "page.js"
+TEMPLATE = "can.html"
 MAX_RECORDINGS_DRAWN = 60  # in all scenarios together, so that the page stays small
 MAX_BAD_ROWS = 20
-
-
-@dataclass
-class Section:
-    """A heading with its content, in the order text, tables, pictures (by group), folded tables and text."""
-
-    identifier: str
-    title: str
-    paragraphs: list[str] = field(default_factory=list)
-    tables: list[Table] = field(default_factory=list)
-    pictures: dict[str, list[Picture]] = field(default_factory=dict)  # by heading, "" for none
-    folded: dict[str, list[Table]] = field(default_factory=dict)
-    folded_text: dict[str, str] = field(default_factory=dict)
 
 
 def write_report(run_directory: Path) -> Path:
@@ -66,54 +44,15 @@ def render(content: RunContent) -> str:
         _data(results, missing),
         _provenance(content),
     ]
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("kdgat.report", "."),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    environment.filters["breakable"] = breakable
-    environment.filters["legend"] = legend
-    pictures = {id(picture): number for number, picture in enumerate(_pictures(sections))}
-    return environment.get_template(TEMPLATE).render(
+    return render_document(
+        TEMPLATE,
+        sections,
+        missing,
         results=results,
         detector=results.detector,
         revision=_revision(content),
         cards=_cards(results),
-        sections=sections,
-        missing=missing,
-        number_of=lambda picture: pictures[id(picture)],
-        figure_json=lambda picture: script_safe(picture.figure.to_json()),
-        plotly=get_plotlyjs().replace("</script", "<\\/script"),
-        stylesheet=_read(STYLESHEET),
-        script=_read(SCRIPT),
     )
-
-
-def legend(pictures: list[Picture]) -> list[Key]:
-    """Return the keys of neighbouring figures, each once."""
-    return list({key.label: key for picture in pictures for key in picture.keys}.values())
-
-
-def breakable(text: str) -> Markup:
-    """Let long names break after underscores and slashes, so that tables fit the page."""
-    return Markup(str(escape(text)).replace("_", "_<wbr>").replace("/", "/<wbr>"))
-
-
-def script_safe(text: str) -> str:
-    """Escape JSON so that no name in it can end the script element."""
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
-def _read(name: str) -> str:
-    return (resources.files("kdgat.report") / name).read_text(encoding="utf-8")
-
-
-def _pictures(sections: Iterable[Section]) -> Iterable[Picture]:
-    for section in sections:
-        for group in section.pictures.values():
-            yield from group
 
 
 def _cards(results: Results) -> list[dict[str, str]]:
@@ -308,7 +247,7 @@ def _data(results: Results, missing: list[str]) -> Section:
         rows = data.bad_rows[:MAX_BAD_ROWS]
         section.folded_text[f"The first {len(rows)} bad rows"] = "\n".join(rows)
     if data.window:
-        section.folded_text["Window parameters"] = _as_yaml(data.window)
+        section.folded_text["Window parameters"] = as_yaml(data.window)
     return section
 
 
@@ -324,8 +263,8 @@ def _provenance(content: RunContent) -> Section:
     if table is not None:
         section.tables.append(table)
     if content.index is not None:
-        section.folded_text["Configuration of the run"] = _as_yaml(content.index.config)
-    section.folded_text["Decision rule of the default detector"] = _as_yaml(
+        section.folded_text["Configuration of the run"] = as_yaml(content.index.config)
+    section.folded_text["Decision rule of the default detector"] = as_yaml(
         json.loads(results.detector.decision.model_dump_json())
     )
     return section
@@ -338,7 +277,3 @@ def _revision(content: RunContent) -> str:
     found = [attempt.get("git") for stage in content.stages for attempt in stage.attempts]
     names = [git["revision"][:10] + (" with changes" if git.get("dirty") else "") for git in found if git]
     return ", ".join(dict.fromkeys(names))
-
-
-def _as_yaml(value: dict[str, Any]) -> str:
-    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100)

@@ -62,7 +62,10 @@ def read_run(path: Path) -> RunContent:
     missing: list[str] = []
     if index is None:
         missing.append("run.json: without it neither training curves of the stages nor their provenance are shown.")
-    stages = [_read_stage(output, record, missing) for record in (index.stages if index else [])]
+    stages = [
+        read_stage(output, record, missing, has_epochs=record.stage in STAGES_WITH_EPOCHS)
+        for record in (index.stages if index else [])
+    ]
     scores = {}
     for scenario in results.scenarios:
         file = scores_path(output.path, scenario)
@@ -77,7 +80,8 @@ DONE = ("finished", "cached")
 STAGES_WITH_EPOCHS = ("autoencoder", "normal", "curriculum", "distill_autoencoder", "distill_gat")
 
 
-def _read_stage(output: OutputDirectory, record: StageRecord, missing: list[str]) -> StageContent:
+def read_stage(output: OutputDirectory, record: StageRecord, missing: list[str], *, has_epochs: bool) -> StageContent:
+    """Read a stage, and add to `missing` what it lacks; `has_epochs`: it should have training curves."""
     if record.directory is None:
         missing.append(f"{record.name}: the stage has not started ({record.state}).")
         return StageContent(record, {}, [])
@@ -85,7 +89,7 @@ def _read_stage(output: OutputDirectory, record: StageRecord, missing: list[str]
     rows = directory.read_metrics()
     fits = dict.fromkeys(str(row.get("fit", "")) for row in rows)
     curves = {fit: training_curve(row for row in rows if str(row.get("fit", "")) == fit) for fit in fits}
-    if not curves and record.stage in STAGES_WITH_EPOCHS:
+    if not curves and has_epochs:
         missing.append(f"{record.directory}/{directory.metrics_path.name}: no training curve of {record.name}.")
     if record.state not in DONE:
         missing.append(f"{record.name}: the stage is {record.state}, not finished. {record.message}".strip())
