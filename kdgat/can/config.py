@@ -23,13 +23,8 @@ from kdgat.can.verdict import EvaluationConfig
 from kdgat.can.windows import FEATURE_VERSION, WindowConfig
 from kdgat.cluster.estimate import DEFAULT_KEY
 from kdgat.cluster.resources import ResourceRequest
-from kdgat.stage.configuration import (
-    Config,
-    apply_overrides,
-    load_preset,
-    unknown_key_text,
-    validate_config,
-)
+from kdgat.run import presets
+from kdgat.stage.configuration import Config, unknown_key_text, validate_config
 from kdgat.training.config import TrainingConfig
 
 PRESET_PACKAGE: Final = "kdgat.can"
@@ -150,23 +145,8 @@ def make_config(
 
 
 def fill_preset(preset: str, said: Mapping[str, Any], overrides: Sequence[str] = ()) -> CanConfig:
-    """Build a configuration from what somebody said, a preset for what they left out, and overrides on top.
-
-    What is said of `training.<key>` holds for every stage: it also takes the place of a difference for that key which
-    the preset states in `training_of`. What is said of `training_of.<stage>.<key>` holds for one stage.
-
-    Args:
-        preset: name of the preset.
-        said: plain data with the keys that were said, at any depth.
-        overrides: `dotted.key=value` each, as for `-O` on the command line.
-
-    Raises:
-        ConfigurationError: naming key, value and fix.
-    """
-    content = load_preset(PRESET_PACKAGE, preset)
-    common = {*_common_keys(overrides), *said.get("training", {})}
-    content["training_of"] = _without({**DEFAULT_DIFFERENCES, **content.get("training_of", {})}, common)
-    return apply_overrides(validate_config(CanConfig, {**_merged(content, said), "preset": preset}), overrides)
+    """Build a configuration from what somebody said, a preset for the rest, and overrides; see `kdgat.run.presets`."""
+    return presets.fill_preset(CanConfig, PRESET_PACKAGE, preset, said, overrides, DEFAULT_DIFFERENCES)
 
 
 def complete_config(config: CanConfig, preset: str | None = None, overrides: Sequence[str] = ()) -> CanConfig:
@@ -179,33 +159,7 @@ def complete_config(config: CanConfig, preset: str | None = None, overrides: Seq
     """
     if preset is not None:
         return fill_preset(preset, config.model_dump(exclude_unset=True), overrides)
-    if not overrides:
-        return config
-    differences = _without(config.training_of, _common_keys(overrides))
-    return apply_overrides(config.model_copy(update={"training_of": differences}), overrides)
-
-
-def _common_keys(overrides: Sequence[str]) -> set[str]:
-    """Name the keys of `training` that overrides set for every stage."""
-    keys = [override.partition("=")[0].strip() for override in overrides]
-    return {key.removeprefix("training.") for key in keys if key.startswith("training.")}
-
-
-def _without(differences: Mapping[str, Mapping[str, Any]], common: set[str]) -> dict[str, dict[str, Any]]:
-    """Return what stages differ in, without the keys that hold for every stage."""
-    return {
-        stage: {key: value for key, value in own.items() if key not in common} for stage, own in differences.items()
-    }
-
-
-def _merged(content: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested plain data in which `said` wins, key by key at any depth."""
-    merged = dict(content)
-    for key, value in said.items():
-        below = merged.get(key)
-        both = isinstance(value, Mapping) and isinstance(below, Mapping)
-        merged[key] = _merged(below, value) if both else value  # type: ignore[arg-type]
-    return merged
+    return presets.override(config, overrides)
 
 
 def load_config(content: Mapping[str, Any]) -> CanConfig:

@@ -1,0 +1,77 @@
+"""Fill a family's configuration from a preset, from what somebody said, and from single keys on top.
+
+In a family's configuration `training` holds for every stage of a run, and `training_of` says in what single stages
+differ.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar
+
+from kdgat.stage.configuration import Config, apply_overrides, load_preset, validate_config
+
+ConfigType = TypeVar("ConfigType", bound=Config)
+
+
+def fill_preset(
+    model: type[ConfigType],
+    package: str,
+    preset: str,
+    said: Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    differences: Mapping[str, Mapping[str, Any]] | None = None,
+) -> ConfigType:
+    """Build a configuration from what somebody said, a preset for what they left out, and overrides on top.
+
+    What is said of `training.<key>` holds for every stage: it also takes the place of a difference for that key which
+    the preset states in `training_of`. What is said of `training_of.<stage>.<key>` holds for one stage.
+
+    Args:
+        model: the family's configuration.
+        package: of the family, where its presets are.
+        preset: name of the preset.
+        said: plain data with the keys that were said, at any depth.
+        overrides: `dotted.key=value` each, as for `-O` on the command line.
+        differences: what stages differ in where the preset says nothing of them.
+
+    Raises:
+        ConfigurationError: naming key, value and fix.
+    """
+    content = load_preset(package, preset)
+    common = {*_common_keys(overrides), *said.get("training", {})}
+    content["training_of"] = _without({**(differences or {}), **content.get("training_of", {})}, common)
+    return apply_overrides(validate_config(model, {**_merged(content, said), "preset": preset}), overrides)
+
+
+def override(config: ConfigType, overrides: Sequence[str]) -> ConfigType:
+    """Set single keys; one of `training` holds for every stage, as on the command line.
+
+    Raises:
+        ConfigurationError: naming key, value and fix.
+    """
+    if not overrides:
+        return config
+    differences = _without(config.model_dump()["training_of"], _common_keys(overrides))
+    return apply_overrides(config.model_copy(update={"training_of": differences}), overrides)
+
+
+def _common_keys(overrides: Sequence[str]) -> set[str]:
+    """Name the keys of `training` that overrides set for every stage."""
+    keys = [override.partition("=")[0].strip() for override in overrides]
+    return {key.removeprefix("training.") for key in keys if key.startswith("training.")}
+
+
+def _without(differences: Mapping[str, Mapping[str, Any]], common: set[str]) -> dict[str, dict[str, Any]]:
+    """Return what stages differ in, without the keys that hold for every stage."""
+    return {
+        stage: {key: value for key, value in own.items() if key not in common} for stage, own in differences.items()
+    }
+
+
+def _merged(content: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested plain data in which `said` wins, key by key at any depth."""
+    merged = dict(content)
+    for key, value in said.items():
+        below = merged.get(key)
+        both = isinstance(value, Mapping) and isinstance(below, Mapping)
+        merged[key] = _merged(below, value) if both else value  # type: ignore[arg-type]
+    return merged
