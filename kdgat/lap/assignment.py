@@ -1,0 +1,42 @@
+"""What a solved assignment problem is: matching, duals, proof and work done."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Counters:
+    """Work that a solve did, in units that do not depend on the machine."""
+
+    seed: str  # "prediction", "column minima" or "row minima": the one with the best dual bound
+    greedy_matches: int  # rows matched on tight entries before any search
+    augmentations: int  # shortest-path searches, one per row that was left
+    scanned_columns: int  # entries of the matrix looked at in the searches
+    core_edges: int = 0  # entries kept in candidate lists (method "core")
+    repairs: int = 0  # rows whose candidate list had to be made longer (method "core")
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """An optimal matching with the duals that prove it.
+
+    For a minimum, u_i + v_j <= C_ij on allowed entries, with equality on matched ones; if one side is larger, its
+    duals are <= 0, and 0 where unmatched. For a maximum all inequalities turn round. `cost` equals `dual_bound` up to
+    rounding.
+    """
+
+    rows: NDArray[np.int64]  # [k], ascending
+    columns: NDArray[np.int64]  # [k]
+    cost: float
+    u: NDArray[np.float64]  # [n]
+    v: NDArray[np.float64]  # [m]
+    dual_bound: float
+    seed_bound: float  # dual bound of the seed that was used, before any search
+    counters: Counters
+
+    @property
+    def gap(self) -> float:
+        """Return |cost - dual bound|: rounding only."""
+        return abs(self.cost - self.dual_bound)

@@ -1,0 +1,37 @@
+"""What goes wrong with linear assignment problems and the files that hold them."""
+
+
+class LapError(ValueError):
+    """A linear assignment problem, or a file with some, cannot be used as given."""
+
+
+class CostError(LapError):
+    """A cost matrix, its mask or its seed duals cannot be used as given."""
+
+
+class InfeasibleError(LapError):
+    """The allowed entries hold no matching of the whole smaller side.
+
+    `matched` is the size of a largest matching. `rows` compete for only the columns `columns`, which are fewer: no
+    other entry of these rows is allowed (Hall's condition). For a matrix with more rows than columns it is the other
+    way round: the columns compete for too few rows.
+    """
+
+    def __init__(self, message: str, matched: int, rows: list[int], columns: list[int]) -> None:
+        """Keep the evidence beside the message."""
+        super().__init__(message)
+        self.matched = matched
+        self.rows = rows
+        self.columns = columns
+
+
+class LapFileError(LapError):
+    """A file does not hold a cost matrix that can be read."""
+
+
+class LapStoreError(LapError):
+    """A store of instances is damaged, of another schema or asked for what it does not hold."""
+
+
+class OptimalityError(ArithmeticError):
+    """A matching did not pass its own proof of optimality: a defect of the solver, never of its input."""

@@ -1,0 +1,140 @@
+"""A cost matrix as the kernels want it: checked, no more rows than columns, to be minimised."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kdgat.lap import kernels
+from kdgat.lap.errors import CostError, InfeasibleError
+
+NUMBERS_SHOWN = 10
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A cost matrix for the kernels, and what was done to the user's to get it."""
+
+    cost: NDArray[np.float64]  # [n, m], n <= m, C-contiguous; +inf is forbidden
+    mask: NDArray[np.uint8]  # [n, m], 1 is forbidden; or [0, 0]
+    transposed: bool
+    negated: bool
+
+    @property
+    def sign(self) -> float:
+        """Return what turns a cost of this matrix into one of the user's."""
+        return -1.0 if self.negated else 1.0
+
+    def name(self, i: int, j: int) -> str:
+        """Name an entry as the user counts them."""
+        return f"cost[{j}, {i}]" if self.transposed else f"cost[{i}, {j}]"
+
+
+def make_matrix(
+    cost: ArrayLike, mask: ArrayLike | None = None, *, maximize: bool = False, allow_infinity: bool = False
+) -> Matrix:
+    """Check a cost matrix and its mask; copy only what has to be converted.
+
+    `allow_infinity`: an entry that is +inf (-inf if maximising) is forbidden, as in scipy. Raise CostError.
+    """
+    values = np.asarray(cost)
+    if values.ndim != 2:
+        raise CostError(f"cost has shape {values.shape}: a matrix [rows, columns] is needed")
+    if values.dtype.kind not in "fiub":
+        raise CostError(f"cost has dtype {values.dtype}: real numbers are needed; convert with cost.astype(float)")
+    if values.size == 0:
+        raise CostError(f"cost has shape {values.shape}: it has no entry, so there is nothing to assign")
+    forbidden = check_mask(mask, values.shape)
+    transposed = values.shape[0] > values.shape[1]
+    if transposed:
+        values = values.T
+        forbidden = None if forbidden is None else forbidden.T
+    work = np.require(values, np.float64, ["C", "W", "A"]) if not maximize else np.negative(values, dtype=np.float64)
+    work = np.ascontiguousarray(work)
+    blocked = kernels.no_mask() if forbidden is None else np.require(forbidden, np.bool_, ["C", "W"]).view(np.uint8)
+    matrix = Matrix(work, blocked, transposed, maximize)
+    check_numbers(matrix, allow_infinity)
+    return matrix
+
+
+def check_mask(mask: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[np.bool_] | None:
+    """Check that a mask is boolean and as large as the matrix."""
+    if mask is None:
+        return None
+    forbidden = np.asarray(mask)
+    if forbidden.shape != shape:
+        raise CostError(f"mask has shape {forbidden.shape}, cost has {shape}: one flag per entry is needed")
+    if forbidden.dtype != np.bool_:
+        raise CostError(f"mask has dtype {forbidden.dtype}: booleans are needed, True where a pair is forbidden")
+    return forbidden
+
+
+def check_numbers(matrix: Matrix, allow_infinity: bool) -> None:
+    """Raise CostError for the first allowed entry that is not a finite number."""
+    cost, mask = matrix.cost, matrix.mask
+    row = kernels.first_bad_row(cost.view(np.int64), mask, allow_infinity)
+    if row == cost.shape[0]:
+        return
+    bad = ~np.isfinite(cost[row])
+    if allow_infinity:
+        bad &= cost[row] != np.inf
+    if mask.size:
+        bad &= mask[row] == 0
+    column = int(np.flatnonzero(bad)[0])
+    value = matrix.sign * cost[row, column]
+    fix = "replace it by a number" if np.isnan(value) else "say mask[i, j] = True for pairs that are forbidden"
+    raise CostError(f"{matrix.name(row, column)} is {value}: every allowed cost has to be finite; {fix}")
+
+
+def check_duals(duals: ArrayLike | None, size: int, name: str) -> NDArray[np.float64] | None:
+    """Check a seed's duals of one side: `size` finite numbers."""
+    if duals is None:
+        return None
+    values = np.asarray(duals)
+    if values.dtype.kind not in "fiub":
+        raise CostError(f"{name} has dtype {values.dtype}: real numbers are needed")
+    values = np.ascontiguousarray(values, np.float64)
+    if values.shape != (size,):
+        raise CostError(f"{name} has shape {values.shape}: one dual for each of the {size} lines is needed, [{size}]")
+    if not np.isfinite(values).all():
+        place = int(np.flatnonzero(~np.isfinite(values))[0])
+        raise CostError(f"{name}[{place}] is {values[place]}: seed duals have to be finite")
+    return values
+
+
+def infeasible(matrix: Matrix) -> InfeasibleError:
+    """Say why no matching of the whole smaller side exists: how many can be matched, and which lines compete.
+
+    By a largest matching (Hopcroft and Karp) and the lines that alternating paths from an unmatched one reach (Hall).
+    """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import maximum_bipartite_matching
+
+    allowed = np.isfinite(matrix.cost)
+    if matrix.mask.size:
+        allowed &= matrix.mask == 0
+    column_of = maximum_bipartite_matching(csr_array(allowed), perm_type="column")
+    matched = int((column_of >= 0).sum())
+    row_of = np.full(allowed.shape[1], -1)
+    row_of[column_of[column_of >= 0]] = np.flatnonzero(column_of >= 0)
+    rows = np.zeros(allowed.shape[0], bool)
+    columns = np.zeros(allowed.shape[1], bool)
+    fresh = np.flatnonzero(column_of < 0)[:1]
+    while fresh.size:
+        rows[fresh] = True
+        reached = allowed[fresh].any(axis=0) & ~columns
+        columns |= reached
+        fresh = row_of[reached]
+    lines, others = ("column", "row") if matrix.transposed else ("row", "column")
+    few, many = np.flatnonzero(columns).tolist(), np.flatnonzero(rows).tolist()
+    message = (
+        f"no matching of all {allowed.shape[0]} {lines}s over the allowed entries: at most {matched} can be matched; "
+        f"{lines}s {_listed(many)} may only take {others}s {_listed(few)}, {len(many)} for {len(few)}; "
+        "allow more of their entries, or leave lines out"
+    )
+    return InfeasibleError(message, matched, *((few, many) if matrix.transposed else (many, few)))
+
+
+def _listed(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:NUMBERS_SHOWN]))
+    return f"[{shown}{', ...' if len(numbers) > NUMBERS_SHOWN else ''}]"

@@ -1,0 +1,124 @@
+"""Solve linear assignment problems exactly, from the best dual seed at hand."""
+
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kdgat.lap import kernels, seeds
+from kdgat.lap.assignment import Assignment, Counters
+from kdgat.lap.errors import CostError, OptimalityError
+from kdgat.lap.matrix import Matrix, check_duals, infeasible, make_matrix
+from kdgat.lap.seeds import Seed
+
+TOLERANCE = 1e-9  # of the proof, relative to the sizes of costs and duals
+
+Method = Literal["core", "dense"]
+
+
+def solve(
+    cost: ArrayLike,
+    u: ArrayLike | None = None,
+    v: ArrayLike | None = None,
+    *,
+    mask: ArrayLike | None = None,
+    method: Method = "dense",
+    maximize: bool = False,
+) -> Assignment:
+    """Return the matching of the whole smaller side with the least (largest) total cost, and duals that prove it.
+
+    `cost` [n, m] holds finite numbers; `mask` [n, m] is True where a pair is forbidden (the cost there does not
+    matter). `u` [n] and `v` [m] are a seed: any finite numbers, made feasible here; of a seed with both, the smaller
+    side's is used, because the min-trick gives the best duals of the other. Of the seed, column minima and row minima,
+    the one with the best dual bound is the start: a good seed is never thrown away, a bad one costs two passes.
+
+    Methods: both are the shortest augmenting paths of Jonker and Volgenant (1987), on dense rows.
+    Raise CostError for input that cannot be used, InfeasibleError if no such matching exists.
+    """
+    if method not in ("core", "dense"):
+        raise CostError(f"method is {method!r}: core or dense are known")
+    return solve_matrix(make_matrix(cost, mask, maximize=maximize), u, v, method)
+
+
+def linear_sum_assignment(
+    cost_matrix: ArrayLike, maximize: bool = False
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return rows (ascending) and columns of an optimal matching: a drop-in for scipy's function of this name.
+
+    As there, +inf (-inf if maximising) is a forbidden pair, an empty matrix has an empty matching, and NaN or the
+    other infinity is a ValueError.
+    """
+    values = np.asarray(cost_matrix)
+    if values.ndim == 2 and values.size == 0 and values.dtype.kind in "fiub":
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    found = solve_matrix(make_matrix(values, maximize=maximize, allow_infinity=True), None, None, "dense")
+    return found.rows, found.columns
+
+
+def solve_matrix(matrix: Matrix, u: ArrayLike | None, v: ArrayLike | None, method: Method) -> Assignment:
+    """Return `solve` of a matrix that was read before."""
+    n, m = matrix.cost.shape
+    seed = best_seed(matrix, u, v)
+    row_duals, column_duals = seed.u.copy(), seed.v.copy()
+    column_of, row_of = np.full(n, -1, np.int32), np.full(m, -1, np.int32)
+    matches = kernels.match_tight(matrix.cost, matrix.mask, row_duals, column_duals, column_of, row_of)
+    if n < m:
+        kernels.release_columns(matrix.cost, matrix.mask, row_duals, column_duals, column_of, row_of)
+    stuck, searches, looked_at = kernels.augment_dense(
+        matrix.cost, matrix.mask, row_duals, column_duals, column_of, row_of
+    )
+    if stuck >= 0:
+        raise infeasible(matrix)
+    counters = Counters(seed.name, int(matches), int(searches), int(looked_at))
+    return proven(matrix, seed, row_duals, column_duals, column_of.astype(np.int64), counters)
+
+
+def best_seed(matrix: Matrix, u: ArrayLike | None, v: ArrayLike | None) -> Seed:
+    """Return the seed with the best dual bound: the prediction, if there is one, column minima or row minima."""
+    n, m = matrix.cost.shape
+    given = (check_duals(u, m if matrix.transposed else n, "u"), check_duals(v, n if matrix.transposed else m, "v"))
+    row_duals, column_duals = reversed(given) if matrix.transposed else given
+    rows, columns = seeds.line_minima(matrix)
+    candidates = [
+        seeds.column_seed(matrix, columns),
+        seeds.row_seed(matrix, rows, seeds.ROW_MINIMA),
+    ]
+    if row_duals is not None:
+        candidates.append(seeds.row_seed(matrix, matrix.sign * row_duals, seeds.PREDICTION))
+    elif column_duals is not None:
+        start = kernels.row_slack(matrix.cost, matrix.mask, matrix.sign * column_duals)
+        candidates.append(seeds.row_seed(matrix, start, seeds.PREDICTION))
+    return max(reversed(candidates), key=lambda seed: seed.bound)
+
+
+def proven(
+    matrix: Matrix,
+    seed: Seed,
+    u: NDArray[np.float64],
+    v: NDArray[np.float64],
+    column_of: NDArray[np.int64],
+    counters: Counters,
+) -> Assignment:
+    """Check that the duals are feasible and as good as the matching; return both as the user counts and signs them."""
+    rows = np.arange(column_of.size)
+    matched = matrix.cost[rows, column_of]
+    total, bound = float(matched.sum()), float(u.sum() + v.sum())
+    largest = max(np.abs(matched).max(), np.abs(u).max(), np.abs(v).max())
+    size = float(np.abs(matched).sum() + np.abs(u).sum() + np.abs(v).sum())
+    slack = float(kernels.least_slack(matrix.cost, matrix.mask, u, v))
+    free = v.copy()
+    free[column_of] = 0.0
+    unmatched = np.abs(free).max(initial=0.0)
+    if slack < -TOLERANCE * largest or unmatched > TOLERANCE * largest or not abs(total - bound) <= TOLERANCE * size:
+        raise OptimalityError(
+            f"a matching of cost {total!r} did not pass its proof: bound {bound!r}, least slack {slack!r}, largest "
+            f"unmatched dual {unmatched!r}; this is a defect of the solver, please report the matrix"
+        )
+    user_rows, user_columns = rows, column_of
+    if matrix.transposed:
+        order = np.argsort(column_of)
+        user_rows, user_columns, u, v = column_of[order], rows[order], v, u
+    sign = matrix.sign
+    return Assignment(
+        user_rows, user_columns, sign * total, sign * u, sign * v, sign * bound, sign * seed.bound, counters
+    )

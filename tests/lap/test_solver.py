@@ -1,0 +1,194 @@
+"""The solver against scipy's, its proof, its seeds and what it says about input that cannot be used."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+from scipy.optimize import linear_sum_assignment as scipy_assignment
+
+from kdgat.lap.errors import CostError, InfeasibleError
+from kdgat.lap.solver import linear_sum_assignment, solve
+
+METHODS = ("core", "dense")
+EXAMPLE = np.array([[4.0, 1.0, 3.0], [2.0, 0.0, 5.0], [3.0, 2.0, 2.0]])
+
+
+def random_cost(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
+    """Return a matrix of a random kind: uniform, integer, tied, huge, tiny, negative, Machol-Wien, rank one."""
+    kind = rng.integers(8)
+    uniform = rng.random((n, m))
+    rows, columns = np.arange(1.0, n + 1), np.arange(1.0, m + 1)
+    return [
+        uniform,
+        rng.integers(-1000, 1000, (n, m)).astype(float),
+        rng.integers(0, 4, (n, m)),
+        uniform * 1e12 - 3e11,
+        uniform * 1e-9,
+        -uniform,
+        np.outer(rows, columns),
+        np.outer(rng.normal(size=n), rng.normal(size=m)),
+    ][kind]
+
+
+def feasible_mask(rng: np.random.Generator, n: int, m: int) -> np.ndarray:
+    """Forbid a random part of the entries, but not one random matching."""
+    mask = rng.random((n, m)) < rng.random()
+    size = min(n, m)
+    mask[rng.permutation(n)[:size], rng.permutation(m)[:size]] = False
+    return mask
+
+
+def adversarial_seed(rng: np.random.Generator, size: int, scale: float) -> np.ndarray | None:
+    """Return a seed that knows nothing: none, noise, huge, tiny, constant, or one huge spike."""
+    noise = rng.normal(size=size)
+    spike = np.zeros(size)
+    spike[rng.integers(size)] = 1e9 * scale
+    return [None, noise * scale, noise * 1e6 * scale, noise * 1e-12 * scale, np.full(size, 7.0), spike][rng.integers(6)]
+
+
+def check(cost: np.ndarray, mask: np.ndarray | None, maximize: bool, method: str, u=None, v=None) -> None:
+    """Compare one solve with scipy and check the duals from outside."""
+    found = solve(cost, u, v, mask=mask, maximize=maximize, method=method)
+    blocked = cost if mask is None else np.where(mask, -np.inf if maximize else np.inf, cost)
+    rows, columns = scipy_assignment(blocked, maximize=maximize)
+    values = np.asarray(cost, float)
+    scale = max(np.abs(values).max(), np.abs(found.u).max(), np.abs(found.v).max())
+    assert found.cost == pytest.approx(values[rows, columns].sum(), rel=1e-12, abs=1e-12 * scale * rows.size)
+    assert sorted(set(found.rows)) == list(found.rows)
+    assert len(set(found.columns)) == found.columns.size == min(cost.shape)
+    assert mask is None or not mask[found.rows, found.columns].any()
+    slack = (values - found.u[:, None] - found.v) * (-1 if maximize else 1)
+    assert (slack if mask is None else slack[~mask]).min() >= -1e-9 * scale
+    assert found.gap <= 1e-9 * scale * rows.size
+    if cost.dtype.kind == "i":
+        assert found.cost == values[rows, columns].sum()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_random_matrices_agree_with_scipy(method: str) -> None:
+    rng = np.random.default_rng(5)
+    for _ in range(400):
+        n, m = rng.integers(1, 40, 2)
+        m = n if rng.random() < 0.5 else m
+        cost = random_cost(rng, n, m)
+        mask = feasible_mask(rng, n, m) if rng.random() < 0.4 else None
+        scale = float(np.abs(cost).max())
+        u, v = adversarial_seed(rng, n, scale), adversarial_seed(rng, m, scale)
+        check(cost, mask, bool(rng.random() < 0.3), method, u, v)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_worked_example_has_its_duals(method: str) -> None:
+    found = solve(EXAMPLE, np.array([1.0, 0.0, 1.0]), method=method)
+    assert found.cost == found.dual_bound == found.seed_bound == 5.0
+    assert found.columns.tolist() == [1, 0, 2]
+    assert found.counters.seed == "prediction"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_oracle_seed_needs_no_search_and_is_not_thrown_away(method: str) -> None:
+    cost = np.random.default_rng(0).random((200, 200))
+    cold = solve(cost, method=method)
+    warm = solve(cost, cold.u, method=method)
+    assert warm.counters.seed == "prediction"
+    assert warm.cost == pytest.approx(cold.cost, rel=1e-12)
+    assert warm.seed_bound == pytest.approx(cold.cost, rel=1e-12)
+    near = solve(cost, cold.u + 1e-3 * cold.u.std() * np.random.default_rng(1).normal(size=200), method=method)
+    assert near.counters.seed == "prediction"
+    assert near.counters.scanned_columns < cold.counters.scanned_columns
+
+
+@pytest.mark.parametrize(("method", "shape"), [*product(METHODS, [(1, 1), (1, 7), (7, 1), (2, 9), (9, 2)])])
+def test_slim_matrices(method: str, shape: tuple[int, int]) -> None:
+    check(np.random.default_rng(3).normal(size=shape), None, False, method)
+
+
+def test_seed_of_the_optimum_of_a_rectangle_is_kept() -> None:
+    cost = np.random.default_rng(0).random((60, 90))
+    for matrix in (cost, cost.T):
+        cold = solve(matrix)
+        seed = {"u": cold.u} if matrix is cost else {"v": cold.v}
+        warm = solve(matrix, **seed)
+        assert warm.counters.seed == "prediction"
+        assert warm.seed_bound == pytest.approx(cold.cost, rel=1e-9)
+        shifted = solve(matrix, **{name: values + 5.0 for name, values in seed.items()})
+        assert shifted.seed_bound == pytest.approx(cold.cost, rel=1e-9)
+
+
+def test_forbidden_entries_may_hold_anything() -> None:
+    cost = EXAMPLE.copy()
+    mask = np.zeros((3, 3), bool)
+    mask[0, 1] = mask[1, 0] = True
+    cost[0, 1], cost[1, 0] = np.nan, -np.inf
+    found = solve(cost, mask=mask)
+    assert found.cost == 6.0
+    assert found.columns.tolist() in ([2, 1, 0], [0, 1, 2])
+
+
+def test_input_is_not_changed_and_may_be_read_only() -> None:
+    cost = np.asfortranarray(np.random.default_rng(0).random((20, 20)).astype(np.float32))
+    cost.setflags(write=False)
+    before = cost.copy()
+    assert solve(cost).cost == pytest.approx(solve(cost.astype(float)).cost)
+    assert (cost == before).all()
+
+
+@pytest.mark.parametrize(
+    ("cost", "options", "words"),
+    [
+        (np.zeros(3), {}, r"shape \(3,\)"),
+        (np.zeros((0, 3)), {}, "no entry"),
+        (np.zeros((2, 2), complex), {}, "dtype complex128"),
+        (np.array([["a"]]), {}, "dtype <U1"),
+        ([[1.0, np.nan], [0.0, 0.0]], {}, r"cost\[0, 1\] is nan"),
+        ([[1.0, 2.0], [np.inf, 0.0]], {}, r"cost\[1, 0\] is inf.*mask"),
+        ([[1.0, 2.0], [3.0, 0.0], [0.0, -np.inf]], {}, r"cost\[2, 1\] is -inf"),
+        ([[1.0, np.inf]], {"maximize": True}, r"cost\[0, 1\] is inf"),
+        (EXAMPLE, {"mask": np.zeros((2, 3), bool)}, r"mask has shape \(2, 3\), cost has \(3, 3\)"),
+        (EXAMPLE, {"mask": np.zeros((3, 3))}, "mask has dtype float64"),
+        (EXAMPLE, {"u": [1.0, 2.0]}, r"u has shape \(2,\)"),
+        (EXAMPLE, {"v": [1.0, 2.0, np.nan]}, r"v\[2\] is nan"),
+        (EXAMPLE, {"method": "magic"}, "method is 'magic'"),
+    ],
+)
+def test_input_that_cannot_be_used_is_named(cost, options: dict, words: str) -> None:
+    with pytest.raises(CostError, match=words):
+        solve(cost, **options)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_infeasible_matrix_names_the_rows_that_compete(method: str) -> None:
+    mask = np.zeros((6, 6), bool)
+    mask[[1, 3, 4]] = True
+    mask[[1, 3, 4], [2, 2, 5]] = False
+    with pytest.raises(InfeasibleError, match="at most 5 can be matched") as caught:
+        solve(np.ones((6, 6)), mask=mask, method=method)
+    assert (caught.value.matched, caught.value.rows, caught.value.columns) == (5, [1, 3], [2])
+    mask = np.vstack([mask, mask[:1]]).T
+    with pytest.raises(InfeasibleError, match="columns") as caught:
+        solve(np.ones((7, 6)), mask=np.vstack([mask[:, :6].T, np.ones((1, 6), bool)]), method=method)
+    assert caught.value.matched == 5
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_line_without_an_allowed_entry_is_infeasible(method: str) -> None:
+    mask = np.zeros((3, 3), bool)
+    mask[:, 1] = True
+    with pytest.raises(InfeasibleError, match="at most 2"):
+        solve(EXAMPLE, mask=mask, method=method)
+    assert solve(EXAMPLE[:2], mask=mask[:2], method=method).cost == 5.0
+
+
+def test_drop_in_keeps_the_contract_of_scipy() -> None:
+    cost = np.random.default_rng(2).random((5, 8))
+    cost[cost < 0.2] = np.inf
+    for matrix, maximize in ((cost, False), (cost.T, False), (-cost, True), (cost[:, :0], False), (cost > 1, True)):
+        rows, columns = linear_sum_assignment(matrix, maximize)
+        expected = scipy_assignment(matrix, maximize)
+        assert rows.dtype == columns.dtype == np.int64
+        assert rows.size == expected[0].size
+        assert np.asarray(matrix)[rows, columns].sum() == pytest.approx(np.asarray(matrix)[expected].sum())
+        assert (np.diff(rows) > 0).all()
+    for bad in ([[np.nan]], [[-np.inf]], [[1.0, np.inf], [2.0, np.inf]]):
+        with pytest.raises(ValueError, match=r"nan|inf|matched"):
+            linear_sum_assignment(np.array(bad))
