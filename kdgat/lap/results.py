@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar
+from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 
 from pydantic import Field, ValidationError
 
@@ -29,10 +29,19 @@ Count = Annotated[int, Field(ge=0)]
 C = TypeVar("C", bound=Config)
 
 
-Method = Literal["scipy", "lapx", "column minima", "row minima", "Sinkhorn", "neighbour sweeps", "trained", "oracle"]
-METHODS: Final[tuple[Method, ...]] = (
-    "scipy", "lapx", "column minima", "row minima", "Sinkhorn", "neighbour sweeps", "trained", "oracle",
-)  # fmt: skip
+Method = Literal[
+    "scipy",
+    "lapx",
+    "column or row minima",
+    "column minima",
+    "row minima",
+    "Sinkhorn",
+    "neighbour sweeps",
+    "trained",
+    "oracle",
+]
+METHODS: Final[tuple[Method, ...]] = get_args(Method)
+Solver = Literal["core", "dense"]
 
 
 class ResultsError(ValueError):
@@ -52,7 +61,7 @@ class EvaluationConfig(Config):
     """What is measured on the test instances; every instance of the test stores is checked, measured or not."""
 
     methods: tuple[Method, ...] = Field(METHODS, min_length=1, description="what is compared")
-    solvers: tuple[Literal["core", "dense"], ...] = Field(
+    solvers: tuple[Solver, ...] = Field(
         ("core",),
         min_length=1,
         description="how our solver searches: on a sparse core, on all entries, or both in turn",
@@ -260,7 +269,7 @@ def _summaries(rows: Rows) -> list[MethodSummary]:
                 num_timed=len(times),
                 **{key: _mean(getattr(row, key) for row in measured) for key in AVERAGED},
                 own_seed_share=_mean(
-                    None if row.seed_used is None else float(row.seed_used == OWN_SEED.get(row.method, "prediction"))
+                    float(row.seed_used == PREDICTION) if row.seed_used and row.seed_milliseconds else None
                     for row in measured
                 ),
                 milliseconds=_median(times.values()),
@@ -275,8 +284,7 @@ def _summaries(rows: Rows) -> list[MethodSummary]:
 
 
 AVERAGED: Final = ("gap", "gap_share", "u_r2", "u_mae", "greedy_share", "augmentations", "scanned_entries")
-# What the solver calls the duals that it makes itself; all others are a prediction to it.
-OWN_SEED: Final = {"column minima": "column minima", "row minima": "row minima"}
+PREDICTION: Final = "prediction"  # what the solver calls duals that it was given
 
 
 def _verdict(rows: Rows, methods: Sequence[MethodSummary], final: str | None) -> Verdict | None:

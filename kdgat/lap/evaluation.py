@@ -1,0 +1,154 @@
+"""The stage `evaluation` and the results of a finished run: what a warm start saves, and whether every answer is right.
+
+Inputs of the stage: `test-<size>` (instance stores) and `weights-<training stage>` in the order of training; the last
+ones are the model that users get. Nothing here needs a solver before the stage runs, so that a configuration can be
+read anywhere.
+"""
+
+import json
+import logging
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from kdgat.lap.results import (
+    Evaluation,
+    EvaluationConfig,
+    LapResults,
+    Measurement,
+    read_evaluation,
+    summarise,
+    write_evaluation,
+)
+from kdgat.lap.results import write_results as write_lap_results
+from kdgat.lap.warm_start import WEIGHTS_PREFIX
+from kdgat.run.directory import DONE_STATES, OutputDirectory
+from kdgat.run.inputs import input_path
+from kdgat.stage.configuration import validate_config
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.errors import StageInputError
+from kdgat.stage.files import write_json_atomically
+from kdgat.stage.outcome import Finished, Outcome
+from kdgat.stage.provenance import git_state
+from kdgat.stage.spec import StageSpec
+from kdgat.training.progress import phase_progress
+
+logger = logging.getLogger(__name__)
+
+EVALUATION_FILE: Final = "evaluation.json"
+PARTS_FOLDER: Final = "parts"  # one file per size and family, so that a stopped evaluation goes on with the next
+TEST_PREFIX: Final = "test-"
+STAGE: Final = "evaluation"
+
+
+class EvaluationError(ValueError):
+    """A run cannot be evaluated; the text says what is missing."""
+
+
+def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
+    """Measure every method on the test instances of every size, and check every answer: the artifact `results`.
+
+    Raises:
+        StageInputError: if there is no test store, or none of its instances is wanted.
+        CertificateError: if any answer is not an optimal assignment.
+    """
+    from kdgat.lap.measurement import Measurer  # needs numba and scipy, which a training node may lack
+    from kdgat.lap.timing import describe_machine, one_thread
+
+    config = validate_config(EvaluationConfig, spec.config.get("evaluation", {}))
+    weights = _weights(spec, directory)
+    stores = _test_stores(spec, directory, config)
+    parts_path = directory.path / PARTS_FOLDER
+    parts_path.mkdir(exist_ok=True)
+    checked: dict[str, dict[str, int]] = {}
+    measurements: list[Measurement] = []
+    with one_thread():
+        measurer = Measurer(config, weights)
+        for size, path in stores.items():
+            for family, indices in measurer.indices(path, size).items():
+                part = parts_path / f"{size}-{family}.json"
+                if not part.is_file():
+                    report = phase_progress(directory, f"{family} {size}")
+                    rows, num_checked = measurer.measure(path, indices, report)
+                    content = {"num_checked": num_checked, "rows": [row.model_dump(mode="json") for row in rows]}
+                    write_json_atomically(part, content)
+                    logger.info("%s, n = %d: %d instances checked, all optimal", family, size, num_checked)
+                found = json.loads(part.read_text(encoding="utf-8"))
+                checked.setdefault(str(size), {})[family] = found["num_checked"]
+                measurements += [Measurement.model_validate(row) for row in found["rows"]]
+        evaluation = Evaluation(
+            seed=spec.seed,
+            final_method=measurer.final_method,
+            num_checked=checked,
+            parameter_counts=measurer.parameter_counts,
+            machine=describe_machine(),
+            measurements=measurements,
+        )
+    if not measurements:
+        raise StageInputError("evaluation: no test instance is of a wanted family: correct evaluation.families")
+    write_evaluation(directory.path / EVALUATION_FILE, evaluation)
+    return Finished(metrics=_metrics(evaluation), artifacts={"results": EVALUATION_FILE})
+
+
+def _weights(spec: StageSpec, directory: RunDirectory) -> dict[str, Path]:
+    """Return the weights files in the order of training, which `stages` of the configuration gives, if it is there."""
+    named = [stage["name"] for stage in spec.config.get("stages", [])]
+    given = [name.removeprefix(WEIGHTS_PREFIX) for name in spec.inputs if name.startswith(WEIGHTS_PREFIX)]
+    ordered = sorted(given, key=lambda name: named.index(name) if name in named else len(named))
+    return {name: input_path(spec, directory, f"{WEIGHTS_PREFIX}{name}") for name in ordered}
+
+
+def _test_stores(spec: StageSpec, directory: RunDirectory, config: EvaluationConfig) -> dict[int, Path]:
+    names = [name for name in spec.inputs if name.startswith(TEST_PREFIX)]
+    found = {int(name.removeprefix(TEST_PREFIX)): name for name in names}
+    wanted = sorted(found) if config.sizes is None else [size for size in sorted(found) if size in config.sizes]
+    if not wanted:
+        raise StageInputError(
+            f"evaluation needs an input {TEST_PREFIX}<size> of sizes {config.sizes or 'any'} "
+            f"(the spec has: {', '.join(sorted(spec.inputs)) or 'none'}): plan it again, or correct evaluation.sizes"
+        )
+    return {size: input_path(spec, directory, found[size]) for size in wanted}
+
+
+def _metrics(evaluation: Evaluation) -> dict[str, float]:
+    """Return how many times as fast as the best untrained seed the trained model is, by family and size."""
+    results = summarise([evaluation], created="")
+    metrics = {"num_checked": float(sum(sum(counts.values()) for counts in evaluation.num_checked.values()))}
+    for group in results.groups:
+        if group.verdict is not None:
+            metrics[f"times_untrained_{group.family}_{group.size}"] = group.verdict.ratio
+    return metrics
+
+
+def collect_results(output: OutputDirectory) -> LapResults:
+    """Summarise the finished evaluation stages of all seeds of a run: writes `results.json`.
+
+    Raises:
+        EvaluationError: if no evaluation stage of the run has finished.
+        ResultsError: if what one has written is damaged.
+    """
+    index = output.read_index()
+    evaluations = [
+        read_evaluation(directory.path / outcome.artifacts["results"])
+        for record in index.stages
+        if record.stage == STAGE and record.state in DONE_STATES
+        for directory in [output.stage_directory(record)]
+        if isinstance(outcome := directory.read_outcome(), Finished)
+    ]
+    if not evaluations:
+        raise EvaluationError(
+            f"{output.path}: no evaluation stage has finished; run `kdgat train lap` with this --out to its end"
+        )
+    results = summarise(sorted(evaluations, key=lambda one: one.seed), **_about(index.config))
+    write_lap_results(output.results_path, results)
+    return results
+
+
+def _about(config: Mapping[str, Any]) -> dict[str, Any]:
+    state = git_state(Path(__file__).parent)
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "preset": config.get("preset"),
+        "revision": None if state is None else f"{state['revision']}{' with changes' if state['dirty'] else ''}",
+    }
