@@ -10,12 +10,13 @@ The answer is optimal and proved whatever the network says: a prediction changes
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Final, Self
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from kdgat.lap.errors import LapError
+from kdgat.lap.results import Solver
 from kdgat.run.directory import DONE_STATES, OutputDirectory
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished
@@ -53,37 +54,35 @@ class WarmStart:
         weights = find_weights(Path(path))
         return cls(Predictor.load(weights), weights)
 
-    def predict(
-        self, cost: NDArray[Any], mask: NDArray[np.bool_] | None = None, *, maximize: bool = False
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Predict duals u [n], v [m] of a cost matrix [n, m]; not yet feasible, `solve` makes them so."""
-        costs = -cost if maximize else cost
-        sign = -1.0 if maximize else 1.0
-        if costs.shape[0] > costs.shape[1]:
-            prediction = self.predictor.predict(
-                np.ascontiguousarray(costs.T), None if mask is None else np.ascontiguousarray(mask.T)
-            )
-            return sign * prediction.v, sign * prediction.u
-        prediction = self.predictor.predict(costs, mask)
-        return sign * prediction.u, sign * prediction.v
-
-    def solve(self, cost: ArrayLike, mask: ArrayLike | None = None, *, maximize: bool = False) -> Assignment:
+    def solve(
+        self,
+        cost: ArrayLike,
+        mask: ArrayLike | None = None,
+        *,
+        maximize: bool = False,
+        method: Solver = "core",
+    ) -> Assignment:
         """Match all rows to columns (all columns to rows where they are fewer) at least total cost.
 
         Args:
             cost: [n, m], finite numbers.
             mask: [n, m] bool, True where a pair is forbidden.
             maximize: seek the largest total instead.
+            method: how the solver searches.
 
         Raises:
             CostError: if cost or mask cannot be used.
             InfeasibleError: if no matching of the smaller side is allowed.
         """
-        from kdgat.lap.solver import check_problem, solve
+        from kdgat.lap.matrix import make_matrix  # compiled code: only who solves waits for it
+        from kdgat.lap.solver import solve_matrix
 
-        costs, forbidden = check_problem(cost, mask)
-        u, v = self.predict(costs, forbidden, maximize=maximize)
-        return solve(costs, u, v, mask=forbidden, maximize=maximize)
+        matrix = make_matrix(cost, mask, maximize=maximize)  # no more rows than columns, to be minimised
+        prediction = self.predictor.predict(matrix.cost, matrix.mask.view(np.bool_) if matrix.mask.size else None)
+        u, v = matrix.sign * prediction.u, matrix.sign * prediction.v
+        if matrix.transposed:
+            u, v = v, u
+        return solve_matrix(matrix, u, v, method)
 
 
 def find_weights(path: Path) -> Path:
