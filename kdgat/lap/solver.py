@@ -5,13 +5,16 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kdgat.lap import kernels, seeds
+from kdgat.lap import core, kernels, seeds
 from kdgat.lap.assignment import Assignment, Counters
 from kdgat.lap.errors import CostError, OptimalityError
 from kdgat.lap.matrix import Matrix, check_duals, infeasible, make_matrix
 from kdgat.lap.seeds import Seed
 
 TOLERANCE = 1e-9  # of the proof, relative to the sizes of costs and duals
+
+GROUPS = 8  # of columns, whose minima bound a row's first candidates: about 20 of them
+BIDS_PER_ROW = 4  # of the augmenting row reduction
 
 Method = Literal["core", "dense"]
 
@@ -22,7 +25,7 @@ def solve(
     v: ArrayLike | None = None,
     *,
     mask: ArrayLike | None = None,
-    method: Method = "dense",
+    method: Method = "core",
     maximize: bool = False,
 ) -> Assignment:
     """Return the matching of the whole smaller side with the least (largest) total cost, and duals that prove it.
@@ -32,7 +35,8 @@ def solve(
     side's is used, because the min-trick gives the best duals of the other. Of the seed, column minima and row minima,
     the one with the best dual bound is the start: a good seed is never thrown away, a bad one costs two passes.
 
-    Methods: both are the shortest augmenting paths of Jonker and Volgenant (1987), on dense rows.
+    Methods: "core" looks at each row's cheapest entries and further only where a search needs it; "dense" is the
+    classical way of Jonker and Volgenant (1987), all entries of each row that a search reaches. Both are exact.
     Raise CostError for input that cannot be used, InfeasibleError if no such matching exists.
     """
     if method not in ("core", "dense"):
@@ -51,7 +55,7 @@ def linear_sum_assignment(
     values = np.asarray(cost_matrix)
     if values.ndim == 2 and values.size == 0 and values.dtype.kind in "fiub":
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    found = solve_matrix(make_matrix(values, maximize=maximize, allow_infinity=True), None, None, "dense")
+    found = solve_matrix(make_matrix(values, maximize=maximize, allow_infinity=True), None, None, "core")
     return found.rows, found.columns
 
 
@@ -61,15 +65,21 @@ def solve_matrix(matrix: Matrix, u: ArrayLike | None, v: ArrayLike | None, metho
     seed = best_seed(matrix, u, v)
     row_duals, column_duals = seed.u.copy(), seed.v.copy()
     column_of, row_of = np.full(n, -1, np.int32), np.full(m, -1, np.int32)
-    matches = kernels.match_tight(matrix.cost, matrix.mask, row_duals, column_duals, column_of, row_of)
+    arrays = (matrix.cost, matrix.mask, row_duals, column_duals, column_of, row_of)
+    matches = edges = repairs = 0
+    if method == "dense" or n < m:
+        matches = kernels.match_tight(*arrays)
     if n < m:
-        kernels.release_columns(matrix.cost, matrix.mask, row_duals, column_duals, column_of, row_of)
-    stuck, searches, looked_at = kernels.augment_dense(
-        matrix.cost, matrix.mask, row_duals, column_duals, column_of, row_of
-    )
+        kernels.release_columns(*arrays)
+        matches = int((column_of >= 0).sum())
+    if method == "dense":
+        stuck, searches, looked_at = kernels.augment_dense(*arrays)
+    else:
+        stuck, more, searches, looked_at, edges, repairs = core.augment_core(*arrays, GROUPS, BIDS_PER_ROW * n)
+        matches += more
     if stuck >= 0:
         raise infeasible(matrix)
-    counters = Counters(seed.name, int(matches), int(searches), int(looked_at))
+    counters = Counters(seed.name, *map(int, (matches, searches, looked_at, edges, repairs)))
     return proven(matrix, seed, row_duals, column_duals, column_of.astype(np.int64), counters)
 
 
