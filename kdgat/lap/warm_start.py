@@ -49,9 +49,10 @@ class WarmStart:
             WarmStartError: if no weights of this family are there.
             WeightsError: if they are damaged.
         """
-        from kdgat.lap.predictor import Predictor
-
         weights = find_weights(Path(path))
+
+        from kdgat.lap.predictor import Predictor  # torch: after the mistakes that need no network to be seen
+
         return cls(Predictor.load(weights), weights)
 
     def solve(
