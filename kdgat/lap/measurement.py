@@ -36,7 +36,8 @@ class Measurer:
         kept = dict(weights) if config.every_stage else dict(list(weights.items())[-1:])
         predictors = {stage: Predictor.load(path) for stage, path in kept.items()}
         self.parameter_counts = {
-            f"{TRAINED} {stage}": predictor.num_parameters for stage, predictor in predictors.items()
+            f"{TRAINED} {stage}": sum(weight.numel() for weight in predictor.model.parameters())
+            for stage, predictor in predictors.items()
         }
         self.contenders = contenders(config.methods, config.solvers, predictors)
         final = list(predictors)[-1:]

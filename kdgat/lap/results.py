@@ -154,6 +154,9 @@ class Verdict(Config):
     ratio_of_seeds: dict[str, Finite] = Field(description="training seed -> median over instances")
     times_scipy: Value = None
     untrained_times_scipy: Value = None
+    headroom: Value = Field(
+        default=None, description="median of the untrained time divided by the oracle's: what duals can save at most"
+    )
     sentence: str
 
 
@@ -179,7 +182,7 @@ class LapResults(Config):
     machine: Machine
     parameter_counts: dict[str, Count] = Field(default={})
     groups: list[Group] = Field(description="by family, then size")
-    conclusions: dict[str, str] = Field(description="family -> one sentence: does the trained model beat what there is")
+    conclusions: dict[str, str] = Field(description="family -> does the trained model beat what there is")
 
     @property
     def families(self) -> list[str]:
@@ -306,6 +309,8 @@ def _verdict(rows: Rows, methods: Sequence[MethodSummary], final: str | None) ->
     if reach is None:
         return None
     ratio = statistics.median(ratios.values())
+    oracle = fastest(lambda method: method.kind is Kind.ORACLE)
+    headroom = None if oracle is None else _median(_ratios(times_of(untrained), times_of(oracle)).values())
     return Verdict(
         trained=trained.name,
         untrained=untrained.name,
@@ -317,24 +322,29 @@ def _verdict(rows: Rows, methods: Sequence[MethodSummary], final: str | None) ->
         },
         times_scipy=trained.times_scipy,
         untrained_times_scipy=untrained.times_scipy,
-        sentence=_sentence(ratio, untrained.name, trained.times_scipy),
+        headroom=headroom,
+        sentence=_sentence(ratio, untrained.name, trained.times_scipy, headroom),
     )
 
 
-def _sentence(ratio: float, untrained: str, times_scipy: float | None) -> str:
+def _sentence(ratio: float, untrained: str, times_scipy: float | None, headroom: float | None) -> str:
     """Say how the trained model compares; a loss is said as plainly as a gain."""
     if abs(ratio - 1.0) < EQUAL_WITHIN:
         text = f"the trained model is as fast as the best untrained seed ({untrained})"
     elif ratio > 1.0:
         text = f"the trained model is {ratio:.2f} times as fast as the best untrained seed ({untrained})"
     else:
-        text = f"the trained model falls short of the best untrained seed ({untrained}): {ratio:.2f} times its speed"
-    return text if times_scipy is None else f"{text} and {times_scipy:.1f} times as fast as scipy"
+        text = f"the trained model falls short of the best untrained seed ({untrained}): {ratio:.2f} times as fast"
+    if times_scipy is not None:
+        text += f", {format_number(times_scipy)} times as fast as scipy"
+    if headroom is not None:
+        text += f"; optimal duals for nothing would be {headroom:.2f} times as fast"
+    return text
 
 
 def _conclusion(family: str, groups: Sequence[Group]) -> str:
     parts = [f"at n = {group.size:,} {group.verdict.sentence}" for group in reversed(groups) if group.verdict]
-    return f"{family}: {'; '.join(parts) or 'nothing to compare'}."
+    return f"{family}: {'. And '.join(parts) or 'nothing to compare'}."
 
 
 def results_table(results: LapResults) -> tuple[list[str], list[list[str]]]:
