@@ -1,0 +1,137 @@
+"""The graph of one instance: each row joined to its nearest columns and each column to its nearest rows.
+
+Nodes are the rows, then the columns. The edges into a row come from its R nearest columns, those into a column from
+its K nearest rows, so that every node has a fixed number of neighbours and memory is n (R + K), never n^2. A node with
+fewer allowed entries has its list filled up with copies of its first edge, marked as not present.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from kdgat.graphs.columns import GraphColumns
+from kdgat.lap.errors import CostError
+from kdgat.lap.scaling import Scaling, unit_of
+from kdgat.stage.configuration import Config
+
+# Columns of x. The target is the dual that the solver found, as normalised; 0 without labels. Models read the rest.
+IS_COLUMN, TARGET = 0, 1
+NODE_FEATURES = ("is_column", "target")
+# Columns of edge_attr: the normalised cost, and whether the edge is one (else it only fills a list).
+COST, PRESENT = 0, 1
+EDGE_FEATURES = ("cost", "present")
+FEATURE_VERSION = 1  # rises when the same instance gives another graph
+
+
+class GraphConfig(Config):
+    """Say how many neighbours a row and a column have."""
+
+    row_neighbours: int = Field(16, ge=2)
+    column_neighbours: int = Field(16, ge=2)
+
+
+@dataclass(frozen=True, eq=False)
+class Neighbours:
+    """Hold the nearest entries of a cost matrix [n, m], n <= m, and what was taken off it."""
+
+    row_columns: NDArray[np.int32]  # [n, R] -1 = none
+    row_costs: NDArray[np.float64]  # [n, R] C - base, rising, inf = none
+    column_rows: NDArray[np.int32]  # [m, K]
+    column_costs: NDArray[np.float64]  # [m, K]
+    scaling: Scaling
+
+
+def find_neighbours(cost: NDArray[np.floating], mask: NDArray[np.bool_] | None, config: GraphConfig) -> Neighbours:
+    """Find the nearest entries of a cost matrix [n, m] with n <= m, finite where allowed; mask True = forbidden."""
+    from kdgat.lap.neighbours import NO_MASK, column_base, nearest  # needs numba, which a training node may lack
+
+    num_rows, num_columns = cost.shape
+    forbidden = NO_MASK if mask is None else mask
+    base = column_base(cost, forbidden) if num_rows == num_columns else np.zeros(num_columns)
+    row_base, row_columns, row_costs, column_rows, column_costs = nearest(
+        cost, forbidden, base, min(config.row_neighbours, num_columns), min(config.column_neighbours, num_rows)
+    )
+    scaling = Scaling(row_base, base, unit_of(row_costs))
+    return Neighbours(row_columns, row_costs, column_rows, column_costs, scaling)
+
+
+def build_graph(
+    cost: NDArray[np.floating],
+    mask: NDArray[np.bool_] | None = None,
+    u: NDArray[np.float64] | None = None,
+    v: NDArray[np.float64] | None = None,
+    config: GraphConfig | None = None,
+    instance: int = 0,
+    recording: int = 0,
+) -> GraphColumns:
+    """Return the graph of one instance with n <= m, labelled with optimal duals where they are given.
+
+    The number of neighbours is that of `config` even where the matrix is smaller: lists are filled up. `instance` is
+    kept in the column `first_message`, `recording` indexes whatever names the store keeps (families).
+    """
+    config = config or GraphConfig()
+    num_rows, num_columns = cost.shape
+    if num_rows > num_columns:
+        raise CostError(f"cost: {num_rows} rows and {num_columns} columns: transpose it, rows must not be more")
+    return graph_of(find_neighbours(cost, mask, config), u, v, config, instance, recording)
+
+
+def graph_of(
+    found: Neighbours,
+    u: NDArray[np.float64] | None,
+    v: NDArray[np.float64] | None,
+    config: GraphConfig,
+    instance: int = 0,
+    recording: int = 0,
+) -> GraphColumns:
+    """Return the graph of neighbours that were found before; see `build_graph`."""
+    num_rows, num_columns, scaling = len(found.row_columns), len(found.column_rows), found.scaling
+    of_rows = _edges(found.row_columns, scaling.in_units(found.row_costs), config.row_neighbours, num_rows, 0)
+    of_columns = _edges(found.column_rows, scaling.in_units(found.column_costs), config.column_neighbours, 0, num_rows)
+    x = np.zeros((num_rows + num_columns, len(NODE_FEATURES)), np.float32)
+    x[num_rows:, IS_COLUMN] = 1.0
+    if u is not None and v is not None:
+        x[:, TARGET] = np.concatenate(scaling.normalise(u, v))
+    edge_index = np.concatenate([of_rows[0], of_columns[0]], axis=1)
+    return GraphColumns(
+        node_ptr=np.array([0, len(x)], np.int64),
+        edge_ptr=np.array([0, edge_index.shape[1]], np.int64),
+        x=x,
+        edge_index=edge_index,
+        edge_attr=np.concatenate([of_rows[1], of_columns[1]]),
+        y=np.zeros(1, np.int8),
+        node_y=np.zeros(len(x), np.int8),
+        node_id=np.concatenate([np.arange(num_rows), np.arange(num_columns)]).astype(np.int32),
+        recording=np.array([recording], np.int32),
+        first_message=np.array([instance], np.int64),
+        start_time=np.zeros(1),
+        message_count=np.array([num_rows], np.int32),
+        attack_count=np.zeros(1, np.int32),
+    )
+
+
+def _edges(
+    indices: NDArray[np.int32], costs: NDArray[np.float64], width: int, shift: int, first_node: int
+) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
+    """Return edges [2, N * width] into consecutive nodes and their features, lists filled up and sorted by source."""
+    count = len(indices)
+    sources = np.zeros((count, width), np.int32)
+    attributes = np.zeros((count, width, len(EDGE_FEATURES)), np.float32)
+    found = indices.shape[1]
+    present = indices >= 0
+    first = np.where(present[:, :1], indices[:, :1], 0)
+    sources[:] = first
+    sources[:, :found] = np.where(present, indices, first)
+    first_cost = np.where(present[:, 0], costs[:, 0], 0.0)
+    attributes[:, :, COST] = first_cost[:, None]
+    attributes[:, :found, COST] = np.where(present, costs, first_cost[:, None])
+    attributes[:, :found, PRESENT] = present
+    order = np.argsort(sources, axis=1, kind="stable")
+    sources = np.take_along_axis(sources, order, axis=1) + np.int32(shift)
+    attributes = np.take_along_axis(attributes, order[:, :, None], axis=1)
+    destinations = np.repeat(np.arange(first_node, first_node + count, dtype=np.int32), width)
+    return np.stack([sources.reshape(-1), destinations]), attributes.reshape(-1, len(EDGE_FEATURES))

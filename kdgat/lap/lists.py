@@ -1,0 +1,86 @@
+"""A batch of bipartite graphs as neighbour lists of fixed width: rows with their columns, columns with their rows."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch
+
+from kdgat.lap.graphs import COST, IS_COLUMN, PRESENT
+
+
+class NeighbourLists(NamedTuple):
+    """Hold n rows and m columns of B instances; indices count rows and columns through the whole batch.
+
+    Costs are normalised and float32. `is_bounded` marks columns of instances with fewer rows than columns: their duals
+    may not be positive. It is None where there is none.
+    """
+
+    row_columns: Tensor  # [n, R] int64
+    row_costs: Tensor  # [n, R]
+    row_present: Tensor  # [n, R] bool
+    column_rows: Tensor  # [m, K] int64
+    column_costs: Tensor  # [m, K]
+    column_present: Tensor  # [m, K] bool
+    row_graph: Tensor  # [n] int64
+    column_graph: Tensor  # [m] int64
+    num_graphs: int
+    is_bounded: Tensor | None  # [m] bool
+
+
+def neighbour_lists(batch: Batch) -> NeighbourLists:
+    """Take a batch of graphs made by `kdgat.lap.graphs.build_graph` apart; they all have the same list widths."""
+    is_column = batch.x[:, IS_COLUMN] > 0.5
+    num_columns = is_column.long().cumsum(0)
+    place = torch.where(is_column, num_columns, torch.arange(1, len(is_column) + 1, device=is_column.device))
+    place = torch.where(is_column, place, place - num_columns) - 1  # among its own kind
+    source, destination = batch.edge_index
+    to_column = is_column[destination]
+    num_graphs = int(batch.num_graphs)
+    lists: list[Tensor] = []
+    for chosen, count in ((~to_column, int((~is_column).sum())), (to_column, int(is_column.sum()))):
+        edges = chosen.nonzero().squeeze(1)
+        attributes = batch.edge_attr.index_select(0, edges).float()
+        lists += [
+            place[source[edges]].reshape(count, -1),
+            attributes[:, COST].reshape(count, -1),
+            (attributes[:, PRESENT] > 0.5).reshape(count, -1),
+        ]
+    row_graph, column_graph = batch.batch[~is_column], batch.batch[is_column]
+    fewer = torch.bincount(row_graph, minlength=num_graphs) < torch.bincount(column_graph, minlength=num_graphs)
+    is_bounded = fewer[column_graph] if bool(fewer.any()) else None
+    row_columns, row_costs, row_present, column_rows, column_costs, column_present = lists
+    return NeighbourLists(
+        row_columns, row_costs, row_present, column_rows, column_costs, column_present,
+        row_graph, column_graph, num_graphs, is_bounded,
+    )  # fmt: skip
+
+
+class Duals(NamedTuple):
+    """Hold normalised duals of a batch: u [n] of rows and v [m] of columns, float32."""
+
+    u: Tensor
+    v: Tensor
+
+
+def row_minima(lists: NeighbourLists, v: Tensor) -> Tensor:
+    """Return u_i = min_j (c_ij - v_j) over the edges of each row, [n]; 0 for a row without edges."""
+    reduced = (lists.row_costs - v[lists.row_columns]).masked_fill(~lists.row_present, torch.inf)
+    smallest = reduced.amin(dim=1)
+    return torch.where(torch.isfinite(smallest), smallest, torch.zeros_like(smallest))
+
+
+def column_minima(lists: NeighbourLists, u: Tensor) -> Tensor:
+    """Return v_j = min_i (c_ij - u_i) over the edges of each column, [m], not above 0 where it is bounded."""
+    reduced = (lists.column_costs - u[lists.column_rows]).masked_fill(~lists.column_present, torch.inf)
+    smallest = reduced.amin(dim=1)
+    smallest = torch.where(torch.isfinite(smallest), smallest, torch.zeros_like(smallest))
+    return smallest if lists.is_bounded is None else torch.where(lists.is_bounded, smallest.clamp(max=0.0), smallest)
+
+
+def bound(v: Tensor, u: Tensor, lists: NeighbourLists) -> Tensor:
+    """Return sum u + sum v of each instance, [B]: its dual bound where no entry is violated."""
+    total = v.new_zeros(lists.num_graphs)
+    return total.index_add(0, lists.column_graph, v).index_add(0, lists.row_graph, u)

@@ -1,0 +1,74 @@
+"""Bipartite attention network, for comparison: additive attention both ways over all edges that the graph has.
+
+With as many neighbours as rows it sees the complete bipartite graph; that is for up to about a thousand rows, since
+memory then grows with n^2. The score of an edge is a sum of a row's, a column's and the edge's part, so that only one
+number per head is kept for an edge.
+"""
+
+from __future__ import annotations
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from kdgat.lap.lists import Duals, NeighbourLists, column_minima
+from kdgat.lap.models.statistics import NUM_STATISTICS, list_statistics
+from kdgat.stage.configuration import Config
+
+
+class DenseAttentionConfig(Config):
+    """Choose width and depth."""
+
+    hidden: int = Field(32, ge=1)  # per node
+    heads: int = Field(4, ge=1)
+    layers: int = Field(2, ge=1)
+    dropout: float = Field(0.1, ge=0.0, lt=1.0)
+
+
+class _Attention(nn.Module):
+    """Let every node of one side attend to its neighbours on the other."""
+
+    def __init__(self, config: DenseAttentionConfig) -> None:
+        super().__init__()
+        hidden, heads = config.hidden, config.heads
+        self.heads = heads
+        self.own, self.other = nn.Linear(hidden, heads), nn.Linear(hidden, heads)
+        self.edge = nn.Sequential(nn.Linear(3, 16), nn.ReLU(), nn.Linear(16, heads))
+        self.value = nn.Linear(hidden, hidden)
+        self.out = nn.Linear(heads * hidden, hidden)
+        self.norm = nn.LayerNorm(hidden)
+        self.dropout = nn.Dropout(config.dropout)
+
+    def forward(self, state: Tensor, other: Tensor, neighbours: Tensor, costs: Tensor, present: Tensor) -> Tensor:
+        """Return new states [n, H]."""
+        places = neighbours.reshape(-1)
+        edges = self.edge(torch.stack([costs, torch.exp(-4.0 * costs), torch.exp(-16.0 * costs)], dim=2))
+        scores = edges + self.own(state).unsqueeze(1) + self.other(other).index_select(0, places).view_as(edges)
+        scores = nn.functional.leaky_relu(scores, 0.2).float()
+        scores = torch.where(present.unsqueeze(2), scores, -1e9)
+        weights = torch.softmax(scores, dim=1)  # [n, R, heads]
+        values = self.value(other).index_select(0, places).view(*costs.shape, -1)  # [n, R, H]
+        mixed = torch.einsum("nrk,nrh->nkh", weights.to(values.dtype), values).flatten(1)
+        return self.norm(state + self.dropout(self.out(mixed))).float()
+
+
+class DenseAttentionNetwork(nn.Module):
+    """Predict row duals after L layers of attention from rows to columns and back; column duals by the min-trick."""
+
+    def __init__(self, config: DenseAttentionConfig) -> None:
+        super().__init__()
+        self.enter_rows = nn.Linear(NUM_STATISTICS, config.hidden)
+        self.enter_columns = nn.Linear(NUM_STATISTICS, config.hidden)
+        self.to_rows = nn.ModuleList(_Attention(config) for _ in range(config.layers))
+        self.to_columns = nn.ModuleList(_Attention(config) for _ in range(config.layers))
+        self.head = nn.Sequential(nn.Linear(config.hidden, config.hidden), nn.GELU(), nn.Linear(config.hidden, 1))
+
+    def forward(self, lists: NeighbourLists) -> list[Duals]:
+        """Return one prediction."""
+        rows = self.enter_rows(list_statistics(lists.row_costs, lists.row_present))
+        columns = self.enter_columns(list_statistics(lists.column_costs, lists.column_present))
+        for to_columns, to_rows in zip(self.to_columns, self.to_rows, strict=True):
+            columns = to_columns(columns, rows, lists.column_rows, lists.column_costs, lists.column_present)
+            rows = to_rows(rows, columns, lists.row_columns, lists.row_costs, lists.row_present)
+        u = self.head(rows).squeeze(1).float()
+        return [Duals(u, column_minima(lists, u))]

@@ -1,0 +1,46 @@
+"""Batches of instance graphs for `kdgat.training.fit`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from torch_geometric.data import Batch
+
+from kdgat.graphs.batches import TensorColumns
+from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs.plans import plan_by_edges, plan_by_graphs, plan_by_nodes
+from kdgat.graphs.store import GraphStore
+from kdgat.training.config import TrainingConfig
+from kdgat.training.source import EpochSource, StatelessSource
+
+
+class GraphSource(StatelessSource):
+    """All graphs of a few stores, shuffled anew each epoch or in order, in batches as the configuration says."""
+
+    def __init__(self, columns: GraphColumns, config: TrainingConfig, seed: int, shuffle: bool) -> None:
+        self.node_counts, self.edge_counts = columns.node_counts, columns.edge_counts
+        self.tensors = TensorColumns.from_columns(columns)
+        self.config = config
+        self.seed = seed
+        self.shuffle = shuffle
+
+    def plan(self, epoch: int) -> Sequence[NDArray[np.int64]]:
+        """Return the batches of an epoch: a pure function of seed and epoch."""
+        indices, config = np.arange(len(self.edge_counts)), self.config
+        if config.batch_by == "nodes":
+            return plan_by_nodes(indices, self.node_counts, config.max_nodes, self.seed, epoch, self.shuffle)
+        if config.batch_by == "edges":
+            return plan_by_edges(indices, self.edge_counts, config.max_edges, self.seed, epoch, self.shuffle)
+        return plan_by_graphs(indices, config.batch_size, self.seed, epoch, self.shuffle)
+
+    def gather(self, indices: NDArray[np.int64]) -> Batch:
+        """Return one batch."""
+        return self.tensors.gather(indices)
+
+
+def make_source(paths: Sequence[Path], config: TrainingConfig, seed: int, shuffle: bool) -> EpochSource:
+    """Return the graphs of stores as a source; one store is read from its memory map, several are joined in memory."""
+    columns = [GraphStore.open(path).columns for path in paths]
+    joined = columns[0] if len(columns) == 1 else GraphColumns.concatenate(columns)
+    return GraphSource(joined, config, seed, shuffle)
