@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 DEBUG_OPTION = "--debug"
 EXIT_USER_ERROR = 1
 # Options that take every word up to the next option, as `--seeds 0 1 2`.
-MANY_VALUED = ("--seeds", "--hold-out")
+MANY_VALUED = ("--seeds", "--hold-out", "--families", "--sizes", "--stages")
 
 
 @dataclass(frozen=True)
@@ -29,6 +29,7 @@ COMMAND_GROUPS: dict[str, CommandGroup] = {
     "data": CommandGroup("kdgat.cli.data", "List, inspect, import and synthesise recordings."),
     "plan": CommandGroup("kdgat.cli.plan", "Print the stages a training run consists of, without running them."),
     "train": CommandGroup("kdgat.cli.train", "Train, calibrate and evaluate a family of models end to end."),
+    "lap": CommandGroup("kdgat.cli.lap", "Generate, bucket, inspect and solve assignment problems."),
     "site": CommandGroup("kdgat.cli.site", "List clusters that stages can run on, and show what is known of one."),
     "image": CommandGroup("kdgat.cli.image", "Make container images, look into them, and run things in them."),
     "stage": CommandGroup("kdgat.cli.stage", "Run one stage from its run directory (what a cluster job runs)."),

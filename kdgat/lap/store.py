@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Iterable
+import shutil
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -134,7 +135,11 @@ class LapStore:
 
     def contents(self) -> list[str]:
         """Return the content hash of every record."""
-        return [bytes(value).decode("ascii") for value in self._contents]
+        return [self.content(index) for index in range(len(self))]
+
+    def content(self, index: int) -> str:
+        """Return the content hash of a record, as it was when written."""
+        return bytes(self._contents[self._place(index)]).decode("ascii")
 
     def indices(self, size: int | None = None, family: str | None = None) -> NDArray[np.int64]:
         """Return the places of the records of a size, of a family, or of both."""
@@ -147,29 +152,14 @@ class LapStore:
 
     def stored(self, index: int) -> StoredRecord:
         """Return the columns of a record as they stand in the file."""
-        place = self._place(index)
-        values: dict[str, Any] = dict.fromkeys(_KINDS)
+        return next(self.stored_records([index]))
+
+    def stored_records(self, indices: Iterable[int]) -> Iterator[StoredRecord]:
+        """Return the columns of several records, one by one; the file is open in the meantime."""
         with open_hdf5(self.path) as file:
-            try:
-                values |= {name: file[name][place] for name in _KINDS if name in file}
-            except (OSError, RuntimeError, IndexError) as error:
-                raise _damaged(self.path, error) from error
-        for name in (FAMILY, PARAMETERS, TAG, CONTENT):
-            values[name] = bytes(values[name]).decode()
-        values |= {N: int(values[N]), SEED: int(values[SEED])}
-        values |= {OPTIMUM: float(values[OPTIMUM]), NOISE_STD: float(values[NOISE_STD])}
-        record = StoredRecord(**{field: values[name] for name, field in _FIELDS.items()})
-        for name in (U, V, ROWS, COLUMNS):
-            if len(values[name]) != record.n:
-                raise LapStoreError(
-                    f"{self.path}: record {place}: {name} has {len(values[name])} entries, n is {record.n}; "
-                    "write the file again"
-                )
-        if record.costs is not None and len(record.costs) != record.n**2:
-            raise LapStoreError(
-                f"{self.path}: record {place}: C has {len(record.costs)} entries, n is {record.n}; write the file again"
-            )
-        return record
+            columns = {name: file[name] for name in _KINDS if name in file}
+            for index in indices:
+                yield self._read(columns, self._place(index))
 
     def record(self, index: int) -> Record:
         """Return a record with its costs; LapStoreError if they are not those that were labelled."""
@@ -197,6 +187,29 @@ class LapStore:
                 + (f"give an index from 0 to {len(self) - 1}" if len(self) else "the file holds none")
             )
         return place
+
+    def _read(self, columns: dict[str, h5py.Dataset], place: int) -> StoredRecord:
+        values: dict[str, Any] = dict.fromkeys(_KINDS)
+        try:
+            values |= {name: column[place] for name, column in columns.items()}
+        except (OSError, RuntimeError, IndexError) as error:
+            raise _damaged(self.path, error) from error
+        for name in (FAMILY, PARAMETERS, TAG, CONTENT):
+            values[name] = bytes(values[name]).decode()
+        values |= {N: int(values[N]), SEED: int(values[SEED])}
+        values |= {OPTIMUM: float(values[OPTIMUM]), NOISE_STD: float(values[NOISE_STD])}
+        record = StoredRecord(**{field: values[name] for name, field in _FIELDS.items()})
+        for name in (U, V, ROWS, COLUMNS):
+            if len(values[name]) != record.n:
+                raise LapStoreError(
+                    f"{self.path}: record {place}: {name} has {len(values[name])} entries, n is {record.n}; "
+                    "write the file again"
+                )
+        if record.costs is not None and len(record.costs) != record.n**2:
+            raise LapStoreError(
+                f"{self.path}: record {place}: C has {len(record.costs)} entries, n is {record.n}; write the file again"
+            )
+        return record
 
     def _restore(self, stored: StoredRecord, place: int) -> tuple[NDArray[np.float64], NDArray[np.bool_] | None]:
         if stored.costs is not None:
@@ -267,12 +280,15 @@ def open_hdf5(path: Path) -> h5py.File:
 
 
 def remove_abandoned(path: Path) -> None:
-    """Remove what writers of `path` left that were killed on this machine and could not clean up."""
+    """Remove what writers of a file or folder left that were killed on this machine and could not clean up."""
     prefix, suffix = temporary_path(path).name.rsplit(".", 2)[0] + ".", ".tmp"
     for entry in path.parent.glob(".*.tmp"):
         owner = entry.name.removeprefix(prefix).removesuffix(suffix)
         if entry.name.startswith(prefix) and owner.isdigit() and not _is_alive(int(owner)):
-            entry.unlink(missing_ok=True)
+            if entry.is_dir():
+                shutil.rmtree(entry, ignore_errors=True)
+            else:
+                entry.unlink(missing_ok=True)
 
 
 def _is_alive(process: int) -> bool:

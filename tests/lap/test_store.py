@@ -171,9 +171,11 @@ def test_a_failing_writer_leaves_what_was_there(tmp_path: Path, old: bytes | Non
 def test_a_killed_writer_leaves_no_half_file_and_the_next_one_cleans_up(tmp_path: Path) -> None:
     path = tmp_path / "a.h5"
     script = (
-        "import sys\nfrom kdgat.lap.families import generate\nfrom kdgat.lap.store import write_store\n"
-        "def endless():\n"
-        "    for seed in range(10**9):\n        yield generate('uniform', 40, seed)\n"
+        "import sys\nimport numpy as np\nfrom kdgat.lap.families import generate\n"
+        "from kdgat.lap.records import Record\nfrom kdgat.lap.store import write_store\n"
+        "zeros, order = np.zeros(40), np.arange(40)\n"
+        "def endless():\n    for seed in range(10**9):\n"
+        "        yield Record(generate('uniform', 40, seed), zeros, zeros, order, order, 0.0, 32 * '0')\n"
         "write_store(sys.argv[1], endless(), 'dense')\n"
     )
     process = subprocess.Popen([sys.executable, "-c", script, str(path)])

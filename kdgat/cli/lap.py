@@ -1,0 +1,278 @@
+"""`kdgat lap`: generate, merge, bucket, inspect and solve assignment problems."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Final, Literal
+
+import typer
+
+from kdgat.cli.lap_solve import solve_command
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from kdgat.lap.inspection import Inspection
+
+app = typer.Typer(help="Generate, bucket, inspect and solve assignment problems.", no_args_is_help=True)
+app.command("solve")(solve_command)
+
+PLAIN_INTERVAL_S: Final = 30.0  # between two lines of progress where there is no terminal
+EXIT_BAD_LABELS: Final = 1
+
+Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
+StoredAs = Literal["seeded", "dense"]
+
+
+class LapCommandError(ValueError):
+    """An option that cannot be followed; the text names it and the fix."""
+
+
+@app.command("generate")
+def generate(
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="HDF5 file to write.")],
+    families: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--families",
+            metavar="NAME...",
+            help="uniform, sparse, metric, clustered, low_rank, noisy_linear, machol_wien, tracking, mc64, tie. "
+            "Default: all ten.",
+        ),
+    ] = None,
+    sizes: Annotated[list[int] | None, typer.Option("--sizes", metavar="N...", help="Rows of the matrices.")] = None,
+    count: Annotated[int, typer.Option("--count", help="Instances of each family at each size.")] = 10,
+    seed: Annotated[int, typer.Option("--seed", help="Same seed, same instances; other seeds share none.")] = 0,
+    storage: Annotated[
+        StoredAs, typer.Option("--storage", help="seeded: draw the costs again when read. dense: keep them.")
+    ] = "seeded",
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option("--parameter", "-p", metavar="NAME=NUMBER", help="Of the families that have it: density=0.1."),
+    ] = None,
+    tag: Annotated[str, typer.Option("--tag", help="A word of your own, kept with every instance.")] = "",
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Generate assignment problems with their optimal matchings and duals.
+
+    The file appears when it is complete. What the families are: docs/lap.md.
+    """
+    from kdgat.lap.collection import Collection, read_parameters
+    from kdgat.lap.families import FAMILIES
+    from kdgat.lap.store import write_store
+
+    chosen = Collection(families or list(FAMILIES), sizes or [512], count, seed, read_parameters(parameter or []), tag)
+    _refuse_existing(out, force=force)
+    began = time.monotonic()
+    with _stoppable(), _progress("generating", len(chosen), quiet) as advance:
+        write_store(out, chosen, storage, on_record=lambda record: advance())
+    what = f"{', '.join(chosen.families)}; n = {', '.join(map(str, sorted(chosen.sizes)))}"
+    print(
+        f"{out}: {len(chosen)} instances ({what}), {storage}, {_format_bytes(out.stat().st_size)}, "
+        f"in {time.monotonic() - began:.0f} s"
+    )
+
+
+@app.command("merge")
+def merge(
+    files: Annotated[list[Path], typer.Argument(metavar="FILES...", help="Files of `generate`, or of schema 1.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="HDF5 file to write.")],
+    storage: Annotated[
+        StoredAs | None, typer.Option("--storage", help="Default: seeded if all inputs are, else dense.")
+    ] = None,
+    forbidden_from: Annotated[
+        float | None,
+        typer.Option("--forbidden-from", metavar="COST", help="In schema 1, such costs and larger forbid a pair."),
+    ] = None,
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Write the problems of several files to one, each once, whatever file, seed or storage it comes from.
+
+    Schema 1 are dense files with keys C, n, u, v, rows, cols, cost, family, noise_std and tag, appended record by
+    record; labels that they lack, or that prove nothing, are made new.
+    """
+    from kdgat.lap.merging import merge_stores, num_records
+
+    total = num_records(files)
+    _refuse_existing(out, force=force)
+    with _stoppable(), _progress("merging", total, quiet) as advance:
+        summary = merge_stores(
+            out, files, storage=storage, forbidden_from=forbidden_from, on_record=lambda record: advance()
+        )
+    for path, count in summary.duplicates.items():
+        if count:
+            print(f"{path}: {count} duplicates left out")
+    if summary.num_relabelled:
+        print(f"{summary.num_relabelled} labels were missing or proved nothing, and were made new")
+    if summary.num_big_numbers:
+        print(
+            f"note: {summary.num_big_numbers} matrices hold {summary.big_number:g} far above all else; if that forbids "
+            f"a pair, merge with --forbidden-from {summary.big_number:g}",
+            file=sys.stderr,
+        )
+    print(
+        f"{out}: {summary.num_records} of {total} records, {sum(summary.duplicates.values())} duplicates left out, "
+        f"{summary.storage}, {_format_bytes(out.stat().st_size)}"
+    )
+
+
+@app.command("bucket")
+def bucket(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File of `generate` or `merge`.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Gets CLASS/full/{train,val,test}.h5.")],
+    seed: Annotated[int, typer.Option("--seed", help="Same seed, same split, whatever the order of records.")] = 42,
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Split problems into size classes, and each family and size of a class 70/15/15 into train, val and test.
+
+    Classes by rows: small (to 1024), mid_1536, mid_2048, mid_3072, large_4096 (the rest). No problem is in two splits.
+    """
+    from kdgat.cli.tables import output_console
+    from kdgat.lap.buckets import LARGEST_CLASS, SIZE_CLASSES, SPLITS, existing_buckets, write_buckets
+    from kdgat.lap.store import LapStore
+
+    total = len(LapStore.open(file))
+    there = existing_buckets(out)
+    if there and not force:
+        raise LapCommandError(f"{there[0]} exists already: give another --out, or --force to replace the split")
+    with _stoppable(), _progress("splitting", total, quiet) as advance:
+        summary = write_buckets(file, out, seed, on_record=advance)
+    table = _table("bucket", *SPLITS)
+    for name in [name for name, _ in SIZE_CLASSES] + [LARGEST_CLASS]:
+        counts = [summary.counts[name, split] for split in SPLITS]
+        if any(counts):
+            table.add_row(name, *map(str, counts))
+    output_console().print(table)
+    left_out = f", {summary.num_duplicates} duplicates left out" if summary.num_duplicates else ""
+    print(f"{out}: {sum(summary.counts.values())} of {total} records{left_out}, seed {seed}")
+
+
+@app.command("inspect")
+def inspect(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File of `generate`, `merge` or `bucket`.")],
+    check: Annotated[bool, typer.Option("--check", help="Prove the labels of a sample.")] = False,
+    sample: Annotated[int, typer.Option("--sample", help="Records that --check looks at; 0 for all.")] = 16,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    quiet: Quiet = False,
+) -> None:
+    """Say what a file holds. With --check, exit status 1 if costs or labels of a record are wrong."""
+    from kdgat.lap.inspection import check_records, inspect_store
+
+    if sample < 0:
+        raise LapCommandError(f"--sample {sample}: give a number of records, or 0 for all")
+    inspection = inspect_store(file)
+    if check:
+        wanted = min(sample, inspection.num_records) if sample else inspection.num_records
+        with _progress("checking", wanted, quiet or as_json) as advance:
+            check_records(inspection, wanted, on_record=advance)
+    if as_json:
+        print(json.dumps(inspection.to_json(), indent=2))
+    else:
+        _print_inspection(inspection)
+    if inspection.problems:
+        raise typer.Exit(EXIT_BAD_LABELS)
+
+
+def _print_inspection(inspection: Inspection) -> None:
+    from kdgat.cli.tables import output_console
+
+    sizes = sorted({size for _, size in inspection.counts})
+    table = _table("family", *(f"n={size}" for size in sizes), "all")
+    for family in dict.fromkeys(family for family, _ in inspection.counts):
+        counts = [inspection.counts.get((family, size), 0) for size in sizes]
+        table.add_row(family, *(str(count or "-") for count in counts), str(sum(counts)))
+    print(
+        f"{inspection.path}: {inspection.num_records} records, {inspection.storage}, schema "
+        f"{inspection.schema_version}, {_format_bytes(inspection.num_bytes)}, written with {inspection.written_with}"
+    )
+    if inspection.counts:
+        output_console().print(table)
+    if inspection.num_duplicates:
+        print(f"{inspection.num_duplicates} records are duplicates of others: kdgat lap merge leaves them out")
+    for problem in inspection.problems:
+        print(problem)
+    if inspection.num_checked:
+        right = inspection.num_checked - len(inspection.problems)
+        print(f"checked {inspection.num_checked} records: {right} proved optimal, {len(inspection.problems)} wrong")
+
+
+def _table(first: str, *others: str) -> Table:
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(first)
+    for heading in others:
+        table.add_column(heading, justify="right")
+    return table
+
+
+def _refuse_existing(out: Path, *, force: bool) -> None:
+    if out.is_dir():
+        raise LapCommandError(f"--out {out} is a folder: name a file in it, such as {out / 'lap.h5'}")
+    if out.exists() and not force:
+        raise LapCommandError(f"--out {out} exists already: choose another name, or --force to replace it")
+
+
+def _format_bytes(count: float) -> str:
+    for unit in ("B", "KB", "MB"):
+        if count < 1000:
+            return f"{count:.3g} {unit}"
+        count /= 1000
+    return f"{count:.3g} GB"
+
+
+@contextmanager
+def _stoppable() -> Iterator[None]:
+    """Turn SIGTERM into an exit that cleans up, as Ctrl-C does."""
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        sys.exit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _progress(text: str, total: int, quiet: bool) -> Iterator[Callable[[], None]]:
+    """Show a bar on a terminal, and elsewhere a line from time to time; calling the value counts one."""
+    if quiet:
+        yield lambda: None
+    elif sys.stderr.isatty():
+        from rich.console import Console
+        from rich.progress import Progress
+
+        with Progress(console=Console(stderr=True), transient=True) as progress:
+            task = progress.add_task(text, total=total)
+            yield lambda: progress.advance(task)
+    else:
+        yield _Lines(text, total)
+
+
+class _Lines:
+    """Print how far something is, at most twice a minute."""
+
+    def __init__(self, text: str, total: int) -> None:
+        self._text = text
+        self._total = total
+        self._done = 0
+        self._next = time.monotonic() + PLAIN_INTERVAL_S
+
+    def __call__(self) -> None:
+        self._done += 1
+        if time.monotonic() >= self._next:
+            self._next = time.monotonic() + PLAIN_INTERVAL_S
+            print(f"{time.strftime('%H:%M:%S')} {self._text}: {self._done} of {self._total}", file=sys.stderr)
