@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from kdgat.lap.families import Instance
 
 HASH_BYTES: Final = 16
+_BLOCK_ENTRIES: Final = 1 << 17  # costs hashed at once: a copy of the whole matrix would be memory for nothing
 
 
 @dataclass(frozen=True)
@@ -90,12 +91,17 @@ def label(instance: Instance) -> Record:
 
 def content_hash(cost: NDArray[np.float64], mask: NDArray[np.bool_] | None) -> str:
     """Hash a problem: equal for equal costs on equal allowed pairs, whatever stands where a pair is forbidden."""
-    digest = hashlib.blake2b(f"{cost.shape[0]} {cost.shape[1]}\n".encode(), digest_size=HASH_BYTES)
-    canonical = np.ascontiguousarray(cost, dtype="<f8") + 0.0  # so that -0 is 0
-    if mask is not None and mask.any():
-        canonical[mask] = 0.0
+    num_rows, num_columns = cost.shape
+    digest = hashlib.blake2b(f"{num_rows} {num_columns}\n".encode(), digest_size=HASH_BYTES)
+    is_masked = mask is not None and bool(mask.any())
+    if mask is not None and is_masked:
         digest.update(np.packbits(mask).data)
-    digest.update(canonical.data)
+    step = max(1, _BLOCK_ENTRIES // max(1, num_columns))
+    for start in range(0, num_rows, step):
+        block = np.add(cost[start : start + step], 0.0, dtype="<f8")  # a copy, in which -0 is 0
+        if mask is not None and is_masked:
+            block[mask[start : start + step]] = 0.0
+        digest.update(np.ascontiguousarray(block).data)
     return digest.hexdigest()
 
 
