@@ -1,11 +1,11 @@
-"""`kdgat plan can`: which stages a training run would consist of."""
+"""`kdgat plan can`: which stages a training run would consist of. `kdgat plan lap` is beside it."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from kdgat.cli import options
+from kdgat.cli import options, plan_lap
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +21,7 @@ WIDE: Final = 140  # columns in which a stage and its job fit beside each other
 NUMBERS: Final = ("parameters", *JOB_HEADINGS)
 
 app = typer.Typer(no_args_is_help=True)
+app.command("lap")(plan_lap.lap)
 
 
 @app.callback()

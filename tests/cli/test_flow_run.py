@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.cli.train import _report_end, print_attempts
+from kdgat.cli.flow_run import print_attempts, report_end
 from kdgat.cluster.decision import Retry, Stop
 from kdgat.cluster.ending import EndKind
 from kdgat.cluster.history import AttemptLedger
@@ -19,6 +19,10 @@ def write_run(path: Path, state: StageState, message: str = "") -> OutputDirecto
     output = OutputDirectory(path)
     output.write_index(RunIndex(config={}, stages=[record]))
     return output
+
+
+def no_results(output: OutputDirectory) -> None:
+    pytest.fail("a run that failed has no results")
 
 
 def attempt(output: OutputDirectory, kind: EndKind, decision: Retry | Stop) -> None:
@@ -46,7 +50,7 @@ def test_a_stage_whose_job_was_refused_points_to_what_there_is(
 ) -> None:
     output = write_run(tmp_path, StageState.FAILED, "ERROR: Slurm refuses the job: Invalid account")
     output.slurm_path.mkdir()
-    assert _report_end(RunEnd("failed", ""), output) == 1
+    assert report_end(RunEnd("failed", ""), output, no_results) == 1
     assert capsys.readouterr().err.splitlines() == [
         "error: normal-large-seed0: ERROR: Slurm refuses the job: Invalid account",
         f"what jobs printed: {output.slurm_path}",
@@ -57,5 +61,5 @@ def test_a_stage_that_failed_while_it_ran_points_to_its_log(tmp_path: Path, caps
     output = write_run(tmp_path, StageState.FAILED, "BAD_INPUT: damaged")
     log = output.stages_path / "normal" / "stage.log"
     log.touch()
-    assert _report_end(RunEnd("failed", ""), output) == 1
+    assert report_end(RunEnd("failed", ""), output, no_results) == 1
     assert capsys.readouterr().err.splitlines()[1] == f"log:   {log}"

@@ -1,0 +1,23 @@
+"""What would be handed to sbatch, as text, with nothing started."""
+
+from pathlib import Path
+from typing import Final
+
+from dask_jobqueue.slurm import SLURMJob
+
+from kdgat.cluster.resources import Resources
+from kdgat.cluster.script import cluster_arguments
+from kdgat.cluster.site import Site
+
+OF_THE_CLUSTER: Final = ("scheduler_options", "shared_temp_directory")  # the other arguments are the job's
+ADDRESS: Final = "tls://FLOW:PORT"  # where the flow will listen, once it runs
+
+
+def job_script(site: Site, resources: Resources, directory: Path, log_directory: Path) -> str:
+    """Return the script of the job that would run the stage in `directory`.
+
+    What the stage sees of the machine inside a container image is bound when its inputs are known, and left out here.
+    """
+    arguments = cluster_arguments(site, resources, directory, log_directory)
+    of_job = {key: value for key, value in arguments.items() if key not in OF_THE_CLUSTER}
+    return str(SLURMJob(scheduler=ADDRESS, name="0", **of_job).job_script())

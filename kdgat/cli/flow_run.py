@@ -1,0 +1,124 @@
+"""What every `kdgat train` command does around its flow: check the place, show how it goes, say how it ended."""
+
+import importlib.util
+import os
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from kdgat.cluster.site import Site
+    from kdgat.run.directory import OutputDirectory
+    from kdgat.run.end import RunEnd
+
+EXIT_FAILED: Final = 1
+EXIT_STOPPED: Final = 130  # what a shell reports for a command that Ctrl-C ended
+
+# Prefect's own log goes to its API, where its UI shows it; this command's terminal belongs to the display.
+QUIET_PREFECT: Final = {
+    "PREFECT_LOGGING_HANDLERS_CONSOLE_LEVEL": "CRITICAL",
+    "PREFECT_LOGGING_TO_API_WHEN_MISSING_FLOW": "ignore",
+    "PREFECT_SERVER_ANALYTICS_ENABLED": "false",
+    "DO_NOT_TRACK": "1",
+}
+
+
+class MissingDependencyError(ValueError):
+    """A part of the package that this command needs is not installed."""
+
+
+def check_place(out: Path, site: "Site") -> "OutputDirectory":
+    """Return the output directory, after everything that can be refused before a flow starts.
+
+    Raises:
+        SiteError, JobScriptError: if jobs cannot be submitted from here, or not with this output directory.
+        MissingDependencyError: if there is no Prefect.
+    """
+    from kdgat.cluster.script import require_one_word
+    from kdgat.cluster.site import require_usable
+    from kdgat.run.directory import OutputDirectory
+
+    require_usable(site)
+    if site.scheduler == "slurm" and site.image is not None:
+        from kdgat.image.agreement import check_named_image
+
+        check_named_image(site.image, site.python or "python", lambda line: print(line, file=sys.stderr))
+    output = OutputDirectory(out.absolute())
+    if site.scheduler == "slurm":
+        require_one_word(output.slurm_path)
+    if importlib.util.find_spec("prefect") is None:
+        raise MissingDependencyError("Prefect is not installed: pip install 'kdgat[all]'")
+    for name, value in QUIET_PREFECT.items():
+        os.environ.setdefault(name, value)
+    return output
+
+
+def watch_flow(
+    output: "OutputDirectory",
+    run: Callable[[], "RunEnd"],
+    print_results: Callable[["OutputDirectory"], None],
+    *,
+    quiet: bool,
+) -> int:
+    """Run a flow, show how it goes and print what it came to; return the exit status.
+
+    Args:
+        output: of the run.
+        run: starts the flow and returns when it has ended.
+        print_results: prints the results of a run that was evaluated.
+        quiet: show no progress.
+    """
+    from rich.console import Console
+
+    from kdgat.cli.display import watched
+
+    started = time.time()
+    try:
+        with watched(output, Console(stderr=True), quiet=quiet):
+            end = run()
+    except KeyboardInterrupt:  # while no stage was running: before the first or after the last
+        print("stopped; the same command goes on from there", file=sys.stderr)
+        return EXIT_STOPPED
+    if not quiet:
+        print_attempts(output, started)
+    return report_end(end, output, print_results)
+
+
+def report_end(end: "RunEnd", output: "OutputDirectory", print_results: Callable[["OutputDirectory"], None]) -> int:
+    """Print how the flow ended; return the exit status."""
+    from kdgat.run.directory import StageState
+
+    if end.state == "completed":
+        if any(record.stage == "evaluation" for record in output.read_index().stages):
+            print_results(output)
+        else:
+            print(end.message)
+        return 0
+    if end.state == "stopped":
+        print(f"{end.message}; the same command goes on from there", file=sys.stderr)
+        return EXIT_STOPPED
+    failed = [record for record in output.read_index().stages if record.state == StageState.FAILED]
+    for record in failed:
+        print(f"error: {record.name}: {record.reason}", file=sys.stderr)
+        if record.directory is not None and output.stage_directory(record).log_path.is_file():
+            print(f"log:   {output.stage_directory(record).log_path}", file=sys.stderr)
+    if failed and output.slurm_path.is_dir():
+        print(f"what jobs printed: {output.slurm_path}", file=sys.stderr)
+    if not failed:
+        print(f"error: {end.message}", file=sys.stderr)
+    return EXIT_FAILED
+
+
+def print_attempts(output: "OutputDirectory", started: float) -> None:
+    """Print the attempts since `started` (seconds since the epoch) at stages that took more than one."""
+    from kdgat.cli.tables import attempts_table, error_console
+    from kdgat.run.attempts import attempt_rows, repeated_rows
+
+    rows = repeated_rows(attempt_rows(output, started))
+    if rows:
+        console = error_console()
+        console.print()
+        console.print(attempts_table(rows))
+        console.print()

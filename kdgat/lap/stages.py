@@ -1,0 +1,207 @@
+"""The stages of the family: `run(spec, directory)` is what `kdgat stage run` calls.
+
+`prepare` reads instances, or generates them. `evaluation` reads test stores and weights. Every other stage trains: the
+stages of the progression that its configuration lists, one after the other in this process, each from the best weights
+of the one before, the first from the input `start` where there is one. Each has its own inputs `train-<name>` and
+`validation-<name>` and its own checkpoints, so that a killed process goes on in the one that was cut.
+"""
+
+import logging
+import os
+from collections.abc import Mapping
+from typing import Any, Final
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from kdgat.graphs.store import GraphStore
+from kdgat.lap.config import EVALUATION, PREPARE, read_sections
+from kdgat.lap.errors import LapError
+from kdgat.lap.graphs import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES, GraphConfig
+from kdgat.lap.models import ModelConfig, make_model
+from kdgat.lap.objective import WarmStartLossConfig, WarmStartObjective
+from kdgat.lap.plan import FAMILY, START, TRAIN, VALIDATION, WEIGHTS, weights_artifact
+from kdgat.lap.source import make_source
+from kdgat.run.inputs import input_path
+from kdgat.stage.configuration import Config, validate_config
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.outcome import Finished, Outcome
+from kdgat.stage.spec import StageSpec
+from kdgat.training.config import TrainingConfig
+from kdgat.training.random_state import seed_everything
+from kdgat.training.trainer import fit
+from kdgat.training.weights import load_weights, save_weights
+
+logger = logging.getLogger(__name__)
+
+WEIGHTS_FOLDER: Final = "weights"  # holds those of each stage, where several share a process
+ALLOCATOR_VARIABLES: Final = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
+EXPANDABLE_SEGMENTS: Final = "expandable_segments:True"
+
+
+class StartWeightsError(LapError):
+    """Weights to start from are of another model or of other graphs; the text names the key that differs."""
+
+
+class FitConfig(Config):
+    """Configure one stage of the progression."""
+
+    name: str
+    size: int = Field(ge=2)
+    training: TrainingConfig = TrainingConfig()
+
+
+class TrainingStageConfig(Config):
+    """Configure the training stages of one process."""
+
+    fits: tuple[FitConfig, ...] = Field(min_length=1)
+    graph: GraphConfig = GraphConfig()
+    model: ModelConfig = ModelConfig()
+    loss: WarmStartLossConfig = WarmStartLossConfig()
+
+
+def run(spec: StageSpec, directory: RunDirectory) -> Outcome:
+    """Run one stage, or go on with it."""
+    use_expandable_segments()
+    if spec.stage == PREPARE:
+        from kdgat.lap.preparation import run_prepare  # needs numba, which a training node may lack
+
+        return run_prepare(spec, directory)
+    if spec.stage == EVALUATION:
+        from kdgat.lap.evaluation import run_evaluation
+
+        torch.set_num_threads(1)
+        return run_evaluation(spec, directory)
+    return run_training(spec, directory)
+
+
+def use_expandable_segments() -> None:
+    """Let CUDA's allocator grow its segments, so that batches of many sizes leave no gaps; no-op once CUDA is in use.
+
+    Whoever has set one of the allocator's variables has decided.
+    """
+    if not any(name in os.environ for name in ALLOCATOR_VARIABLES):
+        os.environ[ALLOCATOR_VARIABLES[0]] = EXPANDABLE_SEGMENTS
+
+
+def run_training(spec: StageSpec, directory: RunDirectory) -> Outcome:
+    """Train the stages of the progression that the configuration lists, each from the weights of the one before.
+
+    Raises:
+        StartWeightsError: if the weights to start from are of another model.
+    """
+    config = validate_config(TrainingStageConfig, spec.config)
+    weights = read_start(spec, directory, config)
+    metrics: dict[str, float] = {}
+    artifacts: dict[str, str] = {}
+    for one in config.fits:
+        training = one.training
+        torch.set_num_threads(training.num_threads)
+        stores = {
+            split: _open_store(spec, directory, f"{split}-{one.name}", one.size, config)
+            for split in (TRAIN, VALIDATION)
+        }
+        seed_everything(spec.seed)
+        model = make_model(config.model)
+        if weights is not None:
+            model.load_state_dict(weights)
+        num_parameters = sum(parameter.numel() for parameter in model.parameters())
+        logger.info(
+            "%s: size %d, %d training instances, %s parameters, from %s", one.name, one.size,
+            stores[TRAIN].num_graphs, f"{num_parameters:,}", "scratch" if weights is None else "the weights before it",
+        )  # fmt: skip
+        module = WarmStartObjective(model, config.loss)
+        train = make_source([stores[TRAIN].path], training, spec.seed, shuffle=True)
+        validation = make_source([stores[VALIDATION].path], training, spec.seed, shuffle=False)
+        result = fit(module, train, validation, training, directory, spec.seed, name=one.name)
+        if result.paused:
+            return result.as_paused()
+        model = model.cpu()
+        metadata = {
+            "stage": one.name,
+            "size": one.size,
+            "seed": spec.seed,
+            "monitor": training.monitor,
+            "best_epoch": result.best_epoch,
+            "best_metric": result.best_metric,
+            "num_parameters": num_parameters,
+        }
+        place = directory if one is config.fits[-1] else _place_of(directory, one.name)
+        path = save_weights(place, model, describe_model(config), metadata)
+        artifacts[weights_artifact(one.name)] = str(path.relative_to(directory.path))
+        numbers = {"best_epoch": float(result.best_epoch), "epochs": float(result.epochs)}
+        metrics |= {f"{one.name}_{name}": value for name, value in {**result.metrics, **numbers}.items()}
+        if one is config.fits[-1]:
+            metrics |= {**result.metrics, **numbers, "num_parameters": float(num_parameters)}
+        weights = _copy(model)
+    artifacts |= {"model": directory.model_config_path.name, WEIGHTS: directory.weights_path.name}
+    return Finished(metrics=metrics, artifacts=artifacts)
+
+
+def describe_model(config: TrainingStageConfig) -> dict[str, Any]:
+    """Return what a weights file says about the model and the graphs that it reads, as plain data."""
+    return {
+        "family": FAMILY,
+        "kind": config.model.kind,
+        "model": read_sections(config.model),
+        "graph": config.graph.model_dump(mode="json"),
+        "feature_version": FEATURE_VERSION,
+    }
+
+
+def read_start(spec: StageSpec, directory: RunDirectory, config: TrainingStageConfig) -> dict[str, Tensor] | None:
+    """Read the weights that the first stage starts from; None if the spec names none.
+
+    Raises:
+        StartWeightsError: naming the key in which model or graphs differ from those of the weights.
+        WeightsError: if the file is damaged.
+    """
+    if START not in spec.inputs:
+        return None
+    path = input_path(spec, directory, START)
+    weights, description = load_weights(path)
+    different = _difference("", description, describe_model(config))
+    if different:
+        raise StartWeightsError(
+            f"{path} cannot be started from, {different}: keep the configuration of that model, or start from scratch"
+        )
+    return weights
+
+
+def _open_store(
+    spec: StageSpec, directory: RunDirectory, name: str, size: int, config: TrainingStageConfig
+) -> GraphStore:
+    path = input_path(spec, directory, name)
+    store = GraphStore.open(path)
+    expected = {"family": FAMILY, "feature_version": FEATURE_VERSION, "size": size}
+    expected["graph"] = config.graph.model_dump(mode="json")
+    different = _difference("", store.build, expected)
+    if not different and (store.node_features, store.edge_features) != (NODE_FEATURES, EDGE_FEATURES):
+        different = f"its features are {store.node_features}, {store.edge_features}"
+    if different:
+        raise StartWeightsError(f"{path} does not fit {spec.stage}, {different}: prepare the instances again")
+    return store
+
+
+def _place_of(directory: RunDirectory, stage: str) -> RunDirectory:
+    """Return where the weights of a stage go that is not the last of its process."""
+    directory.check_owner()
+    path = directory.path / WEIGHTS_FOLDER / stage
+    path.mkdir(parents=True, exist_ok=True)
+    return RunDirectory(path)
+
+
+def _copy(model: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
+
+
+def _difference(name: str, found: Any, expected: Any) -> str:
+    """Say in which key, and how, plain data differ; empty where they do not."""
+    if isinstance(found, Mapping) and isinstance(expected, Mapping):
+        for key in [*expected, *(key for key in found if key not in expected)]:
+            dotted = f"{name}.{key}" if name else key
+            if different := _difference(dotted, found.get(key), expected.get(key)):
+                return different
+        return ""
+    return "" if found == expected else f"{name} is {expected} and was {found}"
