@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from kdgat.cli.report import app
+from kdgat.lap.evaluation import collect_results
+from kdgat.lap.results import ResultsError, read_results, write_results
+from kdgat.report.lap import write_report
+from kdgat.report.run import ReportError
+from kdgat.run.directory import OutputDirectory, RunIndex, StageState
+from tests.lap.small_evaluations import FAMILIES, STAGES, make_run
+from tests.report.test_page import Page
+
+SIZES = (20, 32)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = make_run(tmp_path_factory.mktemp("lap") / "run", sizes=SIZES)
+    collect_results(OutputDirectory(path))
+    return path
+
+
+@pytest.fixture(scope="module")
+def page(run: Path) -> Page:
+    return Page(write_report(run).read_text(encoding="utf-8"))
+
+
+def test_page_loads_nothing_from_elsewhere_and_holds_plotly_once(page: Page) -> None:
+    assert [target for target in page.loads if not target.startswith(("#", "data:"))] == []
+    assert sum("plotly.js v" in script for script in page.scripts) == 1
+
+
+def test_every_family_size_and_method_is_in_a_table(page: Page, run: Path) -> None:
+    words = page.words()
+    for family in FAMILIES:
+        for size in SIZES:
+            assert f"{family}, n = {size}" in words
+    results = read_results(run / "results.json")
+    for name in {method.name for group in results.groups for method in group.methods}:
+        assert name in words
+
+
+def test_page_says_what_training_is_worth_and_that_every_answer_was_checked(page: Page, run: Path) -> None:
+    words = page.words()
+    results = read_results(run / "results.json")
+    for conclusion in results.conclusions.values():
+        assert conclusion in words
+    num_checked = sum(group.num_checked for group in results.groups)
+    assert f"{num_checked} test instances solved" in words
+    assert "trained mid_2048, " in words
+
+
+def test_figures_have_data_and_an_alternative_in_words(page: Page) -> None:
+    # Gap and time per size, growth per family, the seeds, and one loss per training stage.
+    assert len(page.plots) == 2 * len(SIZES) + len(FAMILIES) + 1 + len(STAGES)
+    for identifier, alternative in page.plots.items():
+        assert alternative.startswith("img: ")
+        assert len(alternative) > 30
+        assert json.loads(page.data[f"{identifier}-data"])["data"]
+
+
+def test_training_curves_of_every_stage_keep_seeds_apart(page: Page) -> None:
+    losses = [alternative for alternative in page.plots.values() if "Losses of" in alternative]
+    assert [re.search(r"Losses of (\w+)", text)[1] for text in losses] == list(STAGES)  # type: ignore[index]
+    assert all("seed 0 keeps" in text and "seed 1 keeps" in text for text in losses)
+
+
+def test_the_command_looks_at_the_family_of_the_run(run: Path) -> None:
+    (run / "report.html").unlink(missing_ok=True)
+    result = CliRunner().invoke(app, [str(run)])
+    assert result.exit_code == 0
+    assert result.output.strip() == str(run / "report.html")
+    assert "linear assignment" in (run / "report.html").read_text(encoding="utf-8")
+
+
+def test_results_alone_make_a_report_that_says_what_it_lacks(run: Path, tmp_path: Path) -> None:
+    write_results(tmp_path / "results.json", read_results(run / "results.json"))
+    assert CliRunner().invoke(app, [str(tmp_path)]).exit_code == 0
+    page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
+    assert "run.json: without it" in page.words()
+    assert any("Time to solve" in alternative for alternative in page.plots.values())
+
+
+def test_a_library_that_was_not_there_is_named(run: Path, tmp_path: Path) -> None:
+    results = read_results(run / "results.json")
+    machine = results.machine.model_copy(update={"versions": {"lapx": "not installed"}})
+    write_results(tmp_path / "results.json", results.model_copy(update={"machine": machine}))
+    assert "lapx was not installed" in Page(write_report(tmp_path).read_text(encoding="utf-8")).words()
+
+
+def test_an_unfinished_run_says_what_is_still_to_do(run: Path, tmp_path: Path) -> None:
+    record = OutputDirectory(run).read_index().stages[0].model_copy(update={"state": StageState.PAUSED})
+    OutputDirectory(tmp_path).write_index(RunIndex(family="lap", config={}, stages=[record]))
+    with pytest.raises(ReportError, match="small_512_only-seed0 is paused"):
+        write_report(tmp_path)
+    (tmp_path / "results.json").write_text("{}")
+    with pytest.raises(ResultsError, match="schema_version None"):
+        write_report(tmp_path)
+
+
+def test_names_cannot_smuggle_markup_into_the_page(run: Path, tmp_path: Path) -> None:
+    evil = "</script><img src=x onerror=alert(1)>"
+    results = read_results(run / "results.json")
+    groups = [group.model_copy(update={"family": evil}) for group in results.groups if group.family == "uniform"]
+    write_results(tmp_path / "results.json", results.model_copy(update={"groups": groups}))
+    page = Page(write_report(tmp_path).read_text(encoding="utf-8"))
+    assert "img" not in page.tags
+    assert evil in page.words()
+    assert all(json.loads(text) for text in page.data.values())
