@@ -14,16 +14,17 @@ from kdgat.lap.graphs import COST, IS_COLUMN, PRESENT
 class NeighbourLists(NamedTuple):
     """Hold n rows and m columns of B instances; indices count rows and columns through the whole batch.
 
-    Costs are normalised and float32. `is_bounded` marks columns of instances with fewer rows than columns: their duals
+    The lists lie along the first axis, so that a sum over a list adds whole rows of memory. Costs are normalised and
+    float32. `is_bounded` marks columns of instances with fewer rows than columns: their duals
     may not be positive. It is None where there is none.
     """
 
-    row_columns: Tensor  # [n, R] int64
-    row_costs: Tensor  # [n, R]
-    row_present: Tensor  # [n, R] bool
-    column_rows: Tensor  # [m, K] int64
-    column_costs: Tensor  # [m, K]
-    column_present: Tensor  # [m, K] bool
+    row_columns: Tensor  # [R, n] int64
+    row_costs: Tensor  # [R, n]
+    row_present: Tensor  # [R, n] bool
+    column_rows: Tensor  # [K, m] int64
+    column_costs: Tensor  # [K, m]
+    column_present: Tensor  # [K, m] bool
     row_graph: Tensor  # [n] int64
     column_graph: Tensor  # [m] int64
     num_graphs: int
@@ -44,9 +45,9 @@ def neighbour_lists(batch: Batch) -> NeighbourLists:
         edges = chosen.nonzero().squeeze(1)
         attributes = batch.edge_attr.index_select(0, edges).float()
         lists += [
-            place[source[edges]].reshape(count, -1),
-            attributes[:, COST].reshape(count, -1),
-            (attributes[:, PRESENT] > 0.5).reshape(count, -1),
+            place[source[edges]].reshape(count, -1).t().contiguous(),
+            attributes[:, COST].reshape(count, -1).t().contiguous(),
+            (attributes[:, PRESENT] > 0.5).reshape(count, -1).t().contiguous(),
         ]
     row_graph, column_graph = batch.batch[~is_column], batch.batch[is_column]
     fewer = torch.bincount(row_graph, minlength=num_graphs) < torch.bincount(column_graph, minlength=num_graphs)
@@ -67,17 +68,24 @@ class Duals(NamedTuple):
 
 def row_minima(lists: NeighbourLists, v: Tensor) -> Tensor:
     """Return u_i = min_j (c_ij - v_j) over the edges of each row, [n]; 0 for a row without edges."""
-    reduced = (lists.row_costs - v[lists.row_columns]).masked_fill(~lists.row_present, torch.inf)
-    smallest = reduced.amin(dim=1)
-    return torch.where(torch.isfinite(smallest), smallest, torch.zeros_like(smallest))
+    return _least(lists.row_costs - take(v, lists.row_columns), lists.row_present)
 
 
 def column_minima(lists: NeighbourLists, u: Tensor) -> Tensor:
     """Return v_j = min_i (c_ij - u_i) over the edges of each column, [m], not above 0 where it is bounded."""
-    reduced = (lists.column_costs - u[lists.column_rows]).masked_fill(~lists.column_present, torch.inf)
-    smallest = reduced.amin(dim=1)
-    smallest = torch.where(torch.isfinite(smallest), smallest, torch.zeros_like(smallest))
+    smallest = _least(lists.column_costs - take(u, lists.column_rows), lists.column_present)
     return smallest if lists.is_bounded is None else torch.where(lists.is_bounded, smallest.clamp(max=0.0), smallest)
+
+
+def take(values: Tensor, places: Tensor) -> Tensor:
+    """Return values [..., m] at places [R, n], [..., R, n]; its gradient is an index_add, the same in every run."""
+    return values.index_select(-1, places.reshape(-1)).unflatten(-1, places.shape)
+
+
+def _least(reduced: Tensor, present: Tensor) -> Tensor:
+    """Return the minimum of each list, 0 where it has no edges."""
+    smallest = reduced.masked_fill(~present, torch.inf).amin(dim=0)
+    return torch.where(present.any(dim=0), smallest, torch.zeros_like(smallest))
 
 
 def bound(v: Tensor, u: Tensor, lists: NeighbourLists) -> Tensor:

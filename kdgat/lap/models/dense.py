@@ -65,10 +65,12 @@ class DenseAttentionNetwork(nn.Module):
 
     def forward(self, lists: NeighbourLists) -> list[Duals]:
         """Return one prediction."""
-        rows = self.enter_rows(list_statistics(lists.row_costs, lists.row_present))
-        columns = self.enter_columns(list_statistics(lists.column_costs, lists.column_present))
+        of_rows = lists.row_columns.t(), lists.row_costs.t(), lists.row_present.t()
+        of_columns = lists.column_rows.t(), lists.column_costs.t(), lists.column_present.t()
+        rows = self.enter_rows(list_statistics(*of_rows[1:]))
+        columns = self.enter_columns(list_statistics(*of_columns[1:]))
         for to_columns, to_rows in zip(self.to_columns, self.to_rows, strict=True):
-            columns = to_columns(columns, rows, lists.column_rows, lists.column_costs, lists.column_present)
-            rows = to_rows(rows, columns, lists.row_columns, lists.row_costs, lists.row_present)
+            columns = to_columns(columns, rows, *of_columns)
+            rows = to_rows(rows, columns, *of_rows)
         u = self.head(rows).squeeze(1).float()
         return [Duals(u, column_minima(lists, u))]

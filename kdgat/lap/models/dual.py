@@ -13,7 +13,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from kdgat.lap.lists import Duals, NeighbourLists, row_minima
+from kdgat.lap.lists import Duals, NeighbourLists, row_minima, take
 from kdgat.stage.configuration import Config
 
 SHARPNESS = 16.0  # brings differences of reduced costs, in units of a row's spread, to the order of one
@@ -44,11 +44,12 @@ class Phase(nn.Module):
         super().__init__()
         hidden, heads = config.hidden, config.heads
         self.heads = heads
+        num_inputs = hidden + 3 * heads + 2
         self.log_beta = nn.Parameter(torch.linspace(math.log(2.0), math.log(64.0), heads))
         self.say = nn.Linear(hidden, 2 * heads)  # a score and a value for each head
-        self.inner = nn.Linear(hidden + 3 * heads + 2, config.width)
+        self.inner = nn.Linear(num_inputs, config.width)
         self.outer = nn.Linear(config.width, hidden)
-        self.step = nn.Linear(config.width + 3 * heads + 2, heads)
+        self.step = nn.Linear(config.width + num_inputs - hidden, heads)
         self.bid = nn.Parameter(torch.tensor(0.5))
         nn.init.zeros_(self.say.bias)
         nn.init.zeros_(self.step.weight)
@@ -57,27 +58,40 @@ class Phase(nn.Module):
     def forward(
         self, costs: Tensor, neighbours: Tensor, dual: Tensor, other: Tensor, state: Tensor, other_state: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """Return new duals [n] and states [n, H] from costs [n, R], neighbours [n, R], duals and states."""
-        said = self.say(other_state).float()  # [m, 2 heads]
-        places = neighbours.reshape(-1)
-        reduced = costs - other.index_select(0, places).view_as(costs)  # without the own dual, which the minimum holds
-        two = torch.topk(reduced, 2, dim=1, largest=False).values
-        least, gap = two[:, :1], two[:, 1:] - two[:, :1]
+        """Return new duals [n] and states [H, n] from costs and neighbours [R, n], duals and states."""
+        said = _apply(self.say, other_state)  # [2 heads, m]
+        table = take(torch.cat([other.unsqueeze(0), said]), neighbours)  # [1 + 2 heads, R, n]
+        scores, values = table[1 : 1 + self.heads], table[1 + self.heads :]
+        reduced = costs - table[0]  # without the own dual, which the minimum holds
+        least, second = _two_least(reduced)
         above = reduced - least
         beta = self.log_beta.exp()
-        heard = said.index_select(0, places).view(*costs.shape, -1)  # [n, R, 2 heads]
-        logits = heard[:, :, : self.heads] - above.unsqueeze(2) * beta
+        logits = scores - beta[:, None, None] * above  # [heads, R, n]
         peak = logits.detach().amax(dim=1, keepdim=True)
         weights = torch.exp(logits - peak)
         total = weights.sum(dim=1)
-        log_sum = total.log() + peak.squeeze(1)  # [n, heads]
-        mean = (weights * above.unsqueeze(2)).sum(dim=1) / total * beta
-        message = (weights * heard[:, :, self.heads :]).sum(dim=1) / total
-        own = dual.unsqueeze(1) - least
-        plain = torch.cat([log_sum, mean, message, (SHARPNESS * gap).clamp(max=8), (SHARPNESS * own).clamp(-8, 8)], 1)
-        inner = torch.relu(self.inner(torch.cat([state, plain], dim=1)))
-        step = self.step(torch.cat([inner, plain], dim=1)).float() / beta
-        return least.squeeze(1) + self.bid * gap.squeeze(1) + step.sum(dim=1), state + self.outer(inner)
+        log_sum = total.log() + peak.squeeze(1)  # [heads, n]
+        mean = (weights * above).sum(dim=1) / total * beta[:, None]
+        message = (weights * values).sum(dim=1) / total
+        gap, own = second - least, dual - least
+        scaled = torch.stack([(SHARPNESS * gap).clamp(max=8.0), (SHARPNESS * own).clamp(-8.0, 8.0)])
+        plain = torch.cat([log_sum, mean, message, scaled])
+        inner = torch.relu(_apply(self.inner, torch.cat([state, plain])))
+        step = _apply(self.step, torch.cat([inner, plain])) / beta[:, None]
+        return least + self.bid * gap + step.sum(dim=0), state + _apply(self.outer, inner)
+
+
+def _apply(layer: nn.Linear, inputs: Tensor) -> Tensor:
+    """Apply a linear layer to features [F, n] that lie along the first axis; float32 out, whatever it computes in."""
+    return torch.addmm(layer.bias.unsqueeze(1), layer.weight, inputs).float()
+
+
+def _two_least(reduced: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the least and the second least entry of each list, [n] each."""
+    with torch.no_grad():
+        first = reduced.argmin(dim=0, keepdim=True)
+        second = reduced.scatter(0, first, torch.inf).argmin(dim=0, keepdim=True)
+    return reduced.gather(0, first).squeeze(0), reduced.gather(0, second).squeeze(0)
 
 
 class DualNetwork(nn.Module):
@@ -94,8 +108,8 @@ class DualNetwork(nn.Module):
         """Return the duals after each round, the last of them the prediction."""
         row_costs = lists.row_costs + FORBIDDEN * ~lists.row_present
         column_costs = lists.column_costs + FORBIDDEN * ~lists.column_present
-        u, v = row_costs.new_zeros(len(row_costs)), row_costs.new_zeros(len(column_costs))
-        rows, columns = u.new_zeros(len(u), self.config.hidden), v.new_zeros(len(v), self.config.hidden)
+        u, v = row_costs.new_zeros(row_costs.shape[1]), row_costs.new_zeros(column_costs.shape[1])
+        rows, columns = u.new_zeros(self.config.hidden, len(u)), v.new_zeros(self.config.hidden, len(v))
         rounds: list[Duals] = []
         for number in range(self.config.rounds):
             place = 0 if self.config.shared else number

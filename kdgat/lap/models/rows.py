@@ -46,14 +46,15 @@ class RowNetwork(nn.Module):
 
     def forward(self, lists: NeighbourLists) -> list[Duals]:
         """Return the duals of the first guess and of the final prediction; column duals by the min-trick."""
-        state = self.enter(list_statistics(lists.row_costs, lists.row_present))
+        costs, present = lists.row_costs.t(), lists.row_present.t()
+        state = self.enter(list_statistics(costs, present))
         for block in self.blocks:
             state = state + block(state)
         guess = self.guess(state).squeeze(1).float()
-        reduced = lists.row_costs - guess.unsqueeze(1)
-        scores = (-reduced).masked_fill(~lists.row_present, -torch.inf)
-        weights = torch.softmax(torch.where(lists.row_present.any(1, keepdim=True), scores, 0.0), dim=1)
-        edges = self.edge(torch.stack([reduced, lists.row_costs], dim=2))  # [n, R, H]
+        reduced = costs - guess.unsqueeze(1)
+        scores = (-reduced).masked_fill(~present, -torch.inf)
+        weights = torch.softmax(torch.where(present.any(1, keepdim=True), scores, 0.0), dim=1)
+        edges = self.edge(torch.stack([reduced, costs], dim=2))  # [n, R, H]
         message = (weights.unsqueeze(2) * edges).sum(dim=1)
         u = guess + self.head(torch.cat([state, message], dim=1)).squeeze(1).float()
         return [self._duals(lists, guess), self._duals(lists, u)]
