@@ -127,6 +127,8 @@ def _set(data: dict[str, Any], model: type[BaseModel], path: list[str], text: st
     annotation: Any = model
     for depth, part in enumerate(path):
         dotted = ".".join(path[: depth + 1])
+        while typing.get_origin(annotation) is typing.Annotated:  # constraints on the whole are checked at the end
+            annotation = typing.get_args(annotation)[0]
         inner = _model_in(annotation)
         if inner is not None:
             known = _keys_of(inner)

@@ -30,6 +30,7 @@ class Stage(Config):
     training: Training = Training()
     extra: dict[str, int] = Field(default_factory=dict)
     optional: Training | None = None
+    named: dict[str, Training] = Field(default={"first": Training()}, min_length=1)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,8 @@ class Stage(Config):
         ("training.widths=[8, 4]", ("training", "widths"), [8, 4]),
         ("extra.speed=3", ("extra", "speed"), 3),
         ("optional.max_epochs=5", ("optional", "max_epochs"), 5),
+        ("named.first.max_epochs=5", ("named", "first", "max_epochs"), 5),
+        ("named.second.max_epochs=5", ("named", "second", "max_epochs"), 5),
     ],
 )
 def test_override_is_typed_by_its_field(override, path, expected):
