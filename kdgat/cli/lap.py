@@ -1,4 +1,4 @@
-"""`kdgat lap`: generate, merge, bucket, inspect and solve assignment problems."""
+"""`kdgat lap`: generate, import, merge, bucket, inspect and solve assignment problems."""
 
 from __future__ import annotations
 
@@ -73,13 +73,36 @@ def generate(
     chosen = Collection(families or list(FAMILIES), sizes or [512], count, seed, read_parameters(parameter or []), tag)
     _refuse_existing(out, force=force)
     began = time.monotonic()
-    with _stoppable(), _progress("generating", len(chosen), quiet) as advance:
-        write_store(out, chosen, storage, on_record=lambda record: advance())
+    with _counted("generating", len(chosen), quiet) as count_one:
+        write_store(out, chosen, storage, on_record=count_one)
     what = f"{', '.join(chosen.families)}; n = {', '.join(map(str, sorted(chosen.sizes)))}"
     print(
         f"{out}: {len(chosen)} instances ({what}), {storage}, {_format_bytes(out.stat().st_size)}, "
         f"in {time.monotonic() - began:.0f} s"
     )
+
+
+@app.command("import")
+def import_matrices(
+    files: Annotated[list[Path], typer.Argument(metavar="FILES...", help="Square: .npy, .npz, .mtx, .csv, .txt, .h5.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="HDF5 file to write, dense.")],
+    family: Annotated[str, typer.Option("--family", help="Name under which they are counted and split.")] = "imported",
+    mc64: Annotated[
+        bool, typer.Option("--mc64", help="The files are sparse matrices: match for the largest product of entries.")
+    ] = False,
+    force: Force = False,
+    quiet: Quiet = False,
+) -> None:
+    """Bring cost matrices of your own into a file, solved, to train on or to evaluate with.
+
+    In a Matrix Market file pairs without an entry are forbidden; +inf forbids a pair in the others.
+    """
+    from kdgat.lap.importing import import_matrices as import_all
+
+    _refuse_existing(out, force=force)
+    with _counted("importing", len(files), quiet) as count_one:
+        count = import_all(out, files, family=family, is_mc64=mc64, on_record=count_one)
+    print(f"{out}: {count} instances ({family}), dense, {_format_bytes(out.stat().st_size)}")
 
 
 @app.command("merge")
@@ -105,10 +128,8 @@ def merge(
 
     total = num_records(files)
     _refuse_existing(out, force=force)
-    with _stoppable(), _progress("merging", total, quiet) as advance:
-        summary = merge_stores(
-            out, files, storage=storage, forbidden_from=forbidden_from, on_record=lambda record: advance()
-        )
+    with _counted("merging", total, quiet) as count_one:
+        summary = merge_stores(out, files, storage=storage, forbidden_from=forbidden_from, on_record=count_one)
     for path, count in summary.duplicates.items():
         if count:
             print(f"{path}: {count} duplicates left out")
@@ -146,8 +167,8 @@ def bucket(
     there = existing_buckets(out)
     if there and not force:
         raise LapCommandError(f"{there[0]} exists already: give another --out, or --force to replace the split")
-    with _stoppable(), _progress("splitting", total, quiet) as advance:
-        summary = write_buckets(file, out, seed, on_record=advance)
+    with _counted("splitting", total, quiet) as count_one:
+        summary = write_buckets(file, out, seed, on_record=count_one)
     table = _table("bucket", *SPLITS)
     for name in [name for name, _ in SIZE_CLASSES] + [LARGEST_CLASS]:
         counts = [summary.counts[name, split] for split in SPLITS]
@@ -174,8 +195,8 @@ def inspect(
     inspection = inspect_store(file)
     if check:
         wanted = min(sample, inspection.num_records) if sample else inspection.num_records
-        with _progress("checking", wanted, quiet or as_json) as advance:
-            check_records(inspection, wanted, on_record=advance)
+        with _counted("checking", wanted, quiet or as_json) as count_one:
+            check_records(inspection, wanted, on_record=count_one)
     if as_json:
         print(json.dumps(inspection.to_json(), indent=2))
     else:
@@ -233,17 +254,40 @@ def _format_bytes(count: float) -> str:
 
 
 @contextmanager
-def _stoppable() -> Iterator[None]:
-    """Turn SIGTERM into an exit that cleans up, as Ctrl-C does."""
+def _stoppable() -> Iterator[Callable[[], None]]:
+    """Leave on SIGTERM as on Ctrl-C: by an exception, so that what was begun is cleaned up.
+
+    Calling the value raises it again if there was a signal: an exception that meets a destructor or a callback of a
+    library on its way is printed and lost.
+    """
+    received: list[int] = []
+
+    def check() -> None:
+        if received:
+            raise KeyboardInterrupt if received[0] == signal.SIGINT else SystemExit(128 + received[0])
 
     def leave(number: int, frame: FrameType | None) -> None:
-        sys.exit(128 + number)
+        received.append(number)
+        check()
 
-    before = signal.signal(signal.SIGTERM, leave)
+    before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield check
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _counted(text: str, total: int, quiet: bool) -> Iterator[Callable[..., None]]:
+    """Stop where told to, and say how far the work is; calling the value, with anything, counts one."""
+    with _stoppable() as check, _progress(text, total, quiet) as advance:
+
+        def count(*_: object) -> None:
+            check()
+            advance()
+
+        yield count
 
 
 @contextmanager

@@ -144,7 +144,7 @@ def clustered(n: int, draws: Draws, *, blocks: int = 4, discount: float = 0.4, n
     cost = draws.uniform(n, n)
     block = np.arange(n) * blocks // n
     cost -= discount * (block[:, None] == block[None, :])
-    cost += noise_std * draws.normal(n, n)
+    _add_noise(cost, draws, noise_std)
     return cost, None
 
 
@@ -156,14 +156,14 @@ def low_rank(n: int, draws: Draws, *, rank: int = 12, noise_std: float = 0.1) ->
     for row, column in zip(rows, columns, strict=True):  # no matrix product: a BLAS adds in an order of its own
         cost += np.multiply.outer(row, column)
     cost /= np.sqrt(float(rank))
-    cost += noise_std * draws.normal(n, n)
+    _add_noise(cost, draws, noise_std)
     return cost, None
 
 
 def noisy_linear(n: int, draws: Draws, *, noise_std: float = 0.1) -> Built:
     """Products of a row's and a column's number with normal noise, shifted to a least cost of 0."""
     cost = np.multiply.outer(draws.uniform(n), draws.uniform(n))
-    cost += noise_std * draws.normal(n, n)
+    _add_noise(cost, draws, noise_std)
     cost -= cost.min()
     return cost, None
 
@@ -227,6 +227,12 @@ def tie(n: int, draws: Draws, *, bins: int = 5, jitter: float = 1e-6) -> Built:
     cost /= bins
     cost += jitter * draws.uniform(n, n)
     return cost, None
+
+
+def _add_noise(cost: Costs, draws: Draws, noise_std: float) -> None:
+    noise = draws.normal(*cost.shape)
+    noise *= noise_std
+    cost += noise
 
 
 def _corners(centre: Costs, size: Costs) -> Costs:

@@ -16,6 +16,7 @@ import h5py
 import numpy as np
 import pytest
 
+from kdgat.cli.lap import _counted
 from kdgat.cli.main import main
 from kdgat.lap.families import generate
 from kdgat.lap.records import label
@@ -157,6 +158,19 @@ def test_old_files_are_merged_and_big_numbers_pointed_out(tmp_path: Path) -> Non
     assert "schema 1" in _kdgat("inspect", old).stdout
 
 
+def test_import_brings_own_matrices_into_a_file_that_can_be_split(tmp_path: Path) -> None:
+    for place in range(4):
+        np.save(tmp_path / f"{place}.npy", np.random.default_rng(place).random((6, 6)))
+    files = [tmp_path / f"{place}.npy" for place in range(4)]
+    answer = _kdgat("import", "--out", tmp_path / "own.h5", "--family", "mine", *files).stdout
+    assert answer.startswith(f"{tmp_path / 'own.h5'}: 4 instances (mine), dense, ")
+    _kdgat("bucket", tmp_path / "own.h5", "--out", tmp_path / "data")
+    assert "checked 2 records: 2 proved" in _kdgat("inspect", tmp_path / "data/small/full/train.h5", "--check").stdout
+    np.save(files[0], np.ones((2, 3)))
+    error = _kdgat("import", "--out", tmp_path / "b.h5", *files, status=1).stderr
+    assert f"{files[0]}: 2 x 3" in error
+
+
 @pytest.mark.parametrize("command", ["merge", "bucket", "inspect"])
 def test_files_that_are_no_store_are_refused_in_one_line(generated: Path, tmp_path: Path, command: str) -> None:
     out = [] if command == "inspect" else ["--out", tmp_path / "out"]
@@ -182,14 +196,28 @@ def test_a_generation_that_is_stopped_leaves_nothing(tmp_path: Path, number: sig
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    deadline = time.monotonic() + 60.0
-    while not any(entry.stat().st_size > 1_000_000 for entry in tmp_path.iterdir()):
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(number)
-    assert process.wait(timeout=60.0) != 0
+    try:
+        deadline = time.monotonic() + 60.0
+        while not any(entry.stat().st_size > 1_000_000 for entry in tmp_path.iterdir()):
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        process.send_signal(number)
+        assert process.wait(timeout=60.0) != 0
+    finally:
+        process.kill()
+        process.wait()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_that_a_library_swallows_stops_at_the_next_record(number: signal.Signals) -> None:
+    with _counted("testing", 3, True) as count:
+        with contextlib.suppress(KeyboardInterrupt, SystemExit):
+            signal.raise_signal(number)
+        with pytest.raises((KeyboardInterrupt, SystemExit)):
+            count()
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_long_work_says_how_far_it_is_on_standard_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
