@@ -6,7 +6,16 @@ from rich.table import Table
 
 from kdgat.lap.results import Group, LapResults, MethodSummary, format_number, format_share, results_table
 
-METHOD_HEADINGS = ("method", "R2 of u", "gap left", "augmentations", "duals ms", "total ms", "times scipy")
+METHOD_HEADINGS = (
+    "method",
+    "R2 of u",
+    "gap left",
+    "augmentations",
+    "entries scanned",
+    "duals ms",
+    "total ms",
+    "times scipy",
+)
 
 
 def comparison_table(results: LapResults) -> Table:
@@ -27,6 +36,7 @@ def _method_row(method: MethodSummary) -> list[str]:
         format_number(method.u_r2, 2),
         format_share(method.gap_share),
         format_number(method.augmentations, 0),
+        format_number(method.scanned_entries, 0),
         format_number(method.seed_milliseconds),
         format_number(method.milliseconds),
         format_number(method.times_scipy, 2),

@@ -16,6 +16,7 @@ from kdgat.lap.assignment import Assignment
 from kdgat.lap.certificate import Problem
 from kdgat.lap.results import Kind, Method, Solver
 from kdgat.lap.solver import solve
+from kdgat.lap.sweeps import neighbour_sweeps
 
 if TYPE_CHECKING:
     from kdgat.lap.predictor import Predictor
@@ -77,6 +78,7 @@ def contenders(
             Kind.UNTRAINED,
             lambda problem: seeds.sinkhorn(problem.cost, SINKHORN_ITERATIONS, mask=problem.mask),
         ),
+        "neighbour sweeps": (Kind.UNTRAINED, lambda problem: neighbour_sweeps(problem.cost, problem.mask)),
         "oracle": (Kind.ORACLE, lambda problem: (problem.u, problem.v)),
     }
     for stage, predictor in predictors.items():

@@ -54,7 +54,15 @@ def test_every_method_is_measured_on_the_same_instances_and_every_instance_is_ch
         frozenset({0, 1})
     }
     methods = {method for method, _ in instances}
-    assert {"scipy", "column or row minima", "Sinkhorn", "oracle", "trained small", "trained large"} <= methods
+    assert {
+        "scipy",
+        "column or row minima",
+        "Sinkhorn",
+        "oracle",
+        "neighbour sweeps",
+        "trained small",
+        "trained large",
+    } <= methods
     assert all(len(row.milliseconds) == 2 for row in found.measurements)
     assert json.loads(directory.progress_path.read_text()) == {"phase": "sparse 30", "done": 3, "total": 3}
 

@@ -1,0 +1,83 @@
+"""What duals to start from are worth: scipy, lapx, and our exact solver from untrained, trained and optimal duals.
+
+    OMP_NUM_THREADS=1 python benchmarks/lap_warm_starts.py
+    OMP_NUM_THREADS=1 python benchmarks/lap_warm_starts.py --model runs/lap --families uniform sparse metric
+
+Makes fresh instances (of seeds that no training uses), lets all methods take turns on each in one process, checks every
+answer against the optimum's certificate, and prints counters, milliseconds with features and inference included, and
+ratios, which mean more than milliseconds where a machine does other things too. `--model` takes the output directory
+of `kdgat train lap`, or weights.
+"""
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+
+from kdgat.cli.lap_tables import comparison_table, methods_table
+from kdgat.lap.certificate import Problem, check_label
+from kdgat.lap.contenders import TRAINED, contenders
+from kdgat.lap.families import FAMILIES, generate
+from kdgat.lap.measurement import measure_problem
+from kdgat.lap.predictor import Predictor
+from kdgat.lap.records import label
+from kdgat.lap.results import METHODS, Evaluation, EvaluationConfig, summarise
+from kdgat.lap.timing import describe_machine, one_thread
+from kdgat.lap.warm_start import find_weights
+
+FIRST_SEED = 7_000_000_000  # far from those of training, validation and test
+MODEL = "model"
+
+
+def parse() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", type=Path, help="output directory of `kdgat train lap`, or weights")
+    parser.add_argument("--families", nargs="+", default=["uniform", "sparse", "metric"], choices=list(FAMILIES))
+    parser.add_argument("--sizes", nargs="+", type=int, default=[2048])
+    parser.add_argument("--instances", type=int, default=5)
+    parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--solvers", nargs="+", default=["core"], choices=["core", "dense"])
+    parser.add_argument("--methods", nargs="+", default=list(METHODS), choices=list(METHODS), metavar="METHOD")
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Measure and print."""
+    arguments = parse()
+    config = EvaluationConfig(repeats=arguments.repeats, solvers=arguments.solvers, methods=arguments.methods)
+    weights = None if arguments.model is None else find_weights(arguments.model)
+    predictors = {} if weights is None else {MODEL: Predictor.load(weights)}
+    methods = contenders(config.methods, config.solvers, predictors)
+    rows = []
+    with one_thread():
+        for size in arguments.sizes:
+            for family in arguments.families:
+                for number in range(arguments.instances):
+                    record = label(generate(family, size, FIRST_SEED + number))
+                    name = f"{family}, n = {size}, instance {number}"
+                    problem = Problem(name, record.cost, record.mask, record.u, record.v, record.optimum)
+                    check_label(problem)
+                    rows += measure_problem(problem, family, number, methods, config)
+    evaluation = Evaluation(
+        seed=0,
+        final_method=f"{TRAINED} {MODEL}" if predictors else None,
+        num_checked={str(size): dict.fromkeys(arguments.families, arguments.instances) for size in arguments.sizes},
+        machine=describe_machine(),
+        measurements=rows,
+    )
+    results = summarise([evaluation], created="")
+    console = Console(width=150, highlight=False)
+    machine = results.machine
+    console.print(f"{machine.processor}, 1 thread; {', '.join(f'{name} {v}' for name, v in machine.versions.items())}")
+    for group in results.groups:
+        console.print()
+        console.print(methods_table(results, group))
+    console.print()
+    console.print(comparison_table(results))
+    for conclusion in results.conclusions.values():
+        console.print(conclusion)
+
+
+if __name__ == "__main__":
+    main()
