@@ -71,7 +71,7 @@ def test_overrides_leave_the_original_and_the_rest_alone():
     [
         ("training.max_epoch=2", r"training.max_epoch=2: unknown key 'max_epoch': did you mean 'max_epochs'\?"),
         ("trainig.max_epochs=2", r"unknown key 'trainig': did you mean 'training'\?"),
-        ("qqqq=2", "unknown key 'qqqq': known keys: extra, optional, training"),
+        ("qqqq=2", "unknown key 'qqqq': known keys: extra, named, optional, training"),
         ("training.max_epochs=two", "max_epochs=two: expected int, .*integer"),
         ("training.max_epochs=0", "max_epochs=0: expected int, .*greater than or equal to 1"),
         ("training.max_epochs=2.5", "expected int"),
