@@ -14,10 +14,9 @@ if TYPE_CHECKING:
     from kdgat.cluster.resources import ResourceRequest
     from kdgat.cluster.site import Site
     from kdgat.lap.config import LapConfig
-    from kdgat.lap.schedule import Forecast, Rates
+    from kdgat.lap.schedule import Counts, Forecast, Rates
     from kdgat.run.plan import Run
 
-Counts = dict[int, dict[str, int]]  # size -> split -> instances
 JOB_HEADINGS: Final = ("walltime", "memory of job", "cores", "gpus")
 UNKNOWN_IDENTITY: Final = "x" * 8  # of a stage whose inputs are not there yet
 
@@ -46,7 +45,7 @@ def lap(
         data=data, preset=preset, stages=stages, seeds=seeds, overrides=override, two_in_one=two_in_one
     )
 
-    from kdgat.lap.schedule import forecast, read_rates
+    from kdgat.lap.schedule import count_files, forecast, read_rates
     from kdgat.lap.specs import lap_run
 
     run = lap_run(config)
@@ -55,8 +54,9 @@ def lap(
         return
     rates = read_rates(measured) if measured is not None else default_rates(run, where, request)
     counts = None if config.data.source is None else count_files(config)
-    print_plan(run, forecast(config, rates, counts), counts, out, where, request)
-    print_jobs(config, forecast(config, rates, counts), rates, walltime_of(run, where, request))
+    forecasts = forecast(config, rates, counts)
+    print_plan(run, forecasts, counts, out, where, request)
+    print_jobs(config, forecasts, rates, walltime_of(run, where, request))
 
 
 def default_rates(run: "Run", site: "Site", request: "ResourceRequest") -> "Rates":
@@ -74,23 +74,10 @@ def default_rates(run: "Run", site: "Site", request: "ResourceRequest") -> "Rate
     return RATES["gpu" if has_gpu else "cpu"]
 
 
-def count_files(config: "LapConfig") -> Counts:
-    """Count the instances of every chosen size in the files of `data.source`."""
-    from kdgat.lap.specs import bucket_files
-    from kdgat.lap.store import LapStore
-
-    counts: Counts = {}
-    for name in config.chosen():
-        size = config.progression[name].size
-        files = bucket_files(Path(config.data.source or ""), size)
-        counts[size] = {split: len(LapStore.open(path).indices(size=size)) for split, path in files.items()}
-    return counts
-
-
 def print_plan(
     run: "Run",
     forecasts: "Sequence[Forecast]",
-    counts: Counts | None,
+    counts: "Counts | None",
     out: Path | None,
     site: "Site",
     request: "ResourceRequest",

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from kdgat.stage.directory import CHECKPOINT_GLOB, RunDirectory
+from kdgat.stage.directory import CHECKPOINT_GLOB, PART_GLOB, RunDirectory
 from kdgat.stage.outcome import (
     EXIT_FAILED,
     EXIT_FINISHED,
@@ -128,12 +128,13 @@ def child_command(directory: RunDirectory) -> list[str]:
 
 
 def checkpoint_marker(directory: RunDirectory) -> tuple[tuple[str, int], ...]:
-    """Return what changes whenever a checkpoint is written: names and modification times.
+    """Return what changes whenever a checkpoint is written, or a part is done: names and modification times.
 
     What stands beside checkpoints does not count: the beginning of one whose writer was killed is no progress.
     """
     files = []
-    for path in sorted(directory.checkpoints_path.rglob(CHECKPOINT_GLOB)):
+    found = [*directory.checkpoints_path.rglob(CHECKPOINT_GLOB), *directory.parts_path.rglob(PART_GLOB)]
+    for path in sorted(found):
         with contextlib.suppress(FileNotFoundError):  # replaced by a newer one while we look
             files.append((str(path.relative_to(directory.path)), path.stat().st_mtime_ns))
     return tuple(files)

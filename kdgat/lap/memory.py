@@ -77,6 +77,8 @@ class Measurement:
     start_bytes: int  # memory of the process before the first step; 0 on a GPU
     peak_bytes: int  # of the process (CPU) or of the allocator (GPU)
     step_s: float  # seconds per step, median
+    num_parts: int = 1  # that a batch goes through the model in
+    on_gpu: bool = False
 
 
 def num_edges(size: int, graph: GraphConfig) -> int:
@@ -258,7 +260,7 @@ def _steps(config: LapConfig, name: str, num_instances: int, accelerator: str, n
         seconds.append(time.perf_counter() - began)
     peak = torch.cuda.max_memory_allocated() if on_gpu else peak_bytes()
     step_s = float(np.median(seconds[1:] or seconds))  # the first one compiles and allocates
-    return Measurement(size, shape.num_graphs, shape.num_edges, kept, start, peak, step_s)
+    return Measurement(size, shape.num_graphs, shape.num_edges, kept, start, peak, step_s, shape.num_parts, on_gpu)
 
 
 def current_bytes() -> int:

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SPLITS: Final = (TRAIN, VALIDATION, TEST)
-PARTS_FOLDER: Final = "parts"
 PART_ENTRIES: Final = 1 << 25  # of cost matrices in one part, so that a part takes seconds to a minute
 LARGEST_PART: Final = 32  # instances
 
@@ -169,7 +168,7 @@ class _Work:
     def run(self, split: str, source: Source) -> Split | Paused:
         """Make one split; Paused if the job ends before it is done."""
         store_path = self.directory.path / f"{split}.h5"
-        folder = self.directory.path / PARTS_FOLDER / split
+        folder = self.directory.parts_path / split
         folder.mkdir(parents=True, exist_ok=True)
         starts = range(0, source.count, self.num_in_part)
         families: Counter[str] = Counter()

@@ -25,10 +25,13 @@ from kdgat.lap.memory import (
     predict_step_bytes,
 )
 from kdgat.lap.plan import members, plan_lap
+from kdgat.lap.specs import bucket_files
+from kdgat.lap.store import LapStore
 from kdgat.run.plan import PlannedStage
 from kdgat.stage.configuration import Config, describe_validation_error
 from kdgat.stage.files import write_json_atomically
 
+Counts = dict[int, dict[str, int]]  # size -> split -> instances, of files
 SCHEMA_VERSION: Final = 1
 DEFAULT_WALLTIME_S: Final = 8 * 3600
 USABLE: Final = 0.95  # of a job's walltime: the rest is starting, saving and leaving
@@ -52,8 +55,8 @@ class Rates(Config):
     byte_s: float = Field(gt=0.0, description="for each byte that autograd keeps of a step")
 
 
-# Of a CPU core: measured, by `kdgat lap analyze --memory`. Of a GPU: not measured; ten times a core, and a twentieth of a
-# second to start the kernels of a step, is less than small GPUs do, so that the hours are an upper bound.
+# Of a CPU core: measured, by `kdgat lap analyze --memory`. Of a GPU: not measured; ten times a core, and a twentieth of
+# a second to start the kernels of a step, is less than small GPUs do, so that the hours are an upper bound.
 RATES: Final = {
     "cpu": Rates(device="one CPU core", is_measured=True, step_s=0.005, byte_s=2.2e-9),
     "gpu": Rates(device="a GPU, not measured", is_measured=False, step_s=0.05, byte_s=2.2e-10),
@@ -87,7 +90,7 @@ class Job:
     num_jobs: int
 
 
-def forecast(config: LapConfig, rates: Rates, counts: dict[int, dict[str, int]] | None = None) -> list[Forecast]:
+def forecast(config: LapConfig, rates: Rates, counts: Counts | None = None) -> list[Forecast]:
     """Predict memory and time of every planned stage, in order.
 
     Args:
@@ -99,9 +102,7 @@ def forecast(config: LapConfig, rates: Rates, counts: dict[int, dict[str, int]] 
     return [_forecast(config, planned, kept, rates, counts) for planned in plan_lap(config)]
 
 
-def _forecast(
-    config: LapConfig, planned: PlannedStage, kept: float, rates: Rates, counts: dict[int, dict[str, int]] | None
-) -> Forecast:
+def _forecast(config: LapConfig, planned: PlannedStage, kept: float, rates: Rates, counts: Counts | None) -> Forecast:
     names = tuple(members(planned))
     if planned.stage == EVALUATION:
         return _evaluation(config, planned, counts)
@@ -123,7 +124,7 @@ def _forecast(
     return Forecast(planned.name, names, total_instances, graphs, total_steps, peak + PROCESS_BYTES, seconds)
 
 
-def _preparation(config: LapConfig, planned: PlannedStage, counts: dict[int, dict[str, int]] | None) -> Forecast:
+def _preparation(config: LapConfig, planned: PlannedStage, counts: Counts | None) -> Forecast:
     size = int(planned.scale)
     name = next(name for name in config.chosen() if config.progression[name].size == size)
     total = sum(instances(config, name, counts).values())
@@ -131,7 +132,7 @@ def _preparation(config: LapConfig, planned: PlannedStage, counts: dict[int, dic
     return Forecast(planned.name, (), total, None, None, predict_matrix_bytes(size) + PROCESS_BYTES, seconds)
 
 
-def _evaluation(config: LapConfig, planned: PlannedStage, counts: dict[int, dict[str, int]] | None) -> Forecast:
+def _evaluation(config: LapConfig, planned: PlannedStage, counts: Counts | None) -> Forecast:
     chosen = config.chosen()
     evaluation = config.evaluation
     calls = (evaluation.repeats + evaluation.warm_ups) * (len(evaluation.methods) + len(chosen))
@@ -145,12 +146,22 @@ def _evaluation(config: LapConfig, planned: PlannedStage, counts: dict[int, dict
     return Forecast(planned.name, (), total, None, None, peak + PROCESS_BYTES, seconds)
 
 
-def instances(config: LapConfig, name: str, counts: dict[int, dict[str, int]] | None) -> dict[str, int]:
+def instances(config: LapConfig, name: str, counts: Counts | None) -> dict[str, int]:
     """Return how many instances a stage has, by split: those of its size in the files, or as configured."""
     stage = config.progression[name]
     if counts is None:
         return {"train": stage.train, "validation": stage.validation, "test": stage.test}
     return counts[stage.size]
+
+
+def count_files(config: LapConfig) -> Counts:
+    """Count the instances of every chosen size in the files of `data.source`."""
+    counts: Counts = {}
+    for name in config.chosen():
+        size = config.progression[name].size
+        files = bucket_files(Path(config.data.source or ""), size)
+        counts[size] = {split: len(LapStore.open(path).indices(size=size)) for split, path in files.items()}
+    return counts
 
 
 def pack(forecasts: Sequence[Forecast], walltime_s: int) -> list[Job]:

@@ -15,6 +15,7 @@ from kdgat.stage.owner import Owner, own
 from kdgat.stage.spec import StageSpec
 
 CHECKPOINT_GLOB = "checkpoint-*.pt"
+PART_GLOB = "*.json"
 
 
 class RunDirectory:
@@ -30,6 +31,7 @@ class RunDirectory:
         self.weights_path = self.path / "weights.safetensors"
         self.model_config_path = self.path / "model.json"
         self.checkpoints_path = self.path / "checkpoints"
+        self.parts_path = self.path / "parts"  # of a stage that works part by part: PART_GLOB stands for each one done
         self.owner_path = self.path / "owner.json"
         self.lock_path = self.path / "owner.lock"
         self.provenance_path = self.path / "provenance.json"
@@ -114,7 +116,7 @@ class RunDirectory:
         write_json_atomically(self.progress_path, dict(progress), durable=False)
 
     def newest_checkpoint(self) -> str:
-        """Return the newest checkpoint, relative to the run directory; empty if there is none.
+        """Return the newest checkpoint, or the newest part, relative to the run directory; empty if there is none.
 
         Of one fit it is the one with the highest number, for the clocks of two nodes may disagree; of several fits the
         one that was written to last.
@@ -126,6 +128,11 @@ class RunDirectory:
                 written[path.parent] = max(path.stat().st_mtime_ns, written.get(path.parent, 0))
                 # Numbers have leading zeros: names sort as they do.
                 newest[path.parent] = max(path, newest.get(path.parent, path))
+        if not written:
+            for path in self.parts_path.rglob(PART_GLOB):
+                with suppress(FileNotFoundError):
+                    written[path] = path.stat().st_mtime_ns
+                    newest[path] = path
         return str(newest[max(written, key=lambda fit: written[fit])].relative_to(self.path)) if written else ""
 
     @contextmanager

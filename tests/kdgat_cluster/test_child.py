@@ -294,6 +294,15 @@ print(stop.reason)
     assert (done.returncode, done.stdout.strip()) in ((0, "here"), (0, "SIGALRM")), done.stderr[-500:]
 
 
+def test_every_new_part_changes_the_marker(directory: RunDirectory) -> None:
+    part = directory.parts_path / "train" / "00000000.json"
+    part.parent.mkdir(parents=True)
+    part.with_suffix(".h5").write_bytes(b"the beginning of a part")
+    assert checkpoint_marker(directory) == ()
+    part.write_text("{}")
+    assert checkpoint_marker(directory) != ()
+
+
 def test_every_new_checkpoint_changes_the_marker(directory: RunDirectory) -> None:
     assert checkpoint_marker(directory) == ()
     path = directory.checkpoints_path / "phase" / "checkpoint-00000010.pt"

@@ -173,3 +173,18 @@ def test_owner_whose_token_was_replaced_writes_nothing_more(tmp_path):
     assert directory.owner_path.read_text() == taken
     assert directory.read_metrics() == [{"epoch": 0}]
     assert directory.read_outcome() is None
+
+
+def test_newest_part_stands_for_a_checkpoint_where_there_is_none(tmp_path):
+    directory = RunDirectory(tmp_path)
+    assert directory.newest_checkpoint() == ""
+    for age, name in enumerate(("train/00000000.json", "validation/00000000.json", "train/00000032.json")):
+        part = directory.parts_path / name
+        part.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text("{}")
+        os.utime(part, ns=(0, age))
+    (directory.parts_path / "train" / ".00000064.json.host.1.tmp").write_text("{")
+    assert directory.newest_checkpoint() == "parts/train/00000032.json"
+    directory.checkpoints_path.mkdir()
+    (directory.checkpoints_path / "checkpoint-00000001.pt").write_bytes(b"")
+    assert directory.newest_checkpoint() == "checkpoints/checkpoint-00000001.pt"
