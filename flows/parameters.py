@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Annotated, Final, Literal
@@ -18,23 +19,28 @@ from kdgat.cluster.estimate import check_command_line
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.script import require_one_word
 from kdgat.cluster.site import LOCAL, Site, SiteError, load_site, require_usable
+from kdgat.lap.config import PRESET_PACKAGE as LAP_PRESET_PACKAGE
+from kdgat.lap.config import LapConfig
 from kdgat.run.directory import OutputDirectory
 
 Preset = Literal["quick", "full", "tutorial"]
 Overrides = tuple[Annotated[str, Field(pattern=r"^\s*[A-Za-z_]\w*(\.\w+)*\s*=")], ...]
 
 
+@dataclass(frozen=True)
 class WithoutDefaults:
     """Write a model's JSON schema with each default in its description, where it is read and not sent.
 
     The form of the Prefect UI sends every `default` of the schema along. A configuration that comes from there would
-    leave nothing out, and a preset would have nothing to fill. Keys are explained as in the preset `tutorial`.
+    leave nothing out, and a preset would have nothing to fill. Keys are explained as in the family's preset `tutorial`.
     """
+
+    package: str  # of the family
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Rewrite the schema of the model and of all models in it."""
         written = handler(schema)
-        _rewrite(handler.resolve_ref_schema(written), handler, explained_keys(), "")
+        _rewrite(handler.resolve_ref_schema(written), handler, explained_keys(self.package), "")
         return written
 
 
@@ -58,9 +64,9 @@ def _rewrite(schema: JsonSchemaValue, handler: GetJsonSchemaHandler, texts: Mapp
 
 
 @cache
-def explained_keys() -> dict[str, str]:
-    """Read what each key of the configuration means, by dotted path, from the comments of the preset `tutorial`."""
-    text = (resources.files(PRESET_PACKAGE) / "presets" / "tutorial.yaml").read_text(encoding="utf-8")
+def explained_keys(package: str) -> dict[str, str]:
+    """Read what each key of a family's configuration means, by dotted path, from the comments of its `tutorial`."""
+    text = (resources.files(package) / "presets" / "tutorial.yaml").read_text(encoding="utf-8")
     found: dict[str, str] = {}
     sections: list[str] = []
     above = ""  # the comment of a section stands on the line before it
@@ -75,7 +81,8 @@ def explained_keys() -> dict[str, str]:
     return found
 
 
-FormConfig = Annotated[CanConfig, WithoutDefaults()]
+FormConfig = Annotated[CanConfig, WithoutDefaults(PRESET_PACKAGE)]
+LapFormConfig = Annotated[LapConfig, WithoutDefaults(LAP_PRESET_PACKAGE)]
 _YAML_KEY: Final = re.compile(r"(?P<indent> *)(?P<key>\w+):.*?(?:  # (?P<text>.*))?")
 NO_REQUEST: Final = ResourceRequest()
 LOCAL_SITE: Final = Site(name=LOCAL)
@@ -108,5 +115,10 @@ def check_can_run(config: CanConfig, output: OutputDirectory, site: Site) -> Non
     """
     find_entry(config.data.dataset, config.data.data_root, config.data.catalog)
     plan_can(config)
+    check_output(output, site)
+
+
+def check_output(output: OutputDirectory, site: Site) -> None:
+    """Refuse, with a ValueError that names it, an output directory that jobs of the site cannot be given."""
     if site.scheduler == "slurm":
         require_one_word(output.slurm_path)

@@ -10,7 +10,7 @@ from flows.can_ids import can_ids
 from flows.nightly import nightly
 from flows.parameters import LOCAL_SITE, as_site, check_can_run, explained_keys
 from kdgat.can.catalog import DatasetError
-from kdgat.can.config import CanConfig, make_config
+from kdgat.can.config import PRESET_PACKAGE, CanConfig, make_config
 from kdgat.cluster.resources import ResourceError, ResourceRequest
 from kdgat.cluster.site import Site, SiteError
 from kdgat.run.directory import OutputDirectory
@@ -49,7 +49,8 @@ def test_every_field_of_the_configuration_is_explained_with_its_default() -> Non
     fields = dict(fields_of_config(schema_of(can_ids)))
     silent = [path for path, field in fields.items() if "$ref" not in field and not field.get("description")]
     assert silent == []
-    assert fields["training.max_epochs"]["description"] == f"{explained_keys()['training.max_epochs']} (default: 30)"
+    explained = explained_keys(PRESET_PACKAGE)["training.max_epochs"]
+    assert fields["training.max_epochs"]["description"] == f"{explained} (default: 30)"
     assert fields["injection.enabled"]["description"].endswith("(default: true)")
     assert fields["windows.size"]["description"].count("default") == 1
 
