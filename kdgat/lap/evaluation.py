@@ -7,6 +7,7 @@ read anywhere.
 
 import json
 import logging
+import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,15 +30,15 @@ from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.files import write_json_atomically
-from kdgat.stage.outcome import Finished, Outcome
+from kdgat.stage.outcome import Finished, Outcome, Paused
 from kdgat.stage.provenance import git_state
 from kdgat.stage.spec import StageSpec
+from kdgat.training.deadline import Deadline
 from kdgat.training.progress import phase_progress
 
 logger = logging.getLogger(__name__)
 
 EVALUATION_FILE: Final = "evaluation.json"
-PARTS_FOLDER: Final = "parts"  # one file per size and family, so that a stopped evaluation goes on with the next
 TEST_PREFIX: Final = "test-"
 STAGE: Final = "evaluation"
 
@@ -49,6 +50,8 @@ class EvaluationError(ValueError):
 def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Measure every method on the test instances of every size, and check every answer: the artifact `results`.
 
+    A stage that was stopped goes on with the next instance; Paused if the job ends before it is done.
+
     Raises:
         StageInputError: if there is no test store, or none of its instances is wanted.
         CertificateError: if any answer is not an optimal assignment.
@@ -59,35 +62,42 @@ def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
     config = validate_config(EvaluationConfig, spec.config.get("evaluation", {}))
     weights = _weights(spec, directory)
     stores = _test_stores(spec, directory, config)
-    parts_path = directory.path / PARTS_FOLDER
-    parts_path.mkdir(exist_ok=True)
+    deadline = Deadline.from_environment()
+    report = phase_progress(directory, "instances")
+    directory.parts_path.mkdir(exist_ok=True)
     checked: dict[str, dict[str, int]] = {}
     measurements: list[Measurement] = []
     with one_thread():
         measurer = Measurer(config, weights)
-        for size, path in stores.items():
-            for family, indices in measurer.indices(path, size).items():
-                part = parts_path / f"{size}-{family}.json"
-                if not part.is_file():
-                    report = phase_progress(directory, f"{family} {size}")
-                    rows, num_checked = measurer.measure(path, indices, report)
-                    content = {"num_checked": num_checked, "rows": [row.model_dump(mode="json") for row in rows]}
-                    write_json_atomically(part, content)
-                    logger.info("%s, n = %d: %d instances checked, all optimal", family, size, num_checked)
-                found = json.loads(part.read_text(encoding="utf-8"))
-                checked.setdefault(str(size), {})[family] = found["num_checked"]
-                measurements += [Measurement.model_validate(row) for row in found["rows"]]
-        evaluation = Evaluation(
-            seed=spec.seed,
-            final_method=measurer.final_method,
-            num_checked=checked,
-            parameter_counts=measurer.parameter_counts,
-            machine=describe_machine(),
-            measurements=measurements,
-        )
-    if not measurements:
-        raise StageInputError("evaluation: no test instance is of a wanted family: correct evaluation.families")
+        parts = [part for size, path in stores.items() for part in measurer.parts(path, size)]
+        if not parts:
+            raise StageInputError("evaluation: no test instance is of a wanted family: correct evaluation.families")
+        total, done = sum(len(part.indices) for part in parts), 0
+        for part in parts:
+            path = directory.parts_path / f"{part.name}.json"
+            if not path.is_file():
+                if deadline.reached():
+                    reason = f"{deadline.describe()}; {done} of {total} instances are measured and checked"
+                    return Paused(checkpoint=directory.newest_checkpoint(), reason=reason)
+                began = time.monotonic()
+                write_json_atomically(path, [row.model_dump(mode="json") for row in measurer.work(part)])
+                deadline.observe_step(time.monotonic() - began)
+            rows = json.loads(path.read_text(encoding="utf-8"))
+            measurements += [Measurement.model_validate(row) for row in rows]
+            counts = checked.setdefault(str(part.size), {})
+            counts[part.family] = counts.get(part.family, 0) + len(part.indices)
+            done += len(part.indices)
+            report(done, total)
+    evaluation = Evaluation(
+        seed=spec.seed,
+        final_method=measurer.final_method,
+        num_checked=checked,
+        parameter_counts=measurer.parameter_counts,
+        machine=describe_machine(),
+        measurements=measurements,
+    )
     write_evaluation(directory.path / EVALUATION_FILE, evaluation)
+    logger.info("%d instances checked, all optimal", total)
     return Finished(metrics=_metrics(evaluation), artifacts={"results": EVALUATION_FILE})
 
 

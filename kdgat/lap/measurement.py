@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.lap.certificate import Problem, check_assignment, check_label
 from kdgat.lap.contenders import TRAINED, Answer, Contender, Duals, contenders
+from kdgat.lap.families import generate
+from kdgat.lap.records import label
 from kdgat.lap.results import EvaluationConfig, Kind, Measurement
 from kdgat.lap.scaling import SCALE_RANK, unit_of
 from kdgat.lap.store import LapStore
 from kdgat.lap.timing import Timed, take_turns
 
-logger = logging.getLogger(__name__)
+CHECKED_TOGETHER: Final = 16
+WARM_UP_SIZE: Final = 64
+
+
+@dataclass(frozen=True)
+class Part:
+    """Instances that are measured or checked in one go, so that a stopped evaluation repeats no more than these."""
+
+    path: Path  # of the store
+    size: int
+    family: str
+    indices: tuple[int, ...]
+    is_measured: bool  # by every method; else checked by one
+
+    @property
+    def name(self) -> str:
+        """Return a name that no other part of the evaluation has."""
+        return f"{self.size}-{self.family}-{self.indices[0]:08d}"
 
 
 class Measurer:
@@ -45,40 +65,51 @@ class Measurer:
             ("trained", "column or row minima"), config.solvers[:1], {stage: predictors[stage] for stage in final}
         )[-1]
 
-    def indices(self, path: Path, size: int) -> dict[str, NDArray[np.int64]]:
-        """Return the indices of a store's instances of a size, by wanted family."""
+        self._compile()
+
+    def _compile(self) -> None:
+        """Call every method on small problems, so that no measurement holds the compiling or loading of code."""
+        for family in ("uniform", "sparse"):  # masks run code of their own
+            record = label(generate(family, WARM_UP_SIZE, 0))
+            problem = Problem("warm-up", record.cost, record.mask, record.u, record.v, record.optimum)
+            for method in (*self.contenders, self.checker):
+                method.call(problem, method.ready(problem))
+
+    def parts(self, path: Path, size: int) -> list[Part]:
+        """Divide the instances of a size in a store into parts that take seconds to a minute each."""
         store = LapStore.open(path)
-        present = list(dict.fromkeys(store.families()))
-        wanted = [name for name in present if self.config.families is None or name in self.config.families]
-        found = {family: np.asarray(store.indices(size=size, family=family)) for family in wanted}
-        return {family: indices for family, indices in found.items() if indices.size}
+        families = list(dict.fromkeys(store.families()))
+        found: list[Part] = []
+        for family in families:
+            if self.config.families is not None and family not in self.config.families:
+                continue
+            indices = store.indices(size=size, family=family).tolist()
+            measured = self.config.measured_instances
+            found += [Part(path, size, family, (index,), True) for index in indices[:measured]]
+            others = indices[measured:] if self.config.check_all else []
+            for start in range(0, len(others), CHECKED_TOGETHER):
+                found.append(Part(path, size, family, tuple(others[start : start + CHECKED_TOGETHER]), False))
+        return found
 
-    def measure(
-        self, path: Path, indices: NDArray[np.int64], report: Callable[[int, int], None]
-    ) -> tuple[list[Measurement], int]:
-        """Measure the first instances by every method, and check the others by the final one.
-
-        Returns:
-            the measurements, and how many instances were checked.
+    def work(self, part: Part) -> list[Measurement]:
+        """Measure the instance of a part by every method, or check its instances by the final one.
 
         Raises:
             CertificateError: if any answer, or any label, is wrong.
         """
-        store = LapStore.open(path)
+        store = LapStore.open(part.path)
         rows: list[Measurement] = []
-        checked = indices if self.config.check_all else indices[: self.config.measured_instances]
-        for done, index in enumerate(checked.tolist()):
+        for index in part.indices:
             record = store.record(index)
-            name = f"{path.name}, instance {index} ({record.family}, n = {record.n})"
+            name = f"{part.path.name}, instance {index} ({record.family}, n = {record.n})"
             problem = Problem(name, record.cost, record.mask, record.u, record.v, record.optimum)
             check_label(problem)
-            if done < self.config.measured_instances:
+            if part.is_measured:
                 rows += measure_problem(problem, record.family, index, self.contenders, self.config)
             else:
                 answer = self.checker.call(problem, None)
                 check_assignment(problem, self.checker.name, answer.rows, answer.columns)
-            report(done + 1, len(checked))
-        return rows, len(checked)
+        return rows
 
 
 def measure_problem(

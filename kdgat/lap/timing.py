@@ -46,7 +46,7 @@ def take_turns(
         repeats: calls that count.
         warm_ups: rounds before them that do not.
         patience_s: a method whose calls have taken this long in all is not called again, so that one that takes
-            seconds does not keep the others waiting; it has been called at least once.
+            seconds does not keep the others waiting; the call that reached it counts, even if it was to warm up.
     """
     if repeats < 1 or warm_ups < 0:
         raise ValueError(f"repeats {repeats} must be at least 1 and warm_ups {warm_ups} at least 0")
@@ -55,13 +55,13 @@ def take_turns(
     names = list(methods)
     for turn in range(-warm_ups, repeats):
         for name in _rotated(names, turn):
-            if spent[name] >= patience_s and (turn < 0 or name in found):
+            if name in found and spent[name] >= patience_s:
                 continue
             started = time.perf_counter()
             result = methods[name]()
             seconds = time.perf_counter() - started
             spent[name] += seconds
-            if turn >= 0:
+            if turn >= 0 or spent[name] >= patience_s:
                 timed = found.setdefault(name, Timed(result))
                 timed.seconds.append(seconds)
                 timed.results.append(result)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 
 from kdgat.lap.certificate import CertificateError, Problem
 from kdgat.lap.contenders import contenders
-from kdgat.lap.evaluation import PARTS_FOLDER, EvaluationError, collect_results, run_evaluation
+from kdgat.lap.evaluation import EvaluationError, collect_results, run_evaluation
 from kdgat.lap.families import generate
 from kdgat.lap.measurement import bound_of, column_minima_of, compare_duals, scale_of
 from kdgat.lap.records import label
@@ -19,7 +20,7 @@ from kdgat.lap.store import write_store
 from kdgat.run.directory import OutputDirectory
 from kdgat.stage.configuration import ConfigurationError
 from kdgat.stage.errors import StageInputError
-from kdgat.stage.outcome import Finished
+from kdgat.stage.outcome import Finished, Paused
 from tests.lap.small_evaluations import evaluate, evaluation_directory, make_run, write_instances, write_network
 
 SIZE = 30
@@ -64,7 +65,7 @@ def test_every_method_is_measured_on_the_same_instances_and_every_instance_is_ch
         "trained large",
     } <= methods
     assert all(len(row.milliseconds) == 2 for row in found.measurements)
-    assert json.loads(directory.progress_path.read_text()) == {"phase": "sparse 30", "done": 3, "total": 3}
+    assert json.loads(directory.progress_path.read_text()) == {"phase": "instances", "done": 6, "total": 6}
 
 
 def test_the_oracle_has_no_gap_and_column_minima_have_all_of_it(tmp_path: Path, store: Path, weights: Path) -> None:
@@ -111,21 +112,37 @@ def test_both_ways_to_search_are_measured_where_both_are_wanted(tmp_path: Path, 
     assert {("oracle", "core"), ("oracle", "dense"), ("trained small", "dense"), ("scipy", None)} <= solvers
 
 
-def test_a_stopped_evaluation_goes_on_with_the_next_family(tmp_path: Path, store: Path, weights: Path) -> None:
+def test_a_stopped_evaluation_goes_on_with_the_next_instance(tmp_path: Path, store: Path, weights: Path) -> None:
     directory = evaluation_directory(tmp_path / "run", {SIZE: store}, {"small": weights})
     evaluate(directory)
     first = read_evaluation(directory.path / "evaluation.json")
-    parts = directory.path / PARTS_FOLDER
-    (parts / f"{SIZE}-sparse.json").unlink()  # as if it had been killed while at work on this one
+    assert {path.name for path in directory.parts_path.iterdir()} == {
+        f"{SIZE}-{family}-{index:08d}.json" for family, start in (("uniform", 0), ("sparse", 3)) for index in
+        range(start, start + 3)
+    }  # fmt: skip
+    (directory.parts_path / f"{SIZE}-sparse-00000004.json").unlink()  # as if it had been killed while at work on this
     run_evaluation(directory.read_spec(), directory)
     second = read_evaluation(directory.path / "evaluation.json")
+    changed = {
+        (new.family, new.instance)
+        for old, new in zip(first.measurements, second.measurements, strict=True)
+        if old.milliseconds != new.milliseconds  # taken again
+    }
+    assert changed == {("sparse", 4)}
+    assert second.num_checked == first.num_checked
 
-    def of(family: str, rows: list) -> list:  # type: ignore[type-arg]
-        return [row for row in rows if row.family == family]
 
-    assert of("uniform", second.measurements) == of("uniform", first.measurements)
-    assert of("sparse", second.measurements) != of("sparse", first.measurements)  # its times were taken again
-    assert len(second.measurements) == len(first.measurements)
+def test_a_job_that_ends_soon_pauses_the_stage_after_what_is_done(
+    tmp_path: Path, store: Path, weights: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = evaluation_directory(tmp_path / "run", {SIZE: store}, {"small": weights})
+    monkeypatch.setenv("SLURM_JOB_ID", "1")
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(time.time() + 5.0))
+    outcome = run_evaluation(directory.read_spec(), directory)
+    assert isinstance(outcome, Paused)
+    assert "0 of 6 instances are measured and checked" in outcome.reason
+    monkeypatch.setenv("SLURM_JOB_END_TIME", str(time.time() + 500.0))
+    assert isinstance(run_evaluation(directory.read_spec(), directory), Finished)
 
 
 @pytest.mark.parametrize("place", [0, 2])  # a measured instance, and one that is checked alone
