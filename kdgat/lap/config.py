@@ -4,6 +4,7 @@ Each section lives beside the code that reads it; this module only puts them tog
 """
 
 import itertools
+import json
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, Self
@@ -230,11 +231,11 @@ def make_config(
     said: dict[str, Any] = {}
     if source is not None:
         said["data"] = {"source": source}
-    if stages:
-        said["stages"] = list(stages)
     if seeds:
         said["seeds"] = list(seeds)
-    return fill_preset(preset, said, overrides)
+    # Together with the overrides, which may give the progression other stages than the preset has.
+    chosen = [f"stages={json.dumps(list(stages))}"] if stages else []
+    return fill_preset(preset, said, [*chosen, *overrides])
 
 
 def fill_preset(preset: str, said: Mapping[str, Any], overrides: Sequence[str] = ()) -> LapConfig:

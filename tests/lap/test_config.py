@@ -1,0 +1,182 @@
+from collections.abc import Iterator
+from importlib import resources
+
+import pytest
+import yaml
+from pydantic import BaseModel
+
+from kdgat.cluster.estimate import stage_resources
+from kdgat.cluster.resources import ResourceRequest
+from kdgat.cluster.site import Site
+from kdgat.lap.config import (
+    DEFAULT_PROGRESSION,
+    PRESETS,
+    LapConfig,
+    ProgressiveStage,
+    StageOrderError,
+    complete_config,
+    load_config,
+    make_config,
+    stage_sections,
+    with_two_in_one,
+)
+from kdgat.stage.configuration import ConfigurationError
+
+PUBLISHED = {
+    "small_512_only": (512, 1200),
+    "small_1024_only": (1024, 900),
+    "mid_1536": (1536, 480),
+    "mid_2048": (2048, 144),
+    "mid_3072": (3072, 88),
+    "large_4096": (4096, 30),
+}
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_is_valid_and_its_stages_follow_each_other(preset: str) -> None:
+    config = make_config(preset)
+    config.check_order()
+    sizes = [config.progression[name].size for name in config.chosen()]
+    assert sizes == sorted(sizes)
+
+
+def test_full_has_the_published_stages_and_numbers_of_instances() -> None:
+    config = make_config("full")
+    assert {name: (one.size, one.train) for name, one in config.progression.items()} == PUBLISHED
+    assert config.groups()[0] == ("small_512_only", "small_1024_only")
+
+
+def test_quick_goes_through_three_sizes_on_one_core() -> None:
+    config = make_config("quick")
+    assert config.chosen() == ["small_512_only", "small_1024_only", "mid_2048"]
+    site = Site(name="large", scheduler="slurm")
+    for stage in (*config.chosen(), "prepare", "evaluation"):
+        asked = stage_resources(stage, config.resources, site, ResourceRequest())
+        assert (asked.cores, asked.gpus) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("stages=[small_512]", ["stages", "small_512", "small_512_only"]),
+        ("stages=[small_512_only, small_512_only]", ["stages", "twice"]),
+        ("training_of.mid_2084.max_epochs=3", ["training_of", "mid_2084", "mid_2048"]),
+        ("training_of.mid_2048.max_epoch=3", ["max_epoch", "max_epochs"]),
+        ("resources.evaluatoin.memory=3G", ["resources", "evaluatoin", "evaluation"]),
+        ("jobs=[[small_512_only, small_512_only]]", ["jobs", "small_512_only", "twice"]),
+        ("jobs=[[small_512_only], [small_512_only]]", ["jobs", "small_512_only", "twice"]),
+        ("jobs=[[small_512_only, mid_2048]]", ["jobs", "mid_2048", "does not follow", "small_512_only"]),
+        ("jobs=[[small_512_only, mid_1538]]", ["jobs", "mid_1538"]),
+        ("data.families=[unifrom]", ["unifrom", "uniform"]),
+        ("data.families=[uniform, uniform]", ["twice"]),
+        ("progression.mid_2048.size=1", ["progression.mid_2048.size", "1"]),
+        ("progression.mid_2048.size=512", ["small_512_only", "mid_2048", "512"]),
+        ("progression={Mid: {size: 8, train: 1, validation: 1, test: 1}}", ["Mid", "small letters"]),
+        ("progression={prepare: {size: 8, train: 1, validation: 1, test: 1}}", ["prepare"]),
+        ("seeds=[1, 1]", ["seeds", "twice"]),
+        ("model.kind=dula", ["model.kind", "dula", "dual"]),
+    ],
+)
+def test_a_wrong_override_is_refused_with_key_value_and_fix(override: str, words: list[str]) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        make_config("quick", [override])
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_a_stage_without_its_predecessor_is_refused_unless_there_are_weights_to_start_from() -> None:
+    gap = make_config("full", stages=["small_512_only", "mid_1536"])
+    with pytest.raises(StageOrderError, match="mid_1536 starts from the weights of small_1024_only.*add small_1024"):
+        gap.check_order()
+    make_config("full", ["init_from=run"], stages=["small_512_only", "mid_1536"]).check_order()
+    with pytest.raises(StageOrderError, match="small_1024_only starts from the weights of small_512_only"):
+        make_config("full", stages=["small_1024_only"]).check_order()
+
+
+def test_chosen_stages_keep_the_order_of_the_progression() -> None:
+    assert make_config("full", stages=["small_1024_only", "small_512_only"]).chosen() == [
+        "small_512_only",
+        "small_1024_only",
+    ]
+
+
+def test_jobs_hold_the_chosen_ones_of_their_stages() -> None:
+    jobs = "jobs=[[small_512_only, small_1024_only, mid_1536], [mid_2048, mid_3072]]"
+    config = make_config("full", [jobs], stages=["small_512_only", "small_1024_only", "mid_1536", "mid_2048"])
+    assert config.groups() == [("small_512_only", "small_1024_only", "mid_1536"), ("mid_2048",)]
+
+
+def test_two_in_one_puts_the_first_two_stages_into_one_job() -> None:
+    config = with_two_in_one(make_config("quick"))
+    assert config.groups() == [("small_512_only", "small_1024_only"), ("mid_2048",)]
+    with pytest.raises(StageOrderError, match="two consecutive stages"):
+        with_two_in_one(make_config("quick", stages=["small_512_only"]))
+    regrouped = with_two_in_one(make_config("quick", ["jobs=[[small_1024_only, mid_2048]]"]))
+    assert regrouped.groups() == [("small_512_only", "small_1024_only"), ("mid_2048",)]
+
+
+def test_a_batch_is_filled_by_edges_whatever_else_is_said_of_training() -> None:
+    config = LapConfig.model_validate({"training": {"max_epochs": 3}})
+    assert (config.training.batch_by, config.training.max_epochs) == ("edges", 3)
+
+
+def test_a_common_training_override_beats_the_differences_of_the_preset() -> None:
+    config = make_config("quick", ["training.max_epochs=2"])
+    assert {config.training_for(name).max_epochs for name in config.chosen()} == {2}
+    one = make_config("quick", ["training.max_epochs=2", "training_of.mid_2048.max_epochs=3"])
+    assert [one.training_for(name).max_epochs for name in one.chosen()] == [2, 2, 3]
+
+
+def test_a_preset_fills_what_a_configuration_leaves_out() -> None:
+    said = LapConfig.model_validate({"training": {"max_epochs": 3}, "seeds": [7]})
+    config = complete_config(said, "quick", ["data.seed=5"])
+    assert (config.preset, config.seeds, config.data.seed) == ("quick", (7,), 5)
+    assert config.chosen() == make_config("quick").chosen()
+    assert {config.training_for(name).max_epochs for name in config.chosen()} == {3}
+
+
+def test_a_configuration_survives_being_written_down() -> None:
+    config = make_config("full", ["training.max_epochs=3"], seeds=[4, 2], stages=["small_512_only"])
+    assert load_config(config.model_dump(mode="json")) == config
+
+
+def test_what_a_job_asks_for_and_another_model_change_no_stage() -> None:
+    plain = make_config("quick")
+    other = make_config("quick", ["resources.default.memory=9G", "model.rows.hidden=8"])
+    for name in plain.chosen():
+        assert stage_sections(plain, [name]) == stage_sections(other, [name])
+    changed = make_config("quick", ["training_of.mid_2048.max_epochs=9"])
+    assert stage_sections(plain, ["small_512_only"]) == stage_sections(changed, ["small_512_only"])
+    assert stage_sections(plain, ["mid_2048"]) != stage_sections(changed, ["mid_2048"])
+
+
+def dotted_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    for name, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            yield from dotted_keys(field.annotation, f"{prefix}{name}.")
+        else:
+            yield prefix + name
+
+
+def written_keys(content: dict[str, object], prefix: str = "") -> Iterator[str]:
+    for name, value in content.items():
+        yield prefix + name
+        if isinstance(value, dict):
+            yield from written_keys(value, f"{prefix}{name}.")
+
+
+def test_the_tutorial_preset_explains_every_key_once() -> None:
+    text = (resources.files("kdgat.lap") / "presets" / "tutorial.yaml").read_text(encoding="utf-8")
+    written = set(written_keys(yaml.safe_load(text)))
+    assert set(dotted_keys(LapConfig)) - written == {"preset"}  # which says its own name
+    assert set(dotted_keys(ResourceRequest, "resources.default.")) <= written
+    first = next(iter(DEFAULT_PROGRESSION))
+    assert set(dotted_keys(ProgressiveStage, f"progression.{first}.")) <= written
+    for line in text.splitlines():
+        is_section = line.rstrip().endswith(":")
+        if line.strip() and not line.lstrip().startswith("#") and not is_section:
+            assert "  # " in line, f"no comment: {line}"
+
+
+def test_the_tutorial_preset_says_what_the_defaults_are() -> None:
+    assert make_config("tutorial") == LapConfig(preset="tutorial")
