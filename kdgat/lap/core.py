@@ -1,80 +1,67 @@
 """Shortest augmenting paths over a core: per row only its cheapest entries, made longer where a search needs it, exact.
 
-Each row i keeps a list of candidates and a bound: no entry outside the list has C_ij - v_j below `beyond[i]`. Since the
-searches only ever lower v, the bound stays true. A search that reaches row i at distance d also waits, in the same
-heap, for the distance d + beyond[i] - u_i at which an entry outside the list could matter; when that is next, the list
-is made anew from the whole row. So every path found is a shortest one of the whole matrix, and most of the matrix is
-read only when the lists are made.
+Each row i keeps a list of candidates and a bound: no entry outside the list has C_ij - v_j below `beyond[i]`. Since
+bids and searches only ever lower v, the bound stays true. A search that reaches row i at distance d also waits, in the
+same heap, for the distance d + beyond[i] - u_i at which an entry outside the list could matter; when that is next, the
+list is made anew from the whole row. So every path found is a shortest one of the whole matrix, and most of the matrix
+is read only when the lists are made.
+
+`cost` and `mask` are as in `kdgat.lap.kernels`.
 """
 
 import numpy as np
 from numba import njit
 
-from kdgat.lap.kernels import ORDERED, allowed_row
+from kdgat.lap.kernels import LANES, ORDERED, allowed_row, fold
 
-LANES = 32  # a row is folded to this many minima, entry j into lane j % 32
-CAPACITY = 48  # candidates of a row at first
-WIDE_GROUPS, WIDE_CAPACITY = 32, 256  # after the first repair; after the second the whole row is looked at
-SHORT, WIDE, WHOLE = 0, 1, 2
+SHORT_GROUPS, SHORT_CAPACITY = 8, 48  # about 22 candidates of a row of random costs
+WIDE_GROUPS, WIDE_CAPACITY = 32, 256  # after a repair: about 130
+SHORT, WIDE, WHOLE = 0, 1, 2  # how much of a row a search has asked for
+MAX_REPAIRS = 16  # per row of the matrix; who needs more is better off with dense rows
+STUCK_NOWHERE, GAVE_UP = -1, -2
 
 
 @njit(cache=True, fastmath=ORDERED)
-def candidates(row, v, slack, first, groups, capacity, columns, costs, at):  # type: ignore[no-untyped-def]
+def candidates(row, v, slack, lane, first, groups, capacity, columns, costs, at):  # type: ignore[no-untyped-def]
     """Write a row's entries with small C_ij - v_j to columns[at:] and costs[at:]; return (how many, bound on others).
 
     They are all those up to the largest of `groups` minima over interleaved groups of columns: `groups` or more, about
-    groups * ln(groups) for random costs. If there are more than `capacity`, the smallest half of that, and ties with
-    the last, taken round from column `first` on so that rows with the same costs differ.
+    groups * ln(groups) for random costs. If there are more than `capacity`, fewer groups are made; if the smallest
+    entry alone is there so often, as many of these as fit, from column `first` on, so that rows with the same costs
+    differ.
     """
     m = row.size
-    lane = np.full(LANES, np.inf)
-    full = m - m % LANES
-    for block in range(0, full, LANES):
-        for k in range(LANES):
-            value = row[block + k] - v[block + k]
-            slack[block + k] = value
-            lane[k] = value if value < lane[k] else lane[k]
-    for j in range(full, m):
-        value = row[j] - v[j]
-        slack[j] = value
-        lane[j - full] = value if value < lane[j - full] else lane[j - full]
+    fold(row, v, slack, lane)
     size = LANES
-    while size > groups:
-        size //= 2
-        for k in range(size):
-            lane[k] = min(lane[k], lane[size + k])
-    threshold = -np.inf
-    for k in range(size):
-        threshold = max(threshold, lane[k])
-    if m <= capacity:
+    while True:
+        while size > groups:
+            size //= 2
+            for k in range(size):
+                lane[k] = min(lane[k], lane[size + k])
         threshold = np.inf
+        if m > capacity:
+            threshold = lane[0]
+            for k in range(1, size):
+                threshold = max(threshold, lane[k])
+        found = 0
+        for block in range(0, m, LANES):
+            stop = min(block + LANES, m)
+            some = False
+            for j in range(block, stop):
+                some |= slack[j] <= threshold
+            if some:
+                for j in range(block, stop):
+                    if slack[j] <= threshold and slack[j] < np.inf:
+                        if found < capacity:
+                            columns[at + found] = j
+                            costs[at + found] = row[j]
+                        found += 1
+        if found <= capacity:
+            return found, threshold
+        if size == 1:
+            break
+        groups = size // 2
     found = 0
-    for block in range(0, full, LANES):
-        some = False
-        for k in range(LANES):
-            some |= slack[block + k] <= threshold
-        if some:
-            for j in range(block, block + LANES):
-                if slack[j] <= threshold and slack[j] < np.inf:
-                    if found < capacity:
-                        columns[at + found] = j
-                        costs[at + found] = row[j]
-                    found += 1
-    for j in range(full, m):
-        if slack[j] <= threshold and slack[j] < np.inf:
-            if found < capacity:
-                columns[at + found] = j
-                costs[at + found] = row[j]
-            found += 1
-    if found <= capacity:
-        return found, threshold
-    threshold = np.partition(slack, capacity // 2)[capacity // 2]
-    found = 0
-    for j in range(m):
-        if slack[j] < threshold:
-            columns[at + found] = j
-            costs[at + found] = row[j]
-            found += 1
     for k in range(m):
         j = first + k if first + k < m else first + k - m
         if slack[j] == threshold and found < capacity:
@@ -82,6 +69,91 @@ def candidates(row, v, slack, first, groups, capacity, columns, costs, at):  # t
             costs[at + found] = row[j]
             found += 1
     return found, threshold
+
+
+@njit(cache=True)
+def make_core(cost, mask, v):  # type: ignore[no-untyped-def]
+    """Return the candidates of all rows: columns and costs [edges], start and count [n], beyond [n]."""
+    n, m = cost.shape
+    buffer, slack, lane = np.empty(m), np.empty(m), np.empty(LANES)
+    columns = np.empty(n * SHORT_CAPACITY, np.int32)
+    costs = np.empty(columns.size)
+    start, count, beyond = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n)
+    used = 0
+    for i in range(n):
+        row = allowed_row(cost, mask, i, buffer)
+        start[i] = used
+        count[i], beyond[i] = candidates(
+            row, v, slack, lane, i * 7 % m, SHORT_GROUPS, SHORT_CAPACITY, columns, costs, used
+        )
+        used += count[i]
+    return columns[:used], costs[:used], start, count, beyond
+
+
+@njit(cache=True)
+def match_core(columns, costs, start, count, u, v, column_of, row_of):  # type: ignore[no-untyped-def]
+    """Match rows greedily on candidates where u_i + v_j = C_ij; return how many."""
+    matches = 0
+    for i in range(start.size):
+        if column_of[i] >= 0:
+            continue
+        for e in range(start[i], start[i] + count[i]):
+            j = columns[e]
+            if row_of[j] < 0 and costs[e] - v[j] <= u[i]:
+                row_of[j] = i
+                column_of[i] = j
+                matches += 1
+                break
+    return matches
+
+
+@njit(cache=True)
+def reduce_rows(columns, costs, start, count, beyond, u, v, column_of, row_of, rounds, max_bids):  # type: ignore[no-untyped-def]
+    """Let free rows bid for columns (augmenting row reduction); return the entries looked at.
+
+    A free row takes its best column from whoever has it and lowers the column's dual until the second best is as good.
+    There are at most `max_bids` a round, because on metric costs two rows can outbid each other for long.
+    """
+    free = np.flatnonzero(column_of < 0)
+    num_free = free.size
+    looked_at = 0
+    for _ in range(rounds):
+        bids = 0
+        waiting = num_free
+        num_free = 0
+        k = 0
+        while k < waiting:
+            i = free[k]
+            k += 1
+            first, second, best = np.inf, beyond[i], -1
+            for e in range(start[i], start[i] + count[i]):
+                value = costs[e] - v[columns[e]]
+                if value < first or (value == first and row_of[columns[e]] < 0):
+                    second = min(second, first)
+                    first = value
+                    best = columns[e]
+                elif value < second:
+                    second = value
+            looked_at += count[i]
+            bids += 1
+            if best < 0 or first > second or second == np.inf:
+                free[num_free] = i  # the best may lie beyond the candidates: left to a search
+                num_free += 1
+                continue
+            other = row_of[best]
+            u[i] = second
+            v[best] -= second - first
+            row_of[best] = i
+            column_of[i] = best
+            if other >= 0:
+                column_of[other] = -1
+                if first < second and bids < max_bids:
+                    k -= 1
+                    free[k] = other
+                else:
+                    free[num_free] = other
+                    num_free += 1
+    return looked_at
 
 
 @njit(cache=True)
@@ -127,92 +199,21 @@ def remove_first(keys, nodes, place, size):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, fastmath=ORDERED)
-def augment_core(cost, mask, u, v, column_of, row_of, groups, max_bids):  # type: ignore[no-untyped-def]
-    """Match every free row by Dijkstra's search over the candidates; change u, v and the matching in place.
+def augment_core(cost, mask, columns, costs, start, count, beyond, u, v, column_of, row_of):  # type: ignore[no-untyped-def]
+    """Match every free row by Dijkstra's search over the candidates; change u, v, the matching and the lists in place.
 
-    Return (row, greedy matches, searches, entries looked at, candidates, repairs); row is -1, or one from which no
-    free column can be reached.
+    Return (state, searches, entries looked at, candidates added, repairs). The state is -1, or a row from which no free
+    column can be reached, or -2: so many repairs were needed that the rows left are better searched on dense rows.
     """
     n, m = cost.shape
-    buffer = np.empty(m)
-    slack = np.empty(m)
-    columns = np.empty(n * CAPACITY + 16 * WIDE_CAPACITY, np.int32)
-    costs = np.empty(columns.size)
+    buffer, slack, lane = np.empty(m), np.empty(m), np.empty(LANES)
+    every = np.arange(m).astype(np.int32)
+    wide_columns = np.empty(16 * WIDE_CAPACITY, np.int32)
+    wide_costs = np.empty(wide_columns.size)
     used = 0
-    start = np.empty(n, np.int64)
-    count = np.empty(n, np.int64)
-    beyond = np.empty(n)
+    wide_start = np.full(n, -1)  # a row's place in the wide lists
     level = np.zeros(n, np.int8)
-    matches = 0
-    for i in range(n):
-        row = allowed_row(cost, mask, i, buffer)
-        start[i] = used
-        count[i], beyond[i] = candidates(row, v, slack, i * 7 % m, groups, CAPACITY, columns, costs, used)
-        used += count[i]
-        if column_of[i] < 0:
-            for e in range(start[i], used):
-                j = columns[e]
-                if row_of[j] < 0 and costs[e] - v[j] <= u[i]:
-                    row_of[j] = i
-                    column_of[i] = j
-                    matches += 1
-                    break
-    core_edges = used
-    looked_at = 0
-    repairs = 0
-
-    # Augmenting row reduction: a free row takes its best column from whoever has it and lowers its dual to where the
-    # second best is as good. Bounded, because on metric costs rows can outbid each other forever.
-    free = np.empty(n, np.int32)
-    num_free = 0
-    for i in range(n):
-        if column_of[i] < 0:
-            free[num_free] = i
-            num_free += 1
-    for _ in range(2):
-        bids = 0
-        waiting = num_free
-        num_free = 0
-        k = 0
-        while k < waiting:
-            i = free[k]
-            k += 1
-            first, second, best = np.inf, beyond[i], -1
-            for e in range(start[i], start[i] + count[i]):
-                value = costs[e] - v[columns[e]]
-                if value < first:
-                    second = min(second, first)
-                    first = value
-                    best = columns[e]
-                elif value < second:
-                    second = value
-            looked_at += count[i]
-            bids += 1
-            if best < 0 or first > second or second == np.inf:
-                free[num_free] = i
-                num_free += 1
-                continue
-            other = row_of[best]
-            if other >= 0 and first == second:
-                # another column as good may be free
-                for e in range(start[i], start[i] + count[i]):
-                    if costs[e] - v[columns[e]] == first and row_of[columns[e]] < 0:
-                        best = columns[e]
-                        other = -1
-                        break
-            u[i] = second
-            v[best] -= second - first
-            row_of[best] = i
-            column_of[i] = best
-            if other >= 0:
-                column_of[other] = -1
-                if first < second and bids < max_bids:
-                    k -= 1
-                    free[k] = other
-                else:
-                    free[num_free] = other
-                    num_free += 1
-
+    repaired = np.empty(n, np.int32)  # rows of a search that asked for more
     distance = np.full(m, np.inf)
     predecessor = np.empty(m, np.int32)
     reached = np.empty(m, np.int32)  # columns with a distance, to be cleared after the search
@@ -221,67 +222,53 @@ def augment_core(cost, mask, u, v, column_of, row_of, groups, max_bids):  # type
     keys = np.empty(n + m)
     nodes = np.empty(n + m, np.int32)  # a column, or m + row: look beyond that row's candidates
     place = np.full(n + m, -1, np.int32)
-    searches = 0
+    searches = looked_at = added = repairs = 0
     for origin in range(n):
         if column_of[origin] >= 0:
             continue
+        if repairs > MAX_REPAIRS * n:
+            return GAVE_UP, searches, looked_at, added, repairs
         searches += 1
-        size = 0
-        num_reached = 0
-        num_scanned = 0
-        best = np.inf
+        size = num_reached = num_scanned = num_repaired = 0
+        best = np.inf  # distance of the nearest free column so far
         end = -1
         here = 0.0
         i = origin
         row_at[i] = 0.0
         while True:
-            # Look at row i from its distance.
-            since = row_at[i]
-            offset = since - u[i]
+            offset = row_at[i] - u[i]
             if level[i] == WHOLE:
-                row = allowed_row(cost, mask, i, buffer)
-                looked_at += m
-                for j in range(m):
-                    value = max(row[j] - v[j] + offset, here)
-                    if value < best and value < distance[j]:
-                        if distance[j] == np.inf:
-                            reached[num_reached] = j
-                            num_reached += 1
-                        distance[j] = value
-                        predecessor[j] = i
-                        if row_of[j] < 0:
-                            best = value
-                            end = j
-                        else:
-                            position = place[j]
-                            if position < 0:
-                                position = size
-                                size += 1
-                            rise(keys, nodes, place, position, value, j)
+                these, values = every, allowed_row(cost, mask, i, buffer)
+                begin, stop = 0, m
+            elif wide_start[i] >= 0:
+                these, values = wide_columns, wide_costs
+                begin, stop = wide_start[i], wide_start[i] + count[i]
             else:
-                looked_at += count[i]
-                for e in range(start[i], start[i] + count[i]):
-                    j = columns[e]
-                    value = max(costs[e] - v[j] + offset, here)
-                    if value < best and value < distance[j]:
-                        if distance[j] == np.inf:
-                            reached[num_reached] = j
-                            num_reached += 1
-                        distance[j] = value
-                        predecessor[j] = i
-                        if row_of[j] < 0:
-                            best = value
-                            end = j
-                        else:
-                            position = place[j]
-                            if position < 0:
-                                position = size
-                                size += 1
-                            rise(keys, nodes, place, position, value, j)
-                value = max(beyond[i] + offset, here)
-                if value < best:
-                    rise(keys, nodes, place, size, value, m + i)
-                    size += 1
+                these, values = columns, costs
+                begin, stop = start[i], start[i] + count[i]
+            looked_at += stop - begin
+            for e in range(begin, stop):
+                j = these[e]
+                value = max(values[e] - v[j] + offset, here)
+                if value < best and value < distance[j]:
+                    if distance[j] == np.inf:
+                        reached[num_reached] = j
+                        num_reached += 1
+                    distance[j] = value
+                    predecessor[j] = i
+                    if row_of[j] < 0:
+                        best = value
+                        end = j
+                    else:
+                        position = place[j]
+                        if position < 0:
+                            position = size
+                            size += 1
+                        rise(keys, nodes, place, position, value, j)
+            value = max(beyond[i] + offset, here)
+            if level[i] != WHOLE and value < best:
+                rise(keys, nodes, place, size, value, m + i)
+                size += 1
             if size == 0 or keys[0] >= best:
                 break
             here = keys[0]
@@ -293,36 +280,39 @@ def augment_core(cost, mask, u, v, column_of, row_of, groups, max_bids):  # type
                 num_scanned += 1
                 i = row_of[node]
                 row_at[i] = here
-            else:
-                i = node - m
-                repairs += 1
-                level[i] += 1
-                if level[i] == WIDE:
-                    if used + WIDE_CAPACITY > columns.size:
-                        more_columns = np.empty(2 * columns.size, np.int32)
-                        more_columns[:used] = columns[:used]
-                        columns = more_columns
-                        more_costs = np.empty(2 * costs.size)
-                        more_costs[:used] = costs[:used]
-                        costs = more_costs
-                    row = allowed_row(cost, mask, i, buffer)
-                    looked_at += m
-                    start[i] = used
-                    count[i], beyond[i] = candidates(
-                        row, v, slack, i * 7 % m, WIDE_GROUPS, WIDE_CAPACITY, columns, costs, used
-                    )
-                    used += count[i]
-                    core_edges += count[i]
+                continue
+            i = node - m
+            repairs += 1
+            level[i] += 1
+            if level[i] == WIDE:
+                repaired[num_repaired] = i
+                num_repaired += 1
+                if wide_start[i] < 0:
+                    if used == wide_columns.size:
+                        more_columns, more_costs = np.empty(2 * used, np.int32), np.empty(2 * used)
+                        for e in range(used):
+                            more_columns[e] = wide_columns[e]
+                            more_costs[e] = wide_costs[e]
+                        wide_columns, wide_costs = more_columns, more_costs
+                    wide_start[i] = used
+                    used += WIDE_CAPACITY
+                row = allowed_row(cost, mask, i, buffer)
+                looked_at += m
+                count[i], beyond[i] = candidates(
+                    row, v, slack, lane, i * 7 % m, WIDE_GROUPS, WIDE_CAPACITY, wide_columns, wide_costs, wide_start[i]
+                )
+                added += count[i]
         if end < 0:
-            return origin, matches, searches, looked_at, core_edges, repairs
+            return origin, searches, looked_at, added, repairs
         u[origin] += best
         for k in range(num_scanned):
             j = scanned[k]
-            change = best - distance[j]
-            u[row_of[j]] += change
-            v[j] -= change
+            u[row_of[j]] += best - distance[j]
+            v[j] -= best - distance[j]
         for k in range(size):
             place[nodes[k]] = -1
+        for k in range(num_repaired):
+            level[repaired[k]] = SHORT
         for k in range(num_reached):
             distance[reached[k]] = np.inf
         j = end
@@ -334,4 +324,4 @@ def augment_core(cost, mask, u, v, column_of, row_of, groups, max_bids):  # type
             if i == origin:
                 break
             j = following
-    return -1, matches, searches, looked_at, core_edges, repairs
+    return STUCK_NOWHERE, searches, looked_at, added, repairs

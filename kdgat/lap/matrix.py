@@ -25,6 +25,15 @@ class Matrix:
         """Return what turns a cost of this matrix into one of the user's."""
         return -1.0 if self.negated else 1.0
 
+    def allowed(self) -> NDArray[np.bool_]:
+        """Return which entries may be matched [n, m]."""
+        allowed = np.isfinite(self.cost)
+        return allowed & (self.mask == 0) if self.mask.size else allowed
+
+    def is_integral(self) -> bool:
+        """Return whether all entries are whole numbers; one row is looked at first."""
+        return all(bool((part == np.rint(part)).all()) for part in (self.cost[0], self.cost))
+
     def name(self, i: int, j: int) -> str:
         """Name an entry as the user counts them."""
         return f"cost[{j}, {i}]" if self.transposed else f"cost[{i}, {j}]"
@@ -110,9 +119,7 @@ def infeasible(matrix: Matrix) -> InfeasibleError:
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import maximum_bipartite_matching
 
-    allowed = np.isfinite(matrix.cost)
-    if matrix.mask.size:
-        allowed &= matrix.mask == 0
+    allowed = matrix.allowed()
     column_of = maximum_bipartite_matching(csr_array(allowed), perm_type="column")
     matched = int((column_of >= 0).sum())
     row_of = np.full(allowed.shape[1], -1)

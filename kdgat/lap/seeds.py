@@ -122,10 +122,13 @@ def column_seed(matrix: Matrix, columns: NDArray[np.float64]) -> Seed:
 def row_seed(matrix: Matrix, u: NDArray[np.float64], name: str) -> Seed:
     """Return the seed that any duals of the rows give, by the min-trick and a tightening of the rows.
 
-    For a rectangle, u is first shifted by the constant that gives the best bound.
+    For a rectangle, u is first shifted by the constant that gives the best bound. Row minima of a square matrix are
+    tight as they are: v is 0 in the columns where they lie.
     """
     n, m = matrix.cost.shape
     v = kernels.column_slack(matrix.cost, matrix.mask, u)
+    if n == m and name == ROW_MINIMA:
+        return Seed(name, u, v)
     if n < m:
         v = np.minimum(v - _gauge(v, n), 0.0)
     return Seed(name, kernels.row_slack(matrix.cost, matrix.mask, v), v)

@@ -13,8 +13,9 @@ from kdgat.lap.seeds import Seed
 
 TOLERANCE = 1e-9  # of the proof, relative to the sizes of costs and duals
 
-GROUPS = 8  # of columns, whose minima bound a row's first candidates: about 20 of them
-BIDS_PER_ROW = 4  # of the augmenting row reduction
+BIDDING_ROUNDS, BIDS_PER_ROW = 2, 4  # of the augmenting row reduction in the core
+
+CENTRED_LIMIT = 1e3  # seed duals beyond this many times the typical cost are looked at more closely
 
 Method = Literal["core", "dense"]
 
@@ -65,19 +66,30 @@ def solve_matrix(matrix: Matrix, u: ArrayLike | None, v: ArrayLike | None, metho
     seed = best_seed(matrix, u, v)
     row_duals, column_duals = seed.u.copy(), seed.v.copy()
     column_of, row_of = np.full(n, -1, np.int32), np.full(m, -1, np.int32)
-    arrays = (matrix.cost, matrix.mask, row_duals, column_duals, column_of, row_of)
-    matches = edges = repairs = 0
-    if method == "dense" or n < m:
-        matches = kernels.match_tight(*arrays)
+    duals_and_matching = (row_duals, column_duals, column_of, row_of)
+    arrays = (matrix.cost, matrix.mask, *duals_and_matching)
+    matches = searches = looked_at = edges = repairs = 0
     if n < m:
+        kernels.match_tight(*arrays)
         kernels.release_columns(*arrays)
         matches = int((column_of >= 0).sum())
-    if method == "dense":
-        stuck, searches, looked_at = kernels.augment_dense(*arrays)
-    else:
-        stuck, more, searches, looked_at, edges, repairs = core.augment_core(*arrays, GROUPS, BIDS_PER_ROW * n)
-        matches += more
-    if stuck >= 0:
+    state = core.GAVE_UP
+    if method == "core":
+        columns, costs, start, count, beyond = core.make_core(matrix.cost, matrix.mask, column_duals)
+        matches += core.match_core(columns, costs, start, count, *duals_and_matching)
+        looked_at = core.reduce_rows(
+            columns, costs, start, count, beyond, *duals_and_matching, BIDDING_ROUNDS, BIDS_PER_ROW * n
+        )
+        state, searches, more, added, repairs = core.augment_core(
+            matrix.cost, matrix.mask, columns, costs, start, count, beyond, *duals_and_matching
+        )
+        looked_at, edges = looked_at + more, columns.size + added
+    elif n == m:
+        matches = kernels.match_tight(*arrays)
+    if state == core.GAVE_UP:
+        state, some, more = kernels.augment_dense(*arrays)
+        searches, looked_at = searches + some, looked_at + more
+    if state != core.STUCK_NOWHERE:
         raise infeasible(matrix)
     counters = Counters(seed.name, *map(int, (matches, searches, looked_at, edges, repairs)))
     return proven(matrix, seed, row_duals, column_duals, column_of.astype(np.int64), counters)
@@ -89,16 +101,31 @@ def best_seed(matrix: Matrix, u: ArrayLike | None, v: ArrayLike | None) -> Seed:
     given = (check_duals(u, m if matrix.transposed else n, "u"), check_duals(v, n if matrix.transposed else m, "v"))
     row_duals, column_duals = reversed(given) if matrix.transposed else given
     rows, columns = seeds.line_minima(matrix)
-    candidates = [
-        seeds.column_seed(matrix, columns),
-        seeds.row_seed(matrix, rows, seeds.ROW_MINIMA),
-    ]
+    candidates = [seeds.column_seed(matrix, columns), seeds.row_seed(matrix, rows, seeds.ROW_MINIMA)]
+    size = max(float(np.abs(rows).max()), float(np.abs(columns[np.isfinite(columns)]).max()))
     if row_duals is not None:
-        candidates.append(seeds.row_seed(matrix, matrix.sign * row_duals, seeds.PREDICTION))
-    elif column_duals is not None:
-        start = kernels.row_slack(matrix.cost, matrix.mask, matrix.sign * column_duals)
+        start = settled(matrix, matrix.sign * row_duals, size)
         candidates.append(seeds.row_seed(matrix, start, seeds.PREDICTION))
+    elif column_duals is not None:
+        start = settled(matrix, matrix.sign * column_duals, size)
+        candidates.append(seeds.row_seed(matrix, kernels.row_slack(matrix.cost, matrix.mask, start), seeds.PREDICTION))
     return max(reversed(candidates), key=lambda seed: seed.bound)
+
+
+def settled(matrix: Matrix, duals: NDArray[np.float64], size: float) -> NDArray[np.float64]:
+    """Return a seed's duals of one side in numbers that arithmetic with these costs can bear.
+
+    Only differences of duals matter, and no useful one is larger than all costs of a path together, so larger ones are
+    cut: next to a dual of 1e300 every cost would be rounded away. Integer costs get integer duals: their arithmetic is
+    exact. `size` is that of some costs.
+    """
+    with np.errstate(over="ignore"):
+        centred = duals - np.median(duals)
+    if not np.abs(centred).max() <= CENTRED_LIMIT * size:
+        largest = float(np.abs(matrix.cost).max(where=matrix.allowed(), initial=0.0))
+        limit = 2.0 * duals.size * largest
+        centred = np.clip(centred, -limit, limit)
+    return np.rint(centred) if matrix.is_integral() else centred
 
 
 def proven(
@@ -115,7 +142,7 @@ def proven(
     total, bound = float(matched.sum()), float(u.sum() + v.sum())
     largest = max(np.abs(matched).max(), np.abs(u).max(), np.abs(v).max())
     size = float(np.abs(matched).sum() + np.abs(u).sum() + np.abs(v).sum())
-    slack = float(kernels.least_slack(matrix.cost, matrix.mask, u, v))
+    slack = float((kernels.row_slack(matrix.cost, matrix.mask, v) - u).min())
     free = v.copy()
     free[column_of] = 0.0
     unmatched = np.abs(free).max(initial=0.0)

@@ -115,6 +115,26 @@ def test_seed_of_the_optimum_of_a_rectangle_is_kept() -> None:
         assert shifted.seed_bound == pytest.approx(cold.cost, rel=1e-9)
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_seeds_of_any_size_do_no_harm(method: str) -> None:
+    rng = np.random.default_rng(0)
+    cost = rng.random((50, 50))
+    mask = feasible_mask(rng, 50, 50)
+    for scale in (1e-300, 1e3, 1e16, 1e300, 1.7e308):
+        for forbidden in (None, mask):
+            check(cost, forbidden, False, method, u=scale * rng.choice([-1.0, 1.0, 0.3], 50))
+            check(cost, forbidden, False, method, v=scale * rng.choice([-1.0, 1.0, 0.3], 50))
+
+
+def test_integer_costs_are_solved_in_integers_from_any_seed() -> None:
+    cost = np.random.default_rng(0).integers(-(2**40), 2**40, (60, 60)).astype(float)
+    cold = solve(cost)
+    warm = solve(cost, cold.u + np.random.default_rng(1).normal(size=60) * 2.0**20)
+    assert warm.counters.seed == "prediction"
+    assert warm.gap == 0.0
+    assert (warm.u == np.rint(warm.u)).all()
+
+
 def test_forbidden_entries_may_hold_anything() -> None:
     cost = EXAMPLE.copy()
     mask = np.zeros((3, 3), bool)
