@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
+from kdgat.cli.lap_analyze import analyze_command
 from kdgat.cli.lap_solve import solve_command
 
 if TYPE_CHECKING:
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
     from kdgat.lap.inspection import Inspection
 
 app = typer.Typer(help="Generate, bucket, inspect and solve assignment problems.", no_args_is_help=True)
-app.command("solve")(solve_command)
 
 PLAIN_INTERVAL_S: Final = 30.0  # between two lines of progress where there is no terminal
+MAX_SIZE_COLUMNS: Final = 8
 EXIT_BAD_LABELS: Final = 1
 
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
@@ -205,20 +206,19 @@ def inspect(
         raise typer.Exit(EXIT_BAD_LABELS)
 
 
+app.command("solve")(solve_command)
+app.command("analyze")(analyze_command)
+
+
 def _print_inspection(inspection: Inspection) -> None:
     from kdgat.cli.tables import output_console
 
-    sizes = sorted({size for _, size in inspection.counts})
-    table = _table("family", *(f"n={size}" for size in sizes), "all")
-    for family in dict.fromkeys(family for family, _ in inspection.counts):
-        counts = [inspection.counts.get((family, size), 0) for size in sizes]
-        table.add_row(family, *(str(count or "-") for count in counts), str(sum(counts)))
     print(
         f"{inspection.path}: {inspection.num_records} records, {inspection.storage}, schema "
         f"{inspection.schema_version}, {_format_bytes(inspection.num_bytes)}, written with {inspection.written_with}"
     )
     if inspection.counts:
-        output_console().print(table)
+        output_console().print(_counts_table(inspection.counts))
     if inspection.num_duplicates:
         print(f"{inspection.num_duplicates} records are duplicates of others: kdgat lap merge leaves them out")
     for problem in inspection.problems:
@@ -226,6 +226,21 @@ def _print_inspection(inspection: Inspection) -> None:
     if inspection.num_checked:
         right = inspection.num_checked - len(inspection.problems)
         print(f"checked {inspection.num_checked} records: {right} proved optimal, {len(inspection.problems)} wrong")
+
+
+def _counts_table(counts: dict[tuple[str, int], int]) -> Table:
+    """Return a row per family: its records of each size, or of all if there are many sizes."""
+    sizes = sorted({size for _, size in counts})
+    by_family = {
+        family: {size: count for (name, size), count in counts.items() if name == family} for family, _ in counts
+    }
+    is_narrow = len(sizes) > MAX_SIZE_COLUMNS
+    headings = ("least n", "greatest n") if is_narrow else tuple(f"n={size}" for size in sizes)
+    table = _table("family", *headings, "all")
+    for family, found in by_family.items():
+        cells = [min(found), max(found)] if is_narrow else [found.get(size, "-") for size in sizes]
+        table.add_row(family, *map(str, cells), str(sum(found.values())))
+    return table
 
 
 def _table(first: str, *others: str) -> Table:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kdgat.lap.draws import derived_seed
-from kdgat.lap.families import FamilyError, Instance, complete_parameters, find_family, generate
+from kdgat.lap.families import MAX_SIZE, FamilyError, Instance, complete_parameters, find_family, generate
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,10 @@ class Collection:
         for size in self.sizes:
             if size < 1:
                 raise FamilyError(f"size {size}: a matrix has at least one row; give a whole number of 1 or more")
+            if size > MAX_SIZE:
+                raise FamilyError(
+                    f"size {size}: its costs take {size * size * 8 / 2**30:.0f} GiB; give up to {MAX_SIZE}"
+                )
         if self.count < 1:
             raise FamilyError(f"count {self.count}: give a whole number of 1 or more")
         if self.seed < 0:

@@ -18,6 +18,7 @@ Costs = NDArray[np.float64]
 Mask = NDArray[np.bool_]  # True = forbidden; the cost there is 0 and means nothing
 Built = tuple[Costs, Mask | None]
 
+MAX_SIZE: Final = 1 << 15  # rows; the costs of such a matrix take 8 GiB
 MAX_SEED: Final = 2**63 - 1
 _ROW_BLOCK: Final = 128  # rows of pairs of boxes compared at once
 _NUM_FRAMES: Final = 8  # that the tracker has seen before the frame it predicts
@@ -54,11 +55,13 @@ class Instance:
 def generate(family: str, n: int, seed: int, **parameters: Any) -> Instance:
     """Make an instance of `n` rows and columns; the same arguments give the same bits on every machine.
 
-    Raises FamilyError naming an unknown family or parameter, a size below 1, or a negative seed.
+    Raises FamilyError naming an unknown family or parameter, a size outside 1..MAX_SIZE, or a negative seed.
     """
     build = find_family(family)
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise FamilyError(f"size n={n!r}: a matrix has at least one row; give a whole number of 1 or more")
+    if n > MAX_SIZE:
+        raise FamilyError(f"size n={n}: its costs take {n * n * 8 / 2**30:.0f} GiB; give a number up to {MAX_SIZE}")
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed <= MAX_SEED:
         raise FamilyError(f"seed={seed!r}: give a whole number from 0 to {MAX_SEED}")
     complete = complete_parameters(family, parameters)

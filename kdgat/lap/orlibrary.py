@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.lap.errors import LapFileError
+from kdgat.lap.families import MAX_SIZE
 
-MAX_SIZE: Final = 1 << 15  # rows; a matrix of that size has 8 GiB
 _ARC: Final = 3  # numbers of an arc: row, column, cost
 
 

@@ -91,6 +91,22 @@ class Schema1Store:
         LapStoreError names a record whose matrix is not square, holds NaN or cannot be solved.
         """
         values = self._read(index)
+        instance = self._instance(values, index, forbidden_from)
+        record = _proved(instance, values)
+        if record is None:
+            self.num_relabelled += 1
+            try:
+                record = label(instance)
+            except (CostError, InfeasibleError) as error:
+                raise LapStoreError(f"{self.path}: record {index}: {error}") from error
+        return record
+
+    def cost(self, index: int) -> tuple[NDArray[np.float64], NDArray[np.bool_] | None]:
+        """Return costs and mask of a record."""
+        instance = self._instance(self._read(index), index, None)
+        return instance.cost, instance.mask
+
+    def _instance(self, values: dict[str, Any], index: int, forbidden_from: float | None) -> Instance:
         where = f"{self.path}: record {index}"
         costs = np.asarray(values[COSTS], dtype=np.float64).ravel()
         n = int(self._sizes[index])
@@ -102,7 +118,7 @@ class Schema1Store:
             raise LapStoreError(
                 f"{where}: C holds {allowed[~np.isfinite(allowed)][0]}; only +inf, which forbids a pair, is allowed"
             )
-        instance = Instance(
+        return Instance(
             family=self._families[index],
             seed=0,
             cost=np.where(mask, 0.0, costs).reshape(n, n),
@@ -110,19 +126,6 @@ class Schema1Store:
             noise_std=float(values.get(NOISE_STD, 0.0)),
             tag=_text(values.get(TAG, "")),
         )
-        record = _proved(instance, values)
-        if record is None:
-            self.num_relabelled += 1
-            try:
-                record = label(instance)
-            except (CostError, InfeasibleError) as error:
-                raise LapStoreError(f"{where}: {error}") from error
-        return record
-
-    def cost(self, index: int) -> tuple[NDArray[np.float64], NDArray[np.bool_] | None]:
-        """Return costs and mask of a record."""
-        record = self.record(index)
-        return record.cost, record.mask
 
     def _read(self, index: int) -> dict[str, Any]:
         if not 0 <= index < len(self):

@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from io import FileIO
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -247,14 +248,22 @@ def write_store(
     remove_abandoned(path)
     temporary = temporary_path(path)
     try:
-        with h5py.File(temporary, "w", locking=False) as file:
-            writer = _Writer(file, storage)
-            for number, item in enumerate(records):
-                stored = _to_stored(path, item, number, is_dense=storage == "dense")
-                writer.append(stored)
-                if on_record is not None:
-                    on_record(stored)
-            writer.finish()
+        with temporary.open("w+b", buffering=0) as target:
+            sink = _Sink(target)
+            try:
+                with h5py.File(sink, "w") as file:
+                    writer = _Writer(file, storage)
+                    for number, item in enumerate(records):
+                        stored = _to_stored(path, item, number, is_dense=storage == "dense")
+                        writer.append(stored)
+                        sink.check()
+                        if on_record is not None:
+                            on_record(stored)
+                    writer.finish()
+            except (OSError, RuntimeError):
+                sink.check()  # HDF5 may have met what it believes to have written
+                raise
+            sink.check()
         sync_to_disk(temporary)
         temporary.replace(path)
     except BaseException as error:
@@ -338,9 +347,57 @@ class _Writer:
                     dataset[place] = value
             elif values:
                 dataset[start:stop] = values
+        self._file.flush()
         self.num_records = stop
         self._waiting.clear()
         self._waiting_bytes = 0
+
+
+class _Sink:
+    """The file below HDF5. After a failed write it takes everything and keeps nothing, and `check` raises the failure.
+
+    HDF5 itself, where the disk is full, can neither go on nor close the file, and crashes the process in the end.
+    """
+
+    def __init__(self, target: FileIO) -> None:
+        self._target = target
+        self._failure: BaseException | None = None
+
+    def check(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def write(self, data: memoryview) -> int:
+        rest = memoryview(data).cast("B")
+        try:
+            while len(rest) and self._failure is None:
+                rest = rest[self._target.write(rest) :]
+        except BaseException as failure:  # Ctrl-C, too: an exception does not find its way through HDF5
+            self._failure = failure
+        return len(data)
+
+    def read(self, size: int = -1) -> bytes | None:
+        return self._target.read(size)
+
+    def readinto(self, buffer: memoryview) -> int:
+        return self._target.readinto(buffer)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        return self._target.seek(offset, whence)
+
+    def tell(self) -> int:
+        return self._target.tell()
+
+    def truncate(self, size: int) -> int:
+        try:
+            if self._failure is None:
+                self._target.truncate(size)
+        except OSError as failure:
+            self._failure = failure
+        return size
+
+    def flush(self) -> None:
+        """Do nothing: no write waits here."""
 
 
 def _to_stored(path: Path, item: Instance | Record | StoredRecord, number: int, *, is_dense: bool) -> StoredRecord:

@@ -45,6 +45,12 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def test_all_commands_are_mounted() -> None:
+    text = _kdgat("--help").stdout
+    for command in ("generate", "import", "merge", "bucket", "inspect", "solve", "analyze"):
+        assert f" {command} " in text
+
+
 def test_generate_writes_so_many_of_each_family_and_size(generated: Path) -> None:
     store = LapStore.open(generated)
     for family in ("uniform", "sparse"):
@@ -80,6 +86,7 @@ def test_generate_passes_parameters_to_the_families_that_have_them(tmp_path: Pat
     [
         (["--families", "metrik"], "family 'metrik' is unknown: did you mean 'metric'?"),
         (["--sizes", "8", "0"], "size 0: a matrix has at least one row; give a whole number of 1 or more"),
+        (["--sizes", "99999"], "size 99999: its costs take 75 GiB; give up to 32768"),
         (["--sizes", "8", "8"], "size 8 is given twice; keep one and raise the count"),
         (["--count", "-2"], "count -2: give a whole number of 1 or more"),
         (["--seed", "-1"], "seed -1: give a whole number of 0 or more"),
@@ -145,6 +152,16 @@ def test_inspect_shows_families_by_size_and_fails_where_a_label_is_wrong(tmp_pat
     assert "record 1 (tie, n=6)" in answer
     assert "checked 8 records: 7 proved optimal, 1 wrong" in answer
     _kdgat("inspect", path)
+
+
+def test_inspect_of_many_sizes_shows_their_range(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    _kdgat("generate", "--out", path, "--families", "metric", "--sizes", *range(2, 12), "--count", 1)
+    lines = _kdgat("inspect", path).stdout.splitlines()
+    assert [lines[1].split(), lines[2].split()] == [
+        ["family", "least", "n", "greatest", "n", "all"],
+        ["metric", "2", "11", "10"],
+    ]
 
 
 def test_old_files_are_merged_and_big_numbers_pointed_out(tmp_path: Path) -> None:

@@ -110,6 +110,7 @@ def test_parameters_change_the_instance_and_are_kept() -> None:
         (("zzz", 3, 0), {}, ["'zzz'", "uniform", "tie"]),
         (("uniform", 0, 0), {}, ["n=0", "1 or more"]),
         (("uniform", 2.5, 0), {}, ["n=2.5"]),
+        (("uniform", 10**6, 0), {}, ["n=1000000", "7451 GiB", "32768"]),
         (("uniform", 3, -1), {}, ["seed=-1"]),
         (("uniform", 3, 2**64), {}, [f"seed={2**64}"]),
         (("uniform", 3, 0), {"density": 0.5}, ["'density'", "none"]),

@@ -194,6 +194,25 @@ def test_a_killed_writer_leaves_no_half_file_and_the_next_one_cleans_up(tmp_path
     assert sorted(tmp_path.iterdir()) == sorted([path, other])
 
 
+def test_a_full_disk_is_one_line_and_leaves_what_was_there(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    write_store(path, [generate("uniform", 3, 0)])
+    before = path.read_bytes()
+    script = (
+        "import sys, resource\nimport numpy as np\nfrom kdgat.lap.families import generate\n"
+        "from kdgat.lap.records import Record\nfrom kdgat.lap.store import write_store\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, resource.RLIM_INFINITY))\n"
+        "zeros, order = np.zeros(200), np.arange(200)\n"
+        "many = (Record(generate('uniform', 200, k), zeros, zeros, order, order, 0.0, 32 * '0') for k in range(99))\n"
+        "try:\n    write_store(sys.argv[1], many, 'dense')\n"
+        "except OSError as error:\n    print(error)\n"
+    )
+    answer = subprocess.run([sys.executable, "-c", script, str(path)], capture_output=True, text=True, check=True)
+    assert answer.stdout == f"[Errno 27] File too large: '{path}'\n"
+    assert path.read_bytes() == before
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.h5"]
+
+
 def _small(path: Path, storage: Storage = "dense") -> Path:
     write_store(path, [generate("sparse", 8, seed) for seed in range(3)], storage)
     return path
