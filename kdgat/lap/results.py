@@ -350,7 +350,7 @@ def _conclusion(family: str, groups: Sequence[Group]) -> str:
 def results_table(results: LapResults) -> tuple[list[str], list[list[str]]]:
     """Return header and rows of the compact table: one row per family and size, counters before times."""
     header = ["family", "n", "instances", "R2 of u", "gap left", "augmentations", "scipy ms", "best untrained ms"]
-    header += ["trained ms", "times untrained", "times scipy"]
+    header += ["trained ms", "times untrained", "oracle's", "times scipy"]
     rows = []
     for group in results.groups:
         methods = {method.name: method for method in reversed(group.methods)}
@@ -371,6 +371,7 @@ def results_table(results: LapResults) -> tuple[list[str], list[list[str]]]:
                 f"{format_number(untrained.milliseconds)} ({untrained.name})" if untrained else "-",
                 format_number(trained.milliseconds if trained else None),
                 format_number(verdict.ratio if verdict else None, 2),
+                format_number(verdict.headroom if verdict else None, 2),
                 format_number(trained.times_scipy if trained else None, 2),
             ]
         )
