@@ -79,7 +79,7 @@ def column_minima(lists: NeighbourLists, u: Tensor) -> Tensor:
 
 def take(values: Tensor, places: Tensor) -> Tensor:
     """Return values [..., m] at places [R, n], [..., R, n]; its gradient is an index_add, the same in every run."""
-    return values.index_select(-1, places.reshape(-1)).unflatten(-1, places.shape)
+    return values.index_select(-1, places.reshape(-1)).view(*values.shape[:-1], *places.shape)
 
 
 def _least(reduced: Tensor, present: Tensor) -> Tensor:

@@ -1,4 +1,9 @@
-"""The k nearest columns of each row and rows of each column of a reduced cost matrix: two passes, row-major."""
+"""The k nearest columns of each row and rows of each column of a reduced cost matrix, in three passes, row-major.
+
+To find the k smallest of many numbers, cut them into blocks: the k-th smallest block minimum is at least the k-th
+smallest number, and few numbers lie below it. The minima of all blocks are vector operations; only what lies below
+the limit is sorted in one by one. What is left after the column minima is float32: a network reads it.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +14,10 @@ from numba import njit
 from numpy.typing import NDArray
 
 NO_MASK = np.zeros((0, 0), np.bool_)
-# Entries of a row that are passed over together: they lie apart, so the minima of all blocks are vector operations.
-_BLOCK = 16
-_FAR = 1e300  # beyond every cost, but not infinite: inf - inf has no order
+_BLOCK = 8  # entries of a block
+_ZERO = np.float32(0.0)
+_INFINITY = np.float32(np.inf)
+_FAR = np.float32(1e38)  # beyond every cost, but not infinite: inf - inf has no order
 
 
 @njit(cache=True, fastmath={"nnan", "nsz"})
@@ -49,7 +55,48 @@ def _insert(values: NDArray[Any], indices: NDArray[Any], value: float, index: in
     indices[place] = index
 
 
+@njit(cache=True)
+def _limit(minima: NDArray[np.float32], smallest: NDArray[np.float32]) -> np.float32:
+    """Return the k-th smallest block minimum, _FAR if there are fewer blocks; `smallest` [k] is for work."""
+    count = len(smallest)
+    if len(minima) < count:
+        return _FAR
+    smallest[:] = _FAR
+    for value in minima:
+        if value < smallest[count - 1]:
+            place = count - 1
+            while place > 0 and smallest[place - 1] > value:
+                smallest[place] = smallest[place - 1]
+                place -= 1
+            smallest[place] = value
+    return smallest[count - 1]
+
+
 @njit(cache=True, fastmath={"nnan", "nsz"})
+def _reduce_row(
+    row: NDArray[np.float32], cost: NDArray[Any], mask: NDArray[np.bool_], i: int, base: NDArray[np.float64]
+) -> None:
+    """Write row i of C - base, inf where forbidden, into the front of `row`."""
+    if mask.shape[0] == 0:
+        for j in range(len(base)):
+            row[j] = np.float32(cost[i, j] - base[j])
+    else:
+        for j in range(len(base)):
+            row[j] = np.float32(cost[i, j] - base[j]) if not mask[i, j] else _INFINITY
+
+
+@njit(cache=True, fastmath={"nnan", "nsz"})
+def _block_minima(row: NDArray[np.float32], best: NDArray[np.float32]) -> None:
+    """Write the minima of blocks: block b of `width` holds the entries b, b + width, b + 2 width, ..."""
+    width = len(best)
+    for block in range(width):
+        best[block] = row[block]
+    for start in range(width, len(row), width):
+        for block in range(width):
+            best[block] = min(best[block], row[start + block])
+
+
+@njit(cache=True)
 def nearest(
     cost: NDArray[Any],
     mask: NDArray[np.bool_],
@@ -67,60 +114,60 @@ def nearest(
         num_column_neighbours: K, at most n.
 
     Returns:
-        row minima [n] of C - column minima (0 where a row has no allowed entry), columns [n, R] int32 and their
-        reduced costs [n, R] less the row's minimum, rows [m, K] int32 and their reduced costs [m, K]; each list rises.
-        Where there are fewer allowed entries than places, index -1 and cost inf.
+        float32 minima [n] of the rows of C - column minima (0 where a row has no allowed entry), columns [n, R] int32
+        and their reduced costs [n, R] less the row's minimum, rows [m, K] int32 and their reduced costs [m, K]; each
+        list rises. Where there are fewer allowed entries than places, index -1 and cost inf.
     """
     num_rows, num_columns = cost.shape
-    row_minima = np.zeros(num_rows)
-    row_values = np.full((num_rows, num_row_neighbours), np.inf)
+    row_minima = np.zeros(num_rows, np.float32)
+    row_values = np.full((num_rows, num_row_neighbours), _INFINITY, np.float32)
     row_indices = np.full((num_rows, num_row_neighbours), -1, np.int32)
-    column_values = np.full((num_columns, num_column_neighbours), _FAR)
-    column_indices = np.full((num_columns, num_column_neighbours), -1, np.int32)
-    width = (num_columns + _BLOCK - 1) // _BLOCK  # block b holds the entries b, b + width, b + 2 width, ...
-    padded = width * _BLOCK
-    row = np.full(padded, np.inf)
-    limits = np.full(padded, -np.inf)  # the K-th smallest of each column so far; padding is never below
-    limits[:num_columns] = _FAR
-    best = np.empty(width)
+    width = (num_columns + _BLOCK - 1) // _BLOCK
+    row = np.full(width * _BLOCK, _INFINITY, np.float32)
+    best = np.empty(width, np.float32)
+    work = np.empty(max(num_row_neighbours, num_column_neighbours), np.float32)
+    of_columns = np.full(
+        ((num_rows + _BLOCK - 1) // _BLOCK, num_columns), _INFINITY, np.float32
+    )  # minima of blocks of rows
     for i in range(num_rows):
-        if mask.shape[0] == 0:
-            for j in range(num_columns):
-                row[j] = cost[i, j] - column_minima[j]
-        else:
-            for j in range(num_columns):
-                row[j] = cost[i, j] - column_minima[j] if not mask[i, j] else np.inf
-        for block in range(width):
-            best[block] = row[block]
-        for start in range(width, padded, width):
-            for block in range(width):
-                best[block] = min(best[block], row[start + block])
+        _reduce_row(row, cost, mask, i, column_minima)
+        _block_minima(row, best)
+        limit = _limit(best, work[:num_row_neighbours])
         values, indices = row_values[i], row_indices[i]
         for block in range(width):
-            if best[block] < values[num_row_neighbours - 1]:
-                for j in range(block, padded, width):
-                    if row[j] < values[num_row_neighbours - 1]:
+            if best[block] <= limit:
+                for j in range(block, len(row), width):
+                    if row[j] <= limit and row[j] < values[num_row_neighbours - 1]:
                         _insert(values, indices, row[j], j)
         base = values[0]
-        if base == np.inf:
+        if base == _INFINITY:
             continue
         row_minima[i] = base
         for place in range(num_row_neighbours):
             values[place] -= base
-        for block in range(width):
-            best[block] = row[block] - base - limits[block]
-        for start in range(width, padded, width):
-            for block in range(width):
-                best[block] = min(best[block], row[start + block] - base - limits[start + block])
-        for block in range(width):
-            if best[block] < 0.0:
-                for j in range(block, padded, width):
-                    value = row[j] - base
-                    if value < limits[j]:
-                        _insert(column_values[j], column_indices[j], value, i)
-                        limits[j] = column_values[j, num_column_neighbours - 1]
+        minima = of_columns[i // _BLOCK]
+        for j in range(num_columns):
+            minima[j] = min(minima[j], row[j] - base)
+
+    column_values = np.full((num_columns, num_column_neighbours), _INFINITY, np.float32)
+    column_indices = np.full((num_columns, num_column_neighbours), -1, np.int32)
+    limits = np.full(width * _BLOCK, -_INFINITY, np.float32)
+    turned = np.ascontiguousarray(of_columns.T)
     for j in range(num_columns):
-        for place in range(num_column_neighbours):
-            if column_indices[j, place] < 0:
-                column_values[j, place] = np.inf
+        limits[j] = _limit(turned[j], work[:num_column_neighbours])
+    excess = np.full(width * _BLOCK, _INFINITY, np.float32)
+    for i in range(num_rows):
+        if row_values[i, 0] == _INFINITY:
+            continue
+        _reduce_row(row, cost, mask, i, column_minima)
+        base = row_minima[i]
+        for j in range(num_columns):
+            excess[j] = row[j] - base - limits[j]
+        _block_minima(excess, best)
+        for block in range(width):
+            if best[block] <= _ZERO:
+                for j in range(block, len(row), width):
+                    value = row[j] - base
+                    if value <= limits[j] and value < column_values[j, num_column_neighbours - 1]:
+                        _insert(column_values[j], column_indices[j], value, i)
     return row_minima, row_indices, row_values, column_indices, column_values

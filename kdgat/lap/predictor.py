@@ -17,6 +17,7 @@ from kdgat.lap.errors import LapError
 from kdgat.lap.graphs import FEATURE_VERSION, GraphConfig, Neighbours, find_neighbours, graph_of
 from kdgat.lap.lists import neighbour_lists
 from kdgat.lap.models import ModelConfig, make_model
+from kdgat.lap.models.dual import DualNetwork
 from kdgat.stage.configuration import validate_config
 from kdgat.training.weights import load_weights
 
@@ -38,9 +39,12 @@ class Predictor:
     """Hold a network and the graph that it reads."""
 
     def __init__(self, model: nn.Module, graph: GraphConfig, description: dict[str, Any] | None = None) -> None:
+        from kdgat.lap.inference import CompiledNetwork  # compiled code: only who predicts waits for it
+
         self.model = model.eval()
         self.graph = graph
         self.description = description or {}
+        self.compiled = CompiledNetwork(model) if isinstance(model, DualNetwork) else None
 
     @classmethod
     def load(cls, path: Path | str) -> Predictor:
@@ -78,6 +82,8 @@ class Predictor:
         return Prediction(u, v, seconds)
 
     def _normalised_duals(self, found: Neighbours) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        if self.compiled is not None:
+            return self.compiled(found)
         batch = TensorColumns.from_columns(graph_of(found, None, None, self.graph)).gather(np.zeros(1, np.int64))
         with torch.no_grad():
             duals = self.model(neighbour_lists(batch))[-1]

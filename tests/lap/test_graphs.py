@@ -13,10 +13,14 @@ def test_neighbours_are_the_smallest_reduced_costs_of_every_row_and_column():
     reduced = np.where(mask, np.inf, cost)
     reduced = reduced - reduced.min(axis=0)
     reduced -= reduced.min(axis=1, keepdims=True)
-    np.testing.assert_allclose(found.row_costs, np.sort(reduced, axis=1)[:, :6], atol=1e-15)
-    np.testing.assert_allclose(found.column_costs, np.sort(reduced.T, axis=1)[:, :5], atol=1e-15)
-    np.testing.assert_array_equal(np.take_along_axis(reduced, found.row_columns.astype(int), 1), found.row_costs)
-    np.testing.assert_array_equal(np.take_along_axis(reduced.T, found.column_rows.astype(int), 1), found.column_costs)
+    np.testing.assert_allclose(found.row_costs, np.sort(reduced, axis=1)[:, :6], atol=1e-6)
+    np.testing.assert_allclose(found.column_costs, np.sort(reduced.T, axis=1)[:, :5], atol=1e-6)
+    np.testing.assert_allclose(
+        np.take_along_axis(reduced, found.row_columns.astype(int), 1), found.row_costs, atol=1e-6
+    )
+    np.testing.assert_allclose(
+        np.take_along_axis(reduced.T, found.column_rows.astype(int), 1), found.column_costs, atol=1e-6
+    )
 
 
 def test_wide_matrices_of_many_widths_have_their_smallest_entries_listed():
@@ -26,8 +30,8 @@ def test_wide_matrices_of_many_widths_have_their_smallest_entries_listed():
         base = cost.min(axis=0) if cost.shape[0] == columns else 0.0
         reduced = cost - base
         reduced = reduced - reduced.min(axis=1, keepdims=True)
-        np.testing.assert_allclose(found.row_costs, np.sort(reduced, axis=1)[:, :4], atol=1e-15)
-        np.testing.assert_allclose(found.column_costs, np.sort(reduced.T, axis=1)[:, :3], atol=1e-15)
+        np.testing.assert_allclose(found.row_costs, np.sort(reduced, axis=1)[:, :4], atol=1e-6)
+        np.testing.assert_allclose(found.column_costs, np.sort(reduced.T, axis=1)[:, :3], atol=1e-6)
 
 
 def test_graph_is_valid_and_sums_its_targets_to_the_normalised_optimum():

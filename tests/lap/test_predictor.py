@@ -22,7 +22,7 @@ def make_predictor(kind="dual", seed=0):
     model = make_model(ModelConfig(kind=kind))
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter += 0.1 * torch.randn_like(parameter)
+            parameter += 0.02 * torch.randn_like(parameter)
     return Predictor(model, GRAPH)
 
 
@@ -35,8 +35,8 @@ def test_permuted_rows_and_columns_give_permuted_duals(kind, shape):
     rows, columns = generator.permutation(shape[0]), generator.permutation(shape[1])
     plain = predictor.predict(cost, mask)
     turned = predictor.predict(cost[rows][:, columns], None if mask is None else mask[rows][:, columns])
-    np.testing.assert_allclose(turned.u, plain.u[rows], atol=1e-5)
-    np.testing.assert_allclose(turned.v, plain.v[columns], atol=1e-5)
+    np.testing.assert_allclose(turned.u, plain.u[rows], atol=1e-4)
+    np.testing.assert_allclose(turned.v, plain.v[columns], atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["dual", "dense", "rows"])
@@ -72,6 +72,17 @@ def test_a_constant_matrix_gets_finite_duals():
     assert np.isfinite(prediction.v).all()
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_compiled_network_agrees_with_the_one_that_is_trained(shape):
+    predictor = make_predictor()
+    cost, mask = problem(*shape[:2], 8, shape[2])
+    fast = predictor.predict(cost, mask)
+    predictor.compiled = None
+    slow = predictor.predict(cost, mask)
+    np.testing.assert_allclose(fast.u, slow.u, atol=1e-4)
+    np.testing.assert_allclose(fast.v, slow.v, atol=1e-4)
+
+
 @pytest.mark.parametrize("kind", ["dual", "dense", "rows"])
 def test_an_instance_gets_the_same_duals_alone_and_in_a_batch_of_other_sizes(kind):
     model = make_predictor(kind).model
@@ -80,8 +91,8 @@ def test_an_instance_gets_the_same_duals_alone_and_in_a_batch_of_other_sizes(kin
     with torch.no_grad():
         together = model(neighbour_lists(tensors.gather(np.arange(len(graphs)))))[-1]
         alone = [model(neighbour_lists(tensors.gather(np.array([place]))))[-1] for place in range(len(graphs))]
-    torch.testing.assert_close(together.u, torch.cat([duals.u for duals in alone]), atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(together.v, torch.cat([duals.v for duals in alone]), atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(together.u, torch.cat([duals.u for duals in alone]), atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(together.v, torch.cat([duals.v for duals in alone]), atol=1e-4, rtol=1e-4)
 
 
 def test_the_solver_takes_the_prediction_to_the_optimum():
