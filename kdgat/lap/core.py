@@ -10,8 +10,8 @@ is read only when the lists are made.
 """
 
 import numpy as np
-from numba import njit
 
+from kdgat.lap.compilation import compiled
 from kdgat.lap.kernels import LANES, ORDERED, allowed_row, fold
 
 SHORT_GROUPS, SHORT_CAPACITY = 8, 48  # about 22 candidates of a row of random costs
@@ -21,7 +21,7 @@ MAX_REPAIRS = 16  # per row of the matrix; who needs more is better off with den
 STUCK_NOWHERE, GAVE_UP = -1, -2
 
 
-@njit(cache=True, fastmath=ORDERED)
+@compiled(fastmath=ORDERED)
 def candidates(row, v, slack, lane, first, groups, capacity, columns, costs, at):  # type: ignore[no-untyped-def]
     """Write a row's entries with small C_ij - v_j to columns[at:] and costs[at:]; return (how many, bound on others).
 
@@ -71,7 +71,7 @@ def candidates(row, v, slack, lane, first, groups, capacity, columns, costs, at)
     return found, threshold
 
 
-@njit(cache=True)
+@compiled
 def make_core(cost, mask, v):  # type: ignore[no-untyped-def]
     """Return the candidates of all rows: columns and costs [edges], start and count [n], beyond [n]."""
     n, m = cost.shape
@@ -90,7 +90,7 @@ def make_core(cost, mask, v):  # type: ignore[no-untyped-def]
     return columns[:used], costs[:used], start, count, beyond
 
 
-@njit(cache=True)
+@compiled
 def match_core(columns, costs, start, count, u, v, column_of, row_of):  # type: ignore[no-untyped-def]
     """Match rows greedily on candidates where u_i + v_j = C_ij; return how many."""
     matches = 0
@@ -107,7 +107,7 @@ def match_core(columns, costs, start, count, u, v, column_of, row_of):  # type: 
     return matches
 
 
-@njit(cache=True)
+@compiled
 def reduce_rows(columns, costs, start, count, beyond, u, v, column_of, row_of, rounds, max_bids):  # type: ignore[no-untyped-def]
     """Let free rows bid for columns (augmenting row reduction); return the entries looked at.
 
@@ -156,7 +156,7 @@ def reduce_rows(columns, costs, start, count, beyond, u, v, column_of, row_of, r
     return looked_at
 
 
-@njit(cache=True)
+@compiled
 def rise(keys, nodes, place, position, key, node):  # type: ignore[no-untyped-def]
     """Move a node of a binary heap up from `position` to where `key` belongs."""
     while position > 0:
@@ -172,7 +172,7 @@ def rise(keys, nodes, place, position, key, node):  # type: ignore[no-untyped-de
     place[node] = position
 
 
-@njit(cache=True)
+@compiled
 def remove_first(keys, nodes, place, size):  # type: ignore[no-untyped-def]
     """Take the first node off a binary heap of `size` nodes."""
     place[nodes[0]] = -1
@@ -198,7 +198,7 @@ def remove_first(keys, nodes, place, size):  # type: ignore[no-untyped-def]
     place[node] = position
 
 
-@njit(cache=True, fastmath=ORDERED)
+@compiled(fastmath=ORDERED)
 def augment_core(cost, mask, columns, costs, start, count, beyond, u, v, column_of, row_of):  # type: ignore[no-untyped-def]
     """Match every free row by Dijkstra's search over the candidates; change u, v, the matching and the lists in place.
 

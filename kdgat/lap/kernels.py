@@ -10,6 +10,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from kdgat.lap.compilation import compiled
+
 EXPONENT = np.int64(0x7FF0000000000000)  # all ones: infinity or NaN
 ORDERED = {"nnan", "nsz"}  # lets minima be vectorised; changes no sum
 LANES = 32  # minima of a row are taken over this many interleaved parts side by side
@@ -25,7 +27,7 @@ def allowed_row(cost, mask, i, buffer):  # type: ignore[no-untyped-def]
     return buffer
 
 
-@njit(cache=True, fastmath=ORDERED)
+@compiled(fastmath=ORDERED)
 def first_bad_row(bits, mask, allow_infinity):  # type: ignore[no-untyped-def]
     """Return the first row with a NaN or an infinity at an allowed entry, or n; `bits` is the matrix as int64."""
     n, m = bits.shape
@@ -70,7 +72,7 @@ def least(lane):  # type: ignore[no-untyped-def]
     return smallest
 
 
-@njit(cache=True, fastmath=ORDERED)
+@compiled(fastmath=ORDERED)
 def minima(cost, mask):  # type: ignore[no-untyped-def]
     """Return row minima [n] and column minima [m]; +inf where all is forbidden."""
     n, m = cost.shape
@@ -94,7 +96,7 @@ def minima(cost, mask):  # type: ignore[no-untyped-def]
     return rows, columns
 
 
-@njit(cache=True, fastmath=ORDERED)
+@compiled(fastmath=ORDERED)
 def column_slack(cost, mask, u):  # type: ignore[no-untyped-def]
     """Return min_i(C_ij - u_i) for each column: the min-trick."""
     n, m = cost.shape
@@ -109,7 +111,7 @@ def column_slack(cost, mask, u):  # type: ignore[no-untyped-def]
     return v
 
 
-@njit(cache=True, fastmath=ORDERED)
+@compiled(fastmath=ORDERED)
 def row_slack(cost, mask, v):  # type: ignore[no-untyped-def]
     """Return min_j(C_ij - v_j) for each row."""
     n, m = cost.shape
@@ -121,7 +123,7 @@ def row_slack(cost, mask, v):  # type: ignore[no-untyped-def]
     return u
 
 
-@njit(cache=True)
+@compiled
 def match_tight(cost, mask, u, v, column_of, row_of):  # type: ignore[no-untyped-def]
     """Match rows greedily on entries where u_i + v_j = C_ij; return how many. -1 is unmatched."""
     n, m = cost.shape
@@ -138,7 +140,7 @@ def match_tight(cost, mask, u, v, column_of, row_of):  # type: ignore[no-untyped
     return matches
 
 
-@njit(cache=True, fastmath=ORDERED)
+@compiled(fastmath=ORDERED)
 def augment_dense(cost, mask, u, v, column_of, row_of):  # type: ignore[no-untyped-def]
     """Match every free row by Dijkstra's search over reduced costs; change u, v and the matching in place.
 
@@ -226,7 +228,7 @@ def augment_dense(cost, mask, u, v, column_of, row_of):  # type: ignore[no-untyp
     return -1, searches, looked_at
 
 
-@njit(cache=True)
+@compiled
 def release_columns(cost, mask, u, v, column_of, row_of):  # type: ignore[no-untyped-def]
     """Raise v to 0 at every unmatched column of a matrix with n < m; lower u where needed and unmatch those rows.
 
@@ -263,7 +265,7 @@ def no_mask() -> NDArray[np.uint8]:
     return np.zeros((0, 0), np.uint8)
 
 
-@njit(cache=True, fastmath=ORDERED)
+@compiled(fastmath=ORDERED)
 def local_scale(cost, mask, rank):  # type: ignore[no-untyped-def]
     """Return the mean over rows of (rank-th smallest - smallest) allowed cost; rows with fewer give their range."""
     n, m = cost.shape
@@ -276,7 +278,7 @@ def local_scale(cost, mask, rank):  # type: ignore[no-untyped-def]
     return total / n
 
 
-@njit(cache=True, fastmath=ORDERED)
+@compiled(fastmath=ORDERED)
 def sinkhorn_rounds(cost, mask, v, temperatures):  # type: ignore[no-untyped-def]
     """Return u [n] after one update of u and of v at each temperature, from v [m], which is changed."""
     n, m = cost.shape
