@@ -111,7 +111,8 @@ def merge(
     files: Annotated[list[Path], typer.Argument(metavar="FILES...", help="Files of `generate`, or of schema 1.")],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="HDF5 file to write.")],
     storage: Annotated[
-        StoredAs | None, typer.Option("--storage", help="Default: seeded if all inputs are, else dense.")
+        StoredAs | None,
+        typer.Option("--storage", help="Default: seeded if an input is and all have seeds, else dense."),
     ] = None,
     forbidden_from: Annotated[
         float | None,

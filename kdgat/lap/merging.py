@@ -41,7 +41,7 @@ def merge_stores(
 ) -> MergeSummary:
     """Write the records of all files to `out`, in order, each content once; reads files of both schemas.
 
-    `storage` is by default `seeded` if all inputs are, else `dense`. Costs of at least `forbidden_from` in files of
+    `storage` is by default `seeded` if an input is and all records have seeds, else `dense`. Costs of at least `forbidden_from` in files of
     the first schema are forbidden pairs. Memory holds one instance at a time and a hash per record. LapStoreError names
     an input that cannot be read, before anything is written, and a record that no seed brings back (`seeded`).
     """
@@ -49,7 +49,8 @@ def merge_stores(
         raise LapStoreError("no files to merge: name at least one")
     stores = [open_store(path) for path in paths]
     if storage is None:
-        storage = "seeded" if all(store.storage == "seeded" for store in stores) else "dense"
+        can_be_seeded = all(isinstance(store, LapStore) and store.is_generated() for store in stores)
+        storage = "seeded" if can_be_seeded and any(store.storage == "seeded" for store in stores) else "dense"
     summary = MergeSummary(storage, duplicates=dict.fromkeys(paths, 0))
     seen: set[str] = set()
 

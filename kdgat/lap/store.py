@@ -142,6 +142,13 @@ class LapStore:
         """Return the content hash of a record, as it was when written."""
         return bytes(self._contents[self._place(index)]).decode("ascii")
 
+    def is_generated(self) -> bool:
+        """Say whether every record has a seed that brings it back."""
+        if self.storage == "seeded":
+            return True
+        with open_hdf5(self.path) as file:
+            return all(len(text) > 0 for text in file[PARAMETERS][:])
+
     def indices(self, size: int | None = None, family: str | None = None) -> NDArray[np.int64]:
         """Return the places of the records of a size, of a family, or of both."""
         chosen = np.ones(len(self), dtype=bool)

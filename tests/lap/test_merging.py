@@ -26,7 +26,7 @@ def test_every_content_is_kept_once_whatever_file_and_storage_it_comes_from(tmp_
     second = _store(tmp_path / "b.h5", range(2, 6), "dense")
     third = _store(tmp_path / "c.h5", range(5, 7), "seeded")
     summary = merge_stores(tmp_path / "all.h5", [first, second, third])
-    assert (summary.num_records, summary.storage) == (14, "dense")
+    assert (summary.num_records, summary.storage) == (14, "seeded")
     assert summary.duplicates == {first: 0, second: 4, third: 2}
     store = LapStore.open(tmp_path / "all.h5")
     assert len(set(store.contents())) == len(store) == 14
@@ -54,6 +54,20 @@ def test_seeded_files_stay_seeded_and_dense_ones_become_seeded_only_if_their_see
     with pytest.raises(LapStoreError, match=r"e\.h5: record 0: cannot be kept as a seed.*--storage dense"):
         merge_stores(tmp_path / "f.h5", [tmp_path / "e.h5"], storage="seeded")
     assert not (tmp_path / "f.h5").exists()
+
+
+def test_the_storage_is_dense_where_all_inputs_are_or_a_record_has_no_seed(tmp_path: Path) -> None:
+    seeded = _store(tmp_path / "a.h5", range(2), "seeded")
+    dense = _store(tmp_path / "b.h5", range(2), "dense")
+    write_store(tmp_path / "own.h5", [Instance("own", 0, np.eye(3), None)], "dense")
+    for inputs, storage in (
+        ([seeded], "seeded"),
+        ([seeded, dense], "seeded"),
+        ([dense], "dense"),
+        ([seeded, tmp_path / "own.h5"], "dense"),
+    ):
+        assert merge_stores(tmp_path / "out.h5", inputs).storage == storage
+        assert LapStore.open(tmp_path / "out.h5").storage == storage
 
 
 def test_a_file_may_be_merged_into_itself(tmp_path: Path) -> None:
