@@ -42,12 +42,12 @@ def read_run(path: Path) -> RunContent:
     """Read a run; ReportError if the directory is none or has no results yet."""
     output = OutputDirectory(path)
     if not output.path.is_dir():
-        raise ReportError(f"{path} is not a directory; give the directory that was --out of `kdgat train can`")
+        raise ReportError(f"{path} is not a directory; give the directory that was --out of `kdgat train`")
     has_index, has_results = output.index_path.is_file(), output.results_path.is_file()
     if not has_index and not has_results:
         raise ReportError(
             f"{path} holds neither {output.index_path.name} nor {output.results_path.name};"
-            " give the directory that was --out of `kdgat train can`"
+            " give the directory that was --out of `kdgat train`"
         )
     index = output.read_index() if has_index else None
     if not has_results:
