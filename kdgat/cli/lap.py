@@ -85,7 +85,7 @@ def generate(
 
 @app.command("import")
 def import_matrices(
-    files: Annotated[list[Path], typer.Argument(metavar="FILES...", help="Square: .npy, .npz, .mtx, .csv, .txt, .h5.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Square: .npy, .npz, .mtx, .csv, .txt, .h5.")],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="HDF5 file to write, dense.")],
     family: Annotated[str, typer.Option("--family", help="Name under which they are counted and split.")] = "imported",
     mc64: Annotated[
@@ -108,11 +108,11 @@ def import_matrices(
 
 @app.command("merge")
 def merge(
-    files: Annotated[list[Path], typer.Argument(metavar="FILES...", help="Files of `generate`, or of schema 1.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of `generate`, or of schema 1.")],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="HDF5 file to write.")],
     storage: Annotated[
         StoredAs | None,
-        typer.Option("--storage", help="Default: seeded if an input is and all have seeds, else dense."),
+        typer.Option("--storage", help="Default: seeded if a file is and all have seeds, else dense."),
     ] = None,
     forbidden_from: Annotated[
         float | None,
@@ -123,8 +123,8 @@ def merge(
 ) -> None:
     """Write the problems of several files to one, each once, whatever file, seed or storage it comes from.
 
-    Schema 1 are dense files with keys C, n, u, v, rows, cols, cost, family, noise_std and tag, appended record by
-    record; labels that they lack, or that prove nothing, are made new.
+    Schema 1 are dense files with keys C, n, u, v, rows, cols, cost, family, noise_std and tag. Labels that they lack,
+    or that prove nothing, are made new.
     """
     from kdgat.lap.merging import merge_stores, num_records
 

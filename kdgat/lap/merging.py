@@ -41,9 +41,10 @@ def merge_stores(
 ) -> MergeSummary:
     """Write the records of all files to `out`, in order, each content once; reads files of both schemas.
 
-    `storage` is by default `seeded` if an input is and all records have seeds, else `dense`. Costs of at least `forbidden_from` in files of
-    the first schema are forbidden pairs. Memory holds one instance at a time and a hash per record. LapStoreError names
-    an input that cannot be read, before anything is written, and a record that no seed brings back (`seeded`).
+    `storage` is by default `seeded` if an input is and all records have seeds, else `dense`. Costs of at least
+    `forbidden_from` in files of the first schema are forbidden pairs. Memory holds one instance at a time and a hash per
+    record. LapStoreError names an input that cannot be read, before anything is written, and a record that no seed
+    brings back (`seeded`).
     """
     if not paths:
         raise LapStoreError("no files to merge: name at least one")
