@@ -131,7 +131,8 @@ def run_training(spec: StageSpec, directory: RunDirectory) -> Outcome:
         path = save_weights(place, model, describe_model(config), metadata)
         artifacts[weights_artifact(one.name)] = str(path.relative_to(directory.path))
         numbers = {"best_epoch": float(result.best_epoch), "epochs": float(result.epochs)}
-        metrics |= {f"{one.name}_{name}": value for name, value in {**result.metrics, **numbers}.items()}
+        if len(config.fits) > 1:
+            metrics |= {f"{one.name}_{name}": value for name, value in {**result.metrics, **numbers}.items()}
         if one is config.fits[-1]:
             metrics |= {**result.metrics, **numbers, "num_parameters": float(num_parameters)}
         weights = _copy(model)

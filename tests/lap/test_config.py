@@ -86,7 +86,7 @@ def test_a_wrong_override_is_refused_with_key_value_and_fix(override: str, words
 
 def test_a_stage_without_its_predecessor_is_refused_unless_there_are_weights_to_start_from() -> None:
     gap = make_config("full", stages=["small_512_only", "mid_1536"])
-    with pytest.raises(StageOrderError, match="mid_1536 starts from the weights of small_1024_only.*add small_1024"):
+    with pytest.raises(StageOrderError, match=r"mid_1536 starts from the weights of small_1024_only.*add small_1024"):
         gap.check_order()
     make_config("full", ["init_from=run"], stages=["small_512_only", "mid_1536"]).check_order()
     with pytest.raises(StageOrderError, match="small_1024_only starts from the weights of small_512_only"):

@@ -27,7 +27,11 @@ def test_stages_start_from_the_weights_of_the_one_before_and_are_evaluated_at_th
 
 def test_seeds_share_instances_and_nothing_else() -> None:
     plan = plan_lap(small_config(seeds=[0, 3]))
-    assert [planned.name for planned in plan if planned.stage == "prepare"] == ["prepare-16", "prepare-24", "prepare-32"]
+    assert [planned.name for planned in plan if planned.stage == "prepare"] == [
+        "prepare-16",
+        "prepare-24",
+        "prepare-32",
+    ]
     for planned in plan:
         needed = [name for name in planned.depends_on if not name.startswith("prepare")]
         assert all(name.endswith(f"-seed{planned.seed}") for name in needed)
