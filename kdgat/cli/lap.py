@@ -85,7 +85,7 @@ def generate(
 
 @app.command("import")
 def import_matrices(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Square: .npy, .npz, .mtx, .csv, .txt, .h5.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Square: .npy, .npz, .mtx, .csv, .txt, .h5.")],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="HDF5 file to write, dense.")],
     family: Annotated[str, typer.Option("--family", help="Name under which they are counted and split.")] = "imported",
     mc64: Annotated[
@@ -108,7 +108,7 @@ def import_matrices(
 
 @app.command("merge")
 def merge(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Files of `generate`, or of schema 1.")],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Files of `generate`, or of schema 1.")],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="HDF5 file to write.")],
     storage: Annotated[
         StoredAs | None,

@@ -42,8 +42,8 @@ def merge_stores(
     """Write the records of all files to `out`, in order, each content once; reads files of both schemas.
 
     `storage` is by default `seeded` if an input is and all records have seeds, else `dense`. Costs of at least
-    `forbidden_from` in files of the first schema are forbidden pairs. Memory holds one instance at a time and a hash per
-    record. LapStoreError names an input that cannot be read, before anything is written, and a record that no seed
+    `forbidden_from` in files of the first schema are forbidden pairs. Memory holds one instance at a time and a hash
+    per record. LapStoreError names an input that cannot be read, before anything is written, and a record that no seed
     brings back (`seeded`).
     """
     if not paths:
