@@ -67,12 +67,12 @@ def main() -> None:
         measurements=rows,
     )
     results = summarise([evaluation], created="")
-    console = Console(width=150, highlight=False)
+    console = Console(width=120, highlight=False)
     machine = results.machine
     console.print(f"{machine.processor}, 1 thread; {', '.join(f'{name} {v}' for name, v in machine.versions.items())}")
     for group in results.groups:
         console.print()
-        console.print(methods_table(results, group))
+        console.print(methods_table(group))
     console.print()
     console.print(comparison_table(results))
     for conclusion in results.conclusions.values():
