@@ -36,7 +36,7 @@ def _comparison_row(results: LapResults, group: Group) -> list[str]:
     methods = {method.name: method for method in reversed(group.methods)}
     trained, scipy = methods.get(results.final_method or ""), methods.get("scipy")
     verdict = group.verdict
-    untrained = methods.get(verdict.untrained) if verdict else None
+    untrained = group.best_untrained
     searches = [format_number(method.augmentations if method else None, 0) for method in (untrained, trained)]
     return [
         group.family,
@@ -46,7 +46,7 @@ def _comparison_row(results: LapResults, group: Group) -> list[str]:
         *(format_number(method.milliseconds if method else None) for method in (scipy, untrained, trained)),
         format_number(verdict.ratio if verdict else None, 2),
         format_number(verdict.headroom if verdict else None, 2),
-        format_number(trained.times_scipy if trained else None),
+        format_number(fastest.times_scipy if (fastest := trained or untrained) else None),
     ]
 
 

@@ -169,6 +169,12 @@ class Group(Config):
     methods: list[MethodSummary]
     verdict: Verdict | None = Field(default=None, description="null where no trained or untrained method was timed")
 
+    @property
+    def best_untrained(self) -> MethodSummary | None:
+        """Return the fastest untrained method."""
+        timed = [one for one in self.methods if one.kind is Kind.UNTRAINED and one.milliseconds is not None]
+        return min(timed, key=lambda method: method.milliseconds or 0.0, default=None)
+
 
 class LapResults(Config):
     """Everything the evaluation of a run says (results.json)."""
@@ -343,8 +349,17 @@ def _sentence(ratio: float, untrained: str, times_scipy: float | None, headroom:
 
 
 def _conclusion(family: str, groups: Sequence[Group]) -> str:
-    parts = [f"at n = {group.size:,} {group.verdict.sentence}" for group in reversed(groups) if group.verdict]
+    parts = [f"at n = {group.size:,} {sentence}" for group in reversed(groups) if (sentence := _group_sentence(group))]
     return f"{family}: {'. And '.join(parts) or 'nothing to compare'}."
+
+
+def _group_sentence(group: Group) -> str:
+    if group.verdict is not None:
+        return group.verdict.sentence
+    best = group.best_untrained
+    if best is None or best.times_scipy is None:
+        return ""
+    return f"the best untrained seed ({best.name}) is {format_number(best.times_scipy)} times as fast as scipy"
 
 
 def results_table(results: LapResults) -> tuple[list[str], list[list[str]]]:
@@ -356,7 +371,7 @@ def results_table(results: LapResults) -> tuple[list[str], list[list[str]]]:
         methods = {method.name: method for method in reversed(group.methods)}
         trained = methods.get(results.final_method or "")
         verdict = group.verdict
-        untrained = methods.get(verdict.untrained) if verdict else None
+        untrained = group.best_untrained
         augmentations = [method.augmentations if method else None for method in (untrained, trained)]
         scipy = methods.get("scipy")
         rows.append(
