@@ -67,8 +67,11 @@ class Collection:
         for size in sorted(self.sizes):
             for place in range(self.count):
                 for family in self.families:
-                    made = generate(family, size, derived_seed(self.seed, place), **self.parameters_of(family))
-                    yield replace(made, tag=self.tag) if self.tag else made
+                    yield self._make(family, size, place)
+
+    def _make(self, family: str, size: int, place: int) -> Instance:
+        made = generate(family, size, derived_seed(self.seed, place), **self.parameters_of(family))
+        return replace(made, tag=self.tag)
 
 
 def read_parameters(texts: Sequence[str]) -> dict[str, Any]:

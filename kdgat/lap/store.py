@@ -260,12 +260,13 @@ def write_store(
             try:
                 with h5py.File(sink, "w") as file:
                     writer = _Writer(file, storage)
-                    for number, item in enumerate(records):
-                        stored = _to_stored(path, item, number, is_dense=storage == "dense")
+                    for item in records:
+                        stored = _to_stored(path, item, writer.num_taken, is_dense=storage == "dense")
                         writer.append(stored)
                         sink.check()
                         if on_record is not None:
                             on_record(stored)
+                        del item, stored  # before the next one is made
                     writer.finish()
             except (OSError, RuntimeError):
                 sink.check()  # HDF5 may have met what it believes to have written
@@ -332,6 +333,11 @@ class _Writer:
         file.attrs[SCHEMA_VERSION_KEY] = SCHEMA_VERSION
         file.attrs[STORAGE_KEY] = storage
         file.attrs[WRITTEN_WITH_KEY] = _versions()
+
+    @property
+    def num_taken(self) -> int:
+        """Return how many records were given, those that wait too."""
+        return self.num_records + len(self._waiting)
 
     def append(self, record: StoredRecord) -> None:
         self._waiting.append(record)
