@@ -1,5 +1,6 @@
 """What would be handed to sbatch, as text, with nothing started."""
 
+import tempfile
 from pathlib import Path
 from typing import Final
 
@@ -20,4 +21,6 @@ def job_script(site: Site, resources: Resources, directory: Path, log_directory:
     """
     arguments = cluster_arguments(site, resources, directory, log_directory)
     of_job = {key: value for key, value in arguments.items() if key not in OF_THE_CLUSTER}
-    return str(SLURMJob(scheduler=ADDRESS, name="0", **of_job).job_script())
+    with tempfile.TemporaryDirectory() as folder:  # a job makes its log directory as soon as it is described
+        job = SLURMJob(scheduler=ADDRESS, name="0", **{**of_job, "log_directory": folder})
+        return str(job.job_script()).replace(folder, str(log_directory))

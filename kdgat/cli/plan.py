@@ -8,7 +8,7 @@ import typer
 from kdgat.cli import options, plan_lap
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from rich.table import Table
 
@@ -99,7 +99,7 @@ def can(
         console.print()
         console.print(table)
     if jobs:
-        for sentence in describe_limits(config, where, request):
+        for sentence in describe_limits((planned.stage for planned in stages), config.resources, where, request):
             console.print(sentence, soft_wrap=True)
 
 
@@ -120,14 +120,15 @@ def job_cells(resources: "Resources") -> list[str]:
     return [format_walltime(resources.walltime_s), format_memory(resources.memory_mib), str(resources.cores), gpus]
 
 
-def describe_limits(config: "CanConfig", site: "Site", request: "ResourceRequest") -> list[str]:
+def describe_limits(
+    names: "Iterable[str]", requests: "Mapping[str, ResourceRequest]", site: "Site", command_line: "ResourceRequest"
+) -> list[str]:
     """Say which stages get less than their configuration asks for, one sentence per key."""
-    from kdgat.can.plan import plan_can
     from kdgat.cluster.estimate import held_to_limits
 
     stages: dict[tuple[str, str, str], list[str]] = {}
-    for stage in dict.fromkeys(planned.stage for planned in plan_can(config)):
-        for key, (wanted, granted) in held_to_limits(stage, config.resources, site, request).items():
+    for stage in dict.fromkeys(names):
+        for key, (wanted, granted) in held_to_limits(stage, requests, site, command_line).items():
             stages.setdefault((key, str(wanted), str(granted)), []).append(stage)
     return [
         f"{key} {granted} instead of {wanted}, as {site.name} grants no more: {', '.join(names)}"

@@ -85,7 +85,7 @@ def print_plan(
     """Print one line per stage."""
     from rich.table import Table
 
-    from kdgat.cli.plan import job_cells
+    from kdgat.cli.plan import describe_limits, job_cells
     from kdgat.cli.tables import output_console
     from kdgat.cluster.estimate import stage_resources
     from kdgat.lap.config import LapConfig
@@ -118,7 +118,12 @@ def print_plan(
             row.append(str(records[planned.name].state) if planned.name in records else "not planned there")
         row.append(", ".join(planned.depends_on) or ("files" if counts is not None else "nothing"))
         table.add_row(*row)
-    output_console().print(table)
+    console = output_console()
+    console.print(table)
+    if has_jobs:
+        names = (planned.stage for planned in run.plan)
+        for sentence in describe_limits(names, run.resources, site, request):
+            console.print(sentence, soft_wrap=True)
 
 
 def walltime_of(run: "Run", site: "Site", request: "ResourceRequest") -> int:
