@@ -39,9 +39,9 @@ class Neighbours:
     """Hold the nearest entries of a cost matrix [n, m], n <= m, and what was taken off it."""
 
     row_columns: NDArray[np.int32]  # [n, R] -1 = none
-    row_costs: NDArray[np.float64]  # [n, R] C - base, rising, inf = none
+    row_costs: NDArray[np.float32]  # [n, R] C - base, rising, inf = none
     column_rows: NDArray[np.int32]  # [m, K]
-    column_costs: NDArray[np.float64]  # [m, K]
+    column_costs: NDArray[np.float32]  # [m, K]
     scaling: Scaling
 
 
@@ -55,7 +55,7 @@ def find_neighbours(cost: NDArray[np.floating], mask: NDArray[np.bool_] | None, 
     row_base, row_columns, row_costs, column_rows, column_costs = nearest(
         cost, forbidden, base, min(config.row_neighbours, num_columns), min(config.column_neighbours, num_rows)
     )
-    scaling = Scaling(row_base, base, unit_of(row_costs))
+    scaling = Scaling(row_base.astype(np.float64), base, unit_of(row_costs))
     return Neighbours(row_columns, row_costs, column_rows, column_costs, scaling)
 
 
@@ -115,7 +115,7 @@ def graph_of(
 
 
 def _edges(
-    indices: NDArray[np.int32], costs: NDArray[np.float64], width: int, shift: int, first_node: int
+    indices: NDArray[np.int32], costs: NDArray[np.floating], width: int, shift: int, first_node: int
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Return edges [2, N * width] into consecutive nodes and their features, lists filled up and sorted by source."""
     count = len(indices)

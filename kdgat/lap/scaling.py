@@ -26,11 +26,11 @@ class Scaling:
 
     def normalise(
         self, u: NDArray[np.float64], v: NDArray[np.float64]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
         """Return duals of the normalised problem for duals of the original."""
         return self.in_units(u - self.row_base), self.in_units(v - self.column_base)
 
-    def in_units(self, differences: NDArray[np.float64]) -> NDArray[np.float64]:
+    def in_units(self, differences: NDArray[np.floating]) -> NDArray[np.floating]:
         """Return differences of costs in units; 0 where the unit is 0."""
         return differences / self.unit if self.unit > 0.0 else np.zeros_like(differences)
 
@@ -51,4 +51,4 @@ def unit_of(row_costs: NDArray[np.floating]) -> float:
     last = np.maximum(present.sum(axis=1) - 1, 0)
     chosen = present[:, 0]
     spread = row_costs[chosen, last[chosen]] - row_costs[chosen, 0]
-    return float(spread.sum()) / max(len(row_costs), 1)
+    return float(spread.sum(dtype=np.float64)) / max(len(row_costs), 1)

@@ -79,6 +79,13 @@ def test_with_all_edges_no_duals_have_a_bound_above_the_optimum():
         assert (bound(column_minima(lists, u), u, lists) >= bound(v, u, lists) - 1e-4).all()  # the min-trick only gains
 
 
+def test_before_training_the_rounds_already_go_most_of_the_way_to_the_optimum():
+    graphs = [labelled_graph(120, seed, config=GraphConfig()) for seed in range(3)]
+    batch = TensorColumns.from_columns(GraphColumns.concatenate(graphs)).gather(np.arange(3))
+    seed_everything(0)
+    assert logged(WarmStartObjective(make_model(ModelConfig())), batch)["validation_relative_gap"] < 0.2
+
+
 @pytest.mark.parametrize("kind", ["dual", "dense", "rows"])
 def test_every_model_learns_and_repeats_bit_for_bit(kind, tmp_path):
     stores = [write_graphs(tmp_path / f"{name}.h5", [16, 24, 20, 28], seed) for name, seed in (("a", 0), ("b", 50))]
