@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 from kdgat.lap import seeds
 from kdgat.lap.assignment import Assignment
 from kdgat.lap.certificate import Problem
+from kdgat.lap.matrix import make_matrix
 from kdgat.lap.results import Kind, Method, Solver
-from kdgat.lap.solver import solve
+from kdgat.lap.solver import solve, solve_from
 from kdgat.lap.sweeps import neighbour_sweeps
 
 if TYPE_CHECKING:
@@ -72,8 +73,6 @@ def contenders(
         found.append(Contender("lapx", Kind.COMPETITOR, None, _call_lapx, _with_large_costs))
     rules: dict[str, tuple[Kind, MakeDuals]] = {
         "column or row minima": (Kind.UNTRAINED, lambda problem: None),  # the solver's own choice
-        "column minima": (Kind.UNTRAINED, lambda problem: seeds.column_minima(problem.cost, problem.mask)),
-        "row minima": (Kind.UNTRAINED, lambda problem: seeds.row_minima(problem.cost, problem.mask)),
         "Sinkhorn": (
             Kind.UNTRAINED,
             lambda problem: seeds.sinkhorn(problem.cost, SINKHORN_ITERATIONS, mask=problem.mask),
@@ -81,6 +80,9 @@ def contenders(
         "neighbour sweeps": (Kind.UNTRAINED, lambda problem: neighbour_sweeps(problem.cost, problem.mask)),
         "oracle": (Kind.ORACLE, lambda problem: (problem.u, problem.v)),
     }
+    for name in (seeds.COLUMN_MINIMA, seeds.ROW_MINIMA):
+        if name in methods:
+            found += [_from_minima(name, solver) for solver in solvers]
     for stage, predictor in predictors.items():
         rules[f"{TRAINED} {stage}"] = (Kind.TRAINED, _predicting(predictor))
     for name, (kind, make) in rules.items():
@@ -107,6 +109,22 @@ def _seeded(name: str, kind: Kind, make: MakeDuals, solver: Solver) -> Contender
         return Answer(assignment.rows, assignment.columns, seed_s, duals, assignment)
 
     return Contender(name, kind, solver, call)
+
+
+def _from_minima(name: str, solver: Solver) -> Contender:
+    """Return our solver from one kind of minima alone, as if it knew no other."""
+
+    def call(problem: Problem, ready: object) -> Answer:
+        matrix = make_matrix(problem.cost, problem.mask)
+        started = time.perf_counter()
+        rows, columns = seeds.line_minima(matrix)
+        is_column = name == seeds.COLUMN_MINIMA
+        seed = seeds.column_seed(matrix, columns) if is_column else seeds.row_seed(matrix, rows, seeds.ROW_MINIMA)
+        seed_s = time.perf_counter() - started
+        assignment = solve_from(matrix, seed, solver)
+        return Answer(assignment.rows, assignment.columns, seed_s, (seed.u, seed.v), assignment)
+
+    return Contender(name, Kind.UNTRAINED, solver, call)
 
 
 def _with_infinity(problem: Problem) -> NDArray[np.float64]:

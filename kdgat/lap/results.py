@@ -278,7 +278,9 @@ def _summaries(rows: Rows) -> list[MethodSummary]:
                 num_timed=len(times),
                 **{key: _mean(getattr(row, key) for row in measured) for key in AVERAGED},
                 own_seed_share=_mean(
-                    float(row.seed_used == PREDICTION) if row.seed_used and row.seed_milliseconds else None
+                    float(row.seed_used in (PREDICTION, row.method))
+                    if row.seed_used and row.seed_milliseconds
+                    else None
                     for row in measured
                 ),
                 milliseconds=_median(times.values()),

@@ -62,8 +62,12 @@ def linear_sum_assignment(
 
 def solve_matrix(matrix: Matrix, u: ArrayLike | None, v: ArrayLike | None, method: Method) -> Assignment:
     """Return `solve` of a matrix that was read before."""
+    return solve_from(matrix, best_seed(matrix, u, v), method)
+
+
+def solve_from(matrix: Matrix, seed: Seed, method: Method) -> Assignment:
+    """Return `solve` of a matrix from one seed, whatever others are worth."""
     n, m = matrix.cost.shape
-    seed = best_seed(matrix, u, v)
     row_duals, column_duals = seed.u.copy(), seed.v.copy()
     column_of, row_of = np.full(n, -1, np.int32), np.full(m, -1, np.int32)
     duals_and_matching = (row_duals, column_duals, column_of, row_of)

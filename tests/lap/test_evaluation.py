@@ -75,6 +75,8 @@ def test_the_oracle_has_no_gap_and_column_minima_have_all_of_it(tmp_path: Path, 
     oracle = [row for row in rows if row.kind is Kind.ORACLE]
     assert all(row.gap_share == pytest.approx(0, abs=1e-9) and row.u_r2 == pytest.approx(1) for row in oracle)
     assert all(row.gap_share == pytest.approx(1) for row in rows if row.method == "column minima")
+    for name in ("column minima", "row minima"):  # each alone, although the solver knows which of them is better
+        assert {row.seed_used for row in rows if row.method == name} == {name}
     sinkhorn = [row.gap_share for row in rows if row.method == "Sinkhorn"]
     assert all(value is not None and 0 <= value < 0.5 for value in sinkhorn)
     competitors = [row for row in rows if row.kind is Kind.COMPETITOR]
