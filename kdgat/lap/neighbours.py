@@ -14,9 +14,10 @@ from numba import njit
 from numpy.typing import NDArray
 
 NO_MASK = np.zeros((0, 0), np.bool_)
-_BLOCK = 8  # entries of a block
+_BLOCK = 16  # entries of a block
 _ZERO = np.float32(0.0)
 _INFINITY = np.float32(np.inf)
+_TINY = np.float32(1e-30)
 _FAR = np.float32(1e38)  # beyond every cost, but not infinite: inf - inf has no order
 
 
@@ -55,21 +56,41 @@ def _insert(values: NDArray[Any], indices: NDArray[Any], value: float, index: in
     indices[place] = index
 
 
-@njit(cache=True)
-def _limit(minima: NDArray[np.float32], smallest: NDArray[np.float32]) -> np.float32:
-    """Return the k-th smallest block minimum, _FAR if there are fewer blocks; `smallest` [k] is for work."""
-    count = len(smallest)
-    if len(minima) < count:
-        return _FAR
-    smallest[:] = _FAR
-    for value in minima:
-        if value < smallest[count - 1]:
-            place = count - 1
-            while place > 0 and smallest[place - 1] > value:
-                smallest[place] = smallest[place - 1]
-                place -= 1
-            smallest[place] = value
-    return smallest[count - 1]
+@njit(cache=True, fastmath={"nnan", "nsz"})
+def _limit(minima: NDArray[np.float32], count: int, spread: Any) -> tuple[Any, Any]:
+    """Return a value that at least `count` block minima do not exceed, and not many more; _FAR if there are fewer.
+
+    `spread` is a guess how far it lies above the least of them, as the last call returned it. Bisection: counting is a
+    vector operation, and sorting would wait for its branches.
+    """
+    least = _FAR
+    for block in range(len(minima)):
+        least = min(least, minima[block])
+    if len(minima) < count or least == _FAR:
+        return _FAR, spread
+    below, above = _ZERO, np.float32(spread)
+    while _count(minima, least + above) < count:
+        below, above = above, np.float32(2.0) * above
+        if least + above >= _FAR:
+            return _FAR, spread
+    for _ in range(8):
+        middle = np.float32(0.5) * (below + above)
+        found = _count(minima, least + middle)
+        if found < count:
+            below = middle
+        else:
+            above = middle
+            if found <= count + 2:
+                break
+    return least + above, max(above, np.float32(0.25) * np.float32(spread), _TINY)
+
+
+@njit(cache=True, fastmath={"nnan", "nsz"})
+def _count(minima: NDArray[np.float32], limit: Any) -> Any:
+    found = np.int32(0)
+    for block in range(len(minima)):
+        found += np.int32(minima[block] <= limit)
+    return found
 
 
 @njit(cache=True, fastmath={"nnan", "nsz"})
@@ -125,14 +146,14 @@ def nearest(
     width = (num_columns + _BLOCK - 1) // _BLOCK
     row = np.full(width * _BLOCK, _INFINITY, np.float32)
     best = np.empty(width, np.float32)
-    work = np.empty(max(num_row_neighbours, num_column_neighbours), np.float32)
+    spread = _TINY
     of_columns = np.full(
         ((num_rows + _BLOCK - 1) // _BLOCK, num_columns), _INFINITY, np.float32
     )  # minima of blocks of rows
     for i in range(num_rows):
         _reduce_row(row, cost, mask, i, column_minima)
         _block_minima(row, best)
-        limit = _limit(best, work[:num_row_neighbours])
+        limit, spread = _limit(best, num_row_neighbours, spread)
         values, indices = row_values[i], row_indices[i]
         for block in range(width):
             if best[block] <= limit:
@@ -154,7 +175,7 @@ def nearest(
     limits = np.full(width * _BLOCK, -_INFINITY, np.float32)
     turned = np.ascontiguousarray(of_columns.T)
     for j in range(num_columns):
-        limits[j] = _limit(turned[j], work[:num_column_neighbours])
+        limits[j], spread = _limit(turned[j], num_column_neighbours, spread)
     excess = np.full(width * _BLOCK, _INFINITY, np.float32)
     for i in range(num_rows):
         if row_values[i, 0] == _INFINITY:

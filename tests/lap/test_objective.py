@@ -36,7 +36,7 @@ class Fixed(nn.Module):
 
 def logged(objective, batch):
     seen = {}
-    objective.log = lambda name, value, **_: seen.__setitem__(name, float(value))
+    objective.log = lambda name, value, **_: seen.__setitem__(name, float(value.detach()))
     objective.validation_step(batch)
     return seen
 
