@@ -15,8 +15,8 @@ from kdgat.lap.compilation import compiled
 from kdgat.lap.kernels import LANES, ORDERED, allowed_row, fold
 
 SHORT_GROUPS, SHORT_CAPACITY = 8, 48  # about 22 candidates of a row of random costs
-WIDE_GROUPS, WIDE_CAPACITY = 32, 256  # after a repair: about 130
-SHORT, WIDE, WHOLE = 0, 1, 2  # how much of a row a search has asked for
+WIDE_CAPACITY = 256  # after a repair in a search: 16 groups, about 54 candidates; after the second: 32, about 130
+SHORT, WHOLE = 0, 3  # times that a search has asked for more of a row; from the last on, it looks at all of it
 MAX_REPAIRS = 16  # per row of the matrix; who needs more is better off with dense rows
 STUCK_NOWHERE, GAVE_UP = -1, -2
 
@@ -284,9 +284,10 @@ def augment_core(cost, mask, columns, costs, start, count, beyond, u, v, column_
             i = node - m
             repairs += 1
             level[i] += 1
-            if level[i] == WIDE:
+            if level[i] == 1:
                 repaired[num_repaired] = i
                 num_repaired += 1
+            if level[i] < WHOLE:
                 if wide_start[i] < 0:
                     if used == wide_columns.size:
                         more_columns, more_costs = np.empty(2 * used, np.int32), np.empty(2 * used)
@@ -299,7 +300,16 @@ def augment_core(cost, mask, columns, costs, start, count, beyond, u, v, column_
                 row = allowed_row(cost, mask, i, buffer)
                 looked_at += m
                 count[i], beyond[i] = candidates(
-                    row, v, slack, lane, i * 7 % m, WIDE_GROUPS, WIDE_CAPACITY, wide_columns, wide_costs, wide_start[i]
+                    row,
+                    v,
+                    slack,
+                    lane,
+                    i * 7 % m,
+                    8 << level[i],
+                    WIDE_CAPACITY,
+                    wide_columns,
+                    wide_costs,
+                    wide_start[i],
                 )
                 added += count[i]
         if end < 0:

@@ -17,7 +17,7 @@ ORDERED = {"nnan", "nsz"}  # lets minima be vectorised; changes no sum
 LANES = 32  # minima of a row are taken over this many interleaved parts side by side
 
 
-@njit(inline="always")
+@njit(fastmath=ORDERED)
 def allowed_row(cost, mask, i, buffer):  # type: ignore[no-untyped-def]
     """Return row i with +inf at forbidden entries; `buffer` [m] holds it if there is a mask."""
     if mask.shape[0] == 0:
@@ -46,7 +46,7 @@ def first_bad_row(bits, mask, allow_infinity):  # type: ignore[no-untyped-def]
     return n
 
 
-@njit(inline="always")
+@njit(fastmath=ORDERED)
 def fold(row, v, slack, lane):  # type: ignore[no-untyped-def]
     """Write row - v to `slack` [m] and its minima over every LANES-th entry to `lane`, at the speed of memory."""
     m = row.size
@@ -63,13 +63,26 @@ def fold(row, v, slack, lane):  # type: ignore[no-untyped-def]
         lane[j - full] = value if value < lane[j - full] else lane[j - full]
 
 
-@njit(inline="always")
+@njit(fastmath=ORDERED)
 def least(lane):  # type: ignore[no-untyped-def]
     """Return the smallest entry."""
     smallest = np.inf
     for k in range(lane.size):
         smallest = lane[k] if lane[k] < smallest else smallest
     return smallest
+
+
+@njit(fastmath=ORDERED)
+def smallest(row, lane):  # type: ignore[no-untyped-def]
+    """Return the smallest entry of a row; `lane` is room for parts of it."""
+    full = row.size - row.size % LANES
+    lane[:] = np.inf
+    for block in range(0, full, LANES):
+        for k in range(LANES):
+            lane[k] = row[block + k] if row[block + k] < lane[k] else lane[k]
+    for j in range(full, row.size):
+        lane[j - full] = min(lane[j - full], row[j])
+    return least(lane)
 
 
 @compiled(fastmath=ORDERED)
@@ -80,17 +93,9 @@ def minima(cost, mask):  # type: ignore[no-untyped-def]
     columns = np.full(m, np.inf)
     buffer = np.empty(m)
     lane = np.empty(LANES)
-    full = m - m % LANES
     for i in range(n):
         row = allowed_row(cost, mask, i, buffer)
-        lane[:] = np.inf
-        for block in range(0, full, LANES):
-            for k in range(LANES):
-                value = row[block + k]
-                lane[k] = value if value < lane[k] else lane[k]
-        for j in range(full, m):
-            lane[j - full] = min(lane[j - full], row[j])
-        rows[i] = least(lane)
+        rows[i] = smallest(row, lane)
         for j in range(m):
             columns[j] = row[j] if row[j] < columns[j] else columns[j]
     return rows, columns
@@ -163,54 +168,45 @@ def augment_dense(cost, mask, u, v, column_of, row_of):  # type: ignore[no-untyp
         distance[:] = np.inf
         open_v[:] = v
         num_scanned = 0
+        num_done = 0  # scanned columns whose rows have been looked at
         i = np.int32(start)
         here = 0.0
         end = -1
         while True:
             row = allowed_row(cost, mask, i, buffer)
             offset = here - u[i]
-            lane[:] = np.inf
-            for block in range(0, m - m % LANES, LANES):
-                for k in range(LANES):
-                    j = block + k
-                    value = row[j] - open_v[j] + offset
-                    predecessor[j] = i if value < distance[j] else predecessor[j]
-                    value = value if value < distance[j] else distance[j]
-                    distance[j] = value
-                    lane[k] = value if value < lane[k] else lane[k]
-            for j in range(m - m % LANES, m):
+            for j in range(m):
                 value = row[j] - open_v[j] + offset
-                if value < distance[j]:
-                    predecessor[j] = i
-                    distance[j] = value
-                lane[0] = min(lane[0], distance[j])
+                predecessor[j] = i if value < distance[j] else predecessor[j]
+                distance[j] = value if value < distance[j] else distance[j]
             looked_at += m
-            nearest_at = least(lane)
-            if nearest_at == np.inf:
-                return start, searches, looked_at
-            here = max(nearest_at, here)
-            nearest = -1
-            for block in range(0, m, LANES):
-                stop = min(block + LANES, m)
-                some = False
-                for j in range(block, stop):
-                    some |= distance[j] == nearest_at
-                if some:
+            nearest_at = smallest(distance, lane)
+            if num_done == num_scanned or nearest_at <= here:
+                if nearest_at == np.inf:
+                    return start, searches, looked_at
+                here = max(nearest_at, here)
+                for block in range(0, m, LANES):
+                    stop = min(block + LANES, m)
+                    some = False
                     for j in range(block, stop):
-                        if distance[j] == nearest_at:
-                            nearest = j
-                            if row_of[j] < 0:
-                                end = j
+                        some |= distance[j] == nearest_at
+                    if some:
+                        for j in range(block, stop):
+                            if distance[j] == nearest_at:
+                                if row_of[j] < 0:
+                                    end = j
+                                    break
+                                scanned[num_scanned] = j
+                                scanned_at[num_scanned] = here
+                                num_scanned += 1
+                                distance[j] = np.inf
+                                open_v[j] = -np.inf
+                        if end >= 0:
+                            break
                 if end >= 0:
                     break
-            if end >= 0:
-                break
-            scanned[num_scanned] = nearest
-            scanned_at[num_scanned] = here
-            num_scanned += 1
-            distance[nearest] = np.inf
-            open_v[nearest] = -np.inf
-            i = row_of[nearest]
+            i = row_of[scanned[num_done]]
+            num_done += 1
         u[start] += here
         for k in range(num_scanned):
             j = scanned[k]
@@ -292,12 +288,12 @@ def sinkhorn_rounds(cost, mask, v, temperatures):  # type: ignore[no-untyped-def
         for i in range(n):
             row = allowed_row(cost, mask, i, buffer)
             fold(row, v, slack, lane)
-            smallest = least(lane)
+            first = least(lane)
             total = 0.0
             for j in range(m):
-                if slack[j] - smallest < cut:
-                    total += np.exp((smallest - slack[j]) / temperature)
-            u[i] = smallest - temperature * np.log(total)
+                if slack[j] - first < cut:
+                    total += np.exp((first - slack[j]) / temperature)
+            u[i] = first - temperature * np.log(total)
             for j in range(m):
                 value = slack[j] - u[i]
                 nearest[j] = value if value < nearest[j] else nearest[j]
