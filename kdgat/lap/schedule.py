@@ -36,7 +36,7 @@ SCHEMA_VERSION: Final = 1
 DEFAULT_WALLTIME_S: Final = 8 * 3600
 USABLE: Final = 0.95  # of a job's walltime: the rest is starting, saving and leaving
 # One instance generated, solved and made a graph on one CPU core, seconds = COST * (n / 1024) ** POWER; measured.
-PREPARE_S, PREPARE_POWER = 0.25, 2.2
+PREPARE_S, PREPARE_POWER = 0.08, 2.05
 # One instance solved once by an average method of the evaluation, likewise.
 SOLVE_S, SOLVE_POWER = 0.05, 2.2
 

@@ -118,6 +118,20 @@ def test_weights_of_another_model_are_refused_naming_the_key(
     assert words in outcome.evidence
 
 
+@pytest.mark.parametrize(
+    "override", ["model.kind=dense", "model.kind=rows", "training.precision=bf16-mixed", "training.accumulate=2"]
+)
+def test_every_kind_of_network_and_precision_trains_through_the_same_stage(
+    chain: SmallRun, tmp_path: Path, override: str
+) -> None:
+    run = SmallRun(small_config([override], stages=[SMALL]), tmp_path)
+    run.finished["prepare-16"] = chain.finished["prepare-16"]
+    outcome = run.attempt(f"{SMALL}-seed0")
+    assert isinstance(outcome, Finished)
+    assert 0.0 < outcome.metrics["validation_loss"] < 10.0
+    assert read_weights(run.finished[f"{SMALL}-seed0"])[1]["config"]["kind"] == run.run.config.model.kind  # type: ignore[attr-defined]
+
+
 def write_index(run: SmallRun) -> None:
     records = [
         {
