@@ -13,7 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from kdgat.lap.graphs import Neighbours
-from kdgat.lap.models.dual import FORBIDDEN, LOWEST, SHARPNESS, WIDEST, DualNetwork, Phase
+from kdgat.lap.models.dual import FORBIDDEN, LOWEST, SHARPNESS, STEEPEST, WIDEST, DualNetwork, Phase, Sweep
 
 _LANES = 128  # nodes of a block
 _FEATURE_LIMIT = np.float32(8.0)
@@ -27,6 +27,8 @@ class CompiledNetwork:
 
     def __init__(self, model: DualNetwork) -> None:
         self.hidden = model.config.hidden
+        sweeps = zip(model.row_sweeps, model.column_sweeps, strict=True)
+        self.sweeps = [(_sweep_weights(row), _sweep_weights(column)) for row, column in sweeps]
         phases = zip(model.row_phases, model.column_phases, strict=True)
         self.rounds = [(_weights(row), _weights(column)) for row, column in phases]
 
@@ -41,10 +43,18 @@ class CompiledNetwork:
         rows = np.zeros((self.hidden, padded_rows), np.float32)
         columns = np.zeros((self.hidden, padded_columns), np.float32)
         highest = np.float32(np.inf if num_rows == num_columns else 0.0)
+        for row_sweep, column_sweep in self.sweeps:
+            sweep(*row_lists, u, v, np.float32(np.inf), *row_sweep)
+            sweep(*column_lists, v, u, highest, *column_sweep)
         for row_weights, column_weights in self.rounds:
             update(*row_lists, u, v, rows, columns, np.float32(np.inf), *row_weights)
             update(*column_lists, v, u, columns, rows, highest, *column_weights)
         return least_reduced(*row_lists, v)[:num_rows], v[:num_columns]
+
+
+def _sweep_weights(module: Any) -> tuple[np.float32, np.float32]:
+    assert isinstance(module, Sweep)
+    return np.float32(module.log_beta.exp().item()), np.float32(min(module.relaxation.item(), STEEPEST))
 
 
 def _weights(phase: Any) -> tuple[Any, ...]:
@@ -56,8 +66,7 @@ def _weights(phase: Any) -> tuple[Any, ...]:
 
     layers = (phase.say, phase.inner, phase.outer, phase.step)
     arrays = [array(parameter) for layer in layers for parameter in (layer.weight, layer.bias)]
-    scalars = np.float32(phase.bid.item()), np.float32(phase.relaxation.item())
-    return array(phase.log_beta.exp()), *scalars, *arrays
+    return array(phase.log_beta.exp()), np.float32(phase.bid.item()), *arrays
 
 
 def _blocks(
@@ -89,7 +98,6 @@ def update(
     highest: Any,
     beta: NDArray[Any],
     bid: Any,
-    relaxation: Any,
     say: NDArray[Any],
     say_bias: NDArray[Any],
     inner: NDArray[Any],
@@ -206,8 +214,50 @@ def update(
         for head in range(heads):
             bias += step_bias[head] / beta[head]
         for lane in range(_LANES):
+            dual[start + lane] = min(total[lane] + bias, highest)
+
+
+@njit(cache=True, fastmath={"nnan", "nsz", "contract", "reassoc", "arcp"}, error_model="numpy")
+def sweep(
+    costs: NDArray[Any],
+    places: NDArray[Any],
+    dual: NDArray[Any],
+    other: NDArray[Any],
+    highest: Any,
+    beta: Any,
+    relaxation: Any,
+) -> None:
+    """Give the nodes of one side new duals [N] by a step of Sinkhorn's iteration, in place; none above `highest`."""
+    width, num_nodes = costs.shape
+    reduced = np.empty((width, _LANES), np.float32)
+    least, total = np.empty(_LANES, np.float32), np.empty(_LANES, np.float32)
+    for start in range(0, num_nodes, _LANES):
+        for lane in range(_LANES):
+            least[lane] = np.inf
+            total[lane] = 0.0
+        for place in range(width):
+            for lane in range(_LANES):
+                reduced[place, lane] = costs[place, start + lane] - other[places[place, start + lane]]
+                least[lane] = min(least[lane], reduced[place, lane])
+        for place in range(width):
+            for lane in range(_LANES):
+                x = max(beta * (least[lane] - reduced[place, lane]), _LOWEST) * _PART
+                power = np.float32(1.0 / 120.0) + x * np.float32(1.0 / 720.0)
+                power = np.float32(1.0 / 24.0) + x * power
+                power = np.float32(1.0 / 6.0) + x * power
+                power = np.float32(0.5) + x * power
+                power = np.float32(1.0) + x * power
+                power = np.float32(1.0) + x * power
+                power *= power
+                power *= power
+                power *= power
+                power *= power
+                power *= power
+                power *= power
+                total[lane] += power
+        for lane in range(_LANES):
             old = dual[start + lane]
-            dual[start + lane] = min(old + relaxation * (total[lane] + bias - old), highest)
+            dual[start + lane] = min(old + relaxation * (least[lane] - np.log(total[lane]) / beta - old), highest)
 
 
 @njit(cache=True)

@@ -1,10 +1,10 @@
 """Dual network: alternates over rows and columns like Sinkhorn's and the auction algorithm, with learned steps.
 
-Each phase gives every row (then every column) new duals from the reduced costs of its neighbours. What it does before
-training is already of use, and training starts from there: the first two thirds of the rounds are Sinkhorn's iteration
-with falling temperature, overrelaxed (Thibault, Chizat, Dossal and Papadakis 2017: what is wrong over long distances
-falls with the number of rounds, not with its root); the last third bids half the gap between the two least reduced
-costs, as in Bertsekas's auction. A small network of each node's state adds what neither knows.
+First come sweeps of Sinkhorn's iteration over the nearest neighbours, with falling temperature and overrelaxed
+(Thibault, Chizat, Dossal and Papadakis 2017): what is wrong over long distances falls with the number of sweeps, not
+with its root. Then come rounds in which a small network of each node's state, of what its neighbours say and of the
+soft minima of their reduced costs sets the new dual. Everything starts at values that are of use before training:
+the rounds as bids of half the gap between the two least reduced costs, as in Bertsekas's auction.
 """
 
 from __future__ import annotations
@@ -20,22 +20,42 @@ from kdgat.stage.configuration import Config
 
 SHARPNESS = 16.0  # brings differences of reduced costs, in units of a row's spread, to the order of one
 WIDEST = 4.0  # a node with a single edge bids no more
+STEEPEST = 1.93  # relaxations near 2 swing up
 LOWEST = -30.0  # of an exponent: below, numbers are slow before they are zero
 FORBIDDEN = 1e4  # added to the normalised cost of an edge that only fills a list
 
 
 class DualNetworkConfig(Config):
-    """Choose the width and the number of rounds."""
+    """Choose the number of sweeps and rounds, and the width of the network."""
 
+    sweeps: int = Field(22, ge=0)  # of Sinkhorn's iteration, with learned temperatures and relaxations
+    rounds: int = Field(4, ge=1)  # of the network
     hidden: int = Field(8, ge=1)  # state of a row or column
     heads: int = Field(2, ge=1)  # soft minima
     width: int = Field(16, ge=1)  # of the hidden layer that updates a state
-    rounds: int = Field(12, ge=1)
-    # Where the parameters start.
-    soft_fraction: float = Field(0.67, ge=0.0, le=1.0)  # of the rounds, first ones: Sinkhorn's, the others bid
-    first_temperature: float = Field(1.0, gt=0.0)  # in units of a row's spread
+    # Where the parameters of the sweeps start.
+    first_temperature: float = Field(2.0, gt=0.0)  # in units of a row's spread
     last_temperature: float = Field(0.2, gt=0.0)
-    relaxation: float = Field(1.85, gt=0.0, lt=2.0)  # of the soft rounds but the first
+    relaxation: float = Field(1.87, gt=0.0, lt=2.0)  # of all sweeps but the first
+
+
+class Sweep(nn.Module):
+    """Update the duals of one side as Sinkhorn's iteration does, overrelaxed."""
+
+    def __init__(self, config: DualNetworkConfig, number: int) -> None:
+        super().__init__()
+        fall = math.log(config.last_temperature / config.first_temperature)
+        log_beta = -math.log(config.first_temperature) - fall * number / max(config.sweeps - 1, 1)
+        self.log_beta = nn.Parameter(torch.tensor(log_beta))
+        self.relaxation = nn.Parameter(torch.tensor(config.relaxation if number > 0 else 1.0))
+
+    def forward(self, costs: Tensor, neighbours: Tensor, dual: Tensor, other: Tensor) -> Tensor:
+        """Return new duals [n] from costs and neighbours [R, n] and duals."""
+        beta = self.log_beta.exp()
+        reduced = costs - take(other, neighbours)
+        least = reduced.detach().amin(dim=0)
+        total = torch.exp((beta * (least - reduced)).clamp(min=LOWEST)).sum(dim=0)
+        return dual + self.relaxation.clamp(max=STEEPEST) * (least - total.log() / beta - dual)
 
 
 class Phase(nn.Module):
@@ -47,30 +67,22 @@ class Phase(nn.Module):
     side's duals to the other's changes nothing.
     """
 
-    def __init__(self, config: DualNetworkConfig, number: int) -> None:
+    def __init__(self, config: DualNetworkConfig) -> None:
         super().__init__()
         hidden, heads = config.hidden, config.heads
         self.heads = heads
         num_inputs = hidden + 3 * heads + 2
-        num_soft = round(config.soft_fraction * config.rounds)
-        is_soft = number < num_soft
-        fall = math.log(config.last_temperature / config.first_temperature)
-        log_beta = -math.log(config.first_temperature) - fall * min(number / max(num_soft - 1, 1), 1.0)
-        self.log_beta = nn.Parameter(
-            torch.cat([torch.tensor([log_beta]), torch.linspace(2.0, 3.5, heads)[: heads - 1]])
-        )
+        self.log_beta = nn.Parameter(torch.linspace(math.log(4.0), math.log(32.0), heads))
         self.say = nn.Linear(hidden, 2 * heads)  # a score and a value for each head
         self.inner = nn.Linear(num_inputs, config.width)
         self.outer = nn.Linear(config.width, hidden)
         self.step = nn.Linear(config.width + num_inputs - hidden, heads)
-        self.bid = nn.Parameter(torch.tensor(0.0 if is_soft else 0.5))
-        self.relaxation = nn.Parameter(torch.tensor(config.relaxation if is_soft and number > 0 else 1.0))
+        self.bid = nn.Parameter(torch.tensor(0.5))
         with torch.no_grad():
             self.say.weight[:heads].zero_()
             self.say.bias.zero_()
             self.step.weight.zero_()
             self.step.bias.zero_()
-            self.step.weight[0, config.width] = -1.0 if is_soft else 0.0  # the soft minimum of the first head
 
     def forward(
         self, costs: Tensor, neighbours: Tensor, dual: Tensor, other: Tensor, state: Tensor, other_state: Tensor
@@ -95,8 +107,11 @@ class Phase(nn.Module):
         plain = torch.cat([log_sum, mean, message, scaled])
         inner = torch.relu(_apply(self.inner, torch.cat([state, plain])))
         step = _apply(self.step, torch.cat([inner, plain])) / beta[:, None]
-        target = least + self.bid * gap + step.sum(dim=0)
-        return dual + self.relaxation * (target - dual), state + _apply(self.outer, inner)
+        return least + self.bid * gap + step.sum(dim=0), state + _apply(self.outer, inner)
+
+
+def _bounded(v: Tensor, lists: NeighbourLists) -> Tensor:
+    return v if lists.is_bounded is None else torch.where(lists.is_bounded, v.clamp(max=0.0), v)
 
 
 def _apply(layer: nn.Linear, inputs: Tensor) -> Tensor:
@@ -118,20 +133,24 @@ class DualNetwork(nn.Module):
     def __init__(self, config: DualNetworkConfig) -> None:
         super().__init__()
         self.config = config
-        self.row_phases = nn.ModuleList(Phase(config, number) for number in range(config.rounds))
-        self.column_phases = nn.ModuleList(Phase(config, number) for number in range(config.rounds))
+        self.row_sweeps = nn.ModuleList(Sweep(config, number) for number in range(config.sweeps))
+        self.column_sweeps = nn.ModuleList(Sweep(config, number) for number in range(config.sweeps))
+        self.row_phases = nn.ModuleList(Phase(config) for _ in range(config.rounds))
+        self.column_phases = nn.ModuleList(Phase(config) for _ in range(config.rounds))
 
     def forward(self, lists: NeighbourLists) -> list[Duals]:
-        """Return the duals after each round, the last of them the prediction."""
+        """Return the duals after each round of the network, the last of them the prediction."""
         row_costs = lists.row_costs + FORBIDDEN * ~lists.row_present
         column_costs = lists.column_costs + FORBIDDEN * ~lists.column_present
         u, v = row_costs.new_zeros(row_costs.shape[1]), row_costs.new_zeros(column_costs.shape[1])
         rows, columns = u.new_zeros(self.config.hidden, len(u)), v.new_zeros(self.config.hidden, len(v))
+        for row_sweep, column_sweep in zip(self.row_sweeps, self.column_sweeps, strict=True):
+            u = row_sweep(row_costs, lists.row_columns, u, v)
+            v = _bounded(column_sweep(column_costs, lists.column_rows, v, u), lists)
         rounds: list[Duals] = []
         for of_rows, of_columns in zip(self.row_phases, self.column_phases, strict=True):
             u, rows = of_rows(row_costs, lists.row_columns, u, v, rows, columns)
             v, columns = of_columns(column_costs, lists.column_rows, v, u, columns, rows)
-            if lists.is_bounded is not None:
-                v = torch.where(lists.is_bounded, v.clamp(max=0.0), v)
+            v = _bounded(v, lists)
             rounds.append(Duals(row_minima(lists, v), v))
         return rounds
