@@ -49,7 +49,9 @@ def test_what_a_step_keeps_grows_with_the_edges_alone(kind: str) -> None:
 
 
 def test_a_deeper_network_keeps_more_and_parts_of_a_batch_less() -> None:
-    shallow, deep = (kept_bytes_per_edge(small_config([f"model.dual.rounds={rounds}"])) for rounds in (1, 4))
+    shallow, deep = (
+        kept_bytes_per_edge(small_config([f"model.dual.rounds={rounds}", "model.dual.sweeps=0"])) for rounds in (1, 4)
+    )
     assert 3 < deep / shallow < 5
     config = small_config(["training.max_edges=65536", "training.accumulate=4"])
     size = config.progression[LARGE].size
