@@ -15,6 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from kdgat.graphs.columns import GraphColumns
@@ -34,7 +36,7 @@ from kdgat.training.progress import phase_progress
 
 if TYPE_CHECKING:
     from kdgat.lap.records import Record, StoredRecord
-    from kdgat.lap.store import Storage
+    from kdgat.lap.store import LapStore, Storage
 
 logger = logging.getLogger(__name__)
 
@@ -117,23 +119,32 @@ def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
     return Finished(metrics=metrics, artifacts={**artifacts, "families": "families.json"})
 
 
-def _source(split: str, config: PrepareConfig, spec: StageSpec, directory: RunDirectory) -> Source:
+def open_size(path: Path, split: str, size: int) -> tuple[LapStore, NDArray[np.int64]]:
+    """Open a file of instances; return it with the places of those of one size.
+
+    Raises:
+        PreparationError: if it has none of that size, naming the sizes that it has.
+    """
     from kdgat.lap.store import LapStore
 
+    store = LapStore.open(path)
+    indices = store.indices(size=size)
+    if len(indices) == 0:
+        counts = Counter(int(one) for one in store.sizes())
+        sizes = ", ".join(f"{count} of size {one}" for one, count in sorted(counts.items())) or "no instance"
+        raise PreparationError(
+            f"{path}: has no instance of size {size} for {split} (it has: {sizes}): correct --data, or choose stages "
+            "of these sizes by --stages"
+        )
+    return store, indices
+
+
+def _source(split: str, config: PrepareConfig, spec: StageSpec, directory: RunDirectory) -> Source:
     if config.generate is not None:
         return _generated(split, config.size, config.generate)
     if split not in spec.inputs:
         raise PreparationError(f"the spec names no instances for {split}: give config.generate, or files as inputs")
-    path = spec.inputs[split].resolve(directory.path)
-    store = LapStore.open(path)
-    indices = store.indices(size=config.size)
-    if len(indices) == 0:
-        counts = Counter(int(size) for size in store.sizes())
-        sizes = ", ".join(f"{count} of size {size}" for size, count in sorted(counts.items())) or "no instance"
-        raise PreparationError(
-            f"{path}: has no instance of size {config.size} for {split} (it has: {sizes}): correct --data, or choose "
-            "stages of these sizes by --stages"
-        )
+    store, indices = open_size(spec.inputs[split].resolve(directory.path), split, config.size)
     return Source(
         len(indices),
         lambda place: store.record(int(indices[place])),

@@ -25,8 +25,8 @@ from kdgat.lap.memory import (
     predict_step_bytes,
 )
 from kdgat.lap.plan import members, plan_lap
+from kdgat.lap.preparation import open_size
 from kdgat.lap.specs import bucket_files
-from kdgat.lap.store import LapStore
 from kdgat.run.plan import PlannedStage
 from kdgat.stage.configuration import Config, describe_validation_error
 from kdgat.stage.files import write_json_atomically
@@ -155,12 +155,16 @@ def instances(config: LapConfig, name: str, counts: Counts | None) -> dict[str, 
 
 
 def count_files(config: LapConfig) -> Counts:
-    """Count the instances of every chosen size in the files of `data.source`."""
+    """Count the instances of every chosen size in the files of `data.source`.
+
+    Raises:
+        SourceError, PreparationError: naming a file that is missing, or has none of a size.
+    """
     counts: Counts = {}
     for name in config.chosen():
         size = config.progression[name].size
         files = bucket_files(Path(config.data.source or ""), size)
-        counts[size] = {split: len(LapStore.open(path).indices(size=size)) for split, path in files.items()}
+        counts[size] = {split: len(open_size(path, split, size)[1]) for split, path in files.items()}
     return counts
 
 

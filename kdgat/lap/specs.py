@@ -10,6 +10,7 @@ from kdgat.lap.config import PREPARE, LapConfig
 from kdgat.lap.errors import LapError
 from kdgat.lap.memory import job_memory
 from kdgat.lap.plan import FAMILY, START, members, plan_lap, weights_artifact
+from kdgat.lap.preparation import open_size
 from kdgat.run.directory import DONE_STATES, OutputDirectory
 from kdgat.run.plan import PlannedStage, Run
 from kdgat.stage.directory import RunDirectory
@@ -35,14 +36,16 @@ def lap_run(config: LapConfig) -> Run:
     """Describe a run for the flow that executes it.
 
     Raises:
-        StageOrderError, StartError, SourceError: naming what cannot be planned, and the fix.
+        StageOrderError, StartError, SourceError, PreparationError: naming what cannot be planned, and the fix.
     """
     plan = plan_lap(config)
     starts = starting_weights(config, plan)
     if config.data.source is not None:
         for planned in plan:
             if planned.stage == PREPARE:
-                bucket_files(Path(config.data.source), int(planned.scale))
+                size = int(planned.scale)
+                for split, path in bucket_files(Path(config.data.source), size).items():
+                    open_size(path, split, size)
 
     def external_inputs(planned: PlannedStage) -> Mapping[str, StageInput]:
         if planned.stage == PREPARE and config.data.source is not None:

@@ -125,7 +125,7 @@ def test_the_plan_counts_what_files_hold(kdgat: Kdgat, tmp_path: Path) -> None:
     assert lines(printed)["small_512_only-seed0"][1] == "5"
     status, _, error = kdgat("plan", "lap", "--data", str(tmp_path))
     assert status == 1
-    assert "mid_2048/full/train.h5 is missing" in error
+    assert "small/full/train.h5: has no instance of size 1024 for train (it has: 5 of size 512)" in error
 
 
 def test_what_has_finished_is_said(kdgat: Kdgat, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from kdgat.lap import families, preparation
 from kdgat.lap.config import LapConfig
 from kdgat.lap.families import generate
 from kdgat.lap.graphs import TARGET
-from kdgat.lap.preparation import SPLITS, instance_seed
+from kdgat.lap.preparation import SPLITS, PreparationError, instance_seed
 from kdgat.lap.specs import SPLIT_FILES, SourceError, lap_run
 from kdgat.lap.store import LapStore, write_store
 from kdgat.stage.directory import RunDirectory
@@ -128,12 +128,8 @@ def test_files_are_filtered_by_size_and_keep_their_storage(tmp_path: Path) -> No
 
 def test_a_size_that_no_file_has_is_refused_with_the_sizes_that_are_there(tmp_path: Path) -> None:
     write_buckets(tmp_path / "data", "small", {**SOME, "validation": [("uniform", 24, 5)]})
-    run = SmallRun(small_config(source=str(tmp_path / "data"), stages=[SMALL]), tmp_path / "run")
-    outcome = run.attempt("prepare-16")
-    assert isinstance(outcome, Failed)
-    assert outcome.kind == "BAD_INPUT"
-    for word in ("val.h5", "size 16", "1 of size 24"):
-        assert word in outcome.evidence
+    with pytest.raises(PreparationError, match=r"val\.h5: has no instance of size 16 .*it has: 1 of size 24"):
+        lap_run(small_config(source=str(tmp_path / "data"), stages=[SMALL]))
 
 
 def test_a_missing_file_is_refused_before_anything_runs(tmp_path: Path) -> None:
