@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kdgat.cli.main import main
 from kdgat.lap.results import read_results
 from kdgat.lap.warm_start import WarmStart
 from kdgat.run.directory import OutputDirectory, StageState
@@ -63,8 +64,24 @@ def test_a_killed_command_goes_on_in_the_stage_that_was_cut_and_comes_to_the_sam
     WarmStart.load(out.path)
 
 
-def test_a_run_that_cannot_be_planned_is_refused_before_anything_is_written(tmp_path: Path) -> None:
-    done = run_kdgat("train", "lap", "--preset", "full", "--stages", "mid_1536", "--out", str(tmp_path / "out"))
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: stages: mid_1536 starts from the weights of small_1024_only")
-    assert not (tmp_path / "out").exists()
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ((), "stages: mid_1536 starts from the weights of small_1024_only"),
+        (("-O", "init_from=out"), "init_from=out is --out itself"),
+        (("-O", "init_from=other"), "no run and no weights are there"),
+    ],
+)
+def test_a_run_that_cannot_be_planned_is_refused_before_anything_is_written(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    more: tuple[str, ...],
+    words: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        main(["train", "lap", "--preset", "full", "--stages", "mid_1536", "--out", "out", *more])
+    assert stop.value.code == 1
+    assert words in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
