@@ -45,12 +45,12 @@ def candidates(row, v, slack, lane, first, groups, capacity, columns, costs, at)
                 threshold = max(threshold, lane[k])
         found = 0
         for block in range(0, m, LANES):
-            stop = min(block + LANES, m)
-            some = False
-            for j in range(block, stop):
-                some |= slack[j] <= threshold
+            some = block + LANES > m
+            if not some:
+                for k in range(LANES):
+                    some |= slack[block + k] <= threshold
             if some:
-                for j in range(block, stop):
+                for j in range(block, min(block + LANES, m)):
                     if slack[j] <= threshold and slack[j] < np.inf:
                         if found < capacity:
                             columns[at + found] = j

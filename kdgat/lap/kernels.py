@@ -186,12 +186,12 @@ def augment_dense(cost, mask, u, v, column_of, row_of):  # type: ignore[no-untyp
                     return start, searches, looked_at
                 here = max(nearest_at, here)
                 for block in range(0, m, LANES):
-                    stop = min(block + LANES, m)
-                    some = False
-                    for j in range(block, stop):
-                        some |= distance[j] == nearest_at
+                    some = block + LANES > m
+                    if not some:
+                        for k in range(LANES):
+                            some |= distance[block + k] == nearest_at
                     if some:
-                        for j in range(block, stop):
+                        for j in range(block, min(block + LANES, m)):
                             if distance[j] == nearest_at:
                                 if row_of[j] < 0:
                                     end = j
