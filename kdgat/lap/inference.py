@@ -49,7 +49,7 @@ class CompiledNetwork:
         for row_weights, column_weights in self.rounds:
             update(*row_lists, u, v, rows, columns, np.float32(np.inf), *row_weights)
             update(*column_lists, v, u, columns, rows, highest, *column_weights)
-        return least_reduced(*row_lists, v)[:num_rows], v[:num_columns]
+        return least_reduced(*row_lists, *column_lists, v, num_columns)[:num_rows], v[:num_columns]
 
 
 def _sweep_weights(module: Any) -> tuple[np.float32, np.float32]:
@@ -261,11 +261,22 @@ def sweep(
 
 
 @njit(cache=True)
-def least_reduced(costs: NDArray[Any], places: NDArray[Any], other: NDArray[Any]) -> NDArray[np.float32]:
-    """Return the minimum of c - other over each list, [N]."""
+def least_reduced(
+    costs: NDArray[Any],
+    places: NDArray[Any],
+    column_costs: NDArray[Any],
+    column_places: NDArray[Any],
+    v: NDArray[Any],
+    num_columns: int,
+) -> NDArray[np.float32]:
+    """Return the least c - v of each row, [N], over its own list and the lists of the first `num_columns` columns."""
     width, count = costs.shape
     least = np.full(count, np.float32(np.inf), np.float32)
     for place in range(width):
         for i in range(count):
-            least[i] = min(least[i], costs[place, i] - other[places[place, i]])
+            least[i] = min(least[i], costs[place, i] - v[places[place, i]])
+    for place in range(column_costs.shape[0]):
+        for j in range(num_columns):
+            i = column_places[place, j]
+            least[i] = min(least[i], column_costs[place, j] - v[j])
     return least

@@ -67,8 +67,15 @@ class Duals(NamedTuple):
 
 
 def row_minima(lists: NeighbourLists, v: Tensor) -> Tensor:
-    """Return u_i = min_j (c_ij - v_j) over the edges of each row, [n]; 0 for a row without edges."""
-    return _least(lists.row_costs - take(v, lists.row_columns), lists.row_present)
+    """Return u_i = min_j (c_ij - v_j) over the edges of each row, and those of columns to it, [n]; 0 without any.
+
+    A column far from every row stands in no row's list; its own list keeps its dual from rising out of sight.
+    """
+    reduced = (lists.row_costs - take(v, lists.row_columns)).masked_fill(~lists.row_present, torch.inf)
+    others = (lists.column_costs - v).masked_fill(~lists.column_present, torch.inf)
+    smallest = reduced.amin(dim=0)
+    smallest = smallest.scatter_reduce(0, lists.column_rows.reshape(-1), others.reshape(-1), "amin")
+    return torch.where(lists.row_present.any(dim=0), smallest, torch.zeros_like(smallest))
 
 
 def column_minima(lists: NeighbourLists, u: Tensor) -> Tensor:
