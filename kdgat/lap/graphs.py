@@ -51,11 +51,17 @@ def find_neighbours(cost: NDArray[np.floating], mask: NDArray[np.bool_] | None, 
 
     num_rows, num_columns = cost.shape
     forbidden = NO_MASK if mask is None else mask
-    base = column_base(cost, forbidden) if num_rows == num_columns else np.zeros(num_columns)
+    level = 0.0
+    if num_rows == num_columns:
+        base = column_base(cost, forbidden)
+    else:  # the same for all columns, and given back to the rows: what is left is float32, which a level would eat up
+        level = float(np.min(cost, initial=np.inf, where=True if mask is None else ~mask))
+        level = level if np.isfinite(level) else 0.0
+        base = np.full(num_columns, level)
     row_base, row_columns, row_costs, column_rows, column_costs = nearest(
         cost, forbidden, base, min(config.row_neighbours, num_columns), min(config.column_neighbours, num_rows)
     )
-    scaling = Scaling(row_base.astype(np.float64), base, unit_of(row_costs))
+    scaling = Scaling(row_base.astype(np.float64) + level, base - level, unit_of(row_costs))
     return Neighbours(row_columns, row_costs, column_rows, column_costs, scaling)
 
 

@@ -74,6 +74,18 @@ def test_potentials_of_columns_change_nothing_in_a_square_matrix():
     np.testing.assert_allclose(graph.edge_attr, other.edge_attr, atol=1e-5)
 
 
+def test_a_high_level_of_costs_takes_no_precision_from_the_graph_of_any_shape():
+    for num_rows, share in ((30, 0.3), (20, 0.0), (20, 0.3)):
+        cost, mask = problem(num_rows, 30, 8, share)
+        u, v = np.zeros(num_rows), np.zeros(30)
+        low = build_graph(cost, mask, u, v, config=GRAPH)
+        high = build_graph(cost + 2.0**30, mask, u + 2.0**30, v, config=GRAPH)
+        np.testing.assert_array_equal(high.edge_index, low.edge_index)
+        np.testing.assert_allclose(high.edge_attr, low.edge_attr, atol=1e-4)
+        if num_rows < 30:  # the level goes into the rows: columns that may stay free have duals of at most 0
+            np.testing.assert_allclose(high.x, low.x, atol=1e-4)
+
+
 def test_a_constant_matrix_and_a_row_without_allowed_entries_give_a_graph():
     build_graph(np.full((8, 8), 3.0), config=GRAPH).validate()
     mask = np.zeros((8, 8), bool)
