@@ -3,6 +3,9 @@
 Nodes are the rows, then the columns. The edges into a row come from its R nearest columns, those into a column from
 its K nearest rows, so that every node has a fixed number of neighbours and memory is n (R + K), never n^2. A node with
 fewer allowed entries has its list filled up with copies of its first edge, marked as not present.
+
+A labelled graph also has W witnesses for each row: the entries that optimal duals leave the least slack. Networks do
+not see them; the loss does, because duals that no listed edge forbids can still violate an entry far off.
 """
 
 from __future__ import annotations
@@ -21,10 +24,11 @@ from kdgat.stage.configuration import Config
 # Columns of x. The target is the dual that the solver found, as normalised; 0 without labels. Models read the rest.
 IS_COLUMN, TARGET = 0, 1
 NODE_FEATURES = ("is_column", "target")
-# Columns of edge_attr: the normalised cost, and whether the edge is one (else it only fills a list).
+# Columns of edge_attr: the normalised cost, and what the edge is: 1 = seen by networks, 0 = it only fills a list.
 COST, PRESENT = 0, 1
+WITNESS = -1.0  # in place of present
 EDGE_FEATURES = ("cost", "present")
-FEATURE_VERSION = 1  # rises when the same instance gives another graph
+FEATURE_VERSION = 2  # rises when the same instance gives another graph
 
 
 class GraphConfig(Config):
@@ -32,6 +36,7 @@ class GraphConfig(Config):
 
     row_neighbours: int = Field(16, ge=2)
     column_neighbours: int = Field(16, ge=2)
+    witnesses: int = Field(16, ge=0)  # of each row, where labels are known
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +88,11 @@ def build_graph(
     num_rows, num_columns = cost.shape
     if num_rows > num_columns:
         raise CostError(f"cost: {num_rows} rows and {num_columns} columns: transpose it, rows must not be more")
-    return graph_of(find_neighbours(cost, mask, config), u, v, config, instance, recording)
+    found = find_neighbours(cost, mask, config)
+    places = costs = None
+    if u is not None and v is not None and config.witnesses:
+        places, costs = _witnesses(cost, mask, u, v, found.scaling, config.witnesses)
+    return graph_of(found, u, v, config, instance, recording, places, costs)
 
 
 def graph_of(
@@ -93,10 +102,20 @@ def graph_of(
     config: GraphConfig,
     instance: int = 0,
     recording: int = 0,
+    witnesses: NDArray[np.int32] | None = None,
+    witness_costs: NDArray[np.floating] | None = None,
 ) -> GraphColumns:
-    """Return the graph of neighbours that were found before; see `build_graph`."""
+    """Return the graph of neighbours that were found before, with witnesses [n, W] of rows; see `build_graph`."""
     num_rows, num_columns, scaling = len(found.row_columns), len(found.column_rows), found.scaling
-    of_rows = _edges(found.row_columns, scaling.in_units(found.row_costs), config.row_neighbours, num_rows, 0)
+    of_rows = _edges(
+        found.row_columns,
+        scaling.in_units(found.row_costs),
+        config.row_neighbours,
+        num_rows,
+        0,
+        witnesses,
+        witness_costs,
+    )
     of_columns = _edges(found.column_rows, scaling.in_units(found.column_costs), config.column_neighbours, 0, num_rows)
     x = np.zeros((num_rows + num_columns, len(NODE_FEATURES)), np.float32)
     x[num_rows:, IS_COLUMN] = 1.0
@@ -120,8 +139,39 @@ def graph_of(
     )
 
 
+def _witnesses(
+    cost: NDArray[np.floating],
+    mask: NDArray[np.bool_] | None,
+    u: NDArray[np.float64],
+    v: NDArray[np.float64],
+    scaling: Scaling,
+    count: int,
+) -> tuple[NDArray[np.int32], NDArray[np.floating]]:
+    """Return the columns [n, W] of least slack of each row and their normalised costs, one block of rows at a time."""
+    num_rows, num_columns = cost.shape
+    places = np.zeros((num_rows, count), np.int32)
+    found = min(count, num_columns)
+    for start in range(0, num_rows, 256):
+        rows = slice(start, start + 256)
+        slack = cost[rows] - u[rows, None] - v
+        if mask is not None:
+            slack[mask[rows]] = np.inf
+        nearest = np.argpartition(slack, found - 1, axis=1)[:, :found]
+        best = slack.argmin(axis=1)[:, None]  # in place of entries that are forbidden or do not exist
+        nearest = np.where(np.isfinite(np.take_along_axis(slack, nearest, axis=1)), nearest, best)
+        places[rows, :found], places[rows, found:] = nearest, best
+    costs = np.take_along_axis(cost, places.astype(np.int64), axis=1) - scaling.row_base[:, None]
+    return places, scaling.in_units(costs - scaling.column_base[places])
+
+
 def _edges(
-    indices: NDArray[np.int32], costs: NDArray[np.floating], width: int, shift: int, first_node: int
+    indices: NDArray[np.int32],
+    costs: NDArray[np.floating],
+    width: int,
+    shift: int,
+    first_node: int,
+    witnesses: NDArray[np.int32] | None = None,
+    witness_costs: NDArray[np.floating] | None = None,
 ) -> tuple[NDArray[np.int32], NDArray[np.float32]]:
     """Return edges [2, N * width] into consecutive nodes and their features, lists filled up and sorted by source."""
     count = len(indices)
@@ -136,6 +186,11 @@ def _edges(
     attributes[:, :, COST] = first_cost[:, None]
     attributes[:, :found, COST] = np.where(present, costs, first_cost[:, None])
     attributes[:, :found, PRESENT] = present
+    if witnesses is not None and witness_costs is not None:
+        of_witnesses = np.stack([witness_costs, np.full(witness_costs.shape, WITNESS)], axis=2).astype(np.float32)
+        sources = np.concatenate([sources, witnesses], axis=1)
+        attributes = np.concatenate([attributes, of_witnesses], axis=1)
+        width += witnesses.shape[1]
     order = np.argsort(sources, axis=1, kind="stable")
     sources = np.take_along_axis(sources, order, axis=1) + np.int32(shift)
     attributes = np.take_along_axis(attributes, order[:, :, None], axis=1)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch
 
-from kdgat.lap.graphs import COST, IS_COLUMN, PRESENT
+from kdgat.lap.graphs import COST, IS_COLUMN, PRESENT, WITNESS
 
 
 class NeighbourLists(NamedTuple):
@@ -29,6 +29,8 @@ class NeighbourLists(NamedTuple):
     column_graph: Tensor  # [m] int64
     num_graphs: int
     is_bounded: Tensor | None  # [m] bool
+    witnesses: Tensor  # [W, n] int64 columns whose entries only the bound heeds; W may be 0
+    witness_costs: Tensor  # [W, n]
 
 
 def neighbour_lists(batch: Batch) -> NeighbourLists:
@@ -40,22 +42,27 @@ def neighbour_lists(batch: Batch) -> NeighbourLists:
     source, destination = batch.edge_index
     to_column = is_column[destination]
     num_graphs = int(batch.num_graphs)
+    is_witness = batch.edge_attr[:, PRESENT] < 0.5 * WITNESS
     lists: list[Tensor] = []
     for chosen, count in ((~to_column, int((~is_column).sum())), (to_column, int(is_column.sum()))):
-        edges = chosen.nonzero().squeeze(1)
+        edges = (chosen & ~is_witness).nonzero().squeeze(1)
         attributes = batch.edge_attr.index_select(0, edges).float()
         lists += [
             place[source[edges]].reshape(count, -1).t().contiguous(),
             attributes[:, COST].reshape(count, -1).t().contiguous(),
             (attributes[:, PRESENT] > 0.5).reshape(count, -1).t().contiguous(),
         ]
+    edges = is_witness.nonzero().squeeze(1)
+    num_rows = lists[0].shape[1]
+    witnesses = place[source[edges]].reshape(num_rows, -1).t().contiguous()
+    witness_costs = batch.edge_attr[edges, COST].float().reshape(num_rows, -1).t().contiguous()
     row_graph, column_graph = batch.batch[~is_column], batch.batch[is_column]
     fewer = torch.bincount(row_graph, minlength=num_graphs) < torch.bincount(column_graph, minlength=num_graphs)
     is_bounded = fewer[column_graph] if bool(fewer.any()) else None
     row_columns, row_costs, row_present, column_rows, column_costs, column_present = lists
     return NeighbourLists(
         row_columns, row_costs, row_present, column_rows, column_costs, column_present,
-        row_graph, column_graph, num_graphs, is_bounded,
+        row_graph, column_graph, num_graphs, is_bounded, witnesses, witness_costs,
     )  # fmt: skip
 
 
@@ -67,14 +74,16 @@ class Duals(NamedTuple):
 
 
 def row_minima(lists: NeighbourLists, v: Tensor) -> Tensor:
-    """Return u_i = min_j (c_ij - v_j) over the edges of each row, and those of columns to it, [n]; 0 without any.
+    """Return u_i = min_j (c_ij - v_j) over all edges at each row, those of columns and witnesses too, [n]; 0 without.
 
-    A column far from every row stands in no row's list; its own list keeps its dual from rising out of sight.
+    A column far from every row stands in no row's list: what else is known of it keeps its dual from rising unseen.
     """
     reduced = (lists.row_costs - take(v, lists.row_columns)).masked_fill(~lists.row_present, torch.inf)
     others = (lists.column_costs - v).masked_fill(~lists.column_present, torch.inf)
     smallest = reduced.amin(dim=0)
     smallest = smallest.scatter_reduce(0, lists.column_rows.reshape(-1), others.reshape(-1), "amin")
+    if len(lists.witnesses):
+        smallest = torch.minimum(smallest, (lists.witness_costs - take(v, lists.witnesses)).amin(dim=0))
     return torch.where(lists.row_present.any(dim=0), smallest, torch.zeros_like(smallest))
 
 

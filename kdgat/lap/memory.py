@@ -22,7 +22,7 @@ from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns
 from kdgat.lap.config import EVALUATION, LapConfig, load_config
 from kdgat.lap.errors import LapError
-from kdgat.lap.graphs import COST, EDGE_FEATURES, IS_COLUMN, NODE_FEATURES, PRESENT, GraphConfig
+from kdgat.lap.graphs import COST, EDGE_FEATURES, IS_COLUMN, NODE_FEATURES, PRESENT, WITNESS, GraphConfig
 from kdgat.lap.models import make_model
 from kdgat.lap.objective import WarmStartObjective
 from kdgat.lap.plan import members
@@ -82,8 +82,8 @@ class Measurement:
 
 
 def num_edges(size: int, graph: GraphConfig) -> int:
-    """Return the edges of one instance's graph."""
-    return size * (graph.row_neighbours + graph.column_neighbours)
+    """Return the edges of one labelled instance's graph."""
+    return size * (graph.row_neighbours + graph.witnesses + graph.column_neighbours)
 
 
 def batch_shape(size: int, num_instances: int, graph: GraphConfig, training: TrainingConfig) -> BatchShape:
@@ -103,7 +103,7 @@ def random_columns(size: int, graph: GraphConfig, seed: int = 0) -> GraphColumns
     generator = np.random.default_rng(seed)
     parts = []
     for width, first_source, first_node in (
-        (graph.row_neighbours, size, 0),
+        (graph.row_neighbours + graph.witnesses, size, 0),
         (graph.column_neighbours, 0, size),
     ):
         sources = np.sort(generator.integers(0, size, (size, width)), axis=1) + first_source
@@ -113,6 +113,8 @@ def random_columns(size: int, graph: GraphConfig, seed: int = 0) -> GraphColumns
     edge_attr = np.zeros((edge_index.shape[1], len(EDGE_FEATURES)), np.float32)
     edge_attr[:, COST] = generator.random(len(edge_attr))
     edge_attr[:, PRESENT] = 1.0
+    of_rows = edge_attr[: size * (graph.row_neighbours + graph.witnesses), PRESENT]
+    of_rows.reshape(size, -1)[:, graph.row_neighbours :] = WITNESS
     x = np.zeros((2 * size, len(NODE_FEATURES)), np.float32)
     x[size:, IS_COLUMN] = 1.0
     return GraphColumns(

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from kdgat.lap.errors import CostError
-from kdgat.lap.graphs import COST, IS_COLUMN, PRESENT, TARGET, GraphConfig, build_graph, find_neighbours
+from kdgat.lap.graphs import COST, IS_COLUMN, PRESENT, TARGET, WITNESS, GraphConfig, build_graph, find_neighbours
 from kdgat.lap.solver import solve
 from tests.lap.graph_examples import GRAPH, labelled_graph, problem
 
@@ -43,14 +43,30 @@ def test_graph_is_valid_and_sums_its_targets_to_the_normalised_optimum():
     base = scaling.row_base.sum() + scaling.column_base.sum()
     assert graph.x[:, TARGET].sum() == pytest.approx((solved.cost - base) / scaling.unit, abs=1e-4)
     assert graph.x[:, IS_COLUMN].sum() == 40
-    assert graph.num_edges == 40 * (6 + 5)
+    assert graph.num_edges == 40 * (6 + 5 + GRAPH.witnesses)
 
 
 def test_no_target_violates_an_edge():
     graph = labelled_graph(50, 4, 0.4)
     source, destination = graph.edge_index
     slack = graph.edge_attr[:, COST] - graph.x[source, TARGET] - graph.x[destination, TARGET]
-    assert slack[graph.edge_attr[:, PRESENT] > 0].min() > -1e-5
+    assert slack[graph.edge_attr[:, PRESENT] != 0].min() > -1e-5
+
+
+def test_witnesses_are_the_entries_of_least_slack_and_fill_up_where_few_are_allowed():
+    cost, mask = problem(30, 30, 8, 0.8)
+    solved = solve(cost, mask=mask)
+    config = GraphConfig(witnesses=4)
+    graph = build_graph(cost, mask, solved.u, solved.v, config)
+    graph.validate()
+    chosen = graph.edge_attr[:, PRESENT] == WITNESS
+    source, destination = graph.edge_index[:, chosen]
+    assert chosen.sum() == 30 * 4
+    slack = np.where(mask, np.inf, cost - solved.u[:, None] - solved.v)
+    for row in range(30):
+        found = np.sort(slack[row, np.unique(source[destination == row]) - 30])
+        np.testing.assert_allclose(found, np.sort(slack[row])[: len(found)], atol=1e-9)
+        assert len(found) == min(4, np.isfinite(slack[row]).sum())
 
 
 def test_lists_longer_than_the_matrix_are_filled_up_with_edges_that_do_not_count():

@@ -63,7 +63,7 @@ def test_base_potentials_are_a_relative_gap_of_one(batch):
     zero = Duals(torch.zeros_like(target.u), torch.zeros_like(target.v))
     metrics = logged(WarmStartObjective(Fixed([zero])), batch)
     assert metrics["validation_relative_gap"] == pytest.approx(1.0)
-    assert row_minima(lists, zero.v).min() >= 0.0
+    assert row_minima(lists, zero.v).min() >= -1e-6
 
 
 def test_with_all_edges_no_duals_have_a_bound_above_the_optimum():
