@@ -289,6 +289,9 @@ def _stoppable() -> Iterator[Callable[[], None]]:
     before = {number: signal.signal(number, leave) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield check
+    except Exception:
+        check()  # an exception that meets C code, such as numba's loader, comes out as another one
+        raise
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

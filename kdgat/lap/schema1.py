@@ -30,6 +30,7 @@ from kdgat.lap.store import (
     N,
     U,
     V,
+    damage_named,
     open_hdf5,
 )
 
@@ -53,24 +54,21 @@ class Schema1Store:
     def open(cls, path: Path | str) -> Schema1Store:
         """Open a file. LapStoreError says why if it is none or its columns do not fit each other."""
         path = Path(path)
-        with open_hdf5(path) as file:
+        with open_hdf5(path) as file, damage_named(path):
             if COSTS not in file:
                 raise LapStoreError(f"{path}: HDF5, but column {COSTS} is missing: not a file of assignment problems")
-            try:
-                num_records = len(file[COSTS])
-                for name in (N, U, V, ROWS, COLUMNS, OPTIMUM, FAMILY, NOISE_STD, TAG):
-                    if name in file and len(file[name]) != num_records:
-                        raise LapStoreError(
-                            f"{path}: column {name} has {len(file[name])} records, C has {num_records}: writing it was "
-                            "cut off; repair or write the file again"
-                        )
-                if N in file:
-                    sizes = np.asarray(file[N][:], dtype=np.int64).reshape(num_records)
-                else:
-                    sizes = np.array([math.isqrt(np.size(costs)) for costs in file[COSTS]], dtype=np.int64)
-                families = [_text(name) for name in file[FAMILY][:]] if FAMILY in file else []
-            except (OSError, RuntimeError, TypeError) as error:
-                raise LapStoreError(f"{path}: damaged or truncated ({error}); copy or write it again") from error
+            num_records = len(file[COSTS])
+            for name in (N, U, V, ROWS, COLUMNS, OPTIMUM, FAMILY, NOISE_STD, TAG):
+                if name in file and len(file[name]) != num_records:
+                    raise LapStoreError(
+                        f"{path}: column {name} has {len(file[name])} records, C has {num_records}: writing it was "
+                        "cut off; repair or write the file again"
+                    )
+            if N in file:
+                sizes = np.asarray(file[N][:], dtype=np.int64).reshape(num_records)
+            else:
+                sizes = np.array([math.isqrt(np.size(costs)) for costs in file[COSTS]], dtype=np.int64)
+            families = [_text(name) for name in file[FAMILY][:]] if FAMILY in file else []
         return cls(path, num_records, sizes, families or [UNNAMED_FAMILY] * num_records)
 
     def __len__(self) -> int:
@@ -133,17 +131,14 @@ class Schema1Store:
                 f"{self.path}: there is no record {index}; "
                 + (f"give an index from 0 to {len(self) - 1}" if len(self) else "the file holds none")
             )
-        with open_hdf5(self.path) as file:
+        with open_hdf5(self.path) as file, damage_named(self.path):
             names = (COSTS, U, V, ROWS, COLUMNS, OPTIMUM, NOISE_STD, TAG)
-            try:
-                return {name: file[name][index] for name in names if name in file}
-            except (OSError, RuntimeError) as error:
-                raise LapStoreError(f"{self.path}: damaged or truncated ({error}); copy or write it again") from error
+            return {name: file[name][index] for name in names if name in file}
 
 
 def open_store(path: Path | str) -> LapStore | Schema1Store:
     """Open a file of assignment problems of either schema."""
-    with open_hdf5(Path(path)) as file:
+    with open_hdf5(Path(path)) as file, damage_named(Path(path)):
         is_first = FORMAT_KEY not in file.attrs and COSTS in file
     return Schema1Store.open(path) if is_first else LapStore.open(path)
 

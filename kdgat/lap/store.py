@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -20,7 +21,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.lap.errors import LapStoreError
+from kdgat.lap.errors import LapError, LapStoreError
 from kdgat.lap.families import FAMILIES, FamilyError, Instance, generate
 from kdgat.lap.records import (
     HASH_BYTES,
@@ -45,6 +46,8 @@ SCHEMA_VERSION: Final = 2
 STORAGE_KEY: Final = "storage"
 NUM_RECORDS_KEY: Final = "records"
 WRITTEN_WITH_KEY: Final = "written_with"
+
+FILE_FORMAT: Final = "v110"  # the first whose metadata have checksums: older ones, damaged, can crash HDF5
 
 N, SEED, FAMILY, PARAMETERS, CONTENT = "n", "seed", "family", "parameters", "content"
 NOISE_STD, TAG, OPTIMUM, COSTS = "noise_std", "tag", "cost", "C"
@@ -107,13 +110,10 @@ class LapStore:
     def open(cls, path: Path | str) -> LapStore:
         """Open a store. LapStoreError says why if the file is none, is truncated, or has another schema."""
         path = Path(path)
-        with open_hdf5(path) as file:
+        with open_hdf5(path) as file, damage_named(path):
             _check_schema(path, file)
-            try:
-                columns = {name: file[name][:] for name in (N, SEED, CONTENT)}
-                columns[FAMILY] = np.asarray(file[FAMILY].asstr()[:], dtype=object)
-            except (OSError, RuntimeError) as error:
-                raise _damaged(path, error) from error
+            columns = {name: file[name][:] for name in (N, SEED, CONTENT)}
+            columns[FAMILY] = np.asarray(file[FAMILY].asstr()[:], dtype=object)
             storage = str(file.attrs[STORAGE_KEY])
             written_with = str(file.attrs.get(WRITTEN_WITH_KEY, "an unknown version"))
         return cls(path, "dense" if storage == "dense" else "seeded", written_with, columns)
@@ -140,13 +140,14 @@ class LapStore:
 
     def content(self, index: int) -> str:
         """Return the content hash of a record, as it was when written."""
-        return bytes(self._contents[self._place(index)]).decode("ascii")
+        with damage_named(self.path):
+            return bytes(self._contents[self._place(index)]).decode("ascii")
 
     def is_generated(self) -> bool:
         """Say whether every record has a seed that brings it back."""
         if self.storage == "seeded":
             return True
-        with open_hdf5(self.path) as file:
+        with open_hdf5(self.path) as file, damage_named(self.path):
             return all(len(text) > 0 for text in file[PARAMETERS][:])
 
     def indices(self, size: int | None = None, family: str | None = None) -> NDArray[np.int64]:
@@ -165,7 +166,8 @@ class LapStore:
     def stored_records(self, indices: Iterable[int]) -> Iterator[StoredRecord]:
         """Return the columns of several records, one by one; the file is open in the meantime."""
         with open_hdf5(self.path) as file:
-            columns = {name: file[name] for name in _KINDS if name in file}
+            with damage_named(self.path):
+                columns = {name: file[name] for name in _KINDS if name in file}
             for index in indices:
                 yield self._read(columns, self._place(index))
 
@@ -174,7 +176,7 @@ class LapStore:
         stored = self.stored(index)
         cost, mask = self._restore(stored, self._place(index))
         instance = Instance(
-            stored.family, stored.seed, cost, mask, stored.noise_std, stored.tag, decode_parameters(stored.parameters)
+            stored.family, stored.seed, cost, mask, stored.noise_std, stored.tag, self._parameters(stored)
         )
         rows, columns = stored.rows.astype(np.int64), stored.columns.astype(np.int64)
         return Record(instance, stored.u, stored.v, rows, columns, stored.optimum, stored.content)
@@ -196,14 +198,16 @@ class LapStore:
             )
         return place
 
+    def _parameters(self, stored: StoredRecord) -> dict[str, Any] | None:
+        with damage_named(self.path):
+            return decode_parameters(stored.parameters)
+
     def _read(self, columns: dict[str, h5py.Dataset], place: int) -> StoredRecord:
         values: dict[str, Any] = dict.fromkeys(_KINDS)
-        try:
+        with damage_named(self.path):
             values |= {name: column[place] for name, column in columns.items()}
-        except (OSError, RuntimeError, IndexError) as error:
-            raise _damaged(self.path, error) from error
-        for name in (FAMILY, PARAMETERS, TAG, CONTENT):
-            values[name] = bytes(values[name]).decode()
+            for name in (FAMILY, PARAMETERS, TAG, CONTENT):
+                values[name] = bytes(values[name]).decode()
         values |= {N: int(values[N]), SEED: int(values[SEED])}
         values |= {OPTIMUM: float(values[OPTIMUM]), NOISE_STD: float(values[NOISE_STD])}
         record = StoredRecord(**{field: values[name] for name, field in _FIELDS.items()})
@@ -258,7 +262,7 @@ def write_store(
         with temporary.open("w+b", buffering=0) as target:
             sink = _Sink(target)
             try:
-                with h5py.File(sink, "w") as file:
+                with h5py.File(sink, "w", libver=FILE_FORMAT) as file:
                     writer = _Writer(file, storage)
                     for item in records:
                         stored = _to_stored(path, item, writer.num_taken, is_dense=storage == "dense")
@@ -292,8 +296,19 @@ def open_hdf5(path: Path) -> h5py.File:
         return h5py.File(path, "r", locking=False)
     except OSError as error:
         if h5py.is_hdf5(path):
-            raise _damaged(path, error) from error
+            raise LapStoreError(f"{path}: damaged or truncated ({error}); copy or generate it again") from error
         raise LapStoreError(f"{path}: not an HDF5 file; give one written by kdgat lap generate") from error
+
+
+@contextmanager
+def damage_named(path: Path) -> Iterator[None]:
+    """Raise LapStoreError for whatever HDF5 and h5py raise where a file is damaged, which is nearly anything."""
+    try:
+        yield
+    except LapError:
+        raise
+    except (ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError) as error:
+        raise LapStoreError(f"{path}: damaged or truncated ({error}); copy or generate it again") from error
 
 
 def remove_abandoned(path: Path) -> None:
@@ -463,14 +478,10 @@ def _regenerate(path: Path, stored: StoredRecord, place: int) -> tuple[NDArray[n
         )
     try:
         instance = generate(stored.family, stored.n, stored.seed, **(decode_parameters(stored.parameters) or {}))
-    except (FamilyError, json.JSONDecodeError) as error:
+    except (FamilyError, json.JSONDecodeError, TypeError) as error:
         raise LapStoreError(f"{path}: record {place}: {error}; generate the file again") from error
     return instance.cost, instance.mask
 
 
 def _versions() -> str:
     return f"kdgat {package_version('kdgat') or 'not installed'}, numpy {np.__version__}"
-
-
-def _damaged(path: Path, error: Exception) -> LapStoreError:
-    return LapStoreError(f"{path}: damaged or truncated ({error}); copy or generate it again")

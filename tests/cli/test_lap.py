@@ -237,6 +237,22 @@ def test_a_signal_that_a_library_swallows_stops_at_the_next_record(number: signa
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.parametrize(("number", "left_by"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, SystemExit)])
+def test_a_signal_that_a_library_makes_an_error_of_stops_all_the_same(
+    number: signal.Signals, left_by: type[BaseException]
+) -> None:
+    def loaded() -> None:
+        try:
+            signal.raise_signal(number)
+        except BaseException as stop:
+            raise SystemError("returned a result with an exception set") from stop
+
+    with pytest.raises(left_by), _counted("testing", 3, True):
+        loaded()
+    with pytest.raises(SystemError, match="of its own"), _counted("testing", 3, True):
+        raise SystemError("of its own")
+
+
 def test_long_work_says_how_far_it_is_on_standard_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kdgat.cli.lap.PLAIN_INTERVAL_S", 0.0)
     words = ("--families", "tie", "--sizes", 5, "--count", 3, "--force")

@@ -2,6 +2,7 @@
 
 import os
 import pickle
+import re
 import signal
 import subprocess
 import sys
@@ -277,6 +278,28 @@ def test_files_that_are_no_store_are_refused_with_the_reason(tmp_path: Path) -> 
         file["v"][1] = np.zeros(5)
     with pytest.raises(LapStoreError, match="record 1: v has 5 entries, n is 8"):
         LapStore.open(tmp_path / "ragged.h5").record(1)
+
+
+@pytest.mark.parametrize("column", ["content", "family", "parameters"])
+def test_text_that_was_damaged_is_named_with_its_file(tmp_path: Path, column: str) -> None:
+    path = _small(tmp_path / "a.h5", "seeded")
+    with h5py.File(path, "r+") as file:
+        file[column][1] = 32 * b"\xff"
+    with pytest.raises(LapStoreError, match=r"a\.h5: damaged or truncated .*codec"):
+        LapStore.open(path).record(1)
+
+
+def test_metadata_in_which_a_bit_was_turned_are_refused(tmp_path: Path) -> None:
+    path = _small(tmp_path / "a.h5", "seeded")
+    content = path.read_bytes()
+    headers = [match.start() for match in re.finditer(b"OHDR", content)]  # of the root group and the columns
+    assert len(headers) > 10
+    for header in headers:
+        damaged = bytearray(content)
+        damaged[header + 30] ^= 4
+        path.write_bytes(damaged)
+        with pytest.raises(LapStoreError, match=r"a\.h5: (damaged or truncated|column \w+ is missing)"):
+            LapStore.open(path).record(0)
 
 
 def test_an_index_out_of_range_is_named(store: LapStore) -> None:
