@@ -28,6 +28,7 @@ NODE_FEATURES = ("is_column", "target")
 COST, PRESENT = 0, 1
 WITNESS = -1.0  # in place of present
 EDGE_FEATURES = ("cost", "present")
+SMALLEST_UNIT = 1e-30  # float32, in which neighbours are kept, has no digits left for differences below
 FEATURE_VERSION = 2  # rises when the same instance gives another graph
 
 
@@ -66,7 +67,9 @@ def find_neighbours(cost: NDArray[np.floating], mask: NDArray[np.bool_] | None, 
     row_base, row_columns, row_costs, column_rows, column_costs = nearest(
         cost, forbidden, base, min(config.row_neighbours, num_columns), min(config.column_neighbours, num_rows)
     )
-    scaling = Scaling(row_base.astype(np.float64) + level, base - level, unit_of(row_costs))
+    unit = unit_of(row_costs)
+    unit = unit if unit > SMALLEST_UNIT else 0.0
+    scaling = Scaling(row_base.astype(np.float64) + level, base - level, unit)
     return Neighbours(row_columns, row_costs, column_rows, column_costs, scaling)
 
 

@@ -76,7 +76,8 @@ def _blocks(
     count, width = costs.shape
     padded = -(-count // _LANES) * _LANES
     all_costs, all_places = np.zeros((width, padded), np.float32), np.zeros((width, padded), np.int32)
-    scaled = costs.T * np.float32(1.0 / unit if unit > 0.0 else 0.0)
+    with np.errstate(invalid="ignore"):  # 0 * inf: of a missing edge, which is replaced below
+        scaled = costs.T * np.float32(1.0 / unit if unit > 0.0 else 0.0)
     all_places[:, :count] = places.T
     if places[:, -1].min(initial=0) < 0:  # lists rise: what is missing stands last
         missing = places.T < 0

@@ -182,12 +182,13 @@ def compare_duals(u: NDArray[np.float64], label: NDArray[np.float64], unit: floa
     """Return R2 and mean absolute error (in units) of u against a label, both centred: (u + c, v - c) is the same.
 
     Optimal duals are not unique, so even other optimal ones need not reach 1 and 0.
+    None where there is nothing to compare with: labels that are all the same, or rows without any spread (unit 0).
     """
     error = (u - u.mean()) - (label - label.mean())
     variance = float(np.square(label - label.mean()).sum())
     return {
         "u_r2": 1.0 - float(np.square(error).sum()) / variance if variance > 0.0 else None,
-        "u_mae": float(np.abs(error).mean()) / unit,
+        "u_mae": float(np.abs(error).mean()) / unit if unit > 0.0 else None,
     }
 
 

@@ -101,7 +101,7 @@ class OutputDirectory:
         except FileNotFoundError:
             raise RunError(
                 f"{self.path} is not the output of a training run: {self.index_path.name} is missing; "
-                "give the directory that was --out of `kdgat train can`"
+                "give the directory that was --out of `kdgat train`"
             ) from None
         except ValidationError as error:
             raise RunError(f"{self.index_path} is damaged: {error}; run the training command again") from error

@@ -211,6 +211,7 @@ def test_agreement_of_duals_knows_no_gauge_and_the_scale_follows_the_costs() -> 
     problem = Problem("p", record.cost, None, record.u, record.v, record.optimum)
     shifted = compare_duals(record.u + 5.0, record.u, 1.0)
     assert shifted == pytest.approx({"u_r2": 1.0, "u_mae": 0.0}, abs=1e-12)
+    assert compare_duals(np.ones(3), np.zeros(3), 0.0) == {"u_r2": None, "u_mae": None}  # rows without any spread
     flat = compare_duals(np.zeros(50), record.u, 2.0)
     assert flat["u_r2"] == pytest.approx(0.0, abs=1e-12)
     assert flat["u_mae"] == pytest.approx(np.abs(record.u - record.u.mean()).mean() / 2)

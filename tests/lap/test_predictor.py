@@ -72,6 +72,16 @@ def test_a_constant_matrix_gets_finite_duals():
     assert np.isfinite(prediction.v).all()
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("scale", [1e-300, 1e-39, 0.0])
+def test_costs_too_small_for_the_network_get_finite_duals(scale):
+    cost, mask = problem(12, 12, 9, 0.6)
+    prediction = make_predictor().predict(scale * cost, mask)
+    assert np.isfinite(prediction.u).all()
+    assert np.isfinite(prediction.v).all()
+    solve(scale * cost, prediction.u, prediction.v, mask=mask)
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_compiled_network_agrees_with_the_one_that_is_trained(shape):
     predictor = make_predictor()
