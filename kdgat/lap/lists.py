@@ -73,6 +73,15 @@ class Duals(NamedTuple):
     v: Tensor
 
 
+def tightened(lists: NeighbourLists, v: Tensor) -> Duals:
+    """Return what the solver makes of column duals, as far as the edges tell: row duals by their minima, then again v.
+
+    A single column that is too high lowers the rows that want it; the second step gives the difference to others.
+    """
+    u = row_minima(lists, v)
+    return Duals(u, column_minima(lists, u))
+
+
 def row_minima(lists: NeighbourLists, v: Tensor) -> Tensor:
     """Return u_i = min_j (c_ij - v_j) over all edges at each row, those of columns and witnesses too, [n]; 0 without.
 
@@ -88,20 +97,22 @@ def row_minima(lists: NeighbourLists, v: Tensor) -> Tensor:
 
 
 def column_minima(lists: NeighbourLists, u: Tensor) -> Tensor:
-    """Return v_j = min_i (c_ij - u_i) over the edges of each column, [m], not above 0 where it is bounded."""
-    smallest = _least(lists.column_costs - take(u, lists.column_rows), lists.column_present)
+    """Return v_j = min_i (c_ij - u_i) over all edges at each column, witnesses too, [m]; 0 without.
+
+    Not above 0 where it is bounded.
+    """
+    reduced = (lists.column_costs - take(u, lists.column_rows)).masked_fill(~lists.column_present, torch.inf)
+    smallest = reduced.amin(dim=0)
+    if len(lists.witnesses):
+        others = (lists.witness_costs - u).reshape(-1)
+        smallest = smallest.scatter_reduce(0, lists.witnesses.reshape(-1), others, "amin")
+    smallest = torch.where(torch.isfinite(smallest), smallest, torch.zeros_like(smallest))
     return smallest if lists.is_bounded is None else torch.where(lists.is_bounded, smallest.clamp(max=0.0), smallest)
 
 
 def take(values: Tensor, places: Tensor) -> Tensor:
     """Return values [..., m] at places [R, n], [..., R, n]; its gradient is an index_add, the same in every run."""
     return values.index_select(-1, places.reshape(-1)).view(*values.shape[:-1], *places.shape)
-
-
-def _least(reduced: Tensor, present: Tensor) -> Tensor:
-    """Return the minimum of each list, 0 where it has no edges."""
-    smallest = reduced.masked_fill(~present, torch.inf).amin(dim=0)
-    return torch.where(present.any(dim=0), smallest, torch.zeros_like(smallest))
 
 
 def bound(v: Tensor, u: Tensor, lists: NeighbourLists) -> Tensor:

@@ -10,7 +10,7 @@ from torch.nn import functional
 from torch_geometric.data import Batch
 
 from kdgat.lap.graphs import IS_COLUMN, TARGET
-from kdgat.lap.lists import Duals, NeighbourLists, bound, neighbour_lists
+from kdgat.lap.lists import Duals, NeighbourLists, bound, neighbour_lists, tightened
 from kdgat.stage.configuration import Config
 
 
@@ -45,7 +45,8 @@ class WarmStartObjective(LightningModule):
             share = self.config.round_discount**age
             if share == 0.0:
                 break
-            gap = (optimum - bound(duals.v, duals.u, lists) / _sizes(lists)).mean()
+            best = tightened(lists, duals.v)
+            gap = (optimum - bound(best.v, best.u, lists) / _sizes(lists)).mean()
             if age == 0:
                 self.log("train_suboptimality", gap.detach())
             if self.config.huber_weight > 0:
@@ -62,7 +63,8 @@ class WarmStartObjective(LightningModule):
         duals = self.model(lists)[-1]
         sizes = _sizes(lists)
         optimum = bound(target.v, target.u, lists) / sizes
-        gap = optimum - bound(duals.v, duals.u, lists) / sizes
+        best = tightened(lists, duals.v)
+        gap = optimum - bound(best.v, best.u, lists) / sizes
         error = _centred(duals.u - target.u, lists.row_graph, lists.num_graphs)
         spread = _centred(target.u, lists.row_graph, lists.num_graphs)
         unexplained = _mean_of(error**2, lists.row_graph, lists.num_graphs)
