@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import signal
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
@@ -73,7 +76,8 @@ def solve_command(
         raise SolveError(f"--out {out}: the name ends in neither {' nor '.join(OUT_SUFFIXES)}: choose one of them")
     if out is not None and not out.parent.is_dir():
         raise SolveError(f"--out {out}: the folder {out.parent} does not exist: make it, or correct the path")
-    solved = solve_file(file, model=model, index=index, key=key, maximize=maximize)
+    with _ended_by_interrupt():
+        solved = solve_file(file, model=model, index=index, key=key, maximize=maximize)
     if out is not None:
         write_matching(out, solved)
     if as_json:
@@ -83,6 +87,16 @@ def solve_command(
         typer.echo(line)
     if out is not None:
         typer.echo(f"matching   {out}")
+
+
+@contextmanager
+def _ended_by_interrupt() -> Iterator[None]:
+    """Let Ctrl-C end the process at once: compiled code looks at no signal, and nothing is half written meanwhile."""
+    before = signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def solve_file(

@@ -96,14 +96,25 @@ def _read_matrix_market(path: Path) -> tuple[Any, Any]:
     cost, mask = np.zeros(found.shape, dtype=found.dtype), np.ones(found.shape, dtype=bool)
     cost[found.row, found.col] = found.data
     mask[found.row, found.col] = False
+    if (~mask).sum() < found.nnz:
+        _, first, counts = np.unique(found.row * found.shape[1] + found.col, return_index=True, return_counts=True)
+        twice = first[counts > 1][0]
+        raise LapFileError(
+            f"{path}: the entry of row {found.row[twice] + 1} and column {found.col[twice] + 1} is given twice; "
+            "keep one"
+        )
     return cost, mask
 
 
 def _read_csv(path: Path) -> tuple[Any, None]:
     try:
+        if not path.read_text(encoding="utf-8").strip():
+            raise LapFileError(f"{path}: empty; give rows of numbers with commas between")
         return np.loadtxt(path, delimiter=",", ndmin=2, dtype=np.float64), None
+    except LapFileError:
+        raise
     except (ValueError, UnicodeDecodeError) as error:
-        text = str(error).split("\n")[0].rstrip(".")
+        text = str(error).split("\n")[0].split(";")[0].rstrip(".")
         raise LapFileError(f"{path}: {text}; give rows of numbers with commas between, and no heading") from error
 
 

@@ -2,6 +2,10 @@ from __future__ import annotations
 
 import csv
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -123,6 +127,28 @@ def test_mistakes_are_told_in_one_line_that_names_them(costs: Path, tmp_path: Pa
     with pytest.raises(ValueError, match="at most 0 can be matched") as caught:
         solve(costs)
     assert is_user_error(caught.value)
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_a_long_solve_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "slow.npy"
+    np.save(path, np.multiply.outer(np.arange(3000.0), np.arange(3000.0)))  # a minute
+    command = [sys.executable, "-m", "kdgat.cli.main", "lap", "solve", str(path)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        time.sleep(15.0)
+        assert process.poll() is None
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=5.0) == -signal.SIGINT
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_interrupts_are_as_before_after_a_solve(costs: Path) -> None:
+    before = signal.getsignal(signal.SIGINT)
+    solve(costs)
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_a_wrong_out_is_refused_before_anything_is_solved(tmp_path: Path) -> None:

@@ -128,7 +128,9 @@ def test_files_that_hold_no_matrix_are_explained(tmp_path: Path) -> None:
         ("a.npz", b"nothing", "not an .npz file"),
         ("a.mtx", b"nothing", "not a Matrix Market file"),
         ("a.csv", b"1,2\n3,x\n", "could not convert"),
-        ("a.csv", b"1,2\n3\n", "number of columns"),
+        ("a.csv", b"1,2\n3\n", "number of columns changed from 2 to 1 at row 2; give rows"),
+        ("a.csv", b"\n", "empty; give rows of numbers"),
+        ("a.csv", b"\xff1,2", "codec can't decode"),
         ("a.txt", b"\xff\xfe1", "not a text file"),
         ("a.pdf", b"1", "unknown format; give .npy"),
         ("a.h5", b"1", "not an HDF5 file"),
@@ -151,6 +153,10 @@ def test_files_that_hold_no_matrix_are_explained(tmp_path: Path) -> None:
         read_cost(tmp_path / "none.npy")
     with pytest.raises(LapFileError, match="index 1 names a record of an HDF5 file"):
         read_cost(tmp_path / "a.npy", index=1)
+    twice = "%%MatrixMarket matrix coordinate real general\n2 2 3\n1 1 3\n2 1 4\n2 1 5\n"
+    (tmp_path / "a.mtx").write_text(twice)
+    with pytest.raises(LapFileError, match="the entry of row 2 and column 1 is given twice"):
+        read_cost(tmp_path / "a.mtx")
     huge = "%%MatrixMarket matrix coordinate real general\n1000000 1000000 1\n1 1 1.0\n"
     (tmp_path / "a.mtx").write_text(huge)
     with pytest.raises(LapFileError, match="1000000 x 1000000: costs of that size take 7451 GiB"):
