@@ -11,8 +11,10 @@ from kdgat.lap.errors import LapError
 from kdgat.lap.memory import job_memory
 from kdgat.lap.plan import FAMILY, START, members, plan_lap, weights_artifact
 from kdgat.lap.preparation import open_size
+from kdgat.lap.stages import TrainingStageConfig, load_start
 from kdgat.run.directory import DONE_STATES, OutputDirectory
 from kdgat.run.plan import PlannedStage, Run
+from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished
 from kdgat.stage.spec import StageInput
@@ -88,6 +90,7 @@ def starting_weights(config: LapConfig, plan: list[PlannedStage]) -> dict[str, P
 
     Raises:
         RunError, StartError: if there are none.
+        StartWeightsError, WeightsError: if they are of another model or of other graphs, or damaged.
     """
     if config.init_from is None:
         return {}
@@ -96,7 +99,9 @@ def starting_weights(config: LapConfig, plan: list[PlannedStage]) -> dict[str, P
     for planned in plan:
         names = members(planned)
         if names and START not in planned.inputs:
-            found[planned.name] = _weights_of(path.absolute(), config.predecessor(names[0]), planned.seed)
+            weights = _weights_of(path.absolute(), config.predecessor(names[0]), planned.seed)
+            load_start(weights, validate_config(TrainingStageConfig, planned.config))  # here, not after preparations
+            found[planned.name] = weights
     return found
 
 

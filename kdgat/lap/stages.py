@@ -9,6 +9,7 @@ of the one before, the first from the input `start` where there is one. Each has
 import logging
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import torch
@@ -158,9 +159,11 @@ def read_start(spec: StageSpec, directory: RunDirectory, config: TrainingStageCo
         StartWeightsError: naming the key in which model or graphs differ from those of the weights.
         WeightsError: if the file is damaged.
     """
-    if START not in spec.inputs:
-        return None
-    path = input_path(spec, directory, START)
+    return None if START not in spec.inputs else load_start(input_path(spec, directory, START), config)
+
+
+def load_start(path: Path, config: TrainingStageConfig) -> dict[str, Tensor]:
+    """Load weights that a stage of this configuration may start from; see `read_start`."""
     weights, description = load_weights(path)
     different = _difference("", description, describe_model(config))
     if different:

@@ -7,12 +7,12 @@ import torch
 
 from kdgat.lap import stages
 from kdgat.lap.specs import StartError, lap_run
-from kdgat.lap.stages import EXPANDABLE_SEGMENTS, use_expandable_segments
+from kdgat.lap.stages import EXPANDABLE_SEGMENTS, StartWeightsError, use_expandable_segments
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, Finished
 from kdgat.training.result import FitResult
 from kdgat.training.trainer import fit
-from kdgat.training.weights import load_weights, read_weights
+from kdgat.training.weights import load_weights, read_weights, save_weights
 from tests.lap.runs import LARGE, MEDIUM, SMALL, SmallRun, small_config
 
 TWO_IN_ONE = f"jobs=[[{SMALL}, {MEDIUM}]]"
@@ -106,16 +106,26 @@ def test_a_job_killed_in_its_second_stage_does_not_train_the_first_again(
         ("graph.row_neighbours=12", "graph.row_neighbours is 12 and was 16"),
     ],
 )
-def test_weights_of_another_model_are_refused_naming_the_key(
-    chain: SmallRun, tmp_path: Path, override: str, words: str
+def test_weights_of_another_model_are_refused_before_anything_runs_naming_the_key(
+    chain: SmallRun, override: str, words: str
 ) -> None:
     config = small_config([override, f"init_from={chain.finished[f'{SMALL}-seed0'].path}"], stages=[MEDIUM])
-    run = SmallRun(config, tmp_path)
-    run.up_to("prepare-24")
+    with pytest.raises(StartWeightsError, match=words):
+        lap_run(config)
+
+
+def test_a_stage_refuses_weights_of_another_model_that_were_put_in_place(chain: SmallRun, tmp_path: Path) -> None:
+    put = RunDirectory(tmp_path / "put")
+    put.path.mkdir()
+    _, description = read_weights(chain.finished[f"{SMALL}-seed0"])
+    put.weights_path.write_bytes(chain.finished[f"{SMALL}-seed0"].weights_path.read_bytes())
+    run = SmallRun(small_config([f"init_from={put.path}"], stages=[MEDIUM]), tmp_path)
+    run.finished["prepare-24"] = chain.finished["prepare-24"]
+    save_weights(put, torch.nn.Linear(1, 1), {**description["config"], "kind": "rows"})
     outcome = run.attempt(f"{MEDIUM}-seed0")
     assert isinstance(outcome, Failed)
     assert outcome.kind == "BAD_INPUT"
-    assert words in outcome.evidence
+    assert "kind is dual and was rows" in outcome.evidence
 
 
 @pytest.mark.parametrize(
