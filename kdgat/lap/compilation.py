@@ -10,11 +10,14 @@ from numba import njit
 def compiled(function: Callable[..., Any] | None = None, **options: Any) -> Any:
     """Decorate a kernel with numba's `njit(cache=True)`, and without the cache where there is no place for one.
 
+    It runs without Python's global lock: other threads go on during a solve. Kernels own all that they write to.
+
     numba keeps machine code beside the source or in the user's cache directory (or in NUMBA_CACHE_DIR), and refuses to
     load a module if it may write to none of them, as in a read-only container without a home.
     """
     if function is None:
         return lambda decorated: compiled(decorated, **options)
+    options.setdefault("nogil", True)
     try:
         return njit(cache=True, **options)(function)
     except RuntimeError as error:
