@@ -104,7 +104,9 @@ class OutputDirectory:
                 "give the directory that was --out of `kdgat train`"
             ) from None
         except ValidationError as error:
-            raise RunError(f"{self.index_path} is damaged: {error}; run the training command again") from error
+            first = error.errors(include_url=False, include_input=False)[0]
+            text = ": ".join([*(str(part) for part in first["loc"]), first["msg"]])
+            raise RunError(f"{self.index_path} is damaged: {text}; run the training command again") from error
 
     def write_index(self, index: RunIndex) -> None:
         """Write `run.json` atomically."""

@@ -52,3 +52,14 @@ def test_a_directory_that_cannot_be_written_to_is_a_mistake_of_the_user(tmp_path
     (tmp_path / "run.lock").mkdir()  # permissions do not stop root
     with pytest.raises(RunError, match=r"cannot be written to.*another --out"), OutputDirectory(tmp_path).lock():
         pass
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [("{", "Invalid JSON"), ('{"config": {}, "stages": 3}', "stages: Input should")]
+)
+def test_a_damaged_index_is_named_in_one_line(tmp_path: Path, text: str, words: str) -> None:
+    output = OutputDirectory(tmp_path)
+    output.index_path.write_text(text, encoding="utf-8")
+    with pytest.raises(RunError, match=rf"run.json is damaged: {words}.*; run the training command again$") as caught:
+        output.read_index()
+    assert "\n" not in str(caught.value)
