@@ -46,11 +46,9 @@ def make_matrix(
 
     `allow_infinity`: an entry that is +inf (-inf if maximising) is forbidden, as in scipy. Raise CostError.
     """
-    values = np.asarray(cost)
+    values = check_type(cost)
     if values.ndim != 2:
         raise CostError(f"cost has shape {values.shape}: a matrix [rows, columns] is needed")
-    if values.dtype.kind not in "fiub":
-        raise CostError(f"cost has dtype {values.dtype}: real numbers are needed; convert with cost.astype(float)")
     if values.size == 0:
         raise CostError(f"cost has shape {values.shape}: it has no entry, so there is nothing to assign")
     forbidden = check_mask(mask, values.shape)
@@ -58,12 +56,42 @@ def make_matrix(
     if transposed:
         values = values.T
         forbidden = None if forbidden is None else forbidden.T
-    work = np.require(values, np.float64, ["C", "W", "A"]) if not maximize else np.negative(values, dtype=np.float64)
-    work = np.ascontiguousarray(work)
-    blocked = kernels.no_mask() if forbidden is None else np.require(forbidden, np.bool_, ["C", "W"]).view(np.uint8)
+    if maximize:
+        work = np.empty(values.shape)
+        np.negative(values, out=work, dtype=np.float64)
+    else:
+        work = writable(np.require(values, np.float64, ["C", "A"]))
+    blocked = kernels.no_mask() if forbidden is None else writable(np.require(forbidden, np.bool_, ["C"]).view(np.uint8))
     matrix = Matrix(work, blocked, transposed, maximize)
     check_numbers(matrix, allow_infinity)
     return matrix
+
+
+def check_type(cost: ArrayLike) -> NDArray[Any]:
+    """Return costs as an array of real numbers that float64 takes; whole numbers beyond 64 bits are rounded to it."""
+    values = np.asarray(cost)
+    if values.dtype == object and values.size and all(type(entry) in (int, float, bool) for entry in values.flat):
+        try:
+            return values.astype(np.float64)
+        except OverflowError as error:
+            raise CostError("cost holds a whole number beyond 1e308: scale the matrix") from error
+    if values.dtype.kind not in "fiub" or values.dtype.itemsize > np.dtype(np.float64).itemsize:
+        raise CostTypeError(
+            f"cost has dtype {values.dtype}: real numbers of at most 64 bits are needed; convert with cost.astype(float)"
+        )
+    return values
+
+
+def writable(values: NDArray[Any]) -> NDArray[Any]:
+    """Return an array with the same data that says it may be written, so that kernels are compiled once; none writes.
+
+    numba takes a read-only array for another type. Copying it would double the memory of a mapped file.
+    """
+    if values.flags.writeable:
+        return values
+    pointer = ctypes.cast(values.ctypes.data, ctypes.POINTER(ctypes.c_byte))
+    view = np.ctypeslib.as_array(pointer, (values.nbytes,)).view(values.dtype).reshape(values.shape)
+    return view
 
 
 def check_mask(mask: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[np.bool_] | None:
@@ -81,7 +109,7 @@ def check_mask(mask: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[np.boo
 def check_numbers(matrix: Matrix, allow_infinity: bool) -> None:
     """Raise CostError for the first allowed entry that is not a finite number."""
     cost, mask = matrix.cost, matrix.mask
-    row = kernels.first_bad_row(cost.view(np.int64), mask, allow_infinity)
+    row = kernels.first_bad_row(cost.view(np.int64), mask, allow_infinity, limit_bits(cost.shape))
     if row == cost.shape[0]:
         return
     bad = ~np.isfinite(cost[row])
@@ -93,6 +121,17 @@ def check_numbers(matrix: Matrix, allow_infinity: bool) -> None:
     value = matrix.sign * cost[row, column]
     fix = "replace it by a number" if np.isnan(value) else "say mask[i, j] = True for pairs that are forbidden"
     raise CostError(f"{matrix.name(row, column)} is {value}: every allowed cost has to be finite; {fix}")
+
+
+def check_range(matrix: Matrix) -> None:
+    """Raise CostError if costs are so large that sums of them overflow; asked only where something went wrong."""
+    largest = float(np.abs(matrix.cost).max(where=matrix.allowed(), initial=0.0))
+    limit = float(np.finfo(np.float64).max) / (2 * sum(matrix.cost.shape))
+    if largest > limit:
+        raise CostError(
+            f"a cost is of size {largest:.3g}: sums of such costs are too large for floating-point numbers; divide all "
+            f"costs by one number, so that they are at most {limit:.0e}"
+        )
 
 
 def check_duals(duals: ArrayLike | None, size: int, name: str) -> NDArray[np.float64] | None:

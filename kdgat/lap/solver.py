@@ -8,12 +8,14 @@ from numpy.typing import ArrayLike, NDArray
 from kdgat.lap import core, kernels, seeds
 from kdgat.lap.assignment import Assignment, Counters
 from kdgat.lap.errors import CostError, OptimalityError
-from kdgat.lap.matrix import Matrix, check_duals, infeasible, make_matrix
+from kdgat.lap.matrix import Matrix, check_duals, check_range, infeasible, make_matrix
 from kdgat.lap.seeds import Seed
 
 TOLERANCE = 1e-9  # of the proof, relative to the sizes of costs and duals
 
 BIDDING_ROUNDS, BIDS_PER_ROW = 2, 4  # of the augmenting row reduction in the core
+
+ROUNDING = 4.0 * float(np.finfo(np.float64).eps)  # of a dual and of a sum of duals, relative to their sizes
 
 CENTRED_LIMIT = 1e3  # seed duals beyond this many times the typical cost are looked at more closely
 
@@ -62,7 +64,8 @@ def linear_sum_assignment(
 
 def solve_matrix(matrix: Matrix, u: ArrayLike | None, v: ArrayLike | None, method: Method) -> Assignment:
     """Return `solve` of a matrix that was read before."""
-    return solve_from(matrix, best_seed(matrix, u, v), method)
+    with np.errstate(over="ignore", invalid="ignore"):  # costs that overflow do not pass the proof
+        return solve_from(matrix, best_seed(matrix, u, v), method)
 
 
 def solve_from(matrix: Matrix, seed: Seed, method: Method) -> Assignment:
@@ -94,6 +97,7 @@ def solve_from(matrix: Matrix, seed: Seed, method: Method) -> Assignment:
         state, some, more = kernels.augment_dense(*arrays)
         searches, looked_at = searches + some, looked_at + more
     if state != core.STUCK_NOWHERE:
+        check_range(matrix)
         raise infeasible(matrix)
     counters = Counters(seed.name, *map(int, (matches, searches, looked_at, edges, repairs)))
     return proven(matrix, seed, row_duals, column_duals, column_of.astype(np.int64), counters)
@@ -113,7 +117,13 @@ def best_seed(matrix: Matrix, u: ArrayLike | None, v: ArrayLike | None) -> Seed:
     elif column_duals is not None:
         start = settled(matrix, matrix.sign * column_duals, size)
         candidates.append(seeds.row_seed(matrix, kernels.row_slack(matrix.cost, matrix.mask, start), seeds.PREDICTION))
-    return max(reversed(candidates), key=lambda seed: seed.bound)
+    return max(reversed(candidates), key=lambda seed: _certain_bound(seed, n * size))
+
+
+def _certain_bound(seed: Seed, typical: float) -> float:
+    """Return the bound, of huge duals less what rounding may have added, or those that cancel would look good."""
+    rounding = ROUNDING * float(np.abs(seed.u).sum() + np.abs(seed.v).sum())
+    return seed.bound - rounding if rounding > TOLERANCE * typical else seed.bound
 
 
 def settled(matrix: Matrix, duals: NDArray[np.float64], size: float) -> NDArray[np.float64]:
@@ -151,6 +161,7 @@ def proven(
     free[column_of] = 0.0
     unmatched = np.abs(free).max(initial=0.0)
     if slack < -TOLERANCE * largest or unmatched > TOLERANCE * largest or not abs(total - bound) <= TOLERANCE * size:
+        check_range(matrix)
         raise OptimalityError(
             f"a matching of cost {total!r} did not pass its proof: bound {bound!r}, least slack {slack!r}, largest "
             f"unmatched dual {unmatched!r}; this is a defect of the solver, please report the matrix"

@@ -126,6 +126,22 @@ def test_seeds_of_any_size_do_no_harm(method: str) -> None:
             check(cost, forbidden, False, method, v=scale * rng.choice([-1.0, 1.0, 0.3], 50))
 
 
+@pytest.mark.parametrize("method", METHODS)
+def test_seed_of_huge_duals_that_cancel_is_no_good_seed(method: str) -> None:
+    cost = np.array([[-5e287, 8e-30, 3e-264], [-2e-7, -4e-141, -4e99], [9e95, 4e-42, -4e-119]])
+    for u in ([4.6e287, -7e284, -2.8e287], [3e287, 0.0, -3e287]):
+        assert solve(cost, u, maximize=True, method=method).cost == 9e95
+    assert solve(cost, v=[3e287, 0.0, -3e287], maximize=True, method=method).cost == 9e95
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("method", METHODS)
+def test_costs_whose_sums_overflow_are_named(method: str) -> None:
+    with pytest.raises(CostError, match=r"a cost is of size 1e\+308: sums .* at most 1e\+307"):
+        solve(np.full((4, 4), 1e308), method=method)
+    assert solve(np.full((4, 4), 1e307), method=method).cost == pytest.approx(4e307)
+
+
 def test_integer_costs_are_solved_in_integers_from_any_seed() -> None:
     cost = np.random.default_rng(0).integers(-(2**40), 2**40, (60, 60)).astype(float)
     cold = solve(cost)
