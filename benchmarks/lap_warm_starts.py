@@ -18,7 +18,7 @@ from kdgat.cli.lap_tables import comparison_table, methods_table
 from kdgat.lap.certificate import Problem, check_label
 from kdgat.lap.contenders import TRAINED, contenders
 from kdgat.lap.families import FAMILIES, generate
-from kdgat.lap.measurement import measure_problem
+from kdgat.lap.measurement import compile_methods, measure_problem
 from kdgat.lap.predictor import Predictor
 from kdgat.lap.records import label
 from kdgat.lap.results import METHODS, Evaluation, EvaluationConfig, summarise
@@ -51,6 +51,7 @@ def main() -> None:
     methods = contenders(config.methods, config.solvers, predictors)
     rows = []
     with one_thread():
+        compile_methods(methods)
         for size in arguments.sizes:
             for family in arguments.families:
                 for number in range(arguments.instances):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -64,16 +64,7 @@ class Measurer:
         self.checker = contenders(
             ("trained", "column or row minima"), config.solvers[:1], {stage: predictors[stage] for stage in final}
         )[-1]
-
-        self._compile()
-
-    def _compile(self) -> None:
-        """Call every method on small problems, so that no measurement holds the compiling or loading of code."""
-        for family in ("uniform", "sparse"):  # masks run code of their own
-            record = label(generate(family, WARM_UP_SIZE, 0))
-            problem = Problem("warm-up", record.cost, record.mask, record.u, record.v, record.optimum)
-            for method in (*self.contenders, self.checker):
-                method.call(problem, method.ready(problem))
+        compile_methods([*self.contenders, self.checker])
 
     def parts(self, path: Path, size: int) -> list[Part]:
         """Divide the instances of a size in a store into parts that take seconds to a minute each."""
@@ -110,6 +101,15 @@ class Measurer:
                 answer = self.checker.call(problem, None)
                 check_assignment(problem, self.checker.name, answer.rows, answer.columns)
         return rows
+
+
+def compile_methods(methods: Sequence[Contender]) -> None:
+    """Call methods on small problems, so that no measurement holds the compiling or loading of code."""
+    for family in ("uniform", "sparse"):  # masks run code of their own
+        record = label(generate(family, WARM_UP_SIZE, 0))
+        problem = Problem("warm-up", record.cost, record.mask, record.u, record.v, record.optimum)
+        for method in methods:
+            method.call(problem, method.ready(problem))
 
 
 def measure_problem(
