@@ -85,6 +85,9 @@ def contenders(
             found += [_from_minima(name, solver) for solver in solvers]
     for stage, predictor in predictors.items():
         rules[f"{TRAINED} {stage}"] = (Kind.TRAINED, _predicting(predictor))
+    if predictors:  # what of the last one is its form, and what its training
+        fresh = list(predictors.values())[-1].untrained()
+        rules["untrained network"] = (Kind.UNTRAINED, _predicting(fresh))
     for name, (kind, make) in rules.items():
         if name in methods or (kind is Kind.TRAINED and TRAINED in methods):
             found += [_seeded(name, kind, make, solver) for solver in solvers]

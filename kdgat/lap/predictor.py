@@ -46,6 +46,12 @@ class Predictor:
         self.description = description or {}
         self.compiled = CompiledNetwork(model) if isinstance(model, DualNetwork) else None
 
+    def untrained(self) -> Predictor:
+        """Return the same form of network as it is before training."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            return Predictor(make_model(validate_config(ModelConfig, self.description["model"])), self.graph)
+
     @classmethod
     def load(cls, path: Path | str) -> Predictor:
         """Load weights that a training stage wrote.

@@ -37,6 +37,7 @@ Method = Literal[
     "row minima",
     "Sinkhorn",
     "neighbour sweeps",
+    "untrained network",
     "trained",
     "oracle",
 ]

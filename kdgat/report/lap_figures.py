@@ -31,6 +31,7 @@ COLOURS: Final = {
     "row minima": "#E6C200",
     "Sinkhorn": PURPLE,
     "neighbour sweeps": SKY,
+    "untrained network": "#3b7a99",
     "oracle": GREEN,
 }
 FINAL_COLOUR: Final = VERMILLION

@@ -61,6 +61,7 @@ def test_every_method_is_measured_on_the_same_instances_and_every_instance_is_ch
         "Sinkhorn",
         "oracle",
         "neighbour sweeps",
+        "untrained network",
         "trained small",
         "trained large",
     } <= methods
