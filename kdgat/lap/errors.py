@@ -9,6 +9,10 @@ class CostError(LapError):
     """A cost matrix, its mask or its seed duals cannot be used as given."""
 
 
+class CostTypeError(CostError, TypeError):
+    """Costs are of a type that has no order or no float64: scipy raises a TypeError for such."""
+
+
 class InfeasibleError(LapError):
     """The allowed entries hold no matching of the whole smaller side.
 

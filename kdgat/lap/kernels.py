@@ -28,18 +28,21 @@ def allowed_row(cost, mask, i, buffer):  # type: ignore[no-untyped-def]
 
 
 @compiled(fastmath=ORDERED)
-def first_bad_row(bits, mask, allow_infinity):  # type: ignore[no-untyped-def]
-    """Return the first row with a NaN or an infinity at an allowed entry, or n; `bits` is the matrix as int64."""
+def first_bad_row(bits, mask, allow_infinity, limit):  # type: ignore[no-untyped-def]
+    """Return the first row with a NaN, an infinity or a number too large at an allowed entry, or n.
+
+    `bits` is the matrix as int64, `limit` that of the least power of two that is too large.
+    """
     n, m = bits.shape
     for i in range(n):
         row = bits[i]
         bad = False
         for j in range(m):
-            bad |= (row[j] & EXPONENT) == EXPONENT
+            bad |= (row[j] & EXPONENT) >= limit
         if bad and (allow_infinity or mask.shape[0] != 0):
             bad = False
             for j in range(m):
-                special = (row[j] & EXPONENT) == EXPONENT and not (allow_infinity and row[j] == EXPONENT)
+                special = (row[j] & EXPONENT) >= limit and not (allow_infinity and row[j] == EXPONENT)
                 bad |= special and (mask.shape[0] == 0 or mask[i, j] == 0)
         if bad:
             return i

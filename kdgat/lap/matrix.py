@@ -1,14 +1,17 @@
 """A cost matrix as the kernels want it: checked, no more rows than columns, to be minimised."""
 
+import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kdgat.lap import kernels
-from kdgat.lap.errors import CostError, InfeasibleError
+from kdgat.lap.errors import CostError, CostTypeError, InfeasibleError
 
 NUMBERS_SHOWN = 10
+FINITE_EXPONENT = 1024 - 8  # of the sum of all entries: duals, which sum some costs each, are summed in turn
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,9 @@ def make_matrix(
         np.negative(values, out=work, dtype=np.float64)
     else:
         work = writable(np.require(values, np.float64, ["C", "A"]))
-    blocked = kernels.no_mask() if forbidden is None else writable(np.require(forbidden, np.bool_, ["C"]).view(np.uint8))
+    blocked = (
+        kernels.no_mask() if forbidden is None else writable(np.require(forbidden, np.bool_, ["C"]).view(np.uint8))
+    )
     matrix = Matrix(work, blocked, transposed, maximize)
     check_numbers(matrix, allow_infinity)
     return matrix
@@ -70,7 +75,11 @@ def make_matrix(
 def check_type(cost: ArrayLike) -> NDArray[Any]:
     """Return costs as an array of real numbers that float64 takes; whole numbers beyond 64 bits are rounded to it."""
     values = np.asarray(cost)
-    if values.dtype == object and values.size and all(type(entry) in (int, float, bool) for entry in values.flat):
+    if (
+        values is not cost
+        and values.dtype == object
+        and all(type(entry) in (int, float, bool) for entry in values.flat)
+    ):
         try:
             return values.astype(np.float64)
         except OverflowError as error:
@@ -83,15 +92,21 @@ def check_type(cost: ArrayLike) -> NDArray[Any]:
 
 
 def writable(values: NDArray[Any]) -> NDArray[Any]:
-    """Return an array with the same data that says it may be written, so that kernels are compiled once; none writes.
+    """Return an array with the same data that says it may be written; no kernel writes to it.
 
-    numba takes a read-only array for another type. Copying it would double the memory of a mapped file.
+    numba takes a read-only array for another type and would compile all kernels once more; copying it would double the memory of a mapped file.
     """
     if values.flags.writeable:
         return values
-    pointer = ctypes.cast(values.ctypes.data, ctypes.POINTER(ctypes.c_byte))
-    view = np.ctypeslib.as_array(pointer, (values.nbytes,)).view(values.dtype).reshape(values.shape)
-    return view
+    return np.asarray(_Writable(values))
+
+
+class _Writable:
+    """What numpy makes an array of that shares the data of another one, and keeps that one alive."""
+
+    def __init__(self, values: NDArray[Any]) -> None:
+        self.values = values
+        self.__array_interface__ = {**values.__array_interface__, "data": (values.ctypes.data, False)}
 
 
 def check_mask(mask: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[np.bool_] | None:
@@ -106,19 +121,32 @@ def check_mask(mask: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[np.boo
     return forbidden
 
 
+def too_large(entries: int) -> float:
+    """Return the power of two from which on sums and duals of a matrix of so many entries could overflow."""
+    return 2.0 ** (FINITE_EXPONENT - math.ceil(math.log2(entries)))
+
+
 def check_numbers(matrix: Matrix, allow_infinity: bool) -> None:
     """Raise CostError for the first allowed entry that is not a finite number."""
     cost, mask = matrix.cost, matrix.mask
-    row = kernels.first_bad_row(cost.view(np.int64), mask, allow_infinity, limit_bits(cost.shape))
+    limit = too_large(cost.size)
+    row = kernels.first_bad_row(cost.view(np.int64), mask, allow_infinity, np.float64(limit).view(np.int64))
     if row == cost.shape[0]:
         return
-    bad = ~np.isfinite(cost[row])
+    bad = ~(np.abs(cost[row]) < limit)
     if allow_infinity:
         bad &= cost[row] != np.inf
     if mask.size:
         bad &= mask[row] == 0
     column = int(np.flatnonzero(bad)[0])
     value = matrix.sign * cost[row, column]
+    if np.isfinite(value):
+        large = np.where(matrix.allowed(), np.abs(cost), 0.0)
+        row, column = np.unravel_index(large.argmax(), cost.shape)
+        raise CostError(
+            f"{matrix.name(int(row), int(column))} is {matrix.sign * cost[row, column]}: with costs of {limit:.1e} or more sums "
+            "could overflow; scale the matrix, for example by 2.0**-64, or forbid these pairs"
+        )
     fix = "replace it by a number" if np.isnan(value) else "say mask[i, j] = True for pairs that are forbidden"
     raise CostError(f"{matrix.name(row, column)} is {value}: every allowed cost has to be finite; {fix}")
 

@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike, NDArray
 from kdgat.lap import core, kernels, seeds
 from kdgat.lap.assignment import Assignment, Counters
 from kdgat.lap.errors import CostError, OptimalityError
-from kdgat.lap.matrix import Matrix, check_duals, check_range, infeasible, make_matrix
+from kdgat.lap.matrix import Matrix, check_duals, check_type, check_range, infeasible, make_matrix
 from kdgat.lap.seeds import Seed
 
 TOLERANCE = 1e-9  # of the proof, relative to the sizes of costs and duals
@@ -55,8 +55,8 @@ def linear_sum_assignment(
     As there, +inf (-inf if maximising) is a forbidden pair, an empty matrix has an empty matching, and NaN or the
     other infinity is a ValueError.
     """
-    values = np.asarray(cost_matrix)
-    if values.ndim == 2 and values.size == 0 and values.dtype.kind in "fiub":
+    values = check_type(cost_matrix)
+    if values.ndim == 2 and values.size == 0:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     found = solve_matrix(make_matrix(values, maximize=maximize, allow_infinity=True), None, None, "core")
     return found.rows, found.columns
