@@ -17,7 +17,7 @@ from kdgat.stage.configuration import Config, validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.spec import StageSpec
-from kdgat.training.weights import load_weights
+from kdgat.training.weights import first_difference, load_weights
 
 START: Final = "start"  # name of the input
 
@@ -56,7 +56,7 @@ def read_start(
                 }  # which computes the same from the same weights
                 for config in (validate_config(type(value), found or {}), value)
             )
-        if different := _difference(name, found, value):
+        if different := first_difference(found, value, name):
             raise WarmStartError(
                 f"{path} cannot be started from, {different}: keep the configuration of that model, or start from "
                 "scratch"
@@ -64,13 +64,3 @@ def read_start(
     if pool is not None:
         check_features(description, pool, f"{path}, which {spec.stage} should start from,")
     return weights, description
-
-
-def _difference(name: str, found: Any, expected: Any) -> str:
-    """Say in which key, and how, plain data differ; empty where they do not."""
-    if isinstance(found, dict) and isinstance(expected, dict):
-        for key in [*found, *(key for key in expected if key not in found)]:
-            if different := _difference(f"{name}.{key}", found.get(key), expected.get(key)):
-                return different
-        return ""
-    return "" if found == expected else f"{name} is {expected} and was {found}"

@@ -18,6 +18,7 @@ from kdgat.lap.errors import LapError
 from kdgat.lap.families import FAMILIES
 from kdgat.lap.graphs import FEATURE_VERSION, GraphConfig
 from kdgat.lap.models import ModelConfig
+from kdgat.lap.names import EVALUATION, PREPARE
 from kdgat.lap.objective import WarmStartLossConfig
 from kdgat.lap.results import EvaluationConfig
 from kdgat.run import presets
@@ -26,8 +27,6 @@ from kdgat.training.config import TrainingConfig
 
 PRESET_PACKAGE: Final = "kdgat.lap"
 PRESETS: Final = ("quick", "full", "tutorial")
-PREPARE: Final = "prepare"
-EVALUATION: Final = "evaluation"
 NAME_PATTERN: Final = r"^[a-z][a-z0-9_]*$"
 # A batch is filled up to a number of edges: that, and no table by size, is what its memory goes by.
 DEFAULT_TRAINING: Final[dict[str, Any]] = {"batch_by": "edges", "max_edges": 131_072}

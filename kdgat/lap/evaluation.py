@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
+from kdgat.lap.names import EVALUATION, TEST_PREFIX, WEIGHTS_PREFIX
 from kdgat.lap.results import (
     Evaluation,
     EvaluationConfig,
@@ -23,7 +24,6 @@ from kdgat.lap.results import (
     write_evaluation,
 )
 from kdgat.lap.results import write_results as write_lap_results
-from kdgat.lap.warm_start import WEIGHTS_PREFIX
 from kdgat.run.directory import DONE_STATES, OutputDirectory
 from kdgat.run.inputs import input_path
 from kdgat.stage.configuration import validate_config
@@ -39,8 +39,6 @@ from kdgat.training.progress import phase_progress
 logger = logging.getLogger(__name__)
 
 EVALUATION_FILE: Final = "evaluation.json"
-TEST_PREFIX: Final = "test-"
-STAGE: Final = "evaluation"
 
 
 class EvaluationError(ValueError):
@@ -142,7 +140,7 @@ def collect_results(output: OutputDirectory) -> LapResults:
     evaluations = [
         read_evaluation(directory.path / outcome.artifacts["results"])
         for record in index.stages
-        if record.stage == STAGE and record.state in DONE_STATES
+        if record.stage == EVALUATION and record.state in DONE_STATES
         for directory in [output.stage_directory(record)]
         if isinstance(outcome := directory.read_outcome(), Finished)
     ]

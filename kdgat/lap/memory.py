@@ -20,10 +20,11 @@ from torch_geometric.data import Batch
 from kdgat.cluster.resources import format_memory
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns
-from kdgat.lap.config import EVALUATION, LapConfig, load_config
+from kdgat.lap.config import LapConfig, load_config
 from kdgat.lap.errors import LapError
 from kdgat.lap.graphs import COST, EDGE_FEATURES, IS_COLUMN, NODE_FEATURES, PRESENT, WITNESS, GraphConfig
 from kdgat.lap.models import make_model
+from kdgat.lap.names import EVALUATION
 from kdgat.lap.objective import WarmStartObjective
 from kdgat.lap.plan import members
 from kdgat.run.plan import PlannedStage

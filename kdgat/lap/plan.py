@@ -10,13 +10,10 @@ Preparations are shared by all seeds. Each training stage starts from the weight
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from kdgat.lap.config import EVALUATION, PREPARE, LapConfig, prepare_sections, stage_sections
+from kdgat.lap.config import LapConfig, prepare_sections, stage_sections
+from kdgat.lap.names import EVALUATION, PREPARE, START, TEST, TEST_PREFIX, TRAIN, VALIDATION, WEIGHTS_PREFIX
 from kdgat.run.plan import InputReference, PlannedStage
 
-FAMILY: Final = "lap"
-WEIGHTS: Final = "weights"  # artifact of a training stage: those of its last fit
-START: Final = "start"  # input of a training stage: weights to start from
-TRAIN, VALIDATION, TEST = "train", "validation", "test"  # artifacts of a preparation
 ALL_SIZES: Final = "all"
 GROUP_WORD: Final = "_and_"
 
@@ -51,7 +48,7 @@ def planned_name(group: Sequence[str], seed: int) -> str:
 
 def weights_artifact(stage: str) -> str:
     """Name the artifact that holds the weights of one stage of the progression."""
-    return f"{WEIGHTS}-{stage}"
+    return f"{WEIGHTS_PREFIX}{stage}"
 
 
 def members(planned: PlannedStage) -> list[str]:
@@ -101,7 +98,7 @@ def _training_stages(config: LapConfig, seed: int) -> list[PlannedStage]:
 def _evaluation(config: LapConfig, seed: int) -> PlannedStage:
     chosen = config.chosen()
     sizes = [config.progression[name].size for name in chosen]
-    inputs = {f"{TEST}-{size}": InputReference(prepare_name(size), TEST) for size in sizes}
+    inputs = {f"{TEST_PREFIX}{size}": InputReference(prepare_name(size), TEST) for size in sizes}
     for group in config.groups():
         for name in group:
             inputs[weights_artifact(name)] = InputReference(planned_name(group, seed), weights_artifact(name))

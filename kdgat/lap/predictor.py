@@ -18,6 +18,7 @@ from kdgat.lap.graphs import FEATURE_VERSION, GraphConfig, Neighbours, find_neig
 from kdgat.lap.lists import neighbour_lists
 from kdgat.lap.models import ModelConfig, make_model
 from kdgat.lap.models.dual import DualNetwork
+from kdgat.lap.names import FAMILY
 from kdgat.stage.configuration import validate_config
 from kdgat.training.weights import load_weights
 
@@ -61,9 +62,9 @@ class Predictor:
             PredictorError: if they are of another family, or of graphs that this version does not make.
         """
         weights, description = load_weights(path)
-        if description.get("family") != "lap":
+        if description.get("family") != FAMILY:
             raise PredictorError(
-                f"{path}: family is {description.get('family')!r}, not 'lap': give weights of a LAP run"
+                f"{path}: family is {description.get('family')!r}, not {FAMILY!r}: give weights of a LAP run"
             )
         if description.get("feature_version") != FEATURE_VERSION:
             raise PredictorError(

@@ -25,7 +25,7 @@ from kdgat.graphs.store import write_store as write_graph_store
 from kdgat.lap.config import LARGEST_COUNT
 from kdgat.lap.errors import LapError
 from kdgat.lap.graphs import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES, GraphConfig, build_graph
-from kdgat.lap.plan import FAMILY, TEST, TRAIN, VALIDATION
+from kdgat.lap.names import FAMILY, TEST, TRAIN, VALIDATION
 from kdgat.stage.configuration import Config, validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.files import write_json_atomically

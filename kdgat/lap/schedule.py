@@ -13,7 +13,7 @@ from typing import Final
 import numpy as np
 from pydantic import Field, ValidationError
 
-from kdgat.lap.config import EVALUATION, PREPARE, LapConfig
+from kdgat.lap.config import LapConfig
 from kdgat.lap.errors import LapError
 from kdgat.lap.memory import (
     MIB,
@@ -24,6 +24,7 @@ from kdgat.lap.memory import (
     predict_matrix_bytes,
     predict_step_bytes,
 )
+from kdgat.lap.names import EVALUATION, PREPARE
 from kdgat.lap.plan import members, plan_lap
 from kdgat.lap.preparation import open_size
 from kdgat.lap.specs import bucket_files

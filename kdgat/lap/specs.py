@@ -6,10 +6,11 @@ from typing import Final
 
 from kdgat.cluster.estimate import DEFAULT_KEY
 from kdgat.cluster.resources import ResourceRequest
-from kdgat.lap.config import PREPARE, LapConfig
+from kdgat.lap.config import LapConfig
 from kdgat.lap.errors import LapError
 from kdgat.lap.memory import job_memory
-from kdgat.lap.plan import FAMILY, START, members, plan_lap, weights_artifact
+from kdgat.lap.names import FAMILY, PREPARE, START
+from kdgat.lap.plan import members, plan_lap, weights_artifact
 from kdgat.lap.preparation import open_size
 from kdgat.lap.stages import TrainingStageConfig, load_start
 from kdgat.run.directory import DONE_STATES, OutputDirectory

@@ -8,7 +8,6 @@ of the one before, the first from the input `start` where there is one. Each has
 
 import logging
 import os
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,12 +16,13 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from kdgat.graphs.store import GraphStore
-from kdgat.lap.config import EVALUATION, PREPARE, read_sections
+from kdgat.lap.config import read_sections
 from kdgat.lap.errors import LapError
 from kdgat.lap.graphs import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES, GraphConfig
 from kdgat.lap.models import ModelConfig, make_model
+from kdgat.lap.names import EVALUATION, FAMILY, PREPARE, START, TRAIN, VALIDATION, WEIGHTS
 from kdgat.lap.objective import WarmStartLossConfig, WarmStartObjective
-from kdgat.lap.plan import FAMILY, START, TRAIN, VALIDATION, WEIGHTS, weights_artifact
+from kdgat.lap.plan import weights_artifact
 from kdgat.lap.source import make_source
 from kdgat.run.inputs import input_path
 from kdgat.stage.configuration import Config, validate_config
@@ -32,7 +32,7 @@ from kdgat.stage.spec import StageSpec
 from kdgat.training.config import TrainingConfig
 from kdgat.training.random_state import seed_everything
 from kdgat.training.trainer import fit
-from kdgat.training.weights import load_weights, save_weights
+from kdgat.training.weights import first_difference, load_weights, save_weights
 
 logger = logging.getLogger(__name__)
 
@@ -147,7 +147,7 @@ def describe_model(config: TrainingStageConfig) -> dict[str, Any]:
         "family": FAMILY,
         "kind": config.model.kind,
         "model": read_sections(config.model),
-        "graph": config.graph.model_dump(mode="json"),
+        "graph": config.graph.model_dump(mode="json", exclude={"witnesses"}),  # which only the loss reads
         "feature_version": FEATURE_VERSION,
     }
 
@@ -165,7 +165,7 @@ def read_start(spec: StageSpec, directory: RunDirectory, config: TrainingStageCo
 def load_start(path: Path, config: TrainingStageConfig) -> dict[str, Tensor]:
     """Load weights that a stage of this configuration may start from; see `read_start`."""
     weights, description = load_weights(path)
-    different = _difference("", description, describe_model(config))
+    different = first_difference(description, describe_model(config))
     if different:
         raise StartWeightsError(
             f"{path} cannot be started from, {different}: keep the configuration of that model, or start from scratch"
@@ -180,7 +180,7 @@ def _open_store(
     store = GraphStore.open(path)
     expected = {"family": FAMILY, "feature_version": FEATURE_VERSION, "size": size}
     expected["graph"] = config.graph.model_dump(mode="json")
-    different = _difference("", store.build, expected)
+    different = first_difference(store.build, expected)
     if not different and (store.node_features, store.edge_features) != (NODE_FEATURES, EDGE_FEATURES):
         different = f"its features are {store.node_features}, {store.edge_features}"
     if different:
@@ -198,14 +198,3 @@ def _place_of(directory: RunDirectory, stage: str) -> RunDirectory:
 
 def _copy(model: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
-
-
-def _difference(name: str, found: Any, expected: Any) -> str:
-    """Say in which key, and how, plain data differ; empty where they do not."""
-    if isinstance(found, Mapping) and isinstance(expected, Mapping):
-        for key in [*expected, *(key for key in found if key not in expected)]:
-            dotted = f"{name}.{key}" if name else key
-            if different := _difference(dotted, found.get(key), expected.get(key)):
-                return different
-        return ""
-    return "" if found == expected else f"{name} is {expected} and was {found}"

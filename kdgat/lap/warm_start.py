@@ -10,12 +10,13 @@ The answer is optimal and proved whatever the network says: a prediction changes
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from kdgat.lap.errors import LapError
+from kdgat.lap.names import FAMILY, WEIGHTS
 from kdgat.lap.results import Solver
 from kdgat.run.directory import DONE_STATES, OutputDirectory
 from kdgat.stage.directory import RunDirectory
@@ -24,10 +25,6 @@ from kdgat.stage.outcome import Finished
 if TYPE_CHECKING:
     from kdgat.lap.assignment import Assignment
     from kdgat.lap.predictor import Predictor
-
-FAMILY: Final = "lap"
-WEIGHTS: Final = "weights"  # artifact of a training stage: its last weights
-WEIGHTS_PREFIX: Final = "weights-"  # artifact of each training stage of the progression
 
 
 class WarmStartError(LapError):

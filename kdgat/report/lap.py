@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kdgat.lap.evaluation import STAGE as EVALUATION
+from kdgat.lap.names import EVALUATION, PREPARE
 from kdgat.lap.results import (
     Group,
     Kind,
@@ -24,7 +24,6 @@ from kdgat.run.directory import OutputDirectory, RunIndex
 from kdgat.stage.files import write_bytes_atomically
 
 TEMPLATE = "lap.html"
-PREPARE = "prepare"
 COLUMNS = (
     ("Duals' gap left", "dual gap of the method's duals before the solver, as a share of that of the column minima"),
     ("R² of u", "of the row duals against the label's, both centred, as only differences mean anything"),

@@ -66,3 +66,14 @@ def read_weights(path: Path | str | RunDirectory) -> tuple[dict[str, Tensor], di
     if not isinstance(description, dict):
         raise WeightsError(f"{file_path} was not written by kdgat: its header has no {METADATA_KEY!r} entry")
     return tensors, description
+
+
+def first_difference(found: Any, expected: Any, name: str = "") -> str:
+    """Say in which key, by its dotted path below `name`, and how nested plain data differ; empty where they do not."""
+    if isinstance(found, Mapping) and isinstance(expected, Mapping):
+        for key in [*expected, *(key for key in found if key not in expected)]:
+            dotted = f"{name}.{key}" if name else key
+            if different := first_difference(found.get(key), expected.get(key), dotted):
+                return different
+        return ""
+    return "" if found == expected else f"{name} is {expected} and was {found}"
