@@ -108,11 +108,13 @@ def match_core(columns, costs, start, count, u, v, column_of, row_of):  # type: 
 
 
 @compiled
-def reduce_rows(columns, costs, start, count, beyond, u, v, column_of, row_of, rounds, max_bids):  # type: ignore[no-untyped-def]
+def reduce_rows(columns, costs, start, count, beyond, u, v, column_of, row_of, rounds, max_bids, max_raise):  # type: ignore[no-untyped-def]
     """Let free rows bid for columns (augmenting row reduction); return the entries looked at.
 
     A free row takes its best column from whoever has it and lowers the column's dual until the second best is as good.
-    There are at most `max_bids` a round, because on metric costs two rows can outbid each other for long.
+    There are at most `max_bids` a round, because on metric costs two rows can outbid each other for long. A bid of more
+    than `max_raise` is left to a search, or the prohibitive price of a second choice that is not needed would become
+    a dual, next to which other costs are rounded away.
     """
     free = np.flatnonzero(column_of < 0)
     num_free = free.size
@@ -136,7 +138,7 @@ def reduce_rows(columns, costs, start, count, beyond, u, v, column_of, row_of, r
                     second = value
             looked_at += count[i]
             bids += 1
-            if best < 0 or first > second or second == np.inf:
+            if best < 0 or first > second or not second - first <= max_raise:
                 free[num_free] = i  # the best may lie beyond the candidates: left to a search
                 num_free += 1
                 continue

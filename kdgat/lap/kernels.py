@@ -88,6 +88,24 @@ def smallest(row, lane):  # type: ignore[no-untyped-def]
     return least(lane)
 
 
+@compiled
+def is_integral(cost, mask):  # type: ignore[no-untyped-def]
+    """Return whether all allowed costs are whole numbers."""
+    n, m = cost.shape
+    for i in range(n):
+        row = cost[i]
+        bad = False
+        for j in range(m):
+            bad |= np.floor(row[j]) != row[j]
+        if bad and mask.shape[0] != 0:
+            bad = False
+            for j in range(m):
+                bad |= mask[i, j] == 0 and np.floor(row[j]) != row[j]
+        if bad:
+            return False
+    return True
+
+
 @compiled(fastmath=ORDERED)
 def minima(cost, mask):  # type: ignore[no-untyped-def]
     """Return row minima [n] and column minima [m]; +inf where all is forbidden."""

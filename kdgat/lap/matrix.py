@@ -34,8 +34,8 @@ class Matrix:
         return allowed & (self.mask == 0) if self.mask.size else allowed
 
     def is_integral(self) -> bool:
-        """Return whether all entries are whole numbers; one row is looked at first."""
-        return all(bool((part == np.rint(part)).all()) for part in (self.cost[0], self.cost))
+        """Return whether all allowed entries are whole numbers; the first row that is not ends the pass."""
+        return bool(kernels.is_integral(self.cost, self.mask))
 
     def name(self, i: int, j: int) -> str:
         """Name an entry as the user counts them."""
@@ -86,7 +86,7 @@ def check_type(cost: ArrayLike) -> NDArray[Any]:
             raise CostError("cost holds a whole number beyond 1e308: scale the matrix") from error
     if values.dtype.kind not in "fiub" or values.dtype.itemsize > np.dtype(np.float64).itemsize:
         raise CostTypeError(
-            f"cost has dtype {values.dtype}: real numbers of at most 64 bits are needed; convert with cost.astype(float)"
+            f"cost has dtype {values.dtype}: real numbers of up to 64 bits are needed; convert with cost.astype(float)"
         )
     return values
 
@@ -94,7 +94,8 @@ def check_type(cost: ArrayLike) -> NDArray[Any]:
 def writable(values: NDArray[Any]) -> NDArray[Any]:
     """Return an array with the same data that says it may be written; no kernel writes to it.
 
-    numba takes a read-only array for another type and would compile all kernels once more; copying it would double the memory of a mapped file.
+    numba takes a read-only array for another type and would compile all kernels once more; a copy would double the
+    memory of a mapped file.
     """
     if values.flags.writeable:
         return values
@@ -142,24 +143,13 @@ def check_numbers(matrix: Matrix, allow_infinity: bool) -> None:
     value = matrix.sign * cost[row, column]
     if np.isfinite(value):
         large = np.where(matrix.allowed(), np.abs(cost), 0.0)
-        row, column = np.unravel_index(large.argmax(), cost.shape)
+        row, column = divmod(int(large.argmax()), cost.shape[1])
         raise CostError(
-            f"{matrix.name(int(row), int(column))} is {matrix.sign * cost[row, column]}: with costs of {limit:.1e} or more sums "
-            "could overflow; scale the matrix, for example by 2.0**-64, or forbid these pairs"
+            f"{matrix.name(row, column)} is {matrix.sign * cost[row, column]}: sums of costs of {limit:.1e} "
+            "or more could overflow; scale the matrix, for example by 2.0**-64, or forbid these pairs"
         )
     fix = "replace it by a number" if np.isnan(value) else "say mask[i, j] = True for pairs that are forbidden"
     raise CostError(f"{matrix.name(row, column)} is {value}: every allowed cost has to be finite; {fix}")
-
-
-def check_range(matrix: Matrix) -> None:
-    """Raise CostError if costs are so large that sums of them overflow; asked only where something went wrong."""
-    largest = float(np.abs(matrix.cost).max(where=matrix.allowed(), initial=0.0))
-    limit = float(np.finfo(np.float64).max) / (2 * sum(matrix.cost.shape))
-    if largest > limit:
-        raise CostError(
-            f"a cost is of size {largest:.3g}: sums of such costs are too large for floating-point numbers; divide all "
-            f"costs by one number, so that they are at most {limit:.0e}"
-        )
 
 
 def check_duals(duals: ArrayLike | None, size: int, name: str) -> NDArray[np.float64] | None:

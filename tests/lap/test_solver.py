@@ -7,6 +7,7 @@ import pytest
 from scipy.optimize import linear_sum_assignment as scipy_assignment
 
 from kdgat.lap.errors import CostError, InfeasibleError
+from kdgat.lap.matrix import make_matrix
 from kdgat.lap.solver import linear_sum_assignment, solve
 
 METHODS = ("core", "dense")
@@ -137,9 +138,42 @@ def test_seed_of_huge_duals_that_cancel_is_no_good_seed(method: str) -> None:
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("method", METHODS)
 def test_costs_whose_sums_overflow_are_named(method: str) -> None:
-    with pytest.raises(CostError, match=r"1e\+308.* sums"):
-        solve(np.full((4, 4), 1e308), method=method)
-    assert solve(np.full((4, 4), 1e300), method=method).cost == pytest.approx(4e300)
+    cost = np.full((4, 5), 1e305)
+    cost[2, 3] = -1e308
+    for matrix, name in ((cost, r"cost\[2, 3\]"), (cost.T, r"cost\[3, 2\]")):
+        with pytest.raises(CostError, match=rf"{name} is -1e\+308: sums .* scale the matrix"):
+            solve(matrix, method=method)
+    rest = np.arange(20).reshape(4, 5) == 13
+    assert solve(cost / 1e3, mask=rest, method=method).cost == pytest.approx(4e302)
+    with pytest.raises(CostError, match=r"is 1e\+305: sums"):
+        solve(cost, mask=rest, method=method)
+    with pytest.raises(CostError, match="scale the matrix"):
+        solve([[10**400, 1], [1, 1]], method=method)
+
+
+def prohibitive(rng: np.random.Generator, price: float) -> tuple[np.ndarray, float]:
+    """Return costs up to 1 with most pairs at a prohibitive price that no optimum pays, and scipy's optimum."""
+    n = int(rng.integers(2, 30))
+    cost = rng.random((n, n + int(rng.integers(0, 3))))
+    blocked = np.where(feasible_mask(rng, *cost.shape), np.inf, cost)
+    return np.where(np.isinf(blocked), price, blocked), float(blocked[scipy_assignment(blocked)].sum())
+
+
+@pytest.mark.parametrize("price", [1e9, 1e15, 1e30, 1e100])
+def test_prohibitive_prices_and_seeds_of_their_size_take_no_precision(price: float) -> None:
+    rng = np.random.default_rng(7)
+    for k in range(150):
+        cost, optimum = prohibitive(rng, price)
+        seeds = (
+            None,
+            cost.min(1) - price * rng.random(cost.shape[0]),
+            price * rng.normal(size=cost.shape[0]),
+            np.where(rng.random(cost.shape[0]) < 0.1, price * rng.normal(), cost.min(1)),
+        )
+        for u in seeds:
+            found = solve(cost, u, method=METHODS[k % 2])
+            assert found.cost == pytest.approx(optimum, rel=1e-12)
+            assert abs(found.gap) <= 1e-9 * abs(optimum)
 
 
 def test_integer_costs_are_solved_in_integers_from_any_seed() -> None:
@@ -213,6 +247,34 @@ def test_line_without_an_allowed_entry_is_infeasible(method: str) -> None:
     with pytest.raises(InfeasibleError, match="at most 2"):
         solve(EXAMPLE, mask=mask, method=method)
     assert solve(EXAMPLE[:2], mask=mask[:2], method=method).cost == 5.0
+
+
+@pytest.mark.parametrize("bad", [np.ones((2, 2), complex), np.ones((2, 2), object), [["a"]], np.ones((2, 2), "m8[s]")])
+def test_types_without_order_are_type_errors_as_in_scipy(bad) -> None:
+    with pytest.raises(TypeError, match="dtype"):
+        linear_sum_assignment(bad)
+    with pytest.raises(CostError, match="dtype"):
+        solve(bad)
+
+
+def test_python_integers_beyond_64_bits_are_costs() -> None:
+    matrix = [[10**30, 1], [1, 2**70]]
+    assert linear_sum_assignment(matrix)[1].tolist() == scipy_assignment(matrix)[1].tolist() == [1, 0]
+
+
+def test_read_only_and_mapped_matrices_are_not_copied(tmp_path) -> None:
+    cost = np.random.default_rng(0).random((6, 7))
+    np.save(tmp_path / "cost.npy", cost)
+    mapped = np.load(tmp_path / "cost.npy", mmap_mode="r")
+    fixed = cost.copy()
+    fixed.setflags(write=False)
+    for matrix in (mapped, fixed, fixed.T):
+        read = make_matrix(matrix)
+        assert np.shares_memory(read.cost, matrix)
+        assert read.cost.flags.writeable  # or every kernel would be compiled once more
+        assert solve(matrix).cost == pytest.approx(solve(cost).cost)
+    lost = make_matrix(np.load(tmp_path / "cost.npy", mmap_mode="r"))
+    assert (lost.cost == cost).all()
 
 
 def test_drop_in_keeps_the_contract_of_scipy() -> None:
