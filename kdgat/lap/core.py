@@ -17,7 +17,7 @@ from kdgat.lap.kernels import LANES, ORDERED, allowed_row, fold
 SHORT_GROUPS, SHORT_CAPACITY = 8, 48  # about 22 candidates of a row of random costs
 WIDE_CAPACITY = 256  # after a repair in a search: 16 groups, about 54 candidates; after the second: 32, about 130
 SHORT, WHOLE = 0, 3  # times that a search has asked for more of a row; from the last on, it looks at all of it
-MAX_REPAIRS = 16  # per row of the matrix; who needs more is better off with dense rows
+MAX_REPAIRS = 8  # per row of the matrix; who needs more is better off with dense rows
 STUCK_NOWHERE, GAVE_UP = -1, -2
 
 

@@ -14,6 +14,7 @@ from kdgat.lap.compilation import compiled
 
 EXPONENT = np.int64(0x7FF0000000000000)  # all ones: infinity or NaN
 ORDERED = {"nnan", "nsz"}  # lets minima be vectorised; changes no sum
+CROWD, CROWDED_PART, SAMPLED_ROWS = 48, 20, 64  # tight entries of a row, part of the rows, rows looked at
 LANES = 32  # minima of a row are taken over this many interleaved parts side by side
 
 
@@ -151,11 +152,13 @@ def row_slack(cost, mask, v):  # type: ignore[no-untyped-def]
 
 @compiled
 def match_tight(cost, mask, u, v, column_of, row_of):  # type: ignore[no-untyped-def]
-    """Match rows greedily on entries where u_i + v_j = C_ij; return how many. -1 is unmatched."""
+    """Match free rows greedily on entries where u_i + v_j = C_ij; return how many. -1 is unmatched."""
     n, m = cost.shape
     buffer = np.empty(m)
     matches = 0
     for i in range(n):
+        if column_of[i] >= 0:
+            continue
         row = allowed_row(cost, mask, i, buffer)
         for j in range(m):
             if row_of[j] < 0 and row[j] - v[j] <= u[i]:
@@ -166,13 +169,91 @@ def match_tight(cost, mask, u, v, column_of, row_of):  # type: ignore[no-untyped
     return matches
 
 
+@compiled
+def is_crowded(cost, mask, u, v):  # type: ignore[no-untyped-def]
+    """Return whether one row in CROWDED_PART or more has over CROWD entries where u_i + v_j = C_ij, of a sample."""
+    n, m = cost.shape
+    buffer = np.empty(m)
+    step = max(1, n // SAMPLED_ROWS)
+    sampled = crowded = 0
+    for i in range(0, n, step):
+        row = allowed_row(cost, mask, i, buffer)
+        tight = 0
+        for j in range(m):
+            tight += row[j] - v[j] <= u[i]
+        sampled += 1
+        crowded += tight > CROWD
+    return crowded * CROWDED_PART >= sampled
+
+
+@compiled
+def match_scarce(cost, mask, u, v, column_of, row_of):  # type: ignore[no-untyped-def]
+    """Match the rows with up to CROWD entries where u_i + v_j = C_ij; return those of them left, and how many are not.
+
+    They get as many columns as they can, by augmenting paths over their tight entries (Kuhn 1955, breadth first), those
+    with few such entries first: rows that may have any column must not take the only one of others.
+    """
+    n, m = cost.shape
+    buffer = np.empty(m)
+    count = np.empty(n, np.int64)
+    lists = np.empty((n, CROWD), np.int32)
+    for i in range(n):
+        row = allowed_row(cost, mask, i, buffer)
+        found = 0
+        for j in range(m):
+            if row[j] - v[j] <= u[i]:
+                if found < CROWD:
+                    lists[i, found] = j
+                found += 1
+                if found > CROWD:
+                    break
+        count[i] = found
+    matches = 0
+    seen = np.full(m, -1, np.int32)
+    predecessor = np.empty(m, np.int32)
+    queue = np.empty(n, np.int32)
+    left = n * m  # entries to be looked at in longer paths
+    scarce = np.flatnonzero(count <= CROWD)
+    for i in scarce[np.argsort(count[scarce])]:
+        end = -1
+        queue[0] = i
+        head, tail = 0, 1
+        while head < tail and end < 0 and (head == 0 or left > 0):
+            other = queue[head]
+            head += 1
+            left -= count[other]
+            for e in range(count[other]):
+                j = lists[other, e]
+                if seen[j] != i:
+                    seen[j] = i
+                    predecessor[j] = other
+                    if row_of[j] < 0:
+                        end = j
+                        break
+                    queue[tail] = row_of[j]
+                    tail += 1
+        if end < 0:
+            continue
+        matches += 1
+        j = end
+        while True:
+            other = predecessor[j]
+            row_of[j] = other
+            following = column_of[other]
+            column_of[other] = j
+            if other == i:
+                break
+            j = following
+    return scarce[column_of[scarce] < 0], matches
+
+
 @compiled(fastmath=ORDERED)
-def augment_dense(cost, mask, u, v, column_of, row_of):  # type: ignore[no-untyped-def]
-    """Match every free row by Dijkstra's search over reduced costs; change u, v and the matching in place.
+def augment_dense(cost, mask, u, v, column_of, row_of, rows):  # type: ignore[no-untyped-def]
+    """Match every free row among `rows` by Dijkstra's search over reduced costs; change u, v and the matching in place.
 
     Return (row, searches, entries looked at): row is -1, or the first row from which no free column can be reached.
     """
-    n, m = cost.shape
+    m = cost.shape[1]
     buffer = np.empty(m)
     distance = np.empty(m)  # of columns not yet scanned; +inf after
     open_v = np.empty(m)  # v of columns not yet scanned; -inf after, so that they never come nearer
@@ -182,7 +263,7 @@ def augment_dense(cost, mask, u, v, column_of, row_of):  # type: ignore[no-untyp
     lane = np.empty(LANES)
     searches = 0
     looked_at = 0
-    for start in range(n):
+    for start in rows:
         if column_of[start] >= 0:
             continue
         searches += 1

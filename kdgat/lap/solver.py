@@ -23,6 +23,8 @@ ROUNDING = 4.0 * float(np.finfo(np.float64).eps)  # of a dual and of a sum of du
 
 EXACT = 2.0**52  # whole numbers whose sums stay below are added exactly
 
+CROWDED_LOSS = 0.1  # of the bound, where column minima leave rows a crowd of tight entries, and row minima fewer
+
 CENTRED_LIMIT = 1e3  # seed duals beyond this many times the typical cost are looked at more closely
 
 Method = Literal["core", "dense"]
@@ -117,11 +119,20 @@ def search(matrix: Matrix, seed: Seed, method: Method, *, with_bids: bool) -> Fo
     duals_and_matching = (row_duals, column_duals, column_of, row_of)
     arrays = (matrix.cost, matrix.mask, *duals_and_matching)
     matches = searches = looked_at = edges = repairs = 0
+    state = core.GAVE_UP
+    if kernels.is_crowded(*arrays[:4]):  # with many ties, short lists are blind: whole rows are searched
+        method = "dense"
+        rows, matches = kernels.match_scarce(*arrays)
+        if n == m:  # rows that may have almost any column come last
+            state, searches, looked_at = kernels.augment_dense(*arrays, rows)
+            if state != core.STUCK_NOWHERE:
+                raise infeasible(matrix)
+            state = core.GAVE_UP
+    if n < m or method == "dense":
+        matches += kernels.match_tight(*arrays)
     if n < m:
-        kernels.match_tight(*arrays)
         kernels.release_columns(*arrays)
         matches = int((column_of >= 0).sum())
-    state = core.GAVE_UP
     if method == "core":
         columns, costs, start, count, beyond = core.make_core(matrix.cost, matrix.mask, column_duals)
         matches += core.match_core(columns, costs, start, count, *duals_and_matching)
@@ -135,10 +146,8 @@ def search(matrix: Matrix, seed: Seed, method: Method, *, with_bids: bool) -> Fo
             matrix.cost, matrix.mask, columns, costs, start, count, beyond, *duals_and_matching
         )
         looked_at, edges = looked_at + more, columns.size + added
-    elif n == m:
-        matches = kernels.match_tight(*arrays)
     if state == core.GAVE_UP:
-        state, some, more = kernels.augment_dense(*arrays)
+        state, some, more = kernels.augment_dense(*arrays, np.arange(n))
         searches, looked_at = searches + some, looked_at + more
     if state != core.STUCK_NOWHERE:
         raise infeasible(matrix)
@@ -163,7 +172,11 @@ def lacks_precision(matrix: Matrix, found: Found) -> bool:
 
 
 def best_seed(matrix: Matrix, u: ArrayLike | None, v: ArrayLike | None) -> Seed:
-    """Return the seed with the best dual bound: the prediction, if there is one, column minima or row minima."""
+    """Return the seed with the best dual bound: the prediction, if there is one, column minima or row minima.
+
+    Of costs with many ties, row minima are preferred to column minima of about the same bound: rows that may have any
+    column at the same price are told from the others, and are matched when these have been.
+    """
     n, m = matrix.cost.shape
     given = (check_duals(u, m if matrix.transposed else n, "u"), check_duals(v, n if matrix.transposed else m, "v"))
     row_duals, column_duals = reversed(given) if matrix.transposed else given
@@ -176,7 +189,12 @@ def best_seed(matrix: Matrix, u: ArrayLike | None, v: ArrayLike | None) -> Seed:
     elif column_duals is not None:
         start = settled(matrix, matrix.sign * column_duals, size)
         candidates.append(seeds.row_seed(matrix, kernels.row_slack(matrix.cost, matrix.mask, start), seeds.PREDICTION))
-    return max(reversed(candidates), key=lambda seed: _certain_bound(seed, n * size))
+    best = max(reversed(candidates), key=lambda seed: _certain_bound(seed, n * size))
+    by_columns, by_rows = candidates[:2]
+    is_close = by_columns.bound - by_rows.bound <= CROWDED_LOSS * abs(by_columns.bound)
+    if best is by_columns and is_close and kernels.is_crowded(matrix.cost, matrix.mask, best.u, best.v):
+        return by_rows
+    return best
 
 
 def _certain_bound(seed: Seed, typical: float) -> float:

@@ -78,6 +78,34 @@ def test_random_matrices_agree_with_scipy(method: str) -> None:
         check(cost, mask, bool(rng.random() < 0.3), method, u, v)
 
 
+def tied_costs(rng: np.random.Generator, n: int) -> dict[str, np.ndarray]:
+    """Return costs of which most rows' cheapest entries are many, and the searches that are enough for them."""
+    rare = rng.random((n, n)) < 2.0 / n
+    return {
+        "constant": np.ones((n, n)),
+        "marks": rng.integers(1, 11, (n, n)).astype(float),
+        "forbidden by price": np.where(rare, rng.random((n, n)), 1e6),
+        "largest matching": -rare.astype(float),
+        "smallest overlap": rare.astype(float),
+        "columns alike": np.repeat(rng.random((n, 1)), n, 1),
+        "rows alike": np.repeat(rng.random((1, n)), n, 0),
+        "fewer rows": rng.integers(1, 4, (n - 20, n)).astype(float),
+    }
+
+
+def test_ties_agree_with_scipy_and_need_little_search() -> None:
+    rng = np.random.default_rng(11)
+    for n in (60, 550):
+        for name, cost in tied_costs(rng, n).items():
+            check(cost, None, False, "core")
+            check(cost.T, None, True, "dense")
+            check(cost, feasible_mask(rng, *cost.shape), False, "core", u=cost.min(1))
+            for matrix in (cost, cost.T):
+                counters = solve(matrix).counters
+                assert counters.scanned_columns <= 5 * matrix.size, name
+                assert n == 60 or counters.core_edges == 0, name  # short lists would be blind
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_worked_example_has_its_duals(method: str) -> None:
     found = solve(EXAMPLE, np.array([1.0, 0.0, 1.0]), method=method)
