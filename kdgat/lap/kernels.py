@@ -14,7 +14,7 @@ from kdgat.lap.compilation import compiled
 
 EXPONENT = np.int64(0x7FF0000000000000)  # all ones: infinity or NaN
 ORDERED = {"nnan", "nsz"}  # lets minima be vectorised; changes no sum
-CROWD, CROWDED_PART, SAMPLED_ROWS = 48, 20, 64  # tight entries of a row, part of the rows, rows looked at
+CROWD, CROWDED_PART, SAMPLED_ROWS = 48, 20, 40  # tight entries of a row, part of the rows, rows looked at
 LANES = 32  # minima of a row are taken over this many interleaved parts side by side
 
 
