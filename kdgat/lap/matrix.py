@@ -11,6 +11,10 @@ from kdgat.lap import kernels
 from kdgat.lap.errors import CostError, CostTypeError, InfeasibleError
 
 NUMBERS_SHOWN = 10
+FORBID = {  # what to do about an infinity, whether one of them forbids or not
+    False: "say mask[i, j] = True for pairs that are forbidden",
+    True: "a pair is forbidden by +inf if costs are minimised, by -inf if they are maximised",
+}
 FINITE_EXPONENT = 1024 - 8  # of the sum of all entries: duals, which sum some costs each, are summed in turn
 
 
@@ -74,6 +78,8 @@ def make_matrix(
 
 def check_type(cost: ArrayLike) -> NDArray[Any]:
     """Return costs as an array of real numbers that float64 takes; whole numbers beyond 64 bits are rounded to it."""
+    if hasattr(cost, "toarray"):
+        raise CostError("cost is a sparse matrix: pass cost.toarray(), and as mask where no entry is stored")
     values = np.asarray(cost)
     if (
         values is not cost
@@ -148,7 +154,7 @@ def check_numbers(matrix: Matrix, allow_infinity: bool) -> None:
             f"{matrix.name(row, column)} is {matrix.sign * cost[row, column]}: sums of costs of {limit:.1e} "
             "or more could overflow; scale the matrix, for example by 2.0**-64, or forbid these pairs"
         )
-    fix = "replace it by a number" if np.isnan(value) else "say mask[i, j] = True for pairs that are forbidden"
+    fix = "replace it by a number" if np.isnan(value) else FORBID[allow_infinity]
     raise CostError(f"{matrix.name(row, column)} is {value}: every allowed cost has to be finite; {fix}")
 
 

@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment as scipy_assignment
+from scipy.sparse import csr_array
 
 from kdgat.lap.errors import CostError, InfeasibleError
 from kdgat.lap.matrix import make_matrix
@@ -283,6 +284,13 @@ def test_types_without_order_are_type_errors_as_in_scipy(bad) -> None:
         linear_sum_assignment(bad)
     with pytest.raises(CostError, match="dtype"):
         solve(bad)
+
+
+def test_sparse_matrix_and_the_wrong_infinity_say_what_to_do() -> None:
+    with pytest.raises(CostError, match=r"sparse matrix: pass cost.toarray\(\)"):
+        solve(csr_array(np.eye(3)))
+    with pytest.raises(CostError, match=r"cost\[1, 0\] is -inf.* forbidden by \+inf if costs are minimised"):
+        linear_sum_assignment([[1.0, np.inf], [-np.inf, 2.0]])
 
 
 def test_python_integers_beyond_64_bits_are_costs() -> None:
