@@ -150,16 +150,8 @@ def fill_preset(preset: str, said: Mapping[str, Any], overrides: Sequence[str] =
 
 
 def complete_config(config: CanConfig, preset: str | None = None, overrides: Sequence[str] = ()) -> CanConfig:
-    """Return a configuration whose unset keys are those of a preset, with overrides on top; `fill_preset` says how.
-
-    Without a preset too an override of `training.<key>` holds for every stage, as on the command line.
-
-    Raises:
-        ConfigurationError: naming key, value and fix.
-    """
-    if preset is not None:
-        return fill_preset(preset, config.model_dump(exclude_unset=True), overrides)
-    return presets.override(config, overrides)
+    """Return a configuration whose unset keys are those of a preset, with overrides on top; see `kdgat.run.presets`."""
+    return presets.complete(config, PRESET_PACKAGE, preset, overrides, DEFAULT_DIFFERENCES)
 
 
 def load_config(content: Mapping[str, Any]) -> CanConfig:

@@ -42,7 +42,6 @@ SAMPLE_SIZE: Final = 128  # rows of the graph that is counted
 KEPT_FACTOR: Final = 2.0
 PROCESS_BYTES: Final = 600 * MIB  # torch, torch-geometric and lightning, loaded
 GPU_PROCESS_BYTES: Final = 3072 * MIB  # of the host, with CUDA's libraries
-BYTES_PER_PARAMETER: Final = 16  # weight, gradient, and AdamW's two moments
 # A preparation or an evaluation holds this many matrices of n x n numbers of 8 bytes at its peak.
 PEAK_MATRICES: Final = 8
 JOB_HEADROOM: Final = 1.5  # of what a job asks for above what is predicted

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any
@@ -29,6 +29,27 @@ class Section:
     pictures: dict[str, list[Picture]] = field(default_factory=dict)  # by heading, "" for none
     folded: dict[str, list[Table]] = field(default_factory=dict)
     folded_text: dict[str, str] = field(default_factory=dict)
+
+
+def provenance(
+    created: str,
+    preset: str | None,
+    revision: str,
+    seeds: Iterable[int],
+    stages: Table | None,
+    config: Mapping[str, Any] | None,
+) -> Section:
+    """Return the section that says where the numbers of the page come from."""
+    section = Section("provenance", "Provenance")
+    section.paragraphs.append(
+        f"Evaluated {created}, preset {preset or 'not stated'}, revision {revision or 'unknown'},"
+        f" seeds {', '.join(map(str, seeds))}. results.json beside this page holds every number of the evaluation."
+    )
+    if stages is not None:
+        section.tables.append(stages)
+    if config is not None:
+        section.folded_text["Configuration of the run"] = as_yaml(config)
+    return section
 
 
 def render_document(template: str, sections: Sequence[Section], missing: Sequence[str], **content: Any) -> str:
@@ -77,9 +98,9 @@ def script_safe(text: str) -> str:
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
-def as_yaml(value: dict[str, Any]) -> str:
+def as_yaml(value: Mapping[str, Any]) -> str:
     """Write plain data as people read it."""
-    return yaml.safe_dump(value, sort_keys=False, allow_unicode=True, width=100)
+    return yaml.safe_dump(dict(value), sort_keys=False, allow_unicode=True, width=100)
 
 
 def _read(name: str) -> str:

@@ -17,7 +17,7 @@ from kdgat.lap.results import (
     results_table,
 )
 from kdgat.report import lap_figures, tables, training
-from kdgat.report.document import Section, as_yaml, render_document
+from kdgat.report.document import Section, provenance, render_document
 from kdgat.report.run import DONE, ReportError, StageContent, read_stage
 from kdgat.report.tables import Cell, Table
 from kdgat.run.directory import OutputDirectory, RunIndex
@@ -276,16 +276,12 @@ def _training(content: LapRunContent, missing: list[str]) -> Section:
 
 
 def _provenance(content: LapRunContent) -> Section:
-    results = content.results
-    section = Section("provenance", "Provenance")
-    section.paragraphs.append(
-        f"Evaluated {results.created}, preset {results.preset or 'not stated'}, revision"
-        f" {(results.revision or 'unknown')[:10]}, seeds {', '.join(map(str, results.seeds))}."
-        " results.json beside this page holds every number of the evaluation."
+    results, index = content.results, content.index
+    return provenance(
+        results.created,
+        results.preset,
+        (results.revision or "")[:10],
+        results.seeds,
+        tables.stage_table(content.stages),
+        None if index is None else index.config,
     )
-    table = tables.stage_table(content.stages)
-    if table is not None:
-        section.tables.append(table)
-    if content.index is not None:
-        section.folded_text["Configuration of the run"] = as_yaml(content.index.config)
-    return section

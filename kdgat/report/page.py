@@ -9,7 +9,7 @@ import numpy as np
 
 from kdgat.can.results import Results, format_spread, format_value
 from kdgat.report import figures, tables, timeline, training
-from kdgat.report.document import Section, as_yaml, render_document
+from kdgat.report.document import Section, as_yaml, provenance, render_document
 from kdgat.report.run import RunContent, read_run
 from kdgat.run.directory import OutputDirectory
 from kdgat.stage.files import write_bytes_atomically
@@ -252,18 +252,15 @@ def _data(results: Results, missing: list[str]) -> Section:
 
 
 def _provenance(content: RunContent) -> Section:
-    results = content.results
-    section = Section("provenance", "Provenance")
-    section.paragraphs.append(
-        f"Evaluated {results.created}, preset {results.preset or 'not stated'},"
-        f" revision {_revision(content) or 'unknown'}, seeds {', '.join(map(str, results.seeds))}."
-        " results.json beside this page holds every number of the evaluation."
+    results, index = content.results, content.index
+    section = provenance(
+        results.created,
+        results.preset,
+        _revision(content),
+        results.seeds,
+        tables.stage_table(content.stages),
+        None if index is None else index.config,
     )
-    table = tables.stage_table(content.stages)
-    if table is not None:
-        section.tables.append(table)
-    if content.index is not None:
-        section.folded_text["Configuration of the run"] = as_yaml(content.index.config)
     section.folded_text["Decision rule of the default detector"] = as_yaml(
         json.loads(results.detector.decision.model_dump_json())
     )

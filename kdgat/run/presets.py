@@ -42,16 +42,26 @@ def fill_preset(
     return apply_overrides(validate_config(model, {**_merged(content, said), "preset": preset}), overrides)
 
 
-def override(config: ConfigType, overrides: Sequence[str]) -> ConfigType:
-    """Set single keys; one of `training` holds for every stage, as on the command line.
+def complete(
+    config: ConfigType,
+    package: str,
+    preset: str | None,
+    overrides: Sequence[str],
+    differences: Mapping[str, Mapping[str, Any]] | None = None,
+) -> ConfigType:
+    """Return a configuration whose unset keys are those of a preset, with overrides on top; see `fill_preset`.
+
+    Without a preset too an override of `training.<key>` holds for every stage, as on the command line.
 
     Raises:
         ConfigurationError: naming key, value and fix.
     """
+    if preset is not None:
+        return fill_preset(type(config), package, preset, config.model_dump(exclude_unset=True), overrides, differences)
     if not overrides:
         return config
-    differences = _without(config.model_dump()["training_of"], _common_keys(overrides))
-    return apply_overrides(config.model_copy(update={"training_of": differences}), overrides)
+    common = _without(config.model_dump()["training_of"], _common_keys(overrides))
+    return apply_overrides(config.model_copy(update={"training_of": common}), overrides)
 
 
 def _common_keys(overrides: Sequence[str]) -> set[str]:
