@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from kdgat.lap.compilation import compiled
 from kdgat.lap.graphs import Neighbours
 from kdgat.lap.models.dual import FORBIDDEN, LOWEST, SHARPNESS, STEEPEST, WIDEST, DualNetwork, Phase, Sweep
 
@@ -88,7 +88,7 @@ def _blocks(
     return all_costs, all_places
 
 
-@njit(cache=True, fastmath={"nnan", "nsz", "contract", "reassoc", "arcp"}, error_model="numpy")
+@compiled(fastmath={"nnan", "nsz", "contract", "reassoc", "arcp"}, error_model="numpy")
 def update(
     costs: NDArray[Any],
     places: NDArray[Any],
@@ -218,7 +218,7 @@ def update(
             dual[start + lane] = min(total[lane] + bias, highest)
 
 
-@njit(cache=True, fastmath={"nnan", "nsz", "contract", "reassoc", "arcp"}, error_model="numpy")
+@compiled(fastmath={"nnan", "nsz", "contract", "reassoc", "arcp"}, error_model="numpy")
 def sweep(
     costs: NDArray[Any],
     places: NDArray[Any],
@@ -261,7 +261,7 @@ def sweep(
             dual[start + lane] = min(old + relaxation * (least[lane] - np.log(total[lane]) / beta - old), highest)
 
 
-@njit(cache=True)
+@compiled
 def least_reduced(
     costs: NDArray[Any],
     places: NDArray[Any],

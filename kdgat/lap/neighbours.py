@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from kdgat.lap.compilation import compiled
 
 NO_MASK = np.zeros((0, 0), np.bool_)
 _BLOCK = 16  # entries of a block
@@ -21,7 +22,7 @@ _TINY = np.float32(1e-30)
 _FAR = np.float32(1e38)  # beyond every cost, but not infinite: inf - inf has no order
 
 
-@njit(cache=True, fastmath={"nnan", "nsz"})
+@compiled(fastmath={"nnan", "nsz"})
 def column_base(cost: NDArray[Any], mask: NDArray[np.bool_]) -> NDArray[np.float64]:
     """Return the minima [m] of the columns over allowed entries; `mask` [n, m] True = forbidden, or NO_MASK.
 
@@ -44,7 +45,7 @@ def column_base(cost: NDArray[Any], mask: NDArray[np.bool_]) -> NDArray[np.float
     return minima
 
 
-@njit(cache=True, inline="always")
+@compiled(inline="always")
 def _insert(values: NDArray[Any], indices: NDArray[Any], value: float, index: int) -> None:
     """Put a value below the last into a rising list and drop the last; equal values stay in the order they came."""
     place = len(values) - 1
@@ -56,7 +57,7 @@ def _insert(values: NDArray[Any], indices: NDArray[Any], value: float, index: in
     indices[place] = index
 
 
-@njit(cache=True, fastmath={"nnan", "nsz"})
+@compiled(fastmath={"nnan", "nsz"})
 def _limit(minima: NDArray[np.float32], count: int, spread: Any) -> tuple[Any, Any]:
     """Return a value that at least `count` block minima do not exceed, and not many more; _FAR if there are fewer.
 
@@ -85,7 +86,7 @@ def _limit(minima: NDArray[np.float32], count: int, spread: Any) -> tuple[Any, A
     return least + above, max(above, np.float32(0.25) * np.float32(spread), _TINY)
 
 
-@njit(cache=True, fastmath={"nnan", "nsz"})
+@compiled(fastmath={"nnan", "nsz"})
 def _count(minima: NDArray[np.float32], limit: Any) -> Any:
     found = np.int32(0)
     for block in range(len(minima)):
@@ -93,7 +94,7 @@ def _count(minima: NDArray[np.float32], limit: Any) -> Any:
     return found
 
 
-@njit(cache=True, fastmath={"nnan", "nsz"})
+@compiled(fastmath={"nnan", "nsz"})
 def _reduce_row(
     row: NDArray[np.float32], cost: NDArray[Any], mask: NDArray[np.bool_], i: int, base: NDArray[np.float64]
 ) -> None:
@@ -106,7 +107,7 @@ def _reduce_row(
             row[j] = np.float32(cost[i, j] - base[j]) if not mask[i, j] else _INFINITY
 
 
-@njit(cache=True, fastmath={"nnan", "nsz"})
+@compiled(fastmath={"nnan", "nsz"})
 def _block_minima(row: NDArray[np.float32], best: NDArray[np.float32]) -> None:
     """Write the minima of blocks: block b of `width` holds the entries b, b + width, b + 2 width, ..."""
     width = len(best)
@@ -117,7 +118,7 @@ def _block_minima(row: NDArray[np.float32], best: NDArray[np.float32]) -> None:
             best[block] = min(best[block], row[start + block])
 
 
-@njit(cache=True)
+@compiled
 def nearest(
     cost: NDArray[Any],
     mask: NDArray[np.bool_],

@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
+from kdgat.lap.compilation import compiled
 from kdgat.lap.graphs import GraphConfig, find_neighbours
 
 NUM_SWEEPS = 12
@@ -19,7 +19,7 @@ FIRST_TEMPERATURE, LAST_TEMPERATURE = 0.5, 0.02  # in units of the instance's sc
 FAR = 20.0  # temperatures: what lies further above the minimum adds nothing that float64 sums would show
 
 
-@njit(cache=True)
+@compiled
 def _soft_minima(indices, costs, other, own, temperature):  # type: ignore[no-untyped-def]
     """Write the soft minimum of costs [n, R] - other[indices] of every node to own [n]; -1 ends a list."""
     for node in range(indices.shape[0]):
@@ -41,7 +41,7 @@ def _soft_minima(indices, costs, other, own, temperature):  # type: ignore[no-un
         own[node] = least - temperature * math.log(total)
 
 
-@njit(cache=True)
+@compiled
 def _sweep(row_columns, row_costs, column_rows, column_costs, u, v, temperatures, is_bounded):  # type: ignore[no-untyped-def]
     for temperature in temperatures:
         _soft_minima(row_columns, row_costs, v, u, temperature)

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
-from kdgat.lap import core, kernels
+from kdgat.lap import core, inference, kernels, neighbours, sweeps
 from kdgat.lap.solver import solve
 
 PROGRAM = """
@@ -31,7 +31,8 @@ def test_kernel_without_a_place_for_its_code_still_works_and_warns() -> None:
 
 
 def test_no_kernel_keeps_the_lock_of_python() -> None:
-    found = [kernel for module in (core, kernels) for kernel in vars(module).values() if hasattr(kernel, "py_func")]
+    modules = (core, kernels, neighbours, inference, sweeps)
+    found = [kernel for module in modules for kernel in vars(module).values() if hasattr(kernel, "py_func")]
     kept = [each.py_func.__name__ for each in found if each.stats.cache_path and not each.targetoptions.get("nogil")]
     assert len(found) > 10
     assert not kept
