@@ -29,7 +29,7 @@ PRESET_PACKAGE: Final = "kdgat.lap"
 PRESETS: Final = ("quick", "full", "tutorial")
 NAME_PATTERN: Final = r"^[a-z][a-z0-9_]*$"
 # A batch is filled up to a number of edges: that, and no table by size, is what its memory goes by.
-DEFAULT_TRAINING: Final[dict[str, Any]] = {"batch_by": "edges", "max_edges": 131_072}
+DEFAULT_TRAINING: Final[dict[str, Any]] = {"batch_by": "edges", "max_edges": 196_608}
 LARGEST_COUNT: Final = 1_000_000  # instances of a split; seeds of the next split begin there
 
 

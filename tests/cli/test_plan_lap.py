@@ -150,7 +150,7 @@ def test_what_has_finished_is_said(kdgat: Kdgat, tmp_path: Path) -> None:
 def test_an_analysis_says_what_stages_are_made_of_and_json_needs_a_measurement(kdgat: Kdgat, tmp_path: Path) -> None:
     status, printed, _ = kdgat("lap", "analyze")
     assert status == 0
-    assert lines(printed)["large_4096"][:7] == ["large_4096", "4096", "30", "8", "8", "131,072", "0.8%"]
+    assert lines(printed)["large_4096"][:7] == ["large_4096", "4096", "30", "8", "8", "196,608", "1.2%"]
     status, _, error = kdgat("lap", "analyze", "--json", str(tmp_path / "rates.json"))
     assert status == 1
     assert "--memory" in error
