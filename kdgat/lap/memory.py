@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 MIB: Final = 1 << 20
 SAMPLE_SIZE: Final = 128  # rows of the graph that is counted
 # Measured by `kdgat lap analyze --memory` on a CPU: peak above the start over the tensors kept, and the start itself.
-KEPT_FACTOR: Final = 2.0
+KEPT_FACTOR: Final = 2.5
 PROCESS_BYTES: Final = 600 * MIB  # torch, torch-geometric and lightning, loaded
 GPU_PROCESS_BYTES: Final = 3072 * MIB  # of the host, with CUDA's libraries
 # A preparation or an evaluation holds this many matrices of n x n numbers of 8 bytes at its peak.
