@@ -57,13 +57,14 @@ def output(tmp_path: Path, slurm: PrivateSlurm) -> Iterator[OutputDirectory]:
     assert stray_processes(output.path) == []
 
 
-def weights(output: OutputDirectory) -> dict[str, bytes]:
-    """Return the weights of every stage, by its name."""
+def trained(output: OutputDirectory) -> dict[str, tuple[bytes, bytes]]:
+    """Return the weights of every stage and what it measured in every epoch, by its name."""
+    directories = {
+        record.stage: output.stage_directory(record) for record in output.read_index().stages if record.stage in EPOCHS
+    }
     return {
-        path.name: path.read_bytes()
-        for record in output.read_index().stages
-        if record.stage in EPOCHS
-        for path in output.stage_directory(record).path.glob("*.safetensors")
+        stage: (directory.weights_path.read_bytes(), directory.metrics_path.read_bytes())
+        for stage, directory in directories.items()
     }
 
 
@@ -83,5 +84,5 @@ def test_a_walltime_that_cuts_every_stage_costs_no_step_and_changes_no_weight(ou
 
     undisturbed = OutputDirectory(output.path.with_name("undisturbed"))
     train(undisturbed.path)
-    assert len(weights(undisturbed)) == len(EPOCHS)
-    assert weights(output) == weights(undisturbed)
+    assert list(trained(undisturbed)) == list(EPOCHS)
+    assert trained(output) == trained(undisturbed)
