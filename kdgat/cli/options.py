@@ -25,6 +25,10 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("-O", "--override", metavar="KEY=VALUE", help="Set one key, as in -O training.max_epochs=2."),
 ]
+Out = Annotated[Path, typer.Option("--out", help="Output directory; the same one again goes on where it stopped.")]
+ParallelStages = Annotated[
+    int | None, typer.Option("--parallel-stages", min=1, help="Stages side by side (default: by processors).")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, only the result.")]
 
 SiteName = Annotated[

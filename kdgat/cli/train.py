@@ -1,7 +1,7 @@
 """`kdgat train can`: the whole flow with one command. `kdgat train lap` is beside it."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -27,15 +27,13 @@ def train() -> None:
 def can(
     dataset: options.Dataset,
     data_root: options.DataRoot,
-    out: Annotated[Path, typer.Option("--out", help="Output directory; the same one again goes on where it stopped.")],
+    out: options.Out,
     preset: options.Preset = "quick",
     hold_out: options.HoldOut = None,
     seeds: options.Seeds = None,
     override: options.Overrides = None,
     catalog: options.Catalog = None,
-    parallel_stages: Annotated[
-        int | None, typer.Option("--parallel-stages", min=1, help="Stages side by side (default: by processors).")
-    ] = None,
+    parallel_stages: options.ParallelStages = None,
     site: options.SiteName = "local",
     walltime: options.Walltime = None,
     memory: options.Memory = None,

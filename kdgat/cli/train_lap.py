@@ -1,7 +1,7 @@
 """`kdgat train lap`: progressive training of warm starts, with one command."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -15,16 +15,14 @@ if TYPE_CHECKING:
 
 
 def lap(
-    out: Annotated[Path, typer.Option("--out", help="Output directory; the same one again goes on where it stopped.")],
+    out: options.Out,
     preset: options.Preset = "quick",
     stages: lap_options.Stages = None,
     seeds: options.Seeds = None,
     data: lap_options.Data = None,
     override: options.Overrides = None,
     two_in_one: lap_options.TwoInOne = False,
-    parallel_stages: Annotated[
-        int | None, typer.Option("--parallel-stages", min=1, help="Stages side by side (default: by processors).")
-    ] = None,
+    parallel_stages: options.ParallelStages = None,
     site: options.SiteName = "local",
     walltime: options.Walltime = None,
     memory: options.Memory = None,

@@ -12,7 +12,7 @@ is read only when the lists are made.
 import numpy as np
 
 from kdgat.lap.compilation import compiled
-from kdgat.lap.kernels import LANES, ORDERED, allowed_row, fold
+from kdgat.lap.kernels import LANES, ORDERED, allowed_row, flip, fold
 
 SHORT_GROUPS, SHORT_CAPACITY = 8, 48  # about 22 candidates of a row of random costs
 WIDE_CAPACITY = 256  # after a repair in a search: 16 groups, about 54 candidates; after the second: 32, about 130
@@ -327,13 +327,5 @@ def augment_core(cost, mask, columns, costs, start, count, beyond, u, v, column_
             level[repaired[k]] = SHORT
         for k in range(num_reached):
             distance[reached[k]] = np.inf
-        j = end
-        while True:
-            i = predecessor[j]
-            row_of[j] = i
-            following = column_of[i]
-            column_of[i] = j
-            if i == origin:
-                break
-            j = following
+        flip(origin, end, predecessor, column_of, row_of)
     return STUCK_NOWHERE, searches, looked_at, added, repairs

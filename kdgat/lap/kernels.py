@@ -170,6 +170,20 @@ def match_tight(cost, mask, u, v, column_of, row_of):  # type: ignore[no-untyped
 
 
 @compiled
+def flip(origin, end, predecessor, column_of, row_of):  # type: ignore[no-untyped-def]
+    """Give every row of an alternating path the column before which it stands: `end` is free, row `origin` too."""
+    j = end
+    while True:
+        i = predecessor[j]
+        row_of[j] = i
+        following = column_of[i]
+        column_of[i] = j
+        if i == origin:
+            break
+        j = following
+
+
+@compiled
 def is_crowded(cost, mask, u, v):  # type: ignore[no-untyped-def]
     """Return whether one row in CROWDED_PART or more has over CROWD entries where u_i + v_j = C_ij, of a sample."""
     n, m = cost.shape
@@ -235,15 +249,7 @@ def match_scarce(cost, mask, u, v, column_of, row_of):  # type: ignore[no-untype
         if end < 0:
             continue
         matches += 1
-        j = end
-        while True:
-            other = predecessor[j]
-            row_of[j] = other
-            following = column_of[other]
-            column_of[other] = j
-            if other == i:
-                break
-            j = following
+        flip(i, end, predecessor, column_of, row_of)
     return scarce[column_of[scarce] < 0], matches
 
 
@@ -314,15 +320,7 @@ def augment_dense(cost, mask, u, v, column_of, row_of, rows):  # type: ignore[no
             j = scanned[k]
             u[row_of[j]] += here - scanned_at[k]
             v[j] -= here - scanned_at[k]
-        j = end
-        while True:
-            i = predecessor[j]
-            row_of[j] = i
-            following = column_of[i]
-            column_of[i] = j
-            if i == start:
-                break
-            j = following
+        flip(start, end, predecessor, column_of, row_of)
     return -1, searches, looked_at
 
 

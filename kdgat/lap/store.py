@@ -33,7 +33,7 @@ from kdgat.lap.records import (
     split_costs,
     to_stored,
 )
-from kdgat.stage.files import sync_to_disk, temporary_path
+from kdgat.stage.files import replacing, sync_to_disk, temporary_path
 from kdgat.stage.provenance import package_version
 
 Storage = Literal["dense", "seeded"]
@@ -257,8 +257,7 @@ def write_store(
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(path)
-    temporary = temporary_path(path)
-    try:
+    with replacing(path) as temporary:
         with temporary.open("w+b", buffering=0) as target:
             sink = _Sink(target)
             try:
@@ -277,12 +276,6 @@ def write_store(
                 raise
             sink.check()
         sync_to_disk(temporary)
-        temporary.replace(path)
-    except BaseException as error:
-        temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)  # a full disk does not say which file it had no place for
-        raise
     sync_to_disk(path.parent)
     return writer.num_records
 

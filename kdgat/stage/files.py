@@ -4,7 +4,8 @@ import hashlib
 import json
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 HASH_BLOCK_BYTES = 1 << 20
@@ -25,8 +26,7 @@ def write_bytes_atomically(
     `mode` has the permissions that the file gets, less the umask.
     """
     path = Path(path)
-    temporary = temporary_path(path)
-    try:
+    with replacing(path) as temporary:
         with open(temporary, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             file.write(data)
             file.flush()
@@ -34,14 +34,22 @@ def write_bytes_atomically(
                 os.fsync(file.fileno())
         if before_rename is not None:
             before_rename()
+    if durable:
+        sync_to_disk(path.parent)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield the name of a temporary file that takes the place of `path` when the context ends well, and goes if not."""
+    temporary = temporary_path(path)
+    try:
+        yield temporary
         temporary.replace(path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
         if isinstance(error, OSError) and error.filename is None:
             error.filename = str(path)  # a full disk does not say which file it had no place for
         raise
-    if durable:
-        sync_to_disk(path.parent)
 
 
 def write_json_atomically(path: Path, value: object, *, durable: bool = True) -> None:
