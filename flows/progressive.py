@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, Final
 
+from kdgat.report.lap import write_report
 from prefect import flow, task
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
@@ -20,7 +21,6 @@ from kdgat.lap.config import LapConfig, complete_config
 from kdgat.lap.evaluation import collect_results
 from kdgat.lap.results import results_table
 from kdgat.lap.specs import lap_run
-from kdgat.report.lap import write_report
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.end import RunEnd
 

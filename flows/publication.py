@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from kdgat.report.page import write_report
 from prefect import task
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
@@ -9,7 +10,6 @@ from prefect.cache_policies import NO_CACHE
 from kdgat.can.evaluate import collect_results
 from kdgat.can.results import Results, results_table
 from kdgat.cli.tables import models_table
-from kdgat.report.page import write_report
 from kdgat.run.directory import OutputDirectory
 
 COMPARED = ("autoencoder", "normal", "curriculum")

@@ -7,13 +7,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from kdgat.report.page import write_report
+from kdgat.report.run import ReportError
 from typer.testing import CliRunner
 
 from kdgat.can.results import Results, ResultsError, read_results, write_results
 from kdgat.can.scores import ScoresError, scores_path
 from kdgat.cli.report import app
-from kdgat.report.page import write_report
-from kdgat.report.run import ReportError
 from kdgat.report.style import model_name
 from kdgat.run.directory import OutputDirectory, StageState
 from tests.report.conftest import MODELS, SCENARIOS, make_output
