@@ -28,6 +28,7 @@ class Table:
     caption: str
     text_columns: tuple[int, ...] = (0,)
     key: str = ""  # of the artifact in the Prefect UI: small letters and dashes
+    in_terminal: bool = True
 
     @staticmethod
     def of(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str, *, key: str = "") -> Table:
