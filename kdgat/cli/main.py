@@ -12,6 +12,7 @@ from kdgat.stage.errors import is_user_error
 if TYPE_CHECKING:
     import typer
 
+OF_FAMILIES = ("plan", "train", "evaluate")  # groups whose `application` makes one command per family
 DEBUG_OPTION = "--debug"
 EXIT_USER_ERROR = 1
 # Options that take every word up to the next option, as `--seeds 0 1 2`.
@@ -25,24 +26,17 @@ class CommandGroup:
     module: str
     help: str
     is_single_command: bool = False
-    of_families: bool = False  # its `application` makes one command per family
 
 
 COMMAND_GROUPS: dict[str, CommandGroup] = {
     "data": CommandGroup("kdgat.cli.data", "List, inspect, import and synthesise recordings."),
-    "plan": CommandGroup(
-        "kdgat.cli.plan", "Print the stages a training run consists of, without running them.", of_families=True
-    ),
-    "train": CommandGroup(
-        "kdgat.cli.train", "Train, calibrate and evaluate a family of models end to end.", of_families=True
-    ),
+    "plan": CommandGroup("kdgat.cli.plan", "Print the stages a training run consists of, without running them."),
+    "train": CommandGroup("kdgat.cli.train", "Train, calibrate and evaluate a family of models end to end."),
     "lap": CommandGroup("kdgat.cli.lap", "Generate, bucket, inspect and solve assignment problems."),
     "site": CommandGroup("kdgat.cli.site", "List clusters that stages can run on, and show what is known of one."),
     "image": CommandGroup("kdgat.cli.image", "Make container images, look into them, and run things in them."),
     "stage": CommandGroup("kdgat.cli.stage", "Run one stage from its run directory (what a cluster job runs)."),
-    "evaluate": CommandGroup(
-        "kdgat.cli.evaluate", "Score recordings with the detectors of a finished run.", of_families=True
-    ),
+    "evaluate": CommandGroup("kdgat.cli.evaluate", "Score recordings with the detectors of a finished run."),
     "capabilities": CommandGroup(
         "kdgat.cli.capabilities", "Say what of CUDA and RAPIDS is usable here, and why not.", is_single_command=True
     ),
@@ -80,7 +74,7 @@ def build_application(wanted: str | None, words: Sequence[str] = ()) -> "typer.T
     for name, group in COMMAND_GROUPS.items():
         if name != wanted:
             application.add_typer(_placeholder(), name=name, help=group.help)
-        elif group.of_families:
+        elif name in OF_FAMILIES:
             application.add_typer(_family_group(group.module, words), name=name, help=group.help)
         elif group.is_single_command:
             application.add_typer(importlib.import_module(group.module).app)
