@@ -40,6 +40,7 @@ def print_tables(console: Console, tables: Sequence[TableOfTexts]) -> None:
     """Print tables of results; in a place too narrow for one its names are broken into lines."""
     for table in tables:
         if table.in_terminal:
+            console.print(f"[bold]{escape(table.caption.removesuffix('.'))}[/bold]", soft_wrap=True)
             console.print(fitting(table, console))
             console.print()
 
@@ -55,14 +56,7 @@ def fitting(table: TableOfTexts, console: Console) -> Table:
 
 def _table(content: TableOfTexts, heading_width: int, name_width: int) -> Table:
     header, rows = content.texts
-    table = Table(
-        title=content.caption.removesuffix("."),
-        title_justify="left",
-        title_style="bold",
-        box=None,
-        pad_edge=False,
-        header_style="dim",
-    )
+    table = Table(box=None, pad_edge=False, header_style="dim")
     for place, heading in enumerate(header):
         is_name = place in content.text_columns
         table.add_column(_broken(heading, heading_width), justify="left" if is_name else "right", no_wrap=True)

@@ -57,13 +57,13 @@ class PlanTable:
 
 
 class Family(Protocol):
-    """What commands, flows and reports need of a family."""
+    """What commands, flows and reports need of a family; what has a default here is inherited by a subclass."""
 
     name: str  # "lap": in specs, run.json and commands
     title: str  # "learned warm starts for linear assignment": in help texts and reports
     training_help: str  # the help text of `kdgat train FAMILY`: one line, an empty one, what else there is to know
-    flow: str  # "module:name" of its own flow, for deployments; "" for the common one
-    options: Sequence[Option]
+    flow: str = ""  # "module:name" of its own flow, for deployments; "" for the common one
+    options: Sequence[Option] = ()
 
     # ---- planning: without torch
 
@@ -77,8 +77,7 @@ class Family(Protocol):
         ...
 
     def check_output(self, config: Any, out: Path) -> None:
-        """Refuse, with a ValueError, an output directory that this run cannot have."""
-        ...
+        """Refuse, with a ValueError, an output directory that this run cannot have; any is fine here."""
 
     def describe(self, run: Run, jobs: Mapping[str, Resources], options: Mapping[str, Any]) -> PlanTable:
         """Return what `kdgat plan` shows of a run.
@@ -86,9 +85,9 @@ class Family(Protocol):
         Args:
             run: of `plan`.
             jobs: what each stage's job would ask for, by name in the plan; empty where stages are no jobs.
-            options: values of the options that are `plan` alone's.
+            options: values of the family's options that were given, by name.
         """
-        ...
+        return PlanTable()
 
     # ---- telling: after a run
 
