@@ -14,7 +14,7 @@ from kdgat.lap.evaluation import collect_results
 from kdgat.lap.results import ResultsError, read_results, write_results
 from kdgat.run.directory import OutputDirectory, RunIndex, StageState
 from tests.lap.small_evaluations import FAMILIES, STAGES, make_run
-from tests.report.test_page import Page
+from tests.report.page import Page
 
 SIZES = (20, 32)
 
