@@ -42,14 +42,18 @@ SERVICES = ("slurm", "prefect", "image")  # a test that needs several belongs to
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests by what they need, and keep those that share a service on one worker."""
     for item in items:
+        if not isinstance(item, pytest.Function):
+            continue
         path = item.path.relative_to(TESTS)
         for place in (path, *path.parents):
             if str(place) in NEEDED_BY_PATH:
                 item.add_marker(NEEDED_BY_PATH[str(place)])
-        for name in getattr(item, "fixturenames", ()):
+        for name in item.fixturenames:
             if name in NEEDED_BY_FIXTURE:
                 item.add_marker(NEEDED_BY_FIXTURE[name])
         service = next((name for name in SERVICES if item.get_closest_marker(name)), None)
+        if service == "prefect" and "prefect_server" not in item.fixturenames:
+            service = str(path)  # it starts a server of its own, as the other tests of its module do
         if service is not None:
             item.add_marker(pytest.mark.xdist_group(service))
 
