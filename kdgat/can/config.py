@@ -10,17 +10,20 @@ from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from kdgat.can.backend import KEY, Backend
-from kdgat.can.build import PreparedDataConfig
-from kdgat.can.curriculum import CurriculumConfig
-from kdgat.can.distillation import DistillationConfig
-from kdgat.can.fusion import FusionConfig
-from kdgat.can.injection import InjectionConfig
-from kdgat.can.models.attention import AttentionConfig
-from kdgat.can.models.autoencoder import AutoencoderConfig
-from kdgat.can.objective import DetectionLossConfig
-from kdgat.can.sampling import SamplingConfig
-from kdgat.can.verdict import EvaluationConfig
-from kdgat.can.windows import FEATURE_VERSION, WindowConfig
+from kdgat.can.feature_names import FEATURE_VERSION
+from kdgat.can.sections import (
+    AttentionConfig,
+    AutoencoderConfig,
+    CurriculumConfig,
+    DetectionLossConfig,
+    DistillationConfig,
+    EvaluationConfig,
+    FusionConfig,
+    InjectionConfig,
+    PreparedDataConfig,
+    SamplingConfig,
+    WindowConfig,
+)
 from kdgat.cluster.estimate import DEFAULT_KEY
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.run import presets

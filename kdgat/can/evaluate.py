@@ -14,9 +14,11 @@ from pydantic import Field
 
 from kdgat.can.ancestry import Ancestry, ancestry_of
 from kdgat.can.data_summary import RunningSummary
-from kdgat.can.detectors import MODELS, DetectorSet
+from kdgat.can.detectors import DetectorSet
+from kdgat.can.feature_names import FEATURE_VERSION
 from kdgat.can.finished_run import SCORES_PREFIX, TEST_PREFIX, EvaluationError, FinishedRun
 from kdgat.can.messages import ReadLimits
+from kdgat.can.model_names import MODELS
 from kdgat.can.pool import PooledStores
 from kdgat.can.results import (
     DETECTOR,
@@ -30,9 +32,9 @@ from kdgat.can.results import (
 )
 from kdgat.can.score_tables import ScoreTable, make_table, read_table, write_table
 from kdgat.can.scores import Scores, scores_path, write_scores
+from kdgat.can.sections import EvaluationConfig, WindowConfig
 from kdgat.can.stage_inputs import INJECTED_VALIDATION, VALIDATION, open_pool
 from kdgat.can.verdict import (
-    EvaluationConfig,
     Tables,
     Verdict,
     curves_of,
@@ -57,7 +59,6 @@ from kdgat.training.progress import phase_progress
 
 if TYPE_CHECKING:
     from kdgat.can.catalog import RecordingFile
-    from kdgat.can.windows import WindowConfig
 
 logger = logging.getLogger(__name__)
 
@@ -214,10 +215,8 @@ def find_tests(
     return [file for files in split_roles(found, hold_out).test.values() for file in files]
 
 
-def windows_of(run: FinishedRun) -> "WindowConfig":
+def windows_of(run: FinishedRun) -> WindowConfig:
     """Read how the run cuts recordings into windows."""
-    from kdgat.can.windows import WindowConfig
-
     return validate_config(WindowConfig, run.index.config.get("windows", {}))
 
 
@@ -235,7 +234,7 @@ def score_files(
         EvaluationError: if the run lacks what is needed, or no recording is as long as one window.
         RecordingError: naming the file and what to do.
     """
-    from kdgat.can.windows import FEATURE_VERSION, build_graphs
+    from kdgat.can.windows import build_graphs
 
     if run.feature_version() != FEATURE_VERSION:
         raise EvaluationError(

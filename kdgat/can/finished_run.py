@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 from typing import Final, TypeVar
 
-from kdgat.can.detectors import MODELS
 from kdgat.can.messages import ReadLimits
+from kdgat.can.model_names import MODELS
 from kdgat.can.results import DataSummary, RecordingSummary, training_curve
 from kdgat.can.score_tables import ScoreTable, read_table
-from kdgat.can.verdict import EvaluationConfig
+from kdgat.can.sections import EvaluationConfig
 from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
 from kdgat.stage.configuration import Config, validate_config
 from kdgat.stage.outcome import Finished

@@ -10,24 +10,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
 from kdgat.can.config import TRAINED_STAGES, CanConfig, StageName, stage_execution, stage_sections
-from kdgat.can.detectors import MODELS, detector_names
-from kdgat.can.verdict import AUTO, EvaluationConfig
+from kdgat.can.model_names import MODELS, detector_names
+from kdgat.can.sections import AUTO, EvaluationConfig
 from kdgat.run.plan import InputReference, PlannedStage, with_dependencies
 from kdgat.stage.configuration import ConfigurationError, unknown_key_text
+from kdgat.stage.errors import StageInputError
 
 Scale = Literal["large", "small"]
 
 FAMILY: Final = "can"
 SHARED_SCALE: Final = "shared"  # `prepare` has no model, hence no scale
 WEIGHTS: Final = "weights"  # name of the artifact that a training stage hands on
+START: Final = "start"  # name of the input that holds weights to start from
 TEST_STORES: Final = "test-*"  # one artifact of `prepare` per test scenario
 
 # Not made where injection is switched off, or no stretch of clean traffic is long enough; where nothing tests.
 OPTIONAL: Final = ("injected", "injected_validation", TEST_STORES)
 _ALL_STORES: Final = ("train", "validation", "injected", "injected_validation")
+
+
+class WarmStartError(StageInputError):
+    """Weights to start from are missing, or do not fit; the text says which and what to do."""
 
 
 def plan_can(config: CanConfig) -> list[PlannedStage]:
@@ -131,20 +137,3 @@ def _check_detector(config: EvaluationConfig, evaluation: PlannedStage) -> None:
             f"evaluation.detector={config.detector!r} needs {' or '.join(wanted)}, and the evaluation scores "
             f"{', '.join(scored)}: choose one of these, or add to stages or evaluation.models"
         )
-
-
-def parameter_counts(config: CanConfig) -> dict[tuple[str, str], int]:
-    """Count the parameters of each trained stage's model, by stage and scale."""
-    from kdgat.can.models.attention import GraphAttentionNetwork
-    from kdgat.can.models.autoencoder import GraphAutoencoder
-    from kdgat.can.models.convolution import count_parameters
-    from kdgat.can.windows import EDGE_FEATURES, NODE_FEATURES
-
-    sizes = (len(NODE_FEATURES), len(EDGE_FEATURES))
-    counts: dict[tuple[str, str], int] = {}
-    for scale in get_args(Scale):
-        autoencoder = count_parameters(GraphAutoencoder(getattr(config.autoencoder, scale), *sizes))
-        attention = count_parameters(GraphAttentionNetwork(getattr(config.gat, scale), *sizes))
-        counts |= {(stage, scale): autoencoder for stage in ("autoencoder", "distill_autoencoder")}
-        counts |= {(stage, scale): attention for stage in ("normal", "curriculum", "distill_gat")}
-    return counts

@@ -6,10 +6,9 @@ from pathlib import Path
 from kdgat.can.catalog import find_recordings, split_roles
 from kdgat.can.config import TRAINED_STAGES, CanConfig, DataConfig
 from kdgat.can.data_summary import DUPLICATE_ROLE
-from kdgat.can.logs import ReadLimits
-from kdgat.can.plan import FAMILY, plan_can
-from kdgat.can.warm_start import START, WarmStartError
-from kdgat.can.windows import FEATURE_VERSION
+from kdgat.can.feature_names import FEATURE_VERSION
+from kdgat.can.messages import ReadLimits
+from kdgat.can.plan import FAMILY, START, WarmStartError, plan_can
 from kdgat.run.directory import DONE_STATES, OutputDirectory
 from kdgat.run.plan import PlannedStage, Run
 from kdgat.stage.spec import StageInput

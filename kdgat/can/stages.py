@@ -23,14 +23,14 @@ from torch_geometric.data import Batch
 
 from kdgat.can.allocator import keep_freed_memory
 from kdgat.can.backend import KEY, use_backend
-from kdgat.can.curriculum import CurriculumConfig, CurriculumSource
-from kdgat.can.distillation import DistillationConfig, DistilledSource, TeacherOutputs
-from kdgat.can.models.attention import AttentionConfig, GraphAttentionNetwork
-from kdgat.can.models.autoencoder import AutoencoderConfig, GraphAutoencoder
+from kdgat.can.curriculum import CurriculumSource
+from kdgat.can.distillation import DistilledSource, TeacherOutputs
+from kdgat.can.models.attention import GraphAttentionNetwork
+from kdgat.can.models.autoencoder import GraphAutoencoder
 from kdgat.can.models.convolution import count_parameters
-from kdgat.can.objective import AutoencoderObjective, DetectionLossConfig, DetectionObjective
+from kdgat.can.objective import AutoencoderObjective, DetectionObjective
 from kdgat.can.pool import PooledStores
-from kdgat.can.sampling import INJECTED, TRAIN, PoolSource, SampledSource, SamplingConfig
+from kdgat.can.sampling import INJECTED, TRAIN, PoolSource, SampledSource
 from kdgat.can.scoring import (
     ATTENTION,
     AUTOENCODER,
@@ -41,6 +41,14 @@ from kdgat.can.scoring import (
     load_attention,
     load_autoencoder,
     score_autoencoder,
+)
+from kdgat.can.sections import (
+    AttentionConfig,
+    AutoencoderConfig,
+    CurriculumConfig,
+    DetectionLossConfig,
+    DistillationConfig,
+    SamplingConfig,
 )
 from kdgat.can.stage_inputs import INJECTED_VALIDATION, VALIDATION, open_pool
 from kdgat.can.warm_start import read_start

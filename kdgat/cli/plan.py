@@ -48,7 +48,8 @@ def can(
     """List the stages of a CAN run: what each needs, its size, its job on a cluster (--site), how far it is (--out)."""
     where, request = options.site_and_request(site, walltime=walltime, memory=memory, cores=cores, gpus=gpus)
 
-    from kdgat.can.plan import parameter_counts, plan_can
+    from kdgat.can.parameters import parameter_counts
+    from kdgat.can.plan import plan_can
     from kdgat.cli.tables import output_console
     from kdgat.cluster.estimate import stage_resources
     from kdgat.run.directory import OutputDirectory
@@ -139,8 +140,8 @@ def describe_limits(
 def describe_data(config: "CanConfig") -> str:
     """Say in a sentence what the recordings hold, or that they are not there."""
     from kdgat.can.catalog import DatasetError, find_recordings, split_roles
-    from kdgat.can.logs import ReadLimits
-    from kdgat.can.windows import num_windows
+    from kdgat.can.messages import ReadLimits
+    from kdgat.can.sections import num_windows
 
     data = config.data
     limits = ReadLimits(max_bad_fraction=data.max_bad_fraction)

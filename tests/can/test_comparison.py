@@ -9,12 +9,12 @@ import pytest
 from kdgat.can.ancestry import ancestry_of
 from kdgat.can.comparison import ComparisonStageConfig, compare_runs, make_comparison, read_comparison, scores_of
 from kdgat.can.evaluate import evaluate_run, make_evaluation
+from kdgat.can.feature_names import FEATURE_VERSION
 from kdgat.can.finished_run import EvaluationError
 from kdgat.can.night import ComparisonPlan, plan_comparison
 from kdgat.can.registered import config_hash, model_source
 from kdgat.can.results import read_results
 from kdgat.can.synthetic import write_dataset
-from kdgat.can.windows import FEATURE_VERSION
 from kdgat.registry.entry import ModelEntry
 from kdgat.registry.registry import Registry
 from kdgat.run.directory import OutputDirectory, RunIndex, StageState

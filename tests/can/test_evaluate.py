@@ -12,7 +12,8 @@ from kdgat.can.results import Results, read_results
 from kdgat.can.score_tables import ScoreTable, read_table
 from kdgat.can.scores import read_scores, scores_path
 from kdgat.can.scoring import ModelError
-from kdgat.can.verdict import EvaluationConfig, judged_windows, reach_verdict
+from kdgat.can.sections import EvaluationConfig
+from kdgat.can.verdict import judged_windows, reach_verdict
 from kdgat.run.directory import OutputDirectory, RunError, RunIndex, StageRecord, StageState
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished

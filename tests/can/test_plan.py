@@ -5,7 +5,9 @@ from kdgat.can.build import PrepareConfig
 from kdgat.can.config import STAGE_NAMES, CanConfig, make_config
 from kdgat.can.evaluate import EvaluationStageConfig
 from kdgat.can.fusion import FusionStageConfig
-from kdgat.can.plan import PlannedStage, parameter_counts, plan_can
+from kdgat.can.parameters import parameter_counts
+from kdgat.can.plan import plan_can
+from kdgat.run.plan import PlannedStage
 from kdgat.stage.configuration import ConfigurationError, validate_config
 
 DATA = {"dataset": "synthetic", "data_root": "data"}
