@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from lightning import LightningModule
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
 from kdgat.can.calibration import fit_scaling
+from kdgat.can.kinds import FusionStageConfig
 from kdgat.can.model_names import FUSION_KINDS, FusionKind
 from kdgat.can.models.convolution import count_parameters
 from kdgat.can.models.fusion import AUTOENCODER_COLUMN, GAT_COLUMN, Fusion, exploration
@@ -39,12 +39,11 @@ from kdgat.can.stage_inputs import INJECTED_VALIDATION, VALIDATION, open_pool
 from kdgat.can.warm_start import read_start
 from kdgat.graphs.plans import plan_by_graphs
 from kdgat.run.inputs import input_path
-from kdgat.stage.configuration import Config, validate_config
+from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.files import write_bytes_atomically
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
-from kdgat.training.config import TrainingConfig
 from kdgat.training.progress import phase_progress
 from kdgat.training.random_state import seed_everything
 from kdgat.training.source import StatelessSource
@@ -58,18 +57,6 @@ STATES_FILE = "states.npz"
 PUBLISHED_DQN = {"large": (576, 576, 576), "small": (160, 160)}
 MAX_MIXING_STEPS = 200
 MIN_BLOCKS = 8  # of validation windows, to learn from and to choose by in turn
-
-
-def default_fusion_training() -> TrainingConfig:
-    """Return settings for states, which are small and many."""
-    return TrainingConfig(max_epochs=40, batch_size=256, learning_rate=2e-3, patience=10)
-
-
-class FusionStageConfig(Config):
-    """Configure `fusion`."""
-
-    fusion: FusionConfig = FusionConfig()
-    training: TrainingConfig = Field(default_factory=default_fusion_training)
 
 
 class FusionError(ValueError):

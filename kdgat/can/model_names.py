@@ -6,17 +6,6 @@ from typing import Final, Literal, get_args
 FusionKind = Literal["weighted_average", "mlp", "dqn"]
 FUSION_KINDS: tuple[FusionKind, ...] = get_args(FusionKind)  # simplest first
 
-# Names under which stages hand their weights to `evaluation`; a run may have any part of them.
-MODELS: Final[tuple[str, ...]] = (
-    "autoencoder",
-    "normal",
-    "curriculum",
-    "distill_autoencoder",
-    "distill_gat",
-    "fusion",
-    "fusion_small",
-)
-
 # The mean of the logits of all attention networks that the run has: what one of them gets wrong on an unknown vehicle
 # the others seldom do.
 ENSEMBLE: Final = "ensemble"
