@@ -148,7 +148,8 @@ def describe_data(data: DataConfig, windows: WindowConfig) -> str:
         return f"no recordings to count windows in: {error}"
     recordings = split_roles(found, data.hold_out)
     parts = []
-    for files, noun in ((recordings.train, "training"), (sum(recordings.test.values(), []), "test")):
+    tests = [file for files in recordings.test.values() for file in files]
+    for files, noun in ((recordings.train, "training"), (tests, "test")):
         count = sum(num_windows(file.num_messages, windows) for file in files)
         parts.append(f"{len(files)} {noun} recordings ({count:,} windows)")
     copies = f"; {len(recordings.dropped)} copies left out" if recordings.dropped else ""
