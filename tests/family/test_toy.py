@@ -20,6 +20,7 @@ from kdgat.stage.outcome import Finished
 from tests.support.command_line import Answer
 from tests.support.toy import LONG
 
+
 def test_it_is_planned_by_the_common_command(toy: Family, kdgat: Callable[..., Answer]) -> None:
     answer = kdgat("plan", "toy", "--points", 32, "--seeds", 0, 1, status=0)
     assert "32 points" in answer.stdout
@@ -31,9 +32,10 @@ def test_it_is_planned_by_the_common_command(toy: Family, kdgat: Callable[..., A
 def test_its_mistakes_are_named_by_the_common_command(toy: Family, kdgat: Callable[..., Answer]) -> None:
     answer = kdgat("plan", "toy", "-O", "data.point=32", status=1)
     assert "unknown key 'point': did you mean 'points'?" in answer.stderr
-    assert "resources: unknown key 'lines': did you mean 'line'?" in kdgat(
-        "plan", "toy", "-O", "resources.lines.memory=4G", status=1
-    ).stderr
+    assert (
+        "resources: unknown key 'lines': did you mean 'line'?"
+        in kdgat("plan", "toy", "-O", "resources.lines.memory=4G", status=1).stderr
+    )
 
 
 def test_a_run_in_this_process_is_finished_and_reported(toy: Family, tmp_path: Path) -> None:
@@ -52,7 +54,9 @@ def test_a_run_in_this_process_is_finished_and_reported(toy: Family, tmp_path: P
 def test_what_has_finished_is_not_run_again(toy: Family, tmp_path: Path) -> None:
     config = toy.config.from_preset("quick", {})
     first = run_locally(toy.plan(config), tmp_path)
-    saved_more_often = toy.config.from_preset("quick", {}, ["training.checkpoint_interval_s=1", "resources.line.cores=2"])
+    saved_more_often = toy.config.from_preset(
+        "quick", {}, ["training.checkpoint_interval_s=1", "resources.line.cores=2"]
+    )
     again = run_locally(toy.plan(saved_more_often), tmp_path)
     assert {name: one.path for name, one in again.items()} == {name: one.path for name, one in first.items()}
     assert {record.state for record in OutputDirectory(tmp_path).read_index().stages} == {StageState.CACHED}

@@ -3,4 +3,4 @@
 from pathlib import Path
 
 TOY = Path(__file__).parents[1] / "toy"
-LONG = ("data.points=512", "training.max_epochs=60", "training.patience=null", "training.checkpoint_every_steps=20")
+LONG = ("data.points=512", "training.max_epochs=12", "training.patience=null", "training.checkpoint_every_steps=20")

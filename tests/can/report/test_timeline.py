@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 import pytest
-from kdgat.report.timeline import LIMIT, attack_periods, decisions, score_along_recording, thinned
 
 from kdgat.can.calibration import DecisionRule
+from kdgat.can.report.timeline import LIMIT, attack_periods, decisions, score_along_recording, thinned
 from kdgat.can.scores import Scores
 
 SCORES = Scores(

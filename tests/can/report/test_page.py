@@ -6,17 +6,17 @@ import shutil
 from pathlib import Path
 
 import pytest
-from kdgat.report.page import write_report
-from kdgat.report.run import ReportError
 from typer.testing import CliRunner
 
+from kdgat.can.report.names import model_name
 from kdgat.can.results import Results, ResultsError, read_results, write_results
 from kdgat.can.scores import ScoresError, scores_path
 from kdgat.cli.report import app
-from kdgat.report.style import model_name
+from kdgat.family.report import write_report
+from kdgat.report.content import ReportError
 from kdgat.run.directory import OutputDirectory, StageState
-from tests.report.conftest import MODELS, SCENARIOS, make_output
-from tests.report.page import Page
+from tests.can.report.conftest import MODELS, SCENARIOS, make_output
+from tests.support.page import Page
 
 LARGEST_PAGE_BYTES = 12_000_000
 
