@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kdgat.can.build import PreparationError, PrepareConfig, run_prepare, split_in_time
+from kdgat.can.build import PreparationError, run_prepare, split_in_time
+from kdgat.can.kinds import PrepareConfig
 from kdgat.can.logs import write_recording
 from kdgat.can.messages import Messages
 from kdgat.can.sections import InjectionConfig, WindowConfig
