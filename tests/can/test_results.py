@@ -52,7 +52,7 @@ def test_missing_damaged_and_foreign_files_are_named(tmp_path: Path) -> None:
     path.write_text(json.dumps({**example(), "schema_version": 99}))
     with pytest.raises(ResultsError, match="schema_version 99"):
         Results.read(path)
-    path.write_text(json.dumps({**example(), "scenariso": {}}))
+    path.write_text(json.dumps({**example(), "schema_version": 1, "scenariso": {}}))
     with pytest.raises(ResultsError, match="did you mean 'scenarios'"):
         Results.read(path)
 
