@@ -14,7 +14,7 @@ from kdgat.report.lap import write_report
 from kdgat.report.run import ReportError
 from kdgat.run.directory import OutputDirectory, RunIndex, StageState
 from tests.lap.small_evaluations import FAMILIES, STAGES, make_run
-from tests.report.test_page import Page
+from tests.report.page import Page
 
 SIZES = (20, 32)
 
