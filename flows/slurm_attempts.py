@@ -69,7 +69,7 @@ class SlurmAttempts:
             self._binds(attempt.directory),
             environment.get(IMAGE_STAMP_VARIABLE, ""),
         )
-        self._cancel_strays(attempt)
+        self.cancel_strays(attempt)
         with ExitStack() as stack:
             try:
                 worker = stack.enter_context(dask_job(arguments))
@@ -79,7 +79,7 @@ class SlurmAttempts:
             self._write_keys()
             watch = JobWatch(self.site, attempt, worker, self.scheduler, self.clock)
             end = watch.until_end(environment)
-        return self._explain(end) if watch.ended_by_slurm else end
+        return self.explain(end) if watch.ended_by_slurm else end
 
     def _binds(self, directory: RunDirectory) -> list[Bind]:
         """List what the stage sees inside an image; beside its own, the key for the connection in the log directory."""
@@ -104,7 +104,7 @@ class SlurmAttempts:
             self.clock.sleep(SETTLE_POLL_S)
         return f"job {record.job_id} is over ({self.scheduler.status(record.job_id).describe()})"
 
-    def _cancel_strays(self, attempt: Attempt) -> None:
+    def cancel_strays(self, attempt: Attempt) -> None:
         """Cancel jobs for this directory that nobody has noted.
 
         They are there if the flow died right after `sbatch`, or if `sbatch` gave up on an answer that came.
@@ -121,7 +121,7 @@ class SlurmAttempts:
             with contextlib.suppress(FileNotFoundError):  # of another attempt, which has just ended
                 sync_to_disk(path)
 
-    def _explain(self, end: AttemptEnd) -> AttemptEnd:
+    def explain(self, end: AttemptEnd) -> AttemptEnd:
         """Say why a SIGTERM came: Slurm tells a walltime from a `scancel` or a preemption only when the job is over."""
         status = wait_for_verdict(self.scheduler, end.job_id, self.clock)
         kind = status.how_it_ended(had_worker=True)
