@@ -230,6 +230,16 @@ def test_what_the_stage_logs_and_how_far_it_is_are_passed_on_once(watched: Watch
     assert watched.progress == [{"epoch": 1}]
 
 
+def test_the_last_lines_are_passed_on_with_the_end(watched: Watched) -> None:
+    def end() -> None:
+        watched.directory.log_path.write_text("finished\n")
+        watched.worker.end(Finished())
+
+    watched.after(20.05, end)  # the next look is the last one
+    watched.run()
+    assert watched.lines == ["finished"]
+
+
 def test_a_controller_that_is_down_while_the_stage_trains_changes_nothing(watched: Watched) -> None:
     watched.after(10, watched.slurm.stop_controller)
     end = watched.run()
@@ -313,6 +323,13 @@ def test_a_stage_that_saves_while_slurm_ends_its_job_has_paused_and_slurm_is_ask
     end = watched.run()
     assert (end.kind, end.message, end.checkpoint) == (EndKind.PAUSED, "SIGTERM", CHECKPOINT)
     assert watched.ended_by_slurm
+
+
+def test_a_signal_after_a_wish_to_stop_is_not_asked_about(watched: Watched) -> None:
+    watched.worker.saves_s = 5
+    watched.after(20, lambda: watched.slurm.cancel("1")).after(22, lambda: watched.stop.set("a test"))
+    assert watched.run().kind is EndKind.PAUSED
+    assert not watched.ended_by_slurm
 
 
 def test_a_signal_by_hand_to_a_job_that_goes_on_is_not_slurms(watched: Watched) -> None:
