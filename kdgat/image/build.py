@@ -19,8 +19,8 @@ from kdgat.image.base import Base
 from kdgat.image.checkout import Checkout
 from kdgat.image.errors import ImageError
 from kdgat.image.process import run_streaming
-from kdgat.image.recipe import LOCK, WHEELS, Variant, define
 from kdgat.image.sources import read_pip_sources
+from kdgat.image.variants import LOCK, WHEELS, Variant
 from kdgat.image.wheels import build_own_wheel, fetch_wheels
 from kdgat.stage.files import sync_to_disk, temporary_path
 from kdgat.stage.privileges import apptainer_variables
@@ -121,11 +121,11 @@ def build_image(
             wheel = build_own_wheel(checkout, context / WHEELS, sources, log)
             tell(f"kdgat: {wheel.name} from {checkout.root}, revision {revision}")
             shutil.copy(checkout.lock_path(variant), context / LOCK)
+            shutil.copy(checkout.definition_path(variant), context / DEFINITION)
             if base.file is not None:
                 _link_or_copy(base.file, context / base.reference)
         except OSError as error:
             raise BuildError(f"{context}: {_explain(error, '--work-folder')}") from error
-        (context / DEFINITION).write_text(define(variant).render())
         tell(f"building on {base.name} {base.digest}, in {folder}")
         build_in_folder(context, out, build_arguments(checkout, variant, base, revision), builder, log, tell)
     return out

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from kdgat.cli.image import app
-from kdgat.image.recipe import LOCK_IN_IMAGE
+from kdgat.image.variants import LOCK_IN_IMAGE
 from tests.cli.run_kdgat import run_kdgat
 from tests.image.built import tiny_image
 from tests.image.test_build import HEAD

@@ -25,7 +25,7 @@ from kdgat.image.build import (
     work_folder,
 )
 from kdgat.image.checkout import find_checkout
-from kdgat.image.recipe import VARIANTS, define
+from kdgat.image.variants import VARIANTS, define
 from tests.image.built import lack, tiny_image
 
 HEAD = "Bootstrap: localimage\nFrom: base.sif\n"

@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 
 from kdgat.image.checkout import Checkout
-from kdgat.image.recipe import VARIANTS
+from kdgat.image.variants import VARIANTS
 from tests.image.built import content_key, remove_older
 
 

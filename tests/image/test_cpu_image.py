@@ -11,8 +11,8 @@ import pytest
 from kdgat.image.apptainer import command_environment, exec_words, execute, inspect, run_test
 from kdgat.image.checkout import find_checkout
 from kdgat.image.contents import read_pins
-from kdgat.image.recipe import VARIANTS
 from kdgat.image.sources import read_pip_sources
+from kdgat.image.variants import VARIANTS
 from kdgat.stage.files import sha256_of_file
 from tests.image.built import cpu_image, lack
 

@@ -17,8 +17,8 @@ from kdgat.image.lock import (
     read_hashes,
     requirement_name,
 )
-from kdgat.image.recipe import VARIANTS, Variant
 from kdgat.image.sources import PackageSources, read_pip_sources
+from kdgat.image.variants import VARIANTS, Variant
 
 both = pytest.mark.parametrize("variant", VARIANTS.values(), ids=lambda variant: variant.name)
 ONE = "a==1 \\\n    --hash=sha256:" + "0" * 64 + "\nb==2 \\\n    --hash=sha256:" + "1" * 64 + "\n"
