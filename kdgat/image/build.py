@@ -196,7 +196,7 @@ def build_in_folder(
         folder=context, uid=builder.uid,
     )  # fmt: skip
     if ending.status == 0 and (context / _IMAGE).exists():
-        _put_in_place(context / _IMAGE, out)
+        put_in_place(context / _IMAGE, out)
         return
     said = "\n".join(ending.last_lines)
     meaning = _meaning(said)
@@ -278,7 +278,8 @@ def _link_or_copy(source: Path, target: Path) -> None:
     target.chmod(0o644)
 
 
-def _put_in_place(image: Path, out: Path) -> None:
+def put_in_place(image: Path, out: Path) -> None:
+    """Replace `out` by a copy of what was built, whole or not at all; BuildError names what the system refused."""
     fresh = temporary_path(out)
     try:
         shutil.copyfile(image, fresh)

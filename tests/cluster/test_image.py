@@ -29,7 +29,7 @@ from tests.cli.run_kdgat import run_kdgat
 from tests.cluster.cluster_run import WORKER, ClusterRun, ending, stray_processes
 from tests.cluster.slurm import PrivateSlurm
 from tests.flows.test_can_ids import TINY
-from tests.image.built import cpu_image
+from tests.image.built import source_image
 
 pytestmark = pytest.mark.slow
 
@@ -67,7 +67,7 @@ class Hurt:
 
 @pytest.fixture(scope="module")
 def image() -> Path:
-    return cpu_image()
+    return source_image()
 
 
 @pytest.fixture(scope="module")
