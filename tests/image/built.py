@@ -41,10 +41,7 @@ Bootstrap: scratch
     cat /made
 
 %labels
-    version {{{{ VERSION }}}}
-
-%help
-    A shell.
+    tiny.version {{{{ VERSION }}}}
 """
 
 
@@ -176,7 +173,7 @@ def make_tiny_root(folder: Path) -> Path:
 
 
 def build_tiny_image(out: Path) -> Path:
-    """Build a real image of a few megabytes: a shell, cat, sleep, id; labels, help, a test, a lock of one line."""
+    """Build a real image of a few megabytes: a shell, cat, sleep, id; a label, a test, a lock of one line."""
     require_apptainer()
     builder = Builder.here()
     with work_folder(None, builder) as folder:

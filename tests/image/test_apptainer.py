@@ -47,6 +47,7 @@ def test_asking_leaves_the_environment_as_it_was(tiny_image: Path) -> None:
 @pytest.mark.image
 def test_inspection_tells_labels_and_definition(tiny_image: Path) -> None:
     found = apptainer.inspect(tiny_image)
+    assert found.labels["tiny.version"] == "7"
     assert found.labels["org.label-schema.usage.apptainer.version"]
     assert found.definition.startswith("Bootstrap: scratch")
 

@@ -78,7 +78,7 @@ def built(tiny_image: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
             (context / "wheels" / "one").write_text("read")
             (context / "wheels" / "two").hardlink_to(tiny_image)
             (context / "image.def").write_text(text)
-            build_in_folder(context, out, {"V": "7"}, Builder.here(), out.with_name("log"), told.append)
+            build_in_folder(context, out, {"V": "8"}, Builder.here(), out.with_name("log"), told.append)
     finally:
         os.umask(umask)
     return Built(out, told)
@@ -89,7 +89,7 @@ def test_a_definition_becomes_an_image_that_says_what_went_in(built: Built) -> N
     assert any("Running post scriptlet" in line for line in built.told)
     assert execute(built.image, ["cat", "/made"]).text == "made\n"
     found = inspect(built.image)
-    assert found.labels["version"] == "7"
+    assert found.labels["version"] == "8"
     assert "Helps." in found.help
     assert stat.S_IMODE(built.image.stat().st_mode) == 0o755
     assert sorted(path.name for path in built.image.parent.iterdir()) == ["image.sif", "log"]
