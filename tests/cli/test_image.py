@@ -56,10 +56,9 @@ def test_an_unknown_image_is_wrong_usage(kdgat: Kdgat) -> None:
     assert "'tpu' is not one of 'cpu', 'gpu'" in error
 
 
-@pytest.mark.image
-def test_a_command_takes_over_with_its_own_options_signals_and_status(tiny_image: Path, tmp_path: Path) -> None:
+def test_a_command_takes_over_with_its_own_options_signals_and_status(tiny: Path, tmp_path: Path) -> None:
     shell = "trap 'echo $1 > /mnt/said; exit 75' USR1; echo ready; while :; do sleep .05; done"
-    words = ["image", "exec", "--bind", f"{tmp_path}:/mnt", str(tiny_image), "--", "sh", "-c", shell, "sh", "-x"]
+    words = ["image", "exec", "--bind", f"{tmp_path}:/mnt", str(tiny), "--", "sh", "-c", shell, "sh", "-x"]
     process = subprocess.Popen(
         [sys.executable, "-m", "kdgat.cli.main", *words], stdout=subprocess.PIPE, text=True, env=os.environ
     )
@@ -71,22 +70,20 @@ def test_a_command_takes_over_with_its_own_options_signals_and_status(tiny_image
     assert (tmp_path / "said").read_text() == "-x\n"
 
 
-@pytest.mark.image
-def test_an_image_says_its_digest_and_labels_and_what_it_was_built_from(kdgat: Kdgat, tiny_image: Path) -> None:
-    status, printed, error = kdgat("inspect", str(tiny_image))
+def test_an_image_says_its_digest_and_labels_and_what_it_was_built_from(kdgat: Kdgat, tiny: Path) -> None:
+    status, printed, error = kdgat("inspect", str(tiny))
     assert status == 0, error
     assert [line.split()[0] for line in printed.splitlines()[:3]] == ["apptainer", "sha256", "size"]
     assert "org.label-schema.usage.apptainer.version" in printed
     version = subprocess.run(["apptainer", "version"], capture_output=True, text=True, check=True).stdout.strip()
     assert f"{version} on this machine" in printed
-    assert kdgat("inspect", str(tiny_image), "--definition")[1].startswith("Bootstrap: scratch")
+    assert kdgat("inspect", str(tiny), "--definition")[1].startswith("Bootstrap: scratch")
 
 
-@pytest.mark.image
-def test_an_image_shows_the_lock_inside(kdgat: Kdgat, tiny_image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert kdgat("inspect", str(tiny_image), "--lock")[1] == "tiny==1\n"
+def test_an_image_shows_the_lock_inside(kdgat: Kdgat, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert kdgat("inspect", str(tiny), "--lock")[1] == "tiny==1\n"
     monkeypatch.setattr("kdgat.image.variants.LOCK_IN_IMAGE", "/nowhere.lock")
-    status, _, error = kdgat("inspect", str(tiny_image), "--lock")
+    status, _, error = kdgat("inspect", str(tiny), "--lock")
     assert status == 1
     assert "has no lock inside" in error
 
@@ -112,7 +109,6 @@ def test_an_interrupted_build_says_which_image_is_there(
     assert f"interrupted: {out} is {said}" in error
 
 
-@pytest.mark.image
-def test_the_images_own_test_is_run_and_its_status_is_the_status(kdgat: Kdgat, tiny_image: Path) -> None:
-    status, printed, _ = kdgat("test", str(tiny_image))
+def test_the_images_own_test_is_run_and_its_status_is_the_status(kdgat: Kdgat, tiny: Path) -> None:
+    status, printed, _ = kdgat("test", str(tiny))
     assert (status, printed) == (0, "made\n")

@@ -14,39 +14,34 @@ from kdgat.image.errors import ImageError
 from tests.image.built import require_apptainer
 
 
-@pytest.mark.image
-def test_spython_says_the_version_of_the_program_that_was_found(tiny_image: Path) -> None:
+def test_spython_says_the_version_of_the_program_that_was_found(tiny: Path) -> None:
     said = subprocess.run([find_apptainer(), "--version"], capture_output=True, text=True, check=True).stdout.strip()
     assert apptainer.apptainer_version() == said
 
 
-@pytest.mark.image
-def test_words_reach_the_command_unchanged_and_its_status_comes_back(tiny_image: Path) -> None:
-    answer = apptainer.execute(tiny_image, ["sh", "-c", 'echo "$1"; echo err >&2; exit 3', "sh", "a  b $HOME"])
+def test_words_reach_the_command_unchanged_and_its_status_comes_back(tiny: Path) -> None:
+    answer = apptainer.execute(tiny, ["sh", "-c", 'echo "$1"; echo err >&2; exit 3', "sh", "a  b $HOME"])
     assert answer.status == 3
     assert "a  b $HOME\n" in answer.text
     assert "err\n" in answer.text
 
 
-@pytest.mark.image
-def test_a_folder_is_bound_where_it_is_asked_for(tiny_image: Path, tmp_path: Path) -> None:
+def test_a_folder_is_bound_where_it_is_asked_for(tiny: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("seen inside")
-    answer = apptainer.execute(tiny_image, ["cat", "/mnt/file"], binds=[f"{tmp_path}:/mnt:ro"])
+    answer = apptainer.execute(tiny, ["cat", "/mnt/file"], binds=[f"{tmp_path}:/mnt:ro"])
     assert answer.text == "seen inside"
     with pytest.raises(ImageError, match=r"--bind /nowhere:/mnt: /nowhere is not there"):
-        apptainer.execute(tiny_image, ["cat"], binds=["/nowhere:/mnt"])
+        apptainer.execute(tiny, ["cat"], binds=["/nowhere:/mnt"])
 
 
-@pytest.mark.image
-def test_asking_leaves_the_environment_as_it_was(tiny_image: Path) -> None:
+def test_asking_leaves_the_environment_as_it_was(tiny: Path) -> None:
     before = dict(os.environ)
-    apptainer.inspect(tiny_image)
+    apptainer.inspect(tiny)
     assert dict(os.environ) == before
 
 
-@pytest.mark.image
-def test_inspection_tells_labels_and_definition(tiny_image: Path) -> None:
-    found = apptainer.inspect(tiny_image)
+def test_inspection_tells_labels_and_definition(tiny: Path) -> None:
+    found = apptainer.inspect(tiny)
     assert found.labels["tiny.version"] == "7"
     assert found.labels["org.label-schema.usage.apptainer.version"]
     assert found.definition.startswith("Bootstrap: scratch")
@@ -62,10 +57,9 @@ def test_what_is_no_image_is_refused(tmp_path: Path) -> None:
         apptainer.check_image(tmp_path / "text.sif")
 
 
-@pytest.mark.image
-def test_a_damaged_image_is_refused_in_apptainers_words(tiny_image: Path, tmp_path: Path) -> None:
+def test_a_damaged_image_is_refused_in_apptainers_words(tiny: Path, tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.sif"
-    damaged.write_bytes(tiny_image.read_bytes()[:100])
+    damaged.write_bytes(tiny.read_bytes()[:100])
     with pytest.raises(ApptainerError, match="cannot be read"):
         apptainer.inspect(damaged)
 
@@ -96,10 +90,9 @@ def test_the_program_is_found_where_the_installer_puts_it(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1, signal.SIGINT])
-@pytest.mark.image
-def test_signals_reach_the_command_and_its_status_comes_back(tiny_image: Path, number: signal.Signals) -> None:
+def test_signals_reach_the_command_and_its_status_comes_back(tiny: Path, number: signal.Signals) -> None:
     shell = f"trap 'echo got; exit 42' {number.name.removeprefix('SIG')}; echo ready; while :; do sleep .05; done"
-    words = exec_words(tiny_image, ["sh", "-c", shell])
+    words = exec_words(tiny, ["sh", "-c", shell])
     process = subprocess.Popen(words, env=command_environment(), stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"

@@ -28,23 +28,11 @@ from kdgat.image.build import (
 )
 from kdgat.image.checkout import find_checkout
 from kdgat.image.variants import VARIANTS
+from tests.image.builds import HEAD, build
 from tests.image.built import lack
 
 LEAKS = ("PIP_INDEX_URL", "APPTAINERENV_PASSWORD", "SECRET_TOKEN", "PYTHONPATH", "SINGULARITYENV_PASSWORD")
 OPTIONS = ("NOTEST", "SECTION", "SANDBOX", "FAKEROOT", "NV", "MKSQUASHFS_ARGS", "BINDPATH", "NO_PRIVS")
-HEAD = "Bootstrap: localimage\nFrom: base.sif\n"
-
-
-def build(tiny: Path, text: str, out: Path, work: Path | None = None, **arguments: str) -> list[str]:
-    """Build a definition on the tiny image and return what was told."""
-    told: list[str] = []
-    builder = Builder.here()
-    with work_folder(work, builder) as folder:
-        context = folder / "context"
-        shutil.copy(tiny, context / "base.sif")
-        (context / "image.def").write_text(text)
-        build_in_folder(context, out, arguments, builder, out.with_name("log"), told.append)
-    return told
 
 
 @dataclass(frozen=True)
@@ -56,7 +44,7 @@ class Built:
 
 
 @pytest.fixture(scope="module")
-def built(tiny_image: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
+def built(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
     """An image built by a user who closes files to others and sets what would change a build, or must not get in."""
     out = tmp_path_factory.mktemp("built") / "image.sif"
     text = HEAD + (
@@ -73,10 +61,10 @@ def built(tiny_image: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
                 patch.setenv(name, "1")
             patch.setenv("APPTAINER_BINDPATH", str(out.parent))
             context = folder / "context"
-            shutil.copyfile(tiny_image, context / "base.sif")
+            shutil.copyfile(tiny, context / "base.sif")
             (context / "wheels").mkdir()
             (context / "wheels" / "one").write_text("read")
-            (context / "wheels" / "two").hardlink_to(tiny_image)
+            (context / "wheels" / "two").hardlink_to(tiny)
             (context / "image.def").write_text(text)
             build_in_folder(context, out, {"V": "8"}, Builder.here(), out.with_name("log"), told.append)
     finally:
@@ -84,7 +72,6 @@ def built(tiny_image: Path, tmp_path_factory: pytest.TempPathFactory) -> Built:
     return Built(out, told)
 
 
-@pytest.mark.image
 def test_a_definition_becomes_an_image_that_says_what_went_in(built: Built) -> None:
     assert any("Running post scriptlet" in line for line in built.told)
     assert execute(built.image, ["cat", "/made"]).text == "made\n"
@@ -95,27 +82,24 @@ def test_a_definition_becomes_an_image_that_says_what_went_in(built: Built) -> N
     assert sorted(path.name for path in built.image.parent.iterdir()) == ["image.sif", "log"]
 
 
-@pytest.mark.image
 def test_what_the_host_sets_does_not_get_in(built: Built) -> None:
     assert "do-not-leak" not in execute(built.image, ["cat", "/seen"]).text
 
 
-@pytest.mark.image
-def test_a_umask_that_closes_files_to_others_hinders_no_build(built: Built, tiny_image: Path) -> None:
+def test_a_umask_that_closes_files_to_others_hinders_no_build(built: Built, tiny: Path) -> None:
     assert execute(built.image, ["cat", "/wheels/one", "/made"]).text == "readmade\n"
     assert execute(built.image, ["ls", "-l", "/made"]).text[7:10] == "r--"  # Apptainer has a umask of its own
-    assert stat.S_IMODE(tiny_image.stat().st_mode) == 0o755  # a file that is somebody's own stays as it was
+    assert stat.S_IMODE(tiny.stat().st_mode) == 0o755  # a file that is somebody's own stays as it was
 
 
-@pytest.mark.image
 def test_no_option_of_the_user_hides_a_failed_test_and_the_old_image_stays(
-    tiny_image: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("APPTAINER_NOTEST", "1")
     out = tmp_path / "image.sif"
     out.write_text("the old one")
     with pytest.raises(BuildError) as caught:
-        build(tiny_image, HEAD + "%test\n    echo it does not work\n    exit 1\n", out)
+        build(tiny, HEAD + "%test\n    echo it does not work\n    exit 1\n", out)
     for said in ("ended with status", "it does not work", str(tmp_path / "log")):
         assert said in str(caught.value)
     assert "it does not work" in (tmp_path / "log").read_text()
@@ -123,10 +107,9 @@ def test_no_option_of_the_user_hides_a_failed_test_and_the_old_image_stays(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["image.sif", "log"]
 
 
-@pytest.mark.image
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)])
 def test_an_interrupted_build_leaves_the_old_image_and_nothing_else(
-    number: signal.Signals, tiny_image: Path, tmp_path: Path
+    number: signal.Signals, tiny: Path, tmp_path: Path
 ) -> None:
     out, work = tmp_path / "out" / "image.sif", Path("/var/tmp") / f"kdgat-test-{os.getpid()}"
     out.parent.mkdir()
@@ -136,9 +119,9 @@ def test_an_interrupted_build_leaves_the_old_image_and_nothing_else(
     script = textwrap.dedent(f"""
         from pathlib import Path
         from kdgat.image.process import signals_as_exit
-        from tests.image.test_build import HEAD, build
+        from tests.image.builds import HEAD, build
         with signals_as_exit():
-            build(Path({str(tiny_image)!r}), HEAD + "%post\\n    sleep 300\\n", Path({str(out)!r}), Path({str(work)!r}))
+            build(Path({str(tiny)!r}), HEAD + "%post\\n    sleep 300\\n", Path({str(out)!r}), Path({str(work)!r}))
     """)
     try:
         process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.DEVNULL)
@@ -214,14 +197,13 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     folder.rmdir()
 
 
-@pytest.mark.image
 @pytest.mark.nightly
-def test_a_full_disk_is_named_and_the_old_image_stays(tiny_image: Path, tmp_path: Path, small_disk: Path) -> None:
+def test_a_full_disk_is_named_and_the_old_image_stays(tiny: Path, tmp_path: Path, small_disk: Path) -> None:
     out = tmp_path / "image.sif"
     out.write_text("the old one")
     text = HEAD + "%post\n    dd if=/dev/zero of=/big bs=1000000 count=50\n"
     with pytest.raises(BuildError, match="the disk is full: free space there, or name another folder with --work-fol"):
-        build(tiny_image, text, out, small_disk)
+        build(tiny, text, out, small_disk)
     assert out.read_text() == "the old one"
     assert list(small_disk.iterdir()) == []
 

@@ -19,8 +19,6 @@ from kdgat.image.variants import VARIANTS
 from kdgat.stage.files import sha256_of_file
 from tests.image.built import checkout_binds, cpu_image, lack, source_image
 
-pytestmark = pytest.mark.image
-
 
 @pytest.fixture(scope="module")
 def image() -> Iterator[Path]:

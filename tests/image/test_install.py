@@ -78,9 +78,8 @@ def test_a_base_needs_a_name_and_root(open_copy: Path) -> None:
     assert "make-base: needs root" in run(open_copy, "/var/tmp/base.sif", uid=NOBODY).stderr
 
 
-@pytest.mark.image
 @pytest.mark.nightly
-def test_apptainer_is_installed_into_any_folder_and_works_from_there(tiny_image: Path, tmp_path: Path) -> None:
+def test_apptainer_is_installed_into_any_folder_and_works_from_there(tiny: Path, tmp_path: Path) -> None:
     if os.geteuid() != 0:
         lack("installing needs root")
     folder = tmp_path / "somewhere else"
@@ -89,7 +88,7 @@ def test_apptainer_is_installed_into_any_folder_and_works_from_there(tiny_image:
     program = folder / "usr" / "bin" / "apptainer"
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KDGAT_APPTAINER", str(program))
-        assert execute(tiny_image, ["sh", "-c", "echo inside"]).text == "inside\n"
+        assert execute(tiny, ["sh", "-c", "echo inside"]).text == "inside\n"
     assert not list(tmp_path.glob("somewhere else.new*"))
 
 
