@@ -105,7 +105,14 @@ def test_compiled_functions_are_kept_where_nothing_else_can_be_written(image: Pa
     assert list(tmp_path.glob("tmp/kdgat-caches-*/numba/**/*.nbi"))
 
 
-def test_anybody_can_read_and_run_it(image: Path, tmp_path: Path) -> None:
+def test_anybody_can_read_it(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("APPTAINER_BIND")  # the checkout may be closed to others
+    unreadable = execute(image, ["find", "/opt", "!", "-perm", "-004", "!", "-type", "l"])
+    assert (unreadable.text, unreadable.status) == ("", 0)
+
+
+@pytest.mark.nightly  # unpacks the whole image where others may not mount one
+def test_anybody_can_run_it(image: Path) -> None:
     if os.geteuid() != 0:
         lack("only root can become somebody else")
     # Where the cache of test images lies, others have no business.
@@ -116,12 +123,6 @@ def test_anybody_can_read_and_run_it(image: Path, tmp_path: Path) -> None:
         except OSError:
             copy.write_bytes(image.read_bytes())
             copy.chmod(0o755)
-        unreadable = subprocess.run(
-            exec_words(copy, ["find", "/opt", "/usr", "/etc", "!", "-perm", "-004", "!", "-type", "l"]),
-            capture_output=True, text=True, env=command_environment(),
-        ).stdout.split()  # fmt: skip
-        # /etc/shadow and its kind are Debian's, for root alone
-        assert [path for path in unreadable if path.startswith("/opt")] == []
         environment = {**command_environment(), "HOME": "/tmp", "TMPDIR": "/tmp"}
         for name in ("APPTAINER_NO_PRIVS", "APPTAINER_BIND"):  # the checkout may be closed to others
             environment.pop(name, None)
