@@ -45,7 +45,7 @@ def run_all(output: OutputDirectory, stores: dict[str, StageInput]) -> None:
         fusion = {"fusion": {"dqn_hidden": [16], "block": 8}, "training": {"max_epochs": 3, "accelerator": "cpu"}}
         weights["fusion"] = run("fusion", fusion, autoencoder=weights["autoencoder"], gat=weights["normal"])
         run("evaluation", {}, **weights)
-    output.write_index(RunIndex(config={"data": {"dataset": "planted"}}, stages=records))
+    output.write_index(RunIndex(family="can", config={"data": {"dataset": "planted"}}, stages=records))
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +159,7 @@ def test_an_unfinished_run_says_what_to_do(tmp_path: Path) -> None:
     output = OutputDirectory(tmp_path)
     with pytest.raises(RunError, match=r"run\.json is missing"):
         collect_results(output)
-    output.write_index(RunIndex(config={}, stages=[]))
+    output.write_index(RunIndex(family="can", config={}, stages=[]))
     with pytest.raises(EvaluationError, match="no evaluation stage has finished"):
         collect_results(output)
 

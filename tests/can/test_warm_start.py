@@ -206,7 +206,7 @@ def run(tmp_path: Path) -> OutputDirectory:
                 state=StageState.FINISHED,
             )
         )
-    output.write_index(RunIndex(config={}, stages=records))
+    output.write_index(RunIndex(family="can", config={}, stages=records))
     return output
 
 
