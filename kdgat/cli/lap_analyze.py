@@ -9,8 +9,8 @@ from kdgat.cli import lap_options, options
 
 if TYPE_CHECKING:
     from kdgat.lap.config import LapConfig
-    from kdgat.lap.memory import Measurement
     from kdgat.lap.schedule import Counts
+    from kdgat.lap.step_measurement import Measurement
 
 
 class AnalyzeError(ValueError):
@@ -93,8 +93,9 @@ def print_contents(config: "LapConfig", counts: "Counts | None") -> None:
 
 def print_measurements(config: "LapConfig", counts: "Counts | None", num_steps: int) -> "list[Measurement]":
     """Measure every stage and print prediction and measurement beside each other, line by line as they come."""
-    from kdgat.lap.memory import PROCESS_BYTES, batch_shape, kept_bytes_per_edge, measure_step, predict_step_bytes
+    from kdgat.lap.memory import PROCESS_BYTES, batch_shape, kept_bytes_per_edge, predict_step_bytes
     from kdgat.lap.schedule import describe_bytes, instances
+    from kdgat.lap.step_measurement import measure_step
 
     kept = kept_bytes_per_edge(config)
     line = "{:<16} {:>6} {:>6} {:>12} {:>12} {:>8} {:>12}"
@@ -115,7 +116,7 @@ def print_measurements(config: "LapConfig", counts: "Counts | None", num_steps: 
 
 def measure_smallest(config: "LapConfig", num_steps: int) -> "Measurement":
     """Measure batches of one instance of the smallest size: what a step takes however little is in it."""
-    from kdgat.lap.memory import measure_step
+    from kdgat.lap.step_measurement import measure_step
 
     name = min(config.chosen(), key=lambda one: config.progression[one].size)
     return measure_step(config, name, 1, config.training.accelerator, num_steps)

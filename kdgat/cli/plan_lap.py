@@ -54,7 +54,7 @@ def lap(
         return
     rates = read_rates(measured) if measured is not None else default_rates(run, where, request)
     counts = None if config.data.source is None else count_files(config)
-    forecasts = forecast(config, rates, counts)
+    forecasts = forecast(config, run.plan, rates, counts)
     print_plan(run, forecasts, counts, out, where, request)
     print_jobs(config, forecasts, rates, walltime_of(run, where, request))
 
@@ -63,12 +63,10 @@ def default_rates(run: "Run", site: "Site", request: "ResourceRequest") -> "Rate
     """Choose rates by where training will run: on a GPU where jobs ask for one, or this machine has one."""
     from kdgat.cluster.estimate import stage_resources
     from kdgat.lap.plan import members
-    from kdgat.lap.schedule import RATES
+    from kdgat.lap.schedule import RATES, rates_here
 
     if site.scheduler == "local":
-        import torch
-
-        return RATES["gpu" if torch.cuda.is_available() else "cpu"]
+        return rates_here()
     trains = [planned.stage for planned in run.plan if members(planned)]
     has_gpu = all(stage_resources(stage, run.resources, site, request).gpus for stage in trains)
     return RATES["gpu" if has_gpu else "cpu"]

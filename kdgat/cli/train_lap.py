@@ -55,14 +55,15 @@ def train_lap(
 ) -> int:
     """Run the flow, show how it goes and print what it measured; return the exit status."""
     from kdgat.cli.flow_run import check_place, watch_flow
-    from kdgat.lap.specs import StartError, lap_run
+    from kdgat.lap.errors import StartError
+    from kdgat.lap.specs import lap_run
     from kdgat.run.end import RunEnd
 
-    if config.init_from is not None and Path(config.init_from).resolve() == out.resolve():
+    if config.start_from is not None and Path(config.start_from).resolve() == out.resolve():
         # Its index, which names the weights, would be replaced by that of this command.
         raise StartError(
-            f"init_from={config.init_from} is --out itself: name the stages before by --stages too (what has finished "
-            "there is not trained again), or choose another --out"
+            f"start_from={config.start_from} is --out itself: name the stages before by --stages too (what has "
+            "finished there is not trained again), or choose another --out"
         )
     lap_run(config)  # mistakes come to light before anything is started
     output = check_place(out, site)

@@ -1,6 +1,6 @@
 """The configuration of a LAP training run: every section in one frozen model, presets, overrides.
 
-Each section lives beside the code that reads it; this module only puts them together and says which stage reads which.
+The sections are in `kdgat.lap.sections`; this module puts them together and says which stage reads which.
 """
 
 import itertools
@@ -16,11 +16,16 @@ from kdgat.cluster.estimate import DEFAULT_KEY
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.lap.errors import LapError
 from kdgat.lap.families import FAMILIES
-from kdgat.lap.graphs import FEATURE_VERSION, GraphConfig
-from kdgat.lap.models import ModelConfig
 from kdgat.lap.names import EVALUATION, PREPARE
-from kdgat.lap.objective import WarmStartLossConfig
-from kdgat.lap.results import EvaluationConfig
+from kdgat.lap.sections import (
+    FEATURE_VERSION,
+    LARGEST_COUNT,
+    EvaluationConfig,
+    GraphConfig,
+    ModelConfig,
+    WarmStartLossConfig,
+    read_sections,
+)
 from kdgat.run import presets
 from kdgat.stage.configuration import Config, unknown_key_text, validate_config
 from kdgat.training.config import TrainingConfig
@@ -30,7 +35,6 @@ PRESETS: Final = ("quick", "full", "tutorial")
 NAME_PATTERN: Final = r"^[a-z][a-z0-9_]*$"
 # A batch is filled up to a number of edges: that, and no table by size, is what its memory goes by.
 DEFAULT_TRAINING: Final[dict[str, Any]] = {"batch_by": "edges", "max_edges": 196_608}
-LARGEST_COUNT: Final = 1_000_000  # instances of a split; seeds of the next split begin there
 
 
 class StageOrderError(LapError):
@@ -98,7 +102,7 @@ class LapConfig(Config):
     )
     evaluation: EvaluationConfig = EvaluationConfig()
     seeds: tuple[int, ...] = Field((0,), min_length=1)
-    init_from: str | None = Field(
+    start_from: str | None = Field(
         None, description="a run, or weights, that a stage starts from whose predecessor is not chosen"
     )
     resources: dict[str, ResourceRequest] = Field(
@@ -201,7 +205,7 @@ class LapConfig(Config):
         Raises:
             StageOrderError: naming the stage, and the one before it.
         """
-        if self.init_from is not None:
+        if self.start_from is not None:
             return
         chosen = self.chosen()
         for name in chosen:
@@ -210,7 +214,7 @@ class LapConfig(Config):
                 raise StageOrderError(
                     f"stages: {name} starts from the weights of {before}, which is not chosen: add {before} (what has "
                     "finished in the same --out is not trained again), or name a run or weights to start from by "
-                    "-O init_from=PATH"
+                    "-O start_from=PATH"
                 )
 
 
@@ -268,11 +272,6 @@ def stage_sections(config: LapConfig, group: Sequence[str]) -> dict[str, Any]:
         "model": read_sections(config.model),
         "loss": config.loss.model_dump(mode="json"),
     }
-
-
-def read_sections(model: ModelConfig) -> dict[str, Any]:
-    """Return the kind of a model and the section of that kind, as plain data; the others are not read."""
-    return model.model_dump(mode="json", include={"kind", model.kind})
 
 
 def prepare_sections(config: LapConfig, stage: ProgressiveStage) -> dict[str, Any]:

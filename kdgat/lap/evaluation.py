@@ -14,16 +14,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from kdgat.lap.names import EVALUATION, TEST_PREFIX, WEIGHTS_PREFIX
-from kdgat.lap.results import (
-    Evaluation,
-    EvaluationConfig,
-    LapResults,
-    Measurement,
-    read_evaluation,
-    summarise,
-    write_evaluation,
-)
+from kdgat.lap.results import Evaluation, LapResults, Measurement, read_evaluation, summarise, write_evaluation
 from kdgat.lap.results import write_results as write_lap_results
+from kdgat.lap.sections import EvaluationConfig
 from kdgat.run.directory import DONE_STATES, OutputDirectory
 from kdgat.run.inputs import input_path
 from kdgat.stage.configuration import validate_config

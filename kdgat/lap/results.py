@@ -12,7 +12,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar, get_args
+from typing import Annotated, Any, Final, TypeVar
 
 from pydantic import Field, ValidationError
 
@@ -29,22 +29,6 @@ Count = Annotated[int, Field(ge=0)]
 C = TypeVar("C", bound=Config)
 
 
-Method = Literal[
-    "scipy",
-    "lapx",
-    "column or row minima",
-    "column minima",
-    "row minima",
-    "Sinkhorn",
-    "neighbour sweeps",
-    "untrained network",
-    "trained",
-    "oracle",
-]
-METHODS: Final[tuple[Method, ...]] = get_args(Method)
-Solver = Literal["core", "dense"]
-
-
 class ResultsError(ValueError):
     """A results file is missing, damaged or of another version."""
 
@@ -56,27 +40,6 @@ class Kind(StrEnum):
     UNTRAINED = "untrained"  # our solver, duals from a rule
     TRAINED = "trained"  # our solver, duals from a network
     ORACLE = "oracle"  # our solver, optimal duals: the end of the road
-
-
-class EvaluationConfig(Config):
-    """What is measured on the test instances; every instance of the test stores is checked, measured or not."""
-
-    methods: tuple[Method, ...] = Field(METHODS, min_length=1, description="what is compared")
-    solvers: tuple[Solver, ...] = Field(
-        ("core",),
-        min_length=1,
-        description="how our solver searches: on a sparse core, on all entries, or both in turn",
-    )
-    families: tuple[str, ...] | None = Field(None, description="null: all families of the test stores")
-    sizes: tuple[int, ...] | None = Field(None, description="null: the sizes of all test stores")
-    every_stage: bool = Field(True, description="measure the weights of every training stage, not only of the last")
-    measured_instances: int = Field(5, ge=1, description="per family and size, by every method")
-    check_all: bool = Field(True, description="solve and check the other test instances too, by the last weights")
-    repeats: int = Field(5, ge=1, description="timed calls of every method on every measured instance")
-    warm_ups: int = Field(1, ge=0, description="calls before them")
-    patience_s: float = Field(
-        2.0, gt=0, description="a method that took this long on an instance is not repeated there"
-    )
 
 
 class Measurement(Config):

@@ -8,28 +8,26 @@ of the one before, the first from the input `start` where there is one. Each has
 
 import logging
 import os
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from kdgat.graphs.store import GraphStore
-from kdgat.lap.config import read_sections
-from kdgat.lap.errors import LapError
-from kdgat.lap.graphs import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES, GraphConfig
-from kdgat.lap.models import ModelConfig, make_model
+from kdgat.lap.graphs import EDGE_FEATURES, NODE_FEATURES
+from kdgat.lap.models import make_model
 from kdgat.lap.names import EVALUATION, FAMILY, PREPARE, START, TRAIN, VALIDATION, WEIGHTS
-from kdgat.lap.objective import WarmStartLossConfig, WarmStartObjective
+from kdgat.lap.objective import WarmStartObjective
 from kdgat.lap.plan import weights_artifact
+from kdgat.lap.sections import FEATURE_VERSION, TrainingStageConfig
 from kdgat.lap.source import make_source
+from kdgat.lap.weights import check_start, describe_model
 from kdgat.run.inputs import input_path
-from kdgat.stage.configuration import Config, validate_config
+from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
+from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
-from kdgat.training.config import TrainingConfig
 from kdgat.training.random_state import seed_everything
 from kdgat.training.trainer import fit
 from kdgat.training.weights import first_difference, load_weights, save_weights
@@ -39,27 +37,6 @@ logger = logging.getLogger(__name__)
 WEIGHTS_FOLDER: Final = "weights"  # holds those of each stage, where several share a process
 ALLOCATOR_VARIABLES: Final = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 EXPANDABLE_SEGMENTS: Final = "expandable_segments:True"
-
-
-class StartWeightsError(LapError):
-    """Weights to start from are of another model or of other graphs; the text names the key that differs."""
-
-
-class FitConfig(Config):
-    """Configure one stage of the progression."""
-
-    name: str
-    size: int = Field(ge=2)
-    training: TrainingConfig = TrainingConfig()
-
-
-class TrainingStageConfig(Config):
-    """Configure the training stages of one process."""
-
-    fits: tuple[FitConfig, ...] = Field(min_length=1)
-    graph: GraphConfig = GraphConfig()
-    model: ModelConfig = ModelConfig()
-    loss: WarmStartLossConfig = WarmStartLossConfig()
 
 
 def run(spec: StageSpec, directory: RunDirectory) -> Outcome:
@@ -90,7 +67,8 @@ def run_training(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Train the stages of the progression that the configuration lists, each from the weights of the one before.
 
     Raises:
-        StartWeightsError: if the weights to start from are of another model.
+        StartError: if the weights to start from are of another model.
+        StageInputError: if a store holds graphs of another configuration.
     """
     config = validate_config(TrainingStageConfig, spec.config)
     weights = read_start(spec, directory, config)
@@ -141,36 +119,13 @@ def run_training(spec: StageSpec, directory: RunDirectory) -> Outcome:
     return Finished(metrics=metrics, artifacts=artifacts)
 
 
-def describe_model(config: TrainingStageConfig) -> dict[str, Any]:
-    """Return what a weights file says about the model and the graphs that it reads, as plain data."""
-    return {
-        "family": FAMILY,
-        "kind": config.model.kind,
-        "model": read_sections(config.model),
-        "graph": config.graph.model_dump(mode="json", exclude={"witnesses"}),  # which only the loss reads
-        "feature_version": FEATURE_VERSION,
-    }
-
-
 def read_start(spec: StageSpec, directory: RunDirectory, config: TrainingStageConfig) -> dict[str, Tensor] | None:
-    """Read the weights that the first stage starts from; None if the spec names none.
-
-    Raises:
-        StartWeightsError: naming the key in which model or graphs differ from those of the weights.
-        WeightsError: if the file is damaged.
-    """
-    return None if START not in spec.inputs else load_start(input_path(spec, directory, START), config)
-
-
-def load_start(path: Path, config: TrainingStageConfig) -> dict[str, Tensor]:
-    """Load weights that a stage of this configuration may start from; see `read_start`."""
-    weights, description = load_weights(path)
-    different = first_difference(description, describe_model(config))
-    if different:
-        raise StartWeightsError(
-            f"{path} cannot be started from, {different}: keep the configuration of that model, or start from scratch"
-        )
-    return weights
+    """Read the weights that the first stage starts from; None if the spec names none; errors of `check_start`."""
+    if START not in spec.inputs:
+        return None
+    path = input_path(spec, directory, START)
+    check_start(path, config)
+    return load_weights(path)[0]
 
 
 def _open_store(
@@ -184,7 +139,7 @@ def _open_store(
     if not different and (store.node_features, store.edge_features) != (NODE_FEATURES, EDGE_FEATURES):
         different = f"its features are {store.node_features}, {store.edge_features}"
     if different:
-        raise StartWeightsError(f"{path} does not fit {spec.stage}, {different}: prepare the instances again")
+        raise StageInputError(f"{path} does not fit {spec.stage}, {different}: prepare the instances again")
     return store
 
 

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 
 from kdgat.lap.errors import LapError
 from kdgat.lap.names import FAMILY, WEIGHTS
-from kdgat.lap.results import Solver
+from kdgat.lap.sections import Solver
 from kdgat.run.directory import DONE_STATES, OutputDirectory
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished

@@ -14,12 +14,12 @@ from kdgat.lap.buckets import (
     assign_splits,
     bucket_path,
     existing_buckets,
-    size_class,
     split_counts,
     write_buckets,
 )
 from kdgat.lap.errors import LapStoreError
 from kdgat.lap.families import Instance, generate
+from kdgat.lap.instance_files import size_class
 from kdgat.lap.records import Record, label
 from kdgat.lap.store import LapStore, Storage, write_store
 

@@ -88,7 +88,7 @@ def test_a_stage_without_its_predecessor_is_refused_unless_there_are_weights_to_
     gap = make_config("full", stages=["small_512_only", "mid_1536"])
     with pytest.raises(StageOrderError, match=r"mid_1536 starts from the weights of small_1024_only.*add small_1024"):
         gap.check_order()
-    make_config("full", ["init_from=run"], stages=["small_512_only", "mid_1536"]).check_order()
+    make_config("full", ["start_from=run"], stages=["small_512_only", "mid_1536"]).check_order()
     with pytest.raises(StageOrderError, match="small_1024_only starts from the weights of small_512_only"):
         make_config("full", stages=["small_1024_only"]).check_order()
 

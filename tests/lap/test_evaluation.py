@@ -15,7 +15,8 @@ from kdgat.lap.evaluation import EvaluationError, collect_results, run_evaluatio
 from kdgat.lap.families import generate
 from kdgat.lap.measurement import bound_of, column_minima_of, compare_duals, scale_of
 from kdgat.lap.records import label
-from kdgat.lap.results import METHODS, Kind, read_evaluation, read_results
+from kdgat.lap.results import Kind, read_evaluation, read_results
+from kdgat.lap.sections import METHODS
 from kdgat.lap.store import write_store
 from kdgat.run.directory import OutputDirectory
 from kdgat.stage.configuration import ConfigurationError

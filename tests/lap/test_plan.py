@@ -57,7 +57,7 @@ def test_a_choice_of_stages_prepares_and_evaluates_its_sizes_alone() -> None:
 def test_a_gap_is_refused_before_anything_runs() -> None:
     with pytest.raises(StageOrderError, match=f"{LARGE} starts from the weights of {MEDIUM}"):
         plan_lap(small_config(stages=[SMALL, LARGE]))
-    assert plan_lap(small_config(["init_from=somewhere"], stages=[SMALL, LARGE]))
+    assert plan_lap(small_config(["start_from=somewhere"], stages=[SMALL, LARGE]))
 
 
 def test_another_number_of_epochs_leaves_preparations_and_earlier_stages_alone() -> None:

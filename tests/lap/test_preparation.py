@@ -9,8 +9,9 @@ from kdgat.lap import families, preparation
 from kdgat.lap.config import LapConfig
 from kdgat.lap.families import generate
 from kdgat.lap.graphs import TARGET
-from kdgat.lap.preparation import SPLITS, PreparationError, instance_seed
-from kdgat.lap.specs import SPLIT_FILES, SourceError, lap_run
+from kdgat.lap.instance_files import SPLIT_FILES, SourceError
+from kdgat.lap.preparation import SPLITS, instance_seed
+from kdgat.lap.specs import lap_run
 from kdgat.lap.store import LapStore, write_store
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.files import sha256_of_file
@@ -128,7 +129,7 @@ def test_files_are_filtered_by_size_and_keep_their_storage(tmp_path: Path) -> No
 
 def test_a_size_that_no_file_has_is_refused_with_the_sizes_that_are_there(tmp_path: Path) -> None:
     write_buckets(tmp_path / "data", "small", {**SOME, "validation": [("uniform", 24, 5)]})
-    with pytest.raises(PreparationError, match=r"val\.h5: has no instance of size 16 .*it has: 1 of size 24"):
+    with pytest.raises(SourceError, match=r"val\.h5: has no instance of size 16 .*it has: 1 of size 24"):
         lap_run(small_config(source=str(tmp_path / "data"), stages=[SMALL]))
 
 

@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from kdgat.lap import stages
-from kdgat.lap.specs import StartError, lap_run
-from kdgat.lap.stages import EXPANDABLE_SEGMENTS, StartWeightsError, use_expandable_segments
+from kdgat.lap.errors import StartError
+from kdgat.lap.specs import lap_run
+from kdgat.lap.stages import EXPANDABLE_SEGMENTS, use_expandable_segments
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, Finished
 from kdgat.training.result import FitResult
@@ -111,8 +112,8 @@ def test_a_job_killed_in_its_second_stage_does_not_train_the_first_again(
 def test_weights_of_another_model_are_refused_before_anything_runs_naming_the_key(
     chain: SmallRun, override: str, words: str
 ) -> None:
-    config = small_config([override, f"init_from={chain.finished[f'{SMALL}-seed0'].path}"], stages=[MEDIUM])
-    with pytest.raises(StartWeightsError, match=words):
+    config = small_config([override, f"start_from={chain.finished[f'{SMALL}-seed0'].path}"], stages=[MEDIUM])
+    with pytest.raises(StartError, match=words):
         lap_run(config)
 
 
@@ -121,7 +122,7 @@ def test_a_stage_refuses_weights_of_another_model_that_were_put_in_place(chain: 
     put.path.mkdir()
     _, description = read_weights(chain.finished[f"{SMALL}-seed0"])
     put.weights_path.write_bytes(chain.finished[f"{SMALL}-seed0"].weights_path.read_bytes())
-    run = SmallRun(small_config([f"init_from={put.path}"], stages=[MEDIUM]), tmp_path)
+    run = SmallRun(small_config([f"start_from={put.path}"], stages=[MEDIUM]), tmp_path)
     run.finished["prepare-24"] = chain.finished["prepare-24"]
     save_weights(put, torch.nn.Linear(1, 1), {**description["config"], "kind": "rows"})
     outcome = run.attempt(f"{MEDIUM}-seed0")
@@ -160,16 +161,16 @@ def write_index(run: SmallRun) -> None:
 
 def test_a_stage_starts_from_another_run_where_its_predecessor_is_not_chosen(chain: SmallRun, tmp_path: Path) -> None:
     write_index(chain)
-    run = SmallRun(small_config([f"init_from={chain.path}"], stages=[MEDIUM]), tmp_path)
+    run = SmallRun(small_config([f"start_from={chain.path}"], stages=[MEDIUM]), tmp_path)
     assert weights_file(run.up_to(f"{MEDIUM}-seed0"), MEDIUM) == weights_file(chain.finished[f"{MEDIUM}-seed0"], MEDIUM)
 
 
 def test_missing_weights_to_start_from_are_refused_before_anything_runs(chain: SmallRun, tmp_path: Path) -> None:
     write_index(chain)
     with pytest.raises(StartError, match=f"no finished {MEDIUM} of seed 5 .it has: none"):
-        lap_run(small_config([f"init_from={chain.path}"], stages=[LARGE], seeds=[5]))
+        lap_run(small_config([f"start_from={chain.path}"], stages=[LARGE], seeds=[5]))
     with pytest.raises(StartError, match="no run and no weights are there"):
-        lap_run(small_config([f"init_from={tmp_path / 'nothing'}"], stages=[LARGE]))
+        lap_run(small_config([f"start_from={tmp_path / 'nothing'}"], stages=[LARGE]))
 
 
 def test_cuda_grows_its_segments_unless_somebody_has_decided_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
