@@ -11,7 +11,7 @@ CLUSTER ?= .slurm
 IMAGE ?= kdgat-cpu.sif
 BASE ?= .images/base.sif
 
-.PHONY: help install train test test-slow lint cluster-up cluster-down image deploy undeploy deployed clean
+.PHONY: help install train test test-cluster test-flows test-image test-services test-all lint cluster-up cluster-down image deploy undeploy deployed clean
 
 help:  ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -27,11 +27,26 @@ train: install  ## Synthetic traffic, the whole flow, the report and the scores 
 	test -d $(SYNTHETIC) || $(BIN)/kdgat data synth --out data --dataset synthetic
 	$(BIN)/kdgat train can --dataset synthetic --data-root data --out $(OUT) --preset $(PRESET)
 
-test: install  ## The fast tests; ends with what was skipped and why
-	$(BIN)/python -m pytest -m "not slow"
+# Two workers, one thread each; --dist=loadgroup keeps the tests that share a service together.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=2
 
-test-slow: install  ## The tests that take longer than ten seconds each
-	$(BIN)/python -m pytest -m slow --numprocesses=2 --dist=loadfile --durations=25
+test: install  ## The tests that need nothing: no Slurm, no Prefect server, no Apptainer (four minutes)
+	$(PYTEST) --dist=worksteal -m "not slurm and not prefect and not image and not nightly" $(TESTS)
+
+test-cluster: install  ## The tests with a real Slurm
+	$(PYTEST) --dist=loadgroup --durations=10 -m "slurm and not image and not nightly" $(TESTS)
+
+test-flows: install  ## The tests with a real Prefect server
+	$(PYTEST) --dist=loadgroup --durations=10 -m "prefect and not slurm and not image and not nightly" $(TESTS)
+
+test-image: install  ## The tests with a real Apptainer
+	$(PYTEST) --dist=loadgroup --durations=10 -m "image and not nightly" $(TESTS)
+
+test-services: install  ## The three above side by side, as continuous integration runs them
+	$(PYTEST) --dist=loadgroup --durations=25 -m "(slurm or prefect or image) and not nightly" $(TESTS)
+
+test-all: install  ## All tests, the long ones of the night included
+	$(PYTEST) --dist=loadgroup --durations=25 $(TESTS)
 
 lint: install  ## Style, types and the direction of imports
 	$(BIN)/ruff check .

@@ -1,10 +1,87 @@
-"""Hypothesis tries new examples on a developer's machine, and the same ones each time in continuous integration."""
+"""Which tier a test belongs to follows from what it needs; one Prefect server serves a whole run of the tests.
+
+Hypothesis tries new examples on a developer's machine, and the same ones each time in continuous integration.
+"""
 
 import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
+
+from tests.support import command_line
+from tests.support.servers import PrefectServer
 
 # No deadline anywhere: how long an example takes is the machine's business.
 settings.register_profile("developer", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "developer")
+
+TESTS = Path(__file__).parent
+# What has to be installed or started: path below tests, or name of a fixture -> mark.
+NEEDED_BY_PATH = {
+    "cluster": "slurm",
+    "cluster/test_image.py": "image",
+    "image/test_apptainer.py": "image",
+    "image/test_build.py": "image",
+    "image/test_cpu_image.py": "image",
+    "image/test_install.py": "image",
+}
+NEEDED_BY_FIXTURE = {
+    "slurm": "slurm",
+    "prefect_server": "prefect",
+    "installed": "prefect",
+    "tiny": "image",
+    "real_apptainer": "image",
+}
+SERVICES = ("slurm", "prefect", "image")  # a test that needs several belongs to the group of the first
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark tests by what they need, and keep those that share a service on one worker."""
+    for item in items:
+        path = item.path.relative_to(TESTS)
+        for place in (path, *path.parents):
+            if str(place) in NEEDED_BY_PATH:
+                item.add_marker(NEEDED_BY_PATH[str(place)])
+        for name in getattr(item, "fixturenames", ()):
+            if name in NEEDED_BY_FIXTURE:
+                item.add_marker(NEEDED_BY_FIXTURE[name])
+        service = next((name for name in SERVICES if item.get_closest_marker(name)), None)
+        if service is not None:
+            item.add_marker(pytest.mark.xdist_group(service))
+
+
+@pytest.fixture(autouse=True)
+def no_service_without_its_mark(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a test that starts a Prefect server fail unless it is marked so, and give nobody another test's server."""
+    if not any(request.node.get_closest_marker(name) for name in SERVICES):
+        monkeypatch.setenv("KDGAT_SERVER_START_TIMEOUT_S", "0")
+    if "prefect_server" not in request.fixturenames:
+        monkeypatch.delenv("PREFECT_API_URL", raising=False)
+
+
+@pytest.fixture(scope="session")
+def kdgat() -> Callable[..., command_line.Answer]:
+    """Return `kdgat` to be called with the words of a command line, in this process."""
+    return command_line.kdgat
+
+
+@pytest.fixture(scope="session")
+def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrefectServer]:
+    """One embedded Prefect API for all tests that ask for it; PREFECT_API_URL leads them there."""
+    from flows.server import prefect_api
+
+    path = tmp_path_factory.mktemp("prefect")
+    with prefect_api(path / "prefect.db", path / "server.log") as url:
+        yield PrefectServer(url, path / "prefect.db")
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a real image of a few megabytes: a shell, cat, sleep, id."""
+    from tests.image.built import tiny_image
+
+    return tiny_image(tmp_path_factory.mktemp("tiny"))

@@ -44,7 +44,6 @@ def plan_can(config: CanConfig) -> list[PlannedStage]:
         stage="prepare",
         scale=SHARED_SCALE,
         seed=config.data.seed,
-        depends_on=(),
         config=stage_sections(config, "prepare", SHARED_SCALE),
         execution=stage_execution(config),
     )
@@ -72,7 +71,6 @@ def _plan_seed(config: CanConfig, seed: int) -> list[PlannedStage]:
             stage=stage,
             scale=scale,
             seed=seed,
-            depends_on=tuple(dict.fromkeys(reference.stage for reference in inputs.values())),
             config=stage_sections(config, stage, scale),
             inputs=inputs,
             execution=stage_execution(config),
@@ -114,8 +112,7 @@ def _of_models(evaluation: PlannedStage, trained: Sequence[PlannedStage]) -> Pla
     """Return an evaluation that asks for the weights of these stages alone."""
     names = {stage.name for stage in trained}
     inputs = {name: reference for name, reference in evaluation.inputs.items() if reference.stage in names}
-    depends_on = tuple(dict.fromkeys(reference.stage for reference in inputs.values()))
-    return replace(evaluation, inputs=inputs, depends_on=depends_on)
+    return replace(evaluation, inputs=inputs)
 
 
 def _check_detector(config: EvaluationConfig, evaluation: PlannedStage) -> None:

@@ -1,5 +1,8 @@
 """Stores of planted windows and run directories for tests of stages."""
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +11,7 @@ from kdgat.graphs.store import write_store
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.spec import StageInput, StageSpec
 from tests.can.planted_graphs import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, planted_columns
+from tests.support.waiting import wait_until
 
 NODE_FEATURES = tuple(f"node_{place}" for place in range(NUM_NODE_FEATURES))
 EDGE_FEATURES = tuple(f"edge_{place}" for place in range(NUM_EDGE_FEATURES))
@@ -54,3 +58,18 @@ def make_stage(
     sources = inputs | {name: StageInput.of_file(file) for name, file in weights.items()}
     spec = StageSpec(family="can", stage=stage, scale="large", seed=seed, config=config, inputs=sources)
     return RunDirectory(path).create(spec)
+
+
+def kill_after_a_checkpoint(directory: RunDirectory, environment: dict[str, str]) -> None:
+    """Start the stage as a process and SIGKILL it once it has written a checkpoint."""
+    process = subprocess.Popen([sys.executable, "-m", "kdgat.stage", str(directory.path), "--quiet"], env=environment)
+    try:
+        wait_until(
+            lambda: process.poll() is not None or any(directory.checkpoints_path.glob("checkpoint-*.pt")),
+            "a checkpoint",
+            interval_s=0.005,
+        )
+        process.send_signal(signal.SIGKILL)
+    finally:
+        process.kill()
+        process.wait()

@@ -1,10 +1,8 @@
 """Every training stage on planted windows, through the runner, as a cluster would run it."""
 
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +17,15 @@ from kdgat.stage.outcome import Failed, FailureKind, Finished
 from kdgat.stage.runner import run_stage
 from kdgat.stage.spec import StageInput
 from kdgat.training.weights import read_weights
-from tests.can.stage_inputs import FAST, SMALL_AUTOENCODER, SMALL_GAT, make_stage, make_stores, write_planted_store
+from tests.can.stage_inputs import (
+    FAST,
+    SMALL_AUTOENCODER,
+    SMALL_GAT,
+    kill_after_a_checkpoint,
+    make_stage,
+    make_stores,
+    write_planted_store,
+)
 
 
 @pytest.fixture(scope="module")
@@ -176,18 +182,6 @@ def test_a_curriculum_killed_in_mid_epoch_ends_with_the_same_weights(
     assert isinstance(run_stage(killed, quiet=True), Finished)
     assert killed.weights_path.read_bytes() == undisturbed.weights_path.read_bytes()
     assert killed.read_metrics() == undisturbed.read_metrics()
-
-
-def kill_after_a_checkpoint(directory: RunDirectory, environment: dict[str, str]) -> None:
-    """Start the stage as a process and SIGKILL it once it has written a checkpoint."""
-    process = subprocess.Popen([sys.executable, "-m", "kdgat.stage", str(directory.path), "--quiet"], env=environment)
-    try:
-        while process.poll() is None and not any(directory.checkpoints_path.glob("checkpoint-*.pt")):
-            time.sleep(0.005)
-        process.send_signal(signal.SIGKILL)
-    finally:
-        process.kill()
-        process.wait()
 
 
 @pytest.mark.parametrize(

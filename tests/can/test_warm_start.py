@@ -28,11 +28,11 @@ from tests.can.stage_inputs import (
     NODE_FEATURES,
     SMALL_AUTOENCODER,
     SMALL_GAT,
+    kill_after_a_checkpoint,
     make_stage,
     make_stores,
     write_planted_store,
 )
-from tests.can.test_stages import kill_after_a_checkpoint
 
 STILL = FAST | {"max_epochs": 1, "learning_rate": 1e-9, "warmup_fraction": 0.0}  # what starts there stays there
 AUTOENCODER = {"autoencoder": SMALL_AUTOENCODER, "training": FAST}
@@ -121,7 +121,6 @@ def test_a_fusion_starts_from_what_it_learned_and_fits_what_belongs_to_its_membe
     assert not torch.equal(after["standardise.mean"], before["standardise.mean"])
 
 
-@pytest.mark.slow
 def test_a_warm_started_stage_that_is_killed_ends_with_the_same_bytes(
     earlier: dict[str, RunDirectory], later: dict[str, StageInput], tmp_path: Path
 ) -> None:

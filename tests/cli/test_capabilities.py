@@ -1,18 +1,17 @@
 import json
+from collections.abc import Callable
 
 from kdgat.training.capabilities import find_capabilities
-from tests.cli.run_kdgat import run_kdgat
+from tests.support.command_line import Answer
 
 
-def test_capabilities_are_printed_as_a_table_that_says_why_not() -> None:
-    done = run_kdgat("capabilities")
-    assert done.returncode == 0, done.stderr
+def test_capabilities_are_printed_as_a_table_that_says_why_not(kdgat: Callable[..., Answer]) -> None:
+    done = kdgat("capabilities", status=0)
     for capability in find_capabilities():
         assert capability.name in done.stdout
         assert capability.detail in done.stdout
 
 
-def test_capabilities_are_printed_as_json() -> None:
-    done = run_kdgat("capabilities", "--json")
-    assert done.returncode == 0, done.stderr
+def test_capabilities_are_printed_as_json(kdgat: Callable[..., Answer]) -> None:
+    done = kdgat("capabilities", "--json", status=0)
     assert json.loads(done.stdout) == [capability._asdict() for capability in find_capabilities()]

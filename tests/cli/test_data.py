@@ -2,32 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import shutil
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
 from kdgat.can.logs import read_recording, write_recording
-from kdgat.cli.main import main
 from tests.can.recordings import FORMATS, LABELLED_FORMATS, assert_same_traffic, random_messages, write_text
+from tests.support.command_line import Answer, kdgat
 
 
-class Result(NamedTuple):
-    stdout: str
-    stderr: str
-
-
-def _kdgat(*words: object, status: int = 0) -> Result:
-    """Run the command line in this process, which saves the imports of a new one."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as exit_info:
-        main(["data", *map(str, words)])
-    assert exit_info.value.code == status, out.getvalue() + err.getvalue()
-    return Result(out.getvalue(), err.getvalue())
+def _kdgat(*words: object, status: int = 0) -> Answer:
+    return kdgat("data", *words, status=status)
 
 
 @pytest.fixture(scope="module")

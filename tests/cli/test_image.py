@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -11,20 +10,13 @@ from typer.testing import CliRunner
 
 from kdgat.cli.image import app
 from kdgat.image.recipe import LOCK_IN_IMAGE
-from tests.cli.run_kdgat import run_kdgat
-from tests.image.built import tiny_image
-from tests.image.test_build import HEAD
-from tests.image.test_build import build as build_on
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_image(tmp_path_factory.mktemp("tiny"))
+from tests.image.builds import HEAD
+from tests.image.builds import build as build_on
+from tests.support.command_line import PROGRAM, kdgat, run_kdgat
 
 
 def test_the_definitions_in_the_repository_are_the_rendered_ones() -> None:
-    answer = run_kdgat("image", "render", "--check")
-    assert answer.returncode == 0, answer.stderr
+    answer = kdgat("image", "render", "--check", status=0)
     assert [Path(line).name for line in answer.stdout.split()] == ["kdgat-cpu.def", "kdgat.def"]
 
 
@@ -42,15 +34,13 @@ def test_the_definitions_in_the_repository_are_the_rendered_ones() -> None:
     ],
 )
 def test_a_mistake_is_one_line_with_the_fix(words: tuple[str, ...], said: str) -> None:
-    answer = run_kdgat("image", *words, folder=Path(__file__).parents[2])
-    assert answer.returncode == 1
+    answer = kdgat("image", *words, folder=Path(__file__).parents[2], status=1)
     assert said in answer.stderr
     assert len(answer.stderr.strip().splitlines()) == 1
 
 
 def test_an_unknown_image_is_wrong_usage() -> None:
-    answer = run_kdgat("image", "build", "tpu")
-    assert answer.returncode == 2
+    answer = kdgat("image", "build", "tpu", status=2)
     assert "'tpu' is not one of 'cpu', 'gpu'" in answer.stderr
 
 
@@ -75,7 +65,7 @@ def test_a_command_runs_inside_with_its_own_options_and_status(tiny: Path, tmp_p
 def test_a_signal_to_kdgat_is_one_to_the_command(tiny: Path) -> None:
     shell = "trap 'echo got; exit 75' USR1; echo ready; while :; do sleep .05; done"
     process = subprocess.Popen(
-        [sys.executable, "-m", "kdgat.cli.main", "image", "exec", str(tiny), "sh", "-c", shell],
+        [*PROGRAM, "image", "exec", str(tiny), "sh", "-c", shell],
         stdout=subprocess.PIPE, text=True, env=os.environ,
     )  # fmt: skip
     assert process.stdout is not None
@@ -86,22 +76,19 @@ def test_a_signal_to_kdgat_is_one_to_the_command(tiny: Path) -> None:
 
 
 def test_an_image_says_its_digest_and_labels(tiny: Path) -> None:
-    answer = run_kdgat("image", "inspect", str(tiny))
-    assert answer.returncode == 0, answer.stderr
+    answer = kdgat("image", "inspect", tiny, status=0)
     assert [line.split()[0] for line in answer.stdout.splitlines()[:3]] == ["apptainer", "sha256", "size"]
     assert "org.label-schema.usage.apptainer.version" in answer.stdout
     version = subprocess.run(["apptainer", "version"], capture_output=True, text=True, check=True).stdout.strip()
     assert f"{version} on this machine" in answer.stdout
-    assert run_kdgat("image", "inspect", str(tiny), "--definition").stdout.startswith("bootstrap: localimage")
+    assert kdgat("image", "inspect", tiny, "--definition").stdout.startswith("bootstrap: localimage")
 
 
 def test_an_image_shows_the_lock_inside(tiny: Path, tmp_path: Path) -> None:
-    answer = run_kdgat("image", "inspect", str(tiny), "--lock")
-    assert answer.returncode == 1
-    assert "has no lock inside" in answer.stderr
+    assert "has no lock inside" in kdgat("image", "inspect", tiny, "--lock", status=1).stderr
     definition = HEAD + f"%files\n    image.def {LOCK_IN_IMAGE}\n"  # any file of the build will do
     build_on(tiny, definition, tmp_path / "image.sif")
-    assert run_kdgat("image", "inspect", str(tmp_path / "image.sif"), "--lock").stdout == definition
+    assert kdgat("image", "inspect", tmp_path / "image.sif", "--lock").stdout == definition
 
 
 @pytest.mark.parametrize(("content", "said"), [(None, "as it was before"), ("new", "the new one, tested")])

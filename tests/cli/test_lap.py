@@ -3,39 +3,27 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
-from typing import NamedTuple
 
 import h5py
 import numpy as np
 import pytest
 
 from kdgat.cli.lap import _counted
-from kdgat.cli.main import main
 from kdgat.lap.families import generate
 from kdgat.lap.records import label
 from kdgat.lap.store import LapStore
 from tests.lap.schema1_files import write_schema1
+from tests.support.command_line import Answer, kdgat
+from tests.support.waiting import wait_until
 
 
-class Result(NamedTuple):
-    stdout: str
-    stderr: str
-
-
-def _kdgat(*words: object, status: int = 0) -> Result:
-    """Run the command line in this process, which saves the imports of a new one."""
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), pytest.raises(SystemExit) as exit_info:
-        main(["lap", *map(str, words)])
-    assert exit_info.value.code == status, out.getvalue() + err.getvalue()
-    return Result(out.getvalue(), err.getvalue())
+def _kdgat(*words: object, status: int = 0) -> Answer:
+    return kdgat("lap", *words, status=status)
 
 
 @pytest.fixture(scope="module")
@@ -214,11 +202,7 @@ def test_a_generation_that_is_stopped_leaves_nothing(tmp_path: Path, number: sig
         stderr=subprocess.DEVNULL,
     )
     try:
-        deadline = time.monotonic() + 60.0
-        while not any(entry.stat().st_size > 1_000_000 for entry in tmp_path.iterdir()):
-            assert process.poll() is None
-            assert time.monotonic() < deadline
-            time.sleep(0.02)
+        wait_until(lambda: any(entry.stat().st_size > 1_000_000 for entry in tmp_path.iterdir()), "a megabyte")
         process.send_signal(number)
         assert process.wait(timeout=60.0) != 0
     finally:

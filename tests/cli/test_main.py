@@ -1,11 +1,12 @@
 import subprocess
 import sys
+from collections.abc import Callable
 
 import pytest
 
 from kdgat.cli.main import COMMAND_GROUPS, is_user_error, repeat_many_valued
 from kdgat.stage.configuration import ConfigurationError
-from tests.cli.run_kdgat import run_kdgat
+from tests.support.command_line import Answer, run_kdgat
 
 HEAVY = ("torch", "polars", "numba", "prefect", "plotly", "pydantic", "numpy")
 
@@ -22,23 +23,22 @@ def test_help_names_every_group_and_imports_none_of_them() -> None:
 
 
 @pytest.mark.parametrize("group", [name for name in COMMAND_GROUPS])
-def test_every_group_has_help(group: str) -> None:
-    done = run_kdgat(group, "--help")
-    assert done.returncode == 0
-    assert "usage" in done.stdout.lower()
+def test_every_group_has_help(group: str, kdgat: Callable[..., Answer]) -> None:
+    assert "usage" in kdgat(group, "--help", status=0).stdout.lower()
 
 
-def test_an_unknown_command_is_wrong_usage() -> None:
-    assert run_kdgat("trian").returncode == 2
+def test_an_unknown_command_is_wrong_usage(kdgat: Callable[..., Answer]) -> None:
+    assert kdgat("trian").status == 2
 
 
-def test_a_user_mistake_is_one_line_and_a_traceback_with_debug() -> None:
+def test_a_user_mistake_is_one_line_and_a_traceback_with_debug(kdgat: Callable[..., Answer]) -> None:
     words = ("plan", "can", "-O", "training.max_epoch=2")
     done = run_kdgat(*words)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert "max_epochs" in done.stderr
-    assert "Traceback" in run_kdgat(*words, "--debug").stderr
+    with pytest.raises(ConfigurationError, match="max_epochs"):
+        kdgat(*words, "--debug")
 
 
 def test_a_bug_keeps_its_traceback() -> None:

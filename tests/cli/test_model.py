@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.cli.main import main
 from kdgat.registry.entry import ModelEntry
 from kdgat.registry.registry import Registry
+from tests.support.command_line import Answer, kdgat
 
 
 @pytest.fixture
@@ -28,69 +28,62 @@ def add(registry: Registry, number: int, dataset: str = "cars") -> ModelEntry:
     return entry
 
 
-def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
-    with pytest.raises(SystemExit) as stop:
-        main(["model", *words])
-    printed = capsys.readouterr()
-    return int(stop.value.code or 0), printed.out, printed.err
+def run(*words: str) -> Answer:
+    return kdgat("model", *words)
 
 
-def test_models_are_listed_with_the_one_in_service(
-    registry: Registry, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_models_are_listed_with_the_one_in_service(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
     entries = [add(registry, 1), add(registry, 2)]
     monkeypatch.setenv("KDGAT_REGISTRY", str(registry.path))
-    status, out, _ = run(capsys, "list")
+    status, out, _ = run("list")
     assert status == 0
     lines = out.splitlines()
     assert [line.split()[0] for line in lines[1:]] == [entry.id for entry in entries]
     assert ["0.5000" in line for line in lines[1:]] == [True, True]
     assert [line.rstrip().endswith("yes") for line in lines[1:]] == [False, True]
-    listed = json.loads(run(capsys, "list", "--json")[1])
+    listed = json.loads(run("list", "--json")[1])
     assert listed["in_service"] == {"can/cars": entries[1].id}
     assert [model["mean_f1"] for model in listed["models"]] == [0.5, 0.5]
 
 
-def test_a_model_is_shown_with_where_it_comes_from_and_only_while_its_files_are_whole(
-    registry: Registry, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_model_is_shown_with_where_it_comes_from_and_only_while_its_files_are_whole(registry: Registry) -> None:
     first, second = add(registry, 1), add(registry, 2)
     where = ("--registry", str(registry.path))
-    status, out, _ = run(capsys, "show", first.id, *where)
+    status, out, _ = run("show", first.id, *where)
     assert status == 0
     for words in ("abcdef with changes", "scratch", "test_1", f"since then: {second.id}", str(registry.path)):
         assert words in out
-    shown = json.loads(run(capsys, "show", second.id, *where, "--json")[1])
+    shown = json.loads(run("show", second.id, *where, "--json")[1])
     assert shown["in_service"]
     assert shown["files"].keys() == {"run.json", "weights"}
     assert [change["model"] for change in shown["history"]] == [second.id]
     (registry.model_path(first.id) / "weights").unlink()
-    status, _, err = run(capsys, "show", first.id, *where)
+    status, _, err = run("show", first.id, *where)
     assert status == 1
     assert "weights is missing" in err
 
 
 def test_a_person_promotes_and_rolls_back_and_the_history_says_who_and_why(
-    registry: Registry, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("LOGNAME", "ann")
     first, second = add(registry, 1), add(registry, 2)
     where = ("--registry", str(registry.path))
-    assert run(capsys, "promote", first.id, *where, "--reason", "the new one beeps")[0] == 0
-    assert run(capsys, "rollback", *where)[1].startswith(f"can/cars: {second.id} is in service")
+    assert run("promote", first.id, *where, "--reason", "the new one beeps")[0] == 0
+    assert run("rollback", *where)[1].startswith(f"can/cars: {second.id} is in service")
     changes = registry.read().history
     assert [(change.kind, change.by, change.reason) for change in changes[2:]] == [
         ("promotion", "ann", "the new one beeps"),
         ("rollback", "ann", "by hand"),
     ]
-    assert run(capsys, "rollback", *where)[0] == 0
-    status, _, err = run(capsys, "rollback", *where)
+    assert run("rollback", *where)[0] == 0
+    status, _, err = run("rollback", *where)
     assert status == 1
     assert f"no model was in service before {first.id}" in err
 
 
 def test_mistakes_are_one_line_that_says_what_to_do(
-    registry: Registry, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("KDGAT_REGISTRY", raising=False)
     entry = add(registry, 1)
@@ -102,9 +95,9 @@ def test_mistakes_are_one_line_that_says_what_to_do(
         (("promote", entry.id, *where), "in service for can/cars already"),
         (("rollback", "--dataset", "card", *where), "did you mean 'cars'"),
     ):
-        status, out, err = run(capsys, *words)
+        status, out, err = run(*words)
         assert (status, out) == (1, "")
         assert expected in err
         assert err.count("\n") == 1
     add(registry, 2, "trucks")
-    assert "name one of cars, trucks" in run(capsys, "rollback", *where)[2]
+    assert "name one of cars, trucks" in run("rollback", *where)[2]

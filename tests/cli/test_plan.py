@@ -1,13 +1,13 @@
 from pathlib import Path
 
 from kdgat.can.synthetic import write_dataset
-from tests.cli.run_kdgat import run_kdgat
+from tests.support.command_line import kdgat
 
 
 def test_the_plan_lists_stages_needs_and_sizes_and_counts_windows(tmp_path: Path) -> None:
     write_dataset(tmp_path, "synthetic", "tiny")
-    done = run_kdgat("plan", "can", "--data-root", str(tmp_path), "--seeds", "0", "1", "-O", "training.max_epochs=7")
-    assert done.returncode == 0, done.stderr
+    words = ("--data-root", tmp_path, "--seeds", 0, 1, "-O", "training.max_epochs=7")
+    done = kdgat("plan", "can", *words, status=0)
     lines = {line.split()[0]: line for line in done.stdout.splitlines() if line}
     assert "autoencoder-large-seed1" in lines["curriculum-large-seed1"]
     assert "up to 7" in lines["normal-large-seed0"]
@@ -15,22 +15,20 @@ def test_the_plan_lists_stages_needs_and_sizes_and_counts_windows(tmp_path: Path
 
 
 def test_the_plan_needs_no_recordings(tmp_path: Path) -> None:
-    done = run_kdgat("plan", "can", "--data-root", str(tmp_path), "--dataset", "absent")
-    assert done.returncode == 0, done.stderr
+    done = kdgat("plan", "can", "--data-root", tmp_path, "--dataset", "absent", status=0)
     assert "absent" in done.stdout.splitlines()[0]
     assert "evaluation-large-seed0" in done.stdout
 
 
 def test_the_plan_of_a_directory_that_is_no_run_is_a_user_mistake(tmp_path: Path) -> None:
-    done = run_kdgat("plan", "can", "--out", str(tmp_path))
-    assert done.returncode == 1
+    done = kdgat("plan", "can", "--out", tmp_path, status=1)
     assert "run.json" in done.stderr
 
 
 def test_the_plan_for_a_site_says_what_each_job_asks_for() -> None:
     words = ("--preset", "full", "--seeds", "0", "--site", "osc-pitzer", "--walltime", "16:00:00")
-    done = run_kdgat("plan", "can", *words, "-O", "resources.normal.memory=128G", "-O", "resources.prepare.cores=99")
-    assert done.returncode == 0, done.stderr
+    overrides = ("-O", "resources.normal.memory=128G", "-O", "resources.prepare.cores=99")
+    done = kdgat("plan", "can", *words, *overrides, status=0)
     lines = {line.split()[0]: line.split() for line in done.stdout.splitlines()[1:] if line}
     assert lines["normal-large-seed0"][-5:] == ["16:00:00", "128G", "8", "1", "v100"]
     assert lines["prepare"][-3:] == ["16:00:00", "85G", "48"]

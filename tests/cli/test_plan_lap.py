@@ -2,27 +2,14 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import pytest
-
-from kdgat.cli.main import main
 from kdgat.lap.families import generate
 from kdgat.lap.schedule import Rates, write_rates
 from kdgat.lap.specs import lap_run
 from kdgat.lap.store import write_store
 from tests.lap.runs import SmallRun, small_config
+from tests.support.command_line import Answer
 
-Kdgat = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def kdgat(capsys: pytest.CaptureFixture[str]) -> Kdgat:
-    def run(*words: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as stop:
-            main(words)
-        printed = capsys.readouterr()
-        return int(stop.value.code or 0), printed.out, printed.err
-
-    return run
+Kdgat = Callable[..., Answer]
 
 
 def lines(printed: str) -> dict[str, list[str]]:
@@ -156,7 +143,6 @@ def test_an_analysis_says_what_stages_are_made_of_and_json_needs_a_measurement(k
     assert "--memory" in error
 
 
-@pytest.mark.slow
 def test_an_analysis_measures_steps_and_the_plan_goes_by_them(kdgat: Kdgat, tmp_path: Path) -> None:
     path = tmp_path / "rates.json"
     words = ("--stages", "small_512_only", "--steps", "2", "-O", "training.max_edges=32768", "--json", str(path))

@@ -5,12 +5,11 @@ import yaml
 
 from kdgat.can.synthetic import write_dataset
 from kdgat.cluster.site import Site, load_site
-from tests.cli.run_kdgat import run_kdgat
+from tests.support.command_line import kdgat
 
 
 def test_sites_are_listed_from_any_folder(tmp_path: Path) -> None:
-    done = run_kdgat("site", "list", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = kdgat("site", "list", folder=tmp_path, status=0)
     lines = {line.split()[0]: line for line in done.stdout.splitlines()}
     assert "slurm" in lines["osc-pitzer"]
     assert "memory 363G" in lines["osc-pitzer"]
@@ -19,15 +18,13 @@ def test_sites_are_listed_from_any_folder(tmp_path: Path) -> None:
 def test_a_wrong_site_file_does_not_hide_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "broken.yaml").write_text("gpu_request: gress")
     monkeypatch.setenv("KDGAT_SITES", str(tmp_path))
-    done = run_kdgat("site", "list")
-    assert done.returncode == 0, done.stderr
+    done = kdgat("site", "list", status=0)
     assert "gress" in done.stdout
     assert "slurm-test" in done.stdout
 
 
 def test_what_is_shown_of_a_site_is_a_site_file() -> None:
-    done = run_kdgat("site", "show", "osc-pitzer")
-    assert done.returncode == 0, done.stderr
+    done = kdgat("site", "show", "osc-pitzer", status=0)
     assert Site.model_validate(yaml.safe_load(done.stdout)) == load_site("osc-pitzer")
 
 
@@ -47,10 +44,7 @@ def test_wrong_resources_are_refused_before_anything_is_started(words: list[str]
         ("plan", "can"),
         ("train", "can", "--dataset", "a", "--data-root", "b", "--out", str(tmp_path / "o")),
     ):
-        done = run_kdgat(*command, *words)
-        assert done.returncode == 1
-        assert said in done.stderr
-        assert "Traceback" not in done.stderr
+        assert said in kdgat(*command, *words, status=1).stderr
     assert not (tmp_path / "o").exists()
 
 
@@ -61,8 +55,7 @@ def test_training_on_a_cluster_is_refused_where_there_is_no_sbatch(
     monkeypatch.setenv("PATH", str(tmp_path))
     out = tmp_path / "out"
     words = ("--dataset", "synthetic", "--data-root", str(tmp_path), "--out", str(out), "--site", "slurm-test")
-    done = run_kdgat("train", "can", *words)
-    assert done.returncode == 1
+    done = kdgat("train", "can", *words, status=1)
     assert "sbatch is not in PATH" in done.stderr
     assert "login node" in done.stderr
     assert not out.exists()

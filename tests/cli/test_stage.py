@@ -2,7 +2,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +9,8 @@ from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished, Paused
 from kdgat.stage.parent import PARENT_PROCESS_VARIABLE
 from tests.can.stage_inputs import FAST, SMALL_GAT, make_stage, make_stores
-from tests.cli.run_kdgat import run_kdgat
+from tests.support.command_line import PROGRAM, kdgat
+from tests.support.waiting import wait_until
 
 # Not rich and jinja2: lightning and torch_geometric import them.
 NOT_ON_A_TRAINING_NODE = ("polars", "numba", "prefect", "plotly", "sklearn", "typer")
@@ -34,10 +34,8 @@ def test_a_finished_stage_exits_0_and_needs_only_the_training_dependencies(tmp_p
 
 def test_a_paused_stage_exits_75_with_a_checkpoint(tmp_path: Path) -> None:
     directory = training(tmp_path, max_epochs=100_000, patience=None, checkpoint_every_steps=1)
-    process = subprocess.Popen([sys.executable, "-m", "kdgat.cli.main", "stage", "run", str(directory.path), "--quiet"])
-    give_up_at = time.monotonic() + 60.0
-    while not directory.checkpoints_path.is_dir() and time.monotonic() < give_up_at:
-        time.sleep(0.05)
+    process = subprocess.Popen([*PROGRAM, "stage", "run", str(directory.path), "--quiet"])
+    wait_until(directory.checkpoints_path.is_dir, "a checkpoint", timeout_s=60.0)
     process.send_signal(signal.SIGTERM)
     assert process.wait(60.0) == 75
     outcome = directory.read_outcome()
@@ -48,25 +46,18 @@ def test_a_paused_stage_exits_75_with_a_checkpoint(tmp_path: Path) -> None:
 def test_a_failed_stage_exits_1_and_says_why(tmp_path: Path) -> None:
     directory = training(tmp_path)
     (tmp_path / "validation.h5").unlink()
-    done = run_kdgat("stage", "run", str(directory.path))
-    assert done.returncode == 1
-    assert "validation.h5" in done.stderr
+    assert "validation.h5" in kdgat("stage", "run", directory.path, status=1).stderr
 
 
 def test_a_directory_without_a_spec_is_a_user_mistake(tmp_path: Path) -> None:
-    done = run_kdgat("stage", "run", str(tmp_path))
-    assert done.returncode == 1
-    assert "spec.json" in done.stderr
-    assert "Traceback" not in done.stderr
+    assert "spec.json" in kdgat("stage", "run", tmp_path, status=1).stderr
 
 
 def test_a_directory_in_use_is_waited_for(tmp_path: Path) -> None:
     directory = training(tmp_path)
     with directory.lock():
-        busy = run_kdgat("stage", "run", str(directory.path))
-        assert busy.returncode == 1
-        assert str(os.getpid()) in busy.stderr
-        command = [sys.executable, "-m", "kdgat.cli.main", "stage", "run", str(directory.path), "--wait-s", "60"]
+        assert str(os.getpid()) in kdgat("stage", "run", directory.path, status=1).stderr
+        command = [*PROGRAM, "stage", "run", str(directory.path), "--wait-s", "60"]
         waiting = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
         assert waiting.stderr is not None
         assert waiting.stderr.readline().startswith("waiting")
@@ -77,6 +68,6 @@ def test_a_directory_in_use_is_waited_for(tmp_path: Path) -> None:
 def test_a_stage_whose_parent_is_gone_does_not_start(tmp_path: Path) -> None:
     directory = training(tmp_path)
     environment = {**os.environ, PARENT_PROCESS_VARIABLE: "1"}
-    command = [sys.executable, "-m", "kdgat.cli.main", "stage", "run", str(directory.path)]
+    command = [*PROGRAM, "stage", "run", str(directory.path)]
     assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGTERM
     assert directory.read_outcome() is None

@@ -5,7 +5,7 @@ from rich.console import Console
 
 from kdgat.can.results import Results
 from kdgat.cli.tables import ATTEMPT_COLUMNS, DEFAULT_DETECTOR, attempts_table, models_table, score_tables
-from tests.can.test_results import example
+from tests.can.example_results import example
 
 
 def with_two_seeds(f1: float, other_f1: float | None) -> Results:

@@ -9,9 +9,9 @@ from kdgat.cluster.history import AttemptLedger, AttemptRecord
 from kdgat.run.directory import OutputDirectory, StageRecord, StageState
 from kdgat.stage.directory import RunDirectory
 from tests.cluster.slurm import PrivateSlurm
-from tests.deployments.installed import ENDLESS, Installed, wait_until
-
-pytestmark = pytest.mark.slow
+from tests.deployments.installed import Installed
+from tests.support.small_runs import ENDLESS
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -58,16 +58,16 @@ def test_cancelling_a_run_ends_its_jobs_with_a_checkpoint_and_so_does_undeploy(
 ) -> None:
     run = Output(installed.here.outputs / "can-ids" / "synthetic")
     first = installed.start_run("can-ids/synthetic", overrides=ENDLESS)
-    wait_until(run.has_checkpoint, "a checkpoint", installed.log)
+    wait_until(run.has_checkpoint, "a checkpoint", log=installed.log)
     assert len(slurm.jobs()) == 1
     assert installed.prefect("flow-run", "cancel", first).returncode == 0
     installed.wait_for_state(first, "Cancelled")
-    wait_until(lambda: slurm.jobs() == [], "an empty queue", installed.log)
+    wait_until(lambda: slurm.jobs() == [], "an empty queue", log=installed.log)
     assert run.record.state == StageState.PAUSED
     assert [(attempt.end, bool(attempt.job_id)) for attempt in run.attempts] == [("Paused", True)]
 
     second = installed.start_run("can-ids/synthetic", overrides=ENDLESS)
-    wait_until(run.has_resumed, "going on", installed.log)
+    wait_until(run.has_resumed, "going on", log=installed.log)
     assert installed.run_state(second)["type"] == "RUNNING"
     assert len(slurm.jobs()) == 1
     assert installed.command("down").returncode == 0

@@ -33,8 +33,6 @@ from tests.cluster.cluster_run import (
 )
 from tests.cluster.slurm import PrivateSlurm
 
-pytestmark = pytest.mark.slow
-
 KILLS = 20
 # Long enough to be hurt in time, whatever the speed of the machine: that is measured.
 SHORT_S, FEWEST_SHORT, MOST_SHORT = 15.0, NUM_EPOCHS, 400

@@ -25,20 +25,18 @@ from kdgat.cluster.site import load_site
 from kdgat.run.directory import OutputDirectory, StageState
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.files import sha256_of_file
-from tests.cli.run_kdgat import run_kdgat
 from tests.cluster.cluster_run import WORKER, ClusterRun, ending, stray_processes
 from tests.cluster.slurm import PrivateSlurm
-from tests.flows.test_can_ids import TINY
 from tests.image.built import cpu_image
-
-pytestmark = pytest.mark.slow
+from tests.support.command_line import run_kdgat
+from tests.support.small_runs import ALL_STAGES
 
 TIMED_OUT, SIGNALLED = "normal-large-seed0", "autoencoder-large-seed0"  # neither needs the other
 CHILD = b"kdgat.stage"
 PREFIX = "/opt/kdgat"
 TIMEOUT_S = 900.0
 LONGER = (
-    *TINY,
+    *ALL_STAGES,
     "training_of.normal.max_epochs=40",
     "training_of.autoencoder.max_epochs=40",
     "training.batch_size=16",

@@ -16,8 +16,6 @@ from kdgat.run.directory import OutputDirectory, StageState
 from tests.cluster.cluster_run import ClusterRun, ending, stray_processes
 from tests.cluster.slurm import PrivateSlurm
 
-pytestmark = pytest.mark.slow
-
 NUM_SEEDS = 10
 TRAINED = ("normal", "autoencoder")
 NUM_TRAINED = NUM_SEEDS * len(TRAINED)

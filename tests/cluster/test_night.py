@@ -2,16 +2,13 @@
 
 from pathlib import Path
 
-import pytest
-
 from flows.server import prefect_api
 from kdgat.cluster.history import AttemptLedger
 from kdgat.stage.directory import RunDirectory
 from tests.cluster.cluster_run import stray_processes
 from tests.cluster.slurm import PrivateSlurm
-from tests.flows.test_nightly import UNTRAINED, Nights
-
-pytestmark = pytest.mark.slow
+from tests.flows.nights import Nights
+from tests.support.small_runs import UNTRAINED
 
 
 def test_a_night_trains_and_compares_in_jobs(slurm: PrivateSlurm, tmp_path: Path) -> None:

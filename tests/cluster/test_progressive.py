@@ -17,8 +17,6 @@ from kdgat.run.directory import OutputDirectory, StageState
 from tests.cluster.cluster_run import stray_processes
 from tests.cluster.slurm import PrivateSlurm
 
-pytestmark = pytest.mark.slow
-
 EPOCHS = {"small_512_only": 1000, "small_1024_only": 400, "mid_2048": 300}  # more than twice what a job has time for
 TIMEOUT_S = 1800.0  # a machine several times as slow as the one that this was written on
 OVERRIDES = (

@@ -16,9 +16,9 @@ from kdgat.cluster.history import AttemptLedger
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished, Paused
 from tests.can.stage_inputs import FAST, SMALL_GAT, make_stage, make_stores
-from tests.cli.run_kdgat import run_kdgat
 from tests.cluster.cluster_run import WORKER, stray_processes
 from tests.cluster.slurm import PrivateSlurm
+from tests.support.command_line import run_kdgat
 
 TIMEOUT_S = 180.0
 SITE = ("--site", "slurm-test")
@@ -85,7 +85,6 @@ def test_a_stage_runs_as_a_job_and_exits_0(directory: RunDirectory, slurm: Priva
     assert len(AttemptLedger(directory).records) == 1
 
 
-@pytest.mark.slow
 def test_ctrl_c_gets_a_checkpoint_and_75_and_the_same_command_goes_on(
     endless: RunDirectory, tmp_path: Path, slurm: PrivateSlurm
 ) -> None:
@@ -126,7 +125,6 @@ def test_a_second_ctrl_c_cancels_the_job(endless: RunDirectory, tmp_path: Path, 
     assert slurm.job(AttemptLedger(endless).records[-1].job_id)["JobState"] == "CANCELLED"
 
 
-@pytest.mark.slow
 def test_a_lost_job_is_told_and_replaced(tmp_path: Path, directory: RunDirectory, slurm: PrivateSlurm) -> None:
     log = tmp_path / "stderr.txt"
     with started(directory, log) as process:

@@ -26,7 +26,7 @@ from kdgat.stage.outcome import Failed, Finished, Paused
 from tests.can.stage_inputs import FAST, SMALL_GAT, make_stage, make_stores
 from tests.cluster.cluster_run import stray_processes
 from tests.cluster.slurm import PrivateSlurm
-from tests.flows.test_attempts import when
+from tests.support.waiting import when
 
 ENDLESS = {"max_epochs": 100_000, "patience": None, "checkpoint_every_steps": 1, "checkpoint_interval_s": 0}
 

@@ -21,12 +21,10 @@ from kdgat.cluster.history import AttemptLedger
 from kdgat.run.directory import OutputDirectory, StageState
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Paused
-from tests.cli.run_kdgat import run_kdgat
 from tests.cluster.cluster_run import WORKER, ClusterRun, ending, stray_processes
 from tests.cluster.slurm import PrivateSlurm
-from tests.flows.test_can_ids import TINY
-
-pytestmark = pytest.mark.slow
+from tests.support.command_line import run_kdgat
+from tests.support.small_runs import ALL_STAGES
 
 HURT = "normal-large-seed0"
 BESIDE = "autoencoder-large-seed0"  # neither needs the other
@@ -61,7 +59,7 @@ def survivor(tmp_path_factory: pytest.TempPathFactory, slurm: PrivateSlurm) -> I
     run = ClusterRun(path / "data", path / "out")
     # One stage trains long enough to be hurt, and asks for more than the others.
     longer = ("training_of.normal.max_epochs=40", "training.batch_size=16", "training.checkpoint_every_steps=4")
-    run.overrides = (*TINY, *longer, "resources.normal.memory=2G", "resources.normal.gpus=1")
+    run.overrides = (*ALL_STAGES, *longer, "resources.normal.memory=2G", "resources.normal.gpus=1")
     with ending(run):
         run.start().wait_for_checkpoint()
         worker, job_id = run.process_of(slurm, WORKER), run.job_id(slurm)

@@ -6,27 +6,15 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from flows.deployment.installation import Installation
 from kdgat.can.synthetic import write_dataset
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 ROOT = Path(__file__).parents[2]
-TIMEOUT_S = 300.0  # a machine ten times as slow as the one that this was written on
-TINY = (
-    "stages=[normal, evaluation]",
-    "windows.stride=20",
-    "data.validation_fraction=0.3",
-    "injection.enabled=false",
-    "training.max_epochs=1",
-    "training.patience=null",
-    "gat.large.hidden=8",
-    "gat.large.heads=2",
-    "sampling.graphs_per_epoch=256",
-)
-ENDLESS = (*TINY, "stages=[normal]", "training.max_epochs=100000", "training.checkpoint_every_steps=5")
 
 
 class Installed:
@@ -79,7 +67,7 @@ class Installed:
 
     def start_run(self, deployment: str, **parameters: Any) -> str:
         """Start a run and return its id."""
-        answer = self.prefect("deployment", "run", deployment, *as_options(parameters))
+        answer = self.prefect("deployment", "run", deployment, *as_parameters(parameters))
         assert answer.returncode == 0, answer.stdout + answer.stderr
         (line,) = [line for line in answer.stdout.splitlines() if "UUID:" in line]
         return line.rpartition(" ")[2]
@@ -109,7 +97,7 @@ class Installed:
 
     def wait_for_state(self, run_id: str, *names: str) -> dict[str, Any]:
         """Wait until a run is in one of these states."""
-        wait_until(lambda: self.run_state(run_id)["name"] in names, f"{names} of {run_id}", self.log)
+        wait_until(lambda: self.run_state(run_id)["name"] in names, f"{names} of {run_id}", log=self.log)
         return self.run_state(run_id)
 
     def log(self) -> str:
@@ -133,7 +121,7 @@ class Installed:
         return found
 
 
-def as_options(parameters: Mapping[str, Any]) -> list[str]:
+def as_parameters(parameters: Mapping[str, Any]) -> list[str]:
     """Write parameters as options of `prefect deployment run`."""
     texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in parameters.items()}
     return [word for name, text in texts.items() for word in ("--param", f"{name}={text}")]
@@ -144,11 +132,3 @@ def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
-
-
-def wait_until(condition: Callable[[], object], what: str, log: Callable[[], str] = str) -> None:
-    """Wait until a condition holds."""
-    give_up_at = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < give_up_at, f"waited in vain for: {what}\n{log()}"
-        time.sleep(0.5)

@@ -15,9 +15,6 @@ from flows.deployment.installation import POOL
 from flows.deployment.schedules import keeping_schedules
 from flows.deployment.server_content import crash_lost_runs, ensure_pool
 from flows.lost_runs import LOST
-from flows.server import prefect_api
-
-pytestmark = pytest.mark.slow  # the server needs 10 s to start
 
 NIGHT = {"schedule": {"cron": "0 2 * * *", "timezone": "UTC"}, "slug": "night"}
 BY_HAND = {"schedule": {"interval": 3600.0}, "parameters": {"preset": "quick"}, "active": True}
@@ -29,9 +26,8 @@ def anything(preset: str = "full") -> None:
 
 
 @pytest.fixture(scope="module")
-def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SyncPrefectClient]:
-    path = tmp_path_factory.mktemp("server")
-    with prefect_api(path / "prefect.db", path / "server.log"), get_client(sync_client=True) as client:
+def client(prefect_server: object) -> Iterator[SyncPrefectClient]:
+    with get_client(sync_client=True) as client:
         ensure_pool(client)
         yield client
 

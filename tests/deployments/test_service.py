@@ -4,13 +4,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from flows.deployment.service import Process, Service, processes_with
+from tests.support.waiting import wait_until
 
 TIMEOUT_S = 30.0
 SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
@@ -32,15 +32,8 @@ def service(tmp_path: Path) -> Iterator[Service]:
 
 def started(service: Service, command: list[str], folder: Path) -> Process:
     process = service.start(command, os.environ, folder, port=7)
-    wait_until(lambda: "up" in service.log_tail())
+    wait_until(lambda: "up" in service.log_tail(), "its first word")
     return process
-
-
-def wait_until(condition: Callable[[], object]) -> None:
-    give_up_at = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < give_up_at
-        time.sleep(0.02)
 
 
 def test_what_was_started_is_found_again_and_ended(service: Service, tmp_path: Path) -> None:
@@ -88,7 +81,7 @@ def test_a_stranger_with_a_recycled_process_id_is_neither_ours_nor_ended(service
 
 def test_a_process_that_is_over_but_not_collected_does_not_run() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as child:
-        wait_until(lambda: Process.of(child.pid) is None)  # a zombie until `with` ends
+        wait_until(lambda: Process.of(child.pid) is None, "its end")  # a zombie until `with` ends
 
 
 def test_a_process_notes_itself_before_it_becomes_the_program(service: Service, tmp_path: Path) -> None:
@@ -115,5 +108,5 @@ def test_processes_are_found_by_environment_and_command(tmp_path: Path) -> None:
         for process in (own, other):
             stack.callback(process.wait)
             stack.callback(process.kill)
-        wait_until(lambda: [process.pid for process in processes_with(variables, SLEEP[2])] == [own.pid])
+        wait_until(lambda: [process.pid for process in processes_with(variables, SLEEP[2])] == [own.pid], "both")
         assert list(processes_with(variables, "another word")) == []

@@ -1,9 +1,8 @@
+import json
 import os
 import signal
 import subprocess
 import sys
-import threading
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
 from kdgat.stage.parent import PARENT_PROCESS_VARIABLE
 from tests.can.stage_inputs import FAST, SMALL_GAT, make_stage, make_stores
+from tests.support.waiting import when
 
 ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
 # Long enough to be stopped in, and with a checkpoint at every step to be stopped at.
@@ -43,21 +43,7 @@ def run(directory: RunDirectory, stop: StopRequest | None = None) -> tuple[Concl
     return conclusion, lines
 
 
-def when(condition: Any, action: Any, timeout_s: float = 60.0) -> threading.Thread:
-    def wait() -> None:
-        give_up_at = time.monotonic() + timeout_s
-        while not condition() and time.monotonic() < give_up_at:
-            time.sleep(0.05)
-        action()
-
-    thread = threading.Thread(target=wait, daemon=True)
-    thread.start()
-    return thread
-
-
 def owner_of(directory: RunDirectory) -> int:
-    import json
-
     return int(json.loads(directory.owner_path.read_text())["pid"])
 
 

@@ -4,12 +4,7 @@ import json
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO
 
 import pytest
 
@@ -18,23 +13,11 @@ from kdgat.can.synthetic import write_dataset
 from kdgat.cluster.child import checkpoint_marker
 from kdgat.run.directory import OutputDirectory, StageRecord, StageState
 from kdgat.stage.outcome import Paused
-from tests.cli.run_kdgat import run_kdgat
+from tests.support.command_line import kdgat, processes_of, run_kdgat, started_kdgat
+from tests.support.small_runs import ALL_STAGES, as_options
+from tests.support.waiting import TIMEOUT_S, wait_until
 
-pytestmark = pytest.mark.slow
-
-TIMEOUT_S = 300.0
-TINY = (
-    "injection.variants=8",
-    "injection.duration_s=[5, 8]",
-    "training.max_epochs=1",
-    "gat.large.hidden=4",
-    "gat.large.heads=2",
-    "gat.small.hidden=4",
-    "autoencoder.large.hidden_dims=[16, 8, 4]",
-    "autoencoder.small.hidden_dims=[8, 4]",
-    "sampling.graphs_per_epoch=256",
-    "curriculum.graphs_per_epoch=256",
-)
+pytestmark = pytest.mark.prefect  # `kdgat train` starts a server where none is configured
 
 
 @pytest.fixture(scope="module")
@@ -45,36 +28,8 @@ def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def words(data_root: Path, out: Path, *overrides: str) -> list[str]:
-    options = [word for override in (*TINY, *overrides) for word in ("-O", override)]
     paths = ["--data-root", str(data_root), "--out", str(out)]
-    return ["train", "can", "--dataset", "synthetic", *paths, *options]
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Callable[[list[str]], "subprocess.Popen[str]"]]:
-    """Start `kdgat` in its own process group, as a shell does, and leave nothing behind."""
-    processes: list[tuple[subprocess.Popen[str], IO[str]]] = []
-
-    def run(words: list[str]) -> "subprocess.Popen[str]":
-        log = (tmp_path / f"kdgat-{len(processes)}.log").open("w+")
-        process = subprocess.Popen(
-            [sys.executable, "-m", "kdgat.cli.main", *words], stdout=log, stderr=log, text=True, start_new_session=True
-        )
-        processes.append((process, log))
-        return process
-
-    yield run
-    for process, log in processes:
-        process.kill()
-        process.wait()
-        log.close()
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    give_up_at = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < give_up_at, f"waited in vain for: {what}"
-        time.sleep(0.1)
+    return ["train", "can", "--dataset", "synthetic", *paths, *as_options(*ALL_STAGES, *overrides)]
 
 
 def record_of(out: Path, name: str) -> StageRecord | None:
@@ -87,20 +42,6 @@ def has_checkpoint(out: Path, name: str) -> bool:
     if record is None or record.directory is None:
         return False
     return bool(checkpoint_marker(OutputDirectory(out).stage_directory(record)))
-
-
-def processes_of(out: Path) -> list[str]:
-    found = []
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit() and int(entry.name) != os.getpid():
-            try:
-                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-                environment = (entry / "environ").read_bytes()
-            except OSError:
-                continue
-            if str(out) in command or str(out).encode() in environment:
-                found.append(command)
-    return found
 
 
 def test_recordings_become_an_evaluated_detector_and_a_second_run_does_nothing_twice(
@@ -122,8 +63,7 @@ def test_recordings_become_an_evaluated_detector_and_a_second_run_does_nothing_t
     assert read_results(out / "results.json").f1 == results.f1
 
     path = tmp_path / "elsewhere.json"
-    evaluated = run_kdgat("evaluate", "can", "--run", str(out), "--data-root", str(data_root), "--json", str(path))
-    assert evaluated.returncode == 0, evaluated.stderr
+    kdgat("evaluate", "can", "--run", out, "--data-root", data_root, "--json", path, status=0)
     assert json.loads(path.read_text())["f1"] == results.f1
 
     database = sqlite3.connect(out / "prefect" / "prefect.db")
@@ -135,23 +75,22 @@ def test_recordings_become_an_evaluated_detector_and_a_second_run_does_nothing_t
     database.close()
 
 
-def test_a_killed_flow_leaves_no_process_and_goes_on_where_it_was(
-    data_root: Path, tmp_path: Path, start: Callable[[list[str]], "subprocess.Popen[str]"]
-) -> None:
+def test_a_killed_flow_leaves_no_process_and_goes_on_where_it_was(data_root: Path, tmp_path: Path) -> None:
     out, name = tmp_path / "out", "autoencoder-large-seed0"
     command = words(data_root, out, "stages=[autoencoder]", "training.max_epochs=150", "training.patience=null")
     command += ["-O", "training.checkpoint_every_steps=5"]
-    flow = start(command)
-    wait_until(lambda: has_checkpoint(out, name), "a checkpoint")
-    os.kill(flow.pid, signal.SIGKILL)
-    flow.wait()
+    with started_kdgat(tmp_path / "kdgat.log", *command) as flow:
+        wait_until(lambda: has_checkpoint(out, name), "a checkpoint", log=(tmp_path / "kdgat.log").read_text)
+        os.kill(flow.pid, signal.SIGKILL)
+        flow.wait()
     wait_until(lambda: not processes_of(out), "the end of the flow's processes")
     record = record_of(out, name)
     assert record is not None
     directory = OutputDirectory(out).stage_directory(record)
     assert isinstance(directory.read_outcome(), Paused)
 
-    assert start(command).wait(TIMEOUT_S) == 0
+    resumed = run_kdgat(*command, timeout_s=TIMEOUT_S)
+    assert resumed.returncode == 0, resumed.stderr
     index = OutputDirectory(out).read_index()
     assert index.record("prepare").state == StageState.CACHED
     assert index.record(name).state == StageState.FINISHED
@@ -166,28 +105,26 @@ def test_a_killed_flow_leaves_no_process_and_goes_on_where_it_was(
 
 
 def test_ctrl_c_stops_with_a_checkpoint_and_a_second_flow_is_refused_meanwhile(
-    data_root: Path, tmp_path: Path, start: Callable[[list[str]], "subprocess.Popen[str]"]
+    data_root: Path, tmp_path: Path, prefect_server: object
 ) -> None:
-    out, name = tmp_path / "out", "normal-large-seed0"
+    out, name, log = tmp_path / "out", "normal-large-seed0", tmp_path / "kdgat.log"
     command = words(data_root, out, "stages=[normal]", "training.max_epochs=100000", "training.patience=null")
     command += ["-O", "training.checkpoint_every_steps=1"]
-    flow = start(command)
-    wait_until(lambda: has_checkpoint(out, name), "a checkpoint")
-
-    second = run_kdgat(*command, timeout_s=TIMEOUT_S)
-    assert second.returncode == 1
-    assert str(flow.pid) in second.stderr.splitlines()[-1]
-
-    os.killpg(flow.pid, signal.SIGINT)  # what a terminal does on Ctrl-C
-    assert flow.wait(TIMEOUT_S) == 130
+    with started_kdgat(log, *command) as flow:
+        wait_until(lambda: has_checkpoint(out, name), "a checkpoint", log=log.read_text)
+        assert str(flow.pid) in kdgat(*command, status=1).stderr.splitlines()[-1]
+        os.killpg(flow.pid, signal.SIGINT)  # what a terminal does on Ctrl-C
+        assert flow.wait(TIMEOUT_S) == 130
     wait_until(lambda: not processes_of(out), "the end of the flow's processes")
     record = record_of(out, name)
     assert record is not None
     assert record.state == StageState.PAUSED
-    assert "goes on" in (tmp_path / "kdgat-0.log").read_text()
+    assert "goes on" in log.read_text()
 
 
-def test_a_recording_that_cannot_be_read_ends_the_flow_with_one_sentence(data_root: Path, tmp_path: Path) -> None:
+def test_a_recording_that_cannot_be_read_ends_the_flow_with_one_sentence(
+    data_root: Path, tmp_path: Path, prefect_server: object
+) -> None:
     root = tmp_path / "data"
     (root / "synthetic").mkdir(parents=True)
     for path in (data_root / "synthetic").iterdir():

@@ -7,85 +7,30 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 from uuid import UUID
 
 import pytest
 from prefect import flow
 from prefect.client.orchestration import get_client
-from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
 from prefect.states import Cancelling
 
 import flows.nightly as module
-from flows.nightly import nightly
-from flows.server import prefect_api
 from flows.stages import _is_cancelling
-from kdgat.can.config import make_config
 from kdgat.can.evaluate import evaluate_run
-from kdgat.can.night import NightDirectory
-from kdgat.can.synthetic import write_dataset
 from kdgat.registry.registry import Registry
 from kdgat.run.directory import OutputDirectory
-from tests.cli.run_kdgat import run_kdgat
-from tests.flows.test_can_ids import processes_of, wait_until
+from tests.flows.nights import Nights
+from tests.support.command_line import kdgat, processes_of
+from tests.support.servers import PrefectServer
+from tests.support.small_runs import UNTRAINED
+from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.slow
-
-TINY = (
-    "stages=[normal, evaluation]",
-    "windows.stride=20",
-    "injection.enabled=false",
-    "training.max_epochs=1",
-    "training.patience=null",
-    "gat.large.hidden=8",
-    "gat.large.heads=2",
-    "sampling.graphs_per_epoch=256",
-)
-UNTRAINED = ("training.max_epochs=1", "training.learning_rate=1e-9")
 INBOX_RECORDING = "train_02_with_attacks__DoS-birch"
 
 
-class Nights:
-    """The places of a deployment, and one night after the other in it."""
-
-    def __init__(self, path: Path) -> None:
-        self.data_root = path / "data"
-        self.inbox = path / "inbox"
-        self.directory = NightDirectory(path / "nights")
-        self.registry = Registry(path / "registry")
-        self.dataset = write_dataset(self.data_root, "synthetic", "tiny")
-        self.inbox.mkdir()
-
-    def parameters(self, *overrides: str, **others: Any) -> dict[str, Any]:
-        data = {"dataset": "synthetic", "data_root": str(self.data_root), "validation_fraction": 0.3}
-        config = make_config("quick", (*TINY, *overrides), data=data)
-        places = {"registry": self.registry.path, "out": self.directory.path, "inbox": self.inbox}
-        return {"config": config, **places, "settle_s": 0.0, **others}
-
-    def run(self, *overrides: str, **others: Any) -> State[Any]:
-        return nightly(**self.parameters(*overrides, **others), return_state=True)
-
-    def in_service(self) -> str:
-        entry = self.registry.in_service("can", "synthetic")
-        assert entry is not None
-        return entry.id
-
-    def report(self) -> str:
-        return max(self.directory.reports_path.iterdir(), key=lambda path: path.stat().st_mtime_ns).read_text()
-
-
-@pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Return the database of a Prefect API that all nights of this module talk to."""
-    path = tmp_path_factory.mktemp("prefect")
-    with prefect_api(path / "prefect.db", path / "server.log"):
-        yield path / "prefect.db"
-
-
-def test_training_stops_when_the_night_that_it_is_a_part_of_is_cancelled(database: Path) -> None:
+def test_training_stops_when_the_night_that_it_is_a_part_of_is_cancelled(prefect_server: PrefectServer) -> None:
     @flow
     def training() -> tuple[bool, bool]:
         before = _is_cancelling()
@@ -106,7 +51,7 @@ def test_training_stops_when_the_night_that_it_is_a_part_of_is_cancelled(databas
 
 
 @pytest.fixture(scope="module")
-def nights(database: Path, tmp_path_factory: pytest.TempPathFactory) -> Nights:
+def nights(prefect_server: PrefectServer, tmp_path_factory: pytest.TempPathFactory) -> Nights:
     """Return nights of which the first one has put an untrained model into service."""
     nights = Nights(tmp_path_factory.mktemp("nights"))
     for path in nights.dataset.glob("test_0[34]*"):  # in which one that always alarms has the best F1
@@ -159,7 +104,7 @@ nightly(config=load_config(said["config"]), start_from="scratch", settle_s=0.0, 
 
 
 def test_a_night_that_fails_or_dies_changes_nothing_the_next_one_goes_on_and_a_worse_model_is_refused(
-    nights: Nights, database: Path, tmp_path: Path
+    nights: Nights, prefect_server: PrefectServer, tmp_path: Path
 ) -> None:
     second, models = nights.in_service(), nights.registry.read().models
     recording = f"{INBOX_RECORDING}.parquet"
@@ -216,13 +161,14 @@ def test_a_night_that_fails_or_dies_changes_nothing_the_next_one_goes_on_and_a_w
         moved.verify(entry)
         results = evaluate_run(moved.model_path(entry.id), nights.data_root)
         assert results.f1 == {name: scores["f1"] for name, scores in entry.metrics.items()}
-    shown = run_kdgat("model", "rollback", "--registry", str(moved.path), "--json")
+    shown = kdgat("model", "rollback", "--registry", moved.path, "--json", status=0)
     assert json.loads(shown.stdout)["previous"] == second
 
-    connection = sqlite3.connect(database)
+    connection = sqlite3.connect(prefect_server.database)
     artifacts = connection.execute("select data from artifact where key = 'night' order by created").fetchall()
     states = connection.execute(
-        "select state_type from flow_run join flow on flow.id = flow_id where flow.name in ('nightly', 'can-ids')"
+        "select state_type from flow_run join flow on flow.id = flow_id where flow.name = 'nightly'"
+        " or flow.name = 'can-ids' and flow_run.parent_task_run_id is not null"  # others use this server, too
     ).fetchall()
     connection.close()
     assert sum(third.id in data for (data,) in artifacts) == 1

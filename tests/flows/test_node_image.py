@@ -5,13 +5,13 @@ import pytest
 
 from flows.execution import Execution
 from flows.node_image import NodeImage
+from kdgat.can.config import make_config
 from kdgat.can.specs import can_run
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import Site
 from kdgat.image.agreement import AgreementError, describe_here
 from kdgat.image.digest import image_notes, keep_notes
 from kdgat.run.directory import OutputDirectory
-from tests.flows.test_execution import configured
 
 
 def make_image(path: Path, content: bytes, moment: int, **changes: str) -> str:
@@ -74,6 +74,7 @@ def test_an_image_that_cannot_be_checked_is_named_without_a_digest(monkeypatch: 
 def test_a_flow_with_an_image_that_does_not_fit_ends_before_it_has_written_anything(tmp_path: Path) -> None:
     make_image(tmp_path / "kdgat.sif", b"an image", 1, cloudpickle="3.0.0")
     output = OutputDirectory(tmp_path / "out")
+    run = can_run(make_config("quick", data={"dataset": "synthetic", "data_root": "data"}))
     with pytest.raises(AgreementError, match=r"cloudpickle 3\.0\.0 in the image"):
-        Execution(can_run(configured()), output, at_site(str(tmp_path / "kdgat.sif")), ResourceRequest())
+        Execution(run, output, at_site(str(tmp_path / "kdgat.sif")), ResourceRequest())
     assert not output.path.exists()

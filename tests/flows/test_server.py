@@ -3,13 +3,15 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 import urllib.request
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from prefect.context import refresh_global_settings_context
 
 from flows.server import API_URL_VARIABLE, START_TIMEOUT_VARIABLE, ServerStartError, prefect_api
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 
 def is_healthy(url: str) -> bool:
@@ -22,9 +24,12 @@ def is_healthy(url: str) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def no_configured_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def no_configured_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
     monkeypatch.delenv(API_URL_VARIABLE, raising=False)
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "home"))
+    yield
+    monkeypatch.undo()
+    refresh_global_settings_context()  # for the tests after these
 
 
 def test_a_configured_server_is_used_and_none_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,7 +48,7 @@ def test_a_server_that_does_not_come_up_is_explained(tmp_path: Path, monkeypatch
         pass
 
 
-@pytest.mark.slow
+@pytest.mark.prefect
 def test_two_servers_at_once_serve_on_the_loopback_and_end_with_their_contexts(tmp_path: Path) -> None:
     urls: dict[str, str] = {}
     leave = threading.Event()
@@ -53,16 +58,14 @@ def test_two_servers_at_once_serve_on_the_loopback_and_end_with_their_contexts(t
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout is not None
             urls[name] = process.stdout.readline().strip()
-            leave.wait(60.0)
+            leave.wait(TIMEOUT_S)
             process.communicate("")
 
     threads = [threading.Thread(target=serve, args=(name,)) for name in ("a", "b")]
     for thread in threads:
         thread.start()
-    give_up_at = time.monotonic() + 120.0
-    while len(urls) < 2 and time.monotonic() < give_up_at:
-        time.sleep(0.1)
     try:
+        wait_until(lambda: len(urls) == 2, "two servers")
         assert len(set(urls.values())) == 2
         assert all(url.startswith("http://127.0.0.1:") and is_healthy(url) for url in urls.values())
     finally:
@@ -72,6 +75,7 @@ def test_two_servers_at_once_serve_on_the_loopback_and_end_with_their_contexts(t
     assert not any(is_healthy(url) for url in urls.values())
 
 
+@pytest.mark.prefect
 def test_a_killed_process_takes_its_server_along(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SERVE, str(tmp_path)]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -80,10 +84,7 @@ def test_a_killed_process_takes_its_server_along(tmp_path: Path) -> None:
     assert is_healthy(url)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
-    give_up_at = time.monotonic() + 10.0
-    while is_healthy(url) and time.monotonic() < give_up_at:
-        time.sleep(0.1)
-    assert not is_healthy(url)
+    wait_until(lambda: not is_healthy(url), "the end of the server", timeout_s=10.0)
 
 
 SERVE = """

@@ -11,12 +11,7 @@ import pytest
 from kdgat.image import apptainer
 from kdgat.image.apptainer import ApptainerError, command_environment, exec_words, find_apptainer
 from kdgat.image.errors import ImageError
-from tests.image.built import require_apptainer, tiny_image
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_image(tmp_path_factory.mktemp("tiny"))
+from tests.image.built import require_apptainer
 
 
 def test_spython_says_the_version_of_the_program_that_was_found(tiny: Path) -> None:

@@ -26,26 +26,8 @@ from kdgat.image.build import (
 )
 from kdgat.image.checkout import find_checkout
 from kdgat.image.recipe import VARIANTS, define
-from tests.image.built import lack, tiny_image
-
-HEAD = "Bootstrap: localimage\nFrom: base.sif\n"
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tiny_image(tmp_path_factory.mktemp("tiny"))
-
-
-def build(tiny: Path, text: str, out: Path, work: Path | None = None, **arguments: str) -> list[str]:
-    """Build a definition on the tiny image and return what was told."""
-    told: list[str] = []
-    builder = Builder.here()
-    with work_folder(work, builder) as folder:
-        context = folder / "context"
-        shutil.copy(tiny, context / "base.sif")
-        (context / "image.def").write_text(text)
-        build_in_folder(context, out, arguments, builder, out.with_name("log"), told.append)
-    return told
+from tests.image.builds import HEAD, build
+from tests.image.built import lack
 
 
 def test_a_definition_becomes_an_image_that_says_what_went_in(tiny: Path, tmp_path: Path) -> None:
@@ -92,7 +74,7 @@ def test_an_interrupted_build_leaves_the_old_image_and_nothing_else(tiny: Path, 
     script = textwrap.dedent(f"""
         from pathlib import Path
         from kdgat.image.process import signals_as_exit
-        from tests.image.test_build import HEAD, build
+        from tests.image.builds import HEAD, build
         with signals_as_exit():
             build(Path({str(tiny)!r}), HEAD + "%post\\n    sleep 300\\n", Path({str(out)!r}), Path({str(work)!r}))
     """)

@@ -16,8 +16,6 @@ from kdgat.image.sources import read_pip_sources
 from kdgat.stage.files import sha256_of_file
 from tests.image.built import cpu_image, lack
 
-pytestmark = pytest.mark.slow
-
 
 @pytest.fixture(scope="module")
 def image() -> Path:

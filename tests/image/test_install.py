@@ -77,7 +77,6 @@ def test_a_base_needs_a_name_and_root(open_copy: Path) -> None:
     assert "make-base: needs root" in run(open_copy, "/var/tmp/base.sif", uid=NOBODY).stderr
 
 
-@pytest.mark.slow
 def test_apptainer_is_installed_into_any_folder_and_works_from_there(tmp_path: Path) -> None:
     require_apptainer()
     if os.geteuid() != 0:
@@ -93,7 +92,6 @@ def test_apptainer_is_installed_into_any_folder_and_works_from_there(tmp_path: P
     assert not list(tmp_path.glob("somewhere else.new*"))
 
 
-@pytest.mark.slow
 def test_a_base_has_one_owner_no_device_and_names_no_mirror() -> None:
     base = check_image(require_base())
     said = execute(base, ["python3", "-c", "import venv, sys; print(sys.version_info[:2])"])

@@ -114,7 +114,6 @@ def test_the_most_of_several_requests_is_taken_key_by_key() -> None:
     assert most_of([]) == ResourceRequest()
 
 
-@pytest.mark.slow
 def test_what_is_predicted_is_what_a_process_takes() -> None:
     config = small_config(["training.max_edges=1048576"])
     measured = measure_step(config, MEDIUM, 2000, "cpu", num_steps=2)

@@ -30,7 +30,7 @@ def test_small_instances_of_every_family(family: str) -> None:
             assert agrees_with_scipy(family, n, seed, method), (n, seed, method)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly  # the same as above, thirty times as often
 @pytest.mark.parametrize("family", FAMILIES)
 def test_hundreds_of_instances_of_every_family(family: str) -> None:
     sizes = np.random.default_rng(11).integers(1, 201, 300)

@@ -20,6 +20,7 @@ from kdgat.can.results import Results, write_results
 from kdgat.can.scores import Scores, scores_path, write_scores
 from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
 from kdgat.stage.directory import RunDirectory
+from kdgat.stage.outcome import Finished
 from kdgat.stage.provenance import record_attempt
 from kdgat.stage.spec import StageSpec
 
@@ -214,6 +215,8 @@ def write_stages(output: OutputDirectory, seeds: tuple[int, ...], generator: np.
                 if stage == "curriculum":
                     row |= {"curriculum_ratio": 1.0 + 0.25 * epoch, "curriculum_percentile": 50.0 + 3 * epoch}
                 directory.append_metrics({"fit": fit, **row} if fit else row)
+        epochs = {"epochs": float(EPOCHS)} if fits == ("",) else {}
+        directory.write_outcome(Finished(metrics=epochs))
         records.append(
             StageRecord(
                 name=name,
@@ -227,7 +230,7 @@ def write_stages(output: OutputDirectory, seeds: tuple[int, ...], generator: np.
             )
         )
     config = {"dataset": "hcrl_example", "seeds": list(seeds), "window": {"messages": 100, "stride": 100}}
-    output.write_index(RunIndex(config=config, stages=records))
+    output.write_index(RunIndex(family="can", config=config, stages=records))
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,42 @@
+"""The places of a nightly deployment, and its flow called as the deployment does."""
+
+from pathlib import Path
+from typing import Any
+
+from prefect.client.schemas.objects import State
+
+from flows.nightly import nightly
+from kdgat.can.config import make_config
+from kdgat.can.night import NightDirectory
+from kdgat.can.synthetic import write_dataset
+from kdgat.registry.registry import Registry
+from tests.support.small_runs import ONE_NETWORK
+
+
+class Nights:
+    """The places of a deployment, and one night after the other in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.data_root = path / "data"
+        self.inbox = path / "inbox"
+        self.directory = NightDirectory(path / "nights")
+        self.registry = Registry(path / "registry")
+        self.dataset = write_dataset(self.data_root, "synthetic", "tiny")
+        self.inbox.mkdir()
+
+    def parameters(self, *overrides: str, **others: Any) -> dict[str, Any]:
+        data = {"dataset": "synthetic", "data_root": str(self.data_root)}
+        config = make_config("quick", (*ONE_NETWORK, *overrides), data=data)
+        places = {"registry": self.registry.path, "out": self.directory.path, "inbox": self.inbox}
+        return {"config": config, **places, "settle_s": 0.0, **others}
+
+    def run(self, *overrides: str, **others: Any) -> State[Any]:
+        return nightly(**self.parameters(*overrides, **others), return_state=True)
+
+    def in_service(self) -> str:
+        entry = self.registry.in_service("can", "synthetic")
+        assert entry is not None
+        return entry.id
+
+    def report(self) -> str:
+        return max(self.directory.reports_path.iterdir(), key=lambda path: path.stat().st_mtime_ns).read_text()

@@ -1,0 +1,48 @@
+"""A report page as tests look at it."""
+
+from __future__ import annotations
+
+import re
+from html.parser import HTMLParser
+
+
+class Page(HTMLParser):
+    """What a browser would load, and what it would draw."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.loads: list[str] = []
+        self.plots: dict[str, str] = {}
+        self.data: dict[str, str] = {}
+        self.scripts: list[str] = []
+        self.text: list[str] = []
+        self.tags: list[str] = []
+        self.row_names: list[str] = []
+        self._data_of: str | None = None
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attributes: list[tuple[str, str | None]]) -> None:
+        found = dict(attributes)
+        self.tags.append(tag)
+        self.loads += [str(found[name]) for name in ("src", "href") if found.get(name)]
+        if found.get("class") == "plot":
+            self.plots[str(found["id"])] = f"{found['role']}: {found['aria-label']}"
+        self._data_of = found.get("id") if tag == "script" else None
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, tag: str) -> None:
+        self.tags.append("/" + tag)
+
+    def handle_data(self, data: str) -> None:
+        if self.tags and self.tags[-1] == "script":
+            self.scripts[-1] += data
+            if self._data_of:
+                self.data[self._data_of] = self.data.get(self._data_of, "") + data
+            return
+        self.text.append(data)
+        if self.tags and self.tags[-1] == "th":
+            self.row_names.append(data)
+
+    def words(self) -> str:
+        return re.sub(r"\s+", " ", "".join(self.text))
