@@ -209,7 +209,7 @@ def inspect(
 
 
 app.command("solve")(solve_command)
-app.command("analyze")(analyze_command)
+app.command("analyze")(analyze_command())
 
 
 def _print_inspection(inspection: Inspection) -> None:

@@ -15,7 +15,6 @@ from kdgat.cluster.resources import format_memory
 from kdgat.graphs.columns import GraphColumns
 from kdgat.lap.config import LapConfig
 from kdgat.lap.graphs import COST, EDGE_FEATURES, IS_COLUMN, NODE_FEATURES, PRESENT, WITNESS
-from kdgat.lap.names import EVALUATION
 from kdgat.lap.plan import members
 from kdgat.lap.sections import (
     DenseAttentionConfig,
@@ -25,6 +24,7 @@ from kdgat.lap.sections import (
     RowNetworkConfig,
     WarmStartLossConfig,
 )
+from kdgat.run.finished import EVALUATION
 from kdgat.run.plan import PlannedStage
 from kdgat.training.config import TrainingConfig
 
@@ -201,6 +201,6 @@ def job_memory(config: LapConfig, planned: PlannedStage, *, has_gpu: bool) -> st
     elif planned.stage == EVALUATION:
         peak = max(predict_matrix_bytes(config.progression[name].size) for name in config.chosen())
     else:
-        peak = predict_matrix_bytes(int(planned.scale))
+        peak = predict_matrix_bytes(planned.config["size"])
     mib = JOB_HEADROOM * (peak + PROCESS_BYTES) / MIB
     return format_memory(max(SMALLEST_JOB_MIB, -(-int(mib) // 1024) * 1024))

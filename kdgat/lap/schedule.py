@@ -25,8 +25,9 @@ from kdgat.lap.memory import (
     predict_matrix_bytes,
     predict_step_bytes,
 )
-from kdgat.lap.names import EVALUATION, PREPARE
+from kdgat.lap.names import PREPARE
 from kdgat.lap.plan import members
+from kdgat.run.finished import EVALUATION
 from kdgat.run.plan import PlannedStage
 from kdgat.stage.configuration import Config, describe_validation_error
 from kdgat.stage.files import write_json_atomically
@@ -131,7 +132,7 @@ def _forecast(config: LapConfig, planned: PlannedStage, kept: float, rates: Rate
 
 
 def _preparation(config: LapConfig, planned: PlannedStage, counts: Counts | None) -> Forecast:
-    size = int(planned.scale)
+    size: int = planned.config["size"]
     name = next(name for name in config.chosen() if config.progression[name].size == size)
     total = sum(instances(config, name, counts).values())
     seconds = total * PREPARE_S * (size / 1024) ** PREPARE_POWER

@@ -5,7 +5,7 @@ They stand apart from the code that follows them, so that a plan is made without
 
 from typing import Any, Final, Literal, get_args
 
-from pydantic import Field
+from pydantic import Field, field_serializer
 
 from kdgat.stage.configuration import Config
 from kdgat.training.config import TrainingConfig
@@ -141,6 +141,17 @@ class TrainingStageConfig(Config):
     graph: GraphConfig = GraphConfig()
     model: ModelConfig = ModelConfig()
     loss: WarmStartLossConfig = WarmStartLossConfig()
+
+    @field_serializer("model")
+    def _dump_what_is_read(self, model: ModelConfig) -> dict[str, Any]:
+        return read_sections(model)  # the sections of other kinds are no part of the stage's identity
+
+
+class EvaluationStageConfig(Config):
+    """Configure `evaluation`."""
+
+    evaluation: EvaluationConfig = EvaluationConfig()
+    stages: tuple[str, ...] = ()  # of the progression, in the order of training: the last one's weights are the model
 
 
 def read_sections(model: ModelConfig) -> dict[str, Any]:

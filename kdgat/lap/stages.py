@@ -11,17 +11,18 @@ import os
 from typing import Final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from kdgat.graphs.store import GraphStore
 from kdgat.lap.graphs import EDGE_FEATURES, NODE_FEATURES
 from kdgat.lap.models import make_model
-from kdgat.lap.names import EVALUATION, FAMILY, PREPARE, START, TRAIN, VALIDATION, WEIGHTS
+from kdgat.lap.names import FAMILY, START, TRAIN, VALIDATION
 from kdgat.lap.objective import WarmStartObjective
-from kdgat.lap.plan import weights_artifact
+from kdgat.lap.plan import kind_of, weights_artifact
 from kdgat.lap.sections import FEATURE_VERSION, TrainingStageConfig
 from kdgat.lap.source import make_source
 from kdgat.lap.weights import check_start, describe_model
+from kdgat.run.finished import WEIGHTS
 from kdgat.run.inputs import input_path
 from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
@@ -29,8 +30,8 @@ from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
 from kdgat.training.random_state import seed_everything
-from kdgat.training.trainer import fit
-from kdgat.training.weights import first_difference, load_weights, save_weights
+from kdgat.training.stage import train_stage
+from kdgat.training.weights import first_difference, load_weights
 
 logger = logging.getLogger(__name__)
 
@@ -40,18 +41,10 @@ EXPANDABLE_SEGMENTS: Final = "expandable_segments:True"
 
 
 def run(spec: StageSpec, directory: RunDirectory) -> Outcome:
-    """Run one stage, or go on with it."""
+    """Run one stage, or resume it."""
     use_expandable_segments()
-    if spec.stage == PREPARE:
-        from kdgat.lap.preparation import run_prepare  # needs numba, which a training node may lack
-
-        return run_prepare(spec, directory)
-    if spec.stage == EVALUATION:
-        from kdgat.lap.evaluation import run_evaluation
-
-        torch.set_num_threads(1)
-        return run_evaluation(spec, directory)
-    return run_training(spec, directory)
+    torch.set_num_threads(1)  # training sets its own
+    return kind_of(spec.stage).run(spec, directory)
 
 
 def use_expandable_segments() -> None:
@@ -77,45 +70,41 @@ def run_training(spec: StageSpec, directory: RunDirectory) -> Outcome:
     for one in config.fits:
         training = one.training
         torch.set_num_threads(training.num_threads)
-        stores = {
-            split: _open_store(spec, directory, f"{split}-{one.name}", one.size, config)
-            for split in (TRAIN, VALIDATION)
-        }
+        train, validation = (
+            _open_store(spec, directory, f"{split}-{one.name}", one.size, config) for split in (TRAIN, VALIDATION)
+        )
         seed_everything(spec.seed)
         model = make_model(config.model)
         if weights is not None:
             model.load_state_dict(weights)
-        num_parameters = sum(parameter.numel() for parameter in model.parameters())
         logger.info(
-            "%s: size %d, %d training instances, %s parameters, from %s", one.name, one.size,
-            stores[TRAIN].num_graphs, f"{num_parameters:,}", "scratch" if weights is None else "the weights before it",
+            "%s: size %d, %d training instances, from %s", one.name, one.size, train.num_graphs,
+            "scratch" if weights is None else "the weights before it",
         )  # fmt: skip
-        module = WarmStartObjective(model, config.loss)
-        train = make_source([stores[TRAIN].path], training, spec.seed, shuffle=True)
-        validation = make_source([stores[VALIDATION].path], training, spec.seed, shuffle=False)
-        result = fit(module, train, validation, training, directory, spec.seed, name=one.name)
-        if result.paused:
-            return result.as_paused()
-        model = model.cpu()
-        metadata = {
-            "stage": one.name,
-            "size": one.size,
-            "seed": spec.seed,
-            "monitor": training.monitor,
-            "best_epoch": result.best_epoch,
-            "best_metric": result.best_metric,
-            "num_parameters": num_parameters,
-        }
-        place = directory if one is config.fits[-1] else _place_of(directory, one.name)
-        path = save_weights(place, model, describe_model(config), metadata)
-        artifacts[weights_artifact(one.name)] = str(path.relative_to(directory.path))
-        numbers = {"best_epoch": float(result.best_epoch), "epochs": float(result.epochs)}
+        is_last = one is config.fits[-1]
+        outcome = train_stage(
+            WarmStartObjective(model, config.loss),
+            model,
+            make_source([train.path], training, spec.seed, shuffle=True),
+            make_source([validation.path], training, spec.seed, shuffle=False),
+            training,
+            spec,
+            directory,
+            description=describe_model(config),
+            metadata={"size": one.size},
+            fit_name=one.name,
+            weights_directory=directory if is_last else _place_of(directory, one.name),
+        )
+        if not isinstance(outcome, Finished):
+            return outcome
+        artifacts[weights_artifact(one.name)] = outcome.artifacts[WEIGHTS]
         if len(config.fits) > 1:
-            metrics |= {f"{one.name}_{name}": value for name, value in {**result.metrics, **numbers}.items()}
-        if one is config.fits[-1]:
-            metrics |= {**result.metrics, **numbers, "num_parameters": float(num_parameters)}
-        weights = _copy(model)
-    artifacts |= {"model": directory.model_config_path.name, WEIGHTS: directory.weights_path.name}
+            own = {name: value for name, value in outcome.metrics.items() if name != "num_parameters"}
+            metrics |= {f"{one.name}_{name}": value for name, value in own.items()}
+        if is_last:
+            metrics |= outcome.metrics
+            artifacts |= outcome.artifacts
+        weights = {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
     return Finished(metrics=metrics, artifacts=artifacts)
 
 
@@ -149,7 +138,3 @@ def _place_of(directory: RunDirectory, stage: str) -> RunDirectory:
     path = directory.path / WEIGHTS_FOLDER / stage
     path.mkdir(parents=True, exist_ok=True)
     return RunDirectory(path)
-
-
-def _copy(model: nn.Module) -> dict[str, Tensor]:
-    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from kdgat.graphs.batches import TensorColumns
-from kdgat.lap.config import LapConfig, load_config
+from kdgat.lap.config import LapConfig
 from kdgat.lap.memory import batch_shape, random_columns
 from kdgat.lap.models import make_model
 from kdgat.lap.objective import WarmStartObjective
@@ -45,7 +45,7 @@ def measure_here(
     content: dict[str, Any], name: str, num_instances: int, accelerator: str, num_steps: int
 ) -> Measurement:
     """Measure training steps of a stage of a configuration, as plain data, in this process."""
-    config = load_config(content)
+    config = LapConfig.from_data(content)
     size = config.progression[name].size
     training = config.training_for(name).model_copy(update={"accelerator": accelerator})
     shape = batch_shape(size, num_instances, config.graph, training)
