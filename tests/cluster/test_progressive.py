@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from kdgat.cluster.history import AttemptLedger
-from kdgat.lap.results import read_results
+from kdgat.lap.results import LapResults
 from kdgat.run.directory import OutputDirectory, StageState
 from tests.cluster.cluster_run import stray_processes
 from tests.cluster.slurm import PrivateSlurm
@@ -75,7 +75,7 @@ def test_a_walltime_that_cuts_every_stage_costs_no_step_and_changes_no_weight(ou
         assert len(attempts) > 1, stage
         assert {attempt.end for attempt in attempts[:-1]} == {"Paused"}, stage
         assert "remain before the job ends" in attempts[0].message
-    results = read_results(output.results_path)
+    results = LapResults.read(output.results_path)
     assert {(group.family, group.size) for group in results.groups} == {
         (family, size) for family in ("uniform", "metric") for size in (512, 1024, 2048)
     }

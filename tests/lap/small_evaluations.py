@@ -55,7 +55,7 @@ def evaluation_directory(
         stage="evaluation",
         scale="all",
         seed=seed,
-        config={"evaluation": {**MEASURED, **evaluation}, "stages": [{"name": name} for name in weights]},
+        config={"evaluation": {**MEASURED, **evaluation}, "stages": list(weights)},
         inputs=inputs,
     )
     return RunDirectory(folder).create(spec)

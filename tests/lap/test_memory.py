@@ -5,7 +5,6 @@ import torch
 
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.graphs.batches import TensorColumns
-from kdgat.lap.config import make_config
 from kdgat.lap.graphs import build_graph
 from kdgat.lap.memory import (
     PROCESS_BYTES,
@@ -23,7 +22,7 @@ from kdgat.lap.plan import plan_lap
 from kdgat.lap.specs import most_of, stage_requests
 from kdgat.lap.step_measurement import measure_here, measure_step
 from kdgat.training.measure import answer, count_kept_bytes
-from tests.lap.runs import LARGE, MEDIUM, SMALL, small_config
+from tests.lap.runs import LARGE, MEDIUM, SMALL, make_config, small_config
 
 
 def test_a_graph_has_as_many_edges_as_neighbours_are_asked_for() -> None:

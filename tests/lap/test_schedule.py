@@ -2,7 +2,6 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.lap.config import make_config
 from kdgat.lap.plan import plan_lap
 from kdgat.lap.schedule import (
     RATES,
@@ -18,7 +17,7 @@ from kdgat.lap.schedule import (
     read_rates,
     write_rates,
 )
-from tests.lap.runs import MEDIUM, SMALL, small_config
+from tests.lap.runs import MEDIUM, SMALL, make_config, small_config
 
 HOUR_S = 3600
 
