@@ -21,7 +21,8 @@ from kdgat.lap.families import FAMILIES, generate
 from kdgat.lap.measurement import compile_methods, measure_problem
 from kdgat.lap.predictor import Predictor
 from kdgat.lap.records import label
-from kdgat.lap.results import METHODS, Evaluation, EvaluationConfig, summarise
+from kdgat.lap.results import Evaluation, summarise
+from kdgat.lap.sections import METHODS, EvaluationConfig
 from kdgat.lap.timing import describe_machine, one_thread
 from kdgat.lap.warm_start import find_weights
 

@@ -14,12 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from kdgat.graphs.columns import GraphColumns
 from kdgat.lap.errors import CostError
 from kdgat.lap.scaling import Scaling, unit_of
-from kdgat.stage.configuration import Config
+from kdgat.lap.sections import GraphConfig
 
 # Columns of x. The target is the dual that the solver found, as normalised; 0 without labels. Models read the rest.
 IS_COLUMN, TARGET = 0, 1
@@ -29,15 +28,6 @@ COST, PRESENT = 0, 1
 WITNESS = -1.0  # in place of present
 EDGE_FEATURES = ("cost", "present")
 SMALLEST_UNIT = 1e-30  # float32, in which neighbours are kept, has no digits left for differences below
-FEATURE_VERSION = 2  # rises when the same instance gives another graph
-
-
-class GraphConfig(Config):
-    """Say how many neighbours a row and a column have."""
-
-    row_neighbours: int = Field(16, ge=2)
-    column_neighbours: int = Field(16, ge=2)
-    witnesses: int = Field(16, ge=0)  # of each row, where labels are known
 
 
 @dataclass(frozen=True, eq=False)

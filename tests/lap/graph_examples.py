@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import write_store
-from kdgat.lap.graphs import EDGE_FEATURES, NODE_FEATURES, GraphConfig, build_graph
+from kdgat.lap.graphs import EDGE_FEATURES, NODE_FEATURES, build_graph
+from kdgat.lap.sections import GraphConfig
 from kdgat.lap.solver import solve
 
 GRAPH = GraphConfig(row_neighbours=6, column_neighbours=5)
