@@ -23,10 +23,7 @@ TESTS = Path(__file__).parent
 NEEDED_BY_PATH = {
     "cluster": "slurm",
     "cluster/test_image.py": "image",
-    "image/test_apptainer.py": "image",
-    "image/test_build.py": "image",
     "image/test_cpu_image.py": "image",
-    "image/test_install.py": "image",
 }
 NEEDED_BY_FIXTURE = {
     "slurm": "slurm",
@@ -82,6 +79,6 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prefect
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a real image of a few megabytes: a shell, cat, sleep, id."""
-    from tests.image.built import tiny_image
+    from tests.image.built import build_tiny_image
 
-    return tiny_image(tmp_path_factory.mktemp("tiny"))
+    return build_tiny_image(tmp_path_factory.mktemp("tiny") / "tiny.sif")

@@ -5,6 +5,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished, Paused
 from kdgat.stage.parent import PARENT_PROCESS_VARIABLE
@@ -71,3 +73,20 @@ def test_a_stage_whose_parent_is_gone_does_not_start(tmp_path: Path) -> None:
     command = [*PROGRAM, "stage", "run", str(directory.path)]
     assert subprocess.run(command, env=environment, check=False).returncode == -signal.SIGTERM
     assert directory.read_outcome() is None
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--memory", "4G"), "without --site"),
+        (("--site", "nosuch"), "nosuch"),
+        (("--site", "slurm-test", "--memory", "64G"), "--memory 64G is above what site slurm-test grants"),
+        (("--site", "local", "--cores", "2"), "with --site local"),
+    ],
+)
+def test_wrong_options_of_a_job_are_refused_before_anything_starts(
+    tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    directory = training(tmp_path)
+    assert said in kdgat("stage", "run", directory.path, *words, status=1).stderr
+    assert not directory.attempts_path.exists()
