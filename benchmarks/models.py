@@ -19,10 +19,11 @@ from torch.nn import functional
 from torch_geometric.nn import GATConv, global_max_pool
 
 from kdgat.can.allocator import keep_freed_memory
-from kdgat.can.models.attention import AttentionConfig, GraphAttentionNetwork
-from kdgat.can.models.autoencoder import AutoencoderConfig, GraphAutoencoder
+from kdgat.can.models.attention import GraphAttentionNetwork
+from kdgat.can.models.autoencoder import GraphAutoencoder
 from kdgat.can.models.convolution import build_convolution, count_parameters
 from kdgat.can.models.pooling import ByteDropout, graph_max
+from kdgat.can.sections import AttentionConfig, AutoencoderConfig
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns, pointers
 

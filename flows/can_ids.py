@@ -1,25 +1,22 @@
 """The flow `can-ids`: recorded CAN traffic in, a trained, calibrated and evaluated detector out."""
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import PositiveInt
 
-from flows.execution import as_output
-from flows.parameters import LOCAL_SITE, NO_REQUEST, FormConfig, Overrides, Preset, as_site, check_can_run
-from flows.publication import publish_results
-from flows.stages import execute, run_flow
-from kdgat.can.config import CanConfig, complete_config
-from kdgat.can.specs import can_run
+from flows.parameters import NO_REQUEST, Overrides, Preset, WithoutDefaults
+from flows.training import train_family
+from kdgat.can.config import CanConfig
+from kdgat.can.family import FAMILY
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import LOCAL, Site
-from kdgat.run.directory import OutputDirectory
-from kdgat.run.end import RunEnd
 
 FLOW_NAME: Final = "can-ids"
+FormConfig = Annotated[CanConfig, WithoutDefaults(CanConfig.preset_package)]
 
 
 @flow(
@@ -50,21 +47,4 @@ def can_ids(
         command_line: what every job asks for instead of what preset and site say.
         config: everything the run depends on; at least which data.
     """
-    output = as_output(out)
-    config, site = complete_config(config, preset, overrides), as_site(site, command_line)
-    check_can_run(config, output, site)
-    return execute(can_run(config), output, site, command_line, parallel_stages, publish_results)
-
-
-def run_can_ids(
-    config: CanConfig,
-    output: OutputDirectory,
-    parallel_stages: int | None = None,
-    *,
-    site: Site = LOCAL_SITE,
-    command_line: ResourceRequest = NO_REQUEST,
-) -> RunEnd:
-    """Run the flow against the configured Prefect API, or an embedded one; `run_flow` says what it raises."""
-    return run_flow(
-        can_ids, output, config=config, parallel_stages=parallel_stages, site=site, command_line=command_line
-    )
+    return train_family(FAMILY, config, preset, overrides, out, site, parallel_stages, command_line)

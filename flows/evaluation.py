@@ -1,21 +1,20 @@
 """The flow `evaluate-can`: a run, or the model in service, on any recordings; nothing is trained."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 from prefect import flow, get_run_logger
-from prefect.artifacts import create_table_artifact
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run as runtime_flow_run
 from prefect.states import Cancelled, Completed, Failed
 
 from flows.parameters import NO_REQUEST, as_site
-from flows.publication import describe_f1
+from flows.publication import publish_table
 from flows.shown_attempts import shown
 from flows.single_stage import run_single_stage
 from kdgat.can.evaluate import make_evaluation
-from kdgat.can.plan import FAMILY
-from kdgat.can.results import read_results, results_table, write_results
+from kdgat.can.family import FAMILY
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import LOCAL, Site
 from kdgat.registry.registry import Registry
@@ -84,25 +83,22 @@ def evaluate_can(
         return Failed(message=f"{outcome.kind}: {outcome.evidence}")
     if not isinstance(outcome, Finished):
         return Cancelled(message=f"{outcome.reason}; an evaluation begins anew")
-    results = read_results(directory.path / outcome.artifacts["results"])
+    results = FAMILY.results.read(directory.path / outcome.artifacts["results"])
     path = out.absolute() / f"{directory.path.name}.json"
-    write_results(path, results)
-    header, rows = results_table(results)
-    create_table_artifact(
-        [dict(zip(header, row, strict=True)) for row in rows],
-        key="scores",
-        description=f"{results.detector.name} of `{source}` on {results.dataset}; all metrics are in `{path}`",
-    )
+    results.write(path)
+    scores = next(table for table in FAMILY.tables(results) if table.key)
+    caption = f"{results.detector.name} of `{source}` on {results.dataset}; all metrics are in `{path}`"
+    publish_table(replace(scores, caption=caption))
     for note in results.data.notes:
         logger.info("%s", note)
-    return Completed(message=f"{describe_f1(results)}; {path}")
+    return Completed(message=f"{'; '.join(FAMILY.conclusions(results))}; {path}")
 
 
 def _in_service(registry: Path | None, dataset: str | None) -> Path:
     """Return the directory of the model in service."""
     if registry is None or dataset is None:
         raise EvaluationRequestError("what shall be evaluated? Give run, or registry and dataset (or model_of)")
-    found = Registry(registry.absolute()).in_service(FAMILY, dataset)
+    found = Registry(registry.absolute()).in_service(FAMILY.name, dataset)
     if found is None:
         raise EvaluationRequestError(
             f"dataset={dataset!r}: {registry} has no model in service for it; give run or model_of, or let the nightly "

@@ -12,8 +12,9 @@ from flows.slurm_attempts import SlurmAttempts, remove_left_keys
 from kdgat.cluster.estimate import stage_resources
 from kdgat.cluster.resources import ResourceRequest, Resources
 from kdgat.cluster.site import Site
-from kdgat.run.directory import DONE_STATES, ENDED_STATES, OutputDirectory, RunIndex, StageRecord, StageState
-from kdgat.run.plan import PlannedStage, Run, make_spec
+from kdgat.run.directory import DONE_STATES, ENDED_STATES, OutputDirectory, StageRecord, StageState
+from kdgat.run.local import new_index
+from kdgat.run.plan import PlannedStage, Run, create_stage
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, Finished, Paused
 
@@ -31,13 +32,9 @@ class Execution:
         self.finished: dict[str, RunDirectory] = {}
         self._lock = threading.Lock()
         self._changed = threading.Event()
-        records = [
-            StageRecord(name=p.name, stage=p.stage, scale=p.scale, seed=p.seed, depends_on=list(p.depends_on))
-            for p in self.run.plan
-        ]
         if site.scheduler == "slurm":
             remove_left_keys(output.slurm_path)
-        self.index = RunIndex(family=run.family, config=run.config.model_dump(mode="json"), stages=records)
+        self.index = new_index(run)
         output.write_index(self.index)
 
     def startable(self, num_free: int) -> list[PlannedStage]:
@@ -55,14 +52,9 @@ class Execution:
 
     def open_directory(self, planned: PlannedStage) -> RunDirectory:
         """Make the run directory of a stage; its name holds the identity, so a changed stage gets a new one."""
-        spec = make_spec(self.run.family, planned, self.finished, self.run.external_inputs(planned))
-        directory = RunDirectory(self.output.stages_path / spec.directory_name())
+        directory, identity = create_stage(self.run, planned, self.finished, self.output)
         with self._lock:
-            self._update(
-                planned.name, directory=str(directory.path.relative_to(self.output.path)), identity=spec.identity()
-            )
-        if not directory.is_finished():
-            directory.create(spec.movable(directory.path, self.output.path))
+            self._update(planned.name, directory=str(directory.path.relative_to(self.output.path)), identity=identity)
         return directory
 
     def conclude(self, planned: PlannedStage, directory: RunDirectory, conclusion: Conclusion) -> None:

@@ -15,14 +15,15 @@ from prefect.states import Cancelled, Completed, Failed
 from pydantic import NonNegativeFloat, PositiveInt
 
 from flows.attempts import LocalAttempts, Stage, run_to_end
-from flows.can_ids import can_ids
+from flows.can_ids import FormConfig, can_ids
 from flows.lost_runs import mark_lost_runs, output_tag
-from flows.parameters import NO_REQUEST, FormConfig, Overrides, Preset, as_site
+from flows.parameters import NO_REQUEST, Overrides, Preset, as_site
 from flows.shown_attempts import shown
 from flows.signals import stop_on_signals, what_stops
 from flows.single_stage import run_single_stage
 from kdgat.can.comparison import Comparison, make_comparison, read_comparison
-from kdgat.can.config import CanConfig, complete_config
+from kdgat.can.config import CanConfig
+from kdgat.can.family import FAMILY
 from kdgat.can.news import NightError, NightLedger, gather_news
 from kdgat.can.night import (
     IN_SERVICE,
@@ -35,7 +36,6 @@ from kdgat.can.night import (
     quiet_night,
     run_config,
 )
-from kdgat.can.plan import FAMILY
 from kdgat.can.registered import ModelSource, model_source
 from kdgat.cluster.child import StopRequest
 from kdgat.cluster.decision import AttemptLimits
@@ -96,7 +96,7 @@ def nightly(
         settle_s: a file of the inbox that changed less than this many seconds ago waits for the next night.
         config: everything that training depends on; at least which data.
     """
-    config = complete_config(config, preset, overrides)
+    config = config.completed(preset, overrides)
     if config.start_from is not None:
         raise NightError(f"config.start_from={config.start_from}: the night chooses it; give start_from instead")
     if "evaluation" not in config.stages:
@@ -131,7 +131,7 @@ class _Night:
 
     def run(self, inbox: Path | None, start_from: StartFrom, keep_runs: int, settle_s: float) -> State[Any]:
         logger = get_run_logger()
-        current = self.registry.in_service(FAMILY, self.dataset)
+        current = self.registry.in_service(FAMILY.name, self.dataset)
         ledger = NightLedger.read(self.directory.ledger_path)
         self.directory.close_runs(ledger.model)
         try:
@@ -198,7 +198,7 @@ class _Night:
 
     def _compared_with(self, source: ModelSource, record: NightRecord) -> ModelEntry | None:
         """Return the model in service, or the one before where this night had come as far as putting its own there."""
-        current = self.registry.in_service(FAMILY, self.dataset)
+        current = self.registry.in_service(FAMILY.name, self.dataset)
         if current is not None and (current.content, current.id) == (source.content, record.model):
             return None if record.compared_with is None else self.registry.entry(record.compared_with)
         return current
@@ -229,7 +229,7 @@ class _Night:
         scores = comparison.metrics[NEW]
         entry = self.registry.add(
             source.files,
-            family=FAMILY,
+            family=FAMILY.name,
             dataset=self.dataset,
             content=source.content,
             parent=record.start,
@@ -242,7 +242,7 @@ class _Night:
         faults = [f"{fault}; decide by `kdgat model promote {entry.id}`" for fault in comparison.faults]
         decision = decide(scores, comparison.metrics.get(IN_SERVICE), self.rule, faults)
         index = self.registry.read()
-        current = index.in_service(FAMILY, self.dataset)
+        current = index.in_service(FAMILY.name, self.dataset)
         if decision.accepted and current != entry.id:
             earlier = index.promoted_since(entry.id, record.created)
             if earlier is None:

@@ -12,15 +12,10 @@ from pydantic import Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
 
-from kdgat.can.catalog import find_entry
-from kdgat.can.config import PRESET_PACKAGE, CanConfig
-from kdgat.can.plan import plan_can
 from kdgat.cluster.estimate import check_command_line
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.script import require_one_word
 from kdgat.cluster.site import LOCAL, Site, SiteError, load_site, require_usable
-from kdgat.lap.config import PRESET_PACKAGE as LAP_PRESET_PACKAGE
-from kdgat.lap.config import LapConfig
 from kdgat.run.directory import OutputDirectory
 
 Preset = Literal["quick", "full", "tutorial"]
@@ -54,13 +49,13 @@ def _rewrite(schema: JsonSchemaValue, handler: GetJsonSchemaHandler, texts: Mapp
             field["enum"] = [True, False, *([None] if "anyOf" in field else [])]
             field.pop("type", None)
             field.pop("anyOf", None)
-        said = field.get("description") or texts.get(f"{path}{key}", "")
-        if said:
-            field["description"] = said
+        text = field.get("description") or texts.get(f"{path}{key}", "")
+        if text:
+            field["description"] = text
         default = field.pop("default", None)
         if default is not None and not models:
-            text = default if isinstance(default, str) else json.dumps(default)
-            field["description"] = f"{said}{' ' if said else ''}(default: {text})"
+            value = default if isinstance(default, str) else json.dumps(default)
+            field["description"] = f"{text}{' ' if text else ''}(default: {value})"
 
 
 @cache
@@ -81,8 +76,6 @@ def explained_keys(package: str) -> dict[str, str]:
     return found
 
 
-FormConfig = Annotated[CanConfig, WithoutDefaults(PRESET_PACKAGE)]
-LapFormConfig = Annotated[LapConfig, WithoutDefaults(LAP_PRESET_PACKAGE)]
 _YAML_KEY: Final = re.compile(r"(?P<indent> *)(?P<key>\w+):.*?(?:  # (?P<text>.*))?")
 NO_REQUEST: Final = ResourceRequest()
 LOCAL_SITE: Final = Site(name=LOCAL)
@@ -104,18 +97,6 @@ def as_site(site: Site | str, command_line: ResourceRequest = NO_REQUEST) -> Sit
     check_command_line(command_line, found)
     require_usable(found)
     return found
-
-
-def check_can_run(config: CanConfig, output: OutputDirectory, site: Site) -> None:
-    """Let mistakes come to light before anything is started.
-
-    Raises:
-        DatasetError: if the dataset is unknown.
-        ValueError: of another kind, naming what cannot be planned, or an output directory that jobs cannot be given.
-    """
-    find_entry(config.data.dataset, config.data.data_root, config.data.catalog)
-    plan_can(config)
-    check_output(output, site)
 
 
 def check_output(output: OutputDirectory, site: Site) -> None:

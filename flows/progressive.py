@@ -1,39 +1,27 @@
 """The flow `progressive`: warm starts for linear assignment, trained stage after stage by the size of the matrix."""
 
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
-from prefect import flow, task
-from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
-from prefect.cache_policies import NO_CACHE
+from kdgat.lap.family import FAMILY
+from prefect import flow
 from prefect.client.schemas.objects import State
-from prefect.runtime import flow_run as runtime_flow_run
 from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import PositiveInt
 
-from flows.execution import as_output
-from flows.parameters import LOCAL_SITE, NO_REQUEST, LapFormConfig, Overrides, Preset, as_site, check_output
-from flows.stages import execute, run_flow
+from flows.parameters import NO_REQUEST, Overrides, Preset, WithoutDefaults
+from flows.training import name_by_output, train_family
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import LOCAL, Site
-from kdgat.lap.config import LapConfig, complete_config
-from kdgat.lap.evaluation import collect_results
-from kdgat.lap.results import results_table
-from kdgat.lap.specs import lap_run
-from kdgat.report.lap import write_report
-from kdgat.run.directory import OutputDirectory
-from kdgat.run.end import RunEnd
+from kdgat.lap.config import LapConfig
 
 FLOW_NAME: Final = "progressive"
-
-
-def _run_name() -> str:
-    return Path(runtime_flow_run.parameters["out"]).name
+FormConfig = Annotated[LapConfig, WithoutDefaults(LapConfig.preset_package)]
 
 
 @flow(
     name=FLOW_NAME,
-    flow_run_name=_run_name,
+    flow_run_name=name_by_output,
     task_runner=ThreadPoolTaskRunner(),  # type: ignore[arg-type]
     persist_result=False,
 )
@@ -45,7 +33,7 @@ def progressive(
     site: Site | str = LOCAL,
     parallel_stages: PositiveInt | None = None,
     command_line: ResourceRequest = NO_REQUEST,
-    config: LapFormConfig = LapConfig(),  # noqa: B008 - frozen
+    config: FormConfig = LapConfig(),  # noqa: B008 - frozen
 ) -> State[Any]:
     """Train networks that predict duals of assignment problems, from small matrices to large; see `kdgat plan lap`.
 
@@ -59,42 +47,4 @@ def progressive(
         command_line: what every job asks for instead of what preset and site say.
         config: everything the run depends on.
     """
-    output = as_output(out)
-    run, site = lap_run(complete_config(config, preset, overrides)), as_site(site, command_line)
-    check_output(output, site)
-    return execute(run, output, site, command_line, parallel_stages, publish_results)
-
-
-@task(name="results", task_run_name="results", cache_policy=NO_CACHE, persist_result=False)
-def publish_results(output: OutputDirectory) -> str:
-    """Summarise what all evaluations measured, write results and report, and return what they say in one line."""
-    results = collect_results(output)
-    report = write_report(output.path)
-    header, rows = results_table(results)
-    create_table_artifact(
-        [dict(zip(header, row, strict=True)) for row in rows],
-        key="warm-starts",
-        description="seeds of the exact solver, trained and untrained, by family and size of the matrix",
-    )
-    conclusions = "\n".join(f"* {sentence}" for sentence in results.conclusions.values())
-    create_markdown_artifact(
-        f"# Does the trained model pay?\n\n{conclusions}\n",
-        key="conclusions",
-        description="the trained model against the best untrained seed, features and inference included",
-    )
-    create_link_artifact(report.absolute().as_uri(), link_text=str(report), key="report", description="HTML report")
-    return "; ".join(results.conclusions.values())
-
-
-def run_progressive(
-    config: LapConfig,
-    output: OutputDirectory,
-    parallel_stages: int | None = None,
-    *,
-    site: Site = LOCAL_SITE,
-    command_line: ResourceRequest = NO_REQUEST,
-) -> RunEnd:
-    """Run the flow against the configured Prefect API, or an embedded one; `run_flow` says what it raises."""
-    return run_flow(
-        progressive, output, config=config, parallel_stages=parallel_stages, site=site, command_line=command_line
-    )
+    return train_family(FAMILY, config, preset, overrides, out, site, parallel_stages, command_line)

@@ -6,52 +6,39 @@ from prefect import task
 from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
-from kdgat.can.evaluate import collect_results
-from kdgat.can.results import Results, results_table
-from kdgat.cli.tables import models_table
-from kdgat.report.page import write_report
+from kdgat.family.registry import find_family
+from kdgat.family.report import write_report
 from kdgat.run.directory import OutputDirectory
-
-COMPARED = ("autoencoder", "normal", "curriculum")
+from kdgat.run.table import Table
 
 
 @task(name="results", task_run_name="results", cache_policy=NO_CACHE, persist_result=False)
-def publish_results(output: OutputDirectory) -> str:
-    """Decide from the scores of all seeds, write results and report, and return what they say in one sentence."""
-    results = collect_results(output)
+def publish_results(family_name: str, output: OutputDirectory) -> str:
+    """Summarise what all evaluations measured, write results and report, and return the conclusions in one line."""
+    family = find_family(family_name)
+    results = family.collect(output)
     report = write_report(output.path)
-    _show(results, report)
-    return describe_f1(results)
-
-
-def describe_f1(results: Results) -> str:
-    """Say in one sentence how the default detector scores."""
-    f1 = ", ".join(f"{scenario} {'-' if value is None else f'{value:.4f}'}" for scenario, value in results.f1.items())
-    return f"{results.detector.name}: F1 {f1}" if f1 else f"{results.detector.name}: no test scenario"
-
-
-def _show(results: Results, report: Path) -> None:
-    """Put the scores and the way to the report into the Prefect UI."""
-    header, rows = results_table(results)
+    for table in family.tables(results):
+        if table.key:
+            publish_table(table)
+    conclusions = family.conclusions(results)
     create_markdown_artifact(
-        f"# {results.detector.name}\n\n{results.detector.rule}\n\n{_markdown(header, rows)}\n",
-        key="scores",
-        description="the default detector on every test scenario",
+        "\n".join(f"* {sentence}" for sentence in conclusions) + "\n",
+        key="conclusions",
+        description=f"what the evaluation says of {family.title}",
     )
-    header, rows = models_table(results)
+    publish_report(report)
+    return "; ".join(conclusions)
+
+
+def publish_table(table: Table, key: str = "") -> None:
+    """Put a table into the Prefect UI, under its own key or another one."""
+    header, rows = table.texts
     create_table_artifact(
-        [dict(zip(header, row, strict=True)) for row in rows], key="models", description="F1 of every model"
+        [dict(zip(header, row, strict=True)) for row in rows], key=key or table.key, description=table.caption
     )
-    compared = [row for row in rows if row[0] in COMPARED]
-    if len(compared) > 1:
-        create_table_artifact(
-            [dict(zip(header, row, strict=True)) for row in compared],
-            key="autoencoder-and-gat",
-            description="the autoencoder, the attention network without and with a curriculum, side by side (F1)",
-        )
+
+
+def publish_report(report: Path) -> None:
+    """Put the way to the report into the Prefect UI."""
     create_link_artifact(report.absolute().as_uri(), link_text=str(report), key="report", description="HTML report")
-
-
-def _markdown(header: list[str], rows: list[list[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines)

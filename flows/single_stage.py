@@ -136,8 +136,15 @@ def _requests(directory: RunDirectory) -> dict[str, ResourceRequest]:
 
 
 def _environment(spec: StageSpec) -> dict[str, str]:
-    training = spec.config.get("training", {})
-    return {"OMP_NUM_THREADS": str(training.get("num_threads", 1))}
+    return {"OMP_NUM_THREADS": str(max(_values(spec.config, "num_threads"), default=1))}
+
+
+def _values(data: Any, key: str) -> list[int]:
+    """List the values of a key at any depth of plain data: a stage may train several models."""
+    if isinstance(data, Mapping):
+        own = [int(data[key])] if data.get(key) is not None else []
+        return own + [value for item in data.values() for value in _values(item, key)]
+    return [value for item in data for value in _values(item, key)] if isinstance(data, list | tuple) else []
 
 
 def _describe(outcome: Outcome, directory: RunDirectory) -> str:

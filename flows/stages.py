@@ -30,6 +30,7 @@ from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import Site
 from kdgat.run.directory import DONE_STATES, OutputDirectory, StageState
 from kdgat.run.end import RunEnd
+from kdgat.run.local import cached_message
 from kdgat.run.plan import PlannedStage, Run
 from kdgat.stage.outcome import Failed as StageFailed
 from kdgat.stage.outcome import Finished
@@ -55,8 +56,9 @@ def _run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -
     outcome = directory.read_outcome()
     if isinstance(outcome, Finished):
         execution.conclude(planned, directory, Conclusion(outcome, attempts=0))
-        logger.info("finished before, with the same inputs and configuration: %s", directory.path)
-        return Completed(name="Cached", message=f"{directory.path.name} had finished before")
+        message = cached_message(directory)
+        logger.info("%s, with the same inputs and configuration: %s", message, directory.path)
+        return Completed(name="Cached", message=message)
     logger.info("run directory %s", directory.path)
 
     def tell(line: str) -> None:

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from kdgat.can.injection import Injected, InjectionConfig, make_variant
+from kdgat.can.injection import Injected, make_variant
 from kdgat.can.messages import Messages
 from kdgat.can.results import InjectedAttack, InjectionSummary
-from kdgat.can.windows import WindowConfig, build_graphs
+from kdgat.can.sections import InjectionConfig, WindowConfig
+from kdgat.can.windows import build_graphs
 from kdgat.graphs.columns import GraphColumns
 
 

@@ -7,9 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from kdgat.stage.errors import is_user_error
+
 if TYPE_CHECKING:
     import typer
 
+OF_FAMILIES = ("plan", "train", "evaluate")  # groups whose `application` makes one command per family
 DEBUG_OPTION = "--debug"
 EXIT_USER_ERROR = 1
 # Options that take every word up to the next option, as `--seeds 0 1 2`.
@@ -57,17 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(status)
 
 
-def is_user_error(error: BaseException) -> bool:
-    """Say whether the text is all a user needs: our errors name key, value and fix; a stray ValueError is a bug."""
-    if isinstance(error, BrokenPipeError):
-        return False
-    if isinstance(error, OSError):
-        return error.filename is not None
-    return isinstance(error, ValueError) and type(error).__module__.startswith(("kdgat.", "flows."))
-
-
-def build_application(wanted: str | None) -> "typer.Typer":
-    """Mount the wanted group for real and the others by name and help alone."""
+def build_application(wanted: str | None, words: Sequence[str] = ()) -> "typer.Typer":
+    """Mount the wanted group for real and the others by name and help alone; `words` are the command line."""
     import typer  # here, because `kdgat stage run` must start where typer is not installed
 
     application = typer.Typer(
@@ -80,6 +74,8 @@ def build_application(wanted: str | None) -> "typer.Typer":
     for name, group in COMMAND_GROUPS.items():
         if name != wanted:
             application.add_typer(_placeholder(), name=name, help=group.help)
+        elif name in OF_FAMILIES:
+            application.add_typer(_family_group(group.module, words), name=name, help=group.help)
         elif group.is_single_command:
             application.add_typer(importlib.import_module(group.module).app)
         else:
@@ -93,12 +89,24 @@ def _run(words: list[str]) -> int:
         from kdgat.cli import stage
 
         return stage.run(words[words.index("stage") + 1 :])
-    application = build_application(wanted)
+    application = build_application(wanted, words)
     try:
         application(repeat_many_valued(words), prog_name="kdgat")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     return 0
+
+
+def _family_group(module: str, words: Sequence[str]) -> "typer.Typer":
+    """Return a group with one command per family; of those, only the one that is named need be imported."""
+    from kdgat.family.registry import find_family
+    from kdgat.stage.families import family_names
+
+    names = family_names()
+    named = [word for word in words if not word.startswith("-")][1:2]
+    families = {name: find_family(name) for name in names if name in named or named == [] or named[0] not in names}
+    group: typer.Typer = importlib.import_module(module).application(families)
+    return group
 
 
 def repeat_many_valued(words: Sequence[str]) -> list[str]:

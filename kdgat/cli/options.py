@@ -1,25 +1,21 @@
-"""Options that several commands of the `can` family share, and how they become a configuration."""
+"""Options that several commands share, those of a family as its `options` say, and how they become a configuration."""
 
 import importlib.util
-from collections.abc import Sequence
+import inspect
+import json
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from kdgat.can.config import CanConfig
     from kdgat.cluster.resources import ResourceRequest
     from kdgat.cluster.site import Site
+    from kdgat.family.protocol import Family, Option
+    from kdgat.run.config import RunConfig
 
-Dataset = Annotated[str, typer.Option("--dataset", help="Name in the catalog, or of a folder under --data-root.")]
-DataRoot = Annotated[Path, typer.Option("--data-root", help="Folder that holds the dataset's folder.")]
-Catalog = Annotated[Path | None, typer.Option("--catalog", help="YAML file with entries of your own datasets.")]
 Preset = Annotated[str, typer.Option("--preset", help="quick, full or tutorial (explains every key).")]
-HoldOut = Annotated[
-    list[str] | None,
-    typer.Option("--hold-out", help="Vehicle or word in recording names: never trained on, tested on. Repeatable."),
-]
 Seeds = Annotated[list[int] | None, typer.Option("--seeds", help="Seeds to train with, as in --seeds 0 1 2.")]
 Overrides = Annotated[
     list[str] | None,
@@ -30,6 +26,8 @@ ParallelStages = Annotated[
     int | None, typer.Option("--parallel-stages", min=1, help="Stages side by side (default: by processors).")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, only the result.")]
+DataRoot = Annotated[Path, typer.Option("--data-root", help="Folder that holds the dataset's folder.")]
+Catalog = Annotated[Path | None, typer.Option("--catalog", help="YAML file with entries of your own datasets.")]
 
 SiteName = Annotated[
     str, typer.Option("--site", metavar="NAME", help="Where stages run: local, or a site of `kdgat site list`.")
@@ -44,6 +42,74 @@ Gpus = Annotated[int | None, typer.Option("--gpus", help="Of every stage's jobs;
 
 class OptionError(ValueError):
     """Options contradict each other, or need what is not installed; the text names them and the fix."""
+
+
+def family_command(
+    command: Callable[..., None], options: "Sequence[Option]", *, is_plan: bool = False
+) -> Callable[..., None]:
+    """Return a command that has the options of a family, too, and hands their values on as the mapping `given`.
+
+    Args:
+        command: its keyword `given` takes the values by name, those that were not given left out.
+        options: of the family.
+        is_plan: what training requires has a default.
+    """
+    of_family = [option for option in options if is_plan or not option.plan_only]
+    own = [parameter for name, parameter in inspect.signature(command).parameters.items() if name != "given"]
+    parameters = [_parameter(option, is_plan) for option in of_family]
+    required = [one for one in (*parameters, *own) if one.default is inspect.Parameter.empty]
+    optional = [one for one in (*parameters, *own) if one.default is not inspect.Parameter.empty]
+
+    def run(**values: Any) -> None:
+        given = {option.name: values.pop(option.name) for option in of_family}
+        command(**values, given={name: value for name, value in given.items() if value not in (None, [], False)})
+
+    signature = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*required, *optional)]
+    run.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in signature}
+    run.__doc__ = command.__doc__
+    return run
+
+
+def _parameter(option: "Option", is_plan: bool) -> inspect.Parameter:
+    default: Any = False if option.type is bool else option.plan_default if is_plan else None
+    if option.is_required and not is_plan:
+        default = inspect.Parameter.empty
+    kind: Any = list[option.type] if option.is_many else option.type  # type: ignore[name-defined]
+    if default is None:
+        kind = kind | None
+    annotation = Annotated[kind, typer.Option(f"--{option.name.replace('_', '-')}", help=option.help)]
+    return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def family_config(
+    family: "Family",
+    preset: str,
+    given: Mapping[str, Any],
+    seeds: Sequence[int] | None,
+    overrides: Sequence[str] | None,
+) -> "RunConfig":
+    """Build the configuration that a command line describes; ConfigurationError names key, value and fix."""
+    content: dict[str, Any] = {"seeds": list(seeds)} if seeds else {}
+    before: list[str] = []
+    for option in family.options:
+        if option.key == "" or option.name not in given:
+            continue
+        value = given[option.name]
+        value = str(value.absolute()) if isinstance(value, Path) else value
+        if option.is_override:
+            before.append(f"{option.key}={json.dumps(value)}")
+            continue
+        *sections, key = option.key.split(".")
+        where = content
+        for section in sections:
+            where = where.setdefault(section, {})
+        where[key] = value
+    config = family.config.from_preset(preset, content, [*before, *(overrides or ())])
+    for option in family.options:
+        if option.apply is not None and option.name in given:
+            config = option.apply(config, given[option.name])
+    return config
 
 
 def require_job_library() -> None:
@@ -68,32 +134,11 @@ def site_and_request(
 
     site = load_site(name)
     request = make_request(walltime=walltime, memory=memory, cores=cores, gpus=gpus)
-    if site.scheduler == "local" and (said := request.said()):
-        given = ", ".join(f"--{key} {value}" for key, value in said.items())
+    if site.scheduler == "local" and (explicit := request.said()):
+        given = ", ".join(f"--{key} {value}" for key, value in explicit.items())
         raise OptionError(
             f"{given}: with --site {name} stages are processes of this machine, which use what it has: "
             "leave the option out, or name a cluster by --site"
         )
     check_command_line(request, site)
     return site, request
-
-
-def can_config(
-    *,
-    dataset: str,
-    data_root: Path,
-    catalog: Path | None,
-    preset: str,
-    hold_out: Sequence[str] | None,
-    seeds: Sequence[int] | None,
-    overrides: Sequence[str] | None,
-) -> "CanConfig":
-    """Build the configuration that a command line describes; ConfigurationError names key, value and fix."""
-    from kdgat.can.config import make_config
-
-    data: dict[str, object] = {"dataset": dataset, "data_root": str(data_root.absolute())}
-    if catalog is not None:
-        data["catalog"] = str(catalog.absolute())
-    if hold_out:
-        data["hold_out"] = list(hold_out)
-    return make_config(preset, overrides or (), data=data, seeds=seeds or None)

@@ -1,114 +1,118 @@
-"""`kdgat plan can`: which stages a training run would consist of. `kdgat plan lap` is beside it."""
+"""`kdgat plan FAMILY`: which stages a training run would consist of."""
 
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kdgat.cli import options, plan_lap
+from kdgat.cli import options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
-
     from rich.table import Table
 
-    from kdgat.can.config import CanConfig
     from kdgat.cluster.resources import ResourceRequest, Resources
     from kdgat.cluster.site import Site
+    from kdgat.family.protocol import Family, PlanTable
+    from kdgat.run.plan import PlannedStage, Run
 
-JOB_HEADINGS: Final = ("walltime", "memory", "cores", "gpus")
+JOB_HEADINGS: Final = ("walltime", "job memory", "cores", "gpus")
 WIDE: Final = 140  # columns in which a stage and its job fit beside each other
-NUMBERS: Final = ("parameters", *JOB_HEADINGS)
+TEXTS: Final = ("stage", "needs", "state")
+UNKNOWN_IDENTITY: Final = "x" * 8  # of a stage whose inputs are not there yet
 
-app = typer.Typer(no_args_is_help=True)
-app.command("lap")(plan_lap.lap)
-
-
-@app.callback()
-def plan() -> None:
-    """Print the stages a training run consists of, without running them."""
+PlannedOut = Annotated[Path | None, typer.Option("--out", help="Also say what has finished in this directory.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be submitted or run.")]
 
 
-@app.command()
-def can(
-    dataset: options.Dataset = "synthetic",
-    data_root: options.DataRoot = Path("data"),
-    preset: options.Preset = "quick",
-    hold_out: options.HoldOut = None,
-    seeds: options.Seeds = None,
-    override: options.Overrides = None,
-    catalog: options.Catalog = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Also say what has finished in this directory.")] = None,
-    site: options.SiteName = "local",
-    walltime: options.Walltime = None,
-    memory: options.Memory = None,
-    cores: options.Cores = None,
-    gpus: options.Gpus = None,
-) -> None:
-    """List the stages of a CAN run: what each needs, its size, its job on a cluster (--site), how far it is (--out)."""
-    where, request = options.site_and_request(site, walltime=walltime, memory=memory, cores=cores, gpus=gpus)
+def application(families: "Mapping[str, Family]") -> typer.Typer:
+    """Return the command group with one command per family."""
+    app = typer.Typer(no_args_is_help=True)
 
-    from kdgat.can.plan import parameter_counts, plan_can
+    @app.callback()
+    def plan() -> None:
+        """Print the stages a training run consists of, without running them."""
+
+    for name, family in families.items():
+        text = f"List the stages of a run of {family.title}: what each needs, its job (--site), how far it is (--out)."
+        command = options.family_command(plan_command(family), family.options, is_plan=True)
+        app.command(name, help=text)(command)
+    return app
+
+
+def plan_command(family: "Family") -> Any:
+    """Return the command that plans one family."""
+
+    def command(
+        preset: options.Preset = "quick",
+        seeds: options.Seeds = None,
+        override: options.Overrides = None,
+        out: PlannedOut = None,
+        dry_run: DryRun = False,
+        site: options.SiteName = "local",
+        walltime: options.Walltime = None,
+        memory: options.Memory = None,
+        cores: options.Cores = None,
+        gpus: options.Gpus = None,
+        *,
+        given: dict[str, Any],
+    ) -> None:
+        from kdgat.cluster.estimate import stage_resources
+
+        where, request = options.site_and_request(site, walltime=walltime, memory=memory, cores=cores, gpus=gpus)
+        run = family.plan(options.family_config(family, preset, given, seeds, override))
+        if dry_run:
+            print_dry_run(run, where, request, out)
+            return
+        jobs = {
+            planned.name: stage_resources(planned.stage, run.resources, where, request)
+            for planned in run.plan
+            if where.scheduler != "local"
+        }
+        print_plan(run, family.describe(run, jobs, given), jobs, out)
+        if jobs:
+            for sentence in describe_limits((one.stage for one in run.plan), run.resources, where, request):
+                typer.echo(sentence)
+
+    return command
+
+
+def print_plan(run: "Run", described: "PlanTable", jobs: "Mapping[str, Resources]", out: Path | None) -> None:
+    """Print one line per stage: what the family says of it, its job, how far it is, what it needs."""
     from kdgat.cli.tables import output_console
-    from kdgat.cluster.estimate import stage_resources
     from kdgat.run.directory import OutputDirectory
 
-    config = options.can_config(
-        dataset=dataset,
-        data_root=data_root,
-        catalog=catalog,
-        preset=preset,
-        hold_out=hold_out,
-        seeds=seeds,
-        overrides=override,
-    )
     records = {record.name: record for record in OutputDirectory(out).read_index().stages} if out else {}
-    counts = parameter_counts(config)
-    stages = plan_can(config)
     console = output_console()
-    jobs = {
-        planned.name: job_cells(stage_resources(planned.stage, config.resources, where, request))
-        for planned in stages
-        if where.scheduler != "local"
-    }
-    is_wide = console.width >= WIDE
-    headings = ["stage", "needs", "epochs", "parameters"]
-    headings += [*JOB_HEADINGS] if jobs and is_wide else []
-    headings += ["state"] if out else []
-    table = _table(headings)
-    for planned in stages:
-        epochs = planned.config.get("training", {}).get("max_epochs")
-        count = counts.get((planned.stage, planned.scale))
-        row = [
-            planned.name,
-            ", ".join(planned.depends_on) or "recordings",
-            "" if epochs is None else f"up to {epochs}",
-            "" if count is None else f"{count:,}",
-        ]
-        if is_wide:
-            row += jobs.get(planned.name, [])
+    has_jobs_beside = bool(jobs) and console.width >= WIDE
+    headings = ["stage", *described.headings, *(JOB_HEADINGS if has_jobs_beside else ())]
+    table = _table([*headings, *(["state"] if out else []), "needs"])
+    for planned in run.plan:
+        row = [planned.name, *described.cells.get(planned.name, [""] * len(described.headings))]
+        row += job_cells(jobs[planned.name]) if has_jobs_beside else []
         if out:
             row.append(str(records[planned.name].state) if planned.name in records else "not planned there")
-        table.add_row(*row)
-    console.print(describe_data(config), soft_wrap=True)
+        table.add_row(*row, ", ".join(planned.depends_on) or described.sources)
+    for sentence in described.before:
+        console.print(sentence, soft_wrap=True, markup=False)
     console.print(table)
-    if jobs and not is_wide:
+    if jobs and not has_jobs_beside:
         table = _table(["stage", *JOB_HEADINGS])
-        for name, cells in jobs.items():
-            table.add_row(name, *cells)
+        for name, resources in jobs.items():
+            table.add_row(name, *job_cells(resources))
         console.print()
         console.print(table)
-    if jobs:
-        for sentence in describe_limits((planned.stage for planned in stages), config.resources, where, request):
-            console.print(sentence, soft_wrap=True)
+    for sentence in described.after:
+        console.print(sentence, soft_wrap=True, markup=False)
 
 
-def _table(headings: "Sequence[str]") -> "Table":
+def _table(headings: Sequence[str]) -> "Table":
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
-        table.add_column(heading, justify="right" if heading in NUMBERS else "left", no_wrap=heading != "needs")
+        table.add_column(heading, justify="left" if heading in TEXTS else "right", no_wrap=heading != "needs")
     return table
 
 
@@ -121,7 +125,7 @@ def job_cells(resources: "Resources") -> list[str]:
 
 
 def describe_limits(
-    names: "Iterable[str]", requests: "Mapping[str, ResourceRequest]", site: "Site", command_line: "ResourceRequest"
+    names: Iterable[str], requests: "Mapping[str, ResourceRequest]", site: "Site", command_line: "ResourceRequest"
 ) -> list[str]:
     """Say which stages get less than their configuration asks for, one sentence per key."""
     from kdgat.cluster.estimate import held_to_limits
@@ -136,26 +140,36 @@ def describe_limits(
     ]
 
 
-def describe_data(config: "CanConfig") -> str:
-    """Say in a sentence what the recordings hold, or that they are not there."""
-    from kdgat.can.catalog import DatasetError, find_recordings, split_roles
-    from kdgat.can.logs import ReadLimits
-    from kdgat.can.windows import num_windows
+def print_dry_run(run: "Run", site: "Site", request: "ResourceRequest", out: Path | None) -> None:
+    """Print the command or the job script of every stage; nothing is started or written."""
+    from kdgat.cluster.child import child_command
+    from kdgat.cluster.estimate import stage_resources
+    from kdgat.stage.directory import RunDirectory
 
-    data = config.data
-    limits = ReadLimits(max_bad_fraction=data.max_bad_fraction)
-    try:
-        found = find_recordings(
-            data.data_root, data.dataset, catalog=data.catalog, leave_out=data.leave_out, limits=limits
-        )
-    except DatasetError as error:
-        return f"no recordings to count windows in: {error}"
-    recordings = split_roles(found, data.hold_out)
-    parts = []
-    for role, noun in (("train", "training"), ("test", "test")):
-        files = [file for file in recordings if file.role == role]
-        count = sum(num_windows(file.num_messages, config.windows) for file in files)
-        parts.append(f"{len(files)} {noun} recordings ({count:,} windows)")
-    copies = f"; {len(recordings.dropped)} copies left out" if recordings.dropped else ""
-    share = f"the last {data.validation_fraction:.0%} of each training recording validates"
-    return f"{data.dataset}: {', '.join(parts)}{copies}; {share}"
+    output = (out or Path("OUT")).absolute()
+    print(
+        "# Nothing is started. A stage starts when those it needs have finished; the last 8 characters of its\n"
+        f"# directory hash its inputs, {UNKNOWN_IDENTITY} where they are not there yet."
+    )
+    for planned in run.plan:
+        directory = output / "stages" / _directory_name(run, planned)
+        print(f"\n# {planned.name}: needs {', '.join(planned.depends_on) or 'no other stage'}")
+        if site.scheduler == "local":
+            print(shlex.join(child_command(RunDirectory(directory))))
+        else:
+            from flows.job_scripts import job_script  # where dask-jobqueue is
+
+            resources = stage_resources(planned.stage, run.resources, site, request)
+            print(job_script(site, resources, directory, output / "slurm"))
+
+
+def _directory_name(run: "Run", planned: "PlannedStage") -> str:
+    """Name the run directory of a stage as far as it is known before anything has run."""
+    from kdgat.run.plan import make_spec
+
+    if not planned.inputs:
+        try:
+            return make_spec(run.family, planned, {}, run.external_inputs(planned)).directory_name()
+        except (ValueError, OSError):  # the data are not there yet: their hashes are not known
+            pass
+    return f"{planned.stage}-{planned.scale}-seed{planned.seed}-{UNKNOWN_IDENTITY}"

@@ -2,19 +2,17 @@
 
 import re
 import sys
-from statistics import fmean
+from collections.abc import Sequence
 from typing import Final
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from kdgat.can.results import Results, format_value, results_table
+from kdgat.run.table import Table as TableOfTexts
 
 PLAIN_WIDTH: Final = 400  # of what goes into a file or a pipe: nothing is cut or wrapped
-NAME_WIDTH: Final = 24  # in a narrow place
-HEADING_WIDTH: Final = 16
-DEFAULT_DETECTOR: Final = "default detector"
+BREAKS: Final = ((16, PLAIN_WIDTH), (16, 24), (8, 24), (6, 16))  # widths of headings and names, in ever narrower places
 # Of what is known of attempts, what a terminal has room for; whether it may be wrapped.
 ATTEMPT_COLUMNS: Final = {
     "stage": True,
@@ -38,56 +36,44 @@ def error_console() -> Console:
     return Console(stderr=True, highlight=False, width=None if sys.stderr.isatty() else PLAIN_WIDTH)
 
 
-def score_tables(results: Results, *, is_narrow: bool = False) -> list[Table]:
-    """Return the table of the default detector and the F1 of every model, both per scenario.
-
-    Where the place is narrow, names break after underscores.
-    """
-    num_seeds = len(results.seeds)
-    caption = "F1 per model" + (f", mean over {num_seeds} seeds" if num_seeds > 1 else "")
-    return [
-        _table(f"{DEFAULT_DETECTOR}: {results.detector.name}", *results_table(results), is_narrow),
-        _table(caption, *models_table(results), is_narrow),
-    ]
+def print_tables(console: Console, tables: Sequence[TableOfTexts]) -> None:
+    """Print tables of results; in a place too narrow for one its names are broken into lines."""
+    for table in tables:
+        if table.in_terminal:
+            console.print(f"[bold]{escape(table.caption.removesuffix('.'))}[/bold]", soft_wrap=True)
+            console.print(fitting(table, console))
+            console.print()
 
 
-def models_table(results: Results) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows: the F1 of every model, its mean over seeds, per scenario."""
-    scenarios = list(results.scenarios)
-    rows = []
-    for model, seeds in results.models.items():
-        values = []
-        for scenario in scenarios:
-            found = [by_scenario[scenario].f1 for by_scenario in seeds.values() if scenario in by_scenario]
-            known = [value for value in found if value is not None]
-            values.append(format_value(fmean(known)) if known else "-")
-        rows.append([model, *values])
-    rows.append([DEFAULT_DETECTOR, *(format_value(results.f1.get(scenario)) for scenario in scenarios)])
-    return ["model", *scenarios], rows
+def fitting(table: TableOfTexts, console: Console) -> Table:
+    """Return a table with as wide headings and names as there is room for."""
+    unlimited = console.options.update(width=10 * PLAIN_WIDTH)  # a measure is cut to the width there is, else
+    for heading_width, name_width in ((PLAIN_WIDTH, PLAIN_WIDTH), *BREAKS):
+        drawn = _table(table, heading_width, name_width)
+        if console.measure(drawn, options=unlimited).minimum <= console.width:
+            break
+    return drawn
 
 
-def _table(title: str, header: list[str], rows: list[list[str]], is_narrow: bool) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=None, pad_edge=False, header_style="dim")
+def _table(content: TableOfTexts, heading_width: int, name_width: int) -> Table:
+    header, rows = content.texts
+    table = Table(box=None, pad_edge=False, header_style="dim")
     for place, heading in enumerate(header):
-        is_name = place == 0
-        table.add_column(
-            _broken(heading, HEADING_WIDTH) if is_narrow else heading,
-            justify="left" if is_name else "right",
-            no_wrap=is_name,
-        )
+        is_name = place in content.text_columns
+        table.add_column(_broken(heading, heading_width), justify="left" if is_name else "right", no_wrap=is_name)
     for name, *cells in rows:
-        table.add_row(_broken(name, NAME_WIDTH) if is_narrow else name, *cells)
+        table.add_row(_broken(name, name_width), *cells)
     return table
 
 
 def _broken(name: str, width: int) -> str:
-    """Break a long name into lines after underscores."""
+    """Break a long name into lines after underscores and spaces."""
     lines = [""]
-    for part in re.findall("[^_]*_|[^_]+", name):
-        if lines[-1] and len(lines[-1] + part) > width:
+    for part in re.findall("[^_ ]*[_ ]|[^_ ]+", name):
+        if lines[-1] and len(lines[-1] + part.rstrip()) > width:
             lines.append("")
         lines[-1] += part
-    return "\n".join(lines)
+    return "\n".join(line.rstrip() for line in lines)
 
 
 def attempts_table(rows: list[dict[str, str]]) -> Table:

@@ -7,7 +7,7 @@ Preparations are shared by all seeds. Each training stage starts from the weight
 `config.jobs` are one planned stage, which trains them one after the other in one process.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from kdgat.lap.config import LapConfig, prepare_sections, stage_sections
@@ -63,7 +63,6 @@ def _prepare(config: LapConfig, name: str) -> PlannedStage:
         stage=PREPARE,
         scale=str(stage.size),
         seed=config.data.seed,
-        depends_on=(),
         config=prepare_sections(config, stage),
     )
 
@@ -87,7 +86,6 @@ def _training_stages(config: LapConfig, seed: int) -> list[PlannedStage]:
                 stage=group_name(group),
                 scale="_".join(str(config.progression[name].size) for name in group),
                 seed=seed,
-                depends_on=_dependencies(inputs),
                 config=stage_sections(config, group),
                 inputs=inputs,
             )
@@ -107,14 +105,9 @@ def _evaluation(config: LapConfig, seed: int) -> PlannedStage:
         stage=EVALUATION,
         scale=ALL_SIZES,
         seed=seed,
-        depends_on=_dependencies(inputs),
         config={
             "evaluation": config.evaluation.model_dump(mode="json"),
             "stages": [{"name": name, "size": size} for name, size in zip(chosen, sizes, strict=True)],
         },
         inputs=inputs,
     )
-
-
-def _dependencies(inputs: Mapping[str, InputReference]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(reference.stage for reference in inputs.values()))

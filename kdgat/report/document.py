@@ -12,8 +12,9 @@ import yaml
 from markupsafe import Markup, escape
 from plotly.offline import get_plotlyjs
 
+from kdgat.report.content import RunContent, StageContent
 from kdgat.report.style import Key, Picture
-from kdgat.report.tables import Table
+from kdgat.run.table import Cell, Table
 
 STYLESHEET, SCRIPT = "page.css", "page.js"
 
@@ -31,38 +32,66 @@ class Section:
     folded_text: dict[str, str] = field(default_factory=dict)
 
 
-def provenance(
-    created: str,
-    preset: str | None,
-    revision: str,
-    seeds: Iterable[int],
-    stages: Table | None,
-    config: Mapping[str, Any] | None,
-) -> Section:
+@dataclass(frozen=True)
+class Document:
+    """The report of a family: sections, what is missing, and what its frame asks for.
+
+    `template` extends `page.html` and lies in `package`; the default one shows title, facts and sections.
+    """
+
+    title: str
+    sections: Sequence[Section]
+    missing: Sequence[str] = ()
+    facts: Mapping[str, str] = field(default_factory=dict)
+    template: str = "run.html"
+    package: str = "kdgat.report"
+    content: Mapping[str, Any] = field(default_factory=dict)  # names that a template of the family's own asks for
+
+
+def provenance(content: RunContent[Any]) -> Section:
     """Return the section that says where the numbers of the page come from."""
-    section = Section("provenance", "Provenance")
+    results, section = content.results, Section("provenance", "Provenance")
     section.paragraphs.append(
-        f"Evaluated {created}, preset {preset or 'not stated'}, revision {revision or 'unknown'},"
-        f" seeds {', '.join(map(str, seeds))}. results.json beside this page holds every number of the evaluation."
+        f"Evaluated {results.created}, preset {results.preset or 'not stated'}, revision"
+        f" {content.revision or 'unknown'}, seeds {', '.join(map(str, results.seeds))}. results.json beside this page"
+        " holds every number of the evaluation."
     )
+    stages = stage_table(content.stages)
     if stages is not None:
         section.tables.append(stages)
-    if config is not None:
-        section.folded_text["Configuration of the run"] = as_yaml(config)
+    if content.index is not None:
+        section.folded_text["Configuration of the run"] = as_yaml(content.index.config)
     return section
 
 
-def render_document(template: str, sections: Sequence[Section], missing: Sequence[str], **content: Any) -> str:
-    """Return the page as HTML.
+def stage_table(stages: list[StageContent]) -> Table | None:
+    """State, attempts, machine and code of every stage."""
+    if not stages:
+        return None
+    rows = []
+    for stage in stages:
+        last = stage.attempts[-1] if stage.attempts else {}
+        git = last.get("git") or {}
+        revision = f"{git.get('revision', '')[:10]}{' with changes' if git.get('dirty') else ''}" if git else "-"
+        torch = (last.get("packages") or {}).get("torch") or "-"
+        cells = [
+            Cell(stage.record.name),
+            Cell(stage.record.state),
+            Cell(str(max(len(stage.attempts), stage.record.attempts))),
+        ]
+        cells += [Cell(last.get("started_at", "-")), Cell(last.get("hostname", "-")), Cell(revision), Cell(torch)]
+        cells += [Cell(stage.record.identity or "-")]
+        rows.append(cells)
+    headings = ("Stage", "State", "Attempts", "Last started", "Machine", "Revision", "torch", "Identity")
+    columns = (0, 1, 3, 4, 5, 6, 7)
+    return Table([Cell(heading) for heading in headings], rows, "Stages of the run.", text_columns=columns)
 
-    Args:
-        template: a family's frame, which extends `page.html`.
-        sections: what follows the summary.
-        missing: what the page lacks, in words.
-        **content: what the frame itself asks for.
-    """
+
+def render_document(document: Document) -> str:
+    """Return the page as HTML."""
+    loaders = [jinja2.PackageLoader(package, ".") for package in dict.fromkeys((document.package, "kdgat.report"))]
     environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("kdgat.report", "."),
+        loader=jinja2.ChoiceLoader(loaders),
         autoescape=True,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -70,16 +99,17 @@ def render_document(template: str, sections: Sequence[Section], missing: Sequenc
     )
     environment.filters["breakable"] = breakable
     environment.filters["legend"] = legend
-    pictures = {id(picture): number for number, picture in enumerate(_pictures(sections))}
-    return environment.get_template(template).render(
-        sections=sections,
-        missing=missing,
+    pictures = {id(picture): number for number, picture in enumerate(_pictures(document.sections))}
+    return environment.get_template(document.template).render(
+        document=document,
+        sections=document.sections,
+        missing=document.missing,
         number_of=lambda picture: pictures[id(picture)],
         figure_json=lambda picture: script_safe(picture.figure.to_json()),
         plotly=get_plotlyjs().replace("</script", "<\\/script"),
         stylesheet=_read(STYLESHEET),
         script=_read(SCRIPT),
-        **content,
+        **document.content,
     )
 
 

@@ -20,19 +20,6 @@ GRID = "#e4e8ec"
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 FONT_SIZE = 13
 
-# In the order of the comparison: teachers, students, fusion.
-MODEL_NAMES = {
-    "detector": "Default detector",
-    "autoencoder": "VGAE",
-    "normal": "GAT",
-    "curriculum": "GAT, curriculum",
-    "distill_autoencoder": "VGAE student",
-    "distill_gat": "GAT student",
-    "ensemble": "Mean of the GATs",
-    "fusion": "Fusion",
-    "fusion_small": "Fusion of students",
-}
-
 
 @dataclass(frozen=True)
 class Key:
@@ -55,42 +42,6 @@ class Picture:
     alternative: str
     keys: tuple[Key, ...] = ()  # the page draws the legend, once for neighbouring figures, because it can wrap lines
     is_wide: bool = False
-
-
-ABBREVIATIONS = ("dqn", "mlp")
-
-# Whom a model learned from, to compare their sizes.
-TEACHERS = {"distill_autoencoder": "autoencoder", "distill_gat": "curriculum"}
-
-
-def model_of_count(key: str) -> str:
-    """Name the model of a parameter count: `fusion-small-dqn` (stage, scale, part) -> `fusion_small_dqn`."""
-    stage, scale, *parts = [*key.split("-"), ""] if "-" not in key else key.split("-")
-    small_fusion = ["small"] if stage == "fusion" and scale == "small" else []
-    return "_".join([stage, *small_fusion, *filter(None, parts)])
-
-
-def model_name(key: str) -> str:
-    """Name a model for people: `fusion_small_dqn` -> `Fusion of students, DQN`."""
-    for known in sorted(MODEL_NAMES, key=len, reverse=True):
-        if key == known:
-            return MODEL_NAMES[known]
-        if key.startswith(known + "_"):
-            kind = key.removeprefix(known + "_")
-            return f"{MODEL_NAMES[known]}, {kind.upper() if kind in ABBREVIATIONS else kind.replace('_', ' ')}"
-    return key.replace("_", " ")
-
-
-def is_variant(key: str) -> bool:
-    """Tell whether a model is one kind of a fusion; the fusion under its own name is the kind that was chosen."""
-    return key.startswith("fusion_") and key != "fusion_small"
-
-
-def model_order(key: str) -> tuple[int, str]:
-    """Sort models as the comparison shows them, unknown ones last."""
-    names = list(MODEL_NAMES)
-    matches = [index for index, name in enumerate(names) if key == name or key.startswith(name + "_")]
-    return (max(matches) if matches else len(names)), key
 
 
 def series_style(index: int) -> dict[str, Any]:

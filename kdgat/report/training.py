@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from kdgat.can.results import Results
-from kdgat.report.run import StageContent
+from kdgat.report.content import StageContent
+from kdgat.report.document import Section
 from kdgat.report.style import (
     BLACK,
     BLUE,
@@ -18,43 +18,41 @@ from kdgat.report.style import (
     VERMILLION,
     Key,
     Picture,
-    axis_title,
     blank,
     line_key,
-    model_name,
     series_style,
 )
+from kdgat.run.directory import StageRecord
+from kdgat.run.finished import Curve
 
 FIRST_SHARE_COLOUR = 3  # after those of the two losses beside it
 LOGARITHMIC_FROM = 8  # a smaller ratio of largest to smallest loss needs no logarithm
 SHARE = re.compile(r"(f1|auc|precision|recall|accuracy|rate|ratio|fraction|share|percentile|epsilon)$")
-CURRICULUM_PREFIX = "curriculum_"
-CURRICULUM_RATIO = "curriculum_ratio"
-# What the curriculum's right axis shows: column, label, factor to percent.
-CURRICULUM_SHARES = (
-    ("curriculum_percentile", "percentile of the autoencoder's score from which benign windows are hard", 1.0),
-    ("curriculum_hard_fraction", "hard windows among the benign ones", 100.0),
-)
-
-Curve = Mapping[str, Sequence[float | None]]  # column -> one value per epoch
 Seeds = Mapping[int, Curve]  # seed -> curve
 
 
-def curves_by_stage(stages: Iterable[StageContent], results: Results) -> dict[str, dict[int, Curve]]:
-    """Group curves as stage -> seed -> columns; results.json fills in where stage directories are not at hand."""
+def curves_by_stage(
+    stages: Iterable[StageContent], name_of: Callable[[StageRecord, str], str]
+) -> dict[str, dict[int, Curve]]:
+    """Group the curves that hold a loss as name -> seed -> columns; `name_of` names the curve of a stage and a fit."""
     found: dict[str, dict[int, Curve]] = {}
     for stage in stages:
         for fit, curve in stage.curves.items():
             if any(name.endswith("loss") for name in curve):
-                name = f"{model_name(stage.record.stage)}, {stage.record.scale}{f', {fit}' if fit else ''}"
-                found.setdefault(name, {})[stage.record.seed] = curve
-    if not found:
-        for label, curve in results.training_curves.items():
-            parts = re.fullmatch(r"(.*)-seed(\d+)(.*)", label)
-            name, seed = (parts[1] + parts[3], int(parts[2])) if parts else (label, 0)
-            if "epoch" in curve:
-                found.setdefault(name, {})[seed] = curve
+                found.setdefault(name_of(stage.record, fit), {})[stage.record.seed] = curve
     return found
+
+
+def training_section(
+    by_stage: Mapping[str, Seeds], paragraph: str, *more: Callable[[str, Seeds], Picture | None]
+) -> Section:
+    """Return the section that draws losses and shares of every stage, and what else the family draws of one."""
+    section = Section("training", "Training")
+    section.paragraphs.append(paragraph)
+    for name, seeds in by_stage.items():
+        pictures = [losses(name, seeds), *(draw(name, seeds) for draw in more or (logged_shares,))]
+        section.pictures[name] = [picture for picture in pictures if picture is not None]
+    return section
 
 
 def losses(stage: str, seeds: Seeds) -> Picture:
@@ -100,7 +98,7 @@ def losses(stage: str, seeds: Seeds) -> Picture:
     positive = [value for value in drawn if value is not None and value > 0]
     if positive and max(positive) > LOGARITHMIC_FROM * min(positive):
         figure.update_yaxes(type="log", **decade_ticks(positive))
-    figure.update_xaxes(dtick=_epoch_step(seeds))
+    figure.update_xaxes(dtick=epoch_step(seeds))
     # Parts of the loss are one click away: all at once would hide the two that matter.
     has_totals = bool(set(preferred) & set(names))
     keys = [
@@ -111,7 +109,7 @@ def losses(stage: str, seeds: Seeds) -> Picture:
     return Picture(stage, figure, text, f"{text} {'; '.join(ends)}", tuple(keys))
 
 
-def _epoch_step(seeds: Seeds) -> int:
+def epoch_step(seeds: Seeds) -> int:
     """Return the distance of ticks, in whole epochs."""
     longest = max(len(columns.get("epoch", ())) for columns in seeds.values())
     return max(1, 5 * math.ceil(longest / 50) if longest > 12 else math.ceil(longest / 6))
@@ -127,12 +125,15 @@ def decade_ticks(values: Sequence[float]) -> dict[str, list[Any]]:
     return {"tickvals": ticks, "ticktext": [f"{tick:g}" for tick in ticks]}
 
 
-def logged_shares(stage: str, seeds: Seeds) -> Picture | None:
-    """Draw the logged shares that lie in 0 to 1 (validation F1, exploration, ...); None without any."""
+def logged_shares(stage: str, seeds: Seeds, left_out: Sequence[str] = ()) -> Picture | None:
+    """Draw the logged shares that lie in 0 to 1 (validation F1, exploration, ...); None without any.
+
+    Columns whose names begin with one of `left_out` are drawn elsewhere.
+    """
     columns_by_name: dict[str, list[float]] = {}
     for columns in seeds.values():
         for name, values in columns.items():
-            if SHARE.search(name) and name != "learning_rate" and not name.startswith(CURRICULUM_PREFIX):
+            if SHARE.search(name) and name != "learning_rate" and not name.startswith(tuple(left_out)):
                 columns_by_name.setdefault(name, []).extend(value for value in values if value is not None)
     names = [name for name, values in columns_by_name.items() if values and 0 <= min(values) <= max(values) <= 1]
     if not names:
@@ -153,46 +154,7 @@ def logged_shares(stage: str, seeds: Seeds) -> Picture | None:
                 hovertemplate=f"seed {seed}, epoch %{{x}}<br>{name.replace('_', ' ')} %{{y:.4f}}<extra></extra>",
             )
     figure.update_yaxes(range=[-0.03, 1.03])
-    figure.update_xaxes(dtick=_epoch_step(seeds))
+    figure.update_xaxes(dtick=epoch_step(seeds))
     text = f"Other values logged by {stage}: {', '.join(name.replace('_', ' ') for name in names)}."
     keys = tuple(line_key(name.replace("_", " "), index + FIRST_SHARE_COLOUR) for index, name in enumerate(names))
     return Picture(stage, figure, text, text, keys)
-
-
-def curriculum(stage: str, seeds: Seeds) -> Picture | None:
-    """Draw what a curriculum moves: benign windows per attacked one, and how hard they are; None without any.
-
-    Drawn once: every seed has the same curriculum.
-    """
-    columns = next((columns for columns in seeds.values() if CURRICULUM_RATIO in columns), None)
-    if columns is None:
-        return None
-    ratio = "benign windows per attacked one"
-    figure = blank(300, x="epoch", y=ratio)
-    keys = [line_key(ratio, FIRST_SHARE_COLOUR)]
-    lines = [(CURRICULUM_RATIO, ratio, 1.0, "y")]
-    lines += [(name, label, factor, "y2") for name, label, factor in CURRICULUM_SHARES if name in columns]
-    keys += [line_key(label, FIRST_SHARE_COLOUR + 1 + place) for place, (_, label, _, _) in enumerate(lines[1:])]
-    for place, (name, label, factor, axis) in enumerate(lines):
-        figure.add_scatter(
-            x=columns["epoch"],
-            y=[None if value is None else factor * value for value in columns[name]],
-            yaxis=axis,
-            mode="lines+markers" if len(columns["epoch"]) < 40 else "lines",
-            marker={"size": 4},
-            line={"width": 1.6, **series_style(FIRST_SHARE_COLOUR + place)},
-            name=label,
-            legendgroup=label,
-            hovertemplate=f"epoch %{{x}}<br>{label} %{{y:.4g}}<extra></extra>",
-        )
-    figure.update_layout(
-        margin={"r": 56},
-        yaxis={"rangemode": "tozero"},
-        yaxis2={
-            "overlaying": "y", "side": "right", "range": [-3, 103], "showgrid": False, "title": axis_title("%"),
-        },
-    )  # fmt: skip
-    figure.update_xaxes(dtick=_epoch_step(seeds))
-    known = [value for value in columns[CURRICULUM_RATIO] if value is not None]
-    text = f"Curriculum of {stage}: from {known[0]:.3g} to {known[-1]:.3g} benign windows per attacked one."
-    return Picture(stage, figure, text, text, tuple(keys))

@@ -68,7 +68,7 @@ class RunIndex(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     schema_version: int = SCHEMA_VERSION
-    family: str = "can"
+    family: str
     created: str = Field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     config: dict[str, Any]
     stages: list[StageRecord]

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from kdgat.cluster.resources import ResourceRequest
-from kdgat.run.directory import RunError
-from kdgat.stage.configuration import Config
+from kdgat.run.config import RunConfig
+from kdgat.run.directory import OutputDirectory, RunError
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished
 from kdgat.stage.spec import StageInput, StageSpec
@@ -25,16 +25,27 @@ class InputReference:
 
 @dataclass(frozen=True)
 class PlannedStage:
-    """One node of the plan: what `StageSpec` will hold, with inputs still named instead of hashed."""
+    """One node of the plan: what `StageSpec` will hold, with inputs still named instead of hashed.
+
+    >>> train = PlannedStage("train-seed0", "train", "large", 0, {}, {"data": InputReference("prepare", "store")})
+    >>> train.depends_on
+    ('prepare',)
+    """
 
     name: str  # unique in the plan, for instance "normal-large-seed0"
     stage: str
     scale: str
     seed: int
-    depends_on: tuple[str, ...]
     config: dict[str, Any]
     inputs: dict[str, InputReference] = field(default_factory=dict)
     execution: dict[str, Any] = field(default_factory=dict)  # changes no result, and is no part of the identity
+    execution_keys: tuple[str, ...] = ()  # keys of `config` of which the same holds
+    code_version: int = 1  # of the stage kind
+
+    @property
+    def depends_on(self) -> tuple[str, ...]:
+        """Name the stages that must have finished before, each once."""
+        return tuple(dict.fromkeys(reference.stage for reference in self.inputs.values()))
 
 
 @dataclass(frozen=True)
@@ -42,7 +53,7 @@ class Run:
     """What is to be executed, whatever the family."""
 
     family: str
-    config: Config
+    config: RunConfig
     plan: Sequence[PlannedStage]  # what a stage depends on stands before it
     resources: Mapping[str, ResourceRequest]  # by name of the stage, or "default"
     num_threads: int  # of each stage's process
@@ -88,6 +99,8 @@ def make_spec(
         config=planned.config,
         inputs={**inputs, **external},
         execution=planned.execution,
+        execution_keys=planned.execution_keys,
+        code_version=planned.code_version,
     )
 
 
@@ -106,3 +119,20 @@ def artifacts_of(reference: InputReference, finished: Mapping[str, RunDirectory]
         known = ", ".join(sorted(outcome.artifacts)) or "none"
         raise RunError(f"{directory.path} has no artifact {reference.artifact!r} (it has: {known})")
     return found
+
+
+def create_stage(
+    run: Run, planned: PlannedStage, finished: Mapping[str, RunDirectory], output: OutputDirectory
+) -> tuple[RunDirectory, str]:
+    """Make the run directory of a stage, and return it with the stage's identity, of which its name holds a part.
+
+    A stage that is to be done otherwise than before gets a directory of its own; one that has finished keeps its spec.
+
+    Raises:
+        RunError: if a stage it depends on has not finished or lacks the artifact.
+    """
+    spec = make_spec(run.family, planned, finished, run.external_inputs(planned))
+    directory = RunDirectory(output.stages_path / spec.directory_name())
+    if not directory.is_finished():
+        directory.create(spec.movable(directory.path, output.path))
+    return directory, spec.identity()

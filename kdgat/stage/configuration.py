@@ -14,6 +14,10 @@ from pydantic_core import PydanticCustomError
 M = TypeVar("M", bound=BaseModel)
 
 
+class ExecutionOnly:
+    """Mark a field, in `Annotated`, that changes how a stage is executed and never what it computes."""
+
+
 class ConfigurationError(ValueError):
     """A key or a value of the configuration is wrong; the text names it and the fix."""
 
@@ -212,3 +216,41 @@ def _model_in(annotation: Any) -> type[BaseModel] | None:
         found = [model for part in typing.get_args(annotation) if (model := _model_in(part)) is not None]
         return found[0] if len(found) == 1 else None
     return None
+
+
+def execution_keys(model: type[BaseModel]) -> tuple[str, ...]:
+    """List the dotted keys of a model that are marked `ExecutionOnly`, at any depth; `*` stands for the items of one.
+
+    They are no part of a stage's identity: a finished stage stays finished when one of them changes.
+    """
+    found: list[str] = []
+    for name, field in model.model_fields.items():
+        if any(mark is ExecutionOnly or isinstance(mark, ExecutionOnly) for mark in field.metadata):
+            found.append(name)
+            continue
+        inner = _model_in(field.annotation)
+        if inner is not None:
+            found += [f"{name}.{key}" for key in execution_keys(inner)]
+        elif typing.get_origin(field.annotation) in (tuple, list, dict):
+            models = [item for part in typing.get_args(field.annotation) if (item := _model_in(part)) is not None]
+            found += [f"{name}.*.{key}" for item in models for key in execution_keys(item)]
+    return tuple(found)
+
+
+def without_keys(data: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]:
+    """Return a copy of nested plain data without these dotted keys; `*` stands for every item of a list or mapping."""
+    left = dict(data)
+    heads: dict[str, list[str]] = {}
+    for key in keys:
+        head, _, rest = key.partition(".")
+        heads.setdefault(head, []).append(rest)
+    for head, rests in heads.items():
+        for name in list(left) if head == "*" else [head] if head in left else []:
+            if "" in rests:
+                del left[name]
+            elif isinstance(left[name], Mapping):
+                left[name] = without_keys(left[name], rests)
+            elif isinstance(left[name], Sequence) and not isinstance(left[name], str):
+                items = without_keys({str(place): item for place, item in enumerate(left[name])}, rests)
+                left[name] = list(items.values())
+    return left

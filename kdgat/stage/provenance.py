@@ -68,6 +68,26 @@ def collect_provenance() -> dict[str, object]:
     }
 
 
+def code_difference(path: Path) -> str:
+    """Say in what git revision and torch differ between the last attempt in `provenance.json` and this process.
+
+    Empty where they are the same, or where one of them is not known.
+    """
+    try:
+        last = json.loads(path.read_text(encoding="utf-8"))["attempts"][-1]
+    except (FileNotFoundError, json.JSONDecodeError, KeyError, IndexError):
+        return ""
+    git, packages = last.get("git") or {}, last.get("packages") or {}
+    own = git_state(Path(__file__).parent) or {}
+    pairs = {
+        "revision": (str(git.get("revision") or "")[:12], str(own.get("revision") or "")[:12]),
+        "torch": (packages.get("torch"), package_version("torch")),
+    }
+    return "; ".join(
+        f"{name} was {before}, is {now}" for name, (before, now) in pairs.items() if before and now and before != now
+    )
+
+
 def record_attempt(path: Path, spec: StageSpec | None = None) -> None:
     """Add this process to the attempts in `provenance.json`, with the hashes of what the stage was asked to do."""
     try:

@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from pydantic import ValidationError
 
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import OwnerLostError, StageInputError, StopRequested
+from kdgat.stage.errors import OwnerLostError, StopRequested
+from kdgat.stage.families import family_package
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Outcome, Paused
-from kdgat.stage.provenance import record_attempt
+from kdgat.stage.provenance import code_difference, record_attempt
 from kdgat.stage.signals import StopFlag, stop_signals
 from kdgat.stage.spec import StageSpec
 
@@ -41,6 +42,8 @@ def run_stage(directory: RunDirectory, quiet: bool = False) -> Outcome:
         if isinstance(previous, Finished):
             logger.info("%s is finished already", directory.path.name)
             return previous
+        if difference := code_difference(directory.provenance_path):
+            logger.warning("%s resumes with other code than its last attempt: %s", directory.path.name, difference)
         directory.remove_outcome()
         record_attempt(directory.provenance_path, spec)
         logger.info("%s/%s scale %s seed %d: start", spec.family, spec.stage, spec.scale, spec.seed)
@@ -76,17 +79,8 @@ def attempt(spec: StageSpec, directory: RunDirectory, stop: StopFlag) -> Outcome
 
 
 def find_stage_function(family: str) -> StageFunction:
-    """Import `kdgat.<family>.stages` and return its `run`; an unknown family is the user's mistake."""
-    name = f"kdgat.{family}.stages"
-    try:
-        module = importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if error.name not in (name, f"kdgat.{family}"):
-            raise
-        raise StageInputError(
-            f"family {family!r} is unknown: there is no module {name}; correct `family` in the spec"
-        ) from error
-    function: StageFunction = module.run
+    """Import the module `stages` of a family and return its `run`; an unknown family is the user's mistake."""
+    function: StageFunction = importlib.import_module(f"{family_package(family)}.stages").run
     return function
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from kdgat.stage.configuration import without_keys
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.files import sha256_of_file
 
@@ -69,6 +70,8 @@ class StageSpec(BaseModel):
     inputs: dict[str, StageInput] = Field(default_factory=dict)
     reads: tuple[str, ...] = ()  # absolute paths of what is read beside the inputs; no part of the identity
     execution: dict[str, Any] = Field(default_factory=dict)  # how, not what: changes no result, no part of the identity
+    execution_keys: tuple[str, ...] = ()  # dotted keys of `config` of which the same holds; * stands for any item
+    code_version: int = Field(1, ge=1)  # of the stage kind: raised by hand when what it computes changes
 
     def movable(self, directory: Path, root: Path) -> "StageSpec":
         """Return the spec for run directory `directory` with inputs below `root` named relative to it.
@@ -85,7 +88,8 @@ class StageSpec(BaseModel):
 
     def identity(self) -> str:
         """Hash the spec without paths and without how it is executed: 16 hex digits that name its run directory."""
-        content = self.model_dump(mode="json", exclude={"reads", "execution"})
+        content = self.model_dump(mode="json", exclude={"reads", "execution", "execution_keys"})
+        content["config"] = without_keys(self.config, self.execution_keys)
         content["inputs"] = {name: source.sha256 for name, source in self.inputs.items()}
         canonical = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
         return hashlib.sha256(canonical.encode()).hexdigest()[:IDENTITY_DIGITS]

@@ -1,14 +1,20 @@
 """How long, how fast and how safely to train."""
 
-from typing import Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from kdgat.stage.configuration import Config
+from kdgat.stage.configuration import Config, ExecutionOnly, execution_keys, without_keys
 
 
 class TrainingConfig(Config):
-    """Settings of one `fit`; those under "survival" change when a run saves, never what it computes."""
+    """Set what one `fit` does; fields marked `ExecutionOnly` say where it runs and when it saves, not what it computes.
+
+    >>> TrainingConfig(max_epochs=2, checkpoint_interval_s=5.0).computation()["max_epochs"]
+    2
+    >>> "checkpoint_interval_s" in TrainingConfig().computation()
+    False
+    """
 
     max_epochs: int = Field(30, ge=1)
     batch_by: Literal["graphs", "nodes", "edges"] = "graphs"
@@ -28,16 +34,18 @@ class TrainingConfig(Config):
     mode: Literal["min", "max"] = "min"
     patience: int | None = Field(10, ge=1)  # epochs without a better `monitor` before training stops
 
-    accelerator: Literal["auto", "cpu", "cuda", "gpu", "mps"] = "auto"
+    accelerator: Annotated[Literal["auto", "cpu", "cuda", "gpu", "mps"], ExecutionOnly] = "auto"
     precision: Literal["32-true", "16-mixed", "bf16-mixed"] = "32-true"
     num_threads: int = Field(1, ge=1)  # of torch on the CPU; another number sums in another order
     deterministic: bool | None = None  # null: yes on the CPU; no on a GPU, where it makes scatter several times slower
 
     # survival
-    checkpoint_interval_s: float = Field(60.0, ge=0)
-    checkpoint_every_steps: int | None = Field(None, ge=1)
-    checkpoint_every_epoch: bool = False  # at each epoch end, even if the interval has not passed
-    checkpoint_margin_s: float = Field(20.0, ge=0)  # kept free before the deadline, beside what is measured
+    checkpoint_interval_s: Annotated[float, ExecutionOnly] = Field(60.0, ge=0)
+    checkpoint_every_steps: Annotated[int | None, ExecutionOnly] = Field(None, ge=1)
+    # At each epoch end, even if the interval has not passed.
+    checkpoint_every_epoch: Annotated[bool, ExecutionOnly] = False
+    # Kept free before the deadline, beside what is measured.
+    checkpoint_margin_s: Annotated[float, ExecutionOnly] = Field(20.0, ge=0)
 
     @model_validator(mode="after")
     def _check_precision(self) -> Self:
@@ -47,5 +55,4 @@ class TrainingConfig(Config):
 
     def computation(self) -> dict[str, object]:
         """Return the settings that the result depends on: a checkpoint fits a config that has the same ones."""
-        survival = {name for name in type(self).model_fields if name.startswith("checkpoint_")}
-        return self.model_dump(mode="json", exclude=survival | {"accelerator"})
+        return without_keys(self.model_dump(mode="json"), execution_keys(type(self)))

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kdgat.can.build import PreparationError, PrepareConfig, run_prepare, split_in_time
-from kdgat.can.injection import InjectionConfig
+from kdgat.can.build import PreparationError, run_prepare, split_in_time
+from kdgat.can.kinds import PrepareConfig
 from kdgat.can.logs import write_recording
 from kdgat.can.messages import Messages
-from kdgat.can.windows import WindowConfig
+from kdgat.can.sections import InjectionConfig, WindowConfig
 from kdgat.graphs.store import GraphStore
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, FailureKind, Finished

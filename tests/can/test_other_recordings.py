@@ -119,6 +119,6 @@ def test_only_trained_recordings_are_an_error_that_says_what_to_give(
 def test_a_run_on_other_features_is_refused(
     output: OutputDirectory, data_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kdgat.can.windows.FEATURE_VERSION", 1000)
+    monkeypatch.setattr("kdgat.can.evaluate.FEATURE_VERSION", 1000)
     with pytest.raises(EvaluationError, match="features of version 1, this kdgat computes version 1000: train again"):
         evaluate_run(output.path, data_root)

@@ -9,10 +9,9 @@ import pytest
 import torch
 
 from kdgat.can.config import CanConfig, make_config
-from kdgat.can.plan import FAMILY, plan_can
+from kdgat.can.feature_names import FEATURE_VERSION
+from kdgat.can.plan import FAMILY, START, WarmStartError, plan_can
 from kdgat.can.specs import external_inputs, starting_weights
-from kdgat.can.warm_start import START, WarmStartError
-from kdgat.can.windows import FEATURE_VERSION
 from kdgat.graphs.store import write_store
 from kdgat.run.directory import OutputDirectory, RunError, RunIndex, StageRecord, StageState
 from kdgat.run.plan import PlannedStage, make_spec
@@ -206,7 +205,7 @@ def run(tmp_path: Path) -> OutputDirectory:
                 state=StageState.FINISHED,
             )
         )
-    output.write_index(RunIndex(config={}, stages=records))
+    output.write_index(RunIndex(family="can", config={}, stages=records))
     return output
 
 

@@ -13,8 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from kdgat.can.feature_names import EDGE_FEATURES, NODE_FEATURES
 from kdgat.can.messages import Messages
-from kdgat.can.windows import EDGE_FEATURES, NODE_FEATURES, WindowConfig, build_graphs, num_windows
+from kdgat.can.sections import WindowConfig, num_windows
+from kdgat.can.windows import build_graphs
 from kdgat.graphs.columns import GraphColumns
 from tests.can.recordings import random_messages
 from tests.can.traffic import bus_traffic, features_of, make_messages

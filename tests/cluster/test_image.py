@@ -18,7 +18,7 @@ import yaml
 
 import flows
 import kdgat
-from kdgat.can.results import read_results
+from kdgat.can.results import Results
 from kdgat.can.synthetic import write_dataset
 from kdgat.cluster.history import AttemptLedger, AttemptRecord
 from kdgat.cluster.site import load_site
@@ -156,7 +156,7 @@ def end_walltime(slurm: PrivateSlurm, job_id: str) -> None:
 def test_the_flow_finishes_in_the_image_though_its_jobs_are_ended(hurt: Hurt) -> None:
     output = OutputDirectory(hurt.run.out)
     assert {record.state for record in output.read_index().stages} == {StageState.FINISHED}
-    assert read_results(output.results_path).f1
+    assert Results.read(output.results_path).f1
     assert output.report_path.is_file()
 
 
@@ -214,7 +214,7 @@ def test_recordings_are_scored_in_the_image_as_outside(hurt: Hurt, tmp_path: Pat
     words = ("evaluate", "can", "--run", str(hurt.run.out), "--data-root", str(hurt.run.data_root))
     inside = run_kdgat(*words, "--site", str(hurt.site), "--json", str(tmp_path / "inside.json"), timeout_s=TIMEOUT_S)
     assert inside.returncode == 0, inside.stderr
-    assert json.loads((tmp_path / "inside.json").read_text())["f1"] == read_results(hurt.run.out / "results.json").f1
+    assert json.loads((tmp_path / "inside.json").read_text())["f1"] == Results.read(hurt.run.out / "results.json").f1
     (directory,) = (hurt.run.out / "evaluations").iterdir()
     (attempt,) = json.loads(RunDirectory(directory).provenance_path.read_bytes())["attempts"]
     assert attempt["prefix"] == PREFIX

@@ -32,24 +32,9 @@ def test_training_losses_hide_their_parts_until_asked_for() -> None:
     assert picture.figure.layout.yaxis.type is None
     steep = training.losses("GAT", {0: {"epoch": [0.0, 1.0], "train_loss": [9.0, 0.01]}})
     assert steep.figure.layout.yaxis.type == "log"
-    shares = training.logged_shares("GAT", {0: columns})
+    shares = training.logged_shares("GAT", {0: columns}, ["curriculum_"])
     assert shares is not None
     assert [key.label for key in shares.keys] == ["validation f1"]
-
-
-def test_a_curriculum_is_drawn_as_a_ratio_and_percentages() -> None:
-    columns = {
-        "epoch": [0.0, 1.0],
-        "curriculum_ratio": [1.0, 4.0],
-        "curriculum_percentile": [50.0, 90.0],
-        "curriculum_hard_fraction": [0.0, 0.5],
-    }
-    picture = training.curriculum("GAT, curriculum", {0: columns, 1: columns})
-    assert picture is not None
-    drawn = [(trace["yaxis"], trace["y"]) for trace in picture.figure.to_plotly_json()["data"]]
-    assert drawn == [("y", [1.0, 4.0]), ("y2", [50.0, 90.0]), ("y2", [0.0, 50.0])]
-    assert "from 1 to 4 benign windows" in picture.caption
-    assert training.curriculum("GAT", {0: {"epoch": [0.0], "train_loss": [1.0]}}) is None
 
 
 @pytest.mark.parametrize(("values", "text"), [([0.02, 0.3], "0.05"), ([1e-6, 10.0], "0.001")])

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
+from kdgat.can.report.names import is_variant, model_name, model_order
 from kdgat.can.results import (
     Curves,
     DetectorScenario,
@@ -21,10 +22,7 @@ from kdgat.report.style import (
     Key,
     Picture,
     blank,
-    is_variant,
     line_key,
-    model_name,
-    model_order,
     nines,
     nines_axis,
     series_style,

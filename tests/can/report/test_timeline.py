@@ -9,8 +9,8 @@ import plotly.graph_objects as go
 import pytest
 
 from kdgat.can.calibration import DecisionRule
+from kdgat.can.report.timeline import LIMIT, attack_periods, decisions, score_along_recording, thinned
 from kdgat.can.scores import Scores
-from kdgat.report.timeline import LIMIT, attack_periods, decisions, score_along_recording, thinned
 
 SCORES = Scores(
     probability=np.array([0.1, 0.9, 0.2, 0.7, 0.99, 0.4], np.float32),

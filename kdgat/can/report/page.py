@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+import re
 
 import numpy as np
 
+from kdgat.can.report import figures, tables, timeline
+from kdgat.can.report.curriculum import CURRICULUM_PREFIX, curriculum
+from kdgat.can.report.names import model_name
 from kdgat.can.results import Results, format_spread, format_value
-from kdgat.report import figures, tables, timeline, training
-from kdgat.report.document import Section, as_yaml, provenance, render_document
-from kdgat.report.run import RunContent, read_run
-from kdgat.run.directory import OutputDirectory
-from kdgat.stage.files import write_bytes_atomically
+from kdgat.can.scores import Scores, read_scores, scores_path
+from kdgat.report import training
+from kdgat.report.content import RunContent
+from kdgat.report.document import Document, Section, as_yaml, provenance
+from kdgat.run.directory import StageRecord
+from kdgat.run.finished import Curve
 
 TEMPLATE = "can.html"
 MAX_RECORDINGS_DRAWN = 60  # in all scenarios together, so that the page stays small
 MAX_BAD_ROWS = 20
 
 
-def write_report(run_directory: Path) -> Path:
-    """Write report.html into the output directory of a run and return its path.
-
-    Raises ReportError if the directory is no run or has no results, ResultsError or ScoresError if a file is damaged.
-    """
-    content = read_run(Path(run_directory))
-    path = OutputDirectory(content.path).report_path
-    write_bytes_atomically(path, render(content).encode("utf-8"))
-    return path
-
-
-def render(content: RunContent) -> str:
-    """Return the page as HTML."""
+def document(content: RunContent[Results]) -> Document:
+    """Return the report of a run; ScoresError if a file of scores is damaged."""
     results, missing = content.results, list(content.missing)
     sections = [
         _scenarios(results),
@@ -44,15 +37,31 @@ def render(content: RunContent) -> str:
         _data(results, missing),
         _provenance(content),
     ]
-    return render_document(
-        TEMPLATE,
-        sections,
-        missing,
-        results=results,
-        detector=results.detector,
-        revision=_revision(content),
-        cards=_cards(results),
+    return Document(
+        title=f"CAN intrusion detection on {results.dataset}",
+        sections=sections,
+        missing=missing,
+        template=TEMPLATE,
+        package=__package__,
+        content={
+            "results": results,
+            "detector": results.detector,
+            "revision": content.revision,
+            "cards": _cards(results),
+        },
     )
+
+
+def _read_scores(content: RunContent[Results], missing: list[str]) -> dict[str, Scores]:
+    """Read the scores of each scenario's windows, and add to `missing` which are not there."""
+    found = {}
+    for scenario in content.results.scenarios:
+        file = scores_path(content.path, scenario)
+        if file.is_file():
+            found[scenario] = read_scores(file)
+        else:
+            missing.append(f"{file.relative_to(content.path)}: no score along the recordings of {scenario}.")
+    return found
 
 
 def _cards(results: Results) -> list[dict[str, str]]:
@@ -156,18 +165,18 @@ def _confusion(results: Results) -> Section:
     return section
 
 
-def _recordings(content: RunContent, missing: list[str]) -> Section:
+def _recordings(content: RunContent[Results], missing: list[str]) -> Section:
     section = Section("recordings", "Scores along the recordings")
     section.paragraphs.append(
         "Attack probability of every window on a log-odds axis, so that what happens near 0 and 1 can be seen. Shaded:"
         " windows with attack messages. Drag to zoom in, double click to zoom out."
     )
-    left = MAX_RECORDINGS_DRAWN
-    for number, (scenario, scores) in enumerate(content.scores.items()):
+    left, by_scenario = MAX_RECORDINGS_DRAWN, _read_scores(content, missing)
+    for number, (scenario, scores) in enumerate(by_scenario.items()):
         decided = timeline.decisions(scores, content.results.detector.decision)
         present = np.unique(scores.recording).tolist()
         # Every scenario gets its share before one with many recordings takes all.
-        share = max(1, left // (len(content.scores) - number))
+        share = max(1, left // (len(by_scenario) - number))
         section.pictures[scenario] = [
             timeline.score_along_recording(scores, index, decided, content.results.detector.decision)
             for index in present[:share]
@@ -176,28 +185,38 @@ def _recordings(content: RunContent, missing: list[str]) -> Section:
         if len(present) > share:
             names = ", ".join(scores.recording_names[index] for index in present[share:])
             missing.append(f"Scores along these recordings of {scenario}, to keep the page small: {names}.")
-    if not content.scores:
+    if not by_scenario:
         section.paragraphs.append("There are no score files.")
     return section
 
 
-def _training(content: RunContent, missing: list[str]) -> Section:
-    section = Section("training", "Training")
-    section.paragraphs.append(
-        "One line per seed. The star marks the epoch whose weights are handed on. Click a legend entry to show or hide"
-        " its lines."
-    )
-    by_stage = training.curves_by_stage(content.stages, content.results)
+def _training(content: RunContent[Results], missing: list[str]) -> Section:
+    by_stage: dict[str, training.Seeds] = dict(training.curves_by_stage(content.stages, _curve_name))
+    by_stage = by_stage or _curves_of_results(content.results)
     if not by_stage:
         missing.append("No training curves, neither in results.json nor in the stage directories.")
-    for stage, seeds in by_stage.items():
-        pictures = [
-            training.losses(stage, seeds),
-            training.curriculum(stage, seeds),
-            training.logged_shares(stage, seeds),
-        ]
-        section.pictures[stage] = [picture for picture in pictures if picture is not None]
-    return section
+    return training.training_section(
+        by_stage,
+        "One line per seed. The star marks the epoch whose weights are handed on. Click a legend entry to show or hide"
+        " its lines.",
+        curriculum,
+        lambda name, seeds: training.logged_shares(name, seeds, [CURRICULUM_PREFIX]),
+    )
+
+
+def _curve_name(record: StageRecord, fit: str) -> str:
+    return f"{model_name(record.stage)}, {record.scale}{f', {fit}' if fit else ''}"
+
+
+def _curves_of_results(results: Results) -> dict[str, training.Seeds]:
+    """Return the curves that results.json repeats, for where stage directories are not at hand."""
+    found: dict[str, dict[int, Curve]] = {}
+    for label, curve in results.training_curves.items():
+        parts = re.fullmatch(r"(.*)-seed(\d+)(.*)", label)
+        name, seed = (parts[1] + parts[3], int(parts[2])) if parts else (label, 0)
+        if "epoch" in curve:
+            found.setdefault(name, {})[seed] = curve
+    return dict(found)
 
 
 def _injection(results: Results, missing: list[str]) -> Section:
@@ -251,26 +270,9 @@ def _data(results: Results, missing: list[str]) -> Section:
     return section
 
 
-def _provenance(content: RunContent) -> Section:
-    results, index = content.results, content.index
-    section = provenance(
-        results.created,
-        results.preset,
-        _revision(content),
-        results.seeds,
-        tables.stage_table(content.stages),
-        None if index is None else index.config,
-    )
+def _provenance(content: RunContent[Results]) -> Section:
+    section = provenance(content)
     section.folded_text["Decision rule of the default detector"] = as_yaml(
-        json.loads(results.detector.decision.model_dump_json())
+        json.loads(content.results.detector.decision.model_dump_json())
     )
     return section
-
-
-def _revision(content: RunContent) -> str:
-    """Return the revision of the results, or those that the stages ran with; empty if neither is known."""
-    if content.results.revision:
-        return content.results.revision[:10]
-    found = [attempt.get("git") for stage in content.stages for attempt in stage.attempts]
-    names = [git["revision"][:10] + (" with changes" if git.get("dirty") else "") for git in found if git]
-    return ", ".join(dict.fromkeys(names))

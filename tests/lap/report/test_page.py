@@ -8,13 +8,13 @@ import pytest
 from typer.testing import CliRunner
 
 from kdgat.cli.report import app
+from kdgat.family.report import write_report
 from kdgat.lap.evaluation import collect_results
 from kdgat.lap.results import ResultsError, read_results, write_results
-from kdgat.report.lap import write_report
-from kdgat.report.run import ReportError
+from kdgat.report.content import ReportError
 from kdgat.run.directory import OutputDirectory, RunIndex, StageState
 from tests.lap.small_evaluations import FAMILIES, STAGES, make_run
-from tests.report.page import Page
+from tests.support.page import Page
 
 SIZES = (20, 32)
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
+from kdgat.can.report.figures import spreads_of_models
+from kdgat.can.report.names import MODEL_NAMES, TEACHERS, model_name, model_of_count, model_order
 from kdgat.can.results import DataSummary, InjectionSummary, Results, Spread, WindowMetrics, format_value
-from kdgat.report.figures import spreads_of_models
-from kdgat.report.run import StageContent
-from kdgat.report.style import MODEL_NAMES, TEACHERS, model_name, model_of_count, model_order
+from kdgat.run.table import Cell, Table
 
 # Column heading, field of WindowMetrics, what it means.
 DECISION_COLUMNS = (
@@ -35,25 +34,6 @@ SEED_COLUMNS = (
 )
 MAX_SCENARIO_COLUMNS = 6
 MAX_RECORDING_ROWS = 200
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One cell: text, an optional second line in small type, and whether it is the best of its column."""
-
-    text: str
-    note: str = ""
-    is_best: bool = False
-
-
-@dataclass(frozen=True)
-class Table:
-    """Header and rows; the first column is the row's name, the others hold numbers unless named in `text_columns`."""
-
-    header: list[Cell]
-    rows: list[list[Cell]]
-    caption: str
-    text_columns: tuple[int, ...] = (0,)
 
 
 def metrics_tables(name: str, rows: Mapping[str, WindowMetrics], caption: str) -> list[Table]:
@@ -246,26 +226,3 @@ def injection_table(injection: InjectionSummary) -> Table | None:
     ]
     header = [Cell("Attack"), Cell("Windows"), Cell("Messages"), Cell("Virtual recordings")]
     return Table(header, rows, "Attacks injected into benign traffic for training.")
-
-
-def stage_table(stages: list[StageContent]) -> Table | None:
-    """State, attempts, machine and code of every stage."""
-    if not stages:
-        return None
-    rows = []
-    for stage in stages:
-        last = stage.attempts[-1] if stage.attempts else {}
-        git = last.get("git") or {}
-        revision = f"{git.get('revision', '')[:10]}{' with changes' if git.get('dirty') else ''}" if git else "-"
-        torch = (last.get("packages") or {}).get("torch") or "-"
-        cells = [
-            Cell(stage.record.name),
-            Cell(stage.record.state),
-            Cell(str(max(len(stage.attempts), stage.record.attempts))),
-        ]
-        cells += [Cell(last.get("started_at", "-")), Cell(last.get("hostname", "-")), Cell(revision), Cell(torch)]
-        cells += [Cell(stage.record.identity or "-")]
-        rows.append(cells)
-    headings = ("Stage", "State", "Attempts", "Last started", "Machine", "Revision", "torch", "Identity")
-    columns = (0, 1, 3, 4, 5, 6, 7)
-    return Table([Cell(heading) for heading in headings], rows, "Stages of the run.", text_columns=columns)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from pathlib import Path
-
-from kdgat.lap.names import EVALUATION, PREPARE
+from kdgat.lap.report import figures
 from kdgat.lap.results import (
     Group,
     Kind,
@@ -13,15 +10,12 @@ from kdgat.lap.results import (
     MethodSummary,
     format_number,
     format_share,
-    read_results,
     results_table,
 )
-from kdgat.report import lap_figures, tables, training
-from kdgat.report.document import Section, provenance, render_document
-from kdgat.report.run import DONE, ReportError, StageContent, read_stage
-from kdgat.report.tables import Cell, Table
-from kdgat.run.directory import OutputDirectory, RunIndex
-from kdgat.stage.files import write_bytes_atomically
+from kdgat.report import training
+from kdgat.report.content import RunContent
+from kdgat.report.document import Document, Section, provenance
+from kdgat.run.table import Cell, Table
 
 TEMPLATE = "lap.html"
 COLUMNS = (
@@ -39,56 +33,8 @@ COLUMNS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class LapRunContent:
-    """What is in the output directory; `missing` names in words what is not."""
-
-    path: Path
-    results: LapResults
-    index: RunIndex | None
-    stages: list[StageContent]
-    missing: list[str] = field(default_factory=list)
-
-
-def write_report(run_directory: Path) -> Path:
-    """Write report.html into the output directory of a LAP run and return its path.
-
-    Raises:
-        ReportError: if the directory is no run or has no results.
-        ResultsError: if the results are damaged.
-    """
-    content = read_run(Path(run_directory))
-    path = OutputDirectory(content.path).report_path
-    write_bytes_atomically(path, render(content).encode("utf-8"))
-    return path
-
-
-def read_run(path: Path) -> LapRunContent:
-    """Read a run; ReportError if the directory is none or has no results yet."""
-    output = OutputDirectory(path)
-    if not output.path.is_dir():
-        raise ReportError(f"{path} is not a directory; give the directory that was --out of `kdgat train lap`")
-    index = output.read_index() if output.index_path.is_file() else None
-    if not output.results_path.is_file():
-        waiting = (
-            [f"{stage.name} is {stage.state}" for stage in index.stages if stage.state not in DONE] if index else []
-        )
-        raise ReportError(
-            f"{path} has no {output.results_path.name} yet ({'; '.join(waiting) or 'all stages done'});"
-            " run `kdgat train lap` with this --out to its end"
-        )
-    missing: list[str] = []
-    if index is None:
-        missing.append("run.json: without it neither training curves nor the provenance of stages are shown.")
-    stages = [
-        read_stage(output, record, missing, has_epochs=record.stage not in (PREPARE, EVALUATION))
-        for record in (index.stages if index else [])
-    ]
-    return LapRunContent(output.path, read_results(output.results_path), index, stages, missing)
-
-
-def render(content: LapRunContent) -> str:
-    """Return the page as HTML."""
+def document(content: RunContent[LapResults]) -> Document:
+    """Return the report of a run."""
     results, missing = content.results, list(content.missing)
     for name, version in results.machine.versions.items():
         if version == "not installed":
@@ -99,18 +45,22 @@ def render(content: LapRunContent) -> str:
         _times(results),
         _tables(results),
         _training(content, missing),
-        _provenance(content),
+        provenance(content),
     ]
-    return render_document(
-        TEMPLATE,
-        sections,
-        missing,
-        results=results,
-        revision=(results.revision or "")[:10],
-        cards=_cards(results),
-        model=_model(results),
-        correctness=_correctness(results),
-        machine=_machine(results),
+    return Document(
+        title="Learned warm starts for linear assignment",
+        sections=sections,
+        missing=missing,
+        template=TEMPLATE,
+        package=__package__,
+        content={
+            "results": results,
+            "revision": content.revision,
+            "cards": _cards(results),
+            "model": _model(results),
+            "correctness": _correctness(results),
+            "machine": _machine(results),
+        },
     )
 
 
@@ -178,7 +128,7 @@ def _comparison(results: LapResults) -> Section:
         )
     )
     section.paragraphs += list(results.conclusions.values())
-    picture = lap_figures.seed_ratios(results)
+    picture = figures.seed_ratios(results)
     if picture is not None:
         section.pictures[""] = [picture]
     return section
@@ -190,7 +140,7 @@ def _duals(results: LapResults) -> Section:
         "Independent of any machine: the part of the dual gap that a seed leaves to the solver. Optimal duals leave"
         " nothing; column minima, which cost one pass over the matrix, leave all of it."
     )
-    pictures = [lap_figures.gaps(results, size) for size in reversed(results.sizes)]
+    pictures = [figures.gaps(results, size) for size in reversed(results.sizes)]
     section.pictures[""] = [picture for picture in pictures if picture is not None]
     return section
 
@@ -201,9 +151,9 @@ def _times(results: LapResults) -> Section:
         "Medians on one processor core. The diamond is the oracle: our solver started from optimal duals, for which"
         " nobody had to pay. No warm start can be faster than that."
     )
-    pictures = [lap_figures.times(results, size) for size in reversed(results.sizes)]
+    pictures = [figures.times(results, size) for size in reversed(results.sizes)]
     section.pictures[""] = [picture for picture in pictures if picture is not None]
-    grown = [lap_figures.growth(results, family) for family in results.families]
+    grown = [figures.growth(results, family) for family in results.families]
     section.pictures["Growth with n"] = [picture for picture in grown if picture is not None]
     return section
 
@@ -239,7 +189,7 @@ def _method_cells(method: MethodSummary, is_fastest: bool) -> list[Cell]:
     reach = method.times_scipy_range
     scanned = method.scanned_entries
     return [
-        Cell(lap_figures.label_of(method)),
+        Cell(figures.label_of(method)),
         Cell(format_share(method.gap_share)),
         Cell(format_number(method.u_r2, 3)),
         Cell(format_number(method.u_mae, 3)),
@@ -256,32 +206,12 @@ def _method_cells(method: MethodSummary, is_fastest: bool) -> list[Cell]:
     ]
 
 
-def _training(content: LapRunContent, missing: list[str]) -> Section:
-    section = Section("training", "Training")
-    section.paragraphs.append(
-        "Each stage starts from the weights of the one before. One line per seed; the star marks the epoch whose"
-        " weights are handed on. Click a legend entry to show or hide its lines."
-    )
-    by_stage: dict[str, dict[int, training.Curve]] = {}
-    for stage in content.stages:
-        for fit, curve in stage.curves.items():
-            if any(name.endswith("loss") for name in curve):
-                by_stage.setdefault(fit or stage.record.stage, {})[stage.record.seed] = curve
+def _training(content: RunContent[LapResults], missing: list[str]) -> Section:
+    by_stage = training.curves_by_stage(content.stages, lambda record, fit: fit or record.stage)
     if not by_stage:
         missing.append("No training curves in the stage directories.")
-    for name, seeds in by_stage.items():
-        pictures = [training.losses(name, seeds), training.logged_shares(name, seeds)]
-        section.pictures[name] = [picture for picture in pictures if picture is not None]
-    return section
-
-
-def _provenance(content: LapRunContent) -> Section:
-    results, index = content.results, content.index
-    return provenance(
-        results.created,
-        results.preset,
-        (results.revision or "")[:10],
-        results.seeds,
-        tables.stage_table(content.stages),
-        None if index is None else index.config,
+    return training.training_section(
+        by_stage,
+        "Each stage starts from the weights of the one before. One line per seed; the star marks the epoch whose"
+        " weights are handed on. Click a legend entry to show or hide its lines.",
     )

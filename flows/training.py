@@ -1,0 +1,111 @@
+"""The flow `train`: a run of any family; the flows of single families are this one with a typed configuration.
+
+A family whose runs are started from the Prefect UI has a flow of its own, because its form and its checks want the
+type of the configuration. A family without one is trained by this flow.
+"""
+
+import importlib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from prefect import flow
+from prefect.client.schemas.objects import State
+from prefect.runtime import flow_run as runtime_flow_run
+from prefect.task_runners import ThreadPoolTaskRunner
+from pydantic import PositiveInt
+
+from flows.execution import as_output
+from flows.parameters import LOCAL_SITE, NO_REQUEST, Overrides, Preset, as_site, check_output
+from flows.publication import publish_results
+from flows.stages import execute, run_flow
+from kdgat.cluster.resources import ResourceRequest
+from kdgat.cluster.site import LOCAL, Site
+from kdgat.family.protocol import Family
+from kdgat.family.registry import find_family
+from kdgat.run.config import RunConfig
+from kdgat.run.directory import OutputDirectory
+from kdgat.run.end import RunEnd
+
+FLOW_NAME: Final = "train"
+
+
+def name_by_output() -> str:
+    """Name a flow run like its output directory."""
+    return Path(runtime_flow_run.parameters["out"]).name
+
+
+@flow(
+    name=FLOW_NAME,
+    flow_run_name=name_by_output,
+    task_runner=ThreadPoolTaskRunner(),  # type: ignore[arg-type]
+    persist_result=False,
+)
+def train(
+    *,
+    family: str,
+    preset: Preset | None = None,
+    overrides: Overrides = (),
+    out: Path,
+    site: Site | str = LOCAL,
+    parallel_stages: PositiveInt | None = None,
+    command_line: ResourceRequest = NO_REQUEST,
+    config: dict[str, Any],
+) -> State[Any]:
+    """Train and evaluate the models of a family; see `kdgat plan FAMILY` for the stages.
+
+    Args:
+        family: of the models, by name.
+        preset: fills what `config` leaves out; without one, the defaults do.
+        overrides: single keys on top, as `training.max_epochs=5` or `seeds=[0, 1, 2]`; the same as `-O` of `kdgat`.
+        out: output directory. Stages that finished in it before with the same inputs and configuration are not run
+            again, those that were stopped go on from their checkpoints.
+        site: where the stages run: `local`, the name of a site of `kdgat site list`, or a description of one.
+        parallel_stages: how many stages run side by side; by default as many as the processors or the site allow.
+        command_line: what every job asks for instead of what preset and site say.
+        config: everything the run depends on.
+    """
+    found = find_family(family)
+    typed = found.config.from_data(config)
+    return train_family(found, typed, preset, overrides, out, site, parallel_stages, command_line)
+
+
+def train_family(
+    family: Family,
+    config: RunConfig,
+    preset: str | None,
+    overrides: Overrides,
+    out: Path,
+    site: Site | str,
+    parallel_stages: int | None,
+    command_line: ResourceRequest,
+) -> State[Any]:
+    """Complete and plan a run inside a flow run, execute it, and return how it ended; arguments as of `train`.
+
+    Raises:
+        ValueError: of the family, the site or the resources, naming key, value and fix, before anything is started.
+    """
+    output, where = as_output(out), as_site(site, command_line)
+    run = family.plan(config.completed(preset, overrides))
+    family.check_output(run.config, output.path)
+    check_output(output, where)
+    return execute(run, output, where, command_line, parallel_stages, partial(publish_results, family.name))
+
+
+def run_training(
+    family: Family,
+    config: RunConfig,
+    output: OutputDirectory,
+    parallel_stages: int | None = None,
+    *,
+    site: Site = LOCAL_SITE,
+    command_line: ResourceRequest = NO_REQUEST,
+) -> RunEnd:
+    """Run a family's flow against the configured Prefect API, or an embedded one; `run_flow` says what it raises."""
+    parameters: dict[str, Any] = {"parallel_stages": parallel_stages, "site": site, "command_line": command_line}
+    if family.flow:
+        module, _, name = family.flow.partition(":")
+        own: Callable[..., State[Any]] = getattr(importlib.import_module(module), name)
+        return run_flow(own, output, config=config, **parameters)
+    return run_flow(train, output, family=family.name, config=config.model_dump(mode="json"), **parameters)

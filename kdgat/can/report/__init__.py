@@ -1,0 +1,1 @@
+"""The report of a CAN run: figures, tables and the page."""

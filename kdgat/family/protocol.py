@@ -1,0 +1,138 @@
+"""The faces of a family: what each kind of process asks of it, with only the imports that this needs.
+
+Planning runs on login nodes, in web forms and for --help: nothing that it imports may import torch. Telling runs after
+a run and may import what tables and figures need, inside the methods. Compute, `stages.run(spec, directory)` in the
+family's package, is called by name from specs and is no part of this object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from kdgat.cluster.resources import Resources
+from kdgat.run.config import RunConfig
+from kdgat.run.directory import OutputDirectory
+from kdgat.run.plan import Run
+from kdgat.run.results import RunResults
+from kdgat.run.table import Table
+from kdgat.stage.directory import RunDirectory
+
+if TYPE_CHECKING:
+    from kdgat.report.content import RunContent
+    from kdgat.report.document import Document
+
+
+@dataclass(frozen=True)
+class Option:
+    """One option of `kdgat train FAMILY` and `kdgat plan FAMILY`, beside those that every family has.
+
+    Its value is set under `key` before presets are filled in; a path is made absolute. An option without a key is read
+    by `apply`, or (of `plan` alone) by `Family.describe`.
+    """
+
+    name: str  # "data_root" becomes --data-root
+    help: str
+    key: str = ""  # dotted key of the configuration, "data.data_root"
+    type: type = str  # str, int, bool or Path
+    is_many: bool = False  # takes several values: --hold-out A B, or repeated
+    is_required: bool = False  # by `train`
+    plan_default: Any = None  # what `plan` takes where `train` requires a value
+    is_override: bool = False  # checked together with -O, which may change what its values are compared with
+    apply: Callable[[Any, Any], Any] | None = None  # (configuration, value) -> configuration
+    plan_only: bool = False
+
+
+@dataclass(frozen=True)
+class PlanTable:
+    """What a family adds to `kdgat plan`: columns between the stage's name and its job, and sentences around them."""
+
+    headings: tuple[str, ...] = ()
+    cells: Mapping[str, Sequence[str]] = field(default_factory=dict)  # by name in the plan
+    sources: str = "nothing"  # what a stage reads that needs no other one
+    before: Sequence[str] = ()
+    after: Sequence[str] = ()
+
+
+class Family(Protocol):
+    """What commands, flows and reports need of a family; what has a default here is inherited by a subclass."""
+
+    name: str  # "lap": in specs, run.json and commands
+    title: str  # "learned warm starts for linear assignment": in help texts and reports
+    training_help: str  # the help text of `kdgat train FAMILY`: one line, an empty one, what else there is to know
+    flow: str = ""  # "module:name" of its own flow, for deployments; "" for the common one
+    options: Sequence[Option] = ()
+
+    # ---- planning: without torch
+
+    @property
+    def config(self) -> type[RunConfig]:
+        """Return the configuration of its runs."""
+        ...
+
+    def plan(self, config: Any) -> Run:
+        """Describe a run for what executes it; every mistake that a user can make is a ValueError of this method."""
+        ...
+
+    def check_output(self, config: Any, out: Path) -> None:
+        """Refuse, with a ValueError, an output directory that this run cannot have; any is fine here."""
+
+    def describe(self, run: Run, jobs: Mapping[str, Resources], options: Mapping[str, Any]) -> PlanTable:
+        """Return what `kdgat plan` shows of a run.
+
+        Args:
+            run: of `plan`.
+            jobs: what each stage's job would ask for, by name in the plan; empty where stages are no jobs.
+            options: values of the family's options that were given, by name.
+        """
+        return PlanTable()
+
+    # ---- telling: after a run
+
+    @property
+    def results(self) -> type[RunResults]:
+        """Return the model of its results.json."""
+        ...
+
+    def collect(self, output: OutputDirectory) -> RunResults:
+        """Read what the evaluations of all seeds have left behind, write results.json and return it."""
+        ...
+
+    def tables(self, results: Any) -> Sequence[Table]:
+        """Return what the terminal prints, and the Prefect UI where a table has a key."""
+        ...
+
+    def conclusions(self, results: Any) -> Sequence[str]:
+        """Return what the results say, in a sentence or a few."""
+        ...
+
+    def report(self, content: RunContent) -> Document:
+        """Return the sections of the HTML report and its summary."""
+        ...
+
+
+@runtime_checkable
+class Detects(Protocol):
+    """A family whose finished runs can be used on data of other people: `kdgat evaluate FAMILY`."""
+
+    def evaluate(
+        self,
+        run: Path,
+        data_root: Path,
+        dataset: str | None,
+        *,
+        catalog: Path | None,
+        progress: Callable[[str, int, int], None],
+    ) -> RunResults:
+        """Score data in this process; `progress` is told what is done, how much, of how much."""
+        ...
+
+    def make_evaluation(self, run: Path, data_root: Path, dataset: str | None, catalog: Path | None) -> RunDirectory:
+        """Make the run directory of a stage that does the same as a job; its artifact `results` holds them."""
+        ...
+
+    def notes(self, results: Any) -> Iterable[str]:
+        """Return what people should know of the data that was scored."""
+        ...

@@ -1,0 +1,41 @@
+"""Write the report of a run, whatever its family."""
+
+import json
+from pathlib import Path
+
+from kdgat.family.registry import find_family
+from kdgat.report.content import ReportError, read_run
+from kdgat.report.document import render_document
+from kdgat.run.directory import OutputDirectory
+from kdgat.stage.files import write_bytes_atomically
+
+
+def write_report(run_directory: Path | str) -> Path:
+    """Write report.html into the output directory of a run and return its path.
+
+    Raises:
+        ReportError: if the directory is no run or has no results.
+        ResultsError, or another ValueError of the family: if a file is damaged.
+    """
+    output = OutputDirectory(run_directory)
+    family = find_family(family_of(output))
+    content = read_run(output.path, family.results.read)
+    write_bytes_atomically(output.report_path, render_document(family.report(content)).encode("utf-8"))
+    return output.report_path
+
+
+def family_of(output: OutputDirectory) -> str:
+    """Return the family of a run: as run.json has it, else results.json; ReportError where neither does."""
+    for path in (output.index_path, output.results_path):
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, json.JSONDecodeError, UnicodeDecodeError):
+            continue
+        if isinstance(content, dict) and "family" in content:
+            return str(content["family"])
+    if not output.path.is_dir():
+        raise ReportError(f"{output.path} is not a directory; give the directory that was --out of `kdgat train`")
+    raise ReportError(
+        f"{output.path}: neither {output.index_path.name} nor {output.results_path.name} there says of which family "
+        "the run is; give the directory that was --out of `kdgat train`"
+    )

@@ -1,0 +1,91 @@
+"""What the configuration of a run has in every family: seeds, training, resources, where weights come from."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+from pydantic import Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
+
+from kdgat.cluster.estimate import DEFAULT_KEY
+from kdgat.cluster.resources import ResourceRequest
+from kdgat.run import presets
+from kdgat.stage.configuration import Config, unknown_key_text, validate_config
+from kdgat.training.config import TrainingConfig
+
+
+class RunConfig(Config):
+    """Hold what every run depends on; a family adds its sections and says which stages it has.
+
+    `training` holds for every stage that trains, `training_of` says in what single stages differ. A family's presets
+    are YAML files in the folder `presets` of `preset_package`.
+    """
+
+    preset_package: ClassVar[str]
+    default_differences: ClassVar[Mapping[str, Mapping[str, Any]]] = {}  # `training_of` where no preset says another
+
+    preset: str | None = Field(None, description="which one this was made from: noted in the results, read by no stage")
+    training: TrainingConfig = TrainingConfig()
+    training_of: dict[str, dict[str, Any]] = Field(
+        default={}, description="per stage that trains: what differs from `training`"
+    )
+    seeds: tuple[int, ...] = Field((0,), min_length=1)
+    start_from: str | None = Field(
+        None, description="a run, registered model or weights whose weights training starts from; null = from scratch"
+    )
+    resources: dict[str, ResourceRequest] = Field(
+        default={DEFAULT_KEY: ResourceRequest()},
+        description="per stage, or default: what its job asks for on a cluster; read by no stage",
+    )
+
+    @abstractmethod
+    def stage_names(self) -> Sequence[str]:
+        """Name the stages that resources can be asked for."""
+
+    @abstractmethod
+    def trained_stages(self) -> Sequence[str]:
+        """Name the stages that train."""
+
+    @field_validator("seeds")
+    @classmethod
+    def _refuse_repeated_seeds(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
+        if len(set(seeds)) != len(seeds):
+            raise ValueError("a seed stands twice: list each seed once")
+        return seeds
+
+    @model_validator(mode="after")
+    def _refuse_unknown_stages(self) -> Self:
+        refuse_unknown("training_of", self.training_of, self.trained_stages())
+        refuse_unknown("resources", self.resources, [*self.stage_names(), DEFAULT_KEY])
+        for stage in self.training_of:
+            self.training_for(stage)
+        return self
+
+    def training_for(self, stage: str) -> TrainingConfig:
+        """Return the training settings of one stage: the common ones with its differences."""
+        return validate_config(TrainingConfig, {**self.training.model_dump(), **self.training_of.get(stage, {})})
+
+    @classmethod
+    def from_preset(cls, preset: str, given: Mapping[str, Any], overrides: Sequence[str] = ()) -> Self:
+        """Build a configuration from what is given, a preset for the rest, and overrides on top.
+
+        Raises:
+            ConfigurationError: naming key, value and fix.
+        """
+        return presets.fill_preset(cls, cls.preset_package, preset, given, overrides, cls.default_differences)
+
+    @classmethod
+    def from_data(cls, content: Mapping[str, Any]) -> Self:
+        """Read a configuration from plain data, for instance out of `run.json`; ConfigurationError as above."""
+        return validate_config(cls, content)
+
+    def completed(self, preset: str | None = None, overrides: Sequence[str] = ()) -> Self:
+        """Return a configuration whose unset keys are those of a preset, with overrides on top; errors as above."""
+        return presets.complete(self, self.preset_package, preset, overrides, self.default_differences)
+
+
+def refuse_unknown(key: str, names: Sequence[str] | Mapping[str, Any], known: Sequence[str]) -> None:
+    """Refuse, in a validator, stages that are not known; the text names the nearest one that is."""
+    for name in names:
+        if name not in known:
+            raise PydanticCustomError("unknown_key", "{text}", {"text": f"{key}: {unknown_key_text(name, known)}"})

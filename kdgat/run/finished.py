@@ -1,0 +1,104 @@
+"""What the stages of a run have left behind, found from `run.json` wherever the run lies now."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, TypeGuard
+
+from kdgat.run.directory import DONE_STATES, OutputDirectory, RunError, RunIndex, StageRecord
+from kdgat.stage.outcome import Finished
+
+WEIGHTS: Final = "weights"  # name of the artifact that a training stage hands on
+EVALUATION: Final = "evaluation"  # the stage, one per seed, whose outcomes become the results of a run
+
+Curve = Mapping[str, list[float | None]]  # column -> one value per epoch
+
+
+class FinishedRun:
+    """Read the stages of a run that have finished."""
+
+    def __init__(self, output: OutputDirectory) -> None:
+        """Read `run.json`; RunError if there is none."""
+        self.output = output
+        self.index: RunIndex = output.read_index()
+
+    def records(self, stage: str | None = None, seed: int | None = None) -> Iterator[StageRecord]:
+        """Yield the stages that are done, of this kind and seed, in the order of the plan."""
+        for record in self.index.stages:
+            if record.state in DONE_STATES and stage in (None, record.stage) and seed in (None, record.seed):
+                yield record
+
+    def outcome(self, record: StageRecord) -> Finished:
+        """Return what a stage reported; RunError if its directory has no such outcome."""
+        outcome = self.output.stage_directory(record).read_outcome()
+        if not isinstance(outcome, Finished):
+            raise RunError(f"{record.name} is marked as finished, but its directory has no such outcome: run it again")
+        return outcome
+
+    def artifact(self, record: StageRecord, name: str) -> Path:
+        """Return the file of an artifact; RunError names those that there are."""
+        artifacts = self.outcome(record).artifacts
+        if name not in artifacts:
+            raise RunError(f"{record.name} has no artifact {name!r} (it has: {', '.join(sorted(artifacts))})")
+        return self.output.stage_directory(record).path / artifacts[name]
+
+    def evaluations(self) -> dict[int, StageRecord]:
+        """Return the evaluation of every seed; RunError if none has finished."""
+        found = {record.seed: record for record in self.records(EVALUATION)}
+        if not found:
+            raise RunError(
+                f"{self.output.path}: no evaluation stage has finished; run `kdgat train {self.index.family}` with "
+                "this --out to its end"
+            )
+        return found
+
+    def summary(self, stage: str, name: str) -> Any | None:
+        """Read a JSON artifact of the first stage of this kind that has it; None if there is none."""
+        for record in self.records(stage):
+            if name in self.outcome(record).artifacts:
+                return json.loads(self.artifact(record, name).read_text(encoding="utf-8"))
+        return None
+
+    def parameter_counts(self) -> dict[str, int]:
+        """Count the parameters of each trained model, by stage and scale."""
+        counts: dict[str, int] = {}
+        for record in self.records():
+            for name, value in self.outcome(record).metrics.items():
+                if name.endswith("num_parameters"):
+                    part = name.removesuffix("num_parameters").rstrip("_")
+                    counts["-".join(filter(None, (record.stage, record.scale, part)))] = int(value)
+        return counts
+
+    def training_curves(self) -> dict[str, Curve]:
+        """Read what training logged, by stage, and by fit where a stage has several."""
+        return {
+            f"{record.name} {fit}".strip(): curve
+            for record in self.records()
+            for fit, curve in curves_of_fits(self.output.stage_directory(record).read_metrics()).items()
+        }
+
+
+def curves_of_fits(rows: Iterable[Mapping[str, object]]) -> dict[str, Curve]:
+    """Turn the rows of a stage's metrics.jsonl (`RunDirectory.read_metrics`) into a curve per fit, "" for a single one.
+
+    A curve has columns with one entry per epoch. Rows of the same epoch are merged and the later value wins, so steps
+    leave their last value. True counts as 1.
+    """
+    fits: dict[str, dict[float, dict[str, float]]] = {}
+    for row in rows:
+        epochs = fits.setdefault(str(row.get("fit", "")), {})
+        numbers = {key: float(value) for key, value in row.items() if _is_number(value)}
+        if "epoch" in numbers:
+            epochs.setdefault(numbers["epoch"], {}).update(numbers)
+    return {fit: _columns(epochs) for fit, epochs in fits.items()}
+
+
+def _columns(epochs: Mapping[float, Mapping[str, float]]) -> Curve:
+    names = dict.fromkeys(name for row in epochs.values() for name in row)
+    return {name: [epochs[epoch].get(name) for epoch in sorted(epochs)] for name in names}
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and abs(value) < float("inf")

@@ -1,0 +1,94 @@
+"""results.json of any family: a model with a version, written atomically, read with errors that name file and fix."""
+
+import json
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import Field, ValidationError
+
+from kdgat.stage.configuration import Config, describe_validation_error
+from kdgat.stage.files import write_bytes_atomically, write_json_atomically
+from kdgat.stage.provenance import git_state
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Value = Finite | None
+Count = Annotated[int, Field(ge=0)]
+
+
+class ResultsError(ValueError):
+    """A results file is missing, damaged or of another version."""
+
+
+class Versioned(Config):
+    """A file of results with a version; what reads it refuses another one."""
+
+    current_version: ClassVar[int] = 1
+    fix: ClassVar[str] = "run the training command with this --out to its end"
+
+    schema_version: int = 1
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Read a file; ResultsError says what is wrong with it, and the fix."""
+        if not path.is_file():
+            raise ResultsError(f"{path} does not exist: {cls.fix}")
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+        except (json.JSONDecodeError, UnicodeDecodeError) as error:
+            raise ResultsError(f"{path} is not JSON ({error}): {cls.fix}") from error
+        version = content.get("schema_version") if isinstance(content, dict) else None
+        if version != cls.current_version:
+            raise ResultsError(
+                f"{path} has schema_version {version}, not {cls.current_version}: use the kdgat that wrote it"
+            )
+        try:
+            return cls.model_validate(content)
+        except ValidationError as error:
+            raise ResultsError(
+                f"{path} is not what this version writes: {describe_validation_error(cls, error)}; {cls.fix}"
+            ) from error
+
+    def write(self, path: Path) -> None:
+        """Write the file atomically, a list of numbers on one line."""
+        # Validated again: model_construct or model_copy could have brought NaN past the models, and JSON has no NaN.
+        checked = type(self).model_validate(self.model_dump(mode="json"))
+        text = json.dumps(checked.model_dump(mode="json"), indent=2, allow_nan=False)
+        # A curve on one line instead of 400; a line break within brackets is never part of a JSON string.
+        compact = re.sub(r"\[\n[^\[\]{}\"]*\]", lambda match: re.sub(r"\s+", " ", match[0]), text)
+        write_bytes_atomically(path, (compact + "\n").encode())
+
+    @classmethod
+    def schema_of_file(cls) -> dict[str, Any]:
+        """Return the JSON schema of the file."""
+        return {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            **cls.model_json_schema(mode="serialization"),
+        }
+
+    @classmethod
+    def write_schema(cls, path: Path) -> None:
+        """Write the JSON schema of the file."""
+        write_json_atomically(path, cls.schema_of_file())
+
+
+class RunResults(Versioned):
+    """What the results of every family say of where they come from; `origin` fills it."""
+
+    family: str
+    created: str = Field(description="ISO 8601 with time zone")
+    preset: str | None = None
+    revision: str | None = Field(default=None, description="git revision of the code, if known")
+    seeds: list[int]
+
+
+def origin(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `created`, `preset` and `revision` of results that are made now, of a run with this configuration."""
+    state = git_state(Path(__file__).parent)
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "preset": config.get("preset"),
+        "revision": None if state is None else f"{state['revision']}{' with changes' if state['dirty'] else ''}",
+    }

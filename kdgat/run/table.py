@@ -1,0 +1,41 @@
+"""A table of results as plain cells: the terminal, the Prefect UI and the report each draw the same one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell: text, an optional second line in small type, and whether it is the best of its column."""
+
+    text: str
+    note: str = ""
+    is_best: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Header and rows; the first column is the row's name, the others hold numbers unless named in `text_columns`.
+
+    >>> Table.of(["run", "F1"], [["a", "0.9"]], "Scores.").rows[0][1].text
+    '0.9'
+    """
+
+    header: list[Cell]
+    rows: list[list[Cell]]
+    caption: str
+    text_columns: tuple[int, ...] = (0,)
+    key: str = ""  # of the artifact in the Prefect UI: small letters and dashes
+    in_terminal: bool = True
+
+    @staticmethod
+    def of(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str, *, key: str = "") -> Table:
+        """Make a table of plain texts."""
+        return Table([Cell(text) for text in header], [[Cell(text) for text in row] for row in rows], caption, key=key)
+
+    @property
+    def texts(self) -> tuple[list[str], list[list[str]]]:
+        """Return header and rows as plain texts."""
+        return [cell.text for cell in self.header], [[cell.text for cell in row] for row in self.rows]

@@ -1,0 +1,31 @@
+"""Where the code of a family lies: a package below `kdgat`, or one that another distribution has registered.
+
+A family is one folder. Its name is all that specs, runs and commands keep of it; this is the only place that turns the
+name into a package. A distribution of its own brings a family along by the entry point group `kdgat.families`:
+
+    [project.entry-points."kdgat.families"]
+    toy = "toy_family"
+"""
+
+from importlib import metadata
+from typing import Final
+
+from kdgat.stage.errors import StageInputError
+
+BUILT_IN: Final = {"can": "kdgat.can", "lap": "kdgat.lap"}
+ENTRY_POINTS: Final = "kdgat.families"
+
+
+def family_names() -> list[str]:
+    """List the families that are there, those of this distribution first."""
+    others = sorted({point.name for point in metadata.entry_points(group=ENTRY_POINTS)} - set(BUILT_IN))
+    return [*BUILT_IN, *others]
+
+
+def family_package(name: str) -> str:
+    """Return the package of a family; StageInputError names those that there are."""
+    if name in BUILT_IN:
+        return BUILT_IN[name]
+    for point in metadata.entry_points(group=ENTRY_POINTS, name=name):
+        return point.value
+    raise StageInputError(f"family {name!r} is unknown: choose one of {', '.join(family_names())}")

@@ -1,0 +1,37 @@
+"""Which families there are, and where their code lies."""
+
+import subprocess
+import sys
+
+import pytest
+
+from kdgat.family.protocol import Detects, Family
+from kdgat.family.registry import all_families, find_family
+from kdgat.stage.errors import StageInputError
+from kdgat.stage.families import family_names, family_package
+
+
+def test_the_families_of_this_distribution_are_there() -> None:
+    assert [family.name for family in all_families()] == ["can", "lap"]
+    assert isinstance(find_family("can"), Detects)
+    assert not isinstance(find_family("lap"), Detects)
+
+
+def test_another_distribution_brings_a_family_along(toy: Family) -> None:
+    assert family_names() == ["can", "lap", "toy"]
+    assert family_package("toy") == "toy_family"
+    assert toy.name == "toy"
+
+
+def test_an_unknown_family_is_refused_with_those_that_there_are() -> None:
+    with pytest.raises(StageInputError, match="family 'cna' is unknown: choose one of can, lap"):
+        find_family("cna")
+
+
+def test_planning_loads_neither_torch_nor_readers() -> None:
+    code = (
+        "import sys; from kdgat.family.registry import all_families; families = all_families();"
+        "print([n for n in ('torch','lightning','h5py','numba','polars','plotly','prefect') if n in sys.modules])"
+    )
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "[]"

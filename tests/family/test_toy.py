@@ -1,0 +1,89 @@
+"""A family that is one folder and one name in the registry: planned, trained, killed, resumed and reported."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kdgat.family.protocol import Family
+from kdgat.family.report import write_report
+from kdgat.run.directory import OutputDirectory, StageState
+from kdgat.run.local import run_locally
+from kdgat.run.plan import create_stage
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.outcome import Finished
+from tests.support.command_line import Answer
+from tests.support.toy import LONG
+
+
+def test_it_is_planned_by_the_common_command(toy: Family, kdgat: Callable[..., Answer]) -> None:
+    answer = kdgat("plan", "toy", "--points", 32, "--seeds", 0, 1, status=0)
+    assert "32 points" in answer.stdout
+    assert [line.split()[0] for line in answer.stdout.splitlines()[2:]] == [
+        "prepare", "line-seed0", "evaluation-seed0", "line-seed1", "evaluation-seed1",
+    ]  # fmt: skip
+
+
+def test_its_mistakes_are_named_by_the_common_command(toy: Family, kdgat: Callable[..., Answer]) -> None:
+    answer = kdgat("plan", "toy", "-O", "data.point=32", status=1)
+    assert "unknown key 'point': did you mean 'points'?" in answer.stderr
+    assert (
+        "resources: unknown key 'lines': did you mean 'line'?"
+        in kdgat("plan", "toy", "-O", "resources.lines.memory=4G", status=1).stderr
+    )
+
+
+def test_a_run_in_this_process_is_finished_and_reported(toy: Family, tmp_path: Path) -> None:
+    run = toy.plan(toy.config.from_preset("quick", {"seeds": [0, 1]}))
+    finished = run_locally(run, tmp_path)
+    assert list(finished) == [planned.name for planned in run.plan]
+
+    results = toy.collect(OutputDirectory(tmp_path))
+    assert toy.results.read(tmp_path / "results.json") == results
+    assert [table.texts[0] for table in toy.tables(results)] == [["seed", "error"]]
+    page = write_report(tmp_path).read_text(encoding="utf-8")
+    assert "<h1>Lines through points</h1>" in page
+    assert "line-seed1" in page
+
+
+def test_what_has_finished_is_not_run_again(toy: Family, tmp_path: Path) -> None:
+    config = toy.config.from_preset("quick", {})
+    first = run_locally(toy.plan(config), tmp_path)
+    saved_more_often = toy.config.from_preset(
+        "quick", {}, ["training.checkpoint_interval_s=1", "resources.line.cores=2"]
+    )
+    again = run_locally(toy.plan(saved_more_often), tmp_path)
+    assert {name: one.path for name, one in again.items()} == {name: one.path for name, one in first.items()}
+    assert {record.state for record in OutputDirectory(tmp_path).read_index().stages} == {StageState.CACHED}
+    trained_longer = toy.config.from_preset("quick", {}, ["training.max_epochs=5"])
+    other = run_locally(toy.plan(trained_longer), tmp_path)
+    assert other["prepare"].path == first["prepare"].path
+    assert other["line-seed0"].path != first["line-seed0"].path
+
+
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_stage_resumes_to_the_same_weights(toy: Family, tmp_path: Path, ending: signal.Signals) -> None:
+    run = toy.plan(toy.config.from_preset("quick", {}, LONG))
+    undisturbed = run_locally(run, tmp_path / "undisturbed", only=["line-seed0"])["line-seed0"]
+
+    output = OutputDirectory(tmp_path / "killed")
+    finished = run_locally(run, output.path, only=["prepare"])
+    directory, _ = create_stage(run, run.plan[1], finished, output)
+    stage = [sys.executable, "-m", "kdgat.stage", str(directory.path), "--quiet"]
+    process = subprocess.Popen(stage, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    while not directory.newest_checkpoint() and process.poll() is None:
+        time.sleep(0.01)
+    process.send_signal(ending)
+    process.wait()
+    assert not directory.is_finished()
+
+    resumed = run_locally(run, output.path)["line-seed0"]
+    assert resumed.path == directory.path
+    assert resumed.weights_path.read_bytes() == undisturbed.weights_path.read_bytes()
+    assert resumed.read_metrics() == undisturbed.read_metrics()
+    assert isinstance(RunDirectory(resumed.path).read_outcome(), Finished)

@@ -1,0 +1,112 @@
+"""Planning and telling; nothing here imports torch before a run has finished."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from kdgat.cluster.resources import Resources
+from kdgat.family.protocol import Family, Option, PlanTable
+from kdgat.report.content import RunContent
+from kdgat.run.config import RunConfig
+from kdgat.run.directory import OutputDirectory
+from kdgat.run.finished import FinishedRun
+from kdgat.run.kinds import StageKind, StageKinds
+from kdgat.run.plan import InputReference, PlannedStage, Run
+from kdgat.run.results import RunResults, origin
+from kdgat.run.table import Table
+from kdgat.stage.configuration import Config
+from kdgat.training.config import TrainingConfig
+
+
+class DataConfig(Config):
+    points: int = Field(256, ge=8)
+    noise: float = Field(0.1, ge=0)
+
+
+class ToyConfig(RunConfig):
+    preset_package: ClassVar[str] = "toy_family"
+    data: DataConfig = DataConfig()
+
+    def stage_names(self) -> Sequence[str]:
+        return KINDS.names
+
+    def trained_stages(self) -> Sequence[str]:
+        return KINDS.trained
+
+
+class PrepareConfig(Config):
+    data: DataConfig
+
+
+class LineConfig(Config):
+    training: TrainingConfig
+
+
+KINDS = StageKinds(
+    (
+        StageKind("prepare", PrepareConfig, "toy_family.stages:prepare", trains=False),
+        StageKind("line", LineConfig, "toy_family.stages:train_line", title="Line"),
+        StageKind("evaluation", Config, "toy_family.stages:evaluate", trains=False),
+    )
+)
+
+
+class ToyResults(RunResults):
+    family: str = "toy"
+    errors: dict[str, float]  # seed -> mean squared error
+
+
+class ToyFamily(Family):
+    name = "toy"
+    title = "lines through points"
+    training_help = "Fit a line through points."
+    options = (Option("points", "How many points are drawn.", key="data.points", type=int),)
+    config = ToyConfig
+    results = ToyResults
+
+    def plan(self, config: ToyConfig) -> Run:
+        sections = {"data": config.data, "training": config.training_for("line")}
+        store = InputReference("prepare", "points")
+        plan: list[PlannedStage] = [KINDS["prepare"].plan("prepare", "shared", 0, sections)]
+        for seed in config.seeds:
+            line, weights = f"line-seed{seed}", {"weights": InputReference(f"line-seed{seed}", "weights")}
+            plan.append(KINDS["line"].plan(line, "small", seed, sections, {"points": store}))
+            evaluation = f"evaluation-seed{seed}"
+            plan.append(KINDS["evaluation"].plan(evaluation, "small", seed, sections, {"points": store, **weights}))
+        return Run(self.name, config, plan, config.resources, config.training.num_threads, lambda planned: {})
+
+    def describe(self, run: Run, jobs: Mapping[str, Resources], options: Mapping[str, Any]) -> PlanTable:
+        epochs = {one.name: [str(one.config["training"]["max_epochs"])] for one in run.plan if one.stage == "line"}
+        return PlanTable(("epochs",), epochs, before=[f"{run.config.data.points} points"])
+
+    def collect(self, output: OutputDirectory) -> ToyResults:
+        run = FinishedRun(output)
+        errors = {seed: run.outcome(record).metrics["error"] for seed, record in run.evaluations().items()}
+        results = ToyResults(
+            **origin(run.index.config), seeds=sorted(errors), errors={str(seed): errors[seed] for seed in errors}
+        )
+        results.write(output.results_path)
+        return results
+
+    def tables(self, results: ToyResults) -> list[Table]:
+        rows = [[seed, f"{error:.4f}"] for seed, error in results.errors.items()]
+        return [Table.of(["seed", "error"], rows, "Error of the line.", key="errors")]
+
+    def conclusions(self, results: ToyResults) -> list[str]:
+        return [f"worst error {max(results.errors.values()):.4f}"]
+
+    def report(self, content: RunContent[ToyResults]) -> Any:
+        from kdgat.report import training
+        from kdgat.report.document import Document, Section, provenance
+
+        curves = training.curves_by_stage(content.stages, lambda record, fit: record.stage)
+        sections = [
+            Section("errors", "Errors", tables=self.tables(content.results)),
+            training.training_section(curves, "One line per seed."),
+            provenance(content),
+        ]
+        return Document("Lines through points", sections, content.missing, {"Seeds": str(len(content.results.seeds))})
+
+
+FAMILY = ToyFamily()
