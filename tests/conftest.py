@@ -36,6 +36,8 @@ NEEDED_BY_FIXTURE = {
     "real_apptainer": "image",
 }
 SERVICES = ("slurm", "prefect", "image")  # a test that needs several belongs to the group of the first
+# Whole commands on a Slurm of their own, beside the other tests of Slurm: half of the time.
+COMMANDS = {f"test_{name}.py" for name in ("ended_commands", "progressive", "many_stages", "whole_flow", "night")}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -51,7 +53,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(NEEDED_BY_FIXTURE[name])
         service = next((name for name in SERVICES if item.get_closest_marker(name)), None)
         if service is not None:
-            item.add_marker(pytest.mark.xdist_group(service))
+            of_commands = service == "slurm" and path.name in COMMANDS
+            item.add_marker(pytest.mark.xdist_group("slurm-commands" if of_commands else service))
 
 
 @pytest.fixture(autouse=True)
