@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from kdgat.can.features import MESSAGE_FEATURES, dense_identifiers, message_features, popcount
+from kdgat.can.schema import SCHEMA
 from kdgat.graphs.columns import GraphColumns
 from kdgat.stage.configuration import Config
 
@@ -323,6 +324,7 @@ def build_graphs(messages: Messages, config: WindowConfig) -> GraphColumns:
         x, edge_index, edge_attr, node_y, node_id, attack_count,
     )  # fmt: skip
     return GraphColumns(
+        SCHEMA,
         node_ptr=node_ptr,
         edge_ptr=edge_ptr,
         x=x,

@@ -22,7 +22,7 @@ from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns
 from kdgat.lap.config import LapConfig, load_config
 from kdgat.lap.errors import LapError
-from kdgat.lap.graphs import COST, EDGE_FEATURES, IS_COLUMN, NODE_FEATURES, PRESENT, WITNESS, GraphConfig
+from kdgat.lap.graphs import COST, EDGE_FEATURES, IS_COLUMN, NODE_FEATURES, PRESENT, SCHEMA, WITNESS, GraphConfig
 from kdgat.lap.models import make_model
 from kdgat.lap.names import EVALUATION
 from kdgat.lap.objective import WarmStartObjective
@@ -118,19 +118,14 @@ def random_columns(size: int, graph: GraphConfig, seed: int = 0) -> GraphColumns
     x = np.zeros((2 * size, len(NODE_FEATURES)), np.float32)
     x[size:, IS_COLUMN] = 1.0
     return GraphColumns(
+        SCHEMA,
         node_ptr=np.array([0, len(x)], np.int64),
         edge_ptr=np.array([0, edge_index.shape[1]], np.int64),
         x=x,
         edge_index=edge_index,
         edge_attr=edge_attr,
-        y=np.zeros(1, np.int8),
-        node_y=np.zeros(len(x), np.int8),
-        node_id=np.zeros(len(x), np.int32),
-        recording=np.zeros(1, np.int32),
-        first_message=np.zeros(1, np.int64),
-        start_time=np.zeros(1),
-        message_count=np.full(1, size, np.int32),
-        attack_count=np.zeros(1, np.int32),
+        instance=np.zeros(1, np.int64),
+        size=np.full(1, size, np.int32),
     )
 
 

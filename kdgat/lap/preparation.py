@@ -24,7 +24,7 @@ from kdgat.graphs.store import GraphStore
 from kdgat.graphs.store import write_store as write_graph_store
 from kdgat.lap.config import LARGEST_COUNT
 from kdgat.lap.errors import LapError
-from kdgat.lap.graphs import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES, GraphConfig, build_graph
+from kdgat.lap.graphs import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES, SCHEMA, GraphConfig, build_graph
 from kdgat.lap.names import FAMILY, TEST, TRAIN, VALIDATION
 from kdgat.stage.configuration import Config, validate_config
 from kdgat.stage.directory import RunDirectory
@@ -238,10 +238,10 @@ class _Work:
     def _write_graphs(self, path: Path, chunks: Iterator[GraphColumns]) -> None:
         write_graph_store(
             path,
+            SCHEMA,
             chunks,
             node_features=NODE_FEATURES,
             edge_features=EDGE_FEATURES,
-            recordings=[f"size {self.config.size}"],
             build=store_attributes(self.config),
         )
 
