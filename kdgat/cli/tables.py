@@ -47,9 +47,10 @@ def print_tables(console: Console, tables: Sequence[TableOfTexts]) -> None:
 
 def fitting(table: TableOfTexts, console: Console) -> Table:
     """Return a table with as wide headings and names as there is room for."""
+    unlimited = console.options.update(width=PLAIN_WIDTH)  # a table measured in its place is never wider than that
     for heading_width, name_width in ((PLAIN_WIDTH, PLAIN_WIDTH), *BREAKS):
         drawn = _table(table, heading_width, name_width)
-        if console.measure(drawn).maximum <= console.width:
+        if console.measure(drawn, options=unlimited).maximum <= console.width:
             break
     return drawn
 
