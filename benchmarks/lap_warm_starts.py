@@ -12,9 +12,9 @@ of `kdgat train lap`, or weights.
 import argparse
 from pathlib import Path
 
+from kdgat.cli.lap_tables import comparison_table, methods_table
 from rich.console import Console
 
-from kdgat.cli.lap_tables import comparison_table, methods_table
 from kdgat.lap.certificate import Problem, check_label
 from kdgat.lap.contenders import TRAINED, contenders
 from kdgat.lap.families import FAMILIES, generate

@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from kdgat.can.family import FAMILY
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.task_runners import ThreadPoolTaskRunner
@@ -12,6 +11,7 @@ from pydantic import PositiveInt
 from flows.parameters import NO_REQUEST, Overrides, Preset, WithoutDefaults
 from flows.training import train_family
 from kdgat.can.config import CanConfig
+from kdgat.can.family import FAMILY
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import LOCAL, Site
 

@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from kdgat.can.family import FAMILY
 from prefect import flow, get_run_logger
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run as runtime_flow_run
@@ -15,6 +14,7 @@ from flows.publication import publish_table
 from flows.shown_attempts import shown
 from flows.single_stage import run_single_stage
 from kdgat.can.evaluate import make_evaluation
+from kdgat.can.family import FAMILY
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import LOCAL, Site
 from kdgat.registry.registry import Registry

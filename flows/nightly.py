@@ -7,7 +7,6 @@ leaves the model in service alone and the news unmarked, so the next one finds t
 from pathlib import Path
 from typing import Any, Final
 
-from kdgat.can.family import FAMILY
 from prefect import flow, get_run_logger, tags, task
 from prefect.artifacts import create_markdown_artifact
 from prefect.cache_policies import NO_CACHE
@@ -24,6 +23,7 @@ from flows.signals import stop_on_signals, what_stops
 from flows.single_stage import run_single_stage
 from kdgat.can.comparison import Comparison, make_comparison, read_comparison
 from kdgat.can.config import CanConfig
+from kdgat.can.family import FAMILY
 from kdgat.can.news import NightError, NightLedger, gather_news
 from kdgat.can.night import (
     IN_SERVICE,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from kdgat.can.finished_run import FinishedRun
+from kdgat.can.finished_run import FinishedCanRun
 from kdgat.registry.registry import ENTRY_FILE
 from kdgat.run.directory import OutputDirectory
 
@@ -28,11 +28,11 @@ def ancestry_of(path: Path) -> Ancestry:
     trained: dict[str, str] = {}
     seen: set[Path] = set()
     try:
-        found = FinishedRun(OutputDirectory(path))
+        found = FinishedCanRun(OutputDirectory(path))
         while (start := _start_of(path, found.index.config)) is not None and start.absolute() not in seen:
             path = start
             seen.add(path.absolute())
-            found = FinishedRun(OutputDirectory(path))
+            found = FinishedCanRun(OutputDirectory(path))
             for row in found.trained_recordings():
                 if row.content_hash is not None:
                     trained.setdefault(row.content_hash, path.name)

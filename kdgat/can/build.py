@@ -8,23 +8,26 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from pydantic import Field
 
 from kdgat.can.data_summary import DUPLICATE_ROLE, RunningSummary
+from kdgat.can.feature_names import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES
 from kdgat.can.injected_pool import InjectedPool
-from kdgat.can.injection import InjectionConfig, clean_stretches
+from kdgat.can.injection import clean_stretches
+from kdgat.can.kinds import PrepareConfig
 from kdgat.can.logs import ReadLimits, read_recording
 from kdgat.can.messages import Messages
 from kdgat.can.results import InjectionSummary, SplitSummary
-from kdgat.can.windows import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES, WindowConfig, build_graphs
+from kdgat.can.schema import RECORDINGS, SCHEMA
+from kdgat.can.sections import WindowConfig
+from kdgat.can.windows import build_graphs
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import write_store
-from kdgat.stage.configuration import Config, validate_config
+from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.files import write_json_atomically
 from kdgat.stage.outcome import Finished, Outcome
@@ -43,26 +46,6 @@ INJECTION_SUMMARY: Final = "injection_summary"
 
 class PreparationError(ValueError):
     """Recordings that cannot be turned into training data; the text says what to do."""
-
-
-class PreparedDataConfig(Config):
-    """Say how training recordings are split, and which damage in them is tolerated."""
-
-    dataset: str
-    hold_out: tuple[str, ...] = ()
-    validation_fraction: float = Field(0.2, gt=0.0, lt=1.0)
-    gap: int = Field(5, ge=0)
-    seed: int = 0
-    max_bad_fraction: float = Field(0.01, ge=0.0, le=1.0)
-
-
-class PrepareConfig(Config):
-    """Configure `prepare`."""
-
-    data: PreparedDataConfig
-    windows: WindowConfig = WindowConfig()
-    injection: InjectionConfig = InjectionConfig()
-    feature_version: int = FEATURE_VERSION  # in the identity of the stage: other features are other stores
 
 
 @dataclass
@@ -84,10 +67,10 @@ def split_in_time(messages: Messages, config: PrepareConfig) -> _Split:
     """
     graphs = build_graphs(messages, config.windows)
     border = int(len(messages) * (1.0 - config.data.validation_fraction))
-    ends = graphs.first_message + graphs.message_count
+    ends = graphs["first_message"] + graphs["message_count"]
     training = ends <= border
     validation_begin = border + config.data.gap * config.windows.stride
-    validation = graphs.first_message >= validation_begin
+    validation = graphs["first_message"] >= validation_begin
     return _Split(messages, graphs, border, validation_begin, training, validation)
 
 
@@ -251,18 +234,19 @@ def _write(
         for number, part in enumerate(parts):
             split = SplitSummary(
                 num_windows=split.num_windows + part.num_graphs,
-                num_attack_windows=split.num_attack_windows + int(part.y.sum()),
-                num_messages=split.num_messages + int(part.message_count.sum()),
+                num_attack_windows=split.num_attack_windows + int(part["y"].sum()),
+                num_messages=split.num_messages + int(part["message_count"].sum()),
             )
-            yield replace(part, recording=np.full(part.num_graphs, number, np.int32))
+            yield part.replace(recording=np.full(part.num_graphs, number, np.int32))
 
     path = directory.path / f"{store}.h5"
     write_store(
         path,
+        SCHEMA,
         numbered(),
         node_features=NODE_FEATURES,
         edge_features=EDGE_FEATURES,
-        recordings=names,
+        attributes={RECORDINGS: list(names)},
         build=store_attributes(config.windows),
     )
     summary.content = summary.content.model_copy(update={"splits": {**summary.content.splits, store: split}})

@@ -7,19 +7,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from pydantic import Field
-
 from kdgat.can.evaluate import find_tests, score_files, windows_of
-from kdgat.can.finished_run import FinishedRun
-from kdgat.can.results import Results, Value
+from kdgat.can.finished_run import FinishedCanRun
+from kdgat.can.kinds import COMPARISON, ComparisonStageConfig
+from kdgat.can.results import Results
 from kdgat.run.directory import OutputDirectory
+from kdgat.run.results import Value
 from kdgat.stage.configuration import Config, validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.files import write_bytes_atomically
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
 
-COMPARISON_STAGE: Final = "comparison"
 COMPARISON_FILE: Final = "comparison.json"
 METRICS: Final = (
     "f1",
@@ -34,20 +33,6 @@ METRICS: Final = (
     "num_windows",
     "num_attack_windows",
 )
-
-
-class ComparisonStageConfig(Config):
-    """Configure `comparison`; paths are absolute."""
-
-    runs: dict[str, str]  # name -> output directory of a training, or a registered model
-    data_root: str
-    dataset: str
-    catalog: str | None = None
-    hold_out: tuple[str, ...] = ()
-    leave_out: tuple[str, ...] = ()
-    also_trained: dict[str, str] = Field({}, description="as of compare_runs")
-    may_fail: tuple[str, ...] = ()
-    contents: dict[str, str] = Field({}, description="hashes of what lies at the paths: other content, other stage")
 
 
 class Comparison(Config):
@@ -114,15 +99,15 @@ def compare_runs(
             return found.model_copy(update={"faults": (*faults, *found.faults)})
 
 
-def _open(name: str, path: Path) -> FinishedRun:
+def _open(name: str, path: Path) -> FinishedCanRun:
     try:
-        return FinishedRun(OutputDirectory(path))
+        return FinishedCanRun(OutputDirectory(path))
     except ValueError as error:
         raise UnusableRunError(name, error) from error
 
 
 def _compare(
-    finished: Mapping[str, FinishedRun],
+    finished: Mapping[str, FinishedCanRun],
     data_root: Path | str,
     dataset: str,
     catalog: Path | str | None,
@@ -165,7 +150,7 @@ def _compare(
     )
 
 
-def _different_windows(finished: Mapping[str, FinishedRun]) -> tuple[str, ...]:
+def _different_windows(finished: Mapping[str, FinishedCanRun]) -> tuple[str, ...]:
     windows = {name: windows_of(run) for name, run in finished.items()}
     if len(set(windows.values())) < 2:
         return ()
@@ -213,7 +198,7 @@ def make_comparison(folder: Path, config: ComparisonStageConfig) -> RunDirectory
     family = OutputDirectory(next(iter(config.runs.values()))).read_index().family
     reads = [*config.runs.values(), config.data_root, *([] if config.catalog is None else [config.catalog])]
     content = config.model_dump(mode="json")
-    spec = StageSpec(family=family, stage=COMPARISON_STAGE, seed=0, config=content, reads=tuple(reads))
+    spec = StageSpec(family=family, stage=COMPARISON, seed=0, config=content, reads=tuple(reads))
     directory = RunDirectory(folder / spec.directory_name())
     return directory if directory.is_finished() else directory.create(spec)
 

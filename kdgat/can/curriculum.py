@@ -9,27 +9,11 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from kdgat.can.pool import PooledStores
 from kdgat.can.sampling import PoolSource, SamplingError, draw
-from kdgat.stage.configuration import Config
+from kdgat.can.sections import CurriculumConfig
 from kdgat.training.config import TrainingConfig
-
-
-class CurriculumConfig(Config):
-    """Say where the curriculum starts and ends."""
-
-    start_ratio: float = Field(1.0, gt=0.0)  # benign windows per attacked one in the first epoch
-    end_ratio: float = Field(4.0, gt=0.0)
-    start_percentile: float = Field(50.0, ge=0.0, lt=100.0)  # benign windows that score above it are hard
-    end_percentile: float = Field(90.0, ge=0.0, lt=100.0)
-    start_hard_fraction: float = Field(
-        0.0, ge=0.0, le=1.0
-    )  # of the benign windows of an epoch; the rest are drawn from all
-    end_hard_fraction: float = Field(0.5, ge=0.0, le=1.0)
-    ramp_fraction: float = Field(0.8, gt=0.0, le=1.0)  # part of the epochs in which all this moves
-    graphs_per_epoch: int | None = Field(None, ge=2)  # None = every attacked window once, benign ones by the ratio
 
 
 class Lesson(NamedTuple):

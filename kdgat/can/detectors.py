@@ -1,15 +1,16 @@
 """All trained models of one seed as one thing that scores windows: each runs once, the fusions read its outputs."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.can.fusion import KIND as FUSION
 from kdgat.can.fusion import fuse, learned_windows, load_fusion
-from kdgat.can.models.fusion import FUSION_KINDS, Fusion
+from kdgat.can.model_names import ENSEMBLE, ENSEMBLE_MEMBERS, FUSION_KINDS, detector_names
+from kdgat.can.models.fusion import Fusion
 from kdgat.can.pool import PooledStores
 from kdgat.can.scoring import (
     ATTENTION,
@@ -24,27 +25,6 @@ from kdgat.can.scoring import (
 )
 from kdgat.stage.files import sha256_of_file
 from kdgat.training.weights import load_weights
-
-# Names under which stages hand their weights to `evaluation`; a run may have any part of them.
-MODELS: Final[tuple[str, ...]] = (
-    "autoencoder",
-    "normal",
-    "curriculum",
-    "distill_autoencoder",
-    "distill_gat",
-    "fusion",
-    "fusion_small",
-)
-
-# The mean of the logits of all attention networks that the run has: what one of them gets wrong on an unknown vehicle
-# the others seldom do.
-ENSEMBLE: Final = "ensemble"
-ENSEMBLE_MEMBERS: Final[tuple[str, ...]] = ("normal", "curriculum", "distill_gat")
-
-# Their raw score is a log error, of any scale; that of all others is the logit of a probability.
-ERROR_MODELS: Final[tuple[str, ...]] = ("autoencoder", "distill_autoencoder")
-
-FUSIONS: Final[tuple[str, ...]] = ("fusion", "fusion_small")
 
 Columns = dict[str, NDArray[np.float32]]  # model -> raw score [G]; larger means attack
 
@@ -143,14 +123,6 @@ class DetectorSet:
 
     def _kind_of(self, name: str, fusion: str) -> Any:
         return self._fusions[fusion][1]["default"] if name == fusion else name.removeprefix(f"{fusion}_")
-
-
-def detector_names(models: Iterable[str]) -> list[str]:
-    """List what can be asked for where these models are trained: themselves, each kind of a fusion, the ensemble."""
-    names: list[str] = []
-    for name in models:
-        names += [name, *(f"{name}_{kind}" for kind in FUSION_KINDS if name in FUSIONS)]
-    return [*names, ENSEMBLE] if any(member in names for member in ENSEMBLE_MEMBERS) else names
 
 
 def _part(progress: Progress | None, place: int, count: int, num_windows: int) -> Callable[[int, int], None] | None:

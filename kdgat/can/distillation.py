@@ -14,25 +14,16 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.data import Batch
 
 from kdgat.can.pool import PooledStores
-from kdgat.stage.configuration import Config
 from kdgat.stage.files import write_json_atomically
 from kdgat.training.source import EpochSource
 
 DESCRIPTION = "teacher.json"
 TEACHER_BATCH = 128  # windows at once; more is slower on a CPU
-
-
-class DistillationConfig(Config):
-    """Weigh the teacher against the labels."""
-
-    temperature: float = Field(4.0, gt=0.0)
-    weight: float = Field(0.7, ge=0.0, le=1.0)  # of the teacher; the rest is the task's own loss
 
 
 class TeacherOutputError(ValueError):

@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from pydantic import Field
-
 from kdgat.can.ancestry import Ancestry, ancestry_of
 from kdgat.can.data_summary import RunningSummary
-from kdgat.can.detectors import MODELS, DetectorSet
-from kdgat.can.finished_run import SCORES_PREFIX, TEST_PREFIX, EvaluationError, FinishedRun
+from kdgat.can.detectors import DetectorSet
+from kdgat.can.feature_names import FEATURE_VERSION
+from kdgat.can.finished_run import SCORES_PREFIX, TEST_PREFIX, EvaluationError, FinishedCanRun
+from kdgat.can.kinds import MODELS, SCORE_RECORDINGS, EvaluationStageConfig, RecordingsStageConfig
 from kdgat.can.messages import ReadLimits
 from kdgat.can.pool import PooledStores
 from kdgat.can.results import (
@@ -26,13 +26,13 @@ from kdgat.can.results import (
     InjectionSummary,
     Results,
     ScenarioMetrics,
-    write_results,
 )
+from kdgat.can.schema import RECORDINGS
 from kdgat.can.score_tables import ScoreTable, make_table, read_table, write_table
 from kdgat.can.scores import Scores, scores_path, write_scores
+from kdgat.can.sections import EvaluationConfig, WindowConfig
 from kdgat.can.stage_inputs import INJECTED_VALIDATION, VALIDATION, open_pool
 from kdgat.can.verdict import (
-    EvaluationConfig,
     Tables,
     Verdict,
     curves_of,
@@ -47,39 +47,20 @@ from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import GraphStore
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.inputs import input_path
-from kdgat.stage.configuration import Config, validate_config
+from kdgat.run.results import origin
+from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Finished, Outcome
-from kdgat.stage.provenance import git_state
 from kdgat.stage.spec import StageSpec
 from kdgat.training.progress import phase_progress
 
 if TYPE_CHECKING:
     from kdgat.can.catalog import RecordingFile
-    from kdgat.can.windows import WindowConfig
 
 logger = logging.getLogger(__name__)
 
-RECORDINGS_STAGE: Final = "score_recordings"
 RESULTS_FILE: Final = "results.json"
-
-
-class EvaluationStageConfig(EvaluationConfig):
-    """Configure `evaluation`; the stage itself reads `models` alone, its scores serve any way to decide."""
-
-
-class RecordingsStageConfig(Config):
-    """Configure `score_recordings`: what `evaluate_run` is given, with absolute paths."""
-
-    run: str
-    data_root: str
-    dataset: str | None = None
-    catalog: str | None = None
-    also_trained: dict[str, str] = Field(
-        {}, description="what earlier models were trained on, which the job cannot see"
-    )
-    notes: tuple[str, ...] = ()
 
 
 def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
@@ -99,7 +80,10 @@ def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
             pool = open_pool(spec, directory, split, INJECTED_VALIDATION if split == VALIDATION else "")
             stores = [GraphStore.open(input_path(spec, directory, name)) for name in pool.names]
             scores = detectors.score(pool, wanted, phase_progress(directory, split))
-            names, is_virtual = [store.recordings for store in stores], [name != split for name in pool.names]
+            names, is_virtual = (
+                [store.attributes[RECORDINGS] for store in stores],
+                [name != split for name in pool.names],
+            )
             learned = detectors.learned_from(pool.num_graphs) if split == VALIDATION else None
             write_table(path, make_table(pool.parts, names, scores, is_virtual, learned))
         artifacts[artifact] = path.name
@@ -117,25 +101,25 @@ def collect_results(output: OutputDirectory, config: EvaluationConfig | None = N
         config: how to decide; by default the section `evaluation` of the run's configuration.
 
     Raises:
-        EvaluationError: if no evaluation stage of the run has finished.
+        RunError: if no evaluation stage of the run has finished.
     """
-    run = FinishedRun(output)
+    run = FinishedCanRun(output)
     config = config or run.evaluation_config()
     validation = run.tables(VALIDATION)
     verdict = reach_verdict(validation, config)
     tests = {name.removeprefix(TEST_PREFIX): run.tables(name) for name in run.test_splits()}
-    data = run.summary("data_summary", DataSummary)
+    data = run.summary_of("data_summary", DataSummary)
     report = _Report(verdict, config, validation, tests)
     results = report.results(
         run,
         data=data or DataSummary(),
-        injection=run.summary("injection_summary", InjectionSummary),
+        injection=run.summary_of("injection_summary", InjectionSummary),
         parameter_counts=run.parameter_counts(),
         training_curves=run.training_curves(),
     )
     for scenario, scores in report.scores.items():
         write_scores(scores_path(output.path, scenario), scores)
-    write_results(output.results_path, results)
+    results.write(output.results_path)
     return results
 
 
@@ -167,7 +151,7 @@ def evaluate_run(
     # Reading recordings needs polars and numba, which scoring stores does not.
     from kdgat.can.catalog import find_recordings
 
-    run = FinishedRun(OutputDirectory(run_directory))
+    run = FinishedCanRun(OutputDirectory(run_directory))
     ancestry = ancestry_of(run.output.path) if ancestry is None else ancestry
     trained_on = {
         content: f"{name} was trained on it, whose weights this run comes from"
@@ -214,15 +198,13 @@ def find_tests(
     return [file for files in split_roles(found, hold_out).test.values() for file in files]
 
 
-def windows_of(run: FinishedRun) -> "WindowConfig":
+def windows_of(run: FinishedCanRun) -> WindowConfig:
     """Read how the run cuts recordings into windows."""
-    from kdgat.can.windows import WindowConfig
-
     return validate_config(WindowConfig, run.index.config.get("windows", {}))
 
 
 def score_files(
-    run: FinishedRun,
+    run: FinishedCanRun,
     files: "Sequence[RecordingFile]",
     dataset: str,
     *,
@@ -235,7 +217,7 @@ def score_files(
         EvaluationError: if the run lacks what is needed, or no recording is as long as one window.
         RecordingError: naming the file and what to do.
     """
-    from kdgat.can.windows import FEATURE_VERSION, build_graphs
+    from kdgat.can.windows import build_graphs
 
     if run.feature_version() != FEATURE_VERSION:
         raise EvaluationError(
@@ -310,7 +292,7 @@ def run_score_recordings(spec: StageSpec, directory: RunDirectory) -> Outcome:
         ancestry=Ancestry(config.also_trained, config.notes),
         progress=show,
     )
-    write_results(directory.path / RESULTS_FILE, results)
+    results.write(directory.path / RESULTS_FILE)
     metrics = {f"f1_{scenario}": value for scenario, value in results.f1.items() if value is not None}
     return Finished(metrics=metrics, artifacts={"results": RESULTS_FILE})
 
@@ -333,7 +315,7 @@ def make_evaluation(
     """
     from kdgat.can.catalog import find_entry
 
-    run = FinishedRun(OutputDirectory(run_directory.absolute()))
+    run = FinishedCanRun(OutputDirectory(run_directory.absolute()))
     ancestry = ancestry_of(run.output.path)
     config = RecordingsStageConfig(
         run=str(run.output.path),
@@ -348,7 +330,7 @@ def make_evaluation(
     reads = [run.output.path, recordings, *([] if found is None else [found])]
     spec = StageSpec(
         family=run.index.family,
-        stage=RECORDINGS_STAGE,
+        stage=SCORE_RECORDINGS,
         seed=run.seeds[0],
         config=config.model_dump(),
         reads=tuple(str(Path(path).absolute()) for path in reads),
@@ -385,14 +367,12 @@ class _Report:
                         name: curves_of(logits, splits[name][seed]) for name, (_, logits) in measured.items()
                     }
 
-    def results(self, run: FinishedRun, dataset: str | None = None, **parts: Any) -> Results:
+    def results(self, run: FinishedCanRun, dataset: str | None = None, **parts: Any) -> Results:
         """Put everything together."""
         made_of = DetectorSet(run.weights(next(iter(self.verdict.scalings)))).describe(self.verdict.model)
         return Results(
+            **origin(run.index.config),
             dataset=dataset or run.dataset,
-            created=datetime.now(UTC).isoformat(timespec="seconds"),
-            preset=run.index.config.get("preset"),
-            revision=_revision(),
             seeds=run.seeds,
             detector=describe_detector(self.verdict, self.validation, made_of),
             scenarios=self.scenarios,
@@ -400,12 +380,6 @@ class _Report:
             curves=self.curves,
             **parts,
         )
-
-
-def _revision() -> str | None:
-    """Return the git revision of this code, marked where it was changed since; None outside of a repository."""
-    state = git_state(Path(__file__).parent)
-    return None if state is None else f"{state['revision']}{' with changes' if state['dirty'] else ''}"
 
 
 def _only(table: ScoreTable, model: str) -> ScoreTable:

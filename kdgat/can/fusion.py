@@ -8,19 +8,20 @@ decision, `Fusion.is_alarm`; batches are independent states, so there is nothing
 import io
 import logging
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from lightning import LightningModule
 from numpy.typing import NDArray
-from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 
 from kdgat.can.calibration import fit_scaling
+from kdgat.can.kinds import FusionStageConfig
+from kdgat.can.model_names import FUSION_KINDS, FusionKind
 from kdgat.can.models.convolution import count_parameters
-from kdgat.can.models.fusion import AUTOENCODER_COLUMN, FUSION_KINDS, GAT_COLUMN, Fusion, FusionKind, exploration
+from kdgat.can.models.fusion import AUTOENCODER_COLUMN, GAT_COLUMN, Fusion, exploration
 from kdgat.can.models.standardise import column_statistics
 from kdgat.can.objective import ConfusionCounts
 from kdgat.can.pool import PooledStores
@@ -33,16 +34,16 @@ from kdgat.can.scoring import (
     score_autoencoder,
     window_states,
 )
+from kdgat.can.sections import FusionConfig
 from kdgat.can.stage_inputs import INJECTED_VALIDATION, VALIDATION, open_pool
 from kdgat.can.warm_start import read_start
 from kdgat.graphs.plans import plan_by_graphs
 from kdgat.run.inputs import input_path
-from kdgat.stage.configuration import Config, validate_config
+from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.files import write_bytes_atomically
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
-from kdgat.training.config import TrainingConfig
 from kdgat.training.progress import phase_progress
 from kdgat.training.random_state import seed_everything
 from kdgat.training.source import StatelessSource
@@ -56,34 +57,6 @@ STATES_FILE = "states.npz"
 PUBLISHED_DQN = {"large": (576, 576, 576), "small": (160, 160)}
 MAX_MIXING_STEPS = 200
 MIN_BLOCKS = 8  # of validation windows, to learn from and to choose by in turn
-
-
-class FusionConfig(Config):
-    """Say what the fusions learn from, and how."""
-
-    # A detector is too sure of windows it was trained on, so by default the fusions learn from validation windows:
-    # blocks of them in turn for learning and for choosing.
-    fit_on: Literal["validation", "train"] = "validation"
-    block: int = Field(64, ge=1)  # consecutive windows that stay on one side; less where there are few
-    hidden: tuple[int, ...] = (64, 32)  # of the MLP
-    dqn_hidden: tuple[int, ...] | None = None  # None = as published for the scale
-    num_actions: int = Field(21, ge=2)
-    epsilon_start: float = Field(1.0, ge=0.0, le=1.0)
-    epsilon_end: float = Field(0.05, ge=0.0, le=1.0)
-    epsilon_decay_steps: float = Field(100.0, gt=0.0)
-    margin_weight: float = Field(0.5, ge=0.0)  # reward for being right by far, beside +1 and -1 for the decision
-
-
-def default_fusion_training() -> TrainingConfig:
-    """Return settings for states, which are small and many."""
-    return TrainingConfig(max_epochs=40, batch_size=256, learning_rate=2e-3, patience=10)
-
-
-class FusionStageConfig(Config):
-    """Configure `fusion`."""
-
-    fusion: FusionConfig = FusionConfig()
-    training: TrainingConfig = Field(default_factory=default_fusion_training)
 
 
 class FusionError(ValueError):

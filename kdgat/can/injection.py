@@ -10,63 +10,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Final, Self
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field, model_validator
 
 from kdgat.can.attacks import ATTACKS, attack_traffic
 from kdgat.can.bus import BIT_TIME_S, NO_MAILBOX, OVERHEAD_BITS, arbitrate
 from kdgat.can.frames import Frames
 from kdgat.can.messages import Messages
+from kdgat.can.sections import InjectionConfig
 from kdgat.can.virtual import cut, make_virtual, rename
-from kdgat.stage.configuration import Config, unknown_key_text
-
-__all__ = ["ATTACKS", "Injected", "InjectionConfig", "clean_stretches", "make_variant"]
 
 _STUFFING: Final = 1.06  # stuff bits of ordinary payloads, as a factor on all bits
 _LONGEST_WAIT_S: Final = 0.05  # a frame that waited longer finds its mailbox overwritten
 _USUAL_GAP_S: Final = 2.4e-4  # between the messages of a busy bus; attacks on a slower one are slower
-
-
-class InjectionConfig(Config):
-    """Say how much virtual traffic is made and what happens in it."""
-
-    enabled: bool = Field(True, description="false trains on the recordings alone, for comparison")
-    variants: int = Field(300, ge=1, description="virtual recordings in the pool")
-    validation_share: float = Field(0.2, gt=0.0, le=1.0, description="virtual recordings for validation, of variants")
-    kept_fraction: float = Field(0.4, gt=0.0, le=1.0, description="share of a virtual recording's windows kept")
-    duration_s: tuple[float, float] = Field((15.0, 45.0), description="shortest and longest virtual recording")
-    clean_fraction: float = Field(0.15, ge=0.0, le=1.0, description="share of virtual recordings without attack")
-    original_fraction: float = Field(0.25, ge=0.0, le=1.0, description="share that keep the vehicle as recorded")
-    interleave_fraction: float = Field(0.15, ge=0.0, le=1.0, description="share with a second bus interleaved")
-    attack_weights: dict[str, float] = Field(
-        default={
-            "dos": 1.0, "fuzzing": 1.5, "spoofing": 3.0, "systematic": 0.7,
-            "replay": 0.7, "suppression": 0.3, "masquerade": 0.3, "sparse": 0.5,
-        },
-        description="how often each attack is drawn, in proportion",
-    )  # fmt: skip
-
-    @model_validator(mode="after")
-    def _check_ranges_and_weights(self) -> Self:
-        shortest, longest = self.duration_s
-        if not 0.0 < shortest <= longest < float("inf"):
-            raise ValueError(
-                f"duration_s={[shortest, longest]}: expected [shortest, longest] in seconds, 0 < shortest <= longest"
-            )
-        for name, weight in self.attack_weights.items():
-            if name not in ATTACKS:
-                raise ValueError(f"attack_weights: {unknown_key_text(name, ATTACKS)}")
-            if not 0.0 <= weight < float("inf"):
-                raise ValueError(f"attack_weights.{name}={weight}: give a number from 0 up; 0 never draws the attack")
-        if not sum(self.attack_weights.values()) > 0.0:
-            raise ValueError(
-                f"attack_weights={self.attack_weights}: give at least one attack a weight above 0; for traffic "
-                "without attacks set clean_fraction=1"
-            )
-        return self
 
 
 @dataclass

@@ -8,8 +8,7 @@ from pathlib import Path
 
 from kdgat.can.messages import SCENARIO_SEPARATOR, BadRow, Messages, ReadLimits, RecordingError
 from kdgat.can.readers.parquet import read_parquet, write_parquet
-from kdgat.can.readers.rows import keep_good_rows
-from kdgat.can.readers.text import read_text
+from kdgat.can.readers.rows import Rows, keep_good_rows
 
 __all__ = [
     "BadRow",
@@ -41,8 +40,17 @@ def read_recording(path: Path | str, *, scenario: str | None = None, limits: Rea
     if not path.is_file():
         raise RecordingError(path, "is no file; name one recording")
     path_scenario, name = recording_name(path)
-    rows = read_parquet(path) if _is_parquet(path) else read_text(path)
-    return keep_good_rows(rows, path, name, path_scenario if scenario is None else scenario, limits or ReadLimits())
+    return keep_good_rows(
+        _read_rows(path), path, name, path_scenario if scenario is None else scenario, limits or ReadLimits()
+    )
+
+
+def _read_rows(path: Path) -> Rows:
+    if _is_parquet(path):
+        return read_parquet(path)
+    from kdgat.can.readers.text import read_text  # its kernels load numba, as slow as reading a plan's Parquet files
+
+    return read_text(path)
 
 
 def _is_parquet(path: Path) -> bool:

@@ -10,8 +10,9 @@ from typing import Final, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from kdgat.can.ancestry import ancestry_of
-from kdgat.can.comparison import Comparison, ComparisonStageConfig
+from kdgat.can.comparison import Comparison
 from kdgat.can.config import CanConfig
+from kdgat.can.kinds import ComparisonStageConfig
 from kdgat.can.news import News, NightError
 from kdgat.can.registered import config_hash, content_hash
 from kdgat.can.results import format_value

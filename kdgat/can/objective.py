@@ -2,24 +2,14 @@
 
 import torch
 from lightning import LightningModule
-from pydantic import Field
 from torch import Tensor
 from torch.nn import functional
 from torch_geometric.data import Batch
 
-from kdgat.can.distillation import DistillationConfig, LatentProjection, distil_bernoulli
+from kdgat.can.distillation import LatentProjection, distil_bernoulli
 from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.autoencoder import GraphAutoencoder, reconstruction_error
-from kdgat.stage.configuration import Config
-
-
-class DetectionLossConfig(Config):
-    """Weigh the parts of the detector's loss."""
-
-    node_weight: float = Field(1.0, ge=0.0)  # of the node loss (which identifier was injected?); 0 = windows only
-    positive_weight: float = Field(1.0, gt=0.0)  # of attacked windows against others
-    node_positive_weight: float = Field(1.0, gt=0.0)  # of injected nodes against others
-    label_smoothing: float = Field(0.0, ge=0.0, lt=0.5)  # labels become s and 1 - s
+from kdgat.can.sections import DetectionLossConfig, DistillationConfig
 
 
 def smoothed_cross_entropy(logit: Tensor, label: Tensor, positive_weight: float, smoothing: float) -> Tensor:

@@ -10,24 +10,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Final, Literal, get_args
+from typing import Final, Literal
 
-from kdgat.can.config import TRAINED_STAGES, CanConfig, StageName, stage_execution, stage_sections
-from kdgat.can.detectors import MODELS, detector_names
-from kdgat.can.verdict import AUTO, EvaluationConfig
+from kdgat.can.config import CanConfig
+from kdgat.can.kinds import KINDS, MODELS, PREPARE, RUN_KINDS
+from kdgat.can.model_names import detector_names
+from kdgat.can.sections import AUTO, EvaluationConfig
+from kdgat.run.finished import EVALUATION, WEIGHTS
 from kdgat.run.plan import InputReference, PlannedStage, with_dependencies
 from kdgat.stage.configuration import ConfigurationError, unknown_key_text
+from kdgat.stage.errors import StageInputError
 
-Scale = Literal["large", "small"]
+Scale = Literal["large", "small", "shared"]  # `prepare` has no model, hence is shared
 
 FAMILY: Final = "can"
-SHARED_SCALE: Final = "shared"  # `prepare` has no model, hence no scale
-WEIGHTS: Final = "weights"  # name of the artifact that a training stage hands on
+START: Final = "start"  # name of the input that holds weights to start from
 TEST_STORES: Final = "test-*"  # one artifact of `prepare` per test scenario
 
 # Not made where injection is switched off, or no stretch of clean traffic is long enough; where nothing tests.
 OPTIONAL: Final = ("injected", "injected_validation", TEST_STORES)
 _ALL_STORES: Final = ("train", "validation", "injected", "injected_validation")
+
+
+class WarmStartError(StageInputError):
+    """Weights to start from are missing, or do not fit; the text says which and what to do."""
 
 
 def plan_can(config: CanConfig) -> list[PlannedStage]:
@@ -39,42 +45,24 @@ def plan_can(config: CanConfig) -> list[PlannedStage]:
     Raises:
         ConfigurationError: if the detector that `config.evaluation` asks for is not among the models.
     """
-    prepare = PlannedStage(
-        name="prepare",
-        stage="prepare",
-        scale=SHARED_SCALE,
-        seed=config.data.seed,
-        config=stage_sections(config, "prepare", SHARED_SCALE),
-        execution=stage_execution(config),
-    )
-    plan = [prepare]
+    plan = [_planned(config, PREPARE, PREPARE, "shared", config.data.seed, (), {})]
     for seed in config.seeds:
         plan += _plan_seed(config, seed)
     trained = with_dependencies(
-        plan, {stage.name for stage in plan if stage.stage in config.stages and stage.stage != "evaluation"}
+        plan, {stage.name for stage in plan if stage.stage in config.stages and stage.stage != EVALUATION}
     )
-    if "evaluation" not in config.stages:
+    if EVALUATION not in config.stages:
         return trained
-    if not any(stage.stage in TRAINED_STAGES for stage in trained):
-        trained = [stage for stage in plan if stage.stage != "evaluation"]
-    evaluations = [_of_models(stage, trained) for stage in plan if stage.stage == "evaluation"]
+    if not any(stage.stage in RUN_KINDS.trained for stage in trained):
+        trained = [stage for stage in plan if stage.stage != EVALUATION]
+    evaluations = [_of_models(stage, trained) for stage in plan if stage.stage == EVALUATION]
     _check_detector(config.evaluation, evaluations[0])
     return [*trained, *evaluations]
 
 
 def _plan_seed(config: CanConfig, seed: int) -> list[PlannedStage]:
-    def planned(stage: StageName, scale: Scale, stores: Sequence[str], weights: dict[str, str]) -> PlannedStage:
-        inputs = {store.removesuffix("*"): InputReference("prepare", store, store in OPTIONAL) for store in stores}
-        inputs |= {name: InputReference(source, WEIGHTS) for name, source in weights.items()}
-        return PlannedStage(
-            name=_name(stage, scale, seed),
-            stage=stage,
-            scale=scale,
-            seed=seed,
-            config=stage_sections(config, stage, scale),
-            inputs=inputs,
-            execution=stage_execution(config),
-        )
+    def planned(stage: str, scale: Scale, stores: Sequence[str], weights: dict[str, str]) -> PlannedStage:
+        return _planned(config, stage, _name(stage, scale, seed), scale, seed, stores, weights)
 
     autoencoder, normal, curriculum = (_name(stage, "large", seed) for stage in ("autoencoder", "normal", "curriculum"))
     students = {"autoencoder": _name("distill_autoencoder", "small", seed), "gat": _name("distill_gat", "small", seed)}
@@ -88,7 +76,7 @@ def _plan_seed(config: CanConfig, seed: int) -> list[PlannedStage]:
         planned("fusion", "large", _ALL_STORES, large),
         planned("fusion", "small", _ALL_STORES, students),
         planned(
-            "evaluation",
+            EVALUATION,
             "large",
             ("validation", "injected_validation", TEST_STORES),
             {
@@ -102,6 +90,21 @@ def _plan_seed(config: CanConfig, seed: int) -> list[PlannedStage]:
             },
         ),
     ]
+
+
+def _planned(
+    config: CanConfig,
+    stage: str,
+    name: str,
+    scale: Scale,
+    seed: int,
+    stores: Sequence[str],
+    weights: dict[str, str],
+) -> PlannedStage:
+    """Plan a stage that reads these stores of `prepare` and the weights of these stages."""
+    inputs = {store.removesuffix("*"): InputReference(PREPARE, store, store in OPTIONAL) for store in stores}
+    inputs |= {name: InputReference(source, WEIGHTS) for name, source in weights.items()}
+    return KINDS[stage].plan(name, scale, seed, config.sections(stage, scale), inputs, config.execution())
 
 
 def _name(stage: str, scale: str, seed: int) -> str:
@@ -128,20 +131,3 @@ def _check_detector(config: EvaluationConfig, evaluation: PlannedStage) -> None:
             f"evaluation.detector={config.detector!r} needs {' or '.join(wanted)}, and the evaluation scores "
             f"{', '.join(scored)}: choose one of these, or add to stages or evaluation.models"
         )
-
-
-def parameter_counts(config: CanConfig) -> dict[tuple[str, str], int]:
-    """Count the parameters of each trained stage's model, by stage and scale."""
-    from kdgat.can.models.attention import GraphAttentionNetwork
-    from kdgat.can.models.autoencoder import GraphAutoencoder
-    from kdgat.can.models.convolution import count_parameters
-    from kdgat.can.windows import EDGE_FEATURES, NODE_FEATURES
-
-    sizes = (len(NODE_FEATURES), len(EDGE_FEATURES))
-    counts: dict[tuple[str, str], int] = {}
-    for scale in get_args(Scale):
-        autoencoder = count_parameters(GraphAutoencoder(getattr(config.autoencoder, scale), *sizes))
-        attention = count_parameters(GraphAttentionNetwork(getattr(config.gat, scale), *sizes))
-        counts |= {(stage, scale): autoencoder for stage in ("autoencoder", "distill_autoencoder")}
-        counts |= {(stage, scale): attention for stage in ("normal", "curriculum", "distill_gat")}
-    return counts

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from kdgat.can.finished_run import DONE, SCORES_PREFIX, FinishedRun
+from kdgat.can.finished_run import SCORES_PREFIX, FinishedCanRun
 from kdgat.can.results import DataSummary
 from kdgat.can.stage_inputs import VALIDATION
 from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
@@ -35,10 +35,10 @@ def model_source(run_directory: Path) -> ModelSource:
     """Collect what of a finished run makes a model: `kdgat evaluate can --run` then takes its directory as a run.
 
     Raises:
-        RunError, EvaluationError: if the run has not finished.
+        RunError: if the run has not finished.
     """
-    run = FinishedRun(OutputDirectory(run_directory))
-    records = [record for record in run.index.stages if record.state in DONE]
+    run = FinishedCanRun(OutputDirectory(run_directory))
+    records = list(run.records())
     files: dict[str, Path | bytes] = {}
     for record in records:
         directory = run.output.stage_directory(record)
@@ -89,11 +89,11 @@ def _content(output: OutputDirectory, records: list[StageRecord]) -> str:
     return content_hash(sorted((record.name, record.identity, weights_hash(record)) for record in records))
 
 
-def _provenance(run: FinishedRun, records: list[StageRecord]) -> dict[str, Any]:
+def _provenance(run: FinishedCanRun, records: list[StageRecord]) -> dict[str, Any]:
     """Say which code, packages, configuration and recordings a model comes from."""
     attempts = {record.name: _last_attempt(run.output.stage_directory(record)) for record in records}
     trained = next((attempt for name, attempt in reversed(attempts.items()) if attempt and name != "prepare"), {})
-    summary = run.summary("data_summary", DataSummary) or DataSummary()
+    summary = run.summary_of("data_summary", DataSummary) or DataSummary()
     return {
         **{key: trained.get(key) for key in ("git", "packages", "python", "image") if key in trained},
         "revisions": sorted({str((attempt.get("git") or {}).get("revision")) for attempt in attempts.values()}),

@@ -6,30 +6,24 @@ value at the top for scripts.  A value that the data cannot define is null.  The
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any, TypeGuard
+from statistics import fmean
+from typing import Any
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
 from kdgat.can.calibration import DecisionRule, FalseAlarmRate
 from kdgat.can.metrics import SPREAD_METRICS
-from kdgat.stage.configuration import Config, describe_validation_error
-from kdgat.stage.files import write_bytes_atomically, write_json_atomically
+from kdgat.run.results import Count, RunResults, Value
+from kdgat.run.table import Table
+from kdgat.stage.configuration import Config
 
-SCHEMA_VERSION = 1
 SCHEMA_PATH = Path(__file__).with_name("results.schema.json")
 DETECTOR = "detector"  # key of the default detector among the models' curves
-
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-Value = Finite | None
-Count = Annotated[int, Field(ge=0)]
-
-
-class ResultsError(ValueError):
-    """results.json is missing, damaged or of another version."""
+DEFAULT_DETECTOR = "default detector"  # what people are told of it
+COMPARED = ("autoencoder", "normal", "curriculum")
 
 
 class WindowMetrics(Config):
@@ -156,15 +150,11 @@ class InjectionSummary(Config):
     )
 
 
-class Results(Config):
+class Results(RunResults):
     """Everything one evaluation says."""
 
-    schema_version: int = SCHEMA_VERSION
+    family: str = "can"
     dataset: str
-    created: str = Field(description="ISO 8601 with time zone")
-    preset: str | None = None
-    revision: str | None = Field(default=None, description="git revision of the code, if known")
-    seeds: list[int]
     detector: Detector
     f1: dict[str, Value] = Field(default={}, description="scenario -> F1 of the default detector")
     scenarios: dict[str, DetectorScenario]
@@ -192,73 +182,13 @@ class Results(Config):
 
     @model_validator(mode="after")
     def _agree(self) -> Results:
-        if self.schema_version != SCHEMA_VERSION:
-            raise ValueError(
-                f"schema_version {self.schema_version} is not {SCHEMA_VERSION}; use the kdgat that wrote it"
-            )
         if self.f1 != {name: scenario.f1 for name, scenario in self.scenarios.items()}:
             raise ValueError("top-level f1 and scenarios disagree")
         return self
 
 
-def write_results(path: Path, results: Results) -> None:
-    """Write results.json atomically."""
-    # Validated again: model_construct or model_copy could have brought NaN past the models, and JSON has no NaN.
-    checked = Results.model_validate(results.model_dump(mode="json"))
-    text = json.dumps(checked.model_dump(mode="json"), indent=2, allow_nan=False)
-    # A curve on one line instead of 400; a line break within brackets is never part of a JSON string.
-    compact = re.sub(r"\[\n[^\[\]{}\"]*\]", lambda match: re.sub(r"\s+", " ", match[0]), text)
-    write_bytes_atomically(path, (compact + "\n").encode())
-
-
-def read_results(path: Path) -> Results:
-    """Read results.json; ResultsError says what is wrong with it."""
-    if not path.is_file():
-        raise ResultsError(f"{path} does not exist; run the evaluation stage first")
-    try:
-        return Results.model_validate(json.loads(path.read_text(encoding="utf-8")))
-    except json.JSONDecodeError as error:
-        raise ResultsError(f"{path} is not JSON ({error}); run the evaluation again") from error
-    except ValidationError as error:
-        raise ResultsError(
-            f"{path} is not a results file of this version: {describe_validation_error(Results, error)}"
-        ) from error
-
-
-def results_schema() -> dict[str, Any]:
-    """Return the JSON schema of results.json."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **Results.model_json_schema(mode="serialization"),
-    }
-
-
-def write_schema(path: Path = SCHEMA_PATH) -> None:
-    """Write the JSON schema; `python -m kdgat.can.results` does it for the copy in the package."""
-    write_json_atomically(path, results_schema())
-
-
-def training_curve(rows: Iterable[Mapping[str, object]]) -> dict[str, list[float | None]]:
-    """Turn the rows of a stage's metrics.jsonl (`RunDirectory.read_metrics`) into columns with one entry per epoch.
-
-    Rows of the same epoch are merged and the later value wins, so steps leave their last value.  True counts as 1.
-    Rows of several fits (key `fit`) belong into several curves.
-    """
-    epochs: dict[float, dict[str, float]] = {}
-    for row in rows:
-        numbers = {key: float(value) for key, value in row.items() if _is_number(value)}
-        if "epoch" in numbers:
-            epochs.setdefault(numbers["epoch"], {}).update(numbers)
-    names = list(dict.fromkeys(name for row in epochs.values() for name in row))
-    return {name: [epochs[epoch].get(name) for epoch in sorted(epochs)] for name in names}
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and abs(value) < float("inf")
-
-
-def results_table(results: Results, columns: tuple[str, ...] = SPREAD_METRICS[:4]) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows of the compact table: one row per scenario, with the spread of F1 over seeds."""
+def scores_table(results: Results, columns: tuple[str, ...] = SPREAD_METRICS[:4]) -> Table:
+    """Return the default detector: one row per scenario, with the spread of F1 over seeds."""
     header = ["scenario", "windows", "attacks", *columns, "AUC", "false alarms", "F1 over seeds"]
     rows = []
     for name, scenario in results.scenarios.items():
@@ -275,7 +205,32 @@ def results_table(results: Results, columns: tuple[str, ...] = SPREAD_METRICS[:4
                 format_spread(over),
             ]
         )
-    return header, rows
+    return Table.of(header, rows, f"{DEFAULT_DETECTOR}: {results.detector.name}; {results.detector.rule}", key="scores")
+
+
+def models_table(results: Results) -> Table:
+    """Return the F1 of every model, its mean over seeds, per scenario; the default detector comes last."""
+    scenarios = list(results.scenarios)
+    rows = []
+    for model, seeds in results.models.items():
+        values = []
+        for scenario in scenarios:
+            found = [by_scenario[scenario].f1 for by_scenario in seeds.values() if scenario in by_scenario]
+            known = [value for value in found if value is not None]
+            values.append(format_value(fmean(known)) if known else "-")
+        rows.append([model, *values])
+    rows.append([DEFAULT_DETECTOR, *(format_value(results.f1.get(scenario)) for scenario in scenarios)])
+    seeds_text = f", mean over {len(results.seeds)} seeds" if len(results.seeds) > 1 else ""
+    return Table.of(["model", *scenarios], rows, f"F1 per model{seeds_text}", key="models")
+
+
+def compared_table(results: Results) -> Table | None:
+    """Return the rows of `models_table` that ask what a curriculum gains; None where there is only one of them."""
+    table = models_table(results)
+    rows = [row for row in table.rows if row[0].text in COMPARED]
+    caption = "the autoencoder, the attention network without and with a curriculum, side by side (F1)"
+    compared = replace(table, rows=rows, caption=caption, key="autoencoder-and-gat", in_terminal=False)
+    return compared if len(rows) > 1 else None
 
 
 def format_value(value: float | None) -> str:
@@ -296,4 +251,4 @@ def format_spread(spread: Spread | None) -> str:
 
 
 if __name__ == "__main__":
-    write_schema()
+    Results.write_schema(SCHEMA_PATH)

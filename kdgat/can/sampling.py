@@ -4,12 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 from torch_geometric.data import Batch
 
 from kdgat.can.pool import PooledStores
+from kdgat.can.sections import SamplingConfig
 from kdgat.graphs.plans import plan_by_edges, plan_by_graphs, plan_by_nodes
-from kdgat.stage.configuration import Config
 from kdgat.training.config import TrainingConfig
 from kdgat.training.source import StatelessSource
 
@@ -18,14 +17,6 @@ TRAIN, INJECTED = "train", "injected"
 
 class SamplingError(ValueError):
     """The stores cannot give the sample that was asked for."""
-
-
-class SamplingConfig(Config):
-    """Say how many windows an epoch has and where they come from."""
-
-    graphs_per_epoch: int | None = Field(None, ge=1)  # None = every window once
-    injected_fraction: float | None = Field(None, ge=0.0, le=1.0)  # of an epoch; None = as in the stores
-    balanced: bool = False  # as many attacked windows as others
 
 
 def plan_batches(

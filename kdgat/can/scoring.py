@@ -11,11 +11,12 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from kdgat.can.backend import give_up, new_scaler
-from kdgat.can.models.attention import AttentionConfig, GraphAttentionNetwork
-from kdgat.can.models.autoencoder import AutoencoderConfig, GraphAutoencoder, reconstruction_error
+from kdgat.can.models.attention import GraphAttentionNetwork
+from kdgat.can.models.autoencoder import GraphAutoencoder, reconstruction_error
 from kdgat.can.models.pooling import graph_max, graph_mean
 from kdgat.can.models.standardise import StatisticsError, column_statistics
 from kdgat.can.pool import PooledStores
+from kdgat.can.sections import AttentionConfig, AutoencoderConfig
 from kdgat.stage.configuration import validate_config
 from kdgat.training.weights import load_weights
 

@@ -4,13 +4,14 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from kdgat.can.catalog import find_recordings, split_roles
-from kdgat.can.config import TRAINED_STAGES, CanConfig, DataConfig
+from kdgat.can.config import CanConfig, DataConfig
 from kdgat.can.data_summary import DUPLICATE_ROLE
-from kdgat.can.logs import ReadLimits
-from kdgat.can.plan import FAMILY, plan_can
-from kdgat.can.warm_start import START, WarmStartError
-from kdgat.can.windows import FEATURE_VERSION
-from kdgat.run.directory import DONE_STATES, OutputDirectory
+from kdgat.can.feature_names import FEATURE_VERSION
+from kdgat.can.kinds import PREPARE, RUN_KINDS
+from kdgat.can.messages import ReadLimits
+from kdgat.can.plan import FAMILY, START, WarmStartError, plan_can
+from kdgat.run.directory import OutputDirectory
+from kdgat.run.finished import FinishedRun
 from kdgat.run.plan import PlannedStage, Run
 from kdgat.stage.spec import StageInput
 
@@ -46,7 +47,7 @@ def can_run(config: CanConfig) -> Run:
     starts = starting_weights(config, plan)
 
     def external(planned: PlannedStage) -> dict[str, StageInput]:
-        return external_inputs(planned, recording_inputs(config.data) if planned.stage == "prepare" else {}, starts)
+        return external_inputs(planned, recording_inputs(config.data) if planned.stage == PREPARE else {}, starts)
 
     return Run(FAMILY, config, plan, config.resources, config.training.num_threads, external)
 
@@ -61,7 +62,7 @@ def external_inputs(
         recordings: the recordings of the dataset; the input of `prepare` and of no other stage.
         starts: weights that stages start from, by name in the plan; see `starting_weights`.
     """
-    found = dict(recordings) if planned.stage == "prepare" else {}
+    found = dict(recordings) if planned.stage == PREPARE else {}
     if planned.name in starts:
         found[START] = starts[planned.name]
     return found
@@ -75,30 +76,28 @@ def starting_weights(config: CanConfig, plan: Iterable[PlannedStage]) -> dict[st
     """
     if config.start_from is None:
         return {}
-    run = OutputDirectory(Path(config.start_from).absolute())
-    index = run.read_index()
+    run = FinishedRun(OutputDirectory(Path(config.start_from).absolute()))
     _check_feature_version(run)
-    trained = {record.name: record for record in index.stages if record.state in DONE_STATES}
+    trained = {record.name: record for record in run.records()}
     found = {}
     for planned in plan:
-        if planned.stage in TRAINED_STAGES:
+        if planned.stage in RUN_KINDS.trained:
             record = trained.get(planned.name)
             if record is None:
-                known = [record.name for record in trained.values() if record.stage in TRAINED_STAGES]
+                known = [record.name for record in trained.values() if record.stage in RUN_KINDS.trained]
                 raise WarmStartError(
                     f"start_from={config.start_from}: has no finished {planned.name} (it has: "
                     f"{', '.join(known) or 'none'}); train these stages and seeds only, or start from scratch"
                 )
-            found[planned.name] = StageInput.of_file(run.stage_directory(record).weights_path)
+            found[planned.name] = StageInput.of_file(run.output.stage_directory(record).weights_path)
     return found
 
 
-def _check_feature_version(run: OutputDirectory) -> None:
-    for record in run.read_index().stages:
-        if record.stage == "prepare" and record.state in DONE_STATES:
-            version = run.stage_directory(record).read_spec().config.get("feature_version", 1)
-            if version != FEATURE_VERSION:
-                raise WarmStartError(
-                    f"start_from={run.path}: trained on features of version {version}, this kdgat computes version "
-                    f"{FEATURE_VERSION}: start from scratch"
-                )
+def _check_feature_version(run: FinishedRun) -> None:
+    for record in run.records(PREPARE):
+        version = run.output.stage_directory(record).read_spec().config.get("feature_version", 1)
+        if version != FEATURE_VERSION:
+            raise WarmStartError(
+                f"start_from={run.output.path}: trained on features of version {version}, this kdgat computes version "
+                f"{FEATURE_VERSION}: start from scratch"
+            )

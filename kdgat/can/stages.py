@@ -4,15 +4,13 @@ Inputs are files under these names. Stores: `train`, `injected`, `validation`, `
 `test-<scenario>`; the injected ones may be missing or empty, which is how training without injected attacks looks.
 Weights: `autoencoder` of `curriculum`; `teacher` of both `distill_*`; `autoencoder` and `gat` of `fusion`; all of them
 under the names of `kdgat.can.detectors.MODELS` for `evaluation`; `start` of any trained stage that does not start from
-scratch. `score_recordings` and `comparison` have none, they read what their configuration names. Each trained stage
-has one of the configurations below.
+scratch. `score_recordings` and `comparison` have none, they read what their configuration names. `kdgat.can.kinds` has
+the configuration of each.
 """
 
 import io
-import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,14 +21,21 @@ from torch_geometric.data import Batch
 
 from kdgat.can.allocator import keep_freed_memory
 from kdgat.can.backend import KEY, use_backend
-from kdgat.can.curriculum import CurriculumConfig, CurriculumSource
-from kdgat.can.distillation import DistillationConfig, DistilledSource, TeacherOutputs
-from kdgat.can.models.attention import AttentionConfig, GraphAttentionNetwork
-from kdgat.can.models.autoencoder import AutoencoderConfig, GraphAutoencoder
-from kdgat.can.models.convolution import count_parameters
-from kdgat.can.objective import AutoencoderObjective, DetectionLossConfig, DetectionObjective
+from kdgat.can.curriculum import CurriculumSource
+from kdgat.can.distillation import DistilledSource, TeacherOutputs
+from kdgat.can.kinds import (
+    KINDS,
+    AutoencoderStageConfig,
+    CurriculumStageConfig,
+    DistillAttentionStageConfig,
+    DistillAutoencoderStageConfig,
+    NormalStageConfig,
+)
+from kdgat.can.models.attention import GraphAttentionNetwork
+from kdgat.can.models.autoencoder import GraphAutoencoder
+from kdgat.can.objective import AutoencoderObjective, DetectionObjective
 from kdgat.can.pool import PooledStores
-from kdgat.can.sampling import INJECTED, TRAIN, PoolSource, SampledSource, SamplingConfig
+from kdgat.can.sampling import INJECTED, TRAIN, PoolSource, SampledSource
 from kdgat.can.scoring import (
     ATTENTION,
     AUTOENCODER,
@@ -42,125 +47,33 @@ from kdgat.can.scoring import (
     load_autoencoder,
     score_autoencoder,
 )
+from kdgat.can.sections import AttentionConfig, AutoencoderConfig
 from kdgat.can.stage_inputs import INJECTED_VALIDATION, VALIDATION, open_pool
 from kdgat.can.warm_start import read_start
 from kdgat.run.inputs import input_path
-from kdgat.stage.configuration import Config, validate_config
+from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import StageInputError
 from kdgat.stage.files import write_bytes_atomically
-from kdgat.stage.outcome import Finished, Outcome
+from kdgat.stage.outcome import Outcome
 from kdgat.stage.spec import StageSpec
 from kdgat.training.config import TrainingConfig
 from kdgat.training.progress import phase_progress
 from kdgat.training.random_state import seed_everything
 from kdgat.training.source import EpochSource
-from kdgat.training.trainer import fit
-from kdgat.training.weights import save_weights
-
-logger = logging.getLogger(__name__)
+from kdgat.training.stage import train_stage
 
 TEACHER_FOLDER = "teacher"
 DIFFICULTY_FILE = "difficulty.npy"
 
 
-class AutoencoderStageConfig(Config):
-    """Configure `autoencoder`."""
-
-    autoencoder: AutoencoderConfig = AutoencoderConfig()
-    training: TrainingConfig = TrainingConfig()
-    sampling: SamplingConfig = SamplingConfig()
-
-
-class NormalStageConfig(Config):
-    """Configure `normal`: the attention network on the same mixture of windows in every epoch."""
-
-    gat: AttentionConfig = AttentionConfig()
-    loss: DetectionLossConfig = DetectionLossConfig()
-    sampling: SamplingConfig = SamplingConfig()
-    training: TrainingConfig = TrainingConfig()
-
-
-class CurriculumStageConfig(Config):
-    """Configure `curriculum`: the same network, from easy to hard."""
-
-    gat: AttentionConfig = AttentionConfig()
-    loss: DetectionLossConfig = DetectionLossConfig()
-    curriculum: CurriculumConfig = CurriculumConfig()
-    training: TrainingConfig = TrainingConfig()
-
-
-class DistillAutoencoderStageConfig(Config):
-    """Configure `distill_autoencoder`."""
-
-    autoencoder: AutoencoderConfig = AutoencoderConfig(hidden_dims=(80, 40, 16), heads=1, dropout=0.1)
-    distillation: DistillationConfig = DistillationConfig()
-    sampling: SamplingConfig = SamplingConfig()
-    training: TrainingConfig = TrainingConfig()
-
-
-class DistillAttentionStageConfig(Config):
-    """Configure `distill_gat`."""
-
-    gat: AttentionConfig = AttentionConfig(hidden=24, heads=4, layers=2, fc_layers=2, dropout=0.1)
-    loss: DetectionLossConfig = DetectionLossConfig()
-    distillation: DistillationConfig = DistillationConfig()
-    sampling: SamplingConfig = SamplingConfig()
-    training: TrainingConfig = TrainingConfig()
-
-
 def run(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Run one stage, or go on with it."""
-    stages: dict[str, Callable[[StageSpec, RunDirectory], Outcome]] = {
-        "prepare": _run_prepare,
-        "autoencoder": run_autoencoder,
-        "normal": run_normal,
-        "curriculum": run_curriculum,
-        "distill_autoencoder": run_distill_autoencoder,
-        "distill_gat": run_distill_gat,
-        "fusion": _run_fusion,
-        "evaluation": _run_evaluation,
-        "score_recordings": _run_score_recordings,
-        "comparison": _run_comparison,
-    }
-    if spec.stage not in stages:
-        raise StageInputError(f"stage {spec.stage!r} is unknown: choose one of {', '.join(stages)}")
     keep_freed_memory()
     use_backend(spec.execution.get(KEY, "auto"))
     # Scoring too, not only training: what it computes must not depend on the machine's cores, and stages run beside
     # each other. Twice the threads of the machine made scoring several times slower than training.
     torch.set_num_threads(int(spec.config.get("training", {}).get("num_threads", 1)))
-    return stages[spec.stage](spec, directory)
-
-
-def _run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
-    from kdgat.can.build import run_prepare  # needs polars and numba, which a training node may lack
-
-    return run_prepare(spec, directory)
-
-
-def _run_fusion(spec: StageSpec, directory: RunDirectory) -> Outcome:
-    from kdgat.can.fusion import run_fusion
-
-    return run_fusion(spec, directory)
-
-
-def _run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
-    from kdgat.can.evaluate import run_evaluation
-
-    return run_evaluation(spec, directory)
-
-
-def _run_score_recordings(spec: StageSpec, directory: RunDirectory) -> Outcome:
-    from kdgat.can.evaluate import run_score_recordings
-
-    return run_score_recordings(spec, directory)
-
-
-def _run_comparison(spec: StageSpec, directory: RunDirectory) -> Outcome:
-    from kdgat.can.comparison import run_comparison
-
-    return run_comparison(spec, directory)
+    return KINDS[spec.stage].run(spec, directory)
 
 
 class _Data:
@@ -302,8 +215,8 @@ def _benign_ids(pool: PooledStores) -> list[int]:
     ids = [np.zeros(0, np.int32)]
     for name, part in zip(pool.names, pool.parts, strict=True):
         if name == TRAIN:
-            benign = np.repeat(np.asarray(part.y) == 0, part.node_counts)
-            ids.append(np.unique(np.asarray(part.node_id)[benign]))
+            benign = np.repeat(np.asarray(part["y"]) == 0, part.node_counts)
+            ids.append(np.unique(np.asarray(part["node_id"])[benign]))
     return np.unique(np.concatenate(ids)).tolist()
 
 
@@ -346,27 +259,7 @@ def _train(
     spec: StageSpec,
     directory: RunDirectory,
 ) -> Outcome:
-    """Fit, and hand on the best weights."""
-    num_parameters = count_parameters(model)
-    logger.info(
-        "%s %s: %s parameters, %d training windows", spec.stage, spec.scale, f"{num_parameters:,}", pool.num_graphs
+    """Fit, and hand on the best weights with what scores other windows by them."""
+    return train_stage(
+        module, model, train, validation, training, spec, directory, description=describe_model(model, pool)
     )
-    result = fit(module, train, validation, training, directory, spec.seed)
-    if result.paused:
-        return result.as_paused()
-    metadata: dict[str, Any] = {
-        "stage": spec.stage,
-        "seed": spec.seed,
-        "monitor": training.monitor,
-        "best_epoch": result.best_epoch,
-        "best_metric": result.best_metric,
-        "num_parameters": num_parameters,
-    }
-    save_weights(directory, model, describe_model(model, pool), metadata)
-    numbers = {
-        "best_epoch": float(result.best_epoch),
-        "epochs": float(result.epochs),
-        "num_parameters": float(num_parameters),
-    }
-    artifacts = {"weights": directory.weights_path.name, "model": directory.model_config_path.name}
-    return Finished(metrics={**result.metrics, **numbers}, artifacts=artifacts)

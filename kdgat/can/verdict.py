@@ -6,11 +6,10 @@ Validation windows alone decide, those of virtual vehicles among them: no test w
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from kdgat.can.calibration import (
     DecisionRule,
@@ -21,7 +20,6 @@ from kdgat.can.calibration import (
     logit,
     mean_over_seeds,
 )
-from kdgat.can.detectors import ENSEMBLE, ERROR_MODELS
 from kdgat.can.metrics import (
     binary_metrics,
     per_recording_metrics,
@@ -29,37 +27,18 @@ from kdgat.can.metrics import (
     roc_curve,
     spread_over_seeds,
 )
+from kdgat.can.model_names import ERROR_MODELS
 from kdgat.can.results import Curves, Detector, DetectorScenario, ScenarioMetrics
 from kdgat.can.score_tables import ScoreTable
 from kdgat.can.scores import Scores
-from kdgat.stage.configuration import Config
+from kdgat.can.sections import AUTO, EvaluationConfig
 
 logger = logging.getLogger(__name__)
 
-AUTO: Final = "auto"
 FUSION_PREFIX: Final = "fusion"  # of the names of models that learn from validation windows
 LOGIT_LIMIT: Final = 60.0  # of a calibrated logit: an autoencoder's error has no upper end
 
 Tables = Mapping[int, ScoreTable]  # seed -> scores of the same windows
-
-
-class EvaluationConfig(Config):
-    """Say which models are scored, which one decides, and by which rule."""
-
-    models: tuple[str, ...] | None = None  # to score; None = all that the run has
-    # A model, or auto: the best of `candidates` on validation. Not auto by default, because validation knows only the
-    # training vehicles: with one vehicle held out it chose the fusion by MLP, which then had 83 false alarms in 2,759
-    # benign windows of the other one, and the mean of the attention networks none.
-    detector: str = ENSEMBLE
-    candidates: tuple[str, ...] = Field(
-        (ENSEMBLE, "normal", "curriculum", "fusion"), min_length=1
-    )  # simplest first: it wins ties
-    average_seeds: bool = True  # the mean of all seeds' calibrated logits is one detector
-    calibration: Literal["none", "temperature", "platt"] = "temperature"  # of logits; errors need platt
-    rule: Literal["fixed", "per_recording"] = "fixed"
-    threshold: float = Field(0.5, gt=0.0, lt=1.0)  # on the calibrated probability
-    # Share of benign validation windows that may raise an alarm, where validation has no attack to calibrate errors by.
-    benign_quantile: float = Field(0.005, gt=0.0, lt=1.0)
 
 
 class VerdictError(ValueError):

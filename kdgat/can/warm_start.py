@@ -5,25 +5,19 @@ fit is an error: a stage that was told to start from weights never starts from s
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from torch import Tensor
 
-from kdgat.can.models.fused import USE_CUGRAPH
+from kdgat.can.plan import START, WarmStartError
 from kdgat.can.pool import PooledStores
 from kdgat.can.scoring import check_features
+from kdgat.can.sections import USE_CUGRAPH
 from kdgat.run.inputs import input_path
 from kdgat.stage.configuration import Config, validate_config
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import StageInputError
 from kdgat.stage.spec import StageSpec
 from kdgat.training.weights import first_difference, load_weights
-
-START: Final = "start"  # name of the input
-
-
-class WarmStartError(StageInputError):
-    """Weights to start from are missing, or do not fit; the text says which and what to do."""
 
 
 def read_start(

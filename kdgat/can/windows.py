@@ -7,104 +7,32 @@ another. Everything is relative to the id's or the bus's own past, so that it ca
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
-from pydantic import Field
 
+from kdgat.can.feature_names import EDGE_FEATURES, NODE_FEATURES, REDUCTIONS
 from kdgat.can.features import MESSAGE_FEATURES, dense_identifiers, message_features, popcount
+from kdgat.can.schema import SCHEMA
+from kdgat.can.sections import WindowConfig, num_windows
 from kdgat.graphs.columns import GraphColumns
-from kdgat.stage.configuration import Config
 
 if TYPE_CHECKING:
     from kdgat.can.logs import Messages
 
-FEATURE_VERSION: Final = (
-    1  # raise it with every change of what a feature means: stores and models of another are refused
-)
-
-Reduction = Literal["mean", "minimum", "maximum"]
-_REDUCTIONS: Final[dict[str, tuple[Reduction, ...]]] = {
-    "interval_ratio": ("mean", "minimum", "maximum"),
-    "double_interval_ratio": ("mean", "minimum", "maximum"),
-    "interval_low_rank": ("mean", "maximum"),
-    "interval_high_rank": ("mean", "maximum"),
-    "interval_novelty": ("mean", "maximum"),
-    "bits_changed": ("mean", "maximum"),
-    "toggle_surprise": ("mean", "maximum"),
-    "toggle_rank": ("mean", "maximum"),
-    "missing_toggles": ("mean", "maximum"),
-    "new_toggles": ("mean", "maximum"),
-    "twin": ("mean", "maximum"),
-    "twin_rank": ("mean", "maximum"),
-    "repeat_rank": ("mean", "maximum"),
-    "length_changed": ("mean",),
-    "novelty": ("maximum",),
-    "experience": ("minimum",),
-    "order_surprise": ("mean", "maximum"),
-    "outranks": ("maximum",),
-    "priority": ("mean",),
-    "bus_gap": ("mean", "minimum", "maximum"),
-    "bus_rate": ("mean", "maximum"),
-    "log_period": ("mean",),
-    "period_known": ("mean",),
-    "recording_age": ("mean",),
-}
-_WINDOW_FEATURES: Final = (
-    "count",  # log2 of the node's messages, over 4
-    "count_excess",  # log2 of its messages over those its period predicts for the window's duration
-    "first_position",
-    "last_position",
-    "duration_ratio",  # log2 of the window's duration over what the bus's long-run rate predicts
-    "zero_bytes",  # share of zero bytes in its payloads
-    "ones",  # share of one-bits in its payloads
-    "payload_bytes",  # mean payload length over 8
-)
-NODE_FEATURES: Final = (
-    tuple(f"{name}_{reduction}" for name, reductions in _REDUCTIONS.items() for reduction in reductions)
-    + _WINDOW_FEATURES
-)
-EDGE_FEATURES: Final = (
-    "count",  # log2 of 1 + how often the target followed the source
-    "order_surprise_mean",
-    "order_surprise_maximum",
-    "gap_mean",  # log2 of the time between the two messages over the bus's mean gap
-    "position",
-    "reversed_exists",
-    "self_loop",
-)
-
 _REDUCED_COLUMN = np.array(
-    [MESSAGE_FEATURES.index(name) for name, reductions in _REDUCTIONS.items() for _ in reductions], np.int64
+    [MESSAGE_FEATURES.index(name) for name, reductions in REDUCTIONS.items() for _ in reductions], np.int64
 )
 _REDUCED_BY = np.array(
-    [
-        ("mean", "minimum", "maximum").index(reduction)
-        for reductions in _REDUCTIONS.values()
-        for reduction in reductions
-    ],
+    [("mean", "minimum", "maximum").index(reduction) for reductions in REDUCTIONS.values() for reduction in reductions],
     np.int64,
 )
 _ORDER_SURPRISE: Final = MESSAGE_FEATURES.index("order_surprise")
 _BUS_GAP: Final = MESSAGE_FEATURES.index("bus_gap")
 _LOG_PERIOD: Final = MESSAGE_FEATURES.index("log_period")
 _PERIOD_KNOWN: Final = MESSAGE_FEATURES.index("period_known")
-
-
-class WindowConfig(Config):
-    """Say how a recording is cut into windows."""
-
-    size: int = Field(100, ge=2, le=10_000, description="messages in a window")
-    stride: int = Field(100, ge=1, description="messages between the starts of two windows")
-
-
-def num_windows(num_messages: int, config: WindowConfig) -> int:
-    """Count the windows of a recording; one that is shorter than a window gives one short graph."""
-    if num_messages == 0:
-        return 0
-    return max(1, (num_messages - config.size) // config.stride + 1)
 
 
 @njit(cache=True, error_model="numpy")
@@ -323,6 +251,7 @@ def build_graphs(messages: Messages, config: WindowConfig) -> GraphColumns:
         x, edge_index, edge_attr, node_y, node_id, attack_count,
     )  # fmt: skip
     return GraphColumns(
+        SCHEMA,
         node_ptr=node_ptr,
         edge_ptr=edge_ptr,
         x=x,

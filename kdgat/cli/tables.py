@@ -47,10 +47,10 @@ def print_tables(console: Console, tables: Sequence[TableOfTexts]) -> None:
 
 def fitting(table: TableOfTexts, console: Console) -> Table:
     """Return a table with as wide headings and names as there is room for."""
-    unlimited = console.options.update(width=PLAIN_WIDTH)  # a table measured in its place is never wider than that
+    unlimited = console.options.update(width=10 * PLAIN_WIDTH)  # a measure is cut to the width there is, else
     for heading_width, name_width in ((PLAIN_WIDTH, PLAIN_WIDTH), *BREAKS):
         drawn = _table(table, heading_width, name_width)
-        if console.measure(drawn, options=unlimited).maximum <= console.width:
+        if console.measure(drawn, options=unlimited).minimum <= console.width:
             break
     return drawn
 
@@ -60,7 +60,7 @@ def _table(content: TableOfTexts, heading_width: int, name_width: int) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for place, heading in enumerate(header):
         is_name = place in content.text_columns
-        table.add_column(_broken(heading, heading_width), justify="left" if is_name else "right", no_wrap=True)
+        table.add_column(_broken(heading, heading_width), justify="left" if is_name else "right", no_wrap=is_name)
     for name, *cells in rows:
         table.add_row(_broken(name, name_width), *cells)
     return table

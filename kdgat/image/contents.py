@@ -5,6 +5,7 @@ import ctypes
 import importlib
 import importlib.util
 import os
+import pkgutil
 import re
 import sys
 import tempfile
@@ -13,6 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
+import kdgat
 from kdgat.image.errors import ImageError
 
 _PIN: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)")
@@ -59,6 +61,12 @@ def find_faults(lock: Path, python_minor: str, modules: Sequence[str]) -> list[s
     return faults
 
 
+def find_stage_modules() -> list[str]:
+    """Return the modules `kdgat.<family>.stages`, which run the stages of every family there is."""
+    packages = [found.name for found in pkgutil.iter_modules(kdgat.__path__, "kdgat.") if found.ispkg]
+    return [f"{name}.stages" for name in packages if importlib.util.find_spec(f"{name}.stages")]
+
+
 def has_driver() -> bool:
     """Say whether NVIDIA's driver is here, which RAPIDS needs for being imported; inside an image only with --nv."""
     try:
@@ -88,7 +96,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--need-driver", default="", metavar="MODULE,MODULE", help="imported only where NVIDIA's is")
     parser.add_argument("modules", nargs="*", metavar="MODULE")
     arguments = parser.parse_args(words)
-    faults = find_faults(arguments.lock, arguments.python, arguments.modules)
+    modules = [*arguments.modules, *find_stage_modules()]
+    faults = find_faults(arguments.lock, arguments.python, modules)
     need_driver = [name for name in arguments.need_driver.split(",") if name]
     if not need_driver or has_driver():
         faults += filter(None, map(_import_fault, need_driver))
@@ -100,7 +109,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(fault, file=sys.stderr)
     if not faults:
         num_pins = len(read_pins(arguments.lock.read_text()))
-        print(f"{num_pins} packages as in the lock, {len(arguments.modules)} modules, Python {arguments.python}: good")
+        print(f"{num_pins} packages as in the lock, {len(modules)} modules, Python {arguments.python}: good")
     return 1 if faults else 0
 
 

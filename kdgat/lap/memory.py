@@ -14,7 +14,7 @@ import numpy as np
 from kdgat.cluster.resources import format_memory
 from kdgat.graphs.columns import GraphColumns
 from kdgat.lap.config import LapConfig
-from kdgat.lap.graphs import COST, EDGE_FEATURES, IS_COLUMN, NODE_FEATURES, PRESENT, WITNESS
+from kdgat.lap.graphs import COST, EDGE_FEATURES, IS_COLUMN, NODE_FEATURES, PRESENT, SCHEMA, WITNESS
 from kdgat.lap.plan import members
 from kdgat.lap.sections import (
     DenseAttentionConfig,
@@ -92,19 +92,14 @@ def random_columns(size: int, graph: GraphConfig, seed: int = 0) -> GraphColumns
     x = np.zeros((2 * size, len(NODE_FEATURES)), np.float32)
     x[size:, IS_COLUMN] = 1.0
     return GraphColumns(
+        SCHEMA,
         node_ptr=np.array([0, len(x)], np.int64),
         edge_ptr=np.array([0, edge_index.shape[1]], np.int64),
         x=x,
         edge_index=edge_index,
         edge_attr=edge_attr,
-        y=np.zeros(1, np.int8),
-        node_y=np.zeros(len(x), np.int8),
-        node_id=np.zeros(len(x), np.int32),
-        recording=np.zeros(1, np.int32),
-        first_message=np.zeros(1, np.int64),
-        start_time=np.zeros(1),
-        message_count=np.full(1, size, np.int32),
-        attack_count=np.zeros(1, np.int32),
+        instance=np.zeros(1, np.int64),
+        size=np.full(1, size, np.int32),
     )
 
 

@@ -19,7 +19,7 @@ from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import GraphStore
 from kdgat.graphs.store import write_store as write_graph_store
 from kdgat.lap.errors import LapError
-from kdgat.lap.graphs import EDGE_FEATURES, NODE_FEATURES, build_graph
+from kdgat.lap.graphs import EDGE_FEATURES, NODE_FEATURES, SCHEMA, build_graph
 from kdgat.lap.instance_files import open_size
 from kdgat.lap.names import FAMILY, TEST, TRAIN, VALIDATION
 from kdgat.lap.sections import FEATURE_VERSION, LARGEST_COUNT, GeneratedConfig, PrepareConfig
@@ -196,10 +196,10 @@ class _Work:
     def _write_graphs(self, path: Path, chunks: Iterator[GraphColumns]) -> None:
         write_graph_store(
             path,
+            SCHEMA,
             chunks,
             node_features=NODE_FEATURES,
             edge_features=EDGE_FEATURES,
-            recordings=[f"size {self.config.size}"],
             build=store_attributes(self.config),
         )
 

@@ -2,10 +2,12 @@
 
 A package that is installed need not work: RAPIDS wants a driver and a device, and `CuGraphGATConv` can be imported from
 torch-geometric without the kernels that it calls. So a probe tries the thing itself, once per process; nothing
-but torch is imported before something asks.
+is imported before something asks.
 
 `python -m kdgat.training.capabilities` prints them as JSON where there is no command line, as in an image.
 """
+
+from __future__ import annotations
 
 import importlib
 import importlib.util
@@ -15,9 +17,10 @@ from collections.abc import Callable, Sequence
 from functools import cache
 from importlib import metadata
 from types import ModuleType
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 CUDA, CUGRAPH_CONVOLUTION = "CUDA device", "CuGraphGATConv"
 PYLIBCUGRAPH, CUGRAPH_PYG, CUDF, CUML = "pylibcugraph", "cugraph_pyg", "cudf", "cuml"
@@ -46,6 +49,8 @@ def find_capabilities(*, is_quick: bool = False) -> list[Capability]:
 @cache
 def find_cuda() -> Capability:
     """Say whether torch can compute on a CUDA device."""
+    import torch
+
     built_for = torch.version.cuda
     if built_for is None:
         return Capability(CUDA, False, None, f"torch {torch.__version__} is built without CUDA")
@@ -80,6 +85,7 @@ def make_cugraph_convolution(num_inputs: int, channels: int, heads: int) -> torc
     Raises:
         ImportError: if the kernels behind it are not installed, or not all that it calls.
     """
+    import torch
     from torch_geometric.nn import conv
     from torch_geometric.nn.conv.cugraph import gat_conv
 

@@ -21,7 +21,7 @@ from kdgat.can.build import run_prepare
 from kdgat.can.config import make_config
 from kdgat.can.logs import read_recording, write_recording
 from kdgat.can.messages import Messages, ReadLimits, RecordingError
-from kdgat.can.models.attention import AttentionConfig, GraphAttentionNetwork
+from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.standardise import StatisticsError, column_statistics
 from kdgat.can.plan import FAMILY, plan_can
 from kdgat.can.pool import PooledStores
@@ -29,6 +29,7 @@ from kdgat.can.readers import dataframe, parquet
 from kdgat.can.readers.dataframe import decode_payloads
 from kdgat.can.readers.parquet import read_parquet
 from kdgat.can.scoring import fit_standardisation
+from kdgat.can.sections import AttentionConfig
 from kdgat.can.stages import run
 from kdgat.run.plan import make_spec
 from kdgat.stage.directory import RunDirectory

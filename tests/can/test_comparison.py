@@ -7,17 +7,17 @@ from pathlib import Path
 import pytest
 
 from kdgat.can.ancestry import ancestry_of
-from kdgat.can.comparison import ComparisonStageConfig, compare_runs, make_comparison, read_comparison, scores_of
+from kdgat.can.comparison import compare_runs, make_comparison, read_comparison, scores_of
 from kdgat.can.evaluate import evaluate_run, make_evaluation
+from kdgat.can.feature_names import FEATURE_VERSION
 from kdgat.can.finished_run import EvaluationError
+from kdgat.can.kinds import ComparisonStageConfig
 from kdgat.can.night import ComparisonPlan, plan_comparison
 from kdgat.can.registered import config_hash, model_source
-from kdgat.can.results import read_results
-from kdgat.can.synthetic import write_dataset
-from kdgat.can.windows import FEATURE_VERSION
+from kdgat.can.results import Results
 from kdgat.registry.entry import ModelEntry
 from kdgat.registry.registry import Registry
-from kdgat.run.directory import OutputDirectory, RunIndex, StageState
+from kdgat.run.directory import OutputDirectory, RunError, RunIndex, StageState
 from kdgat.stage.outcome import Finished
 from kdgat.stage.runner import run_stage
 from tests.can.small_runs import small_config, train_here
@@ -26,19 +26,12 @@ CATALOG = "synthetic: {description: my cars, train_scenarios: ['train_*']}\n"
 
 
 @pytest.fixture(scope="module")
-def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("data")
-    write_dataset(root, "synthetic", "tiny")
-    return root
+def plain(trained_run: OutputDirectory) -> OutputDirectory:
+    return trained_run
 
 
 @pytest.fixture(scope="module")
-def plain(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> OutputDirectory:
-    return train_here(tmp_path_factory.mktemp("plain"), small_config(data_root))
-
-
-@pytest.fixture(scope="module")
-def wide(plain: OutputDirectory, data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> OutputDirectory:
+def wide(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> OutputDirectory:
     """Return a run that was trained on the test recordings of all vehicles but birch."""
     return train_here(tmp_path_factory.mktemp("wide"), small_config(data_root, hold_out=["birch"]))
 
@@ -104,7 +97,7 @@ def test_a_run_that_has_not_finished_cannot_be_compared(
     index = run.read_index()
     index.record("evaluation-large-seed0").state = StageState.PAUSED
     run.write_index(index)
-    with pytest.raises(EvaluationError, match="no evaluation stage has finished"):
+    with pytest.raises(RunError, match="no evaluation stage has finished"):
         compare_runs({"new": run.path}, data_root, "synthetic")
 
 
@@ -165,7 +158,7 @@ def test_what_the_weights_have_seen_before_is_no_test(
     job = make_evaluation(second, data_root, None, below=tmp_path / "jobs")
     shutil.rmtree(moved.model_path(line.first.id))  # which the job cannot see
     assert isinstance(run_stage(job, quiet=True), Finished)
-    assert read_results(job.path / "results.json").f1 == results.f1
+    assert Results.read(job.path / "results.json").f1 == results.f1
     assert ancestry_of(second).notes  # by now nobody can tell
     config = plan_comparison(plain.path, small_config(data_root), {}, moved, line.second).config
     assert not config.also_trained

@@ -5,7 +5,8 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from kdgat.can.config import PRESETS, STAGE_NAMES, CanConfig, complete_config, load_config, make_config
+from kdgat.can.config import PRESETS, CanConfig, make_config
+from kdgat.can.kinds import RUN_KINDS
 from kdgat.can.plan import plan_can
 from kdgat.cluster.estimate import stage_resources
 from kdgat.cluster.resources import ResourceRequest
@@ -59,7 +60,7 @@ def test_a_common_training_override_beats_the_differences_of_the_preset() -> Non
 
 def test_a_preset_fills_what_a_configuration_leaves_out() -> None:
     said = {"data": DATA, "training": {"max_epochs": 3}, "injection": {"clean_fraction": 0.5}, "seeds": [7]}
-    config = complete_config(CanConfig.model_validate(said), "quick")
+    config = CanConfig.from_data(said).completed("quick")
     quick = make_config("quick", data=DATA)
     assert {config.training_for(stage).max_epochs for stage in ("autoencoder", "normal", "distill_gat")} == {3}
     assert config.training_for("distill_gat").learning_rate == quick.training_for("distill_gat").learning_rate
@@ -69,7 +70,7 @@ def test_a_preset_fills_what_a_configuration_leaves_out() -> None:
 
 def test_what_is_said_of_one_stage_and_overrides_beat_the_preset() -> None:
     said = {"data": DATA, "training_of": {"normal": {"max_epochs": 4}}, "resources": {"normal": {"memory": "9G"}}}
-    config = complete_config(CanConfig.model_validate(said), "quick", ["seeds=[1, 2]"])
+    config = CanConfig.from_data(said).completed("quick", ["seeds=[1, 2]"])
     assert config.training_for("normal").max_epochs == 4
     assert config.training_for("autoencoder").max_epochs == 5
     assert config.resources["normal"].memory == "9G"
@@ -79,22 +80,19 @@ def test_what_is_said_of_one_stage_and_overrides_beat_the_preset() -> None:
 
 def test_a_configuration_without_a_preset_is_what_it_says() -> None:
     config = make_config("quick", data=DATA)
-    assert complete_config(config) is config
-    assert complete_config(config, overrides=["training.max_epochs=2"]).training.max_epochs == 2
+    assert config.completed() is config
+    assert config.completed(overrides=["training.max_epochs=2"]).training.max_epochs == 2
 
 
 def test_an_override_of_training_holds_for_every_stage_with_and_without_a_preset() -> None:
     overrides = ["training.max_epochs=7"]
     for config in (CanConfig.model_validate({"data": DATA}), make_config("quick", data=DATA)):
         for preset in (None, "quick"):
-            complete = complete_config(
-                CanConfig.model_validate({"data": DATA}) if preset else config, preset, overrides
-            )
+            start = CanConfig.from_data({"data": DATA}) if preset else config
+            complete = start.completed(preset, overrides)
             assert complete.training_for("fusion").max_epochs == complete.training_for("normal").max_epochs == 7
             assert complete.training_for("fusion").patience == config.training_for("fusion").patience
-    one = complete_config(
-        CanConfig.model_validate({"data": DATA}), None, [*overrides, "training_of.fusion.max_epochs=9"]
-    )
+    one = CanConfig.from_data({"data": DATA}).completed(None, [*overrides, "training_of.fusion.max_epochs=9"])
     assert (one.training_for("fusion").max_epochs, one.training_for("normal").max_epochs) == (9, 7)
 
 
@@ -106,7 +104,7 @@ def test_an_override_of_one_stage_leaves_the_others_alone() -> None:
 
 def test_a_configuration_survives_being_written_down() -> None:
     config = make_config("full", ["training.max_epochs=3"], data={**DATA, "hold_out": ["kia"]}, seeds=[4, 2])
-    assert load_config(config.model_dump(mode="json")) == config
+    assert CanConfig.from_data(config.model_dump(mode="json")) == config
 
 
 def dotted_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
@@ -152,13 +150,13 @@ def test_a_walltime_on_the_command_line_is_a_time_with_and_without_a_leading_zer
 @pytest.mark.parametrize("preset", PRESETS)
 def test_every_stage_of_a_preset_can_be_asked_for(preset: str) -> None:
     resources = make_config(preset, data=DATA).resources
-    for stage in STAGE_NAMES:
+    for stage in RUN_KINDS.names:
         stage_resources(stage, resources, SITE, ResourceRequest())
 
 
 def test_quick_fits_one_core_and_full_trains_on_gpus_but_prepares_without() -> None:
     quick, full = (make_config(preset, data=DATA).resources for preset in ("quick", "full"))
-    for stage in STAGE_NAMES:
+    for stage in RUN_KINDS.names:
         small = stage_resources(stage, quick, SITE, ResourceRequest())
         assert (small.cores, small.gpus) == (1, 0)
         assert small.memory_mib <= 4096

@@ -3,9 +3,10 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from kdgat.can.curriculum import CurriculumConfig, CurriculumSource
+from kdgat.can.curriculum import CurriculumSource
 from kdgat.can.pool import PooledStores
 from kdgat.can.sampling import SamplingError
+from kdgat.can.sections import CurriculumConfig
 from kdgat.training.config import TrainingConfig
 from tests.can.planted_graphs import planted_columns
 

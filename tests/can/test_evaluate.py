@@ -7,12 +7,12 @@ import pytest
 
 from kdgat.can.detectors import DetectorSet
 from kdgat.can.evaluate import collect_results
-from kdgat.can.finished_run import EvaluationError
-from kdgat.can.results import Results, read_results
+from kdgat.can.results import Results
 from kdgat.can.score_tables import ScoreTable, read_table
 from kdgat.can.scores import read_scores, scores_path
 from kdgat.can.scoring import ModelError
-from kdgat.can.verdict import EvaluationConfig, judged_windows, reach_verdict
+from kdgat.can.sections import EvaluationConfig
+from kdgat.can.verdict import judged_windows, reach_verdict
 from kdgat.run.directory import OutputDirectory, RunError, RunIndex, StageRecord, StageState
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished
@@ -45,7 +45,7 @@ def run_all(output: OutputDirectory, stores: dict[str, StageInput]) -> None:
         fusion = {"fusion": {"dqn_hidden": [16], "block": 8}, "training": {"max_epochs": 3, "accelerator": "cpu"}}
         weights["fusion"] = run("fusion", fusion, autoencoder=weights["autoencoder"], gat=weights["normal"])
         run("evaluation", {}, **weights)
-    output.write_index(RunIndex(config={"data": {"dataset": "planted"}}, stages=records))
+    output.write_index(RunIndex(family="can", config={"data": {"dataset": "planted"}}, stages=records))
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +86,7 @@ def test_the_default_detector_is_the_mean_of_the_seeds(results: Results, output:
 
 
 def test_results_and_scores_are_written_and_agree(results: Results, output: OutputDirectory) -> None:
-    assert read_results(output.results_path) == results
+    assert Results.read(output.results_path) == results
     scores = read_scores(scores_path(output.path, "test_01_known"))
     assert len(scores.probability) == 50
     assert scores.decision is not None
@@ -159,8 +159,8 @@ def test_an_unfinished_run_says_what_to_do(tmp_path: Path) -> None:
     output = OutputDirectory(tmp_path)
     with pytest.raises(RunError, match=r"run\.json is missing"):
         collect_results(output)
-    output.write_index(RunIndex(config={}, stages=[]))
-    with pytest.raises(EvaluationError, match="no evaluation stage has finished"):
+    output.write_index(RunIndex(family="can", config={}, stages=[]))
+    with pytest.raises(RunError, match="no evaluation stage has finished"):
         collect_results(output)
 
 

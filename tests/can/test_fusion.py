@@ -6,7 +6,6 @@ import torch
 
 from kdgat.can.fusion import (
     DqnObjective,
-    FusionConfig,
     FusionError,
     MlpObjective,
     StateSource,
@@ -16,14 +15,15 @@ from kdgat.can.fusion import (
     load_fusion,
     require_both_classes,
 )
+from kdgat.can.model_names import FUSION_KINDS
 from kdgat.can.models.fusion import (
     AUTOENCODER_COLUMN,
-    FUSION_KINDS,
     GAT_COLUMN,
     STATE_COLUMNS,
     Fusion,
     exploration,
 )
+from kdgat.can.sections import FusionConfig
 from kdgat.stage.directory import RunDirectory
 from kdgat.training.config import TrainingConfig
 from kdgat.training.random_state import seed_everything

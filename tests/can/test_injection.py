@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kdgat.can.injection import ATTACKS, Injected, InjectionConfig, clean_stretches, make_variant
+from kdgat.can.attacks import ATTACKS
+from kdgat.can.injection import Injected, clean_stretches, make_variant
 from kdgat.can.messages import Messages
+from kdgat.can.sections import InjectionConfig
 from kdgat.stage.configuration import ConfigurationError, apply_overrides, validate_config
 from tests.can.traffic import bus_traffic, make_messages
 
@@ -63,7 +65,8 @@ def test_order_of_the_weights_changes_nothing(recordings: list[Messages]) -> Non
 
 def test_same_traffic_in_another_process(recordings: list[Messages]) -> None:
     code = (
-        "from kdgat.can.injection import InjectionConfig, make_variant\n"
+        "from kdgat.can.injection import make_variant\n"
+        "from kdgat.can.sections import InjectionConfig\n"
         "from tests.can.traffic import bus_traffic\n"
         "recordings = [bus_traffic(num_ids=15, duration_s=12.0, seed=seed) for seed in range(3)]\n"
         "config = InjectionConfig(duration_s=(4.0, 6.0))\n"

@@ -8,17 +8,15 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from kdgat.can.config import CanConfig, make_config
-from kdgat.can.plan import FAMILY, plan_can
-from kdgat.can.specs import external_inputs, recording_inputs
+from kdgat.can.config import make_config
+from kdgat.can.specs import can_run
 from kdgat.can.stages import DIFFICULTY_FILE
 from kdgat.can.synthetic import write_dataset
-from kdgat.run.plan import make_spec
+from kdgat.run.local import run_locally
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import EXIT_PAUSED, Finished
 from kdgat.stage.runner import run_stage
@@ -43,27 +41,6 @@ TINY = (
 # Signal, and the number of the checkpoint from which on it is sent, some random time later.
 STOPS = ((signal.SIGKILL, 2), (signal.SIGTERM, 12))
 MANY_STOPS = ((signal.SIGKILL, 2), (signal.SIGKILL, 7), (signal.SIGTERM, 12), (signal.SIGKILL, 18))
-
-
-class Stages:
-    """The first stages of a plan, run in this process unless they are to be killed."""
-
-    def __init__(self, config: CanConfig, path: Path) -> None:
-        self.plan = {planned.stage: planned for planned in plan_can(config)}
-        self.recordings = recording_inputs(config.data)
-        self.path = path
-        self.finished: dict[str, RunDirectory] = {}
-
-    def create(self, stage: str, folder: str) -> RunDirectory:
-        planned = self.plan[stage]
-        spec = make_spec(FAMILY, planned, self.finished, external_inputs(planned, self.recordings, {}))
-        return RunDirectory(self.path / folder).create(spec)
-
-    def finish(self, stage: str) -> RunDirectory:
-        directory = self.create(stage, stage)
-        assert isinstance(run_stage(directory, quiet=True), Finished)
-        self.finished[self.plan[stage].name] = directory
-        return directory
 
 
 def run_until(
@@ -97,19 +74,13 @@ def phase_of(directory: RunDirectory) -> str:
 
 
 @pytest.fixture(scope="module")
-def stages(tmp_path_factory: pytest.TempPathFactory) -> Stages:
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> RunDirectory:
+    """Return a curriculum that nobody touched, in a run that has what it depends on."""
     path = tmp_path_factory.mktemp("stages")
     write_dataset(path / "data", "synthetic", "tiny")
     data = {"dataset": "synthetic", "data_root": str(path / "data"), "validation_fraction": 0.3}
-    stages = Stages(make_config("tutorial", TINY, data=data), path)
-    stages.finish("prepare")
-    stages.finish("autoencoder")
-    return stages
-
-
-@pytest.fixture(scope="module")
-def undisturbed(stages: Stages) -> RunDirectory:
-    directory = stages.finish("curriculum")
+    run = can_run(make_config("tutorial", TINY, data=data))
+    directory = run_locally(run, path / "out", only=["curriculum-large-seed0"])["curriculum-large-seed0"]
     assert directory.read_metrics()[-1]["step"] == 6 * NUM_STEPS_PER_EPOCH
     return directory
 
@@ -128,10 +99,10 @@ def kill_while_scoring(directory: RunDirectory) -> None:
 
 @pytest.mark.parametrize("stops", [STOPS, pytest.param(MANY_STOPS, marks=pytest.mark.nightly)])
 def test_a_curriculum_killed_while_scoring_and_in_mid_epochs_ends_with_the_same_bytes(
-    stages: Stages, undisturbed: RunDirectory, stops: tuple[tuple[signal.Signals, int], ...]
+    undisturbed: RunDirectory, stops: tuple[tuple[signal.Signals, int], ...]
 ) -> None:
     delays = random.Random(0)
-    directory = stages.create("curriculum", f"killed-{len(stops)}")
+    directory = RunDirectory(undisturbed.path.with_name(f"killed-{len(stops)}")).create(undisturbed.read_spec())
     kill_while_scoring(directory)
     assert newest_number(directory) == 0
     steps = []

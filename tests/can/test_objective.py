@@ -3,16 +3,15 @@ import pytest
 import torch
 from torch.nn import functional
 
-from kdgat.can.distillation import DistillationConfig
-from kdgat.can.models.attention import AttentionConfig, GraphAttentionNetwork
-from kdgat.can.models.autoencoder import AutoencoderConfig, GraphAutoencoder
+from kdgat.can.models.attention import GraphAttentionNetwork
+from kdgat.can.models.autoencoder import GraphAutoencoder
 from kdgat.can.objective import (
     AutoencoderObjective,
     ConfusionCounts,
-    DetectionLossConfig,
     DetectionObjective,
     smoothed_cross_entropy,
 )
+from kdgat.can.sections import AttentionConfig, AutoencoderConfig, DetectionLossConfig, DistillationConfig
 from kdgat.graphs.batches import TensorColumns
 from tests.can.planted_graphs import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, planted_columns
 

@@ -1,5 +1,6 @@
 """A run trained on recordings alone, and its detector on recordings that it has never met."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,21 +11,12 @@ from kdgat.can.finished_run import EvaluationError
 from kdgat.can.logs import read_recording
 from kdgat.can.messages import Messages
 from kdgat.can.results import Results
-from kdgat.can.synthetic import write_dataset
 from kdgat.run.directory import OutputDirectory
-from tests.can.small_runs import small_config, train_here
 
 
 @pytest.fixture(scope="module")
-def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("data")
-    write_dataset(root, "synthetic", "tiny")
-    return root
-
-
-@pytest.fixture(scope="module")
-def output(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> OutputDirectory:
-    return train_here(tmp_path_factory.mktemp("run"), small_config(data_root))
+def output(trained_run: OutputDirectory, tmp_path_factory: pytest.TempPathFactory) -> OutputDirectory:
+    return OutputDirectory(shutil.copytree(trained_run.path, tmp_path_factory.mktemp("run") / "copy"))
 
 
 @pytest.fixture(scope="module")
@@ -119,6 +111,6 @@ def test_only_trained_recordings_are_an_error_that_says_what_to_give(
 def test_a_run_on_other_features_is_refused(
     output: OutputDirectory, data_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kdgat.can.windows.FEATURE_VERSION", 1000)
+    monkeypatch.setattr("kdgat.can.evaluate.FEATURE_VERSION", 1000)
     with pytest.raises(EvaluationError, match="features of version 1, this kdgat computes version 1000: train again"):
         evaluate_run(output.path, data_root)

@@ -4,7 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdgat.can.pool import PooledStores
-from kdgat.can.sampling import PoolSource, SampledSource, SamplingConfig, SamplingError, draw
+from kdgat.can.sampling import PoolSource, SampledSource, SamplingError, draw
+from kdgat.can.sections import SamplingConfig
 from kdgat.training.config import TrainingConfig
 from tests.can.planted_graphs import planted_columns
 

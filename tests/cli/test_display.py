@@ -23,7 +23,7 @@ def write_run(output: OutputDirectory, *states: StageState, message: str = "") -
     records[-1].message = message
     for record in records:
         (output.path / str(record.directory)).mkdir(exist_ok=True)
-    output.write_index(RunIndex(config={}, stages=records))
+    output.write_index(RunIndex(family="can", config={}, stages=records))
 
 
 def write_progress(output: OutputDirectory, place: int, progress: dict[str, Any]) -> Path:

@@ -17,7 +17,7 @@ def write_run(path: Path, state: StageState, message: str = "") -> OutputDirecto
     record.state, record.message = state, message
     (path / "stages" / "normal").mkdir(parents=True)
     output = OutputDirectory(path)
-    output.write_index(RunIndex(config={}, stages=[record]))
+    output.write_index(RunIndex(family="can", config={}, stages=[record]))
     return output
 
 

@@ -30,6 +30,6 @@ def test_the_plan_for_a_site_says_what_each_job_asks_for() -> None:
     overrides = ("-O", "resources.normal.memory=128G", "-O", "resources.prepare.cores=99")
     done = kdgat("plan", "can", *words, *overrides, status=0)
     lines = {line.split()[0]: line.split() for line in done.stdout.splitlines()[1:] if line}
-    assert lines["normal-large-seed0"][-5:] == ["16:00:00", "128G", "8", "1", "v100"]
-    assert lines["prepare"][-3:] == ["16:00:00", "85G", "48"]
+    assert lines["normal-large-seed0"][-6:] == ["16:00:00", "128G", "8", "1", "v100", "prepare"]
+    assert lines["prepare"][-4:] == ["16:00:00", "85G", "48", "recordings"]
     assert "cores 48 instead of 99, as osc-pitzer grants no more: prepare" in done.stdout

@@ -9,11 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from datetime import datetime
-from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 from kdgat.cluster.history import AttemptLedger, AttemptRecord
 from kdgat.stage.directory import RunDirectory
@@ -21,10 +17,10 @@ from tests.cluster.slurm import PrivateSlurm
 
 TIMEOUT_S = 600.0  # a machine ten times as slow as the one that this was written on
 STAGE = "normal"
-CHECKPOINT_STEPS = 100  # on one quiet core less than a second
+CHECKPOINT_STEPS = 100
 BATCH_SIZE = 16
 STEPS_PER_EPOCH = 32
-NUM_EPOCHS = 60  # of a run that nobody has to catch at a certain moment
+NUM_EPOCHS = 8  # 256 steps
 TRAINING = (
     f'stages=["{STAGE}"]',
     "injection.enabled=false",
@@ -39,18 +35,8 @@ TRAINING = (
 )
 # What a test kills is found by what it is.
 WORKER = b"distributed.cli.dask_worker"
-CHILD = b"kdgat.stage"
-EPOCH = re.compile(r"epoch \d+: ")
-RESUMED = re.compile(r"going on from \S+: epoch (?P<epoch>\d+) step (?P<step>\d+)")
-PAUSED = re.compile(r"paused at epoch (?P<epoch>\d+) step (?P<step>\d+)")
-
-
-@dataclass(frozen=True)
-class Position:
-    """How far training is."""
-
-    global_step: int
-    unix_time: float
+RESUMED = re.compile(r"going on from \S+: (epoch \d+ step \d+)")
+PAUSED = re.compile(r"paused at (epoch \d+ step \d+)")
 
 
 class ClusterRun:
@@ -108,30 +94,13 @@ class ClusterRun:
     def weights(self) -> bytes:
         return self.directory.weights_path.read_bytes()
 
-    def position(self) -> Position | None:
-        with contextlib.suppress(FileNotFoundError, json.JSONDecodeError):
-            found = json.loads(self.directory.progress_path.read_bytes())
-            # While it validates, all steps of the epoch are done.
-            step = found["step"] if found["phase"] == "train" else STEPS_PER_EPOCH
-            return Position(found["epoch"] * STEPS_PER_EPOCH + step, found["unix_time"])
-        return None
-
-    def wait_for_training(self, since: float = 0.0, num_steps: int = 1) -> Position:
-        """Wait until a step was made after `since` (seconds since the epoch) that lies beyond `num_steps`."""
-        found: list[Position] = []
-
-        def is_training() -> bool:
-            position = self.position()
-            if position is None or position.unix_time < since or position.global_step < num_steps:
-                return False
-            found.append(position)
-            return True
-
-        self.wait_until(is_training, "training")
-        return found[0]
-
     def wait_for_checkpoint(self) -> None:
         self.wait_until(lambda: self.directory.newest_checkpoint(), "a checkpoint")
+
+    def hold(self) -> None:
+        """Let the stage get to a checkpoint and stop it there (SIGSTOP); it goes on when it is asked to leave."""
+        self.wait_for_checkpoint()
+        os.kill(int(json.loads(self.directory.owner_path.read_bytes())["pid"]), signal.SIGSTOP)
 
     def wait_until(self, condition: Callable[[], object], what: str, timeout_s: float = TIMEOUT_S) -> None:
         give_up_at = time.monotonic() + timeout_s
@@ -161,54 +130,10 @@ class ClusterRun:
         self.wait_until(is_there, f"process {kind!r}")
         return found[0]
 
-    def positions(self, pattern: re.Pattern[str]) -> list[tuple[float, int]]:
-        """Return when and at which step the stage logged something, out of its log."""
-        return [
-            (moment, int(match["epoch"]) * STEPS_PER_EPOCH + int(match["step"]))
-            for moment, match in self._logged(pattern)
-        ]
-
-    def epoch_s(self) -> float:
-        """Return how long the quickest epoch took: as long as all do while nothing else runs here."""
-        moments = [moment for moment, _ in self._logged(EPOCH)]
-        return min(after - before for before, after in pairwise(moments))
-
-    def _logged(self, pattern: re.Pattern[str]) -> Iterator[tuple[float, re.Match[str]]]:
-        for line in self.directory.log_path.read_text().splitlines() if self.directory.log_path.exists() else ():
-            match = pattern.search(line)
-            if match:
-                yield datetime.strptime(line[:23], "%Y-%m-%d %H:%M:%S,%f").timestamp(), match
-
-    def pauses(self) -> list["Loss"]:
-        """Compare where each attempt paused with where the next one went on."""
-        paused, resumed = self.positions(PAUSED), self.positions(RESUMED)
-        losses = []
-        for moment, step in paused:
-            later = [one for one in resumed if one[0] >= moment]
-            if later:
-                losses.append(Loss(step - later[0][1], later[0][0] - moment))
-        return losses
-
-
-@dataclass
-class Loss:
-    """What a fault cost."""
-
-    steps: int  # known to be done before the fault and done again; progress is written once a second
-    seconds: float  # from the fault to the next step
-
-
-def measure(run: ClusterRun, hurt: Callable[[], object]) -> Loss:
-    """Do something to a run that trains, wait until it trains again, and say what that cost."""
-    num_before = len(run.positions(RESUMED))
-    hurt()
-    moment = time.time()
-    before = run.position()
-    run.wait_until(lambda: len(run.positions(RESUMED)) > num_before, "going on from a checkpoint")
-    resumed, step = run.positions(RESUMED)[-1]
-    after = run.wait_for_training(since=resumed)
-    done = before.global_step if before is not None else 0
-    return Loss(max(0, done - step), after.unix_time - moment)
+    def lost_nothing(self) -> bool:
+        """Tell whether each attempt went on exactly where the one before had paused."""
+        log = self.directory.log_path.read_text()
+        return PAUSED.findall(log) == RESUMED.findall(log) != []
 
 
 def stray_processes(out: Path) -> list[str]:
@@ -230,9 +155,3 @@ def ending(run: ClusterRun) -> Iterator[ClusterRun]:
         yield run
     finally:
         run.stop()
-
-
-def append_row(path: Path, row: dict[str, Any]) -> None:
-    """Keep what was measured, where `KDGAT_FAULT_TABLE` asks for it."""
-    with path.open("a") as file:
-        file.write(json.dumps(row) + "\n")

@@ -160,6 +160,8 @@ def render_slurm_conf(settings: ClusterSettings) -> str:
         "MpiDefault": "none",
         "SelectType": "select/cons_tres",
         "SelectTypeParameters": "CR_Core_Memory",
+        "PreemptType": "preempt/partition_prio",
+        "PreemptMode": "CANCEL",
         "SchedulerType": "sched/backfill",
         "SchedulerParameters": "batch_sched_delay=0,sched_interval=1,sched_min_interval=0,bf_interval=1",
         "GresTypes": "gpu",
@@ -180,6 +182,7 @@ def render_slurm_conf(settings: ClusterSettings) -> str:
         )
     limits = f"Nodes={','.join(settings.nodes)} MaxTime=1-00:00:00 DefaultTime=10 DefMemPerCPU=512 State=UP"
     lines += [f"PartitionName=debug {limits} Default=YES", f"PartitionName=gpu {limits}"]
+    lines.append(f"PartitionName=urgent {limits} PriorityTier=2 PreemptMode=OFF")  # takes the place of other jobs
     return "\n".join(lines) + "\n"
 
 

@@ -53,6 +53,7 @@ class Output:
         return "going on from checkpoint-" in self.directory.log_path.read_text()
 
 
+@pytest.mark.nightly
 def test_cancelling_a_run_ends_its_jobs_with_a_checkpoint_and_so_does_undeploy(
     installed: Installed, slurm: PrivateSlurm
 ) -> None:

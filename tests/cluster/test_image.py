@@ -18,7 +18,7 @@ import yaml
 
 import flows
 import kdgat
-from kdgat.can.results import read_results
+from kdgat.can.results import Results
 from kdgat.can.synthetic import write_dataset
 from kdgat.cluster.history import AttemptLedger, AttemptRecord
 from kdgat.cluster.site import load_site
@@ -27,9 +27,11 @@ from kdgat.stage.directory import RunDirectory
 from kdgat.stage.files import sha256_of_file
 from tests.cluster.cluster_run import WORKER, ClusterRun, ending, stray_processes
 from tests.cluster.slurm import PrivateSlurm
-from tests.image.built import cpu_image
+from tests.image.built import source_image
 from tests.support.command_line import run_kdgat
 from tests.support.small_runs import ALL_STAGES
+
+pytestmark = pytest.mark.nightly  # only an image of this very source fits: minutes to build, at each commit
 
 TIMED_OUT, SIGNALLED = "normal-large-seed0", "autoencoder-large-seed0"  # neither needs the other
 CHILD = b"kdgat.stage"
@@ -65,7 +67,7 @@ class Hurt:
 
 @pytest.fixture(scope="module")
 def image() -> Path:
-    return cpu_image()
+    return source_image()
 
 
 @pytest.fixture(scope="module")
@@ -156,14 +158,14 @@ def end_walltime(slurm: PrivateSlurm, job_id: str) -> None:
 def test_the_flow_finishes_in_the_image_though_its_jobs_are_ended(hurt: Hurt) -> None:
     output = OutputDirectory(hurt.run.out)
     assert {record.state for record in output.read_index().stages} == {StageState.FINISHED}
-    assert read_results(output.results_path).f1
+    assert Results.read(output.results_path).f1
     assert output.report_path.is_file()
 
 
 def test_slurms_sigterm_at_the_walltime_reaches_the_stage_through_apptainer(hurt: Hurt) -> None:
     first, second, third = hurt.attempts(TIMED_OUT)
     assert (first.end, second.end, third.end) == ("Paused", "SlurmJobLost", "Completed")
-    for text in ("SIGTERM", "TIMEOUT"):
+    for text in ("SIGTERM", "TimeLimit"):
         assert text in first.message
     # It woke up to save: the next attempt goes on there.
     log = hurt.directory(TIMED_OUT).log_path.read_text()
@@ -214,7 +216,7 @@ def test_recordings_are_scored_in_the_image_as_outside(hurt: Hurt, tmp_path: Pat
     words = ("evaluate", "can", "--run", str(hurt.run.out), "--data-root", str(hurt.run.data_root))
     inside = run_kdgat(*words, "--site", str(hurt.site), "--json", str(tmp_path / "inside.json"), timeout_s=TIMEOUT_S)
     assert inside.returncode == 0, inside.stderr
-    assert json.loads((tmp_path / "inside.json").read_text())["f1"] == read_results(hurt.run.out / "results.json").f1
+    assert json.loads((tmp_path / "inside.json").read_text())["f1"] == Results.read(hurt.run.out / "results.json").f1
     (directory,) = (hurt.run.out / "evaluations").iterdir()
     (attempt,) = json.loads(RunDirectory(directory).provenance_path.read_bytes())["attempts"]
     assert attempt["prefix"] == PREFIX

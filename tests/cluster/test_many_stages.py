@@ -16,9 +16,7 @@ from kdgat.run.directory import OutputDirectory, StageState
 from tests.cluster.cluster_run import ClusterRun, ending, stray_processes
 from tests.cluster.slurm import PrivateSlurm
 
-NUM_SEEDS = 10
 TRAINED = ("normal", "autoencoder")
-NUM_TRAINED = NUM_SEEDS * len(TRAINED)
 TIMEOUT_S = 900.0
 TINY = (
     f"stages=[{', '.join(TRAINED)}]",
@@ -71,9 +69,13 @@ def run(tmp_path: Path, slurm: PrivateSlurm) -> Iterator[ClusterRun]:
     assert stray_processes(run.out) == []
 
 
-def test_twenty_stages_queue_at_once_and_all_finish(run: ClusterRun, slurm: PrivateSlurm) -> None:
-    # Three jobs of this size fit on a node.
-    run.start("--seeds", *(str(seed) for seed in range(NUM_SEEDS)), "--memory", "2G", "--cores", "1")
+@pytest.mark.parametrize(("num_seeds", "memory"), [(4, "4G"), pytest.param(10, "2G", marks=pytest.mark.nightly)])
+def test_more_stages_than_the_nodes_hold_queue_at_once_and_all_finish(
+    run: ClusterRun, slurm: PrivateSlurm, num_seeds: int, memory: str
+) -> None:
+    num_trained = num_seeds * len(TRAINED)
+    # One job of 4G fits on a node, or three of 2G.
+    run.start("--seeds", *(str(seed) for seed in range(num_seeds)), "--memory", memory, "--cores", "1")
     assert run.process is not None
     seen, give_up_at = Seen(), time.monotonic() + TIMEOUT_S
     while run.process.poll() is None and time.monotonic() < give_up_at:
@@ -82,18 +84,18 @@ def test_twenty_stages_queue_at_once_and_all_finish(run: ClusterRun, slurm: Priv
     assert run.finish(1.0) == 0, run.printed()
     assert seen.pending > 0
     assert seen.running > 1
-    assert len(seen.job_ids) == NUM_TRAINED + 1
+    assert len(seen.job_ids) == num_trained + 1
 
     output = OutputDirectory(run.out)
     stages = output.read_index().stages
-    assert len(stages) == NUM_TRAINED + 1
+    assert len(stages) == num_trained + 1
     assert {record.state for record in stages} == {StageState.FINISHED}
     attempts = [AttemptLedger(output.stage_directory(record)).records for record in stages]
     assert [len(records) for records in attempts] == [1] * len(stages)
     trained = [records[0] for record, records in zip(stages, attempts, strict=True) if record.stage in TRAINED]
     submitted = sorted(record.submitted for record in trained)
     # None of them waits for another one's end before it is in the queue.
-    assert len(submitted) == NUM_TRAINED
+    assert len(submitted) == num_trained
     assert submitted[-1] < min(record.ended for record in trained)
     print(f"{seen}; {len(submitted)} jobs submitted within {submitted[-1] - submitted[0]:.1f} s")
 

@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from tests.can.stage_inputs import FAST, SMALL_GAT, make_stage, make_stores
 from tests.cluster.cluster_run import WORKER, stray_processes
 from tests.cluster.slurm import PrivateSlurm
 from tests.support.command_line import run_kdgat
+from tests.support.waiting import wait_until
 
 TIMEOUT_S = 180.0
 SITE = ("--site", "slurm-test")
@@ -57,13 +57,6 @@ def started(directory: RunDirectory, log: Path) -> Iterator["subprocess.Popen[by
                 process.wait(30)
             process.kill()
             process.wait()
-
-
-def wait_until(condition: Callable[[], object], what: str) -> None:
-    give_up_at = time.monotonic() + TIMEOUT_S
-    while not condition():
-        assert time.monotonic() < give_up_at, f"waited in vain for {what}"
-        time.sleep(0.05)
 
 
 def test_a_stage_runs_as_a_job_and_exits_0(directory: RunDirectory, slurm: PrivateSlurm) -> None:
@@ -154,22 +147,3 @@ def test_a_stage_that_fails_exits_1_and_says_why(tmp_path: Path, directory: RunD
     assert done.returncode == 1
     assert "failed: BAD_INPUT" in done.stderr
     assert "validation.h5" in done.stderr
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (("--memory", "4G"), "without --site"),
-        (("--site", "nosuch"), "nosuch"),
-        ((*SITE, "--memory", "64G"), "--memory 64G is above what site slurm-test grants"),
-        (("--site", "local", "--cores", "2"), "with --site local"),
-    ],
-)
-def test_wrong_options_are_refused_before_anything_starts(
-    directory: RunDirectory, words: tuple[str, ...], said: str
-) -> None:
-    done = run_kdgat("stage", "run", str(directory.path), *words)
-    assert done.returncode == 1
-    assert said in done.stderr
-    assert "Traceback" not in done.stderr
-    assert AttemptLedger(directory).records == []

@@ -48,6 +48,7 @@ def cluster_command(*arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.nightly
 def test_three_nodes_are_idle_after_booting(slurm: PrivateSlurm) -> None:
     assert len(slurm.nodes) == 3
     assert [slurm.node_state(node) for node in slurm.nodes] == ["idle"] * 3
@@ -68,6 +69,7 @@ def test_a_job_sees_the_gpus_that_it_asked_for_and_no_others(slurm: PrivateSlurm
         assert slurm.output(job).strip() == seen
 
 
+@pytest.mark.nightly
 def test_a_job_over_its_memory_is_killed_by_the_kernel(slurm: PrivateSlurm) -> None:
     if not slurm.has_memory_limits:
         pytest.skip(f"no memory limits: {slurm.no_memory_limits_because}")
@@ -75,6 +77,7 @@ def test_a_job_over_its_memory_is_killed_by_the_kernel(slurm: PrivateSlurm) -> N
     assert slurm.wait_for_job(job, "OUT_OF_MEMORY", "COMPLETED", "FAILED")["JobState"] == "OUT_OF_MEMORY"
 
 
+@pytest.mark.nightly
 def test_a_waiting_job_is_listed_with_its_reason_and_a_running_one_with_its_node(slurm: PrivateSlurm) -> None:
     first = slurm.submit("sleep 100", "--job-name=one|two", "--nodelist", slurm.nodes[0])
     second = slurm.submit("sleep 100", f"--dependency=afterok:{first}")
@@ -105,6 +108,7 @@ def test_all_processes_of_a_job_are_found_even_those_that_hide(slurm: PrivateSlu
     assert processes.wait_until(lambda: not slurm.processes_of(job), 10)
 
 
+@pytest.mark.nightly
 def test_a_killed_node_takes_its_job_along_and_serves_again_when_revived(slurm: PrivateSlurm) -> None:
     job = slurm.submit("sleep 1000", "--no-requeue")
     node = slurm.wait_for_job(job, "RUNNING")["NodeList"]
@@ -118,6 +122,7 @@ def test_a_killed_node_takes_its_job_along_and_serves_again_when_revived(slurm: 
     assert slurm.wait_for_job(again, "COMPLETED")["NodeList"] == node
 
 
+@pytest.mark.nightly
 def test_jobs_outlive_the_death_of_the_controller(slurm: PrivateSlurm) -> None:
     job = slurm.submit("sleep 1000")
     slurm.wait_for_job(job, "RUNNING")
@@ -130,6 +135,7 @@ def test_jobs_outlive_the_death_of_the_controller(slurm: PrivateSlurm) -> None:
     slurm.wait_for_job(job, "CANCELLED")
 
 
+@pytest.mark.nightly
 def test_two_clusters_live_side_by_side_and_end_apart(directory: Path) -> None:
     with PrivateSlurm.boot(directory / "a", 2) as first:
         with PrivateSlurm.boot(directory / "b", 1) as second:
@@ -152,6 +158,7 @@ def test_stopping_leaves_no_process_and_no_control_group(directory: Path) -> Non
     cluster.stop()
 
 
+@pytest.mark.nightly
 def test_stopping_works_without_a_controller_and_with_a_dead_node(directory: Path) -> None:
     with PrivateSlurm.boot(directory, 2) as cluster:
         job = cluster.submit("sleep 1000", "--nodelist", cluster.nodes[1])
@@ -161,6 +168,7 @@ def test_stopping_works_without_a_controller_and_with_a_dead_node(directory: Pat
     assert traces(directory) == []
 
 
+@pytest.mark.nightly
 def test_without_device_files_and_control_groups_jobs_still_get_gpus(directory: Path) -> None:
     with PrivateSlurm.boot(directory, 1, gpu_devices=False, cgroup=False) as cluster:
         assert not cluster.has_memory_limits
@@ -172,6 +180,7 @@ def test_without_device_files_and_control_groups_jobs_still_get_gpus(directory: 
     assert traces(directory) == []
 
 
+@pytest.mark.nightly
 def test_what_up_starts_is_ended_by_down_from_another_process_and_both_twice_are_harmless(directory: Path) -> None:
     for _ in range(2):
         up = cluster_command("up", str(directory), "--nodes", "1")
@@ -184,11 +193,13 @@ def test_what_up_starts_is_ended_by_down_from_another_process_and_both_twice_are
     assert traces(directory) == []
 
 
+@pytest.mark.nightly
 def test_a_second_cluster_in_the_same_directory_is_refused(directory: Path) -> None:
     with PrivateSlurm.boot(directory, 1), pytest.raises(ClusterError, match="a cluster runs in"):
         PrivateSlurm.boot(directory, 1)
 
 
+@pytest.mark.nightly
 def test_a_daemon_that_cannot_start_is_named_with_the_end_of_its_log(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,6 +212,7 @@ def test_a_daemon_that_cannot_start_is_named_with_the_end_of_its_log(
     assert traces(directory) == []
 
 
+@pytest.mark.nightly
 def test_a_pid_file_that_names_another_process_ends_nobody(directory: Path) -> None:
     with PrivateSlurm.boot(directory, 1) as cluster:
         bystander = subprocess.Popen(["sleep", "1004"])
@@ -214,6 +226,7 @@ def test_a_pid_file_that_names_another_process_ends_nobody(directory: Path) -> N
             bystander.wait()
 
 
+@pytest.mark.nightly
 def test_a_directory_too_long_for_sockets_is_refused(directory: Path) -> None:
     with pytest.raises(ClusterError, match="too long for Slurm's sockets"):
         PrivateSlurm.boot(directory / ("x" * 100))

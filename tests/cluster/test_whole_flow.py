@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from flows.server import API_URL_VARIABLE, prefect_api
-from kdgat.can.results import read_results
+from kdgat.can.results import Results
 from kdgat.can.synthetic import write_dataset
 from kdgat.cluster.history import AttemptLedger
 from kdgat.run.directory import OutputDirectory, StageState
@@ -76,7 +76,7 @@ def test_the_whole_flow_survives_the_loss_of_a_job_and_prefect_shows_it(survivor
     output = OutputDirectory(run.out)
     stages = output.read_index().stages
     assert {record.state for record in stages} == {StageState.FINISHED}
-    results = read_results(output.results_path)
+    results = Results.read(output.results_path)
     assert set(results.f1) == {path.name.partition("__")[0] for path in (run.data_root / "synthetic").glob("test_*")}
     assert output.report_path.is_file()
     for text in (*results.f1, str(output.report_path), f"{HURT}: job {job_id}", "again from checkpoints/"):
@@ -136,7 +136,7 @@ def test_recordings_are_scored_in_a_job_as_they_are_here(survivor: Survivor, slu
     words = ("evaluate", "can", "--run", str(run.out), "--data-root", str(run.data_root))
     in_job = run_kdgat(*words, "--site", "slurm-test", "--json", str(path), timeout_s=TIMEOUT_S)
     assert in_job.returncode == 0, in_job.stderr
-    assert json.loads(path.read_text())["f1"] == read_results(run.out / "results.json").f1
+    assert json.loads(path.read_text())["f1"] == Results.read(run.out / "results.json").f1
     (directory,) = (run.out / "evaluations").iterdir()
     (record,) = AttemptLedger(RunDirectory(directory)).records
     assert record.end == "Completed"

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from flows.deployment.service import Service
-from kdgat.can.results import read_results
+from kdgat.can.results import Results
 from kdgat.cluster.history import AttemptLedger
 from kdgat.registry.registry import Registry
 from kdgat.run.directory import OutputDirectory, StageState
@@ -57,7 +57,7 @@ def test_a_good_run_ends_with_0_and_leaves_results_and_is_evaluated_again(instal
     done = installed.prefect(*words, *as_parameters({"overrides": ONE_NETWORK}))
     assert done.returncode == 0, done.stdout + done.stderr + installed.log()
     out = installed.here.outputs / "can-ids" / "synthetic"
-    results = read_results(out / "results.json")
+    results = Results.read(out / "results.json")
     assert results.preset == "quick"
     assert results.f1
 
@@ -65,7 +65,7 @@ def test_a_good_run_ends_with_0_and_leaves_results_and_is_evaluated_again(instal
     done = installed.prefect(*evaluation)
     assert done.returncode == 0, done.stdout + done.stderr + installed.log()
     (path,) = (installed.here.outputs / "evaluations").glob("*.json")
-    assert read_results(path).f1 == results.f1
+    assert Results.read(path).f1 == results.f1
     tables = [row for row in installed.api("POST", "/artifacts/filter", {}) if row["type"] == "table"]
     assert any(str(path) in (row["description"] or "") for row in tables)
 

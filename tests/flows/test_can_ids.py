@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.can.results import read_results
+from kdgat.can.results import Results
 from kdgat.can.synthetic import write_dataset
 from kdgat.cluster.child import checkpoint_marker
 from kdgat.run.directory import OutputDirectory, StageRecord, StageState
@@ -50,7 +50,7 @@ def test_recordings_become_an_evaluated_detector_and_a_second_run_does_nothing_t
     out = tmp_path / "out"
     first = run_kdgat(*words(data_root, out, "seeds=[0, 1]"), timeout_s=TIMEOUT_S)
     assert first.returncode == 0, first.stderr
-    results = read_results(out / "results.json")
+    results = Results.read(out / "results.json")
     assert set(results.f1) == {path.name.partition("__")[0] for path in (data_root / "synthetic").glob("test_*")}
     assert results.seeds == [0, 1]
     assert (out / "report.html").is_file()
@@ -60,7 +60,7 @@ def test_recordings_become_an_evaluated_detector_and_a_second_run_does_nothing_t
     second = run_kdgat(*words(data_root, out, "seeds=[0, 1]"), timeout_s=TIMEOUT_S)
     assert second.returncode == 0, second.stderr
     assert {record.state for record in OutputDirectory(out).read_index().stages} == {StageState.CACHED}
-    assert read_results(out / "results.json").f1 == results.f1
+    assert Results.read(out / "results.json").f1 == results.f1
 
     path = tmp_path / "elsewhere.json"
     kdgat("evaluate", "can", "--run", out, "--data-root", data_root, "--json", path, status=0)

@@ -95,11 +95,11 @@ NIGHT = """
 import json, sys
 from pathlib import Path
 from flows.nightly import nightly
-from kdgat.can.config import load_config
+from kdgat.can.config import CanConfig
 
 said = json.loads(sys.argv[1])
 paths = {name: Path(said[name]) for name in ("registry", "out", "inbox")}
-nightly(config=load_config(said["config"]), start_from="scratch", settle_s=0.0, **paths)
+nightly(config=CanConfig.from_data(said["config"]), start_from="scratch", settle_s=0.0, **paths)
 """
 
 

@@ -8,12 +8,12 @@ from prefect.utilities.schema_tools.validation import validate
 
 from flows.can_ids import can_ids
 from flows.nightly import nightly
-from flows.parameters import LOCAL_SITE, as_site, check_can_run, explained_keys
+from flows.parameters import as_site, explained_keys
 from kdgat.can.catalog import DatasetError
-from kdgat.can.config import PRESET_PACKAGE, CanConfig, make_config
+from kdgat.can.config import CanConfig, make_config
+from kdgat.can.family import FAMILY
 from kdgat.cluster.resources import ResourceError, ResourceRequest
 from kdgat.cluster.site import Site, SiteError
-from kdgat.run.directory import OutputDirectory
 
 CONFIG = {"data": {"dataset": "synthetic", "data_root": "data"}}
 
@@ -49,7 +49,7 @@ def test_every_field_of_the_configuration_is_explained_with_its_default() -> Non
     fields = dict(fields_of_config(schema_of(can_ids)))
     silent = [path for path, field in fields.items() if "$ref" not in field and not field.get("description")]
     assert silent == []
-    explained = explained_keys(PRESET_PACKAGE)["training.max_epochs"]
+    explained = explained_keys(CanConfig.preset_package)["training.max_epochs"]
     assert fields["training.max_epochs"]["description"] == f"{explained} (default: 30)"
     assert fields["injection.enabled"]["description"].endswith("(default: true)")
     assert fields["windows.size"]["description"].count("default") == 1
@@ -113,4 +113,4 @@ def test_what_a_site_does_not_grant_is_refused_at_once() -> None:
 def test_a_dataset_that_is_not_there_is_said_before_anything_is_started(tmp_path: Path) -> None:
     config = make_config("quick", data={"dataset": "hcrl_sa", "data_root": str(tmp_path)})
     with pytest.raises(DatasetError, match="hcrl_sa"):
-        check_can_run(config, OutputDirectory(tmp_path / "out"), LOCAL_SITE)
+        FAMILY.check_output(config, tmp_path / "out")

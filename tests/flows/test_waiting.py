@@ -1,130 +1,109 @@
-import stat
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
-
 import pytest
 
-from flows import waiting
 from flows.waiting import FIRST_QUESTION_S, OWN_PAUSE_S, REPORT_TIMEOUT_S, Heartbeat, Queue
+from kdgat.cluster.scheduler import JobStatus
 from kdgat.cluster.site import Site
+from tests.support.fake_slurm import SLEEPS, FakeClock, FakeSlurm
 
 SITE = Site(name="here", scheduler="slurm", poll_interval_s=5, start_timeout_s=60)
 
 
-class Clock:
-    """The monotonic clock, set by hand."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def monotonic(self) -> float:
-        return self.now
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
-    clock = Clock()
-    monkeypatch.setattr(waiting, "time", clock)
-    return clock
+def slurm(clock: FakeClock) -> FakeSlurm:
+    """A full cluster with one job, which waits."""
+    slurm = FakeSlurm(clock)
+    slurm.drain()
+    slurm.submit(SLEEPS)
+    clock.sleep(0.5)
+    return slurm
 
 
 @pytest.fixture
-def slurm_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], None]:
-    """Put a `scontrol` into PATH that answers as told: these tests are about when it is asked, not about Slurm."""
-    program = tmp_path / "scontrol"
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-
-    def answer(state: str, reason: str) -> None:
-        program.write_text(f"#!/bin/sh\necho 'JobId=7 JobState={state} Reason={reason} NodeList=n1 ExitCode=0:0'\n")
-        program.chmod(program.stat().st_mode | stat.S_IXUSR)
-
-    answer("PENDING", "Priority")
-    return answer
-
-
-@pytest.fixture
-def queue(clock: Clock, slurm_says: Any) -> Queue:
-    queue = Queue(SITE)
+def queue(clock: FakeClock, slurm: FakeSlurm) -> Queue:
+    queue = Queue(SITE, slurm, clock)
     queue.begin()
     return queue
 
 
-def test_before_a_job_is_submitted_nobody_is_asked(clock: Clock, slurm_says: Any) -> None:
-    queue = Queue(SITE)
-    clock.now += 1e6
+@pytest.fixture
+def heartbeat(clock: FakeClock) -> Heartbeat:
+    return Heartbeat(clock)
+
+
+def test_before_a_job_is_submitted_nobody_is_asked(clock: FakeClock, slurm: FakeSlurm) -> None:
+    queue = Queue(SITE, slurm, clock)
+    clock.sleep(1e6)
     assert queue.ask("") is None
     assert queue.overdue_s() == 0.0
     assert not queue.is_silent()
 
 
-def test_slurm_is_asked_soon_and_then_seldom(queue: Queue, clock: Clock) -> None:
-    assert queue.ask("7") is None
-    clock.now += FIRST_QUESTION_S
-    status = queue.ask("7")
-    assert status is not None
-    assert (status.state, status.reason) == ("PENDING", "Priority")
+def test_slurm_is_asked_soon_and_then_seldom(queue: Queue, clock: FakeClock) -> None:
+    assert queue.ask("1") is None
+    clock.sleep(FIRST_QUESTION_S)
+    assert queue.ask("1") == JobStatus("PENDING", "Resources", exit_code="0:0")
     for _ in range(2):
-        clock.now += SITE.poll_interval_s - 0.1
-        assert queue.ask("7") is None
-        clock.now += 0.1
-        assert queue.ask("7") is not None
+        clock.sleep(SITE.poll_interval_s - 0.1)
+        assert queue.ask("1") is None
+        clock.sleep(0.1)
+        assert queue.ask("1") is not None
 
 
-def test_a_change_is_told_once(queue: Queue, clock: Clock, slurm_says: Callable[[str, str], None]) -> None:
+def test_a_change_is_told_once(queue: Queue, clock: FakeClock, slurm: FakeSlurm) -> None:
     changes = []
-    for reason in ("Priority", "Priority", "Resources", "Resources"):
-        slurm_says("PENDING", reason)
-        clock.now += SITE.poll_interval_s
-        queue.ask("7")
+    for happens in (str, str, slurm.undrain, str):
+        happens()
+        clock.sleep(SITE.poll_interval_s)
+        queue.ask("1")
         changes.append(queue.has_changed())
     assert changes == [True, False, True, False]
 
 
-def test_a_job_is_overdue_once_for_each_start_timeout_that_passes(queue: Queue, clock: Clock) -> None:
-    clock.now += 59.0
+def test_a_job_is_overdue_once_for_each_start_timeout_that_passes(queue: Queue, clock: FakeClock) -> None:
+    clock.sleep(59.0)
     assert queue.overdue_s() == 0.0
-    clock.now += 2.0
+    clock.sleep(2.0)
     assert queue.overdue_s() == 61.0
     assert queue.overdue_s() == 0.0
-    clock.now += 59.0
+    clock.sleep(59.0)
     assert queue.overdue_s() == 0.0
-    clock.now += 1.0
+    clock.sleep(1.0)
     assert queue.overdue_s() == 121.0
 
 
-def test_a_job_that_runs_is_not_overdue_but_may_be_silent(
-    queue: Queue, clock: Clock, slurm_says: Callable[[str, str], None]
-) -> None:
-    clock.now += 50.0
-    slurm_says("RUNNING", "None")
-    queue.ask("7")
-    clock.now += 100.0
-    queue.ask("7")
+def test_a_job_that_runs_is_not_overdue_but_may_be_silent(queue: Queue, clock: FakeClock, slurm: FakeSlurm) -> None:
+    clock.sleep(50.0)
+    slurm.undrain()
+    queue.ask("1")
+    clock.sleep(100.0)
+    queue.ask("1")
     assert queue.overdue_s() == 0.0
     assert not queue.is_silent()
-    clock.now += REPORT_TIMEOUT_S - 100.0
+    clock.sleep(REPORT_TIMEOUT_S - 100.0)
     assert not queue.is_silent()
-    clock.now += 1.0
+    clock.sleep(1.0)
     assert queue.is_silent()
 
 
-def test_silence_lasts_from_the_last_heartbeat(clock: Clock) -> None:
-    heartbeat = Heartbeat()
+def test_silence_lasts_from_the_last_heartbeat(heartbeat: Heartbeat, clock: FakeClock) -> None:
     assert heartbeat.silence_s(17.0) == 0.0
     for second in range(1, 4):
-        clock.now += 1.0
+        clock.sleep(1.0)
         assert heartbeat.silence_s(17.0) == second
-    clock.now += 1.0
+    clock.sleep(1.0)
     assert heartbeat.silence_s(21.0) == 0.0
 
 
-def test_the_time_in_which_we_slept_ourselves_is_no_silence(clock: Clock) -> None:
-    heartbeat = Heartbeat()
+def test_the_time_in_which_we_slept_ourselves_is_no_silence(heartbeat: Heartbeat, clock: FakeClock) -> None:
     heartbeat.silence_s(17.0)
-    clock.now += 3.0
+    clock.sleep(3.0)
     assert heartbeat.silence_s(17.0) == 3.0
-    clock.now += 3600.0  # a laptop's lid, or a flow that was stopped
+    clock.sleep(3600.0)  # a laptop's lid, or a flow that was stopped
     assert heartbeat.silence_s(17.0) == 0.0
-    clock.now += OWN_PAUSE_S
+    clock.sleep(OWN_PAUSE_S)
     assert heartbeat.silence_s(17.0) == OWN_PAUSE_S

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+import kdgat
 from kdgat.image import contents
-from kdgat.image.contents import compare_with_lock, find_faults, main, normalized_name, read_pins
+from kdgat.image.contents import compare_with_lock, find_faults, find_stage_modules, main, normalized_name, read_pins
 from kdgat.image.errors import ImageError
 
 
@@ -47,6 +48,17 @@ def test_an_interpreter_is_measured_against_a_lock(tmp_path: Path, capsys: pytes
     capsys.readouterr()
     assert main(["--lock", str(lock), "--python", minor]) == 1
     assert f"torch is {here['torch']}, the lock says 0.0" in capsys.readouterr().err
+
+
+def test_the_stages_of_every_family_are_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("toy", "no_family"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").touch()
+    (tmp_path / "toy" / "stages.py").touch()
+    monkeypatch.setattr(kdgat, "__path__", [*kdgat.__path__, str(tmp_path)])
+    found = find_stage_modules()
+    assert {"kdgat.can.stages", "kdgat.lap.stages", "kdgat.toy.stages"} <= set(found)
+    assert "kdgat.no_family.stages" not in found
 
 
 def test_what_needs_a_driver_is_looked_for_where_there_is_none_and_imported_where_there_is(

@@ -3,22 +3,17 @@ from pathlib import Path
 import pytest
 
 from kdgat.cluster.ending import EndKind
-from kdgat.cluster.slurm import (
+from kdgat.cluster.scheduler import (
     ALIVE_STATES,
     ENDS,
     GONE,
     UNKNOWN,
     WAITING_STATES,
     JobStatus,
-    ask_to_leave,
-    cancel_jobs,
-    how_it_ended,
-    is_unreachable,
-    job_status,
-    parse_job,
-    submit_words,
     wait_until_over,
 )
+from kdgat.cluster.slurm import Slurm, parse_job, refusal
+from tests.support.fake_slurm import FakeClock
 
 # What `scontrol --oneliner show job` of Slurm 22.05.8 said of real jobs, a comment before each.
 PRINTED = (Path(__file__).parent / "golden" / "scontrol_jobs.txt").read_text().splitlines()
@@ -80,8 +75,8 @@ def test_output_that_is_no_job_is_no_answer() -> None:
     ids=lambda value: f"{value.state} {value.reason} {value.exit_code}" if isinstance(value, JobStatus) else value.name,
 )
 def test_the_end_of_a_job_has_a_name(status: JobStatus, with_worker: EndKind, without_worker: EndKind) -> None:
-    assert how_it_ended(status, had_worker=True) is with_worker
-    assert how_it_ended(status, had_worker=False) is without_worker
+    assert status.how_it_ended(had_worker=True) is with_worker
+    assert status.how_it_ended(had_worker=False) is without_worker
 
 
 def test_a_job_that_slurm_forgot_is_over_and_one_it_says_nothing_of_is_not() -> None:
@@ -144,9 +139,7 @@ sbatch: error: Batch job submission failed: Protocol authentication error"""
     ],
 )
 def test_a_refusal_is_told_in_slurms_words(stderr: str, words: str) -> None:
-    error = as_dask_jobqueue_says_it(stderr)
-    assert submit_words(error) == words
-    assert not is_unreachable(error)
+    assert refusal(as_dask_jobqueue_says_it(stderr)) == (EndKind.REFUSED, words)
 
 
 @pytest.mark.parametrize(
@@ -159,13 +152,12 @@ def test_a_refusal_is_told_in_slurms_words(stderr: str, words: str) -> None:
     ],
 )
 def test_a_controller_in_trouble_is_no_refusal(stderr: str) -> None:
-    assert is_unreachable(as_dask_jobqueue_says_it(stderr))
+    assert refusal(as_dask_jobqueue_says_it(stderr))[0] is EndKind.UNREACHABLE
 
 
 def test_what_sbatch_did_not_say_is_told_as_it_is() -> None:
-    assert submit_words("  [Errno 2] No such file or directory: 'sbatch'\n") == (
-        "[Errno 2] No such file or directory: 'sbatch'"
-    )
+    said = "[Errno 2] No such file or directory: 'sbatch'"
+    assert refusal(f"  {said}\n") == (EndKind.REFUSED, said)
 
 
 @pytest.fixture
@@ -175,14 +167,16 @@ def no_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_slurm")
 def test_without_slurms_commands_nothing_is_known_and_nobody_is_hurt(caplog: pytest.LogCaptureFixture) -> None:
-    assert job_status("7") == JobStatus(UNKNOWN)
-    assert wait_until_over("7", timeout_s=0.0) == JobStatus(UNKNOWN)
-    assert not cancel_jobs(["7", "8"])
-    assert not ask_to_leave("7")
+    slurm, clock = Slurm(), FakeClock()
+    assert slurm.status("7") == JobStatus(UNKNOWN)
+    assert wait_until_over(slurm, "7", 5.0, clock) == JobStatus(UNKNOWN)
+    assert slurm.find("name") == []
+    assert not slurm.cancel("7", "8")
+    assert not slurm.ask_to_leave("7")
     assert "scancel 7 8: " in caplog.text
     assert "scancel --batch --signal=USR1 7: " in caplog.text
 
 
 @pytest.mark.usefixtures("no_slurm")
 def test_no_jobs_need_no_scancel() -> None:
-    assert cancel_jobs([])
+    assert Slurm().cancel()

@@ -2,7 +2,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed
 from kdgat.stage.spec import StageSpec
 from tests.kdgat_cluster.attempts import CHECKPOINT
+from tests.support.waiting import wait_until
 
 WORKER = ["-m", "distributed.cli.dask_worker", "--no-nanny", "--preload", "kdgat.cluster.worker", "--host", "127.0.0.1"]
 QUIET = ["--dashboard-address", "127.0.0.1:0", "--nthreads", "1", "--death-timeout", "30"]
@@ -23,15 +23,6 @@ QUIET = ["--dashboard-address", "127.0.0.1:0", "--nthreads", "1", "--death-timeo
 @pytest.fixture
 def directory(tmp_path: Path) -> RunDirectory:
     return RunDirectory(tmp_path / "run").create(StageSpec(family="nowhere", stage="none", seed=0))
-
-
-def eventually(condition: Callable[[], bool], timeout_s: float = 30.0) -> bool:
-    give_up_at = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > give_up_at:
-            return False
-        time.sleep(0.02)
-    return True
 
 
 class RunningWorker:
@@ -49,7 +40,7 @@ class RunningWorker:
     def begin(self, directory: RunDirectory) -> "distributed.Future":
         """Start an attempt whose stage waits for a directory that somebody else still writes into."""
         future = self.client.submit(run_attempt, str(directory.path), {}, 900.0, (), pure=False, retries=0)
-        assert eventually(lambda: "waiting: " in self.output.read_text()), self.output.read_text()
+        wait_until(lambda: "waiting: " in self.output.read_text(), "the stage", log=self.output.read_text)
         return future
 
     def children(self) -> list[int]:
@@ -122,13 +113,13 @@ def test_a_worker_whose_flow_is_gone_asks_its_stage_to_save_and_leaves(
         running.client.close()
         running.cluster.close()
         running.process.wait(timeout=30)
-    assert eventually(lambda: not Path(f"/proc/{stage}").exists())
+    wait_until(lambda: not Path(f"/proc/{stage}").exists(), "the end of the stage")
 
 
 def test_an_epilogue_gives_way_to_the_end_of_the_job(running: RunningWorker, directory: RunDirectory) -> None:
     epilogue = ("echo begun; sleep 600 & wait",)
     future = running.client.submit(run_attempt, str(directory.path), {}, 900.0, epilogue, pure=False, retries=0)
-    assert eventually(lambda: "begun" in running.output.read_text()), running.output.read_text()
+    wait_until(lambda: "begun" in running.output.read_text(), "the epilogue", log=running.output.read_text)
     running.process.send_signal(signal.SIGTERM)
     report: NodeReport = future.result(timeout=30)
     assert isinstance(report.outcome, Failed)  # as the stage had ended before

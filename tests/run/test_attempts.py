@@ -24,7 +24,7 @@ def output(tmp_path: Path) -> OutputDirectory:
         stage.directory = f"stages/{stage.name}"
         (tmp_path / stage.directory).mkdir(parents=True)
     config = make_config("quick", (), data={"dataset": "synthetic", "data_root": "data"})
-    output.write_index(RunIndex(config=config.model_dump(mode="json"), stages=stages))
+    output.write_index(RunIndex(family="can", config=config.model_dump(mode="json"), stages=stages))
     return output
 
 

@@ -55,7 +55,7 @@ def test_a_directory_that_cannot_be_written_to_is_a_mistake_of_the_user(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("text", "words"), [("{", "Invalid JSON"), ('{"config": {}, "stages": 3}', "stages: Input should")]
+    ("text", "words"), [("{", "Invalid JSON"), ('{"family": "can", "config": {}, "stages": 3}', "stages: Input should")]
 )
 def test_a_damaged_index_is_named_in_one_line(tmp_path: Path, text: str, words: str) -> None:
     output = OutputDirectory(tmp_path)

@@ -1,7 +1,7 @@
 """Configuration: typed overrides, presets, and errors that name key, value and fix."""
 
 import sys
-from typing import Literal
+from typing import Annotated, Literal
 
 import pytest
 import yaml
@@ -10,10 +10,13 @@ from pydantic import Field
 from kdgat.stage.configuration import (
     Config,
     ConfigurationError,
+    ExecutionOnly,
     apply_overrides,
+    execution_keys,
     load_preset,
     read_yaml,
     validate_config,
+    without_keys,
 )
 
 
@@ -123,3 +126,25 @@ def test_numbers_with_colons_are_text_and_all_others_numbers() -> None:
 def test_yaml_that_names_python_objects_is_refused() -> None:
     with pytest.raises(yaml.YAMLError):
         read_yaml("!!python/object/apply:os.getcwd []")
+
+
+class Fit(Config):
+    rate: float = 1.0
+    device: Annotated[str, ExecutionOnly] = "cpu"
+
+
+class Fits(Config):
+    fits: tuple[Fit, ...] = (Fit(), Fit(rate=2.0))
+    by_name: dict[str, Fit] = Field({"a": Fit()})
+    alone: Fit | None = Fit()
+    folder: Annotated[str, ExecutionOnly] = "/scratch"
+
+
+def test_keys_that_change_no_result_are_found_at_any_depth() -> None:
+    assert execution_keys(Fits) == ("fits.*.device", "by_name.*.device", "alone.device", "folder")
+
+
+def test_keys_are_left_out_at_any_depth() -> None:
+    left = without_keys(Fits().model_dump(), execution_keys(Fits))
+    assert left == {"fits": [{"rate": 1.0}, {"rate": 2.0}], "by_name": {"a": {"rate": 1.0}}, "alone": {"rate": 1.0}}
+    assert without_keys({"alone": None}, ["alone.device", "absent.device"]) == {"alone": None}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from kdgat.stage import provenance
-from kdgat.stage.provenance import git_state, image_state, record_attempt
+from kdgat.stage.provenance import code_difference, git_state, image_state, record_attempt
 from kdgat.stage.spec import StageInput, StageSpec
 
 DIGEST, OTHER = "a" * 64, "b" * 64
@@ -86,3 +86,19 @@ def test_an_attempt_names_the_spec_and_the_data_that_it_was_made_for(tmp_path: P
     (attempt,) = json.loads((tmp_path / "provenance.json").read_text())["attempts"]
     assert attempt["spec"] == {"identity": spec.identity(), "inputs": {"train": source.sha256}}
     assert spec.identity() == spec.model_copy(update={"reads": ()}).identity()
+
+
+def test_other_code_than_that_of_the_last_attempt_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "provenance.json"
+    assert code_difference(path) == "", "there was no attempt"
+    record_attempt(path)
+    assert code_difference(path) == ""
+    content = json.loads(path.read_text())
+    content["attempts"][-1]["packages"]["torch"] = "2.0.0"
+    if content["attempts"][-1]["git"]:
+        content["attempts"][-1]["git"]["revision"] = "0" * 40
+    path.write_text(json.dumps(content))
+    assert "torch was 2.0.0, is " in code_difference(path)
+    content["attempts"][-1] |= {"packages": None, "git": None}
+    path.write_text(json.dumps(content))
+    assert code_difference(path) == "", "what is not known is no difference"

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-import kdgat
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import OwnerLostError
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
@@ -88,13 +87,16 @@ def waiting(spec, directory):
 
 @pytest.fixture
 def family(tmp_path, monkeypatch):
-    """Add a family of stages to the package, as a directory beside it."""
+    """Register a family of stages, as another distribution would do it."""
     folder = tmp_path / "families"
     (folder / "demo").mkdir(parents=True)
     (folder / "demo" / "stages.py").write_text(FAMILY)
-    monkeypatch.setattr(kdgat, "__path__", [*kdgat.__path__, str(folder)])
+    (folder / "demo-1.dist-info").mkdir()
+    (folder / "demo-1.dist-info" / "METADATA").write_text("Name: demo\nVersion: 1\n")
+    (folder / "demo-1.dist-info" / "entry_points.txt").write_text("[kdgat.families]\ndemo = demo\n")
+    monkeypatch.syspath_prepend(folder)
     yield folder
-    for name in [name for name in sys.modules if name.startswith("kdgat.demo")]:
+    for name in [name for name in sys.modules if name == "demo" or name.startswith("demo.")]:
         del sys.modules[name]
 
 
@@ -224,8 +226,8 @@ def test_provenance_names_packages_revision_and_slurm_job(tmp_path, family, monk
 def command(folder: Path, directory: Path, *options: str) -> list[str]:
     program = textwrap.dedent(
         f"""
-        import sys, kdgat
-        kdgat.__path__.append({str(folder)!r})
+        import sys
+        sys.path.insert(0, {str(folder)!r})
         from kdgat.stage.__main__ import main
         code = main(sys.argv[1:])
         heavy = [name for name in ("torch", "polars", "prefect", "lightning", "typer") if name in sys.modules]

@@ -1,47 +1,17 @@
 """Graph attention network with jumping knowledge: is this window attacked, and which identifier was injected?"""
 
 from collections.abc import Sequence
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
-from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
-from kdgat.can.models.convolution import ConvolutionType, build_convolution
-from kdgat.can.models.fused import arrange_edges, check_use_of_cugraph
+from kdgat.can.models.convolution import build_convolution
+from kdgat.can.models.fused import arrange_edges
 from kdgat.can.models.pooling import ByteDropout, graph_logsumexp, graph_max, graph_mean
 from kdgat.can.models.standardise import Standardise
-from kdgat.stage.configuration import Config
-
-
-class AttentionConfig(Config):
-    """Choose the width and the parts of a graph attention network."""
-
-    hidden: int = Field(48, ge=1)  # channels per head
-    heads: int = Field(8, ge=1)
-    layers: int = Field(3, ge=1)
-    stem: int = Field(64, ge=1)  # width of the linear layer before the first convolution
-    fc_layers: int = Field(1, ge=1)  # linear layers of the window head, the last one included
-    fc_hidden: int | None = Field(None, ge=1)  # width between them; the width of the jumping knowledge when not set
-    dropout: float = Field(0.2, ge=0.0, lt=1.0)
-    attention_dropout: float = Field(0.0, ge=0.0, lt=1.0)
-    conv_type: ConvolutionType = "gat"
-    activation: Literal["relu", "gelu"] = "relu"
-    pooling: tuple[Literal["mean", "max"], ...] = Field(("mean", "max"), min_length=1)
-    # What the window head sees of the node logits: a window is attacked when one of its identifiers is.
-    node_readout: tuple[Literal["max", "logsumexp"], ...] = ("max", "logsumexp")
-    clamp: float = Field(8.0, gt=0.0)
-    id_embedding: int = Field(0, ge=0)  # width; 0 = not used, which is what carries over to other cars
-    id_dropout: float = Field(0.1, ge=0.0, le=1.0)  # share of nodes shown as unknown in training: its row learns
-    # Keys that came later stand in no dump while they say what was always done: stages keep their identity.
-    edge_features: bool = Field(True, exclude_if=lambda value: value is True)
-    use_cugraph: bool = Field(False, exclude_if=lambda value: value is False)  # the fused kernel where there is one
-
-    @field_validator("use_cugraph")
-    @classmethod
-    def _check_use_of_cugraph(cls, use_cugraph: bool, info: ValidationInfo) -> bool:
-        return check_use_of_cugraph(use_cugraph, info.data)
+from kdgat.can.sections import AttentionConfig
 
 
 class AttentionOutput(NamedTuple):

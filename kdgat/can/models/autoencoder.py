@@ -1,44 +1,20 @@
 """Variational graph autoencoder: how unlike benign traffic is this window?"""
 
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
-from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.data import Batch
 
-from kdgat.can.models.convolution import ConvolutionType, build_convolution, with_self_edges
-from kdgat.can.models.fused import arrange_edges, check_use_of_cugraph
+from kdgat.can.models.convolution import build_convolution, with_self_edges
+from kdgat.can.models.fused import arrange_edges
 from kdgat.can.models.pooling import ByteDropout, graph_max, graph_mean
 from kdgat.can.models.standardise import Standardise
-from kdgat.stage.configuration import Config
+from kdgat.can.sections import AutoencoderConfig
 
 # Fibonacci hashing: multiplying by 2^32 / golden ratio spreads neighbouring identifiers over the buckets.
 HASH_MULTIPLIER = 2_654_435_761
-
-
-class AutoencoderConfig(Config):
-    """Choose the width and the parts of a variational graph autoencoder."""
-
-    hidden_dims: tuple[int, ...] = Field((480, 240, 48), min_length=2)  # convolutions, and the latent width at the end
-    heads: int = Field(4, ge=1)  # of the first encoder and decoder convolution; the others have one
-    dropout: float = Field(0.15, ge=0.0, lt=1.0)
-    conv_type: ConvolutionType = "gat"
-    clamp: float = Field(8.0, gt=0.0)
-    kl_weight: float = Field(0.01, ge=0.0)
-    neighbourhood_weight: float = Field(0.05, ge=0.0)  # 0 = no neighbourhood head
-    id_weight: float = Field(0.1, ge=0.0)
-    id_buckets: int = Field(0, ge=0)  # 0 = no identifier head, which is what carries over to other cars
-    score: Literal["mean", "max"] = "mean"  # over the node errors of a window
-    # Keys that came later stand in no dump while they say what was always done: stages keep their identity.
-    edge_features: bool = Field(True, exclude_if=lambda value: value is True)
-    use_cugraph: bool = Field(False, exclude_if=lambda value: value is False)  # the fused kernel where there is one
-
-    @field_validator("use_cugraph")
-    @classmethod
-    def _check_use_of_cugraph(cls, use_cugraph: bool, info: ValidationInfo) -> bool:
-        return check_use_of_cugraph(use_cugraph, info.data)
 
 
 class AutoencoderOutput(NamedTuple):
@@ -150,10 +126,6 @@ class _Stack(nn.Module):
         for place, width in enumerate(widths):
             is_last = place == len(widths) - 1
             heads = config.heads if place == 0 and (finish or not is_last) else 1
-            if width % heads:
-                raise ValueError(
-                    f"hidden_dims: {width} is not a multiple of heads={heads}; choose widths that the heads divide"
-                )
             self.convolutions.append(
                 build_convolution(
                     config.conv_type, num_inputs, width // heads, heads, width_of_edges, use_cugraph=config.use_cugraph

@@ -10,15 +10,14 @@ the form that a fused kernel knows (`kdgat.can.models.fused`).
 """
 
 import math
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
 from kdgat.can.models.fused import FusedKernel
+from kdgat.can.sections import ConvolutionType
 
-ConvolutionType = Literal["gat", "gatv2"]
 NEGATIVE_SLOPE = 0.2
 
 

@@ -7,7 +7,7 @@ configuration that asks for both is refused (`check_use_of_cugraph`), and only a
 
 import logging
 from functools import cache
-from typing import Any, Final
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -22,32 +22,6 @@ from kdgat.training.capabilities import (
 )
 
 logger = logging.getLogger(__name__)
-
-USE_CUGRAPH: Final = "use_cugraph"
-
-
-def check_use_of_cugraph(use_cugraph: bool, others: dict[str, Any]) -> bool:
-    """Return `use_cugraph`; ValueError names the other key of the model that the kernel cannot do, and the fix.
-
-    `others` are the model's keys that were read before this one; one that is missing was wrong itself.
-    """
-    if not use_cugraph:
-        return use_cugraph
-    if others.get("conv_type", "gat") != "gat":
-        raise ValueError(
-            f"there is no fused kernel for conv_type={others['conv_type']}: set conv_type=gat, or use_cugraph=false"
-        )
-    if others.get("edge_features", False):
-        raise ValueError(
-            "the fused kernel knows no edge features, and this model reads them: set edge_features=false beside it, "
-            "or use_cugraph=false"
-        )
-    if others.get("attention_dropout", 0.0) > 0.0:
-        raise ValueError(
-            f"the fused kernel drops no attention weights, but attention_dropout={others['attention_dropout']:g}: "
-            "set attention_dropout=0, or use_cugraph=false"
-        )
-    return use_cugraph
 
 
 class FusedKernel:

@@ -1,15 +1,12 @@
 """Three ways to make one verdict of an autoencoder and an attention network, in rising order of freedom."""
 
 import math
-from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
+from kdgat.can.model_names import FusionKind
 from kdgat.can.models.standardise import Standardise
-
-FusionKind = Literal["weighted_average", "mlp", "dqn"]
-FUSION_KINDS: tuple[FusionKind, ...] = get_args(FusionKind)  # simplest first
 
 # Columns of a state: what `window_states` puts side by side for an autoencoder and then an attention network.
 STATE_COLUMNS = (

@@ -1,15 +1,15 @@
 """What reports call the models of the family, and in what order."""
 
+from kdgat.can.kinds import RUN_KINDS
+from kdgat.can.model_names import ENSEMBLE, FUSIONS
+from kdgat.can.results import DETECTOR
+
 # In the order of the comparison: teachers, students, fusion.
 MODEL_NAMES = {
-    "detector": "Default detector",
-    "autoencoder": "VGAE",
-    "normal": "GAT",
-    "curriculum": "GAT, curriculum",
-    "distill_autoencoder": "VGAE student",
-    "distill_gat": "GAT student",
-    "ensemble": "Mean of the GATs",
-    "fusion": "Fusion",
+    DETECTOR: "Default detector",
+    **{kind.name: kind.title for kind in RUN_KINDS if kind.trains and kind.name not in FUSIONS},
+    ENSEMBLE: "Mean of the GATs",
+    "fusion": RUN_KINDS["fusion"].title,
     "fusion_small": "Fusion of students",
 }
 ABBREVIATIONS = ("dqn", "mlp")

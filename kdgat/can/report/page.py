@@ -16,6 +16,7 @@ from kdgat.report import training
 from kdgat.report.content import RunContent
 from kdgat.report.document import Document, Section, as_yaml, provenance
 from kdgat.run.directory import StageRecord
+from kdgat.run.finished import Curve
 
 TEMPLATE = "can.html"
 MAX_RECORDINGS_DRAWN = 60  # in all scenarios together, so that the page stays small
@@ -209,7 +210,7 @@ def _curve_name(record: StageRecord, fit: str) -> str:
 
 def _curves_of_results(results: Results) -> dict[str, training.Seeds]:
     """Return the curves that results.json repeats, for where stage directories are not at hand."""
-    found: dict[str, dict[int, training.Curve]] = {}
+    found: dict[str, dict[int, Curve]] = {}
     for label, curve in results.training_curves.items():
         parts = re.fullmatch(r"(.*)-seed(\d+)(.*)", label)
         name, seed = (parts[1] + parts[3], int(parts[2])) if parts else (label, 0)

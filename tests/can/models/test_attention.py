@@ -3,8 +3,9 @@ import pytest
 import torch
 from torch import nn
 
-from kdgat.can.models.attention import AttentionConfig, GraphAttentionNetwork
+from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.convolution import build_convolution, count_parameters
+from kdgat.can.sections import AttentionConfig
 from kdgat.graphs.batches import TensorColumns
 from tests.can.planted_graphs import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, planted_columns
 

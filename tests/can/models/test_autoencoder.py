@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import torch
 
-from kdgat.can.models.autoencoder import AutoencoderConfig, GraphAutoencoder, hash_bucket, reconstruction_error
+from kdgat.can.models.autoencoder import GraphAutoencoder, hash_bucket, reconstruction_error
+from kdgat.can.sections import AutoencoderConfig
 from kdgat.graphs.batches import TensorColumns
 from tests.can.planted_graphs import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, planted_columns
 

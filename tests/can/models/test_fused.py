@@ -11,12 +11,12 @@ from torch_geometric import EdgeIndex
 from torch_geometric.nn import conv
 
 from kdgat.can.config import CanConfig, make_config
-from kdgat.can.models.attention import AttentionConfig, GraphAttentionNetwork
-from kdgat.can.models.autoencoder import AutoencoderConfig, GraphAutoencoder
+from kdgat.can.models.attention import GraphAttentionNetwork
+from kdgat.can.models.autoencoder import GraphAutoencoder
 from kdgat.can.models.convolution import GraphAttention, build_convolution
 from kdgat.can.models.fused import sort_edges
-from kdgat.can.plan import plan_can
-from kdgat.can.warm_start import START
+from kdgat.can.plan import START, plan_can
+from kdgat.can.sections import AttentionConfig, AutoencoderConfig
 from kdgat.graphs.batches import TensorColumns
 from kdgat.stage.configuration import ConfigurationError
 from kdgat.stage.outcome import Failed, Finished

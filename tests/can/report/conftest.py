@@ -16,7 +16,7 @@ from kdgat.can.metrics import (
     roc_curve,
     spread_over_seeds,
 )
-from kdgat.can.results import Results, write_results
+from kdgat.can.results import Results
 from kdgat.can.scores import Scores, scores_path, write_scores
 from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
 from kdgat.stage.directory import RunDirectory
@@ -97,41 +97,38 @@ def make_output(path: Path, *, num_windows: int = 1500, seeds: tuple[int, ...] =
                 )
     write_stages(output, seeds, generator)
     benign = generator.random(4000) < 0.002
-    write_results(
-        output.results_path,
-        Results.model_validate(
-            {
-                "dataset": "hcrl_example",
-                "created": "2026-11-20T12:00:00+00:00",
-                "preset": "quick",
-                "revision": "0123456789abcdef",
+    Results.model_validate(
+        {
+            "dataset": "hcrl_example",
+            "created": "2026-11-20T12:00:00+00:00",
+            "preset": "quick",
+            "revision": "0123456789abcdef",
+            "seeds": list(seeds),
+            "detector": {
+                "name": "curriculum GAT, mean of 3 seeds",
+                "models": ["curriculum"],
                 "seeds": list(seeds),
-                "detector": {
-                    "name": "curriculum GAT, mean of 3 seeds",
-                    "models": ["curriculum"],
-                    "seeds": list(seeds),
-                    "decision": rule.model_dump(),
-                    "rule": rule.sentence(),
-                    "false_alarm_rate": false_alarm_rate(benign).model_dump(),
-                },
-                "scenarios": scenarios,
-                "models": models,
-                "curves": curves,
-                "data": make_data(num_windows),
-                "parameter_counts": {
-                    "autoencoder": 1_710_000,
-                    "normal": 1_100_000,
-                    "curriculum": 1_100_000,
-                    "distill_autoencoder": 86_000,
-                    "distill_gat": 55_000,
-                    "fusion_dqn": 32_000,
-                    "fusion_mlp": 5_100,
-                    "fusion_average": 4,
-                },
-                "injection": make_injection(),
-            }
-        ),
-    )
+                "decision": rule.model_dump(),
+                "rule": rule.sentence(),
+                "false_alarm_rate": false_alarm_rate(benign).model_dump(),
+            },
+            "scenarios": scenarios,
+            "models": models,
+            "curves": curves,
+            "data": make_data(num_windows),
+            "parameter_counts": {
+                "autoencoder": 1_710_000,
+                "normal": 1_100_000,
+                "curriculum": 1_100_000,
+                "distill_autoencoder": 86_000,
+                "distill_gat": 55_000,
+                "fusion_dqn": 32_000,
+                "fusion_mlp": 5_100,
+                "fusion_average": 4,
+            },
+            "injection": make_injection(),
+        }
+    ).write(output.results_path)
     return output.path
 
 

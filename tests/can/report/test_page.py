@@ -9,12 +9,13 @@ import pytest
 from typer.testing import CliRunner
 
 from kdgat.can.report.names import model_name
-from kdgat.can.results import Results, ResultsError, read_results, write_results
+from kdgat.can.results import Results
 from kdgat.can.scores import ScoresError, scores_path
 from kdgat.cli.report import app
 from kdgat.family.report import write_report
 from kdgat.report.content import ReportError
 from kdgat.run.directory import OutputDirectory, StageState
+from kdgat.run.results import ResultsError
 from tests.can.report.conftest import MODELS, SCENARIOS, make_output
 from tests.support.page import Page
 
@@ -34,7 +35,7 @@ def output(example_output: Path, tmp_path: Path) -> Path:
 
 def rewrite(output: Path, **changes: object) -> None:
     path = OutputDirectory(output).results_path
-    write_results(path, Results.model_validate({**read_results(path).model_dump(mode="json"), **changes}))
+    Results.model_validate({**Results.read(path).model_dump(mode="json"), **changes}).write(path)
 
 
 def words_of(output: Path) -> str:
@@ -125,7 +126,7 @@ def test_unfinished_stage_is_named(output: Path) -> None:
 
 
 def test_directory_that_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ReportError, match="holds neither"):
+    with pytest.raises(ReportError, match=r"neither run\.json nor results\.json"):
         write_report(tmp_path)
     with pytest.raises(ReportError, match="not a directory"):
         write_report(tmp_path / "absent")
@@ -151,7 +152,7 @@ def test_damaged_files_are_named(output: Path) -> None:
 
 
 def test_names_with_markup_stay_text(output: Path) -> None:
-    results = read_results(output / "results.json").model_dump(mode="json")
+    results = Results.read(output / "results.json").model_dump(mode="json")
     evil = "</script><img src=x onerror=alert(1)>"
     scenarios = results["scenarios"]
     scenarios[evil] = scenarios.pop("test_01_known_vehicle_known_attack")

@@ -1,0 +1,57 @@
+"""The names of what a window's graph holds of a node and of an edge, and the version of their meaning."""
+
+from typing import Final, Literal
+
+# Raise it with every change of what a feature means: stores and models of another are refused.
+FEATURE_VERSION: Final = 1
+
+Reduction = Literal["mean", "minimum", "maximum"]
+REDUCTIONS: Final[dict[str, tuple[Reduction, ...]]] = {
+    "interval_ratio": ("mean", "minimum", "maximum"),
+    "double_interval_ratio": ("mean", "minimum", "maximum"),
+    "interval_low_rank": ("mean", "maximum"),
+    "interval_high_rank": ("mean", "maximum"),
+    "interval_novelty": ("mean", "maximum"),
+    "bits_changed": ("mean", "maximum"),
+    "toggle_surprise": ("mean", "maximum"),
+    "toggle_rank": ("mean", "maximum"),
+    "missing_toggles": ("mean", "maximum"),
+    "new_toggles": ("mean", "maximum"),
+    "twin": ("mean", "maximum"),
+    "twin_rank": ("mean", "maximum"),
+    "repeat_rank": ("mean", "maximum"),
+    "length_changed": ("mean",),
+    "novelty": ("maximum",),
+    "experience": ("minimum",),
+    "order_surprise": ("mean", "maximum"),
+    "outranks": ("maximum",),
+    "priority": ("mean",),
+    "bus_gap": ("mean", "minimum", "maximum"),
+    "bus_rate": ("mean", "maximum"),
+    "log_period": ("mean",),
+    "period_known": ("mean",),
+    "recording_age": ("mean",),
+}
+_WINDOW_FEATURES: Final = (
+    "count",  # log2 of the node's messages, over 4
+    "count_excess",  # log2 of its messages over those its period predicts for the window's duration
+    "first_position",
+    "last_position",
+    "duration_ratio",  # log2 of the window's duration over what the bus's long-run rate predicts
+    "zero_bytes",  # share of zero bytes in its payloads
+    "ones",  # share of one-bits in its payloads
+    "payload_bytes",  # mean payload length over 8
+)
+NODE_FEATURES: Final = (
+    tuple(f"{name}_{reduction}" for name, reductions in REDUCTIONS.items() for reduction in reductions)
+    + _WINDOW_FEATURES
+)
+EDGE_FEATURES: Final = (
+    "count",  # log2 of 1 + how often the target followed the source
+    "order_surprise_mean",
+    "order_surprise_maximum",
+    "gap_mean",  # log2 of the time between the two messages over the bus's mean gap
+    "position",
+    "reversed_exists",
+    "self_loop",
+)

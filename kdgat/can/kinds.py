@@ -1,0 +1,161 @@
+"""The kinds of stages of the family: what each reads of the configuration, and which function runs it.
+
+A stage's identity is the fields of its configuration class here, its inputs and the kind's `code_version`.
+"""
+
+from typing import Any, Final
+
+from pydantic import Field
+
+from kdgat.can.feature_names import FEATURE_VERSION
+from kdgat.can.sections import (
+    AttentionConfig,
+    AutoencoderConfig,
+    CurriculumConfig,
+    DetectionLossConfig,
+    DistillationConfig,
+    FusionConfig,
+    InjectionConfig,
+    PreparedDataConfig,
+    SamplingConfig,
+    WindowConfig,
+)
+from kdgat.run.finished import EVALUATION
+from kdgat.run.kinds import StageKind, StageKinds
+from kdgat.stage.configuration import Config
+from kdgat.training.config import TrainingConfig
+
+PREPARE: Final = "prepare"
+SCORE_RECORDINGS: Final = "score_recordings"
+COMPARISON: Final = "comparison"
+
+SMALL_AUTOENCODER: Final = AutoencoderConfig(hidden_dims=(80, 40, 16), heads=1, dropout=0.1)
+SMALL_ATTENTION: Final = AttentionConfig(hidden=24, heads=4, layers=2, fc_layers=2, dropout=0.1)
+# The states that a fusion learns from are small and many.
+FUSION_TRAINING: Final[dict[str, Any]] = {"max_epochs": 40, "batch_size": 256, "learning_rate": 2e-3, "patience": 10}
+
+
+class PrepareConfig(Config):
+    """Configure `prepare`."""
+
+    data: PreparedDataConfig
+    windows: WindowConfig = WindowConfig()
+    injection: InjectionConfig = InjectionConfig()
+    feature_version: int = FEATURE_VERSION  # in the identity of the stage: other features are other stores
+
+
+class AutoencoderStageConfig(Config):
+    """Configure `autoencoder`."""
+
+    autoencoder: AutoencoderConfig = AutoencoderConfig()
+    sampling: SamplingConfig = SamplingConfig()
+    training: TrainingConfig = TrainingConfig()
+
+
+class NormalStageConfig(Config):
+    """Configure `normal`: the attention network on the same mixture of windows in every epoch."""
+
+    gat: AttentionConfig = AttentionConfig()
+    loss: DetectionLossConfig = DetectionLossConfig()
+    sampling: SamplingConfig = SamplingConfig()
+    training: TrainingConfig = TrainingConfig()
+
+
+class CurriculumStageConfig(Config):
+    """Configure `curriculum`: the same network, from easy to hard."""
+
+    gat: AttentionConfig = AttentionConfig()
+    loss: DetectionLossConfig = DetectionLossConfig()
+    curriculum: CurriculumConfig = CurriculumConfig()
+    training: TrainingConfig = TrainingConfig()
+
+
+class DistillAutoencoderStageConfig(Config):
+    """Configure `distill_autoencoder`."""
+
+    autoencoder: AutoencoderConfig = SMALL_AUTOENCODER
+    sampling: SamplingConfig = SamplingConfig()
+    distillation: DistillationConfig = DistillationConfig()
+    training: TrainingConfig = TrainingConfig()
+
+
+class DistillAttentionStageConfig(Config):
+    """Configure `distill_gat`."""
+
+    gat: AttentionConfig = SMALL_ATTENTION
+    loss: DetectionLossConfig = DetectionLossConfig()
+    sampling: SamplingConfig = SamplingConfig()
+    distillation: DistillationConfig = DistillationConfig()
+    training: TrainingConfig = TrainingConfig()
+
+
+class FusionStageConfig(Config):
+    """Configure `fusion`."""
+
+    fusion: FusionConfig = FusionConfig()
+    training: TrainingConfig = TrainingConfig(**FUSION_TRAINING)
+
+
+class EvaluationStageConfig(Config):
+    """Configure `evaluation`: which models are scored; the scores serve any way to decide."""
+
+    models: tuple[str, ...] | None = None  # None = all that the run has
+
+
+class RecordingsStageConfig(Config):
+    """Configure `score_recordings`: what `evaluate_run` is given, with absolute paths."""
+
+    run: str
+    data_root: str
+    dataset: str | None = None
+    catalog: str | None = None
+    also_trained: dict[str, str] = Field(
+        {}, description="what earlier models were trained on, which the job cannot see"
+    )
+    notes: tuple[str, ...] = ()
+
+
+class ComparisonStageConfig(Config):
+    """Configure `comparison`; paths are absolute."""
+
+    runs: dict[str, str]  # name -> output directory of a training, or a registered model
+    data_root: str
+    dataset: str
+    catalog: str | None = None
+    hold_out: tuple[str, ...] = ()
+    leave_out: tuple[str, ...] = ()
+    also_trained: dict[str, str] = Field({}, description="as of compare_runs")
+    may_fail: tuple[str, ...] = ()
+    contents: dict[str, str] = Field({}, description="hashes of what lies at the paths: other content, other stage")
+
+
+# Of a training run, in its order.
+RUN_KINDS: Final = StageKinds(
+    (
+        StageKind(PREPARE, PrepareConfig, "kdgat.can.build:run_prepare", trains=False),
+        StageKind("autoencoder", AutoencoderStageConfig, "kdgat.can.stages:run_autoencoder", title="VGAE"),
+        StageKind("normal", NormalStageConfig, "kdgat.can.stages:run_normal", title="GAT"),
+        StageKind("curriculum", CurriculumStageConfig, "kdgat.can.stages:run_curriculum", title="GAT, curriculum"),
+        StageKind(
+            "distill_autoencoder",
+            DistillAutoencoderStageConfig,
+            "kdgat.can.stages:run_distill_autoencoder",
+            title="VGAE student",
+        ),
+        StageKind("distill_gat", DistillAttentionStageConfig, "kdgat.can.stages:run_distill_gat", title="GAT student"),
+        StageKind("fusion", FusionStageConfig, "kdgat.can.fusion:run_fusion", title="Fusion"),
+        StageKind(EVALUATION, EvaluationStageConfig, "kdgat.can.evaluate:run_evaluation", trains=False),
+    )
+)
+
+# What is run beside a training run: on other recordings, and by night.
+KINDS: Final = StageKinds(
+    (
+        *RUN_KINDS,
+        StageKind(SCORE_RECORDINGS, RecordingsStageConfig, "kdgat.can.evaluate:run_score_recordings", trains=False),
+        StageKind(COMPARISON, ComparisonStageConfig, "kdgat.can.comparison:run_comparison", trains=False),
+    )
+)
+
+# Names under which stages hand their weights to `evaluation`; a run may have any part of them.
+MODELS: Final = (*RUN_KINDS.trained, "fusion_small")

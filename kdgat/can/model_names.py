@@ -1,0 +1,29 @@
+"""The names of trained models and of the detectors that can be made of them."""
+
+from collections.abc import Iterable
+from typing import Final, Literal, get_args
+
+FusionKind = Literal["weighted_average", "mlp", "dqn"]
+FUSION_KINDS: tuple[FusionKind, ...] = get_args(FusionKind)  # simplest first
+
+# The mean of the logits of all attention networks that the run has: what one of them gets wrong on an unknown vehicle
+# the others seldom do.
+ENSEMBLE: Final = "ensemble"
+ENSEMBLE_MEMBERS: Final[tuple[str, ...]] = ("normal", "curriculum", "distill_gat")
+
+# Their raw score is a log error, of any scale; that of all others is the logit of a probability.
+ERROR_MODELS: Final[tuple[str, ...]] = ("autoencoder", "distill_autoencoder")
+
+FUSIONS: Final[tuple[str, ...]] = ("fusion", "fusion_small")
+
+
+def detector_names(models: Iterable[str]) -> list[str]:
+    """List what can be asked for where these models are trained: themselves, each kind of a fusion, the ensemble.
+
+    >>> detector_names(["autoencoder", "normal"])
+    ['autoencoder', 'normal', 'ensemble']
+    """
+    names: list[str] = []
+    for name in models:
+        names += [name, *(f"{name}_{kind}" for kind in FUSION_KINDS if name in FUSIONS)]
+    return [*names, ENSEMBLE] if any(member in names for member in ENSEMBLE_MEMBERS) else names

@@ -1,0 +1,244 @@
+"""The sections of a CAN run's configuration, apart from the code that reads them: planning needs them alone.
+
+Importing this module loads neither torch nor a library that reads recordings.
+"""
+
+from typing import Any, Final, Literal, Self
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+
+from kdgat.can.attacks import ATTACKS
+from kdgat.can.model_names import ENSEMBLE
+from kdgat.stage.configuration import Config, unknown_key_text
+
+ConvolutionType = Literal["gat", "gatv2"]
+AUTO: Final = "auto"  # the detector that is best on validation
+USE_CUGRAPH: Final = "use_cugraph"
+
+
+class PreparedDataConfig(Config):
+    """Say how training recordings are split, and which damage in them is tolerated."""
+
+    dataset: str
+    hold_out: tuple[str, ...] = ()
+    validation_fraction: float = Field(0.2, gt=0.0, lt=1.0)
+    gap: int = Field(5, ge=0)
+    seed: int = 0
+    max_bad_fraction: float = Field(0.01, ge=0.0, le=1.0)
+
+
+class WindowConfig(Config):
+    """Say how a recording is cut into windows."""
+
+    size: int = Field(100, ge=2, le=10_000, description="messages in a window")
+    stride: int = Field(100, ge=1, description="messages between the starts of two windows")
+
+
+def num_windows(num_messages: int, config: WindowConfig) -> int:
+    """Count the windows of a recording; one that is shorter than a window gives one short graph.
+
+    >>> num_windows(250, WindowConfig(size=100, stride=50))
+    4
+    """
+    if num_messages == 0:
+        return 0
+    return max(1, (num_messages - config.size) // config.stride + 1)
+
+
+class InjectionConfig(Config):
+    """Say how much virtual traffic is made and what happens in it."""
+
+    enabled: bool = Field(True, description="false trains on the recordings alone, for comparison")
+    variants: int = Field(300, ge=1, description="virtual recordings in the pool")
+    validation_share: float = Field(0.2, gt=0.0, le=1.0, description="virtual recordings for validation, of variants")
+    kept_fraction: float = Field(0.4, gt=0.0, le=1.0, description="share of a virtual recording's windows kept")
+    duration_s: tuple[float, float] = Field((15.0, 45.0), description="shortest and longest virtual recording")
+    clean_fraction: float = Field(0.15, ge=0.0, le=1.0, description="share of virtual recordings without attack")
+    original_fraction: float = Field(0.25, ge=0.0, le=1.0, description="share that keep the vehicle as recorded")
+    interleave_fraction: float = Field(0.15, ge=0.0, le=1.0, description="share with a second bus interleaved")
+    attack_weights: dict[str, float] = Field(
+        default={
+            "dos": 1.0, "fuzzing": 1.5, "spoofing": 3.0, "systematic": 0.7,
+            "replay": 0.7, "suppression": 0.3, "masquerade": 0.3, "sparse": 0.5,
+        },
+        description="how often each attack is drawn, in proportion",
+    )  # fmt: skip
+
+    @model_validator(mode="after")
+    def _check_ranges_and_weights(self) -> Self:
+        shortest, longest = self.duration_s
+        if not 0.0 < shortest <= longest < float("inf"):
+            raise ValueError(
+                f"duration_s={[shortest, longest]}: expected [shortest, longest] in seconds, 0 < shortest <= longest"
+            )
+        for name, weight in self.attack_weights.items():
+            if name not in ATTACKS:
+                raise ValueError(f"attack_weights: {unknown_key_text(name, ATTACKS)}")
+            if not 0.0 <= weight < float("inf"):
+                raise ValueError(f"attack_weights.{name}={weight}: give a number from 0 up; 0 never draws the attack")
+        if not sum(self.attack_weights.values()) > 0.0:
+            raise ValueError(
+                f"attack_weights={self.attack_weights}: give at least one attack a weight above 0; for traffic "
+                "without attacks set clean_fraction=1"
+            )
+        return self
+
+
+def check_use_of_cugraph(use_cugraph: bool, others: dict[str, Any]) -> bool:
+    """Return `use_cugraph`; ValueError names the other key of the model that the kernel cannot do, and the fix.
+
+    `others` are the model's keys that were read before this one; one that is missing was wrong itself.
+    """
+    if not use_cugraph:
+        return use_cugraph
+    if others.get("conv_type", "gat") != "gat":
+        raise ValueError(
+            f"there is no fused kernel for conv_type={others['conv_type']}: set conv_type=gat, or use_cugraph=false"
+        )
+    if others.get("edge_features", False):
+        raise ValueError(
+            "the fused kernel knows no edge features, and this model reads them: set edge_features=false beside it, "
+            "or use_cugraph=false"
+        )
+    if others.get("attention_dropout", 0.0) > 0.0:
+        raise ValueError(
+            f"the fused kernel drops no attention weights, but attention_dropout={others['attention_dropout']:g}: "
+            "set attention_dropout=0, or use_cugraph=false"
+        )
+    return use_cugraph
+
+
+class AutoencoderConfig(Config):
+    """Choose the width and the parts of a variational graph autoencoder."""
+
+    hidden_dims: tuple[int, ...] = Field((480, 240, 48), min_length=2)  # convolutions, and the latent width at the end
+    heads: int = Field(4, ge=1)  # of the first encoder and decoder convolution; the others have one
+    dropout: float = Field(0.15, ge=0.0, lt=1.0)
+    conv_type: ConvolutionType = "gat"
+    clamp: float = Field(8.0, gt=0.0)
+    kl_weight: float = Field(0.01, ge=0.0)
+    neighbourhood_weight: float = Field(0.05, ge=0.0)  # 0 = no neighbourhood head
+    id_weight: float = Field(0.1, ge=0.0)
+    id_buckets: int = Field(0, ge=0)  # 0 = no identifier head, which is what carries over to other cars
+    score: Literal["mean", "max"] = "mean"  # over the node errors of a window
+    # Keys that came later stand in no dump while they say what was always done: stages keep their identity.
+    edge_features: bool = Field(True, exclude_if=lambda value: value is True)
+    use_cugraph: bool = Field(False, exclude_if=lambda value: value is False)  # the fused kernel where there is one
+
+    @field_validator("use_cugraph")
+    @classmethod
+    def _check_use_of_cugraph(cls, use_cugraph: bool, info: ValidationInfo) -> bool:
+        return check_use_of_cugraph(use_cugraph, info.data)
+
+    @model_validator(mode="after")
+    def _check_widths(self) -> Self:
+        *widths, _ = self.hidden_dims
+        for width in (widths[0], widths[-1]):  # of the first convolution of the encoder and of the decoder
+            if width % self.heads:
+                raise ValueError(
+                    f"hidden_dims: {width} is not a multiple of heads={self.heads}; choose widths that the heads divide"
+                )
+        return self
+
+
+class AttentionConfig(Config):
+    """Choose the width and the parts of a graph attention network."""
+
+    hidden: int = Field(48, ge=1)  # channels per head
+    heads: int = Field(8, ge=1)
+    layers: int = Field(3, ge=1)
+    stem: int = Field(64, ge=1)  # width of the linear layer before the first convolution
+    fc_layers: int = Field(1, ge=1)  # linear layers of the window head, the last one included
+    fc_hidden: int | None = Field(None, ge=1)  # width between them; the width of the jumping knowledge when not set
+    dropout: float = Field(0.2, ge=0.0, lt=1.0)
+    attention_dropout: float = Field(0.0, ge=0.0, lt=1.0)
+    conv_type: ConvolutionType = "gat"
+    activation: Literal["relu", "gelu"] = "relu"
+    pooling: tuple[Literal["mean", "max"], ...] = Field(("mean", "max"), min_length=1)
+    # What the window head sees of the node logits: a window is attacked when one of its identifiers is.
+    node_readout: tuple[Literal["max", "logsumexp"], ...] = ("max", "logsumexp")
+    clamp: float = Field(8.0, gt=0.0)
+    id_embedding: int = Field(0, ge=0)  # width; 0 = not used, which is what carries over to other cars
+    id_dropout: float = Field(0.1, ge=0.0, le=1.0)  # share of nodes shown as unknown in training: its row learns
+    # Keys that came later stand in no dump while they say what was always done: stages keep their identity.
+    edge_features: bool = Field(True, exclude_if=lambda value: value is True)
+    use_cugraph: bool = Field(False, exclude_if=lambda value: value is False)  # the fused kernel where there is one
+
+    @field_validator("use_cugraph")
+    @classmethod
+    def _check_use_of_cugraph(cls, use_cugraph: bool, info: ValidationInfo) -> bool:
+        return check_use_of_cugraph(use_cugraph, info.data)
+
+
+class SamplingConfig(Config):
+    """Say how many windows an epoch has and where they come from."""
+
+    graphs_per_epoch: int | None = Field(None, ge=1)  # None = every window once
+    injected_fraction: float | None = Field(None, ge=0.0, le=1.0)  # of an epoch; None = as in the stores
+    balanced: bool = False  # as many attacked windows as others
+
+
+class DetectionLossConfig(Config):
+    """Weigh the parts of the detector's loss."""
+
+    node_weight: float = Field(1.0, ge=0.0)  # of the node loss (which identifier was injected?); 0 = windows only
+    positive_weight: float = Field(1.0, gt=0.0)  # of attacked windows against others
+    node_positive_weight: float = Field(1.0, gt=0.0)  # of injected nodes against others
+    label_smoothing: float = Field(0.0, ge=0.0, lt=0.5)  # labels become s and 1 - s
+
+
+class CurriculumConfig(Config):
+    """Say where the curriculum starts and ends."""
+
+    start_ratio: float = Field(1.0, gt=0.0)  # benign windows per attacked one in the first epoch
+    end_ratio: float = Field(4.0, gt=0.0)
+    start_percentile: float = Field(50.0, ge=0.0, lt=100.0)  # benign windows that score above it are hard
+    end_percentile: float = Field(90.0, ge=0.0, lt=100.0)
+    start_hard_fraction: float = Field(
+        0.0, ge=0.0, le=1.0
+    )  # of the benign windows of an epoch; the rest are drawn from all
+    end_hard_fraction: float = Field(0.5, ge=0.0, le=1.0)
+    ramp_fraction: float = Field(0.8, gt=0.0, le=1.0)  # part of the epochs in which all this moves
+    graphs_per_epoch: int | None = Field(None, ge=2)  # None = every attacked window once, benign ones by the ratio
+
+
+class DistillationConfig(Config):
+    """Weigh the teacher against the labels."""
+
+    temperature: float = Field(4.0, gt=0.0)
+    weight: float = Field(0.7, ge=0.0, le=1.0)  # of the teacher; the rest is the task's own loss
+
+
+class FusionConfig(Config):
+    """Say what the fusions learn from, and how."""
+
+    # A detector is too sure of windows it was trained on, so by default the fusions learn from validation windows:
+    # blocks of them in turn for learning and for choosing.
+    fit_on: Literal["validation", "train"] = "validation"
+    block: int = Field(64, ge=1)  # consecutive windows that stay on one side; less where there are few
+    hidden: tuple[int, ...] = (64, 32)  # of the MLP
+    dqn_hidden: tuple[int, ...] | None = None  # None = as published for the scale
+    num_actions: int = Field(21, ge=2)
+    epsilon_start: float = Field(1.0, ge=0.0, le=1.0)
+    epsilon_end: float = Field(0.05, ge=0.0, le=1.0)
+    epsilon_decay_steps: float = Field(100.0, gt=0.0)
+    margin_weight: float = Field(0.5, ge=0.0)  # reward for being right by far, beside +1 and -1 for the decision
+
+
+class EvaluationConfig(Config):
+    """Say which models are scored, which one decides, and by which rule."""
+
+    models: tuple[str, ...] | None = None  # to score; None = all that the run has
+    # A model, or auto: the best of `candidates` on validation. Not auto by default, because validation knows only the
+    # training vehicles: with one vehicle held out it chose the fusion by MLP, which then had 83 false alarms in 2,759
+    # benign windows of the other one, and the mean of the attention networks none.
+    detector: str = ENSEMBLE
+    candidates: tuple[str, ...] = Field(
+        (ENSEMBLE, "normal", "curriculum", "fusion"), min_length=1
+    )  # simplest first: it wins ties
+    average_seeds: bool = True  # the mean of all seeds' calibrated logits is one detector
+    calibration: Literal["none", "temperature", "platt"] = "temperature"  # of logits; errors need platt
+    rule: Literal["fixed", "per_recording"] = "fixed"
+    threshold: float = Field(0.5, gt=0.0, lt=1.0)  # on the calibrated probability
+    # Share of benign validation windows that may raise an alarm, where validation has no attack to calibrate errors by.
+    benign_quantile: float = Field(0.005, gt=0.0, lt=1.0)

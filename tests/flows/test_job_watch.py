@@ -1,0 +1,506 @@
+"""Everything that can become of a job while the flow watches it, in a time that passes at once."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from flows.attempts import Attempt
+from flows.job_watch import LEAVE_S, SEEN_S, WAKE_S, JobWatch
+from flows.waiting import REPORT_TIMEOUT_S
+from kdgat.cluster.child import STOP_GRACE_S, StopRequest
+from kdgat.cluster.decision import AttemptLimits, History
+from kdgat.cluster.ending import AttemptEnd, EndKind
+from kdgat.cluster.history import AttemptLedger
+from kdgat.cluster.resources import Resources
+from kdgat.cluster.site import Site
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
+from kdgat.stage.spec import StageSpec
+from tests.support.fake_slurm import KILL_WAIT_S, REQUEUE_S, FakeClock, FakeSlurm
+from tests.support.fake_worker import CHECKPOINT, FakeWorker
+
+FAILED = Failed(kind=FailureKind.NUMERIC, evidence="the loss is not finite")
+RESOURCES = Resources(walltime_s=600, memory_mib=1500, cores=1, gpus=0)
+
+
+class Watched:
+    """One attempt and all that is told about it."""
+
+    def __init__(self, path: Path) -> None:
+        self.directory = RunDirectory(path / "run").create(StageSpec(family="nowhere", stage="none", seed=0))
+        self.clock = FakeClock()
+        self.slurm = FakeSlurm(self.clock)
+        self.worker = FakeWorker(self.slurm, self.directory)
+        self.stop = StopRequest()
+        self.lines: list[str] = []
+        self.progress: list[dict[str, Any]] = []
+        self.states: list[tuple[str, str]] = []
+        self.took_s = 0.0
+        self.watch: JobWatch | None = None
+
+    def run(self, **site: Any) -> AttemptEnd:
+        """Watch the attempt to its end."""
+        found = Site(name="here", scheduler="slurm", poll_interval_s=5, silence_timeout_s=20, **site)
+        ledger = AttemptLedger(self.directory)
+        attempt = Attempt(
+            self.directory,
+            ledger.open(RESOURCES),
+            ledger,
+            History(RESOURCES),
+            AttemptLimits.of(found),
+            self.stop,
+            self.lines.append,
+            self.progress.append,
+            lambda name, message: self.states.append((name, message)),
+        )
+        began = self.clock.monotonic()
+        self.watch = JobWatch(found, attempt, self.worker, self.slurm, self.clock)
+        end = self.watch.until_end({"OMP_NUM_THREADS": "2"})
+        self.took_s = self.clock.monotonic() - began
+        return end
+
+    def after(self, seconds: float, action: Callable[[], object]) -> "Watched":
+        """Let something happen so long after the beginning."""
+        self.clock.after(seconds, action)
+        return self
+
+    @property
+    def job(self) -> Any:
+        return self.slurm.jobs["1"]
+
+    @property
+    def told(self) -> list[str]:
+        return [name for name, _ in self.states]
+
+    @property
+    def ended_by_slurm(self) -> bool:
+        assert self.watch is not None
+        return self.watch.ended_by_slurm
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Watched:
+    return Watched(tmp_path)
+
+
+# Before the worker reports.
+
+
+def test_a_stage_that_finishes_ends_its_job_as_completed(watched: Watched) -> None:
+    end = watched.run(stall_timeout_s=900, epilogue=["echo done"])
+    assert (end.kind, end.job_id, end.node) == (EndKind.FINISHED, "1", "n1")
+    assert watched.job.state == "COMPLETED"
+    assert watched.states == [("Running", f"job 1 on n1: {RESOURCES.describe()}")]
+    assert watched.worker.started_with == (str(watched.directory.path), {"OMP_NUM_THREADS": "2"}, 900, ("echo done",))
+    assert not watched.ended_by_slurm
+
+
+def test_the_job_and_its_start_are_on_disk_while_it_runs(watched: Watched) -> None:
+    seen = []
+    for seconds in (0.1, 2.0, 10.0):
+        watched.after(seconds, lambda: seen.extend(AttemptLedger(watched.directory).records))
+    watched.run()
+    assert [(record.job_id, bool(record.started), record.node) for record in seen] == [
+        ("", False, ""),
+        ("1", False, ""),
+        ("1", True, "n1"),
+    ]
+
+
+def test_a_refused_job_ends_with_the_words_of_slurm(watched: Watched) -> None:
+    watched.worker.submission["partition"] = "nosuch"
+    end = watched.run()
+    assert end.kind is EndKind.REFUSED
+    assert end.message.startswith("invalid partition specified: nosuch")
+
+
+def test_a_controller_that_does_not_answer_is_no_refusal(watched: Watched) -> None:
+    watched.slurm.stop_controller()
+    end = watched.run()
+    assert end.kind is EndKind.UNREACHABLE
+    assert "Unable to contact slurm controller" in end.message
+    assert end.job_id == ""
+
+
+def test_why_a_job_waits_is_told_once(watched: Watched) -> None:
+    watched.slurm.drain()
+    watched.after(100, watched.slurm.undrain)
+    assert watched.run().kind is EndKind.FINISHED
+    assert watched.states[0] == ("SlurmPending", "job 1 waits: PENDING Resources")
+    assert watched.told == ["SlurmPending", "Running"]
+
+
+def test_a_job_that_waits_too_long_waits_on_and_says_so_each_time(watched: Watched) -> None:
+    watched.slurm.drain()
+    watched.after(290, watched.slurm.undrain)
+    assert watched.run(start_timeout_s=120).kind is EndKind.FINISHED
+    assert watched.told == ["SlurmPending", EndKind.STILL_PENDING.value, EndKind.STILL_PENDING.value, "Running"]
+    assert ["waiting on" in line for line in watched.lines] == [True, True]
+
+
+def test_a_job_that_waits_too_long_is_given_up_where_the_site_says_so(watched: Watched) -> None:
+    watched.slurm.drain()
+    end = watched.run(start_timeout_s=120, on_start_timeout="stop")
+    assert end.kind is EndKind.STILL_PENDING
+    assert "job 1 has been PENDING Resources for 12" in end.message
+
+
+def test_a_job_cancelled_in_the_queue_is_cancelled(watched: Watched) -> None:
+    watched.slurm.drain()
+    watched.after(30, lambda: watched.slurm.cancel("1"))
+    end = watched.run()
+    assert end.kind is EndKind.CANCELLED
+    assert "before its worker reported" in end.message
+
+
+def test_a_wish_to_stop_in_the_queue_ends_the_attempt_at_once(watched: Watched) -> None:
+    watched.slurm.drain()
+    watched.after(30, lambda: watched.stop.set("a test"))
+    end = watched.run()
+    assert (end.kind, end.message) == (EndKind.PAUSED, "a test, before the job began")
+    assert watched.took_s < 31
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "kind"), [("3:0", EndKind.NOT_STARTED), ("0:9", EndKind.JOB_LOST), ("137:0", EndKind.JOB_LOST)]
+)
+def test_a_job_that_ends_before_its_worker_reports_shows_what_it_printed(
+    watched: Watched, exit_code: str, kind: EndKind
+) -> None:
+    watched.worker.connects_s = math.inf
+    watched.worker.printed = [*map(str, range(9)), "ModuleNotFoundError: No module named 'distributed'"]
+    watched.after(5, lambda: watched.job.exit(exit_code))
+    end = watched.run()
+    assert (end.kind, end.node) == (kind, "n1")
+    assert "FAILED" in end.message
+    assert end.message.endswith(
+        "its error output ends with: 5 | 6 | 7 | 8 | ModuleNotFoundError: No module named 'distributed'"
+    )
+
+
+def test_a_node_that_dies_before_the_worker_reports_is_a_failure_of_the_node(watched: Watched) -> None:
+    watched.after(2, lambda: watched.slurm.kill_node("n1"))
+    end = watched.run()
+    assert (end.kind, end.node) == (EndKind.NODE_FAILURE, "n1")
+
+
+def test_a_worker_that_never_reports_is_given_up(watched: Watched) -> None:
+    watched.worker.connects_s = math.inf
+    end = watched.run()
+    assert end.kind is EndKind.NOT_STARTED
+    assert end.message == f"{REPORT_TIMEOUT_S:.0f} s without a word from its worker"
+    assert REPORT_TIMEOUT_S < watched.took_s < REPORT_TIMEOUT_S + 15
+
+
+def test_a_job_that_slurm_has_forgotten_before_its_worker_reported_did_not_start(watched: Watched) -> None:
+    watched.worker.connects_s = math.inf
+    watched.after(5, lambda: watched.slurm.forget("1"))
+    assert watched.run().kind is EndKind.NOT_STARTED
+
+
+def test_a_job_queued_again_before_its_worker_reports_is_waited_for(watched: Watched) -> None:
+    watched.worker.submission["requeue"] = True
+    watched.after(2, lambda: watched.slurm.requeue("1"))
+    assert watched.run().kind is EndKind.FINISHED
+    assert ("SlurmPending", "job 1 waits: PENDING BeginTime") in watched.states
+    assert watched.took_s > REQUEUE_S
+
+
+def test_a_controller_that_is_down_while_the_job_waits_changes_nothing(watched: Watched) -> None:
+    watched.after(1, watched.slurm.stop_controller).after(200, watched.slurm.start_controller)
+    watched.worker.connects_s = 250
+    assert watched.run().kind is EndKind.FINISHED
+
+
+# While it trains.
+
+
+def test_what_the_stage_logs_and_how_far_it_is_are_passed_on_once(watched: Watched) -> None:
+    def log() -> None:
+        with watched.directory.log_path.open("a") as file:
+            file.write("epoch 1: loss 0.5\n")
+        watched.directory.write_progress({"epoch": 1})
+
+    watched.after(20, log).after(30, log)
+    watched.run()
+    assert watched.lines == ["epoch 1: loss 0.5"] * 2
+    assert watched.progress == [{"epoch": 1}]
+
+
+def test_the_last_lines_are_passed_on_with_the_end(watched: Watched) -> None:
+    def end() -> None:
+        watched.directory.log_path.write_text("finished\n")
+        watched.worker.end(Finished())
+
+    watched.after(20.05, end)  # the next look is the last one
+    watched.run()
+    assert watched.lines == ["finished"]
+
+
+def test_a_controller_that_is_down_while_the_stage_trains_changes_nothing(watched: Watched) -> None:
+    watched.after(10, watched.slurm.stop_controller)
+    end = watched.run()
+    assert end.kind is EndKind.FINISHED
+    assert watched.job.state == "COMPLETED"
+
+
+def test_a_wish_to_stop_gets_a_checkpoint_and_a_completed_job(watched: Watched) -> None:
+    watched.after(20, lambda: watched.stop.set("a test"))
+    end = watched.run()
+    assert (end.kind, end.message, end.checkpoint, end.made_progress) == (EndKind.PAUSED, "SIGUSR1", CHECKPOINT, True)
+    assert watched.told == ["Running", "Stopping"]
+    assert watched.job.state == "COMPLETED"
+    assert not watched.ended_by_slurm
+
+
+def test_a_stage_that_does_not_hear_the_wish_to_stop_is_given_up(watched: Watched) -> None:
+    watched.worker.saves_s = watched.worker.trains_s = math.inf
+    watched.after(20, lambda: watched.stop.set("a test"))
+    end = watched.run()
+    assert (end.kind, end.message) == (EndKind.PAUSED, "a test")
+    assert STOP_GRACE_S < watched.took_s - 20 < STOP_GRACE_S + 1
+    assert watched.told.count("Stopping") == 1
+
+
+def test_who_insists_does_not_wait_for_a_checkpoint(watched: Watched) -> None:
+    watched.worker.saves_s = math.inf
+    watched.after(20, lambda: watched.stop.set("a test")).after(22, watched.stop.insist)
+    assert watched.run().kind is EndKind.PAUSED
+    assert watched.took_s < 23
+
+
+def test_a_worker_that_is_silent_for_a_while_and_comes_back_is_left_alone(watched: Watched) -> None:
+    watched.after(20, watched.worker.freeze).after(35, watched.worker.thaw)
+    assert watched.run().kind is EndKind.FINISHED
+    assert watched.told == ["Running"]
+
+
+def test_a_frozen_worker_is_woken_to_save(watched: Watched) -> None:
+    watched.after(20, watched.worker.freeze)
+    end = watched.run()
+    assert (end.kind, end.checkpoint) == (EndKind.PAUSED, CHECKPOINT)
+    assert watched.told == ["Running", EndKind.FROZEN.value]
+    # It was the flow that had the job ended: nobody's scancel.
+    assert not watched.ended_by_slurm
+
+
+def test_a_frozen_worker_that_does_not_wake_is_killed_and_its_node_named(watched: Watched) -> None:
+    watched.worker.wakes, watched.worker.trains_s = False, math.inf
+    watched.after(20, watched.worker.freeze)
+    end = watched.run()
+    assert (end.kind, end.node) == (EndKind.FROZEN, "n1")
+    assert watched.job.state == "CANCELLED"
+    assert 20 + 20 + KILL_WAIT_S <= watched.took_s < 20 + 20 + WAKE_S
+
+
+def test_a_frozen_worker_that_slurm_cannot_end_is_given_up(watched: Watched) -> None:
+    watched.worker.trains_s = math.inf
+    watched.after(20, watched.worker.freeze).after(20, watched.slurm.stop_controller)
+    end = watched.run()
+    assert (end.kind, end.node) == (EndKind.FROZEN, "n1")
+    assert "no heartbeat of its worker for" in end.message
+    assert 20 + 20 + WAKE_S < watched.took_s < 20 + 20 + WAKE_S + 2
+
+
+def test_a_job_that_slurm_suspends_is_left_alone_until_it_goes_on(watched: Watched) -> None:
+    watched.after(20, lambda: watched.slurm.suspend("1")).after(90, lambda: watched.slurm.resume("1"))
+    watched.worker.trains_s = 100
+    assert watched.run().kind is EndKind.FINISHED
+    assert watched.told == ["Running", *["SlurmSuspended"] * 3]
+
+
+# A signal that Slurm sends, with time to save.
+
+
+@pytest.mark.parametrize("hurt", ["end_walltime", "cancel", "preempt"])
+def test_a_stage_that_saves_while_slurm_ends_its_job_has_paused_and_slurm_is_asked_why(
+    watched: Watched, hurt: str
+) -> None:
+    watched.after(20, lambda: getattr(watched.slurm, hurt)("1"))
+    end = watched.run()
+    assert (end.kind, end.message, end.checkpoint) == (EndKind.PAUSED, "SIGTERM", CHECKPOINT)
+    assert watched.ended_by_slurm
+
+
+def test_a_signal_after_a_wish_to_stop_is_not_asked_about(watched: Watched) -> None:
+    watched.worker.saves_s = 5
+    watched.after(20, lambda: watched.slurm.cancel("1")).after(22, lambda: watched.stop.set("a test"))
+    assert watched.run().kind is EndKind.PAUSED
+    assert not watched.ended_by_slurm
+
+
+def test_a_signal_by_hand_to_a_job_that_goes_on_is_not_slurms(watched: Watched) -> None:
+    watched.after(20, lambda: watched.worker.signal(watched.job, "TERM"))
+    assert watched.run().kind is EndKind.PAUSED
+    assert not watched.ended_by_slurm
+
+
+def test_a_signal_before_training_loses_nothing(watched: Watched) -> None:
+    watched.after(20, lambda: watched.worker.end(None, stop_reason="SIGTERM"))
+    end = watched.run()
+    assert (end.kind, end.message) == (EndKind.PAUSED, "SIGTERM before training began")
+
+
+@pytest.mark.parametrize(
+    ("hurt", "kind"),
+    [
+        ("end_walltime", EndKind.TIMEOUT),
+        ("cancel", EndKind.CANCELLED),
+        ("preempt", EndKind.PREEMPTED),
+        ("requeue", EndKind.JOB_LOST),
+        ("kill_script", EndKind.JOB_LOST),
+    ],
+)
+@pytest.mark.parametrize("loss_is_noticed", [True, False], ids=["Dask says so", "it is just gone"])
+def test_a_worker_that_is_lost_gets_its_end_from_slurm(
+    watched: Watched, hurt: str, kind: EndKind, loss_is_noticed: bool
+) -> None:
+    watched.worker.saves_s, watched.worker.loss_is_noticed = math.inf, loss_is_noticed
+    watched.worker.trains_s = math.inf
+    watched.worker.submission["requeue"] = True
+    watched.after(20, lambda: getattr(watched.slurm, hurt)("1"))
+    end = watched.run()
+    assert (end.kind, end.checkpoint) == (kind, "")
+    assert "its worker is gone; Slurm says" in end.message
+
+
+# The worker is gone.
+
+
+def test_a_verdict_that_takes_slurm_a_while_is_waited_for(watched: Watched) -> None:
+    """The worker dies at once, and what its job had started keeps the job completing."""
+    watched.slurm.notices_s = 2.0
+    watched.after(20, lambda: watched.slurm.kill_script("1"))
+    end = watched.run()
+    assert end.kind is EndKind.JOB_LOST
+    assert "FAILED JobLaunchFailure exit code 0:9" in end.message
+
+
+def test_a_job_that_is_still_completing_is_waited_for_to_tell_a_cancellation(watched: Watched) -> None:
+    def cancel() -> None:
+        watched.worker.saves_s = math.inf  # nobody in the job listens
+        watched.slurm.cancel("1")
+        watched.worker.signal(watched.job, "KILL")
+
+    watched.after(20, cancel)
+    end = watched.run()
+    assert end.kind is EndKind.CANCELLED
+    assert watched.took_s > 20 + KILL_WAIT_S
+
+
+def test_a_dead_node_is_told_from_a_dead_worker_before_slurm_knows(watched: Watched) -> None:
+    watched.after(20, lambda: watched.slurm.kill_node("n1"))
+    end = watched.run()
+    assert (end.kind, end.node) == (EndKind.NODE_FAILURE, "n1")
+    assert "Slurm says RUNNING" in end.message
+
+
+def test_a_worker_lost_while_the_controller_is_down_is_lost(watched: Watched) -> None:
+    watched.after(10, watched.slurm.stop_controller).after(20, lambda: watched.slurm.kill_script("1"))
+    end = watched.run()
+    assert (end.kind, end.node) == (EndKind.JOB_LOST, "n1")
+    assert "Slurm says UNKNOWN" in end.message
+
+
+def test_a_job_that_slurm_has_forgotten_is_lost(watched: Watched) -> None:
+    def forget() -> None:
+        watched.worker.signal(watched.job, "KILL")
+        watched.slurm.forget("1")
+
+    watched.after(20, forget)
+    assert watched.run().kind is EndKind.JOB_LOST
+
+
+def test_a_worker_lost_after_its_stage_had_finished_has_finished(watched: Watched) -> None:
+    watched.after(20, lambda: watched.directory.write_outcome(Finished(metrics={"f1": 0.5})))
+    watched.after(21, lambda: watched.slurm.kill_script("1"))
+    end = watched.run()
+    assert (end.kind, end.message) == (EndKind.FINISHED, "f1 0.5")
+
+
+def test_a_worker_lost_after_a_wish_to_stop_has_paused_at_its_last_checkpoint(watched: Watched) -> None:
+    def write_checkpoint() -> None:
+        path = watched.directory.path / CHECKPOINT
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+
+    watched.worker.saves_s = math.inf
+    watched.after(15, write_checkpoint)
+    watched.after(20, lambda: watched.stop.set("a test")).after(25, lambda: watched.slurm.kill_script("1"))
+    end = watched.run()
+    assert (end.kind, end.checkpoint, end.made_progress) == (EndKind.PAUSED, CHECKPOINT, True)
+
+
+def test_a_worker_that_dies_with_its_report_has_lost_it(watched: Watched) -> None:
+    watched.worker.dies_with_report = True
+    watched.worker.visible_s = math.inf
+    assert watched.run().kind is EndKind.JOB_LOST
+
+
+def test_a_worker_that_dies_with_its_report_of_a_finished_stage_has_finished(watched: Watched) -> None:
+    watched.worker.dies_with_report = True
+    assert watched.run().kind is EndKind.FINISHED
+
+
+def test_memory_over_the_jobs_limit_is_told_from_a_loss(watched: Watched) -> None:
+    watched.after(20, lambda: watched.job.out_of_memory())
+    assert watched.run().kind is EndKind.HOST_OOM
+
+
+# What the worker reports.
+
+
+def test_a_call_that_raises_has_not_started(watched: Watched) -> None:
+    watched.worker.raises = "ModuleNotFoundError: No module named 'kdgat'"
+    end = watched.run()
+    assert (end.kind, end.message) == (EndKind.NOT_STARTED, f"the worker raised {watched.worker.raises}")
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reported", "kind", "message"),
+    [
+        (Finished(metrics={"f1": 0.5}), {}, EndKind.FINISHED, "f1 0.5"),
+        (FAILED, {}, EndKind.FAILED, "NUMERIC: the loss is not finite"),
+        (Paused(checkpoint="", reason="no time"), {}, EndKind.PAUSED, "no time"),
+        (None, {}, EndKind.PROCESS_KILLED, "the stage was killed by signal 9"),
+        (None, {"was_oom_killed": True}, EndKind.HOST_OOM, "of which it had 1500M"),
+        (FAILED, {"was_oom_killed": True}, EndKind.HOST_OOM, "the kernel killed the stage for memory"),
+        (None, {"was_oom_killed": True, "stop_reason": "SIGTERM"}, EndKind.HOST_OOM, "for memory"),
+        (Finished(), {"was_oom_killed": True}, EndKind.FINISHED, "finished"),
+        (Paused(checkpoint="", reason="no time"), {"was_oom_killed": True}, EndKind.PAUSED, "no time"),
+        (None, {"stalled": True}, EndKind.FROZEN, "used no processor time for 600 s"),
+        (Paused(checkpoint="", reason="SIGTERM"), {"stalled": True}, EndKind.FROZEN, "used no processor time"),
+        (Finished(), {"stalled": True}, EndKind.FINISHED, "finished"),
+    ],
+)
+def test_what_the_worker_reports_names_the_end(
+    watched: Watched, outcome: Any, reported: dict[str, Any], kind: EndKind, message: str
+) -> None:
+    watched.worker.outcome, watched.worker.reported = outcome, reported
+    end = watched.run(stall_timeout_s=600)
+    assert end.kind is kind
+    assert message in end.message
+    assert (end.job_id, end.node, end.peak_memory_mib) == ("1", "n1", 100)
+    assert watched.job.state == "COMPLETED"
+
+
+def test_a_job_that_leaves_slowly_is_not_waited_for_for_long(watched: Watched) -> None:
+    watched.worker.leaves_s = 60
+    assert watched.run().kind is EndKind.FINISHED
+    assert watched.job.state == "RUNNING"
+    assert watched.took_s < 65 + LEAVE_S
+
+
+def test_an_outcome_that_is_not_visible_here_yet_is_waited_for(watched: Watched) -> None:
+    watched.worker.visible_s = 30
+    assert watched.run().kind is EndKind.FINISHED
+    assert watched.directory.is_finished()
+
+
+def test_an_outcome_that_never_becomes_visible_is_believed_in_the_end(watched: Watched) -> None:
+    watched.worker.visible_s = math.inf
+    assert watched.run().kind is EndKind.FINISHED
+    assert SEEN_S < watched.took_s - 63 < SEEN_S + 10

@@ -1,0 +1,48 @@
+"""The names of all run directories of every preset, with inputs that are always the same.
+
+`python -m tests.support.identities` writes them anew. Do that only for a change that is meant to make finished stages
+be trained again, and say so in its commit: everybody's runs begin anew then.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from kdgat.family.registry import find_family
+from kdgat.run.plan import PlannedStage
+from kdgat.stage.spec import StageInput, StageSpec
+
+GOLDEN = Path(__file__).with_suffix(".json")
+GIVEN: dict[str, dict[str, Any]] = {"can": {"data": {"dataset": "synthetic", "data_root": "data"}}, "lap": {}}
+PRESETS = ("quick", "full", "tutorial")
+
+
+def directory_names(family_name: str, preset: str) -> dict[str, str]:
+    """Return the run directory's name of every stage that a preset plans, by name in the plan."""
+    family = find_family(family_name)
+    run = family.plan(family.config.from_preset(preset, GIVEN[family_name]))
+    return {planned.name: _spec(family_name, planned).directory_name() for planned in run.plan}
+
+
+def _spec(family: str, planned: PlannedStage) -> StageSpec:
+    inputs = {
+        name: StageInput(path=name, sha256=hashlib.sha256(f"{one.stage}/{one.artifact}".encode()).hexdigest())
+        for name, one in planned.inputs.items()
+    }
+    return StageSpec(
+        family=family,
+        stage=planned.stage,
+        scale=planned.scale,
+        seed=planned.seed,
+        config=planned.config,
+        inputs=inputs,
+        execution=planned.execution,
+        execution_keys=planned.execution_keys,
+        code_version=planned.code_version,
+    )
+
+
+if __name__ == "__main__":
+    names = {family: {preset: directory_names(family, preset) for preset in PRESETS} for family in GIVEN}
+    GOLDEN.write_text(json.dumps(names, indent=1) + "\n", encoding="utf-8")
