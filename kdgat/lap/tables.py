@@ -8,7 +8,7 @@ from kdgat.lap.results import Group, LapResults, MethodSummary, format_number, f
 from kdgat.run.table import Table
 
 COMPARISON_HEADINGS = (
-    "family", "n", "gap left", "searches", "scipy ms", "un- trained ms", "trained ms", "gain", "at most", "times scipy"
+    "family", "n", "gap left", "searches", "scipy ms", "untrained ms", "trained ms", "gain", "at most", "times scipy"
 )  # fmt: skip
 METHOD_HEADINGS = ("method", "R2 of u", "gap left", "searches", "scanned", "duals ms", "total ms", "times scipy")
 RESULTS_HEADINGS = (
