@@ -12,16 +12,17 @@ of `kdgat train lap`, or weights.
 import argparse
 from pathlib import Path
 
+from kdgat.cli.lap_tables import comparison_table, methods_table
 from rich.console import Console
 
-from kdgat.cli.lap_tables import comparison_table, methods_table
 from kdgat.lap.certificate import Problem, check_label
 from kdgat.lap.contenders import TRAINED, contenders
 from kdgat.lap.families import FAMILIES, generate
 from kdgat.lap.measurement import compile_methods, measure_problem
 from kdgat.lap.predictor import Predictor
 from kdgat.lap.records import label
-from kdgat.lap.results import METHODS, Evaluation, EvaluationConfig, summarise
+from kdgat.lap.results import Evaluation, summarise
+from kdgat.lap.sections import METHODS, EvaluationConfig
 from kdgat.lap.timing import describe_machine, one_thread
 from kdgat.lap.warm_start import find_weights
 

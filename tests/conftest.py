@@ -32,6 +32,8 @@ NEEDED_BY_FIXTURE = {
     "tiny": "image",
 }
 SERVICES = ("slurm", "prefect", "image")  # a test that needs several belongs to the group of the first
+# Whole commands on a Slurm of their own, beside the other tests of Slurm: half of the time.
+COMMANDS = {f"test_{name}.py" for name in ("ended_commands", "progressive", "many_stages", "whole_flow", "night")}
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -51,7 +53,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if service == "prefect" and "prefect_server" not in item.fixturenames:
             service = path.stem  # it starts a server of its own, as the other tests of its module do
         if service is not None:
-            item.add_marker(pytest.mark.xdist_group(service))
+            of_commands = service == "slurm" and path.name in COMMANDS
+            item.add_marker(pytest.mark.xdist_group("slurm-commands" if of_commands else service))
 
 
 @pytest.fixture(autouse=True)

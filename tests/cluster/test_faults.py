@@ -93,7 +93,7 @@ def test_an_unannounced_timeout_is_graceful(job: StageJob, undisturbed: Undistur
     # The stage asked for its end when it began: this one it does not know. Slurm looks at limits every half minute.
     slurm.end_in(job.job_id, 1)
     check(job, undisturbed, "TIMEOUT, not announced", EndKind.PAUSED, EndKind.FINISHED)
-    assert "TIMEOUT" in job.attempts[0].message
+    assert "TimeLimit" in job.attempts[0].message
     assert lost_nothing(job)
 
 

@@ -165,7 +165,7 @@ def test_the_flow_finishes_in_the_image_though_its_jobs_are_ended(hurt: Hurt) ->
 def test_slurms_sigterm_at_the_walltime_reaches_the_stage_through_apptainer(hurt: Hurt) -> None:
     first, second, third = hurt.attempts(TIMED_OUT)
     assert (first.end, second.end, third.end) == ("Paused", "SlurmJobLost", "Completed")
-    for text in ("SIGTERM", "TIMEOUT"):
+    for text in ("SIGTERM", "TimeLimit"):
         assert text in first.message
     # It woke up to save: the next attempt goes on there.
     log = hurt.directory(TIMED_OUT).log_path.read_text()

@@ -1,11 +1,13 @@
 """Slurm does what the flow relies on, and what its fake does (`tests/kdgat_cluster/test_fake_slurm.py`)."""
 
+import signal
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from kdgat.cluster.clock import SYSTEM_CLOCK
 from kdgat.cluster.slurm import Slurm
+from tests.cluster import processes
 from tests.cluster.configuration import ClusterError
 from tests.cluster.slurm import PrivateSlurm
 from tests.support.fake_slurm import TAKES_MEMORY, ShellScript, SubmitError
@@ -55,7 +57,8 @@ class RealCluster:
         self._slurm.end_in(job_id, 1)
 
     def kill_script(self, job_id: str) -> None:
-        self._slurm.command("scancel", "--full", "--signal=KILL", job_id)
+        # Not by scancel: Slurm would call that a cancellation. The script first, before it hears of its children.
+        processes.send(sorted(self._slurm.processes_of(job_id)), signal.SIGKILL)
 
     def _update_nodes(self, *changes: str) -> None:
         self._slurm.command("scontrol", "update", f"NodeName={','.join(self._slurm.nodes)}", *changes)
