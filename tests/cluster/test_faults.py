@@ -1,6 +1,7 @@
 """Every way in which a job can die, on a real Slurm: the same weights in the end, or a clear stop.
 
-The stage is stopped (SIGSTOP) at a checkpoint while it is hurt, so that no test depends on the machine's speed.
+The stage is stopped (SIGSTOP) at a checkpoint while it is hurt, so that no test depends on the machine's speed. By night
+alone: what the tests of `LocalAttempts`, `run_child` and `JobWatch` show for every build.
 """
 
 import json
@@ -151,6 +152,7 @@ def test_a_worker_killed_at_random_moments_costs_an_interval_at_most(
     assert max(lost) <= CHECKPOINT_STEPS
 
 
+@pytest.mark.nightly
 def test_a_worker_killed_before_it_reports_is_replaced(
     job: StageJob, undisturbed: Undisturbed, slurm: PrivateSlurm
 ) -> None:
@@ -158,6 +160,7 @@ def test_a_worker_killed_before_it_reports_is_replaced(
     check(job, undisturbed, "SIGKILL of the worker before it reports", EndKind.JOB_LOST, EndKind.FINISHED)
 
 
+@pytest.mark.nightly
 def test_a_killed_child_is_started_again(job: StageJob, undisturbed: Undisturbed, slurm: PrivateSlurm) -> None:
     child = job.start(site()).hold()
     done = job.steps_done()
@@ -186,6 +189,7 @@ def test_a_frozen_worker_is_woken_to_save(job: StageJob, undisturbed: Undisturbe
     assert lost_nothing(job)
 
 
+@pytest.mark.nightly
 def test_a_frozen_training_process_is_woken_to_save(job: StageJob, undisturbed: Undisturbed) -> None:
     job.start(site(stall_timeout_s=4)).hold()
     check(job, undisturbed, "training process frozen, stall_timeout_s 4", EndKind.FROZEN, EndKind.FINISHED)
