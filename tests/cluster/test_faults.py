@@ -1,7 +1,7 @@
 """Every way in which a job can die, on a real Slurm: the same weights in the end, or a clear stop.
 
-The stage is stopped (SIGSTOP) at a checkpoint while it is hurt, so that no test depends on the machine's speed. By night
-alone: what the tests of `LocalAttempts`, `run_child` and `JobWatch` show for every build.
+The stage is stopped (SIGSTOP) at a checkpoint while it is hurt, so that no test depends on the machine's speed. By
+night alone: what the tests of `LocalAttempts`, `run_child` and `JobWatch` show for every build.
 """
 
 import json
