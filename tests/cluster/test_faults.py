@@ -201,11 +201,11 @@ def test_too_little_memory_grows_until_it_is_enough(
 ) -> None:
     if not slurm.has_memory_limits:
         pytest.fail("this machine's cgroups do not limit memory")
-    job.start(site(), memory="450M").finish()
-    check(job, undisturbed, "memory over the limit (450M)", *map(EndKind, job.ends))
+    job.start(site(), memory="250M").finish()
+    check(job, undisturbed, "memory over the limit (250M)", *map(EndKind, job.ends))
     assert job.ends[0] == EndKind.HOST_OOM.value
     memory = [record.resources.memory_mib for record in job.attempts if record.resources is not None]
-    assert memory[:2] == [450, 675]
+    assert memory[:2] == [250, 375]
 
 
 def test_a_full_disk_stops_clearly_and_the_same_command_goes_on(
