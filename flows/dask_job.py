@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import CancelledError
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import dask
 import distributed
@@ -18,7 +18,7 @@ from kdgat.cluster import slurm
 from kdgat.cluster.ending import EndKind
 from kdgat.cluster.worker import NodeReport, run_attempt
 
-FETCH_S = 10.0  # a report is some hundred bytes
+FETCH_S: Final = 10.0  # a report is some hundred bytes
 
 # A worker that dies takes its attempt with it; one that is silent is dealt with by JobWatch.
 dask.config.set({"distributed.scheduler.allowed-failures": 0, "distributed.scheduler.worker-ttl": None})

@@ -51,7 +51,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(NEEDED_BY_FIXTURE[name])
         service = next((name for name in SERVICES if item.get_closest_marker(name)), None)
         if service == "prefect" and "prefect_server" not in item.fixturenames:
-            service = str(path)  # it starts a server of its own, as the other tests of its module do
+            service = path.stem  # it starts a server of its own, as the other tests of its module do
         if service is not None:
             of_commands = service == "slurm" and path.name in COMMANDS
             item.add_marker(pytest.mark.xdist_group("slurm-commands" if of_commands else service))

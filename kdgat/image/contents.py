@@ -5,7 +5,6 @@ import ctypes
 import importlib
 import importlib.util
 import os
-import pkgutil
 import re
 import sys
 import tempfile
@@ -14,8 +13,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
-import kdgat
 from kdgat.image.errors import ImageError
+from kdgat.stage.families import family_names, family_package
 
 _PIN: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)")
 # Made by `python -m venv` or built from the checkout: no lock names them.
@@ -61,12 +60,6 @@ def find_faults(lock: Path, python_minor: str, modules: Sequence[str]) -> list[s
     return faults
 
 
-def find_stage_modules() -> list[str]:
-    """Return the modules `kdgat.<family>.stages`, which run the stages of every family there is."""
-    packages = [found.name for found in pkgutil.iter_modules(kdgat.__path__, "kdgat.") if found.ispkg]
-    return [f"{name}.stages" for name in packages if importlib.util.find_spec(f"{name}.stages")]
-
-
 def has_driver() -> bool:
     """Say whether NVIDIA's driver is here, which RAPIDS needs for being imported; inside an image only with --nv."""
     try:
@@ -96,7 +89,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--need-driver", default="", metavar="MODULE,MODULE", help="imported only where NVIDIA's is")
     parser.add_argument("modules", nargs="*", metavar="MODULE")
     arguments = parser.parse_args(words)
-    modules = [*arguments.modules, *find_stage_modules()]
+    modules = [*arguments.modules, *(f"{family_package(name)}.stages" for name in family_names())]
     faults = find_faults(arguments.lock, arguments.python, modules)
     need_driver = [name for name in arguments.need_driver.split(",") if name]
     if not need_driver or has_driver():

@@ -53,7 +53,7 @@ def later(stores: dict[str, StageInput], tmp_path_factory: pytest.TempPathFactor
     changed = dict(stores)
     for seed, name in enumerate(("train", "injected", "validation", "injected_validation"), 20):
         columns = planted_columns(90, seed=seed, attack_share=0.4)
-        write_planted_store(folder / f"{name}.h5", type(columns)(**{**vars(columns), "x": columns.x * 2.0 + 1.0}))
+        write_planted_store(folder / f"{name}.h5", columns.replace(x=columns.x * 2.0 + 1.0))
         changed[name] = StageInput.of_file(folder / f"{name}.h5")
     return changed
 

@@ -1,6 +1,7 @@
 """Every way in which a job can die, on a real Slurm: the same weights in the end, or a clear stop.
 
-The stage is stopped (SIGSTOP) at a checkpoint while it is hurt, so that no test depends on the machine's speed.
+The stage is stopped (SIGSTOP) at a checkpoint while it is hurt, so that no test depends on the machine's speed. By
+night alone: what the tests of `LocalAttempts`, `run_child` and `JobWatch` show for every build.
 """
 
 import json
@@ -151,6 +152,7 @@ def test_a_worker_killed_at_random_moments_costs_an_interval_at_most(
     assert max(lost) <= CHECKPOINT_STEPS
 
 
+@pytest.mark.nightly
 def test_a_worker_killed_before_it_reports_is_replaced(
     job: StageJob, undisturbed: Undisturbed, slurm: PrivateSlurm
 ) -> None:
@@ -158,6 +160,7 @@ def test_a_worker_killed_before_it_reports_is_replaced(
     check(job, undisturbed, "SIGKILL of the worker before it reports", EndKind.JOB_LOST, EndKind.FINISHED)
 
 
+@pytest.mark.nightly
 def test_a_killed_child_is_started_again(job: StageJob, undisturbed: Undisturbed, slurm: PrivateSlurm) -> None:
     child = job.start(site()).hold()
     done = job.steps_done()
@@ -186,6 +189,7 @@ def test_a_frozen_worker_is_woken_to_save(job: StageJob, undisturbed: Undisturbe
     assert lost_nothing(job)
 
 
+@pytest.mark.nightly
 def test_a_frozen_training_process_is_woken_to_save(job: StageJob, undisturbed: Undisturbed) -> None:
     job.start(site(stall_timeout_s=4)).hold()
     check(job, undisturbed, "training process frozen, stall_timeout_s 4", EndKind.FROZEN, EndKind.FINISHED)
@@ -197,11 +201,11 @@ def test_too_little_memory_grows_until_it_is_enough(
 ) -> None:
     if not slurm.has_memory_limits:
         pytest.fail("this machine's cgroups do not limit memory")
-    job.start(site(), memory="450M").finish()
-    check(job, undisturbed, "memory over the limit (450M)", *map(EndKind, job.ends))
+    job.start(site(), memory="250M").finish()
+    check(job, undisturbed, "memory over the limit (250M)", *map(EndKind, job.ends))
     assert job.ends[0] == EndKind.HOST_OOM.value
     memory = [record.resources.memory_mib for record in job.attempts if record.resources is not None]
-    assert memory[:2] == [450, 675]
+    assert memory[:2] == [250, 375]
 
 
 def test_a_full_disk_stops_clearly_and_the_same_command_goes_on(

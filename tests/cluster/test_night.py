@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from flows.server import prefect_api
 from kdgat.cluster.history import AttemptLedger
 from kdgat.stage.directory import RunDirectory
@@ -11,6 +13,7 @@ from tests.flows.nights import Nights
 from tests.support.small_runs import UNTRAINED
 
 
+@pytest.mark.nightly
 def test_a_night_trains_and_compares_in_jobs(slurm: PrivateSlurm, tmp_path: Path) -> None:
     nights = Nights(tmp_path)
     with prefect_api(tmp_path / "prefect.db", tmp_path / "server.log"):

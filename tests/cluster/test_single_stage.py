@@ -78,6 +78,7 @@ def test_a_stage_runs_as_a_job_and_exits_0(directory: RunDirectory, slurm: Priva
     assert len(AttemptLedger(directory).records) == 1
 
 
+@pytest.mark.nightly
 def test_ctrl_c_gets_a_checkpoint_and_75_and_the_same_command_goes_on(
     endless: RunDirectory, tmp_path: Path, slurm: PrivateSlurm
 ) -> None:

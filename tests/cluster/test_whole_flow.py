@@ -60,7 +60,8 @@ def survivor(tmp_path_factory: pytest.TempPathFactory, slurm: PrivateSlurm) -> I
     # One stage trains long enough to be hurt, and asks for more than the others.
     longer = ("training_of.normal.max_epochs=40", "training.batch_size=16", "training.checkpoint_every_steps=4")
     run.overrides = (*ALL_STAGES, *longer, "resources.normal.memory=2G", "resources.normal.gpus=1")
-    with ending(run):
+    with pytest.MonkeyPatch.context() as patch, ending(run):
+        patch.delenv(API_URL_VARIABLE, raising=False)  # of a server that other tests share: this run starts its own
         run.start().wait_for_checkpoint()
         worker, job_id = run.process_of(slurm, WORKER), run.job_id(slurm)
         job = slurm.job(job_id)

@@ -1,5 +1,6 @@
 """The real CPU image, as a site runs it, with the checkout's kdgat in place of the one that it was built with."""
 
+import contextlib
 import json
 import os
 import signal
@@ -162,8 +163,12 @@ def test_signals_reach_python_inside(image: Path, number: signal.Signals) -> Non
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    process.send_signal(number)
-    assert process.wait(30) == 75
+    for _ in range(3):  # on a busy machine one was lost that came while Apptainer was still about to watch for them
+        process.send_signal(number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(15)
+            break
+    assert process.returncode == 75
 
 
 def test_a_stage_process_says_what_it_wants(image: Path, tmp_path: Path) -> None:
