@@ -15,6 +15,7 @@ from random_columns import EDGE_FEATURES, NODE_FEATURES, data_list, random_colum
 from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader
 
+from kdgat.can.schema import RECORDINGS, SCHEMA
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.plans import plan_by_edges, plan_by_graphs, plan_by_nodes
 from kdgat.graphs.store import GraphStore, write_store
@@ -60,7 +61,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory) / "store.h5"
         write_store(
-            path, columns, node_features=NODE_FEATURES, edge_features=EDGE_FEATURES, recordings=["random"], build={}
+            path,
+            SCHEMA,
+            columns,
+            node_features=NODE_FEATURES,
+            edge_features=EDGE_FEATURES,
+            attributes={RECORDINGS: ["random"]},
+            build={},
         )
         store = GraphStore.open(path)
         mapped = TensorColumns.from_columns(store.columns)

@@ -153,13 +153,13 @@ def build_plainly(messages: Messages, config: WindowConfig) -> PlainGraphs:
 def check(graphs: GraphColumns, plain: PlainGraphs) -> None:
     """Refuse to compare builders of different graphs."""
     assert graphs.num_graphs == len(plain)
-    assert graphs.node_id.tolist() == [identifier for nodes, _, _, _ in plain for identifier in nodes]
+    assert graphs["node_id"].tolist() == [identifier for nodes, _, _, _ in plain for identifier in nodes]
     assert [tuple(pair) for pair in graphs.edge_index.T.tolist()] == [
         pair for _, edges, _, _ in plain for pair in edges
     ]
     counts = (2.0 ** graphs.edge_attr[:, 0] - 1.0).round().astype(int)
     assert counts.tolist() == [count for _, _, part, _ in plain for count in part]
-    assert graphs.node_y.tolist() == [mark for _, _, _, attacked in plain for mark in attacked]
+    assert graphs["node_y"].tolist() == [mark for _, _, _, attacked in plain for mark in attacked]
 
 
 def find_recordings(paths: list[Path]) -> list[Path]:

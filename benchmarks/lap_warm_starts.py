@@ -14,14 +14,16 @@ from pathlib import Path
 
 from rich.console import Console
 
-from kdgat.cli.lap_tables import comparison_table, methods_table
+from kdgat.cli.tables import print_tables
 from kdgat.lap.certificate import Problem, check_label
 from kdgat.lap.contenders import TRAINED, contenders
 from kdgat.lap.families import FAMILIES, generate
 from kdgat.lap.measurement import compile_methods, measure_problem
 from kdgat.lap.predictor import Predictor
 from kdgat.lap.records import label
-from kdgat.lap.results import METHODS, Evaluation, EvaluationConfig, summarise
+from kdgat.lap.results import Evaluation, summarise
+from kdgat.lap.sections import METHODS, EvaluationConfig
+from kdgat.lap.tables import comparison_table, methods_table
 from kdgat.lap.timing import describe_machine, one_thread
 from kdgat.lap.warm_start import find_weights
 
@@ -73,9 +75,9 @@ def main() -> None:
     console.print(f"{machine.processor}, 1 thread; {', '.join(f'{name} {v}' for name, v in machine.versions.items())}")
     for group in results.groups:
         console.print()
-        console.print(methods_table(group))
+        print_tables(console, [methods_table(group)])
     console.print()
-    console.print(comparison_table(results))
+    print_tables(console, [comparison_table(results)])
     for conclusion in results.conclusions.values():
         console.print(conclusion)
 

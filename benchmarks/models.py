@@ -23,6 +23,7 @@ from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.autoencoder import GraphAutoencoder
 from kdgat.can.models.convolution import build_convolution, count_parameters
 from kdgat.can.models.pooling import ByteDropout, graph_max
+from kdgat.can.schema import SCHEMA
 from kdgat.can.sections import AttentionConfig, AutoencoderConfig
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns, pointers
@@ -40,6 +41,7 @@ def random_windows(num_graphs: int) -> TensorColumns:
         edges.append(np.stack([keys % NUM_NODES, keys // NUM_NODES]))
     num_nodes, num_edges = num_graphs * NUM_NODES, num_graphs * NUM_EDGES
     columns = GraphColumns(
+        SCHEMA,
         node_ptr=pointers(np.full(num_graphs, NUM_NODES)),
         edge_ptr=pointers(np.full(num_graphs, NUM_EDGES)),
         x=generator.normal(size=(num_nodes, NUM_NODE_FEATURES)).astype(np.float32),

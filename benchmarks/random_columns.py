@@ -4,6 +4,7 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
+from kdgat.can.schema import SCHEMA
 from kdgat.graphs.columns import GraphColumns, pointers
 
 NODE_FEATURES = tuple(f"node_{number}" for number in range(12))
@@ -17,6 +18,7 @@ def random_columns(num_graphs: int, seed: int = 0) -> GraphColumns:
     edge_counts = (node_counts * generator.uniform(1, 4, num_graphs)).astype(np.int64)
     num_nodes, num_edges = int(node_counts.sum()), int(edge_counts.sum())
     return GraphColumns(
+        SCHEMA,
         node_ptr=pointers(node_counts),
         edge_ptr=pointers(edge_counts),
         x=generator.standard_normal((num_nodes, len(NODE_FEATURES)), dtype=np.float32),
@@ -37,7 +39,9 @@ def data_list(columns: GraphColumns) -> list[Data]:
     """Return the same graphs as one PyG object each, the layout that the store replaces."""
     edge_index = torch.from_numpy(columns.edge_index.astype(np.int64))
     x, edge_attr = torch.from_numpy(columns.x), torch.from_numpy(columns.edge_attr)
-    y, node_y, node_id = (torch.from_numpy(part).long() for part in (columns.y, columns.node_y, columns.node_id))
+    y, node_y, node_id = (
+        torch.from_numpy(part).long() for part in (columns["y"], columns["node_y"], columns["node_id"])
+    )
     nodes, edges = columns.node_ptr.tolist(), columns.edge_ptr.tolist()
     graphs = []
     for graph in range(columns.num_graphs):

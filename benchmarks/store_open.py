@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from random_columns import EDGE_FEATURES, NODE_FEATURES, data_list, random_columns
 
+from kdgat.can.schema import RECORDINGS, SCHEMA
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.store import GraphStore, write_store
 
@@ -39,10 +40,11 @@ def main() -> None:
             start = time.perf_counter()
             write_store(
                 path,
+                SCHEMA,
                 part,
                 node_features=NODE_FEATURES,
                 edge_features=EDGE_FEATURES,
-                recordings=["random"],
+                attributes={RECORDINGS: ["random"]},
                 build={},
             )
             print(

@@ -23,17 +23,13 @@ TESTS = Path(__file__).parent
 NEEDED_BY_PATH = {
     "cluster": "slurm",
     "cluster/test_image.py": "image",
-    "image/test_apptainer.py": "image",
-    "image/test_build.py": "image",
     "image/test_cpu_image.py": "image",
-    "image/test_install.py": "image",
 }
 NEEDED_BY_FIXTURE = {
     "slurm": "slurm",
     "prefect_server": "prefect",
     "installed": "prefect",
     "tiny": "image",
-    "real_apptainer": "image",
 }
 SERVICES = ("slurm", "prefect", "image")  # a test that needs several belongs to the group of the first
 # Whole commands on a Slurm of their own, beside the other tests of Slurm: half of the time.
@@ -44,14 +40,18 @@ COMMANDS = {f"test_{name}.py" for name in ("ended_commands", "progressive", "man
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark tests by what they need, and keep those that share a service on one worker."""
     for item in items:
+        if not isinstance(item, pytest.Function):
+            continue
         path = item.path.relative_to(TESTS)
         for place in (path, *path.parents):
             if str(place) in NEEDED_BY_PATH:
                 item.add_marker(NEEDED_BY_PATH[str(place)])
-        for name in getattr(item, "fixturenames", ()):
+        for name in item.fixturenames:
             if name in NEEDED_BY_FIXTURE:
                 item.add_marker(NEEDED_BY_FIXTURE[name])
         service = next((name for name in SERVICES if item.get_closest_marker(name)), None)
+        if service == "prefect" and "prefect_server" not in item.fixturenames:
+            service = path.stem  # it starts a server of its own, as the other tests of its module do
         if service is not None:
             of_commands = service == "slurm" and path.name in COMMANDS
             item.add_marker(pytest.mark.xdist_group("slurm-commands" if of_commands else service))
@@ -85,6 +85,6 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prefect
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a real image of a few megabytes: a shell, cat, sleep, id."""
-    from tests.image.built import tiny_image
+    from tests.image.built import build_tiny_image
 
-    return tiny_image(tmp_path_factory.mktemp("tiny"))
+    return build_tiny_image(tmp_path_factory.mktemp("tiny") / "tiny.sif")

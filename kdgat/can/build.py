@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from kdgat.can.kinds import PrepareConfig
 from kdgat.can.logs import ReadLimits, read_recording
 from kdgat.can.messages import Messages
 from kdgat.can.results import InjectionSummary, SplitSummary
+from kdgat.can.schema import RECORDINGS, SCHEMA
 from kdgat.can.sections import WindowConfig
 from kdgat.can.windows import build_graphs
 from kdgat.graphs.columns import GraphColumns
@@ -66,10 +67,10 @@ def split_in_time(messages: Messages, config: PrepareConfig) -> _Split:
     """
     graphs = build_graphs(messages, config.windows)
     border = int(len(messages) * (1.0 - config.data.validation_fraction))
-    ends = graphs.first_message + graphs.message_count
+    ends = graphs["first_message"] + graphs["message_count"]
     training = ends <= border
     validation_begin = border + config.data.gap * config.windows.stride
-    validation = graphs.first_message >= validation_begin
+    validation = graphs["first_message"] >= validation_begin
     return _Split(messages, graphs, border, validation_begin, training, validation)
 
 
@@ -233,18 +234,19 @@ def _write(
         for number, part in enumerate(parts):
             split = SplitSummary(
                 num_windows=split.num_windows + part.num_graphs,
-                num_attack_windows=split.num_attack_windows + int(part.y.sum()),
-                num_messages=split.num_messages + int(part.message_count.sum()),
+                num_attack_windows=split.num_attack_windows + int(part["y"].sum()),
+                num_messages=split.num_messages + int(part["message_count"].sum()),
             )
-            yield replace(part, recording=np.full(part.num_graphs, number, np.int32))
+            yield part.replace(recording=np.full(part.num_graphs, number, np.int32))
 
     path = directory.path / f"{store}.h5"
     write_store(
         path,
+        SCHEMA,
         numbered(),
         node_features=NODE_FEATURES,
         edge_features=EDGE_FEATURES,
-        recordings=names,
+        attributes={RECORDINGS: list(names)},
         build=store_attributes(config.windows),
     )
     summary.content = summary.content.model_copy(update={"splits": {**summary.content.splits, store: split}})

@@ -27,6 +27,7 @@ from kdgat.can.results import (
     Results,
     ScenarioMetrics,
 )
+from kdgat.can.schema import RECORDINGS
 from kdgat.can.score_tables import ScoreTable, make_table, read_table, write_table
 from kdgat.can.scores import Scores, scores_path, write_scores
 from kdgat.can.sections import EvaluationConfig, WindowConfig
@@ -79,7 +80,10 @@ def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
             pool = open_pool(spec, directory, split, INJECTED_VALIDATION if split == VALIDATION else "")
             stores = [GraphStore.open(input_path(spec, directory, name)) for name in pool.names]
             scores = detectors.score(pool, wanted, phase_progress(directory, split))
-            names, is_virtual = [store.recordings for store in stores], [name != split for name in pool.names]
+            names, is_virtual = (
+                [store.attributes[RECORDINGS] for store in stores],
+                [name != split for name in pool.names],
+            )
             learned = detectors.learned_from(pool.num_graphs) if split == VALIDATION else None
             write_table(path, make_table(pool.parts, names, scores, is_virtual, learned))
         artifacts[artifact] = path.name

@@ -52,12 +52,12 @@ class InjectedPool:
             yield graphs
 
     def _count(self, injected: Injected, graphs: GraphColumns) -> None:
-        self._totals.update(windows=graphs.num_graphs, attack_windows=int(graphs.y.sum()))
+        self._totals.update(windows=graphs.num_graphs, attack_windows=int(graphs["y"].sum()))
         self._changes.update(set(injected.changes))
         for attack in injected.attacks:
             kind = attack.partition(":")[0]
             counter = self._attacks.setdefault(kind, Counter())
-            counter.update(windows=int(graphs.y.sum()), messages=int(graphs.attack_count.sum()), recordings=1)
+            counter.update(windows=int(graphs["y"].sum()), messages=int(graphs["attack_count"].sum()), recordings=1)
 
     def summary(self, seed: int) -> InjectionSummary:
         """Say what was injected; complete once every variant was made."""

@@ -18,7 +18,11 @@ FUSIONS: Final[tuple[str, ...]] = ("fusion", "fusion_small")
 
 
 def detector_names(models: Iterable[str]) -> list[str]:
-    """List what can be asked for where these models are trained: themselves, each kind of a fusion, the ensemble."""
+    """List what can be asked for where these models are trained: themselves, each kind of a fusion, the ensemble.
+
+    >>> detector_names(["autoencoder", "normal"])
+    ['autoencoder', 'normal', 'ensemble']
+    """
     names: list[str] = []
     for name in models:
         names += [name, *(f"{name}_{kind}" for kind in FUSION_KINDS if name in FUSIONS)]

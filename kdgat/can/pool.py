@@ -9,8 +9,10 @@ import torch
 from numpy.typing import NDArray
 from torch_geometric.data import Batch
 
+from kdgat.can.schema import SCHEMA
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns, gather_rows, pointers
+from kdgat.graphs.schema import EDGE_INDEX
 from kdgat.graphs.store import GraphStore
 
 CHUNK_WINDOWS = 8192  # read at once where a whole store is passed through: it may be larger than memory
@@ -48,13 +50,13 @@ class PooledStores:
         self.offsets = pointers(np.array([part.num_graphs for part in parts]))  # [S + 1]
         self.node_counts = np.concatenate([part.node_counts for part in parts])  # [G]
         self.edge_counts = np.concatenate([part.edge_counts for part in parts])  # [G]
-        self.labels = np.concatenate([np.asarray(part.y) for part in parts])  # [G]
+        self.labels = np.concatenate([np.asarray(part["y"]) for part in parts])  # [G]
         self.node_ptr = pointers(self.node_counts)  # [G + 1] over the whole pool
 
     @staticmethod
     def open(paths: dict[str, Path]) -> "PooledStores":
         """Map the stores of these names; PoolError if they were built with different features."""
-        stores = {name: GraphStore.open(path) for name, path in paths.items()}
+        stores = {name: GraphStore.open(path, SCHEMA) for name, path in paths.items()}
         features = {name: (store.node_features, store.edge_features) for name, store in stores.items()}
         first = next(iter(features))
         for name, found in features.items():
@@ -130,8 +132,9 @@ def _join(batches: list[Batch]) -> Batch:
     graph_shifts = np.cumsum([0] + [int(batch.num_graphs) for batch in batches]).tolist()
     # A batch is given to the model as it is: nobody takes it apart into graphs, so it carries no slices for that.
     joined = Batch()
-    for name in ("x", "edge_attr", "y", "node_y", "node_id", "graph_index"):
-        joined[name] = torch.cat([batch[name] for batch in batches])
+    for column in (column for column in SCHEMA.columns if column.in_batch and column != EDGE_INDEX):
+        joined[column.name] = torch.cat([batch[column.name] for batch in batches])
+    joined.graph_index = torch.cat([batch.graph_index for batch in batches])
     joined.edge_index = torch.cat(
         [batch.edge_index + shift for batch, shift in zip(batches, node_shifts, strict=False)], dim=1
     )

@@ -64,13 +64,13 @@ def make_table(
     shifts = np.cumsum([0] + [len(part) for part in names])
     return ScoreTable(
         scores=scores,
-        label=np.concatenate([np.asarray(part.y) for part in parts]),
+        label=np.concatenate([np.asarray(part["y"]) for part in parts]),
         recording=np.concatenate(
-            [np.asarray(part.recording) + shift for part, shift in zip(parts, shifts, strict=False)]
+            [np.asarray(part["recording"]) + shift for part, shift in zip(parts, shifts, strict=False)]
         ).astype(np.int32),
         recording_names=[name for part in names for name in part],
-        start_time=np.concatenate([np.asarray(part.start_time) for part in parts]),
-        attack_count=np.concatenate([np.asarray(part.attack_count) for part in parts]),
+        start_time=np.concatenate([np.asarray(part["start_time"]) for part in parts]),
+        attack_count=np.concatenate([np.asarray(part["attack_count"]) for part in parts]),
         is_virtual=np.repeat(np.asarray(is_virtual, bool), [part.num_graphs for part in parts]),
         is_learned=np.zeros(sum(part.num_graphs for part in parts), bool) if is_learned is None else is_learned,
     )

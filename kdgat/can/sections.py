@@ -35,7 +35,11 @@ class WindowConfig(Config):
 
 
 def num_windows(num_messages: int, config: WindowConfig) -> int:
-    """Count the windows of a recording; one that is shorter than a window gives one short graph."""
+    """Count the windows of a recording; one that is shorter than a window gives one short graph.
+
+    >>> num_windows(250, WindowConfig(size=100, stride=50))
+    4
+    """
     if num_messages == 0:
         return 0
     return max(1, (num_messages - config.size) // config.stride + 1)

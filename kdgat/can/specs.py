@@ -10,7 +10,8 @@ from kdgat.can.feature_names import FEATURE_VERSION
 from kdgat.can.kinds import PREPARE, RUN_KINDS
 from kdgat.can.messages import ReadLimits
 from kdgat.can.plan import FAMILY, START, WarmStartError, plan_can
-from kdgat.run.directory import DONE_STATES, OutputDirectory
+from kdgat.run.directory import OutputDirectory
+from kdgat.run.finished import FinishedRun
 from kdgat.run.plan import PlannedStage, Run
 from kdgat.stage.spec import StageInput
 
@@ -75,10 +76,9 @@ def starting_weights(config: CanConfig, plan: Iterable[PlannedStage]) -> dict[st
     """
     if config.start_from is None:
         return {}
-    run = OutputDirectory(Path(config.start_from).absolute())
-    index = run.read_index()
+    run = FinishedRun(OutputDirectory(Path(config.start_from).absolute()))
     _check_feature_version(run)
-    trained = {record.name: record for record in index.stages if record.state in DONE_STATES}
+    trained = {record.name: record for record in run.records()}
     found = {}
     for planned in plan:
         if planned.stage in RUN_KINDS.trained:
@@ -89,16 +89,15 @@ def starting_weights(config: CanConfig, plan: Iterable[PlannedStage]) -> dict[st
                     f"start_from={config.start_from}: has no finished {planned.name} (it has: "
                     f"{', '.join(known) or 'none'}); train these stages and seeds only, or start from scratch"
                 )
-            found[planned.name] = StageInput.of_file(run.stage_directory(record).weights_path)
+            found[planned.name] = StageInput.of_file(run.output.stage_directory(record).weights_path)
     return found
 
 
-def _check_feature_version(run: OutputDirectory) -> None:
-    for record in run.read_index().stages:
-        if record.stage == PREPARE and record.state in DONE_STATES:
-            version = run.stage_directory(record).read_spec().config.get("feature_version", 1)
-            if version != FEATURE_VERSION:
-                raise WarmStartError(
-                    f"start_from={run.path}: trained on features of version {version}, this kdgat computes version "
-                    f"{FEATURE_VERSION}: start from scratch"
-                )
+def _check_feature_version(run: FinishedRun) -> None:
+    for record in run.records(PREPARE):
+        version = run.output.stage_directory(record).read_spec().config.get("feature_version", 1)
+        if version != FEATURE_VERSION:
+            raise WarmStartError(
+                f"start_from={run.output.path}: trained on features of version {version}, this kdgat computes version "
+                f"{FEATURE_VERSION}: start from scratch"
+            )

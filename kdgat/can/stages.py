@@ -215,8 +215,8 @@ def _benign_ids(pool: PooledStores) -> list[int]:
     ids = [np.zeros(0, np.int32)]
     for name, part in zip(pool.names, pool.parts, strict=True):
         if name == TRAIN:
-            benign = np.repeat(np.asarray(part.y) == 0, part.node_counts)
-            ids.append(np.unique(np.asarray(part.node_id)[benign]))
+            benign = np.repeat(np.asarray(part["y"]) == 0, part.node_counts)
+            ids.append(np.unique(np.asarray(part["node_id"])[benign]))
     return np.unique(np.concatenate(ids)).tolist()
 
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from kdgat.can.feature_names import EDGE_FEATURES, NODE_FEATURES, REDUCTIONS
 from kdgat.can.features import MESSAGE_FEATURES, dense_identifiers, message_features, popcount
+from kdgat.can.schema import SCHEMA
 from kdgat.can.sections import WindowConfig, num_windows
 from kdgat.graphs.columns import GraphColumns
 
@@ -250,6 +251,7 @@ def build_graphs(messages: Messages, config: WindowConfig) -> GraphColumns:
         x, edge_index, edge_attr, node_y, node_id, attack_count,
     )  # fmt: skip
     return GraphColumns(
+        SCHEMA,
         node_ptr=node_ptr,
         edge_ptr=edge_ptr,
         x=x,

@@ -46,21 +46,19 @@ def build(
     checkout: CheckoutFolder = None,
 ) -> None:
     """Build an image and run its tests; a former image stays until the new one has passed them."""
-    from kdgat.image.base import choose_base
+    from kdgat.image.base import choose_base, default_base
     from kdgat.image.build import build_image
     from kdgat.image.checkout import find_checkout
     from kdgat.image.process import signals_as_exit
-    from kdgat.image.recipe import find_variant
+    from kdgat.image.variants import find_variant
 
-    chosen = find_variant(variant.value)
+    tree, chosen = find_checkout(checkout), find_variant(variant.value)
     image = out or Path(f"{chosen.file_stem}.sif")
     before = _identity(image)
     try:
         with signals_as_exit():
-            path = build_image(
-                find_checkout(checkout), chosen, choose_base(base), image, lambda line: typer.echo(line, err=True),
-                work_folder,
-            )  # fmt: skip
+            found = choose_base(base or default_base(tree.definition_path(chosen)))
+            path = build_image(tree, chosen, found, image, lambda line: typer.echo(line, err=True), work_folder)
     except SystemExit:
         is_new = _identity(image) != before
         typer.echo(f"interrupted: {image} is {'the new one, tested' if is_new else 'as it was before'}", err=True)
@@ -94,7 +92,7 @@ def inspect(
     from kdgat.image import apptainer
     from kdgat.image.digest import image_digest
     from kdgat.image.errors import ImageError
-    from kdgat.image.recipe import LOCK_IN_IMAGE
+    from kdgat.image.variants import LOCK_IN_IMAGE
 
     if lock:
         answer = apptainer.execute(image, ["cat", LOCK_IN_IMAGE])
@@ -148,29 +146,6 @@ def check(image: Image) -> None:
 
 
 @app.command()
-def render(
-    checkout: CheckoutFolder = None,
-    verify: Annotated[bool, typer.Option("--check", help="Write nothing; fail if a file is not as rendered.")] = False,
-) -> None:
-    """Write containers/*.def from kdgat/image/recipe.py."""
-    from kdgat.image.checkout import find_checkout
-    from kdgat.image.errors import ImageError
-    from kdgat.image.grammar import read_definition
-    from kdgat.image.recipe import VARIANTS, define
-    from kdgat.stage.files import write_bytes_atomically
-
-    tree = find_checkout(checkout)
-    for variant in VARIANTS.values():
-        path, text = tree.definition_path(variant), define(variant).render()
-        read_definition(text)
-        if not verify:
-            write_bytes_atomically(path, text.encode())
-        elif not path.exists() or path.read_text() != text:
-            raise ImageError(f"{path} is not what kdgat/image/recipe.py renders: kdgat image render")
-        typer.echo(path)
-
-
-@app.command()
 def lock(
     variant: VariantWord,
     verify: Annotated[
@@ -181,8 +156,8 @@ def lock(
     """Resolve what goes into an image, with hashes, for its platform (x86-64, Python 3.11)."""
     from kdgat.image.checkout import find_checkout
     from kdgat.image.lock import check_lock, write_lock
-    from kdgat.image.recipe import find_variant
     from kdgat.image.sources import read_pip_sources
+    from kdgat.image.variants import find_variant
 
     tree, chosen, sources = find_checkout(checkout), find_variant(variant.value), read_pip_sources()
     if verify:

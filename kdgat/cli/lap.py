@@ -162,7 +162,8 @@ def bucket(
     Classes by rows: small (to 1024), mid_1536, mid_2048, mid_3072, large_4096 (the rest). No problem is in two splits.
     """
     from kdgat.cli.tables import output_console
-    from kdgat.lap.buckets import LARGEST_CLASS, SIZE_CLASSES, SPLITS, existing_buckets, write_buckets
+    from kdgat.lap.buckets import SPLITS, existing_buckets, write_buckets
+    from kdgat.lap.instance_files import LARGEST_CLASS, SIZE_CLASSES
     from kdgat.lap.store import LapStore
 
     total = len(LapStore.open(file))
@@ -208,7 +209,7 @@ def inspect(
 
 
 app.command("solve")(solve_command)
-app.command("analyze")(analyze_command)
+app.command("analyze")(analyze_command())
 
 
 def _print_inspection(inspection: Inspection) -> None:

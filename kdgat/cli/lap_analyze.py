@@ -1,26 +1,34 @@
 """`kdgat lap analyze`: what the stages of a training run are made of, and what their steps take, measured."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from kdgat.cli import lap_options, options
+from kdgat.cli import options
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from kdgat.lap.config import LapConfig
-    from kdgat.lap.memory import Measurement
     from kdgat.lap.schedule import Counts
+    from kdgat.lap.step_measurement import Measurement
 
 
 class AnalyzeError(ValueError):
     """Options that cannot be followed; the text names them and the fix."""
 
 
-def analyze_command(
+def analyze_command() -> "Callable[..., None]":
+    """Return the command with the options of the family."""
+    from kdgat.lap.family import FAMILY
+
+    of_data = [option for option in FAMILY.options if option.name in ("stages", "data")]
+    return options.family_command(analyze, of_data)
+
+
+def analyze(
     preset: options.Preset = "full",
-    stages: lap_options.Stages = None,
-    data: lap_options.Data = None,
     override: options.Overrides = None,
     memory: Annotated[
         bool, typer.Option("--memory", help="Measure training steps on this device beside what is predicted.")
@@ -29,6 +37,8 @@ def analyze_command(
     json_path: Annotated[
         Path | None, typer.Option("--json", metavar="FILE", help="Write measured rates, for plan lap --measured.")
     ] = None,
+    *,
+    given: dict[str, Any],
 ) -> None:
     """Say what each training stage is made of, and what memory and time a step takes; --memory measures it.
 
@@ -36,11 +46,10 @@ def analyze_command(
     """
     if json_path is not None and not memory:
         raise AnalyzeError("--json writes what --memory measures: give --memory too")
+    from kdgat.lap.family import FAMILY
     from kdgat.lap.schedule import count_files, fit_rates, write_rates
 
-    config = lap_options.lap_config(
-        data=data, preset=preset, stages=stages, seeds=None, overrides=override, two_in_one=False
-    )
+    config = cast("LapConfig", options.family_config(FAMILY, preset, given, None, override))
     counts = None if config.data.source is None else count_files(config)
     print_contents(config, counts)
     if not memory:
@@ -93,8 +102,9 @@ def print_contents(config: "LapConfig", counts: "Counts | None") -> None:
 
 def print_measurements(config: "LapConfig", counts: "Counts | None", num_steps: int) -> "list[Measurement]":
     """Measure every stage and print prediction and measurement beside each other, line by line as they come."""
-    from kdgat.lap.memory import PROCESS_BYTES, batch_shape, kept_bytes_per_edge, measure_step, predict_step_bytes
+    from kdgat.lap.memory import PROCESS_BYTES, batch_shape, kept_bytes_per_edge, predict_step_bytes
     from kdgat.lap.schedule import describe_bytes, instances
+    from kdgat.lap.step_measurement import measure_step
 
     kept = kept_bytes_per_edge(config)
     line = "{:<16} {:>6} {:>6} {:>12} {:>12} {:>8} {:>12}"
@@ -115,7 +125,7 @@ def print_measurements(config: "LapConfig", counts: "Counts | None", num_steps: 
 
 def measure_smallest(config: "LapConfig", num_steps: int) -> "Measurement":
     """Measure batches of one instance of the smallest size: what a step takes however little is in it."""
-    from kdgat.lap.memory import measure_step
+    from kdgat.lap.step_measurement import measure_step
 
     name = min(config.chosen(), key=lambda one: config.progression[one].size)
     return measure_step(config, name, 1, config.training.accelerator, num_steps)

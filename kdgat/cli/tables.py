@@ -50,7 +50,7 @@ def fitting(table: TableOfTexts, console: Console) -> Table:
     unlimited = console.options.update(width=10 * PLAIN_WIDTH)  # a measure is cut to the width there is, else
     for heading_width, name_width in ((PLAIN_WIDTH, PLAIN_WIDTH), *BREAKS):
         drawn = _table(table, heading_width, name_width)
-        if console.measure(drawn, options=unlimited).minimum <= console.width:
+        if console.measure(drawn, options=unlimited).maximum <= console.width:
             break
     return drawn
 

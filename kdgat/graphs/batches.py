@@ -13,14 +13,19 @@ from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs.schema import EDGE_INDEX, Column, Level
 
 
 class StoredGraph(Data):
     """One graph of a store: a PyG Data whose `graph_index` is its row there."""
 
     def __inc__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
-        """Keep `graph_index` as it is: PyG would shift any attribute with 'index' in its name by the node count."""
-        return 0 if key == "graph_index" else super().__inc__(key, value, *args, **kwargs)
+        """Shift the edges alone: PyG would shift any attribute with 'index' in its name by the node count."""
+        return super().__inc__(key, value, *args, **kwargs) if key == EDGE_INDEX.name else 0
+
+    def __cat_dim__(self, key: str, value: Any, *args: Any, **kwargs: Any) -> Any:
+        """Join edges side by side, all else row by row, whatever its name."""
+        return EDGE_INDEX.row_axis if key == EDGE_INDEX.name else 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,12 +34,8 @@ class TensorColumns:
 
     node_ptr: Tensor  # [G+1] int64, host
     edge_ptr: Tensor  # [G+1] int64, host
-    x: Tensor  # [N, F] float32
-    edge_index: Tensor  # [2, E] int32, ids local to the graph
-    edge_attr: Tensor  # [E, D] float32
-    y: Tensor  # [G] int8
-    node_y: Tensor  # [N] int8
-    node_id: Tensor  # [N] int32
+    columns: tuple[Column, ...]  # those that the schema marks `in_batch`
+    tensors: dict[str, Tensor]  # column -> its array, as stored
 
     @staticmethod
     def from_columns(columns: GraphColumns, device: str | torch.device = "cpu") -> TensorColumns:
@@ -43,16 +44,9 @@ class TensorColumns:
         On the CPU the tensors share memory with the columns, so memory-mapped columns stay on disk until they are read.
         They are for reading: PyTorch knows no read-only tensors, and writing into a mapped one kills the process.
         """
-        return TensorColumns(
-            node_ptr=_wrap(columns.node_ptr),
-            edge_ptr=_wrap(columns.edge_ptr),
-            x=_wrap(columns.x).to(device),
-            edge_index=_wrap(columns.edge_index).to(device),
-            edge_attr=_wrap(columns.edge_attr).to(device),
-            y=_wrap(columns.y).to(device),
-            node_y=_wrap(columns.node_y).to(device),
-            node_id=_wrap(columns.node_id).to(device),
-        )
+        read = tuple(column for column in columns.schema.columns if column.in_batch)
+        tensors = {column.name: _wrap(columns[column.name]).to(device) for column in read}
+        return TensorColumns(_wrap(columns.node_ptr), _wrap(columns.edge_ptr), read, tensors)
 
     @property
     def num_graphs(self) -> int:
@@ -62,21 +56,19 @@ class TensorColumns:
     @property
     def device(self) -> torch.device:
         """Return the device that holds the columns and on which batches appear."""
-        return self.x.device
+        return self.tensors[EDGE_INDEX.name].device
 
     @property
     def num_bytes(self) -> int:
         """Return the memory that the columns take on their device."""
-        return sum(
-            column.nbytes for column in (self.x, self.edge_index, self.edge_attr, self.y, self.node_y, self.node_id)
-        )
+        return sum(tensor.nbytes for tensor in self.tensors.values())
 
     def gather(self, indices: Tensor | NDArray[Any]) -> Batch:
         """Return the graphs `indices` (repeats allowed) as a batch equal to Batch.from_data_list, on `device`.
 
-        Attributes: x [N, F], edge_index [2, E] int64, edge_attr [E, D], y [B] int64, node_y and node_id [N] int64,
-        graph_index [B] int64 (the indices), batch [N], ptr [B+1]. to_data_list() works. Raises IndexError if an index
-        is out of range.
+        Attributes: each column that the schema marks `in_batch`, integers as int64, such as x [N, F] and edge_index
+        [2, E]; graph_index [B] int64 (the indices), batch [N], ptr [B+1]. to_data_list() works. Raises IndexError if an
+        index is out of range.
 
         Sizes and offsets are computed on the host, where the plan lives too, so that a batch on a GPU costs two small
         uploads and no synchronisation. Edges stay sorted by destination: node ids rise from graph to graph.
@@ -104,12 +96,12 @@ class TensorColumns:
         edge_rows = torch.arange(num_edges, device=device) + edge_shift[edge_graph]
 
         batch = Batch(_base_cls=StoredGraph)
-        batch.x = self.x.index_select(0, node_rows)
-        batch.edge_index = self.edge_index.index_select(1, edge_rows) + node_starts[edge_graph]  # int64
-        batch.edge_attr = self.edge_attr.index_select(0, edge_rows)
-        batch.y = self.y.index_select(0, graph_index).long()
-        batch.node_y = self.node_y.index_select(0, node_rows).long()
-        batch.node_id = self.node_id.index_select(0, node_rows).long()
+        rows = {"graph": graph_index, "node": node_rows, "edge": edge_rows}
+        for column in self.columns:
+            picked = self.tensors[column.name].index_select(column.row_axis, rows[column.level])
+            if column == EDGE_INDEX:
+                picked = picked + node_starts[edge_graph]  # int64
+            batch[column.name] = picked if picked.is_floating_point() else picked.long()
         batch.graph_index = graph_index
         batch.batch = node_graph
         batch.ptr = node_slices.to(device, non_blocking=True)
@@ -117,11 +109,11 @@ class TensorColumns:
         # What Batch.from_data_list records, so that to_data_list() can take the batch apart again.
         per_graph, no_shift = torch.arange(len(chosen) + 1), torch.zeros(len(chosen), dtype=torch.int64)
         slices = {"node": node_slices, "edge": edge_slices, "graph": per_graph}
-        levels = {"x": "node", "edge_index": "edge", "edge_attr": "edge", "y": "graph", "node_y": "node"}
-        levels |= {"node_id": "node", "graph_index": "graph"}
+        levels: dict[str, Level] = {column.name: column.level for column in self.columns}
+        levels["graph_index"] = "graph"
         batch._num_graphs = len(chosen)
         batch._slice_dict = {name: slices[level] for name, level in levels.items()}
-        batch._inc_dict = {name: node_slices[:-1] if name == "edge_index" else no_shift for name in levels}
+        batch._inc_dict = {name: node_slices[:-1] if name == EDGE_INDEX.name else no_shift for name in levels}
         return batch
 
 

@@ -3,56 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Level = Literal["graph", "node", "edge"]
-
-
-class ColumnsError(ValueError):
-    """Columns that do not describe graphs; the text names the column, the value and the fix."""
-
-
-@dataclass(frozen=True)
-class Column:
-    """Say what one column holds: its level (one row per graph, node or edge), type and number of dimensions."""
-
-    name: str
-    level: Level
-    dtype: np.dtype[Any]
-    num_dimensions: int = 1
-
-
-NODE_PTR = "node_ptr"
-EDGE_PTR = "edge_ptr"
-X = "x"
-EDGE_INDEX = "edge_index"
-EDGE_ATTR = "edge_attr"
-
-POINTERS = (Column(NODE_PTR, "graph", np.dtype(np.int64)), Column(EDGE_PTR, "graph", np.dtype(np.int64)))
-# edge_index keeps PyG's [2, E]: its rows lie along the second axis, those of every other column along the first.
-VALUES = (
-    Column(X, "node", np.dtype(np.float32), 2),
-    Column(EDGE_INDEX, "edge", np.dtype(np.int32), 2),
-    Column(EDGE_ATTR, "edge", np.dtype(np.float32), 2),
-    Column("y", "graph", np.dtype(np.int8)),
-    Column("node_y", "node", np.dtype(np.int8)),
-    Column("node_id", "node", np.dtype(np.int32)),
-    Column("recording", "graph", np.dtype(np.int32)),
-    Column("first_message", "graph", np.dtype(np.int64)),
-    Column("start_time", "graph", np.dtype(np.float64)),
-    Column("message_count", "graph", np.dtype(np.int32)),
-    Column("attack_count", "graph", np.dtype(np.int32)),
-)
-COLUMNS = POINTERS + VALUES
-
-
-def row_axis(name: str) -> int:
-    """Return the axis of a column along which its rows lie."""
-    return 1 if name == EDGE_INDEX else 0
+from kdgat.graphs.schema import EDGE_ATTR, EDGE_INDEX, EDGE_PTR, NODE_PTR, ColumnsError, Schema, X
 
 
 def pointers(counts: NDArray[Any]) -> NDArray[np.int64]:
@@ -67,27 +23,60 @@ def gather_rows(ptr: NDArray[np.int64], indices: NDArray[np.int64]) -> NDArray[n
     return np.arange(new_ptr[-1]) + np.repeat(ptr[indices] - new_ptr[:-1], counts)
 
 
-@dataclass(frozen=True, eq=False)
 class GraphColumns:
     """Hold G graphs with N nodes and E edges in total, CSR style: graph g owns nodes node_ptr[g]:node_ptr[g+1].
 
-    The arrays may be memory maps. `recording` indexes a list of recording names kept beside the columns, so columns
-    that are concatenated must count in the same list.
+    Which columns there are is said by `schema`; what all graphs have are attributes, and `columns["y"]` is any column.
+    The arrays may be memory maps. A column that indexes a list counts in one kept beside the columns, so columns that
+    are concatenated must count in the same list. Edges are sorted by (destination, source) within their graph.
     """
 
-    node_ptr: NDArray[np.int64]  # [G+1]
-    edge_ptr: NDArray[np.int64]  # [G+1]
-    x: NDArray[np.float32]  # [N, F]
-    edge_index: NDArray[np.int32]  # [2, E] source, destination; ids local to the graph; sorted by (destination, source)
-    edge_attr: NDArray[np.float32]  # [E, D]
-    y: NDArray[np.int8]  # [G] 1 = the window holds an attack
-    node_y: NDArray[np.int8]  # [N] 1 = the node sent an injected message
-    node_id: NDArray[np.int32]  # [N] arbitration id
-    recording: NDArray[np.int32]  # [G]
-    first_message: NDArray[np.int64]  # [G] row in the recording
-    start_time: NDArray[np.float64]  # [G] s
-    message_count: NDArray[np.int32]  # [G]
-    attack_count: NDArray[np.int32]  # [G] injected messages
+    def __init__(self, schema: Schema, /, **arrays: NDArray[Any]) -> None:
+        """Hold one array for each column of a schema and for both offsets; `validate` looks at what is in them.
+
+        Raises:
+            ColumnsError: if an array is missing, or is of no column.
+        """
+        names = [column.name for column in schema.stored]
+        missing = [name for name in names if name not in arrays]
+        if missing:
+            raise ColumnsError(f"{', '.join(missing)}: missing; give one array for each of {', '.join(names)}")
+        unknown = [name for name in arrays if name not in names]
+        if unknown:
+            raise ColumnsError(f"{', '.join(unknown)}: not in the schema, which has {', '.join(names)}")
+        self.schema = schema
+        self._arrays = {name: arrays[name] for name in names}
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        """Return a column. Raises ColumnsError where the schema has none of this name."""
+        if name not in self._arrays:
+            raise ColumnsError(f"{name}: no such column; there are {', '.join(self._arrays)}")
+        return self._arrays[name]
+
+    @property
+    def node_ptr(self) -> NDArray[np.int64]:
+        """Return the offsets [G+1] of the graphs' nodes."""
+        return self._arrays[NODE_PTR.name]
+
+    @property
+    def edge_ptr(self) -> NDArray[np.int64]:
+        """Return the offsets [G+1] of the graphs' edges."""
+        return self._arrays[EDGE_PTR.name]
+
+    @property
+    def x(self) -> NDArray[np.float32]:
+        """Return the features [N, F] of the nodes."""
+        return self._arrays[X.name]
+
+    @property
+    def edge_index(self) -> NDArray[np.int32]:
+        """Return source and destination [2, E] of the edges; ids are local to the graph."""
+        return self._arrays[EDGE_INDEX.name]
+
+    @property
+    def edge_attr(self) -> NDArray[np.float32]:
+        """Return the features [E, D] of the edges. Raises ColumnsError where edges have none."""
+        return self[EDGE_ATTR.name]
 
     @property
     def num_graphs(self) -> int:
@@ -114,27 +103,41 @@ class GraphColumns:
         """Return the number of edges of each graph, [G]."""
         return np.diff(self.edge_ptr)
 
+    def replace(self, **arrays: NDArray[Any]) -> GraphColumns:
+        """Return the same columns but for these. Raises ColumnsError for one that the schema does not have."""
+        return GraphColumns(self.schema, **{**self._arrays, **arrays})
+
     @staticmethod
-    def empty(num_node_features: int, num_edge_features: int) -> GraphColumns:
+    def empty(schema: Schema, *, num_node_features: int, num_edge_features: int = 0) -> GraphColumns:
         """Return columns of no graph."""
-        shapes = {X: (0, num_node_features), EDGE_INDEX: (2, 0), EDGE_ATTR: (0, num_edge_features)}
-        arrays = {column.name: np.zeros(shapes.get(column.name, (0,)), column.dtype) for column in VALUES}
-        return GraphColumns(node_ptr=np.zeros(1, np.int64), edge_ptr=np.zeros(1, np.int64), **arrays)
+        widths = {X.name: num_node_features, EDGE_ATTR.name: num_edge_features}
+        arrays = {
+            column.name: np.zeros(column.shape(0, widths.get(column.name, 0)), column.dtype)
+            for column in schema.columns
+        }
+        return GraphColumns(schema, node_ptr=np.zeros(1, np.int64), edge_ptr=np.zeros(1, np.int64), **arrays)
 
     @staticmethod
     def concatenate(parts: Sequence[GraphColumns]) -> GraphColumns:
-        """Return the graphs of all parts, in order. Raises ColumnsError where there is no part or widths differ."""
+        """Return the graphs of all parts, in order. Raises ColumnsError where there is no part or parts differ."""
         if not parts:
-            raise ColumnsError("nothing to concatenate: 0 parts; use GraphColumns.empty(F, D) for columns of no graph")
-        for name in (X, EDGE_ATTR):
-            widths = {getattr(part, name).shape[1] for part in parts}
+            raise ColumnsError("nothing to concatenate: 0 parts; use GraphColumns.empty(...) for columns of no graph")
+        schema = parts[0].schema
+        for part in parts:
+            if part.schema != schema:
+                raise ColumnsError(f"parts have different schemas: {schema} and {part.schema}; build them alike")
+        for column in schema.columns:
+            widths = {part[column.name].shape[1] for part in parts} if column.width is None else set()
             if len(widths) > 1:
-                raise ColumnsError(f"{name}: parts have {sorted(widths)} features; build them with one configuration")
+                raise ColumnsError(
+                    f"{column.name}: parts have {sorted(widths)} features; build them with one configuration"
+                )
         arrays = {
-            column.name: np.concatenate([getattr(part, column.name) for part in parts], axis=row_axis(column.name))
-            for column in VALUES
+            column.name: np.concatenate([part[column.name] for part in parts], axis=column.row_axis)
+            for column in schema.columns
         }
         return GraphColumns(
+            schema,
             node_ptr=pointers(np.concatenate([part.node_counts for part in parts])),
             edge_ptr=pointers(np.concatenate([part.edge_counts for part in parts])),
             **arrays,
@@ -150,51 +153,53 @@ class GraphColumns:
         node_ptr, edge_ptr = np.asarray(self.node_ptr), np.asarray(self.edge_ptr)
         rows = {"graph": chosen, "node": gather_rows(node_ptr, chosen), "edge": gather_rows(edge_ptr, chosen)}
         arrays = {
-            column.name: np.take(getattr(self, column.name), rows[column.level], axis=row_axis(column.name))
-            for column in VALUES
+            column.name: np.take(self[column.name], rows[column.level], axis=column.row_axis)
+            for column in self.schema.columns
         }
         return GraphColumns(
-            node_ptr=pointers(self.node_counts[chosen]), edge_ptr=pointers(self.edge_counts[chosen]), **arrays
+            self.schema,
+            node_ptr=pointers(self.node_counts[chosen]),
+            edge_ptr=pointers(self.edge_counts[chosen]),
+            **arrays,
         )
 
     def sorted_edges(self) -> GraphColumns:
         """Return the same graphs with the edges of each sorted by (destination, source), ties in their old order."""
         graph = np.repeat(np.arange(self.num_graphs), self.edge_counts)  # [E]
         order = np.lexsort((self.edge_index[0], self.edge_index[1], graph))
-        arrays = {field.name: getattr(self, field.name) for field in fields(self)}
-        return GraphColumns(**{**arrays, EDGE_INDEX: self.edge_index[:, order], EDGE_ATTR: self.edge_attr[order]})
+        return self.replace(
+            **{
+                column.name: np.take(self[column.name], order, axis=column.row_axis)
+                for column in self.schema.columns
+                if column.level == "edge"
+            }
+        )
 
     def validate(self) -> None:
         """Check types, shapes, offsets, edge ends, edge order and finiteness; raise ColumnsError at the first fault."""
-        for column in COLUMNS:
-            array = getattr(self, column.name)
+        for column in self.schema.stored:
+            array = self[column.name]
             if array.dtype != column.dtype:
                 raise ColumnsError(f"{column.name}: type is {array.dtype}, expected {column.dtype}; convert it")
-            if array.ndim != column.num_dimensions:
-                raise ColumnsError(
-                    f"{column.name}: shape is {array.shape}, expected {column.num_dimensions} dimensions"
-                )
+            if not column.fits(array.shape):
+                raise ColumnsError(f"{column.name}: shape is {array.shape}, expected {column.layout}")
         if len(self.edge_ptr) != len(self.node_ptr) or not len(self.node_ptr):
             raise ColumnsError(f"edge_ptr: {len(self.edge_ptr)} offsets, node_ptr: {len(self.node_ptr)}; both need G+1")
-        if self.edge_index.shape[0] != 2:
-            raise ColumnsError(f"edge_index: shape is {self.edge_index.shape}, expected (2, E)")
-        for name, ptr, count in ((NODE_PTR, self.node_ptr, self.num_nodes), (EDGE_PTR, self.edge_ptr, self.num_edges)):
+        for name, ptr, count in (
+            (NODE_PTR.name, self.node_ptr, self.num_nodes),
+            (EDGE_PTR.name, self.edge_ptr, self.num_edges),
+        ):
             if ptr[0] != 0 or ptr[-1] != count or (np.diff(ptr) < 0).any():
                 raise ColumnsError(f"{name}: runs from {ptr[0]} to {ptr[-1]}, expected to rise from 0 to {count}")
         num_rows = {"graph": self.num_graphs, "node": self.num_nodes, "edge": self.num_edges}
-        for column in VALUES:
-            found = getattr(self, column.name).shape[row_axis(column.name)]
+        for column in self.schema.columns:
+            found = self[column.name].shape[column.row_axis]
             if found != num_rows[column.level]:
                 raise ColumnsError(
                     f"{column.name}: {found} rows, expected {num_rows[column.level]}, one per {column.level}"
                 )
         self._validate_edges()
-        for name in (X, EDGE_ATTR):
-            finite = np.isfinite(getattr(self, name)).all(axis=0)
-            if not finite.all():
-                raise ColumnsError(
-                    f"{name}: feature {int(finite.argmin())} holds NaN or infinity; fix the feature builder"
-                )
+        self._validate_numbers()
 
     def _validate_edges(self) -> None:
         graph = np.repeat(np.arange(self.num_graphs), self.edge_counts)  # [E]
@@ -215,3 +220,13 @@ class GraphColumns:
                 f"edge_index: graph {graph[int(falls.argmax())]} is not sorted by (destination, source); "
                 "call sorted_edges() first"
             )
+
+    def _validate_numbers(self) -> None:
+        """Refuse NaN and infinity in what models read."""
+        for column in self.schema.columns:
+            array = self[column.name]
+            if not column.in_batch or array.dtype.kind != "f" or np.isfinite(array).all():
+                continue
+            row, *feature = np.argwhere(~np.isfinite(array))[0].tolist()
+            place = f"feature {feature[0]}" if feature else f"row {row}"
+            raise ColumnsError(f"{column.name}: {place} holds NaN or infinity; fix the feature builder")

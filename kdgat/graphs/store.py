@@ -6,8 +6,9 @@ import hashlib
 import json
 import mmap
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -15,33 +16,32 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.graphs.columns import (
-    COLUMNS,
+from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs.schema import (
     EDGE_ATTR,
     EDGE_INDEX,
     EDGE_PTR,
     NODE_PTR,
     POINTERS,
-    VALUES,
     Column,
     ColumnsError,
-    GraphColumns,
-    row_axis,
+    Schema,
+    X,
 )
-from kdgat.graphs.columns import X as X_COLUMN
 from kdgat.stage.files import sync_to_disk, temporary_path
 
-# Attributes of the file; the datasets are named like the columns (kdgat.graphs.columns).
+# Attributes of the file; the datasets are named like the columns (kdgat.graphs.schema).
 FORMAT_KEY = "format"
-SCHEMA_VERSION_KEY = "schema_version"
+SCHEMA_VERSION_KEY = "schema_version"  # of the file format; which columns there are is the next attribute
+SCHEMA_KEY = "schema"
 NODE_FEATURES_KEY = "node_features"
 EDGE_FEATURES_KEY = "edge_features"
-RECORDINGS_KEY = "recordings"
+ATTRIBUTES_KEY = "attributes"
 BUILD_KEY = "build"
 CONTENT_HASH_KEY = "content_hash"
 
 FORMAT = "kdgat graph store"
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 _BLOCK_BYTES = 8 << 20
 # Every column starts at a multiple of this in the file, as PyTorch and SIMD loads expect of an array.
@@ -63,14 +63,18 @@ class GraphStore:
         self.path = path
         self.node_features: tuple[str, ...] = tuple(attributes[NODE_FEATURES_KEY])
         self.edge_features: tuple[str, ...] = tuple(attributes[EDGE_FEATURES_KEY])
-        self.recordings: tuple[str, ...] = tuple(attributes[RECORDINGS_KEY])
+        self.attributes: dict[str, Any] = attributes[ATTRIBUTES_KEY]
         self.build: dict[str, Any] = attributes[BUILD_KEY]
         self.content_hash: str = attributes[CONTENT_HASH_KEY]
         self._columns: GraphColumns | None = columns
 
     @classmethod
-    def open(cls, path: Path | str) -> GraphStore:
-        """Open a store without reading its columns. Raises StoreError if the file is not a complete store."""
+    def open(cls, path: Path | str, schema: Schema | None = None) -> GraphStore:
+        """Open a store without reading its columns.
+
+        Raises:
+            StoreError: if the file is not a complete store, or not one of `schema`, where that is given.
+        """
         path = Path(path)
         if not path.is_file():
             raise StoreError(f"{path}: no such file; build the store first, or correct the path")
@@ -80,10 +84,13 @@ class GraphStore:
             # Without locking: file systems of clusters often refuse HDF5's locks, and a finished store never changes.
             with h5py.File(path, "r", locking=False) as file:
                 attributes = _read_attributes(path, file)
-                layout = {column.name: _read_layout(path, file, column) for column in COLUMNS}
+                found: Schema = attributes[SCHEMA_KEY]
+                if schema is not None and found != schema:
+                    raise StoreError(f"{path}: {_difference(found, schema)}; prepare again")
+                layout = [_read_layout(path, file, column) for column in found.stored]
         except (OSError, KeyError, RuntimeError) as error:  # what h5py raises, depending on the part that is damaged
             raise StoreError(f"{path}: damaged or truncated ({error}); copy or build it again") from error
-        columns = _map_columns(path, layout)
+        columns = _map_columns(path, found, layout)
         _check_sizes(path, columns, attributes)
         return cls(path, columns, attributes)
 
@@ -103,7 +110,7 @@ class GraphStore:
         """Read the whole file from disk and compare its content hash; raise StoreError where they differ."""
         with h5py.File(self.path, "r", locking=False) as file:
             digest = hashlib.sha256()
-            for column in COLUMNS:
+            for column in self.columns.schema.stored:
                 dataset = file[column.name]
                 _hash_header(digest, column, dataset.shape)
                 for _, where, _ in _blocks(column, dataset.shape):
@@ -133,35 +140,59 @@ class GraphStore:
 
 def write_store(
     path: Path | str,
+    schema: Schema,
     chunks: Iterable[GraphColumns] | GraphColumns,
     *,
     node_features: Sequence[str],
-    edge_features: Sequence[str],
-    recordings: Sequence[str],
+    edge_features: Sequence[str] = (),
+    attributes: Mapping[str, Any] | None = None,
     build: dict[str, Any],
 ) -> None:
     """Write the graphs of all chunks to one store, replacing `path` only when the file is complete and on disk.
 
     Memory holds one chunk at a time: a contiguous dataset needs its final size, so the chunks are first spooled to
-    nameless files beside the target, which vanish with the process. `build` must be JSON. Equal content gives equal
-    bytes. Raises StoreError, or the error of the chunk iterator, and leaves the old file in place.
+    nameless files beside the target, which vanish with the process. Equal content gives equal bytes.
+
+    Args:
+        path: the file.
+        schema: the columns of every chunk; the file carries it.
+        chunks: the graphs.
+        node_features: names of the columns of x.
+        edge_features: names of the columns of edge_attr, where the schema has it.
+        attributes: what a family keeps beside its columns, as JSON; each list that a column indexes must be there.
+        build: what the graphs were built with, as JSON.
+
+    Raises:
+        StoreError: naming the file and what is wrong; an error of the iterator passes. The old file stays in place.
     """
     path = Path(path)
+    lists = dict(attributes or {})
     for key, names in ((NODE_FEATURES_KEY, node_features), (EDGE_FEATURES_KEY, edge_features)):
         if len(set(names)) != len(names):
             raise StoreError(f"{path}: {key}: a name appears twice in {list(names)}; names must be unique")
-    attributes: dict[str, Any] = {NODE_FEATURES_KEY: list(node_features), EDGE_FEATURES_KEY: list(edge_features)}
-    attributes |= {RECORDINGS_KEY: list(recordings), BUILD_KEY: build}
+    if edge_features and EDGE_ATTR.name not in schema:
+        raise StoreError(f"{path}: {EDGE_FEATURES_KEY}: {list(edge_features)}, but the schema has no edge_attr; add it")
+    for column in schema.columns:
+        if column.indexes is not None and not isinstance(lists.get(column.indexes), list | tuple):
+            raise StoreError(f"{path}: {ATTRIBUTES_KEY}: {column.name} indexes the list {column.indexes!r}; give it")
+    content = {
+        SCHEMA_KEY: [asdict(column) for column in schema.columns],
+        NODE_FEATURES_KEY: list(node_features),
+        EDGE_FEATURES_KEY: list(edge_features),
+    }
     try:
-        encoded = {key: json.dumps(value, sort_keys=True, allow_nan=False) for key, value in attributes.items()}
+        encoded = {key: _encode(value) for key, value in content.items()}
+        for key, value in ((ATTRIBUTES_KEY, lists), (BUILD_KEY, build)):
+            encoded[key] = _encode(value)
     except (TypeError, ValueError) as error:
-        raise StoreError(f"{path}: {BUILD_KEY}: {error}; keep to finite numbers, strings, lists and dicts") from error
+        raise StoreError(f"{path}: {key}: {error}; keep to finite numbers, strings, lists and dicts") from error
     if isinstance(chunks, GraphColumns):
         chunks = [chunks]
     path.parent.mkdir(parents=True, exist_ok=True)
     # Under the name of a temporary file: whoever owns the directory after a kill removes what is left of it.
     unfinished = temporary_path(path)
-    with _Spool(path.parent, len(node_features), len(edge_features), len(recordings)) as spool:
+    widths = {X.name: len(node_features), EDGE_ATTR.name: len(edge_features)}
+    with _Spool(path.parent, schema, widths, lists) as spool:
         for position, chunk in enumerate(chunks):
             try:
                 spool.append(chunk)
@@ -179,17 +210,18 @@ def write_store(
 class _Spool:
     """Raw files that grow with each chunk: one per column, for edge_index one of sources and one of destinations."""
 
-    def __init__(self, directory: Path, num_node_features: int, num_edge_features: int, num_recordings: int) -> None:
+    def __init__(self, directory: Path, schema: Schema, widths: Mapping[str, int], lists: Mapping[str, Any]) -> None:
+        self.schema = schema
         self.num_rows = {"graph": 0, "node": 0, "edge": 0}
-        self._widths = {X_COLUMN: num_node_features, EDGE_ATTR: num_edge_features}
-        self._num_recordings = num_recordings
+        self._widths = widths
+        self._lists = lists
         self._stack = ExitStack()
         self.files: dict[str, list[BinaryIO]] = {
             column.name: [
                 self._stack.enter_context(tempfile.TemporaryFile(dir=directory))  # noqa: SIM115 - the stack closes it
-                for _ in range(2 if column.name == EDGE_INDEX else 1)
+                for _ in range(2 if column == EDGE_INDEX else 1)
             ]
-            for column in COLUMNS
+            for column in schema.stored
         }
         for column in POINTERS:
             self.files[column.name][0].write(np.zeros(1, column.dtype).tobytes())
@@ -202,21 +234,26 @@ class _Spool:
 
     def append(self, chunk: GraphColumns) -> None:
         """Check one chunk and append its rows. Raises ColumnsError."""
+        if chunk.schema != self.schema:
+            raise ColumnsError(_difference(chunk.schema, self.schema))
         chunk.validate()
-        for name, width in self._widths.items():
-            if getattr(chunk, name).shape[1] != width:
-                raise ColumnsError(f"{name}: {getattr(chunk, name).shape[1]} features, but {width} feature names")
-        if chunk.num_graphs and not 0 <= chunk.recording.min() <= chunk.recording.max() < self._num_recordings:
-            raise ColumnsError(
-                f"recording: {chunk.recording.min()}..{chunk.recording.max()}, "
-                f"but {self._num_recordings} recordings are named"
-            )
+        for column in self.schema.columns:
+            array = chunk[column.name]
+            if column.width is None and array.shape[1] != self._widths[column.name]:
+                names = self._widths[column.name]
+                raise ColumnsError(f"{column.name}: {array.shape[1]} features, but {names} feature names")
+            if column.indexes is not None and array.size:
+                known = len(self._lists[column.indexes])
+                if not 0 <= array.min() <= array.max() < known:
+                    raise ColumnsError(
+                        f"{column.name}: {array.min()}..{array.max()}, but {known} {column.indexes} are named"
+                    )
         self._write(NODE_PTR, 0, chunk.node_ptr[1:] + self.num_rows["node"])
         self._write(EDGE_PTR, 0, chunk.edge_ptr[1:] + self.num_rows["edge"])
-        for column in VALUES:
-            array = getattr(chunk, column.name)
-            for part, rows in enumerate(array if column.name == EDGE_INDEX else [array]):
-                self._write(column.name, part, rows)
+        for column in self.schema.columns:
+            array = chunk[column.name]
+            for part, rows in enumerate(array if column == EDGE_INDEX else [array]):
+                self._write(column, part, rows)
         self.num_rows["graph"] += chunk.num_graphs
         self.num_rows["node"] += chunk.num_nodes
         self.num_rows["edge"] += chunk.num_edges
@@ -224,12 +261,10 @@ class _Spool:
     def shape(self, column: Column) -> tuple[int, ...]:
         """Return the shape of a column with all rows appended so far."""
         rows = self.num_rows[column.level] + (column in POINTERS)
-        if column.name == EDGE_INDEX:
-            return (2, rows)
-        return (rows, self._widths[column.name]) if column.num_dimensions == 2 else (rows,)
+        return column.shape(rows, self._widths.get(column.name, 0))
 
-    def _write(self, name: str, part: int, rows: NDArray[Any]) -> None:
-        self.files[name][part].write(np.ascontiguousarray(rows).data.cast("B") if rows.size else b"")
+    def _write(self, column: Column, part: int, rows: NDArray[Any]) -> None:
+        self.files[column.name][part].write(np.ascontiguousarray(rows).data.cast("B") if rows.size else b"")
 
 
 def _write_file(path: Path, spool: _Spool, attributes: dict[str, str]) -> None:
@@ -243,19 +278,19 @@ def _write_file(path: Path, spool: _Spool, attributes: dict[str, str]) -> None:
     with h5py.File(
         path, "w", libver=("v110", "v110"), locking=False, alignment_threshold=1, alignment_interval=_ALIGNMENT
     ) as file:
-        for column in COLUMNS:
-            shape = spool.shape(column)
+        for column in spool.schema.stored:
+            dtype, shape = np.dtype(column.dtype), spool.shape(column)
             _hash_header(digest, column, shape)
-            datatype = h5py.h5t.py_create(column.dtype)
+            datatype = h5py.h5t.py_create(dtype)
             dataset = h5py.Dataset(
                 h5py.h5d.create(file.id, column.name.encode(), datatype, h5py.h5s.create_simple(shape), dcpl=early)
             )
             for source in spool.files[column.name]:
                 source.seek(0)
             for part, where, block_shape in _blocks(column, shape):
-                data = spool.files[column.name][part].read(column.dtype.itemsize * int(np.prod(block_shape)))
+                data = spool.files[column.name][part].read(dtype.itemsize * int(np.prod(block_shape)))
                 digest.update(data)
-                dataset[where] = np.frombuffer(data, column.dtype).reshape(block_shape)
+                dataset[where] = np.frombuffer(data, dtype).reshape(block_shape)
             for source in spool.files[column.name]:
                 source.truncate(0)  # give the space back: spool and store together stay near the size of one
         file.attrs[FORMAT_KEY] = FORMAT
@@ -268,14 +303,15 @@ def _write_file(path: Path, spool: _Spool, attributes: dict[str, str]) -> None:
 
 def _hash_header(digest: Any, column: Column, shape: tuple[int, ...]) -> None:
     """Hash what gives a column's bytes their meaning, so that equal bytes of another shape hash differently."""
-    digest.update(f"{column.name} {column.dtype.str} {tuple(int(size) for size in shape)}\n".encode())
+    sizes = tuple(int(size) for size in shape)
+    digest.update(f"{column.name} {column.level} {np.dtype(column.dtype).str} {sizes}\n".encode())
 
 
 def _blocks(column: Column, shape: tuple[int, ...]) -> Iterator[tuple[int, tuple[Any, ...], tuple[int, ...]]]:
     """Cut a column into row-major blocks: yield part (row of edge_index, else 0), place and shape of each."""
-    axis = row_axis(column.name)
+    axis = column.row_axis
     row_shape = shape[axis + 1 :]
-    row_bytes = column.dtype.itemsize * int(np.prod(row_shape))
+    row_bytes = np.dtype(column.dtype).itemsize * int(np.prod(row_shape))
     if not row_bytes:
         return
     step = max(1, _BLOCK_BYTES // row_bytes)
@@ -292,17 +328,34 @@ def _read_attributes(path: Path, file: h5py.File) -> dict[str, Any]:
     version = file.attrs.get(SCHEMA_VERSION_KEY)
     if version != SCHEMA_VERSION:
         raise StoreError(
-            f"{path}: {SCHEMA_VERSION_KEY} is {version}, this kdgat reads {SCHEMA_VERSION}; build the store again"
+            f"{path}: {SCHEMA_VERSION_KEY} is {version}, this kdgat reads {SCHEMA_VERSION}; prepare again: "
+            "remove the directory of the stage that wrote it, then give the command again"
         )
     attributes: dict[str, Any] = {}
-    for key in (NODE_FEATURES_KEY, EDGE_FEATURES_KEY, RECORDINGS_KEY, BUILD_KEY, CONTENT_HASH_KEY):
+    for key in (SCHEMA_KEY, NODE_FEATURES_KEY, EDGE_FEATURES_KEY, ATTRIBUTES_KEY, BUILD_KEY, CONTENT_HASH_KEY):
         if key not in file.attrs:
             raise StoreError(f"{path}: attribute {key} is missing; build the store again")
         try:
             attributes[key] = file.attrs[key] if key == CONTENT_HASH_KEY else json.loads(file.attrs[key])
         except (TypeError, json.JSONDecodeError) as error:
             raise StoreError(f"{path}: attribute {key} is no JSON ({error}); build the store again") from error
+    try:
+        attributes[SCHEMA_KEY] = Schema(tuple(Column(**column) for column in attributes[SCHEMA_KEY]))
+    except (TypeError, ColumnsError) as error:  # TypeError: keys that a column does not have
+        raise StoreError(f"{path}: attribute {SCHEMA_KEY}: {error}; build the store again") from error
     return attributes
+
+
+def _encode(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, allow_nan=False)
+
+
+def _difference(found: Schema, expected: Schema) -> str:
+    """Say how two different schemas differ, by the first column that is not the same."""
+    for name in (*expected.by_name, *found.by_name):
+        if found.by_name.get(name) != expected.by_name.get(name):
+            return f"column {name} is {found.by_name.get(name)}, expected {expected.by_name.get(name)}"
+    return f"columns are in the order {', '.join(found.by_name)}, expected {', '.join(expected.by_name)}"
 
 
 def _read_layout(path: Path, file: h5py.File, column: Column) -> tuple[Column, int | None, tuple[int, ...]]:
@@ -310,57 +363,60 @@ def _read_layout(path: Path, file: h5py.File, column: Column) -> tuple[Column, i
     dataset = file.get(column.name)
     if not isinstance(dataset, h5py.Dataset):
         raise StoreError(f"{path}: column {column.name} is missing; build the store again")
-    if dataset.dtype != column.dtype or dataset.ndim != column.num_dimensions:
+    if dataset.dtype != column.dtype or not column.fits(dataset.shape):
         raise StoreError(
-            f"{path}: column {column.name} is {dataset.dtype} with {dataset.ndim} dimensions, expected {column.dtype} "
-            f"with {column.num_dimensions}; build the store again"
+            f"{path}: column {column.name} is {dataset.dtype} {dataset.shape}, "
+            f"expected {column.dtype} {column.layout}; build the store again"
         )
     if dataset.chunks is not None:
         raise StoreError(f"{path}: column {column.name} is chunked and cannot be mapped; write it with write_store")
     return column, dataset.id.get_offset(), dataset.shape
 
 
-def _map_columns(path: Path, layout: dict[str, tuple[Column, int | None, tuple[int, ...]]]) -> GraphColumns:
+def _map_columns(
+    path: Path, schema: Schema, layout: Sequence[tuple[Column, int | None, tuple[int, ...]]]
+) -> GraphColumns:
     with path.open("rb") as file:
         # Read-only: a copy-on-write map, which PyTorch would like better, counts as memory to be, and a kernel
         # may refuse it for a store larger than RAM, even with MAP_NORESERVE.
         pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     arrays: dict[str, NDArray[Any]] = {}
-    for name, (column, offset, shape) in layout.items():
-        num_bytes = column.dtype.itemsize * int(np.prod(shape))
+    for column, offset, shape in layout:
+        dtype = np.dtype(column.dtype)
+        num_bytes = dtype.itemsize * int(np.prod(shape))
         if not num_bytes:
-            arrays[name] = np.empty(shape, column.dtype)
+            arrays[column.name] = np.empty(shape, dtype)
             continue
         if offset is None or offset + num_bytes > len(pages):
             raise StoreError(
-                f"{path}: truncated: column {name} needs {num_bytes} bytes from {offset}, the file has {len(pages)}; "
-                "copy or build it again"
+                f"{path}: truncated: column {column.name} needs {num_bytes} bytes from {offset}, the file has "
+                f"{len(pages)}; copy or build it again"
             )
-        arrays[name] = np.frombuffer(pages, column.dtype, num_bytes // column.dtype.itemsize, offset).reshape(shape)
-    return GraphColumns(**arrays)
+        arrays[column.name] = np.frombuffer(pages, dtype, num_bytes // dtype.itemsize, offset).reshape(shape)
+    return GraphColumns(schema, **arrays)
 
 
 def _check_sizes(path: Path, columns: GraphColumns, attributes: dict[str, Any]) -> None:
     """Compare the number of rows of every column with the offsets; touches two pages per offset column."""
     if not len(columns.node_ptr):
-        raise StoreError(f"{path}: column {NODE_PTR} has no entry, expected G+1; build the store again")
+        raise StoreError(f"{path}: column {NODE_PTR.name} has no entry, expected G+1; build the store again")
     num_rows = {
         "graph": columns.num_graphs,
         "node": int(columns.node_ptr[-1]),
         "edge": int(columns.edge_ptr[-1]) if len(columns.edge_ptr) else 0,
     }
-    for column in COLUMNS:
-        found = getattr(columns, column.name).shape[row_axis(column.name)]
+    widths = {X.name: NODE_FEATURES_KEY, EDGE_ATTR.name: EDGE_FEATURES_KEY}
+    for column in columns.schema.stored:
+        array = columns[column.name]
+        found = array.shape[column.row_axis]
         expected = num_rows[column.level] + (column in POINTERS)
         if found != expected:
             raise StoreError(
                 f"{path}: column {column.name} has {found} rows, expected {expected} ({column.level}s); build it again"
             )
-    for name, key in ((X_COLUMN, NODE_FEATURES_KEY), (EDGE_ATTR, EDGE_FEATURES_KEY)):
-        width = getattr(columns, name).shape[1]
-        if width != len(attributes[key]):
+        if column.width is None and array.shape[1] != len(attributes[widths[column.name]]):
+            key = widths[column.name]
             raise StoreError(
-                f"{path}: column {name} has {width} features, {key} names {len(attributes[key])}; build the store again"
+                f"{path}: column {column.name} has {array.shape[1]} features, {key} names {len(attributes[key])}; "
+                "build the store again"
             )
-    if columns.edge_index.shape[0] != 2:
-        raise StoreError(f"{path}: column {EDGE_INDEX} has shape {columns.edge_index.shape}, expected (2, E)")

@@ -17,7 +17,7 @@ from kdgat.image.apptainer import command_environment, find_apptainer
 from kdgat.image.checkout import Checkout
 from kdgat.image.digest import ImageNotes, image_notes, keep_notes
 from kdgat.image.errors import ImageError
-from kdgat.image.recipe import PYTHON_MINOR
+from kdgat.image.variants import PYTHON_MINOR
 from kdgat.stage.container import without_personal_settings
 
 PROBE_TIMEOUT_S: Final = 180.0  # a cold image on a network filesystem

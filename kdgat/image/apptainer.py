@@ -13,7 +13,7 @@ for its `--lock` and the tests. Not through it:
   asked for with what is only remarked.
 * instances: nothing here needs one. A stage is a process that its job starts and the scheduler ends; an instance would
   stay behind.
-* definitions: spython cannot read and write one without loss; `kdgat.image.grammar` reads them.
+* definitions: they are written by hand, and Apptainer itself reads them.
 
 spython calls a program named `singularity`, ends our process where a folder to bind is missing, and takes a failure for
 a result in another form: all three are dealt with here.

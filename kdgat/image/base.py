@@ -7,9 +7,9 @@ from typing import Final
 
 from kdgat.image.apptainer import check_image
 from kdgat.image.errors import ImageError
-from kdgat.image.recipe import DEFAULT_AGENT, DEFAULT_BASE
 from kdgat.stage.files import sha256_of_file
 
+_ARGUMENT: Final = re.compile(r"^\s*BASE=(\S+)$", re.MULTILINE)
 _DIGEST: Final = re.compile(r"@(sha256:[0-9a-f]{64})$")
 _FILE_IN_CONTEXT: Final = "base.sif"
 
@@ -25,14 +25,20 @@ class Base:
     file: Path | None = None
 
 
-def choose_base(text: str | None) -> Base:
-    """Understand what `--base` says: a .sif file, or `[docker://]repository@sha256:...`; None is the default.
+def default_base(definition: Path) -> str:
+    """Return the base that a definition names in its %arguments."""
+    found = _ARGUMENT.search(definition.read_text())
+    if found is None:
+        raise ImageError(f"{definition} names no base: write BASE=REPOSITORY@sha256:... into its %arguments")
+    return found[1]
+
+
+def choose_base(text: str) -> Base:
+    """Understand what `--base` says: a .sif file, or `[docker://]repository@sha256:...`.
 
     Raises:
         ImageError: if the file is missing, or the reference may mean another image tomorrow.
     """
-    if text is None:
-        return _docker(DEFAULT_BASE)
     if text.startswith("docker://"):
         return _docker(text.removeprefix("docker://"))
     if "://" in text:
@@ -53,7 +59,7 @@ def _docker(reference: str) -> Base:
         )
     name = _without_tag(reference[: found.start()])
     # A tag beside the digest says nothing, and Apptainer refuses both together.
-    return Base(DEFAULT_AGENT, f"{name}@{found[1]}", name, found[1])
+    return Base("docker", f"{name}@{found[1]}", name, found[1])
 
 
 def _without_tag(name: str) -> str:

@@ -19,8 +19,8 @@ from kdgat.image.base import Base
 from kdgat.image.checkout import Checkout
 from kdgat.image.errors import ImageError
 from kdgat.image.process import run_streaming
-from kdgat.image.recipe import LOCK, WHEELS, Variant, define
 from kdgat.image.sources import read_pip_sources
+from kdgat.image.variants import LOCK, WHEELS, Variant
 from kdgat.image.wheels import build_own_wheel, fetch_wheels
 from kdgat.stage.files import sync_to_disk, temporary_path
 from kdgat.stage.privileges import apptainer_variables
@@ -121,11 +121,11 @@ def build_image(
             wheel = build_own_wheel(checkout, context / WHEELS, sources, log)
             tell(f"kdgat: {wheel.name} from {checkout.root}, revision {revision}")
             shutil.copy(checkout.lock_path(variant), context / LOCK)
+            shutil.copy(checkout.definition_path(variant), context / DEFINITION)
             if base.file is not None:
                 _link_or_copy(base.file, context / base.reference)
         except OSError as error:
             raise BuildError(f"{context}: {_explain(error, '--work-folder')}") from error
-        (context / DEFINITION).write_text(define(variant).render())
         tell(f"building on {base.name} {base.digest}, in {folder}")
         build_in_folder(context, out, build_arguments(checkout, variant, base, revision), builder, log, tell)
     return out
@@ -196,7 +196,7 @@ def build_in_folder(
         folder=context, uid=builder.uid,
     )  # fmt: skip
     if ending.status == 0 and (context / _IMAGE).exists():
-        _put_in_place(context / _IMAGE, out)
+        put_in_place(context / _IMAGE, out)
         return
     said = "\n".join(ending.last_lines)
     meaning = _meaning(said)
@@ -278,7 +278,8 @@ def _link_or_copy(source: Path, target: Path) -> None:
     target.chmod(0o644)
 
 
-def _put_in_place(image: Path, out: Path) -> None:
+def put_in_place(image: Path, out: Path) -> None:
+    """Replace `out` by a copy of what was built, whole or not at all; BuildError names what the system refused."""
     fresh = temporary_path(out)
     try:
         shutil.copyfile(image, fresh)

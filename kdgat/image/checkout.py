@@ -11,7 +11,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 import kdgat
 from kdgat.image.errors import ImageError
-from kdgat.image.recipe import Variant
+from kdgat.image.variants import Variant
 from kdgat.stage.provenance import git_state
 
 # What the wheel is built from. Named one by one: a leftover build/ beside them would be packed, too.
@@ -42,7 +42,7 @@ class Checkout:
         return self.root / "constraints.txt"
 
     def definition_path(self, variant: Variant) -> Path:
-        """Where the rendered definition lies."""
+        """Where the definition lies."""
         return self.root / "containers" / f"{variant.file_stem}.def"
 
     def lock_path(self, variant: Variant) -> Path:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from kdgat.image.errors import ImageError
+from kdgat.stage.families import family_names, family_package
 
 _PIN: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)")
 # Made by `python -m venv` or built from the checkout: no lock names them.
@@ -88,7 +89,8 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--need-driver", default="", metavar="MODULE,MODULE", help="imported only where NVIDIA's is")
     parser.add_argument("modules", nargs="*", metavar="MODULE")
     arguments = parser.parse_args(words)
-    faults = find_faults(arguments.lock, arguments.python, arguments.modules)
+    modules = [*arguments.modules, *(f"{family_package(name)}.stages" for name in family_names())]
+    faults = find_faults(arguments.lock, arguments.python, modules)
     need_driver = [name for name in arguments.need_driver.split(",") if name]
     if not need_driver or has_driver():
         faults += filter(None, map(_import_fault, need_driver))
@@ -100,7 +102,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(fault, file=sys.stderr)
     if not faults:
         num_pins = len(read_pins(arguments.lock.read_text()))
-        print(f"{num_pins} packages as in the lock, {len(arguments.modules)} modules, Python {arguments.python}: good")
+        print(f"{num_pins} packages as in the lock, {len(modules)} modules, Python {arguments.python}: good")
     return 1 if faults else 0
 
 

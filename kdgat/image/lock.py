@@ -11,8 +11,8 @@ from typing import Any, Final
 from kdgat.image.checkout import Checkout
 from kdgat.image.contents import normalized_name, read_pins
 from kdgat.image.errors import ImageError
-from kdgat.image.recipe import NODE_GROUPS, PYTHON_MINOR, Variant
 from kdgat.image.sources import TORCH_CPU_INDEX, PackageSources
+from kdgat.image.variants import NODE_GROUPS, PYTHON_MINOR, Variant
 from kdgat.stage.files import write_bytes_atomically
 
 PLATFORM: Final = "x86_64-manylinux_2_28"
@@ -21,7 +21,7 @@ NO_PINS: Final[Mapping[str, str]] = {}
 _NAME: Final = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
 _HASH: Final = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
 _HEADER: Final = """\
-# Rendered by `kdgat image lock {name}` from pyproject.toml, constraints.txt and kdgat/image/recipe.py.
+# Rendered by `kdgat image lock {name}` from pyproject.toml, constraints.txt and kdgat/image/variants.py.
 # Python {minor}, Linux on x86-64, glibc 2.28 or newer.
 """
 
@@ -92,7 +92,7 @@ def check_lock(checkout: Checkout, variant: Variant, sources: PackageSources) ->
     """Let the resolver confirm the lock without installing anything, and return the number of its packages.
 
     Two questions: does the lock alone, with its hashes, make a complete installation on the image's platform; and is it
-    what pyproject.toml, constraints.txt and the recipe ask for?
+    what pyproject.toml, constraints.txt and `variants` ask for?
 
     Raises:
         LockError: with the resolver's words, or the packages that differ.

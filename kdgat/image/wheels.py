@@ -16,8 +16,8 @@ from kdgat.image.contents import normalized_name, read_pins
 from kdgat.image.errors import ImageError
 from kdgat.image.lock import read_hashes
 from kdgat.image.process import run_streaming
-from kdgat.image.recipe import PYTHON_MINOR, Variant
 from kdgat.image.sources import TORCH_CPU_INDEX, PackageSources
+from kdgat.image.variants import PYTHON_MINOR, Variant
 from kdgat.stage.files import sha256_of_file
 
 _LOCK_FILE: Final = ".lock"

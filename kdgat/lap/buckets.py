@@ -11,16 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from kdgat.lap.errors import LapStoreError
+from kdgat.lap.instance_files import LARGEST_CLASS, SIZE_CLASSES, SPLIT_FILES, SUBSET, size_class
 from kdgat.lap.records import StoredRecord, content_hash, split_costs
 from kdgat.lap.store import LapStore, remove_abandoned, write_store
 from kdgat.stage.files import sync_to_disk, temporary_path
 
-# Name of a class and the largest n in it; the last takes all that is larger.
-SIZE_CLASSES: Final = (("small", 1024), ("mid_1536", 1536), ("mid_2048", 2048), ("mid_3072", 3072))
-LARGEST_CLASS: Final = "large_4096"
-SPLITS: Final = ("train", "val", "test")
+SPLITS: Final = tuple(SPLIT_FILES.values())
 SHARES: Final = (70, 15, 15)  # percent
-SUBSET: Final = "full"  # folder between the class and its splits
 
 
 @dataclass
@@ -29,11 +26,6 @@ class BucketSummary:
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
     num_duplicates: int = 0
-
-
-def size_class(n: int) -> str:
-    """Return the name of the class of a size."""
-    return next((name for name, largest in SIZE_CLASSES if n <= largest), LARGEST_CLASS)
 
 
 def split_counts(count: int) -> tuple[int, int, int]:

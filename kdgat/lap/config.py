@@ -1,36 +1,25 @@
-"""The configuration of a LAP training run: every section in one frozen model, presets, overrides.
-
-Each section lives beside the code that reads it; this module only puts them together and says which stage reads which.
-"""
+"""The configuration of a LAP training run: every section in one frozen model, and the order of its stages."""
 
 import itertools
-import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal, Self
+from typing import Any, ClassVar, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
-from pydantic_core import PydanticCustomError
 
 from kdgat.cluster.estimate import DEFAULT_KEY
-from kdgat.cluster.resources import ResourceRequest
 from kdgat.lap.errors import LapError
 from kdgat.lap.families import FAMILIES
-from kdgat.lap.graphs import FEATURE_VERSION, GraphConfig
-from kdgat.lap.models import ModelConfig
-from kdgat.lap.names import EVALUATION, PREPARE
-from kdgat.lap.objective import WarmStartLossConfig
-from kdgat.lap.results import EvaluationConfig
-from kdgat.run import presets
-from kdgat.stage.configuration import Config, unknown_key_text, validate_config
+from kdgat.lap.names import PREPARE
+from kdgat.lap.sections import LARGEST_COUNT, EvaluationConfig, GraphConfig, ModelConfig, WarmStartLossConfig
+from kdgat.run.config import RunConfig, refuse_unknown
+from kdgat.run.finished import EVALUATION
+from kdgat.stage.configuration import Config, unknown_key_text
 from kdgat.training.config import TrainingConfig
 
-PRESET_PACKAGE: Final = "kdgat.lap"
-PRESETS: Final = ("quick", "full", "tutorial")
 NAME_PATTERN: Final = r"^[a-z][a-z0-9_]*$"
 # A batch is filled up to a number of edges: that, and no table by size, is what its memory goes by.
 DEFAULT_TRAINING: Final[dict[str, Any]] = {"batch_by": "edges", "max_edges": 196_608}
-LARGEST_COUNT: Final = 1_000_000  # instances of a split; seeds of the next split begin there
 
 
 class StageOrderError(LapError):
@@ -77,10 +66,15 @@ class DataConfig(Config):
         return families
 
 
-class LapConfig(Config):
-    """Hold everything that a LAP training run depends on."""
+class LapConfig(RunConfig):
+    """Hold everything that a LAP training run depends on.
 
-    preset: str | None = Field(None, description="which one this was made from: noted in the results, read by no stage")
+    >>> LapConfig.from_preset("quick", {"seeds": [0, 1]}, ["training.max_epochs=2"]).chosen()
+    ['small_512_only', 'small_1024_only', 'mid_2048']
+    """
+
+    preset_package: ClassVar[str] = "kdgat.lap"
+
     data: DataConfig = DataConfig()
     progression: dict[str, ProgressiveStage] = Field(
         default={name: ProgressiveStage(**stage) for name, stage in DEFAULT_PROGRESSION.items()},
@@ -93,30 +87,23 @@ class LapConfig(Config):
     model: ModelConfig = ModelConfig()
     loss: WarmStartLossConfig = WarmStartLossConfig()
     training: TrainingConfig = TrainingConfig(**DEFAULT_TRAINING)
-    training_of: dict[str, dict[str, Any]] = Field(
-        default={}, description="per stage of the progression: what differs from `training`"
-    )
     evaluation: EvaluationConfig = EvaluationConfig()
-    seeds: tuple[int, ...] = Field((0,), min_length=1)
-    init_from: str | None = Field(
+    start_from: str | None = Field(
         None, description="a run, or weights, that a stage starts from whose predecessor is not chosen"
     )
-    resources: dict[str, ResourceRequest] = Field(
-        default={DEFAULT_KEY: ResourceRequest()},
-        description="per stage, or default: what its job asks for on a cluster; read by no stage",
-    )
+
+    def stage_names(self) -> Sequence[str]:
+        """Name the stages of the progression, the preparations (as one) and the evaluation."""
+        return [*self.progression, PREPARE, EVALUATION]
+
+    def trained_stages(self) -> Sequence[str]:
+        """Name the stages of the progression."""
+        return list(self.progression)
 
     @field_validator("training", mode="before")
     @classmethod
     def _fill_training(cls, training: Any) -> Any:
         return {**DEFAULT_TRAINING, **training} if isinstance(training, Mapping) else training
-
-    @field_validator("seeds")
-    @classmethod
-    def _refuse_repeated_seeds(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
-        if len(set(seeds)) != len(seeds):
-            raise ValueError("a seed stands twice: list each seed once")
-        return seeds
 
     @field_validator("progression")
     @classmethod
@@ -132,21 +119,9 @@ class LapConfig(Config):
         return progression
 
     @model_validator(mode="after")
-    def _check_stage_names(self) -> Self:
-        known = list(self.progression)
-        named = {
-            "stages": (self.stages or (), known),
-            "jobs": ([name for job in self.jobs for name in job], known),
-            "training_of": (self.training_of, known),
-            "resources": (self.resources, [*known, PREPARE, EVALUATION, DEFAULT_KEY]),
-        }
-        for key, (names, accepted) in named.items():
-            for name in names:
-                if name not in accepted:
-                    text = f"{key}: {unknown_key_text(name, accepted)}"
-                    raise PydanticCustomError("unknown_key", "{text}", {"text": text})
-        for name in self.training_of:
-            self.training_for(name)
+    def _check_stages(self) -> Self:
+        refuse_unknown("stages", self.stages or (), list(self.progression))
+        refuse_unknown("jobs", [name for job in self.jobs for name in job], list(self.progression))
         if len(set(self.stages or ())) != len(self.stages or ()):
             raise ValueError("stages: a stage stands twice: list each one once")
         self._check_jobs()
@@ -191,17 +166,13 @@ class LapConfig(Config):
                 groups.append([name])
         return [tuple(group) for group in groups]
 
-    def training_for(self, stage: str) -> TrainingConfig:
-        """Return the training settings of one stage: the common ones with its differences."""
-        return validate_config(TrainingConfig, {**self.training.model_dump(), **self.training_of.get(stage, {})})
-
     def check_order(self) -> None:
         """Refuse a stage that could not start from what it should start from.
 
         Raises:
             StageOrderError: naming the stage, and the one before it.
         """
-        if self.init_from is not None:
+        if self.start_from is not None:
             return
         chosen = self.chosen()
         for name in chosen:
@@ -210,88 +181,8 @@ class LapConfig(Config):
                 raise StageOrderError(
                     f"stages: {name} starts from the weights of {before}, which is not chosen: add {before} (what has "
                     "finished in the same --out is not trained again), or name a run or weights to start from by "
-                    "-O init_from=PATH"
+                    "-O start_from=PATH"
                 )
-
-
-def make_config(
-    preset: str,
-    overrides: Sequence[str] = (),
-    *,
-    source: str | None = None,
-    stages: Sequence[str] | None = None,
-    seeds: Sequence[int] | None = None,
-) -> LapConfig:
-    """Build a configuration from a preset, what the command line names, and overrides, in this order.
-
-    Raises:
-        ConfigurationError: naming key, value and fix.
-    """
-    said: dict[str, Any] = {}
-    if source is not None:
-        said["data"] = {"source": source}
-    if seeds:
-        said["seeds"] = list(seeds)
-    # Together with the overrides, which may give the progression other stages than the preset has.
-    chosen = [f"stages={json.dumps(list(stages))}"] if stages else []
-    return fill_preset(preset, said, [*chosen, *overrides])
-
-
-def fill_preset(preset: str, said: Mapping[str, Any], overrides: Sequence[str] = ()) -> LapConfig:
-    """Build a configuration from what somebody said, a preset for the rest, and overrides; see `kdgat.run.presets`."""
-    return presets.fill_preset(LapConfig, PRESET_PACKAGE, preset, said, overrides)
-
-
-def complete_config(config: LapConfig, preset: str | None = None, overrides: Sequence[str] = ()) -> LapConfig:
-    """Return a configuration whose unset keys are those of a preset, with overrides on top; see `kdgat.run.presets`."""
-    return presets.complete(config, PRESET_PACKAGE, preset, overrides)
-
-
-def load_config(content: Mapping[str, Any]) -> LapConfig:
-    """Read a configuration from plain data, for instance out of `run.json`."""
-    return validate_config(LapConfig, content)
-
-
-def stage_sections(config: LapConfig, group: Sequence[str]) -> dict[str, Any]:
-    """Return what the training stages of one process read, as plain data: only that determines their identity."""
-    fits = [
-        {
-            "name": name,
-            "size": config.progression[name].size,
-            "training": config.training_for(name).model_dump(mode="json"),
-        }
-        for name in group
-    ]
-    return {
-        "fits": fits,
-        "graph": config.graph.model_dump(mode="json"),
-        "model": read_sections(config.model),
-        "loss": config.loss.model_dump(mode="json"),
-    }
-
-
-def read_sections(model: ModelConfig) -> dict[str, Any]:
-    """Return the kind of a model and the section of that kind, as plain data; the others are not read."""
-    return model.model_dump(mode="json", include={"kind", model.kind})
-
-
-def prepare_sections(config: LapConfig, stage: ProgressiveStage) -> dict[str, Any]:
-    """Return what the preparation of one size reads; numbers of instances only where they are generated."""
-    sections: dict[str, Any] = {
-        "size": stage.size,
-        "graph": config.graph.model_dump(mode="json"),
-        "feature_version": FEATURE_VERSION,
-    }
-    if config.data.source is None:
-        sections["generate"] = {
-            "families": list(config.data.families),
-            "seed": config.data.seed,
-            "storage": config.data.storage,
-            "train": stage.train,
-            "validation": stage.validation,
-            "test": stage.test,
-        }
-    return sections
 
 
 def with_two_in_one(config: LapConfig) -> LapConfig:

@@ -15,7 +15,8 @@ from kdgat.lap import seeds
 from kdgat.lap.assignment import Assignment
 from kdgat.lap.certificate import Problem
 from kdgat.lap.matrix import make_matrix
-from kdgat.lap.results import Kind, Method, Solver
+from kdgat.lap.results import Kind
+from kdgat.lap.sections import Method, Solver
 from kdgat.lap.solver import solve, solve_from
 from kdgat.lap.sweeps import neighbour_sweeps
 

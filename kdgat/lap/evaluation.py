@@ -8,30 +8,22 @@ read anywhere.
 import json
 import logging
 import time
-from collections.abc import Mapping
-from datetime import UTC, datetime
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from kdgat.lap.names import EVALUATION, TEST_PREFIX, WEIGHTS_PREFIX
-from kdgat.lap.results import (
-    Evaluation,
-    EvaluationConfig,
-    LapResults,
-    Measurement,
-    read_evaluation,
-    summarise,
-    write_evaluation,
-)
-from kdgat.lap.results import write_results as write_lap_results
-from kdgat.run.directory import DONE_STATES, OutputDirectory
+from kdgat.lap.names import TEST_PREFIX, WEIGHTS_PREFIX
+from kdgat.lap.results import Evaluation, LapResults, Measurement, summarise
+from kdgat.lap.sections import EvaluationConfig, EvaluationStageConfig
+from kdgat.run.directory import OutputDirectory
+from kdgat.run.finished import FinishedRun
 from kdgat.run.inputs import input_path
+from kdgat.run.results import origin
 from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.files import write_json_atomically
 from kdgat.stage.outcome import Finished, Outcome, Paused
-from kdgat.stage.provenance import git_state
 from kdgat.stage.spec import StageSpec
 from kdgat.training.deadline import Deadline
 from kdgat.training.progress import phase_progress
@@ -39,10 +31,6 @@ from kdgat.training.progress import phase_progress
 logger = logging.getLogger(__name__)
 
 EVALUATION_FILE: Final = "evaluation.json"
-
-
-class EvaluationError(ValueError):
-    """A run cannot be evaluated; the text says what is missing."""
 
 
 def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
@@ -57,8 +45,9 @@ def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
     from kdgat.lap.measurement import Measurer  # needs numba and scipy, which a training node may lack
     from kdgat.lap.timing import describe_machine, one_thread
 
-    config = validate_config(EvaluationConfig, spec.config.get("evaluation", {}))
-    weights = _weights(spec, directory)
+    planned = validate_config(EvaluationStageConfig, spec.config)
+    config = planned.evaluation
+    weights = _weights(spec, directory, planned.stages)
     stores = _test_stores(spec, directory, config)
     deadline = Deadline.from_environment()
     report = phase_progress(directory, "instances")
@@ -94,14 +83,13 @@ def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
         machine=describe_machine(),
         measurements=measurements,
     )
-    write_evaluation(directory.path / EVALUATION_FILE, evaluation)
+    evaluation.write(directory.path / EVALUATION_FILE)
     logger.info("%d instances checked, all optimal", total)
     return Finished(metrics=_metrics(evaluation), artifacts={"results": EVALUATION_FILE})
 
 
-def _weights(spec: StageSpec, directory: RunDirectory) -> dict[str, Path]:
-    """Return the weights files in the order of training, which `stages` of the configuration gives, if it is there."""
-    named = [stage["name"] for stage in spec.config.get("stages", [])]
+def _weights(spec: StageSpec, directory: RunDirectory, named: Sequence[str]) -> dict[str, Path]:
+    """Return the weights files in the order of training; those that are not `named` come last."""
     given = [name.removeprefix(WEIGHTS_PREFIX) for name in spec.inputs if name.startswith(WEIGHTS_PREFIX)]
     ordered = sorted(given, key=lambda name: named.index(name) if name in named else len(named))
     return {name: input_path(spec, directory, f"{WEIGHTS_PREFIX}{name}") for name in ordered}
@@ -133,30 +121,11 @@ def collect_results(output: OutputDirectory) -> LapResults:
     """Summarise the finished evaluation stages of all seeds of a run: writes `results.json`.
 
     Raises:
-        EvaluationError: if no evaluation stage of the run has finished.
+        RunError: if no evaluation stage of the run has finished.
         ResultsError: if what one has written is damaged.
     """
-    index = output.read_index()
-    evaluations = [
-        read_evaluation(directory.path / outcome.artifacts["results"])
-        for record in index.stages
-        if record.stage == EVALUATION and record.state in DONE_STATES
-        for directory in [output.stage_directory(record)]
-        if isinstance(outcome := directory.read_outcome(), Finished)
-    ]
-    if not evaluations:
-        raise EvaluationError(
-            f"{output.path}: no evaluation stage has finished; run `kdgat train lap` with this --out to its end"
-        )
-    results = summarise(sorted(evaluations, key=lambda one: one.seed), **_about(index.config))
-    write_lap_results(output.results_path, results)
+    run = FinishedRun(output)
+    evaluations = [Evaluation.read(run.artifact(record, "results")) for _, record in sorted(run.evaluations().items())]
+    results = summarise(evaluations, **origin(run.index.config))
+    results.write(output.results_path)
     return results
-
-
-def _about(config: Mapping[str, Any]) -> dict[str, Any]:
-    state = git_state(Path(__file__).parent)
-    return {
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "preset": config.get("preset"),
-        "revision": None if state is None else f"{state['revision']}{' with changes' if state['dirty'] else ''}",
-    }

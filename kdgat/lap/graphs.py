@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import Field
 
 from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs.schema import CORE, EDGE_ATTR, Column, Schema
 from kdgat.lap.errors import CostError
 from kdgat.lap.scaling import Scaling, unit_of
-from kdgat.stage.configuration import Config
+from kdgat.lap.sections import GraphConfig
 
 # Columns of x. The target is the dual that the solver found, as normalised; 0 without labels. Models read the rest.
 IS_COLUMN, TARGET = 0, 1
@@ -28,16 +28,15 @@ NODE_FEATURES = ("is_column", "target")
 COST, PRESENT = 0, 1
 WITNESS = -1.0  # in place of present
 EDGE_FEATURES = ("cost", "present")
+SCHEMA = Schema(
+    (
+        *CORE,
+        EDGE_ATTR,
+        Column("instance", "graph", "int64"),  # its place in what was prepared
+        Column("size", "graph", "int32"),  # rows
+    )
+)
 SMALLEST_UNIT = 1e-30  # float32, in which neighbours are kept, has no digits left for differences below
-FEATURE_VERSION = 2  # rises when the same instance gives another graph
-
-
-class GraphConfig(Config):
-    """Say how many neighbours a row and a column have."""
-
-    row_neighbours: int = Field(16, ge=2)
-    column_neighbours: int = Field(16, ge=2)
-    witnesses: int = Field(16, ge=0)  # of each row, where labels are known
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,12 +79,11 @@ def build_graph(
     v: NDArray[np.float64] | None = None,
     config: GraphConfig | None = None,
     instance: int = 0,
-    recording: int = 0,
 ) -> GraphColumns:
     """Return the graph of one instance with n <= m, labelled with optimal duals where they are given.
 
     The number of neighbours is that of `config` even where the matrix is smaller: lists are filled up. `instance` is
-    kept in the column `first_message`, `recording` indexes whatever names the store keeps (families).
+    kept in the column of that name.
     """
     config = config or GraphConfig()
     num_rows, num_columns = cost.shape
@@ -95,7 +93,7 @@ def build_graph(
     places = costs = None
     if u is not None and v is not None and config.witnesses:
         places, costs = _witnesses(cost, mask, u, v, found.scaling, config.witnesses)
-    return graph_of(found, u, v, config, instance, recording, places, costs)
+    return graph_of(found, u, v, config, instance, places, costs)
 
 
 def graph_of(
@@ -104,7 +102,6 @@ def graph_of(
     v: NDArray[np.float64] | None,
     config: GraphConfig,
     instance: int = 0,
-    recording: int = 0,
     witnesses: NDArray[np.int32] | None = None,
     witness_costs: NDArray[np.floating] | None = None,
 ) -> GraphColumns:
@@ -126,19 +123,14 @@ def graph_of(
         x[:, TARGET] = np.concatenate(scaling.normalise(u, v))
     edge_index = np.concatenate([of_rows[0], of_columns[0]], axis=1)
     return GraphColumns(
+        SCHEMA,
         node_ptr=np.array([0, len(x)], np.int64),
         edge_ptr=np.array([0, edge_index.shape[1]], np.int64),
         x=x,
         edge_index=edge_index,
         edge_attr=np.concatenate([of_rows[1], of_columns[1]]),
-        y=np.zeros(1, np.int8),
-        node_y=np.zeros(len(x), np.int8),
-        node_id=np.concatenate([np.arange(num_rows), np.arange(num_columns)]).astype(np.int32),
-        recording=np.array([recording], np.int32),
-        first_message=np.array([instance], np.int64),
-        start_time=np.zeros(1),
-        message_count=np.array([num_rows], np.int32),
-        attack_count=np.zeros(1, np.int32),
+        instance=np.array([instance], np.int64),
+        size=np.array([num_rows], np.int32),
     )
 
 

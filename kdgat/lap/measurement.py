@@ -14,8 +14,9 @@ from kdgat.lap.certificate import Problem, check_assignment, check_label
 from kdgat.lap.contenders import TRAINED, Answer, Contender, Duals, contenders
 from kdgat.lap.families import generate
 from kdgat.lap.records import label
-from kdgat.lap.results import EvaluationConfig, Kind, Measurement
+from kdgat.lap.results import Kind, Measurement
 from kdgat.lap.scaling import SCALE_RANK, unit_of
+from kdgat.lap.sections import EvaluationConfig
 from kdgat.lap.store import LapStore
 from kdgat.lap.timing import Timed, take_turns
 

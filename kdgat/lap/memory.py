@@ -1,43 +1,36 @@
-"""How much memory a training step takes: counted from the tensors that autograd keeps, and measured.
+"""How much memory a training step takes: computed from the configuration, with nothing that computes loaded.
 
-The count is made on a small graph and scales with the edges of a batch, because every tensor of a step has one row per
-edge, row or column. What a step takes beside that (gradients on their way, buffers of the allocator) is a factor that
-was measured by `kdgat lap analyze --memory`, which shows prediction and measurement beside each other.
+Autograd keeps tensors for the backward pass. How many numbers there are for each edge, row and column follows from the
+configuration; `tests/lap/test_memory.py` holds the formula to what torch keeps. What a step takes beside that
+(gradients on their way, buffers of the allocator) is a factor that was measured by `kdgat lap analyze --memory`, which
+shows prediction and measurement beside each other.
 """
 
-import multiprocessing
-import resource
-import time
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final, NamedTuple, Self
 
 import numpy as np
-import torch
-from torch import Tensor
-from torch_geometric.data import Batch
 
 from kdgat.cluster.resources import format_memory
-from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns
-from kdgat.lap.config import LapConfig, load_config
-from kdgat.lap.errors import LapError
-from kdgat.lap.graphs import COST, EDGE_FEATURES, IS_COLUMN, NODE_FEATURES, PRESENT, WITNESS, GraphConfig
-from kdgat.lap.models import make_model
-from kdgat.lap.names import EVALUATION
-from kdgat.lap.objective import WarmStartObjective
+from kdgat.lap.config import LapConfig
+from kdgat.lap.graphs import COST, EDGE_FEATURES, IS_COLUMN, NODE_FEATURES, PRESENT, SCHEMA, WITNESS
 from kdgat.lap.plan import members
+from kdgat.lap.sections import (
+    DenseAttentionConfig,
+    DualNetworkConfig,
+    GraphConfig,
+    ModelConfig,
+    RowNetworkConfig,
+    WarmStartLossConfig,
+)
+from kdgat.run.finished import EVALUATION
 from kdgat.run.plan import PlannedStage
-from kdgat.training.averages import Averages
 from kdgat.training.config import TrainingConfig
-from kdgat.training.device import make_fabric, make_optimizer
-from kdgat.training.random_state import seed_everything
-
-if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
 
 MIB: Final = 1 << 20
-SAMPLE_SIZE: Final = 128  # rows of the graph that is counted
+SAMPLE_SIZE: Final = 128  # rows of the graph whose bytes are divided by its edges
+FLOAT, INDEX, FLAG = 4, 8, 1  # bytes
 # Measured by `kdgat lap analyze --memory` on a CPU: peak above the start over the tensors kept, and the start itself.
 KEPT_FACTOR: Final = 2.5
 PROCESS_BYTES: Final = 600 * MIB  # torch, torch-geometric and lightning, loaded
@@ -46,10 +39,6 @@ GPU_PROCESS_BYTES: Final = 3072 * MIB  # of the host, with CUDA's libraries
 PEAK_MATRICES: Final = 8
 JOB_HEADROOM: Final = 1.5  # of what a job asks for above what is predicted
 SMALLEST_JOB_MIB: Final = 2048
-
-
-class MeasurementError(LapError):
-    """A stage could not be measured; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -64,21 +53,6 @@ class BatchShape:
     def graphs_at_once(self) -> int:
         """Return how many graphs are in the model at one time."""
         return -(-self.num_graphs // self.num_parts)
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """One size, measured in a process of its own."""
-
-    size: int
-    num_graphs: int
-    num_edges: int
-    kept_bytes: int  # counted, of the graphs that are in the model at one time
-    start_bytes: int  # memory of the process before the first step; 0 on a GPU
-    peak_bytes: int  # of the process (CPU) or of the allocator (GPU)
-    step_s: float  # seconds per step, median
-    num_parts: int = 1  # that a batch goes through the model in
-    on_gpu: bool = False
 
 
 def num_edges(size: int, graph: GraphConfig) -> int:
@@ -118,44 +92,80 @@ def random_columns(size: int, graph: GraphConfig, seed: int = 0) -> GraphColumns
     x = np.zeros((2 * size, len(NODE_FEATURES)), np.float32)
     x[size:, IS_COLUMN] = 1.0
     return GraphColumns(
+        SCHEMA,
         node_ptr=np.array([0, len(x)], np.int64),
         edge_ptr=np.array([0, edge_index.shape[1]], np.int64),
         x=x,
         edge_index=edge_index,
         edge_attr=edge_attr,
-        y=np.zeros(1, np.int8),
-        node_y=np.zeros(len(x), np.int8),
-        node_id=np.zeros(len(x), np.int32),
-        recording=np.zeros(1, np.int32),
-        first_message=np.zeros(1, np.int64),
-        start_time=np.zeros(1),
-        message_count=np.full(1, size, np.int32),
-        attack_count=np.zeros(1, np.int32),
+        instance=np.zeros(1, np.int64),
+        size=np.full(1, size, np.int32),
     )
 
 
+class Kept(NamedTuple):
+    """Bytes of tensors that are kept, by what they have one row for."""
+
+    row_edge: int = 0  # entry of a row's list
+    column_edge: int = 0
+    witness: int = 0
+    node: int = 0  # pair of a row and a column
+    graph: int = 0
+
+    def plus(self, other: Self, times: int = 1) -> "Kept":
+        """Return the sum with several times another one."""
+        return Kept(*(one + times * more for one, more in zip(self, other, strict=True)))
+
+
 def kept_bytes_per_edge(config: LapConfig) -> float:
-    """Count the bytes that autograd keeps for the backward pass, per edge of a batch."""
-    objective = WarmStartObjective(make_model(config.model), config.loss)
-    batch = TensorColumns.from_columns(random_columns(SAMPLE_SIZE, config.graph)).gather(np.zeros(1, np.int64))
-    return count_kept_bytes(objective, batch) / batch.edge_attr.shape[0]
+    """Return the bytes that autograd keeps for the backward pass, per edge of a batch."""
+    return kept_bytes(SAMPLE_SIZE, config.graph, config.model, config.loss) / num_edges(SAMPLE_SIZE, config.graph)
 
 
-def count_kept_bytes(objective: WarmStartObjective, batch: Batch) -> int:
-    """Count the bytes of all tensors that autograd keeps of one training step, each storage once."""
-    own = {parameter.untyped_storage().data_ptr() for parameter in objective.parameters()}
-    kept: dict[int, int] = {}
+def kept_bytes(size: int, graph: GraphConfig, model: ModelConfig, loss: WarmStartLossConfig) -> int:
+    """Return the bytes that autograd keeps of a training step over one instance on a CPU, in 32-bit precision."""
+    has_witnesses = graph.witnesses > 0
+    kept = Kept(INDEX, INDEX, INDEX, 2 * INDEX)  # the lists
+    match model.kind:
+        case "dual":
+            kept, rounds = kept.plus(_kept_of_dual(model.dual, has_witnesses)), model.dual.rounds
+        case "dense":
+            kept, rounds = kept.plus(_kept_of_dense(model.dense, has_witnesses)), 1
+        case "rows":
+            kept, rounds = kept.plus(_kept_of_rows(model.rows, has_witnesses)), 2
+    kept = kept.plus(_kept_of_round(loss, has_witnesses), rounds if loss.round_discount > 0.0 else 1)
+    edges = kept.row_edge * graph.row_neighbours + kept.column_edge * graph.column_neighbours
+    return size * (edges + kept.witness * graph.witnesses + kept.node) + kept.graph
 
-    def pack(tensor: Tensor) -> Tensor:
-        storage = tensor.untyped_storage()
-        if storage.data_ptr() not in own:
-            kept[storage.data_ptr()] = storage.nbytes()
-        return tensor
 
-    with Averages().listen(objective), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
-        loss = objective.training_step(batch)
-    del loss  # until here every storage is alive, so that no address stands for two
-    return sum(kept.values())
+def _kept_of_round(loss: WarmStartLossConfig, has_witnesses: bool) -> Kept:
+    """Count what the loss of one round keeps."""
+    has_huber = loss.huber_weight > 0.0
+    node = 2 * FLAG + (5 + 2 * has_witnesses + 3 * has_huber) * FLOAT
+    return Kept(FLOAT + FLAG, 2 * (FLOAT + FLAG), 2 * FLOAT, node, (1 + has_huber) * INDEX)
+
+
+def _kept_of_dual(config: DualNetworkConfig, has_witnesses: bool) -> Kept:
+    heads = config.heads
+    sweep = Kept(3 * FLOAT, 3 * FLOAT, 0, 6 * FLOAT, 4 * FLOAT)
+    edge = (5 + 4 * heads) * FLOAT + 2 * FLAG
+    node = (22 + has_witnesses + 4 * config.width + 4 * config.hidden + 22 * heads) * FLOAT + 3 * FLAG
+    return Kept().plus(sweep, config.sweeps).plus(Kept(edge, edge, FLOAT, node, 2 * heads * FLOAT), config.rounds)
+
+
+def _kept_of_dense(config: DenseAttentionConfig, has_witnesses: bool) -> Kept:
+    hidden, heads = config.hidden, config.heads
+    edge = (16 + 3 + 2 * heads + hidden) * FLOAT + INDEX  # 3 features of an edge through 16 units, heads, values
+    layer = Kept(edge, edge, 0, (4 + (4 + 2 * (config.dropout > 0.0)) * hidden + 2 * heads * hidden) * FLOAT)
+    node = (17 + has_witnesses + 4 * hidden) * FLOAT + FLAG
+    return Kept(FLAG, FLOAT + 2 * FLAG, FLOAT, node).plus(layer, config.layers)
+
+
+def _kept_of_rows(config: RowNetworkConfig, has_witnesses: bool) -> Kept:
+    hidden = config.hidden
+    block = Kept(node=(2 + (4 + (config.dropout > 0.0)) * hidden) * FLOAT)
+    node = (10 + 2 * has_witnesses + 5 * hidden) * FLOAT + 3 * FLAG
+    return Kept((3 + 3 * hidden) * FLOAT + FLAG, 2 * (FLOAT + FLAG), 2 * FLOAT, node).plus(block, config.layers)
 
 
 def predict_step_bytes(kept_per_edge: float, shape: BatchShape, size: int, graph: GraphConfig) -> int:
@@ -186,90 +196,6 @@ def job_memory(config: LapConfig, planned: PlannedStage, *, has_gpu: bool) -> st
     elif planned.stage == EVALUATION:
         peak = max(predict_matrix_bytes(config.progression[name].size) for name in config.chosen())
     else:
-        peak = predict_matrix_bytes(int(planned.scale))
+        peak = predict_matrix_bytes(planned.config["size"])
     mib = JOB_HEADROOM * (peak + PROCESS_BYTES) / MIB
     return format_memory(max(SMALLEST_JOB_MIB, -(-int(mib) // 1024) * 1024))
-
-
-def measure_step(config: LapConfig, name: str, num_instances: int, accelerator: str, num_steps: int = 5) -> Measurement:
-    """Measure training steps of a stage in a process of its own, whose peak nothing else has raised.
-
-    Raises:
-        MeasurementError: if that process ended without a word, for instance killed for lack of memory.
-    """
-    context = multiprocessing.get_context("spawn")
-    receiver, sender = context.Pipe(duplex=False)
-    process = context.Process(
-        target=_measure, args=(sender, config.model_dump(mode="json"), name, num_instances, accelerator, num_steps)
-    )
-    process.start()
-    sender.close()
-    try:
-        answer = receiver.recv()
-    except EOFError:
-        process.join()
-        raise MeasurementError(
-            f"{name}: the process that measured it ended with status {process.exitcode} (-9: killed, as for lack of "
-            "memory): lower training.max_edges, or raise training.accumulate"
-        ) from None
-    process.join()
-    if isinstance(answer, str):
-        raise MeasurementError(f"{name}: {answer}")
-    measured: Measurement = answer
-    return measured
-
-
-def _measure(
-    sender: "Connection", content: dict[str, Any], name: str, num_instances: int, accelerator: str, num_steps: int
-) -> None:
-    try:
-        sender.send(_steps(load_config(content), name, num_instances, accelerator, num_steps))
-    except (RuntimeError, ValueError, MemoryError) as error:  # torch.OutOfMemoryError is a RuntimeError
-        sender.send(f"{type(error).__name__}: {error}")
-
-
-def _steps(config: LapConfig, name: str, num_instances: int, accelerator: str, num_steps: int) -> Measurement:
-    size = config.progression[name].size
-    training = config.training_for(name).model_copy(update={"accelerator": accelerator})
-    shape = batch_shape(size, num_instances, config.graph, training)
-    torch.set_num_threads(training.num_threads)
-    fabric = make_fabric(training)
-    on_gpu = fabric.device.type == "cuda"
-    seed_everything(0)
-    objective = WarmStartObjective(make_model(config.model), config.loss)
-    columns = TensorColumns.from_columns(random_columns(size, config.graph))
-    batch = columns.gather(np.zeros(shape.graphs_at_once, np.int64))  # the same graph several times
-    kept = count_kept_bytes(objective, columns.gather(np.zeros(1, np.int64))) * shape.graphs_at_once
-    del columns
-    fabric.to_device(objective)
-    raw_optimizer = make_optimizer(objective, training, fabric)
-    _, optimizer = fabric.setup(objective, raw_optimizer)
-    start = 0 if on_gpu else current_bytes()
-    if on_gpu:
-        torch.cuda.reset_peak_memory_stats()
-    seconds = []
-    for _ in range(num_steps):
-        began = time.perf_counter()
-        for _ in range(shape.num_parts):
-            on_device = fabric.to_device(batch)
-            with Averages().listen(objective), fabric.autocast():
-                loss = objective.training_step(on_device)
-            fabric.backward(loss)
-        optimizer.step()
-        raw_optimizer.zero_grad(set_to_none=True)
-        if on_gpu:
-            torch.cuda.synchronize()
-        seconds.append(time.perf_counter() - began)
-    peak = torch.cuda.max_memory_allocated() if on_gpu else peak_bytes()
-    step_s = float(np.median(seconds[1:] or seconds))  # the first one compiles and allocates
-    return Measurement(size, shape.num_graphs, shape.num_edges, kept, start, peak, step_s, shape.num_parts, on_gpu)
-
-
-def current_bytes() -> int:
-    """Return the memory of this process that is resident now."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-
-
-def peak_bytes() -> int:
-    """Return the most memory of this process that was resident at a time."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import torch
 from lightning import LightningModule
-from pydantic import Field
 from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.data import Batch
 
 from kdgat.lap.graphs import IS_COLUMN, TARGET
 from kdgat.lap.lists import Duals, NeighbourLists, bound, neighbour_lists, tightened
-from kdgat.stage.configuration import Config
-
-
-class WarmStartLossConfig(Config):
-    """Weigh the parts of the loss."""
-
-    huber_weight: float = Field(0.1, ge=0.0)  # of the distance to the solver's duals, beside the suboptimality
-    round_discount: float = Field(0.5, ge=0.0, le=1.0)  # of each round against the next one; 0 = only the last counts
+from kdgat.lap.sections import WarmStartLossConfig
 
 
 class WarmStartObjective(LightningModule):

@@ -8,14 +8,34 @@ Preparations are shared by all seeds. Each training stage starts from the weight
 """
 
 from collections.abc import Sequence
-from typing import Final
+from dataclasses import replace
+from typing import Any, Final
 
-from kdgat.lap.config import LapConfig, prepare_sections, stage_sections
-from kdgat.lap.names import EVALUATION, PREPARE, START, TEST, TEST_PREFIX, TRAIN, VALIDATION, WEIGHTS_PREFIX
+from kdgat.lap.config import LapConfig
+from kdgat.lap.names import PREPARE, START, TEST, TEST_PREFIX, TRAIN, VALIDATION, WEIGHTS_PREFIX
+from kdgat.lap.sections import (
+    FEATURE_VERSION,
+    EvaluationStageConfig,
+    FitConfig,
+    GeneratedConfig,
+    PrepareConfig,
+    TrainingStageConfig,
+)
+from kdgat.run.finished import EVALUATION
+from kdgat.run.kinds import StageKind, StageKinds
 from kdgat.run.plan import InputReference, PlannedStage
 
 ALL_SIZES: Final = "all"
 GROUP_WORD: Final = "_and_"
+
+TRAINING: Final = "training"  # the kind of every stage that is called after stages of the progression
+KINDS: Final = StageKinds(
+    (
+        StageKind(PREPARE, PrepareConfig, "kdgat.lap.preparation:run_prepare", trains=False, code_version=2),
+        StageKind(TRAINING, TrainingStageConfig, "kdgat.lap.stages:run_training"),
+        StageKind(EVALUATION, EvaluationStageConfig, "kdgat.lap.evaluation:run_evaluation", trains=False),
+    )
+)
 
 
 def plan_lap(config: LapConfig) -> list[PlannedStage]:
@@ -56,15 +76,29 @@ def members(planned: PlannedStage) -> list[str]:
     return [fit["name"] for fit in planned.config.get("fits", [])]
 
 
+def kind_of(stage: str) -> StageKind:
+    """Return the kind of a stage by its name; what is neither preparation nor evaluation trains."""
+    return KINDS[stage if stage in (PREPARE, EVALUATION) else TRAINING]
+
+
 def _prepare(config: LapConfig, name: str) -> PlannedStage:
-    stage = config.progression[name]
-    return PlannedStage(
-        name=prepare_name(stage.size),
-        stage=PREPARE,
-        scale=str(stage.size),
-        seed=config.data.seed,
-        config=prepare_sections(config, stage),
-    )
+    stage, data = config.progression[name], config.data
+    sections: dict[str, Any] = {
+        "size": stage.size,
+        "graph": config.graph,
+        "feature_version": FEATURE_VERSION,
+        "generate": None,
+    }
+    if data.source is None:  # numbers of instances matter only where they are generated
+        sections["generate"] = GeneratedConfig(
+            families=data.families,
+            seed=data.seed,
+            storage=data.storage,
+            train=stage.train,
+            validation=stage.validation,
+            test=stage.test,
+        )
+    return KINDS[PREPARE].plan(prepare_name(stage.size), str(stage.size), data.seed, sections)
 
 
 def _training_stages(config: LapConfig, seed: int) -> list[PlannedStage]:
@@ -72,24 +106,20 @@ def _training_stages(config: LapConfig, seed: int) -> list[PlannedStage]:
     group_of = {name: group for group in groups for name in group}
     stages = []
     for group in groups:
+        sizes = {name: config.progression[name].size for name in group}
         inputs = {
-            f"{store}-{name}": InputReference(prepare_name(config.progression[name].size), store)
-            for name in group
+            f"{store}-{name}": InputReference(prepare_name(size), store)
+            for name, size in sizes.items()
             for store in (TRAIN, VALIDATION)
         }
         before = config.predecessor(group[0])
         if before in group_of:
             inputs[START] = InputReference(planned_name(group_of[before], seed), weights_artifact(before))
-        stages.append(
-            PlannedStage(
-                name=planned_name(group, seed),
-                stage=group_name(group),
-                scale="_".join(str(config.progression[name].size) for name in group),
-                seed=seed,
-                config=stage_sections(config, group),
-                inputs=inputs,
-            )
-        )
+        fits = [FitConfig(name=name, size=size, training=config.training_for(name)) for name, size in sizes.items()]
+        sections = {"fits": fits, "graph": config.graph, "model": config.model, "loss": config.loss}
+        scale = "_".join(map(str, sizes.values()))
+        planned = KINDS[TRAINING].plan(planned_name(group, seed), scale, seed, sections, inputs)
+        stages.append(replace(planned, stage=group_name(group)))
     return stages
 
 
@@ -100,14 +130,5 @@ def _evaluation(config: LapConfig, seed: int) -> PlannedStage:
     for group in config.groups():
         for name in group:
             inputs[weights_artifact(name)] = InputReference(planned_name(group, seed), weights_artifact(name))
-    return PlannedStage(
-        name=f"{EVALUATION}-seed{seed}",
-        stage=EVALUATION,
-        scale=ALL_SIZES,
-        seed=seed,
-        config={
-            "evaluation": config.evaluation.model_dump(mode="json"),
-            "stages": [{"name": name, "size": size} for name, size in zip(chosen, sizes, strict=True)],
-        },
-        inputs=inputs,
-    )
+    sections = {"evaluation": config.evaluation, "stages": chosen}
+    return KINDS[EVALUATION].plan(f"{EVALUATION}-seed{seed}", ALL_SIZES, seed, sections, inputs)

@@ -14,11 +14,12 @@ from torch import nn
 
 from kdgat.graphs.batches import TensorColumns
 from kdgat.lap.errors import LapError
-from kdgat.lap.graphs import FEATURE_VERSION, GraphConfig, Neighbours, find_neighbours, graph_of
+from kdgat.lap.graphs import Neighbours, find_neighbours, graph_of
 from kdgat.lap.lists import neighbour_lists
-from kdgat.lap.models import ModelConfig, make_model
+from kdgat.lap.models import make_model
 from kdgat.lap.models.dual import DualNetwork
 from kdgat.lap.names import FAMILY
+from kdgat.lap.sections import FEATURE_VERSION, GraphConfig, ModelConfig
 from kdgat.stage.configuration import validate_config
 from kdgat.training.weights import load_weights
 

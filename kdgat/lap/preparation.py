@@ -13,20 +13,17 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
-
-import numpy as np
-from numpy.typing import NDArray
-from pydantic import Field
+from typing import TYPE_CHECKING, Any, Final
 
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import GraphStore
 from kdgat.graphs.store import write_store as write_graph_store
-from kdgat.lap.config import LARGEST_COUNT
 from kdgat.lap.errors import LapError
-from kdgat.lap.graphs import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES, GraphConfig, build_graph
+from kdgat.lap.graphs import EDGE_FEATURES, NODE_FEATURES, SCHEMA, build_graph
+from kdgat.lap.instance_files import open_size
 from kdgat.lap.names import FAMILY, TEST, TRAIN, VALIDATION
-from kdgat.stage.configuration import Config, validate_config
+from kdgat.lap.sections import FEATURE_VERSION, LARGEST_COUNT, GeneratedConfig, PrepareConfig
+from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.files import write_json_atomically
 from kdgat.stage.outcome import Finished, Outcome, Paused
@@ -36,7 +33,7 @@ from kdgat.training.progress import phase_progress
 
 if TYPE_CHECKING:
     from kdgat.lap.records import Record, StoredRecord
-    from kdgat.lap.store import LapStore, Storage
+    from kdgat.lap.store import Storage
 
 logger = logging.getLogger(__name__)
 
@@ -47,26 +44,6 @@ LARGEST_PART: Final = 32  # instances
 
 class PreparationError(LapError):
     """Instances that cannot become training data; the text says what to do."""
-
-
-class GeneratedConfig(Config):
-    """Say which instances are generated."""
-
-    families: tuple[str, ...] = Field(min_length=1)
-    seed: int = Field(ge=0)
-    storage: Literal["seeded", "dense"] = "seeded"  # of the test instances
-    train: int = Field(ge=1, lt=LARGEST_COUNT)
-    validation: int = Field(ge=1, lt=LARGEST_COUNT)
-    test: int = Field(ge=1, lt=LARGEST_COUNT)
-
-
-class PrepareConfig(Config):
-    """Configure `prepare`."""
-
-    size: int = Field(ge=2)
-    graph: GraphConfig = GraphConfig()
-    feature_version: int = FEATURE_VERSION  # in the identity of the stage: other features are other stores
-    generate: GeneratedConfig | None = None  # null: the inputs are files of instances
 
 
 @dataclass(frozen=True)
@@ -96,7 +73,8 @@ def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Write the stores of one size: graphs `train` and `validation`, instances `test`.
 
     Raises:
-        PreparationError: if a file holds no instance of the size, or two splits hold the same instance.
+        SourceError: if a file holds no instance of the size.
+        PreparationError: if two splits hold the same instance.
     """
     config = validate_config(PrepareConfig, spec.config)
     if config.feature_version != FEATURE_VERSION:
@@ -117,26 +95,6 @@ def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
     write_json_atomically(directory.path / "families.json", {split: one.families for split, one in found.items()})
     artifacts = {split: f"{split}.h5" for split in SPLITS}
     return Finished(metrics=metrics, artifacts={**artifacts, "families": "families.json"})
-
-
-def open_size(path: Path, split: str, size: int) -> tuple[LapStore, NDArray[np.int64]]:
-    """Open a file of instances; return it with the places of those of one size.
-
-    Raises:
-        PreparationError: if it has none of that size, naming the sizes that it has.
-    """
-    from kdgat.lap.store import LapStore
-
-    store = LapStore.open(path)
-    indices = store.indices(size=size)
-    if len(indices) == 0:
-        counts = Counter(int(one) for one in store.sizes())
-        sizes = ", ".join(f"{count} of size {one}" for one, count in sorted(counts.items())) or "no instance"
-        raise PreparationError(
-            f"{path}: has no instance of size {size} for {split} (it has: {sizes}): correct --data, or choose stages "
-            "of these sizes by --stages"
-        )
-    return store, indices
 
 
 def _source(split: str, config: PrepareConfig, spec: StageSpec, directory: RunDirectory) -> Source:
@@ -238,10 +196,10 @@ class _Work:
     def _write_graphs(self, path: Path, chunks: Iterator[GraphColumns]) -> None:
         write_graph_store(
             path,
+            SCHEMA,
             chunks,
             node_features=NODE_FEATURES,
             edge_features=EDGE_FEATURES,
-            recordings=[f"size {self.config.size}"],
             build=store_attributes(self.config),
         )
 

@@ -7,46 +7,20 @@ than either: they do not depend on the machine.
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, TypeVar, get_args
+from typing import Any, ClassVar, Final
 
-from pydantic import Field, ValidationError
+from pydantic import Field
 
-from kdgat.stage.configuration import Config, describe_validation_error
-from kdgat.stage.files import write_bytes_atomically, write_json_atomically
+from kdgat.lap.names import FAMILY
+from kdgat.run.results import Count, Finite, RunResults, Value, Versioned
+from kdgat.stage.configuration import Config
 
-SCHEMA_VERSION: Final = 1
 SCHEMA_PATH: Final = Path(__file__).with_name("results.schema.json")
 EQUAL_WITHIN: Final = 0.03  # times that differ by less are called equal
-
-Finite = Annotated[float, Field(allow_inf_nan=False)]
-Value = Finite | None
-Count = Annotated[int, Field(ge=0)]
-C = TypeVar("C", bound=Config)
-
-
-Method = Literal[
-    "scipy",
-    "lapx",
-    "column or row minima",
-    "column minima",
-    "row minima",
-    "Sinkhorn",
-    "neighbour sweeps",
-    "untrained network",
-    "trained",
-    "oracle",
-]
-METHODS: Final[tuple[Method, ...]] = get_args(Method)
-Solver = Literal["core", "dense"]
-
-
-class ResultsError(ValueError):
-    """A results file is missing, damaged or of another version."""
 
 
 class Kind(StrEnum):
@@ -56,27 +30,6 @@ class Kind(StrEnum):
     UNTRAINED = "untrained"  # our solver, duals from a rule
     TRAINED = "trained"  # our solver, duals from a network
     ORACLE = "oracle"  # our solver, optimal duals: the end of the road
-
-
-class EvaluationConfig(Config):
-    """What is measured on the test instances; every instance of the test stores is checked, measured or not."""
-
-    methods: tuple[Method, ...] = Field(METHODS, min_length=1, description="what is compared")
-    solvers: tuple[Solver, ...] = Field(
-        ("core",),
-        min_length=1,
-        description="how our solver searches: on a sparse core, on all entries, or both in turn",
-    )
-    families: tuple[str, ...] | None = Field(None, description="null: all families of the test stores")
-    sizes: tuple[int, ...] | None = Field(None, description="null: the sizes of all test stores")
-    every_stage: bool = Field(True, description="measure the weights of every training stage, not only of the last")
-    measured_instances: int = Field(5, ge=1, description="per family and size, by every method")
-    check_all: bool = Field(True, description="solve and check the other test instances too, by the last weights")
-    repeats: int = Field(5, ge=1, description="timed calls of every method on every measured instance")
-    warm_ups: int = Field(1, ge=0, description="calls before them")
-    patience_s: float = Field(
-        2.0, gt=0, description="a method that took this long on an instance is not repeated there"
-    )
 
 
 class Measurement(Config):
@@ -109,10 +62,11 @@ class Machine(Config):
     versions: dict[str, str] = Field(default={}, description="library -> version, or 'not installed'")
 
 
-class Evaluation(Config):
+class Evaluation(Versioned):
     """Everything one evaluation stage measured (evaluation.json)."""
 
-    schema_version: int = SCHEMA_VERSION
+    fix: ClassVar[str] = "run the evaluation stage again"
+
     seed: int
     final_method: str | None = Field(description="the trained method that users get: weights of the last stage")
     num_checked: dict[str, dict[str, Count]] = Field(
@@ -177,14 +131,12 @@ class Group(Config):
         return min(timed, key=lambda method: method.milliseconds or 0.0, default=None)
 
 
-class LapResults(Config):
+class LapResults(RunResults):
     """Everything the evaluation of a run says (results.json)."""
 
-    schema_version: int = SCHEMA_VERSION
-    created: str = Field(description="ISO 8601 with time zone")
-    preset: str | None = None
-    revision: str | None = Field(default=None, description="git revision of the code, if known")
-    seeds: list[int]
+    fix: ClassVar[str] = "run `kdgat train lap` with this --out to its end"
+
+    family: str = FAMILY
     final_method: str | None = Field(default=None, description="the trained method that the verdicts are about")
     machine: Machine
     parameter_counts: dict[str, Count] = Field(default={})
@@ -365,37 +317,6 @@ def _group_sentence(group: Group) -> str:
     return f"the best untrained seed ({best.name}) is {format_number(best.times_scipy)} times as fast as scipy"
 
 
-def results_table(results: LapResults) -> tuple[list[str], list[list[str]]]:
-    """Return header and rows of the compact table: one row per family and size, counters before times."""
-    header = ["family", "n", "instances", "R2 of u", "gap left", "augmentations", "scipy ms", "best untrained ms"]
-    header += ["trained ms", "times untrained", "oracle times untrained", "times scipy"]
-    rows = []
-    for group in results.groups:
-        methods = {method.name: method for method in reversed(group.methods)}
-        trained = methods.get(results.final_method or "")
-        verdict = group.verdict
-        untrained = group.best_untrained
-        augmentations = [method.augmentations if method else None for method in (untrained, trained)]
-        scipy = methods.get("scipy")
-        rows.append(
-            [
-                group.family,
-                f"{group.size:,}",
-                f"{group.num_checked:,}",
-                format_number(trained.u_r2 if trained else None, 2),
-                format_share(trained.gap_share if trained else None),
-                " → ".join(format_number(value, 0) for value in augmentations),
-                format_number(scipy.milliseconds if scipy else None),
-                f"{format_number(untrained.milliseconds)} ({untrained.name})" if untrained else "-",
-                format_number(trained.milliseconds if trained else None),
-                format_number(verdict.ratio if verdict else None, 2),
-                format_number(verdict.headroom if verdict else None, 2),
-                format_number(trained.times_scipy if trained else None, 2),
-            ]
-        )
-    return header, rows
-
-
 def format_number(value: float | None, decimals: int | None = None) -> str:
     """Write a number with three significant digits, or as many decimals as wanted; a dash for what is not known."""
     if value is None:
@@ -412,66 +333,5 @@ def format_share(value: float | None) -> str:
     return "<0.1 %" if 0 < value < 0.0005 else f"{100 * value:.1f} %"
 
 
-# ---- files --------------------------------------------------------------------------------------------------------
-
-
-def write_evaluation(path: Path, evaluation: Evaluation) -> None:
-    """Write evaluation.json atomically, one measurement a line."""
-    checked = Evaluation.model_validate(evaluation.model_dump(mode="json"))
-    content = checked.model_dump(mode="json")
-    lines = ",\n".join(json.dumps(row, allow_nan=False) for row in content.pop("measurements"))
-    head = json.dumps(content, indent=2, allow_nan=False).removesuffix("\n}")
-    write_bytes_atomically(path, f'{head},\n  "measurements": [\n{lines}\n  ]\n}}\n'.encode())
-
-
-def read_evaluation(path: Path) -> Evaluation:
-    """Read evaluation.json; ResultsError says what is wrong with it."""
-    return _read(path, Evaluation, "run the evaluation stage again")
-
-
-def write_results(path: Path, results: LapResults) -> None:
-    """Write results.json atomically."""
-    # Validated again: model_construct or model_copy could have brought NaN past the models, and JSON has no NaN.
-    checked = LapResults.model_validate(results.model_dump(mode="json"))
-    text = json.dumps(checked.model_dump(mode="json"), indent=2, allow_nan=False)
-    write_bytes_atomically(path, (text + "\n").encode())
-
-
-def read_results(path: Path) -> LapResults:
-    """Read results.json; ResultsError says what is wrong with it."""
-    return _read(path, LapResults, "run `kdgat train lap` with this --out to its end")
-
-
-def _read(path: Path, model: type[C], fix: str) -> C:
-    if not path.is_file():
-        raise ResultsError(f"{path} does not exist: {fix}")
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ResultsError(f"{path} is not JSON ({error}): {fix}") from error
-    version = content.get("schema_version") if isinstance(content, dict) else None
-    if version != SCHEMA_VERSION:
-        raise ResultsError(f"{path} has schema_version {version}, not {SCHEMA_VERSION}: use the kdgat that wrote it")
-    try:
-        return model.model_validate(content)
-    except ValidationError as error:
-        raise ResultsError(
-            f"{path} is not what this version writes: {describe_validation_error(model, error)}; {fix}"
-        ) from error
-
-
-def results_schema() -> dict[str, Any]:
-    """Return the JSON schema of results.json."""
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **LapResults.model_json_schema(mode="serialization"),
-    }
-
-
-def write_schema(path: Path = SCHEMA_PATH) -> None:
-    """Write the JSON schema; `python -m kdgat.lap.results` does it for the copy in the package."""
-    write_json_atomically(path, results_schema())
-
-
 if __name__ == "__main__":
-    write_schema()
+    LapResults.write_schema(SCHEMA_PATH)

@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 
 from kdgat.lap.config import LapConfig
 from kdgat.lap.errors import LapError
+from kdgat.lap.instance_files import Counts, count_size
 from kdgat.lap.memory import (
     MIB,
     PROCESS_BYTES,
@@ -24,15 +25,13 @@ from kdgat.lap.memory import (
     predict_matrix_bytes,
     predict_step_bytes,
 )
-from kdgat.lap.names import EVALUATION, PREPARE
-from kdgat.lap.plan import members, plan_lap
-from kdgat.lap.preparation import open_size
-from kdgat.lap.specs import bucket_files
+from kdgat.lap.names import PREPARE
+from kdgat.lap.plan import members
+from kdgat.run.finished import EVALUATION
 from kdgat.run.plan import PlannedStage
 from kdgat.stage.configuration import Config, describe_validation_error
 from kdgat.stage.files import write_json_atomically
 
-Counts = dict[int, dict[str, int]]  # size -> split -> instances, of files
 SCHEMA_VERSION: Final = 1
 DEFAULT_WALLTIME_S: Final = 8 * 3600
 USABLE: Final = 0.95  # of a job's walltime: the rest is starting, saving and leaving
@@ -64,6 +63,11 @@ RATES: Final = {
 }
 
 
+def rates_here() -> Rates:
+    """Return the rates of this machine's GPU where it has one of NVIDIA's, else of a core; torch is not asked."""
+    return RATES["gpu" if any(Path("/dev").glob("nvidia[0-9]*")) else "cpu"]
+
+
 @dataclass(frozen=True)
 class Forecast:
     """What one planned stage is expected to take."""
@@ -91,16 +95,18 @@ class Job:
     num_jobs: int
 
 
-def forecast(config: LapConfig, rates: Rates, counts: Counts | None = None) -> list[Forecast]:
+def forecast(
+    config: LapConfig, plan: Sequence[PlannedStage], rates: Rates, counts: Counts | None = None
+) -> list[Forecast]:
     """Predict memory and time of every planned stage, in order.
 
     Args:
-        config: the run.
+        config, plan: of the run.
         rates: of the device that trains.
         counts: size -> split -> instances, where they are read from files; None: as the configuration generates them.
     """
     kept = kept_bytes_per_edge(config)
-    return [_forecast(config, planned, kept, rates, counts) for planned in plan_lap(config)]
+    return [_forecast(config, planned, kept, rates, counts) for planned in plan]
 
 
 def _forecast(config: LapConfig, planned: PlannedStage, kept: float, rates: Rates, counts: Counts | None) -> Forecast:
@@ -126,7 +132,7 @@ def _forecast(config: LapConfig, planned: PlannedStage, kept: float, rates: Rate
 
 
 def _preparation(config: LapConfig, planned: PlannedStage, counts: Counts | None) -> Forecast:
-    size = int(planned.scale)
+    size: int = planned.config["size"]
     name = next(name for name in config.chosen() if config.progression[name].size == size)
     total = sum(instances(config, name, counts).values())
     seconds = total * PREPARE_S * (size / 1024) ** PREPARE_POWER
@@ -159,14 +165,10 @@ def count_files(config: LapConfig) -> Counts:
     """Count the instances of every chosen size in the files of `data.source`.
 
     Raises:
-        SourceError, PreparationError: naming a file that is missing, or has none of a size.
+        SourceError: naming a file that is missing, or has none of a size.
     """
-    counts: Counts = {}
-    for name in config.chosen():
-        size = config.progression[name].size
-        files = bucket_files(Path(config.data.source or ""), size)
-        counts[size] = {split: len(open_size(path, split, size)[1]) for split, path in files.items()}
-    return counts
+    sizes = [config.progression[name].size for name in config.chosen()]
+    return {size: count_size(Path(config.data.source or ""), size) for size in sizes}
 
 
 def pack(forecasts: Sequence[Forecast], walltime_s: int) -> list[Job]:

@@ -2,57 +2,37 @@
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 from kdgat.cluster.estimate import DEFAULT_KEY
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.lap.config import LapConfig
-from kdgat.lap.errors import LapError
+from kdgat.lap.instance_files import count_size, find_files
 from kdgat.lap.memory import job_memory
 from kdgat.lap.names import FAMILY, PREPARE, START
-from kdgat.lap.plan import members, plan_lap, weights_artifact
-from kdgat.lap.preparation import open_size
-from kdgat.lap.stages import TrainingStageConfig, load_start
-from kdgat.run.directory import DONE_STATES, OutputDirectory
+from kdgat.lap.plan import members, plan_lap
+from kdgat.lap.sections import TrainingStageConfig
+from kdgat.lap.weights import check_start, starting_weights
 from kdgat.run.plan import PlannedStage, Run
 from kdgat.stage.configuration import validate_config
-from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Finished
 from kdgat.stage.spec import StageInput
-
-# Files of instances as `kdgat lap bucket` writes them: DIR/<bucket>/full/<file>.h5, of several sizes where the bucket
-# holds several.
-BUCKETS: Final = {1024: "small", 1536: "mid_1536", 2048: "mid_2048", 3072: "mid_3072"}  # largest size -> folder
-LARGEST_BUCKET: Final = "large_4096"
-SPLIT_FILES: Final = {"train": "train", "validation": "val", "test": "test"}
-
-
-class StartError(LapError):
-    """Weights to start from are missing, or are of another model; the text says which, and the fix."""
-
-
-class SourceError(LapError):
-    """A folder of instances lacks a file; the text names it."""
 
 
 def lap_run(config: LapConfig) -> Run:
     """Describe a run for the flow that executes it.
 
     Raises:
-        StageOrderError, StartError, SourceError, PreparationError: naming what cannot be planned, and the fix.
+        StageOrderError, StartError, WeightsError, SourceError: naming what cannot be planned, and the fix.
     """
     plan = plan_lap(config)
-    starts = starting_weights(config, plan)
+    starts = _starts(config, plan)
     if config.data.source is not None:
         for planned in plan:
             if planned.stage == PREPARE:
-                size = int(planned.scale)
-                for split, path in bucket_files(Path(config.data.source), size).items():
-                    open_size(path, split, size)
+                count_size(Path(config.data.source), planned.config["size"])
 
     def external_inputs(planned: PlannedStage) -> Mapping[str, StageInput]:
         if planned.stage == PREPARE and config.data.source is not None:
-            files = bucket_files(Path(config.data.source), int(planned.scale))
+            files = find_files(Path(config.data.source), planned.config["size"])
             return {split: StageInput.of_file(path) for split, path in files.items()}
         return {START: StageInput.of_file(starts[planned.name])} if planned.name in starts else {}
 
@@ -66,79 +46,19 @@ def lap_run(config: LapConfig) -> Run:
     )
 
 
-def bucket_files(source: Path, size: int) -> dict[str, Path]:
-    """Find the files that hold the instances of one size, by split.
-
-    Raises:
-        SourceError: naming the file that is missing.
-    """
-    bucket = next((name for largest, name in BUCKETS.items() if size <= largest), LARGEST_BUCKET)
-    files = {split: source / bucket / "full" / f"{name}.h5" for split, name in SPLIT_FILES.items()}
-    for path in files.values():
-        if not path.is_file():
-            raise SourceError(
-                f"data.source={source}: {path} is missing, which holds the instances of size {size}: "
-                f"write it by `kdgat lap bucket FILE --out {source}`, or correct --data"
-            )
-    return files
-
-
-def starting_weights(config: LapConfig, plan: list[PlannedStage]) -> dict[str, Path]:
-    """Find the weights from outside the run that its stages start from, by name in the plan.
-
-    With `init_from` the stages whose predecessor is not chosen start from there: from a run, the weights that the
-    predecessor has trained with the same seed; for the first stage of the progression, those of the run's last stage.
-
-    Raises:
-        RunError, StartError: if there are none.
-        StartWeightsError, WeightsError: if they are of another model or of other graphs, or damaged.
-    """
-    if config.init_from is None:
+def _starts(config: LapConfig, plan: Sequence[PlannedStage]) -> dict[str, Path]:
+    """Find the weights of `start_from` for the stages whose predecessor is not chosen, by name in the plan."""
+    if config.start_from is None:
         return {}
-    path = Path(config.init_from)
     found = {}
     for planned in plan:
         names = members(planned)
         if names and START not in planned.inputs:
-            weights = _weights_of(path.absolute(), config.predecessor(names[0]), planned.seed)
-            load_start(weights, validate_config(TrainingStageConfig, planned.config))  # here, not after preparations
-            found[planned.name] = weights
+            path = Path(config.start_from).absolute()
+            found[planned.name] = starting_weights(path, config.predecessor(names[0]), planned.seed)
+            # Here, and not only after the preparations.
+            check_start(found[planned.name], validate_config(TrainingStageConfig, planned.config))
     return found
-
-
-def _weights_of(path: Path, stage: str | None, seed: int) -> Path:
-    output = OutputDirectory(path)
-    if not output.index_path.is_file():
-        weights = path if path.is_file() else RunDirectory(path).weights_path
-        if not weights.is_file():
-            raise StartError(
-                f"init_from={path}: no run and no weights are there: name the --out of `kdgat train lap`, or a "
-                "weights.safetensors"
-            )
-        return weights
-    index = output.read_index()
-    if index.family != FAMILY:
-        raise StartError(f"init_from={path} is a run of family {index.family!r}: name one of `kdgat train lap`")
-    found: dict[str, Path] = {}
-    for record in index.stages:
-        if record.seed == seed and record.state in DONE_STATES and record.directory is not None:
-            directory = output.stage_directory(record)
-            outcome = directory.read_outcome()
-            artifacts = outcome.artifacts if isinstance(outcome, Finished) else {}
-            found |= {
-                name: directory.path / file
-                for name, file in artifacts.items()
-                if name.startswith(weights_artifact("")) and record.stage != PREPARE
-            }
-    if found and stage is None:
-        return list(found.values())[-1]
-    if stage is None or weights_artifact(stage) not in found:
-        trained = ", ".join(name.removeprefix(weights_artifact("")) for name in found) or "none"
-        raise StartError(
-            f"init_from={path}: has no finished {stage or 'training stage'} of seed {seed} (it has: {trained}): "
-            "train that first, or name another run"
-        )
-    return found[weights_artifact(stage)]
 
 
 def stage_requests(config: LapConfig, plan: Sequence[PlannedStage]) -> dict[str, ResourceRequest]:

@@ -8,31 +8,30 @@ of the one before, the first from the input `start` where there is one. Each has
 
 import logging
 import os
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import torch
-from pydantic import Field
-from torch import Tensor, nn
+from torch import Tensor
 
 from kdgat.graphs.store import GraphStore
-from kdgat.lap.config import read_sections
-from kdgat.lap.errors import LapError
-from kdgat.lap.graphs import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES, GraphConfig
-from kdgat.lap.models import ModelConfig, make_model
-from kdgat.lap.names import EVALUATION, FAMILY, PREPARE, START, TRAIN, VALIDATION, WEIGHTS
-from kdgat.lap.objective import WarmStartLossConfig, WarmStartObjective
-from kdgat.lap.plan import weights_artifact
+from kdgat.lap.graphs import EDGE_FEATURES, NODE_FEATURES
+from kdgat.lap.models import make_model
+from kdgat.lap.names import FAMILY, START, TRAIN, VALIDATION
+from kdgat.lap.objective import WarmStartObjective
+from kdgat.lap.plan import kind_of, weights_artifact
+from kdgat.lap.sections import FEATURE_VERSION, TrainingStageConfig
 from kdgat.lap.source import make_source
+from kdgat.lap.weights import check_start, describe_model
+from kdgat.run.finished import WEIGHTS
 from kdgat.run.inputs import input_path
-from kdgat.stage.configuration import Config, validate_config
+from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
+from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
-from kdgat.training.config import TrainingConfig
 from kdgat.training.random_state import seed_everything
-from kdgat.training.trainer import fit
-from kdgat.training.weights import first_difference, load_weights, save_weights
+from kdgat.training.stage import train_stage
+from kdgat.training.weights import first_difference, load_weights
 
 logger = logging.getLogger(__name__)
 
@@ -41,40 +40,11 @@ ALLOCATOR_VARIABLES: Final = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
 EXPANDABLE_SEGMENTS: Final = "expandable_segments:True"
 
 
-class StartWeightsError(LapError):
-    """Weights to start from are of another model or of other graphs; the text names the key that differs."""
-
-
-class FitConfig(Config):
-    """Configure one stage of the progression."""
-
-    name: str
-    size: int = Field(ge=2)
-    training: TrainingConfig = TrainingConfig()
-
-
-class TrainingStageConfig(Config):
-    """Configure the training stages of one process."""
-
-    fits: tuple[FitConfig, ...] = Field(min_length=1)
-    graph: GraphConfig = GraphConfig()
-    model: ModelConfig = ModelConfig()
-    loss: WarmStartLossConfig = WarmStartLossConfig()
-
-
 def run(spec: StageSpec, directory: RunDirectory) -> Outcome:
-    """Run one stage, or go on with it."""
+    """Run one stage, or resume it."""
     use_expandable_segments()
-    if spec.stage == PREPARE:
-        from kdgat.lap.preparation import run_prepare  # needs numba, which a training node may lack
-
-        return run_prepare(spec, directory)
-    if spec.stage == EVALUATION:
-        from kdgat.lap.evaluation import run_evaluation
-
-        torch.set_num_threads(1)
-        return run_evaluation(spec, directory)
-    return run_training(spec, directory)
+    torch.set_num_threads(1)  # training sets its own
+    return kind_of(spec.stage).run(spec, directory)
 
 
 def use_expandable_segments() -> None:
@@ -90,7 +60,8 @@ def run_training(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Train the stages of the progression that the configuration lists, each from the weights of the one before.
 
     Raises:
-        StartWeightsError: if the weights to start from are of another model.
+        StartError: if the weights to start from are of another model.
+        StageInputError: if a store holds graphs of another configuration.
     """
     config = validate_config(TrainingStageConfig, spec.config)
     weights = read_start(spec, directory, config)
@@ -99,78 +70,51 @@ def run_training(spec: StageSpec, directory: RunDirectory) -> Outcome:
     for one in config.fits:
         training = one.training
         torch.set_num_threads(training.num_threads)
-        stores = {
-            split: _open_store(spec, directory, f"{split}-{one.name}", one.size, config)
-            for split in (TRAIN, VALIDATION)
-        }
+        train, validation = (
+            _open_store(spec, directory, f"{split}-{one.name}", one.size, config) for split in (TRAIN, VALIDATION)
+        )
         seed_everything(spec.seed)
         model = make_model(config.model)
         if weights is not None:
             model.load_state_dict(weights)
-        num_parameters = sum(parameter.numel() for parameter in model.parameters())
         logger.info(
-            "%s: size %d, %d training instances, %s parameters, from %s", one.name, one.size,
-            stores[TRAIN].num_graphs, f"{num_parameters:,}", "scratch" if weights is None else "the weights before it",
+            "%s: size %d, %d training instances, from %s", one.name, one.size, train.num_graphs,
+            "scratch" if weights is None else "the weights before it",
         )  # fmt: skip
-        module = WarmStartObjective(model, config.loss)
-        train = make_source([stores[TRAIN].path], training, spec.seed, shuffle=True)
-        validation = make_source([stores[VALIDATION].path], training, spec.seed, shuffle=False)
-        result = fit(module, train, validation, training, directory, spec.seed, name=one.name)
-        if result.paused:
-            return result.as_paused()
-        model = model.cpu()
-        metadata = {
-            "stage": one.name,
-            "size": one.size,
-            "seed": spec.seed,
-            "monitor": training.monitor,
-            "best_epoch": result.best_epoch,
-            "best_metric": result.best_metric,
-            "num_parameters": num_parameters,
-        }
-        place = directory if one is config.fits[-1] else _place_of(directory, one.name)
-        path = save_weights(place, model, describe_model(config), metadata)
-        artifacts[weights_artifact(one.name)] = str(path.relative_to(directory.path))
-        numbers = {"best_epoch": float(result.best_epoch), "epochs": float(result.epochs)}
+        is_last = one is config.fits[-1]
+        outcome = train_stage(
+            WarmStartObjective(model, config.loss),
+            model,
+            make_source([train.path], training, spec.seed, shuffle=True),
+            make_source([validation.path], training, spec.seed, shuffle=False),
+            training,
+            spec,
+            directory,
+            description=describe_model(config),
+            metadata={"size": one.size},
+            fit_name=one.name,
+            weights_directory=directory if is_last else _place_of(directory, one.name),
+        )
+        if not isinstance(outcome, Finished):
+            return outcome
+        artifacts[weights_artifact(one.name)] = outcome.artifacts[WEIGHTS]
         if len(config.fits) > 1:
-            metrics |= {f"{one.name}_{name}": value for name, value in {**result.metrics, **numbers}.items()}
-        if one is config.fits[-1]:
-            metrics |= {**result.metrics, **numbers, "num_parameters": float(num_parameters)}
-        weights = _copy(model)
-    artifacts |= {"model": directory.model_config_path.name, WEIGHTS: directory.weights_path.name}
+            own = {name: value for name, value in outcome.metrics.items() if name != "num_parameters"}
+            metrics |= {f"{one.name}_{name}": value for name, value in own.items()}
+        if is_last:
+            metrics |= outcome.metrics
+            artifacts |= outcome.artifacts
+        weights = {name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}
     return Finished(metrics=metrics, artifacts=artifacts)
 
 
-def describe_model(config: TrainingStageConfig) -> dict[str, Any]:
-    """Return what a weights file says about the model and the graphs that it reads, as plain data."""
-    return {
-        "family": FAMILY,
-        "kind": config.model.kind,
-        "model": read_sections(config.model),
-        "graph": config.graph.model_dump(mode="json", exclude={"witnesses"}),  # which only the loss reads
-        "feature_version": FEATURE_VERSION,
-    }
-
-
 def read_start(spec: StageSpec, directory: RunDirectory, config: TrainingStageConfig) -> dict[str, Tensor] | None:
-    """Read the weights that the first stage starts from; None if the spec names none.
-
-    Raises:
-        StartWeightsError: naming the key in which model or graphs differ from those of the weights.
-        WeightsError: if the file is damaged.
-    """
-    return None if START not in spec.inputs else load_start(input_path(spec, directory, START), config)
-
-
-def load_start(path: Path, config: TrainingStageConfig) -> dict[str, Tensor]:
-    """Load weights that a stage of this configuration may start from; see `read_start`."""
-    weights, description = load_weights(path)
-    different = first_difference(description, describe_model(config))
-    if different:
-        raise StartWeightsError(
-            f"{path} cannot be started from, {different}: keep the configuration of that model, or start from scratch"
-        )
-    return weights
+    """Read the weights that the first stage starts from; None if the spec names none; errors of `check_start`."""
+    if START not in spec.inputs:
+        return None
+    path = input_path(spec, directory, START)
+    check_start(path, config)
+    return load_weights(path)[0]
 
 
 def _open_store(
@@ -184,7 +128,7 @@ def _open_store(
     if not different and (store.node_features, store.edge_features) != (NODE_FEATURES, EDGE_FEATURES):
         different = f"its features are {store.node_features}, {store.edge_features}"
     if different:
-        raise StartWeightsError(f"{path} does not fit {spec.stage}, {different}: prepare the instances again")
+        raise StageInputError(f"{path} does not fit {spec.stage}, {different}: prepare the instances again")
     return store
 
 
@@ -194,7 +138,3 @@ def _place_of(directory: RunDirectory, stage: str) -> RunDirectory:
     path = directory.path / WEIGHTS_FOLDER / stage
     path.mkdir(parents=True, exist_ok=True)
     return RunDirectory(path)
-
-
-def _copy(model: nn.Module) -> dict[str, Tensor]:
-    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.lap.compilation import compiled
-from kdgat.lap.graphs import GraphConfig, find_neighbours
+from kdgat.lap.graphs import find_neighbours
+from kdgat.lap.sections import GraphConfig
 
 NUM_SWEEPS = 12
 FIRST_TEMPERATURE, LAST_TEMPERATURE = 0.5, 0.02  # in units of the instance's scale

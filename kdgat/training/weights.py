@@ -1,16 +1,20 @@
 """Weights for the next stage: one small safetensors file that carries its own configuration."""
 
+from __future__ import annotations
+
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
-from torch import Tensor, nn
 
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.files import write_bytes_atomically, write_json_atomically
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 # One metadata key: safetensors writes several in no fixed order, and equal weights shall be equal files.
 METADATA_KEY = "kdgat"
@@ -31,6 +35,8 @@ def save_weights(
         config: plain data from which the model can be built again.
         metadata: what else is worth knowing: monitored metric, epoch.
     """
+    from safetensors.torch import save  # imports torch, which a plan that reads a description does without
+
     description = {"config": dict(config), **dict(metadata or {})}
     tensors = {name: tensor.detach().cpu().contiguous().clone() for name, tensor in model.state_dict().items()}
     directory.check_owner()
@@ -53,19 +59,35 @@ def load_weights(path: Path | str | RunDirectory) -> tuple[dict[str, Tensor], di
 
 def read_weights(path: Path | str | RunDirectory) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read (state_dict, description), where the description holds `config` and what `save_weights` got as metadata."""
-    path = path.path if isinstance(path, RunDirectory) else Path(path)
-    file_path = RunDirectory(path).weights_path if path.is_dir() else path
+    description = read_description(path)
+    with _opened(path, "pt") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, description  # noqa: SIM118 - not a dict
+
+
+def read_description(path: Path | str | RunDirectory) -> dict[str, Any]:
+    """Read what a weights file says about itself, without torch; errors as in `load_weights`."""
+    with _opened(path, "np") as file:
+        description = json.loads((file.metadata() or {}).get(METADATA_KEY, "null"))
+    if not isinstance(description, dict):
+        raise WeightsError(f"{_file_of(path)} was not written by kdgat: its header has no {METADATA_KEY!r} entry")
+    return description
+
+
+@contextmanager
+def _opened(path: Path | str | RunDirectory, framework: str) -> Iterator[Any]:
+    file_path = _file_of(path)
     if not file_path.is_file():
         raise WeightsError(f"{file_path} does not exist: run the stage that trains this model first")
     try:
-        with safe_open(file_path, framework="pt") as file:
-            description = json.loads((file.metadata() or {}).get(METADATA_KEY, "null"))
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+        with safe_open(file_path, framework=framework) as file:
+            yield file
     except SafetensorError as error:
         raise WeightsError(f"{file_path} is damaged ({error}): run the stage that writes it again") from error
-    if not isinstance(description, dict):
-        raise WeightsError(f"{file_path} was not written by kdgat: its header has no {METADATA_KEY!r} entry")
-    return tensors, description
+
+
+def _file_of(path: Path | str | RunDirectory) -> Path:
+    path = path.path if isinstance(path, RunDirectory) else Path(path)
+    return RunDirectory(path).weights_path if path.is_dir() else path
 
 
 def first_difference(found: Any, expected: Any, name: str = "") -> str:

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from kdgat.can.schema import SCHEMA
 from kdgat.graphs.columns import GraphColumns, pointers
 
 NUM_NODE_FEATURES = 6
@@ -31,6 +32,7 @@ def planted_columns(
     x[node_y == 1, 2] -= strength
     edge_index = np.concatenate(edges, axis=1).astype(np.int32)
     columns = GraphColumns(
+        SCHEMA,
         node_ptr=node_ptr,
         edge_ptr=pointers(np.array(edge_counts)),
         x=x,

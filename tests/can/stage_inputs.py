@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from kdgat.can.schema import RECORDINGS, SCHEMA
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import write_store
 from kdgat.stage.directory import RunDirectory
@@ -33,10 +34,11 @@ def write_planted_store(path: Path, columns: GraphColumns) -> None:
     """Write planted windows of two recordings."""
     write_store(
         path,
+        SCHEMA,
         columns,
         node_features=NODE_FEATURES,
         edge_features=EDGE_FEATURES,
-        recordings=["first", "second"],
+        attributes={RECORDINGS: ["first", "second"]},
         build={},
     )
 

@@ -14,6 +14,7 @@ from kdgat.can.build import PreparationError, run_prepare, split_in_time
 from kdgat.can.kinds import PrepareConfig
 from kdgat.can.logs import write_recording
 from kdgat.can.messages import Messages
+from kdgat.can.schema import RECORDINGS
 from kdgat.can.sections import InjectionConfig, WindowConfig
 from kdgat.graphs.store import GraphStore
 from kdgat.stage.directory import RunDirectory
@@ -99,27 +100,27 @@ def test_every_split_becomes_a_store(prepared: RunDirectory) -> None:
         store.columns.validate()
         assert store.num_graphs > 0
         assert store.build["windows"] == {"size": 50, "stride": 20}
-    assert stores["train"].recordings == ("train_01_attack_free/one", "train_01_attack_free/two")
-    assert stores["test-test_01_known"].recordings == ("test_01_known/drive",)
-    assert stores["test-test_01_known"].columns.y.sum() > 5
-    assert not stores["train"].columns.y.any()
-    assert len(stores["injected"].recordings) == NUM_VARIANTS
-    assert stores["injected"].columns.y.any()
-    assert not stores["injected"].columns.y.all()
+    assert stores["train"].attributes[RECORDINGS] == ["train_01_attack_free/one", "train_01_attack_free/two"]
+    assert stores["test-test_01_known"].attributes[RECORDINGS] == ["test_01_known/drive"]
+    assert stores["test-test_01_known"].columns["y"].sum() > 5
+    assert not stores["train"].columns["y"].any()
+    assert len(stores["injected"].attributes[RECORDINGS]) == NUM_VARIANTS
+    assert stores["injected"].columns["y"].any()
+    assert not stores["injected"].columns["y"].all()
 
 
 def test_training_and_validation_share_no_message_and_keep_a_gap(prepared: RunDirectory) -> None:
     stores = _stores(prepared)
     train, validation = stores["train"].columns, stores["validation"].columns
     for recording, messages in enumerate((_planted(1), _planted(2))):
-        trained, validated = train.recording == recording, validation.recording == recording
+        trained, validated = train["recording"] == recording, validation["recording"] == recording
         border = int(0.7 * len(messages))
-        last_trained = (train.first_message + train.message_count)[trained].max()
-        first_validated = validation.first_message[validated].min()
+        last_trained = (train["first_message"] + train["message_count"])[trained].max()
+        first_validated = validation["first_message"][validated].min()
         assert border - 20 < last_trained <= border
         assert border + 2 * 20 <= first_validated < border + 3 * 20
-        assert (validation.first_message + validation.message_count)[validated].max() > len(messages) - 20
-        assert train.first_message[trained].min() == 0
+        assert (validation["first_message"] + validation["message_count"])[validated].max() > len(messages) - 20
+        assert train["first_message"][trained].min() == 0
 
 
 @pytest.mark.parametrize(("size", "stride", "gap"), [(100, 100, 0), (100, 7, 0), (30, 50, 5), (64, 64, 1)])
@@ -129,17 +130,17 @@ def test_no_split_ever_shares_a_message(size: int, stride: int, gap: int) -> Non
     )
     messages = _planted(4)
     split = split_in_time(messages, config)
-    ends = split.graphs.first_message + split.graphs.message_count
+    ends = split.graphs["first_message"] + split.graphs["message_count"]
     assert split.training.any()
     assert split.validation.any()
     assert ends[split.training].max() <= split.training_end
-    assert split.graphs.first_message[split.validation].min() >= split.validation_begin
+    assert split.graphs["first_message"][split.validation].min() >= split.validation_begin
     assert split.training_end == int(0.8 * len(messages))
     assert split.validation_begin == split.training_end + gap * stride
 
 
 def _ids(store: GraphStore) -> set[int]:
-    return set(np.unique(store.columns.node_id).tolist())
+    return set(np.unique(store.columns["node_id"]).tolist())
 
 
 def test_training_stores_hold_nothing_of_validation_or_test(prepared: RunDirectory) -> None:
@@ -199,11 +200,11 @@ def test_summary_reports_recordings_duplicates_and_attacks(prepared: RunDirector
     assert {name: split["num_windows"] for name, split in data["splits"].items()} == {
         name: store.num_graphs for name, store in stores.items()
     }
-    assert data["splits"]["test-test_01_known"]["num_attack_windows"] == stores["test-test_01_known"].columns.y.sum()
+    assert data["splits"]["test-test_01_known"]["num_attack_windows"] == stores["test-test_01_known"].columns["y"].sum()
     injection = json.loads((prepared.path / "injection_summary.json").read_text())
     assert injection["enabled"]
     assert injection["num_windows"] == stores["injected"].num_graphs
-    assert injection["num_attack_windows"] == stores["injected"].columns.y.sum()
+    assert injection["num_attack_windows"] == stores["injected"].columns["y"].sum()
     assert sum(attack["num_recordings"] for attack in injection["attacks"].values()) == NUM_VARIANTS
     assert set(injection["attacks"]) <= {"spoofing", "replay"}
 
@@ -292,7 +293,7 @@ def test_test_recording_without_labels_tests_nothing_and_is_noted(
     assert isinstance(run_stage(directory, quiet=True), Finished)
     stores = _stores(directory)
     assert set(stores) == {"train", "validation", "test-test_01_known"}
-    assert stores["test-test_01_known"].recordings == ("test_01_known/drive",)
+    assert stores["test-test_01_known"].attributes[RECORDINGS] == ["test_01_known/drive"]
     notes = json.loads((directory.path / "data_summary.json").read_text())["notes"]
     assert [note.partition(" has")[0] for note in notes] == ["test_01_known/unknown", "test_03_unlabelled/unknown"]
 

@@ -15,7 +15,6 @@ from kdgat.can.kinds import ComparisonStageConfig
 from kdgat.can.night import ComparisonPlan, plan_comparison
 from kdgat.can.registered import config_hash, model_source
 from kdgat.can.results import Results
-from kdgat.can.synthetic import write_dataset
 from kdgat.registry.entry import ModelEntry
 from kdgat.registry.registry import Registry
 from kdgat.run.directory import OutputDirectory, RunError, RunIndex, StageState
@@ -27,19 +26,12 @@ CATALOG = "synthetic: {description: my cars, train_scenarios: ['train_*']}\n"
 
 
 @pytest.fixture(scope="module")
-def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("data")
-    write_dataset(root, "synthetic", "tiny")
-    return root
+def plain(trained_run: OutputDirectory) -> OutputDirectory:
+    return trained_run
 
 
 @pytest.fixture(scope="module")
-def plain(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> OutputDirectory:
-    return train_here(tmp_path_factory.mktemp("plain"), small_config(data_root))
-
-
-@pytest.fixture(scope="module")
-def wide(plain: OutputDirectory, data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> OutputDirectory:
+def wide(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> OutputDirectory:
     """Return a run that was trained on the test recordings of all vehicles but birch."""
     return train_here(tmp_path_factory.mktemp("wide"), small_config(data_root, hold_out=["birch"]))
 

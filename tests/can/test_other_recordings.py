@@ -1,5 +1,6 @@
 """A run trained on recordings alone, and its detector on recordings that it has never met."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -10,21 +11,12 @@ from kdgat.can.finished_run import EvaluationError
 from kdgat.can.logs import read_recording
 from kdgat.can.messages import Messages
 from kdgat.can.results import Results
-from kdgat.can.synthetic import write_dataset
 from kdgat.run.directory import OutputDirectory
-from tests.can.small_runs import small_config, train_here
 
 
 @pytest.fixture(scope="module")
-def data_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    root = tmp_path_factory.mktemp("data")
-    write_dataset(root, "synthetic", "tiny")
-    return root
-
-
-@pytest.fixture(scope="module")
-def output(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> OutputDirectory:
-    return train_here(tmp_path_factory.mktemp("run"), small_config(data_root))
+def output(trained_run: OutputDirectory, tmp_path_factory: pytest.TempPathFactory) -> OutputDirectory:
+    return OutputDirectory(shutil.copytree(trained_run.path, tmp_path_factory.mktemp("run") / "copy"))
 
 
 @pytest.fixture(scope="module")

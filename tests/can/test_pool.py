@@ -45,7 +45,7 @@ def test_an_index_outside_of_the_pool_is_refused() -> None:
 
 def test_stores_with_other_features_are_refused() -> None:
     narrow = planted_columns(3)
-    narrow = GraphColumns(**{**vars(narrow), "x": np.ascontiguousarray(narrow.x[:, :4])})
+    narrow = narrow.replace(x=np.ascontiguousarray(narrow.x[:, :4]))
     with pytest.raises(PoolError, match="different numbers"):
         PooledStores([planted_columns(3), narrow])
 

@@ -59,7 +59,7 @@ def test_the_plain_detector_finds_planted_attacks(detector: RunDirectory, stores
     assert outcome.metrics["num_parameters"] == sum(p.numel() for p in model.parameters())
     store = GraphStore.open(stores["test-test_01_known"].path)
     scores = score_attention(model, PooledStores([store.columns], features=(store.node_features, store.edge_features)))
-    labels = np.asarray(store.columns.y)
+    labels = np.asarray(store.columns["y"])
     assert scores["logit"][labels == 1].mean() > scores["logit"][labels == 0].mean() + 2
 
 
@@ -78,8 +78,8 @@ def test_the_autoencoder_is_trained_on_benign_windows_alone(
     for name in ("train", "injected"):
         columns = GraphStore.open(stores[name].path).columns
         x = np.array(columns.x)
-        x[np.repeat(np.asarray(columns.y) == 1, columns.node_counts)] *= 17.0
-        write_planted_store(tmp_path / f"{name}.h5", type(columns)(**{**vars(columns), "x": x}))
+        x[np.repeat(np.asarray(columns["y"]) == 1, columns.node_counts)] *= 17.0
+        write_planted_store(tmp_path / f"{name}.h5", columns.replace(x=x))
         changed[name] = StageInput.of_file(tmp_path / f"{name}.h5")
     config = {"autoencoder": SMALL_AUTOENCODER, "training": FAST}
     directory = make_stage(tmp_path / "run", "autoencoder", config, changed)

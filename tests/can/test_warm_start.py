@@ -11,6 +11,7 @@ import torch
 from kdgat.can.config import CanConfig, make_config
 from kdgat.can.feature_names import FEATURE_VERSION
 from kdgat.can.plan import FAMILY, START, WarmStartError, plan_can
+from kdgat.can.schema import RECORDINGS, SCHEMA
 from kdgat.can.specs import external_inputs, starting_weights
 from kdgat.graphs.store import write_store
 from kdgat.run.directory import OutputDirectory, RunError, RunIndex, StageRecord, StageState
@@ -52,7 +53,7 @@ def later(stores: dict[str, StageInput], tmp_path_factory: pytest.TempPathFactor
     changed = dict(stores)
     for seed, name in enumerate(("train", "injected", "validation", "injected_validation"), 20):
         columns = planted_columns(90, seed=seed, attack_share=0.4)
-        write_planted_store(folder / f"{name}.h5", type(columns)(**{**vars(columns), "x": columns.x * 2.0 + 1.0}))
+        write_planted_store(folder / f"{name}.h5", columns.replace(x=columns.x * 2.0 + 1.0))
         changed[name] = StageInput.of_file(folder / f"{name}.h5")
     return changed
 
@@ -168,12 +169,12 @@ def test_weights_that_do_not_fit_are_refused_and_nothing_starts_from_scratch(
     )
 
     columns = planted_columns(90, seed=3, attack_share=0.4)
-    narrow = type(columns)(**{**vars(columns), "x": columns.x[:, :-1].copy()})
+    narrow = columns.replace(x=columns.x[:, :-1].copy())
     changed = {}
     for name in ("train", "validation"):
         path = tmp_path / f"{name}.h5"
         names = {"node_features": NODE_FEATURES[:-1], "edge_features": EDGE_FEATURES}
-        write_store(path, narrow, **names, recordings=["first", "second"], build={})
+        write_store(path, SCHEMA, narrow, **names, attributes={RECORDINGS: ["first", "second"]}, build={})
         changed[name] = StageInput.of_file(path)
     assert "node and edge features" in failure(make_stage(tmp_path / "narrow", "normal", NORMAL, changed, **start))
 

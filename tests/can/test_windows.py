@@ -15,6 +15,7 @@ from pydantic import ValidationError
 
 from kdgat.can.feature_names import EDGE_FEATURES, NODE_FEATURES
 from kdgat.can.messages import Messages
+from kdgat.can.schema import SCHEMA
 from kdgat.can.sections import WindowConfig, num_windows
 from kdgat.can.windows import build_graphs
 from kdgat.graphs.columns import GraphColumns
@@ -58,18 +59,18 @@ def _check(messages: Messages, config: WindowConfig) -> GraphColumns:
     assert graphs.num_graphs == len(windows) == num_windows(len(messages), config)
     assert graphs.node_counts.tolist() == [len(window.messages) for window in windows]
     assert graphs.edge_counts.tolist() == [len(window.edges) for window in windows]
-    assert graphs.first_message.tolist() == [window.start for window in windows]
-    assert graphs.start_time.tolist() == [messages.timestamp[window.start] for window in windows]
+    assert graphs["first_message"].tolist() == [window.start for window in windows]
+    assert graphs["start_time"].tolist() == [messages.timestamp[window.start] for window in windows]
     label = messages.label != 0
     for graph, window in enumerate(windows):
         nodes = slice(*graphs.node_ptr[graph : graph + 2].tolist())
         edges = slice(*graphs.edge_ptr[graph : graph + 2].tolist())
         rows = list(window.messages.values())
-        assert graphs.node_id[nodes].tolist() == list(window.messages)
-        assert graphs.message_count[graph] == sum(map(len, rows))
-        assert graphs.attack_count[graph] == sum(int(label[row]) for part in rows for row in part)
-        assert graphs.node_y[nodes].tolist() == [int(label[part].any()) for part in rows]
-        assert graphs.y[graph] == int(graphs.attack_count[graph] > 0)
+        assert graphs["node_id"][nodes].tolist() == list(window.messages)
+        assert graphs["message_count"][graph] == sum(map(len, rows))
+        assert graphs["attack_count"][graph] == sum(int(label[row]) for part in rows for row in part)
+        assert graphs["node_y"][nodes].tolist() == [int(label[part].any()) for part in rows]
+        assert graphs["y"][graph] == int(graphs["attack_count"][graph] > 0)
         counts = [math.log2(len(part)) / 4 for part in rows]
         np.testing.assert_allclose(graphs.x[nodes, NODE["count"]], counts, rtol=1e-6)
         pairs = sorted(window.edges)
@@ -105,7 +106,7 @@ def test_graphs_agree_with_plain_python(identifiers: list[int], size: int, strid
 def test_any_size_and_stride(size: int, stride: int) -> None:
     graphs = _check(random_messages(1500, seed=size), WindowConfig(size=size, stride=stride))
     assert graphs.num_graphs == (1500 - size) // stride + 1
-    assert set(graphs.message_count.tolist()) == {size}
+    assert set(graphs["message_count"].tolist()) == {size}
 
 
 def test_node_and_edge_features_are_those_of_the_messages_reduced() -> None:
@@ -162,14 +163,14 @@ def test_constants_do_not_depend_on_which_window_looks() -> None:
     whole = build_graphs(messages, WindowConfig(size=50, stride=10))
     sparse = build_graphs(messages, WindowConfig(size=50, stride=30))
     same = whole.select(np.arange(0, whole.num_graphs, 3)[: sparse.num_graphs])
-    for name in vars(sparse):
-        np.testing.assert_array_equal(getattr(same, name), getattr(sparse, name), err_msg=name)
+    for column in SCHEMA.stored:
+        np.testing.assert_array_equal(same[column.name], sparse[column.name], err_msg=column.name)
 
 
 @pytest.mark.parametrize("num", [1, 2, 99])
 def test_recording_shorter_than_a_window_gives_one_graph(num: int) -> None:
     graphs = _check(random_messages(num, seed=1), WindowConfig())
-    assert graphs.message_count.tolist() == [num]
+    assert graphs["message_count"].tolist() == [num]
 
 
 def test_empty_recording_gives_no_graph() -> None:

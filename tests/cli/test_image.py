@@ -3,21 +3,28 @@
 import os
 import signal
 import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
-from kdgat.cli.image import app
-from kdgat.image.recipe import LOCK_IN_IMAGE
-from tests.image.builds import HEAD
-from tests.image.builds import build as build_on
-from tests.support.command_line import PROGRAM, kdgat, run_kdgat
+from kdgat.cli.main import main
+
+Kdgat = Callable[..., tuple[int, str, str]]
 
 
-def test_the_definitions_in_the_repository_are_the_rendered_ones() -> None:
-    answer = kdgat("image", "render", "--check", status=0)
-    assert [Path(line).name for line in answer.stdout.split()] == ["kdgat-cpu.def", "kdgat.def"]
+@pytest.fixture
+def kdgat(capfd: pytest.CaptureFixture[str]) -> Kdgat:
+    """Run `kdgat image` in this process; what Apptainer prints counts, too."""
+
+    def run(*words: str) -> tuple[int, str, str]:
+        with pytest.raises(SystemExit) as stop:
+            main(("image", *words))
+        printed = capfd.readouterr()
+        return int(stop.value.code or 0), printed.out, printed.err
+
+    return run
 
 
 @pytest.mark.parametrize(
@@ -33,67 +40,57 @@ def test_the_definitions_in_the_repository_are_the_rendered_ones() -> None:
         (("lock", "cpu", "--check", "--checkout", "/"), "is no checkout of kdgat"),
     ],
 )
-def test_a_mistake_is_one_line_with_the_fix(words: tuple[str, ...], said: str) -> None:
-    answer = kdgat("image", *words, folder=Path(__file__).parents[2], status=1)
-    assert said in answer.stderr
-    assert len(answer.stderr.strip().splitlines()) == 1
+def test_a_mistake_is_one_line_with_the_fix(
+    words: tuple[str, ...], said: str, kdgat: Kdgat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(__file__).parents[2])
+    monkeypatch.setenv("KDGAT_APPTAINER", "/bin/sh")  # some program: none of these starts it
+    status, _, error = kdgat(*words)
+    assert (status, error.count("\n")) == (1, 1)
+    assert said in error
 
 
-def test_an_unknown_image_is_wrong_usage() -> None:
-    answer = kdgat("image", "build", "tpu", status=2)
-    assert "'tpu' is not one of 'cpu', 'gpu'" in answer.stderr
+def test_an_unknown_image_is_wrong_usage(kdgat: Kdgat) -> None:
+    status, _, error = kdgat("build", "tpu")
+    assert status == 2
+    assert "'tpu' is not one of 'cpu', 'gpu'" in error
 
 
-def test_a_command_runs_inside_with_its_own_options_and_status(tiny: Path, tmp_path: Path) -> None:
-    answer = run_kdgat(
-        "image",
-        "exec",
-        "--bind",
-        f"{tmp_path}:/mnt",
-        str(tiny),
-        "--",
-        "sh",
-        "-c",
-        "echo $1 > /mnt/said; exit 7",
-        "sh",
-        "-x",
-    )
-    assert answer.returncode == 7, answer.stderr
-    assert (tmp_path / "said").read_text() == "-x\n"
-
-
-def test_a_signal_to_kdgat_is_one_to_the_command(tiny: Path) -> None:
-    shell = "trap 'echo got; exit 75' USR1; echo ready; while :; do sleep .05; done"
+def test_a_command_takes_over_with_its_own_options_signals_and_status(tiny: Path, tmp_path: Path) -> None:
+    shell = "trap 'echo $1 > /mnt/said; exit 75' USR1; echo ready; while :; do sleep .05; done"
+    words = ["image", "exec", "--bind", f"{tmp_path}:/mnt", str(tiny), "--", "sh", "-c", shell, "sh", "-x"]
     process = subprocess.Popen(
-        [*PROGRAM, "image", "exec", str(tiny), "sh", "-c", shell],
-        stdout=subprocess.PIPE, text=True, env=os.environ,
-    )  # fmt: skip
+        [sys.executable, "-m", "kdgat.cli.main", *words], stdout=subprocess.PIPE, text=True, env=os.environ
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     process.send_signal(signal.SIGUSR1)
-    said, _ = process.communicate(timeout=30)
-    assert (said, process.returncode) == ("got\n", 75)
+    process.communicate(timeout=30)
+    assert process.returncode == 75
+    assert (tmp_path / "said").read_text() == "-x\n"
 
 
-def test_an_image_says_its_digest_and_labels(tiny: Path) -> None:
-    answer = kdgat("image", "inspect", tiny, status=0)
-    assert [line.split()[0] for line in answer.stdout.splitlines()[:3]] == ["apptainer", "sha256", "size"]
-    assert "org.label-schema.usage.apptainer.version" in answer.stdout
+def test_an_image_says_its_digest_and_labels_and_what_it_was_built_from(kdgat: Kdgat, tiny: Path) -> None:
+    status, printed, error = kdgat("inspect", str(tiny))
+    assert status == 0, error
+    assert [line.split()[0] for line in printed.splitlines()[:3]] == ["apptainer", "sha256", "size"]
+    assert "org.label-schema.usage.apptainer.version" in printed
     version = subprocess.run(["apptainer", "version"], capture_output=True, text=True, check=True).stdout.strip()
-    assert f"{version} on this machine" in answer.stdout
-    assert kdgat("image", "inspect", tiny, "--definition").stdout.startswith("bootstrap: localimage")
+    assert f"{version} on this machine" in printed
+    assert kdgat("inspect", str(tiny), "--definition")[1].startswith("Bootstrap: scratch")
 
 
-def test_an_image_shows_the_lock_inside(tiny: Path, tmp_path: Path) -> None:
-    assert "has no lock inside" in kdgat("image", "inspect", tiny, "--lock", status=1).stderr
-    definition = HEAD + f"%files\n    image.def {LOCK_IN_IMAGE}\n"  # any file of the build will do
-    build_on(tiny, definition, tmp_path / "image.sif")
-    assert kdgat("image", "inspect", tmp_path / "image.sif", "--lock").stdout == definition
+def test_an_image_shows_the_lock_inside(kdgat: Kdgat, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert kdgat("inspect", str(tiny), "--lock")[1] == "tiny==1\n"
+    monkeypatch.setattr("kdgat.image.variants.LOCK_IN_IMAGE", "/nowhere.lock")
+    status, _, error = kdgat("inspect", str(tiny), "--lock")
+    assert status == 1
+    assert "has no lock inside" in error
 
 
 @pytest.mark.parametrize(("content", "said"), [(None, "as it was before"), ("new", "the new one, tested")])
 def test_an_interrupted_build_says_which_image_is_there(
-    content: str | None, said: str, tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch
+    content: str | None, said: str, kdgat: Kdgat, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "image.sif"
     out.write_text("old")
@@ -107,10 +104,11 @@ def test_an_interrupted_build_says_which_image_is_there(
         raise SystemExit(130)
 
     monkeypatch.setattr("kdgat.image.build.build_image", build_image)
-    answer = CliRunner().invoke(app, ["build", "cpu", "--base", str(tiny), "--out", str(out)])
-    assert answer.exit_code == 130
-    assert f"interrupted: {out} is {said}" in answer.stderr
+    status, _, error = kdgat("build", "cpu", "--out", str(out))
+    assert status == 130
+    assert f"interrupted: {out} is {said}" in error
 
 
-def test_the_status_of_the_images_test_is_the_status(tiny: Path) -> None:
-    assert run_kdgat("image", "test", str(tiny)).returncode == 0
+def test_the_images_own_test_is_run_and_its_status_is_the_status(kdgat: Kdgat, tiny: Path) -> None:
+    status, printed, _ = kdgat("test", str(tiny))
+    assert (status, printed) == (0, "made\n")

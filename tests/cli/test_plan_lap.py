@@ -3,10 +3,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kdgat.lap.families import generate
+from kdgat.lap.plan import plan_lap
 from kdgat.lap.schedule import Rates, write_rates
 from kdgat.lap.specs import lap_run
 from kdgat.lap.store import write_store
-from tests.lap.runs import SmallRun, small_config
+from kdgat.run.plan import make_spec
+from tests.lap.runs import make_config, small_config
 from tests.support.command_line import Answer
 
 Kdgat = Callable[..., Answer]
@@ -79,9 +81,6 @@ def test_a_dry_run_prints_what_would_run_here_and_starts_nothing(kdgat: Kdgat, t
 
 
 def lap_run_directory(name: str, out: Path) -> Path:
-    from kdgat.lap.config import make_config
-    from kdgat.run.plan import make_spec
-
     run = lap_run(make_config("quick"))
     planned = next(planned for planned in run.plan if planned.name == name)
     return out / "stages" / make_spec("lap", planned, {}, {}).directory_name()
@@ -116,18 +115,11 @@ def test_the_plan_counts_what_files_hold(kdgat: Kdgat, tmp_path: Path) -> None:
 
 
 def test_what_has_finished_is_said(kdgat: Kdgat, tmp_path: Path) -> None:
-    run = SmallRun(small_config(), tmp_path)
-    stages = [
-        {
-            "name": planned.name,
-            "stage": planned.stage,
-            "scale": planned.scale,
-            "seed": planned.seed,
-            "state": "finished",
-        }
-        for planned in run.run.plan[:1]
-    ]
-    (tmp_path / "run.json").write_text(json.dumps({"family": "lap", "config": {}, "stages": stages}), encoding="utf-8")
+    planned = plan_lap(small_config())[0]
+    record = {"name": planned.name, "stage": planned.stage, "scale": planned.scale, "seed": 0, "state": "finished"}
+    (tmp_path / "run.json").write_text(
+        json.dumps({"family": "lap", "config": {}, "stages": [record]}), encoding="utf-8"
+    )
     status, printed, error = kdgat("plan", "lap", "--out", str(tmp_path), "-O", "progression.small_512_only.size=16")
     assert status == 0, error
     assert "finished" in lines(printed)["prepare-16"]

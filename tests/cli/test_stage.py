@@ -34,12 +34,19 @@ def test_a_finished_stage_exits_0_and_needs_only_the_training_dependencies(tmp_p
     assert isinstance(directory.read_outcome(), Finished)
 
 
-def test_a_paused_stage_exits_75_with_a_checkpoint(tmp_path: Path) -> None:
+def test_a_directory_in_use_is_waited_for_and_a_paused_stage_exits_75_with_a_checkpoint(tmp_path: Path) -> None:
     directory = training(tmp_path, max_epochs=100_000, patience=None, checkpoint_every_steps=1)
-    process = subprocess.Popen([*PROGRAM, "stage", "run", str(directory.path), "--quiet"])
+    with directory.lock():
+        assert str(os.getpid()) in kdgat("stage", "run", directory.path, status=1).stderr
+        command = [*PROGRAM, "stage", "run", str(directory.path), "--quiet", "--wait-s", "60"]
+        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("waiting")
+        assert not directory.checkpoints_path.is_dir()
     wait_until(directory.checkpoints_path.is_dir, "a checkpoint", timeout_s=60.0)
     process.send_signal(signal.SIGTERM)
-    assert process.wait(60.0) == 75
+    process.communicate(timeout=60.0)
+    assert process.returncode == 75
     outcome = directory.read_outcome()
     assert isinstance(outcome, Paused)
     assert (directory.path / outcome.checkpoint).is_file()
@@ -53,18 +60,6 @@ def test_a_failed_stage_exits_1_and_says_why(tmp_path: Path) -> None:
 
 def test_a_directory_without_a_spec_is_a_user_mistake(tmp_path: Path) -> None:
     assert "spec.json" in kdgat("stage", "run", tmp_path, status=1).stderr
-
-
-def test_a_directory_in_use_is_waited_for(tmp_path: Path) -> None:
-    directory = training(tmp_path)
-    with directory.lock():
-        assert str(os.getpid()) in kdgat("stage", "run", directory.path, status=1).stderr
-        command = [*PROGRAM, "stage", "run", str(directory.path), "--wait-s", "60"]
-        waiting = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        assert waiting.stderr is not None
-        assert waiting.stderr.readline().startswith("waiting")
-    waiting.communicate(timeout=60.0)
-    assert waiting.returncode == 0
 
 
 def test_a_stage_whose_parent_is_gone_does_not_start(tmp_path: Path) -> None:

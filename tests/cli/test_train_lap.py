@@ -2,10 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.lap.results import read_results
+from kdgat.lap.results import LapResults
 from kdgat.lap.warm_start import WarmStart
 from kdgat.run.directory import OutputDirectory, StageState
-from tests.lap.runs import MEDIUM, OVERRIDES, SMALL, SmallRun, small_config
+from tests.lap.runs import MEDIUM, OVERRIDES, SMALL, run_up_to, small_config
 from tests.support.command_line import kdgat, run_kdgat, started_kdgat
 from tests.support.small_runs import as_options
 from tests.support.waiting import TIMEOUT_S, wait_until
@@ -23,7 +23,7 @@ def test_a_killed_command_goes_on_in_the_stage_that_was_cut_and_comes_to_the_sam
     tmp_path: Path, prefect_server: object
 ) -> None:
     config = small_config([*LONG, f"jobs=[[{SMALL}, {MEDIUM}]]"], stages=[SMALL, MEDIUM])
-    whole = SmallRun(config, tmp_path / "whole").up_to(GROUP)  # the same stages, never cut
+    whole = run_up_to(config, tmp_path / "whole", GROUP)[GROUP]  # the same stages, never cut
 
     out = OutputDirectory(tmp_path / "killed")
     log = tmp_path / "log"
@@ -50,7 +50,7 @@ def test_a_killed_command_goes_on_in_the_stage_that_was_cut_and_comes_to_the_sam
         assert (directory.path / file).read_bytes() == (whole.path / file).read_bytes()
     assert [row["epoch"] for row in directory.read_metrics()] == [*range(60), *range(60)]
 
-    results = read_results(out.results_path)
+    results = LapResults.read(out.results_path)
     assert {(group.family, group.size) for group in results.groups} == {("uniform", 16), ("uniform", 24)}
     assert str(out.results_path) in done.stdout
     assert out.report_path.is_file()
@@ -61,8 +61,8 @@ def test_a_killed_command_goes_on_in_the_stage_that_was_cut_and_comes_to_the_sam
     ("more", "words"),
     [
         ((), "stages: mid_1536 starts from the weights of small_1024_only"),
-        (("-O", "init_from=out"), "init_from=out is --out itself"),
-        (("-O", "init_from=other"), "no run and no weights are there"),
+        (("-O", "start_from=out"), "start_from=out is --out itself"),
+        (("-O", "start_from=other"), "no run and no weights are there"),
     ],
 )
 def test_a_run_that_cannot_be_planned_is_refused_before_anything_is_written(

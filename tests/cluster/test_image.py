@@ -27,9 +27,11 @@ from kdgat.stage.directory import RunDirectory
 from kdgat.stage.files import sha256_of_file
 from tests.cluster.cluster_run import WORKER, ClusterRun, ending, stray_processes
 from tests.cluster.slurm import PrivateSlurm
-from tests.image.built import cpu_image
+from tests.image.built import source_image
 from tests.support.command_line import run_kdgat
 from tests.support.small_runs import ALL_STAGES
+
+pytestmark = pytest.mark.nightly  # only an image of this very source fits: minutes to build, at each commit
 
 TIMED_OUT, SIGNALLED = "normal-large-seed0", "autoencoder-large-seed0"  # neither needs the other
 CHILD = b"kdgat.stage"
@@ -65,7 +67,7 @@ class Hurt:
 
 @pytest.fixture(scope="module")
 def image() -> Path:
-    return cpu_image()
+    return source_image()
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ import yaml
 
 from kdgat.cluster.history import AttemptLedger
 from kdgat.cluster.script import job_name
-from kdgat.lap.results import read_results
+from kdgat.lap.results import LapResults
 from kdgat.run.directory import OutputDirectory, StageState
 from kdgat.stage.directory import RunDirectory
 from tests.cluster.cluster_run import stray_processes
@@ -130,7 +130,7 @@ def test_a_walltime_that_cuts_every_stage_costs_no_step_and_changes_no_weight(
         attempts = AttemptLedger(output.stage_directory(records[stage])).records
         assert [attempt.end for attempt in attempts] == ["Paused", "Completed"], stage
         assert "remain before the job ends" in attempts[0].message
-    results = read_results(output.results_path)
+    results = LapResults.read(output.results_path)
     assert {(group.family, group.size) for group in results.groups} == {
         (family, size) for family in ("uniform", "metric") for size in (512, 1024, 2048)
     }

@@ -5,10 +5,23 @@ import torch
 from torch_geometric.data import Data
 
 from kdgat.graphs.columns import GraphColumns, pointers
+from kdgat.graphs.schema import CORE, EDGE_ATTR, Column, Schema
 
 NODE_FEATURES = ("count", "period", "entropy")
 EDGE_FEATURES = ("transitions", "delay")
 RECORDINGS = ("drive-1", "drive-2")
+SCHEMA = Schema(
+    (
+        *CORE,
+        EDGE_ATTR,
+        Column("y", "graph", "int8", in_batch=True),
+        Column("node_y", "node", "int8", in_batch=True),
+        Column("node_id", "node", "int32", in_batch=True),
+        Column("recording", "graph", "int32", indexes="recordings"),
+        Column("first_message", "graph", "int64"),
+        Column("start_time", "graph", "float64"),
+    )
+)
 
 
 def random_columns(seed: int, num_graphs: int, max_nodes: int = 6, max_edges: int = 10) -> GraphColumns:
@@ -18,6 +31,7 @@ def random_columns(seed: int, num_graphs: int, max_nodes: int = 6, max_edges: in
     limit = np.repeat(node_counts, edge_counts)  # [E]
     num_nodes, num_edges = int(node_counts.sum()), int(edge_counts.sum())
     return GraphColumns(
+        SCHEMA,
         node_ptr=pointers(node_counts),
         edge_ptr=pointers(edge_counts),
         x=generator.standard_normal((num_nodes, len(NODE_FEATURES)), dtype=np.float32),
@@ -29,9 +43,11 @@ def random_columns(seed: int, num_graphs: int, max_nodes: int = 6, max_edges: in
         recording=generator.integers(0, len(RECORDINGS), num_graphs).astype(np.int32),
         first_message=np.arange(num_graphs, dtype=np.int64) * 50,
         start_time=generator.random(num_graphs),
-        message_count=np.full(num_graphs, 100, np.int32),
-        attack_count=generator.integers(0, 9, num_graphs).astype(np.int32),
     ).sorted_edges()
+
+
+def empty_columns(num_node_features: int, num_edge_features: int) -> GraphColumns:
+    return GraphColumns.empty(SCHEMA, num_node_features=num_node_features, num_edge_features=num_edge_features)
 
 
 def data_of(columns: GraphColumns, graph: int) -> Data:
@@ -42,7 +58,7 @@ def data_of(columns: GraphColumns, graph: int) -> Data:
         x=torch.tensor(columns.x[nodes]),
         edge_index=torch.tensor(columns.edge_index[:, edges], dtype=torch.int64),
         edge_attr=torch.tensor(columns.edge_attr[edges]),
-        y=torch.tensor([int(columns.y[graph])]),
-        node_y=torch.tensor(columns.node_y[nodes], dtype=torch.int64),
-        node_id=torch.tensor(columns.node_id[nodes], dtype=torch.int64),
+        y=torch.tensor([int(columns["y"][graph])]),
+        node_y=torch.tensor(columns["node_y"][nodes], dtype=torch.int64),
+        node_id=torch.tensor(columns["node_id"][nodes], dtype=torch.int64),
     )

@@ -9,9 +9,16 @@ from hypothesis import strategies as st
 from torch_geometric.data import Batch, Data
 
 from kdgat.graphs.batches import TensorColumns
-from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import GraphStore, write_store
-from tests.graphs.examples import EDGE_FEATURES, NODE_FEATURES, RECORDINGS, data_of, random_columns
+from tests.graphs.examples import (
+    EDGE_FEATURES,
+    NODE_FEATURES,
+    RECORDINGS,
+    SCHEMA,
+    data_of,
+    empty_columns,
+    random_columns,
+)
 
 
 def assert_same(found: Data, expected: Data) -> None:
@@ -67,7 +74,7 @@ def test_batch_survives_pickling():
 
 
 def test_gather_of_no_graph_is_an_empty_batch():
-    for columns in (random_columns(3, 6), GraphColumns.empty(3, 2)):
+    for columns in (random_columns(3, 6), empty_columns(3, 2)):
         batch = TensorColumns.from_columns(columns).gather(torch.tensor([], dtype=torch.int64))
         assert batch.num_graphs == 0
         assert batch.x.shape == (0, 3)
@@ -85,17 +92,18 @@ def test_mapped_columns_are_wrapped_without_copy_or_warning(tmp_path):
     columns = random_columns(4, 20)
     write_store(
         tmp_path / "a.h5",
+        SCHEMA,
         columns,
         node_features=NODE_FEATURES,
         edge_features=EDGE_FEATURES,
-        recordings=RECORDINGS,
+        attributes={"recordings": RECORDINGS},
         build={},
     )
     with GraphStore.open(tmp_path / "a.h5") as store, warnings.catch_warnings():
         warnings.simplefilter("error")
         tensors = TensorColumns.from_columns(store.columns)
-        assert tensors.x.data_ptr() == store.columns.x.ctypes.data
-        assert tensors.edge_index.data_ptr() == store.columns.edge_index.ctypes.data
+        assert tensors.tensors["x"].data_ptr() == store.columns.x.ctypes.data
+        assert tensors.tensors["edge_index"].data_ptr() == store.columns.edge_index.ctypes.data
     batch = tensors.gather(np.arange(20))  # the map outlives close() while tensors view it
     assert_same(batch, TensorColumns.from_columns(columns).gather(np.arange(20)))
 

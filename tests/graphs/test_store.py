@@ -1,10 +1,10 @@
+import json
 import os
 import pickle
 import signal
 import subprocess
 import sys
 import tracemalloc
-from dataclasses import fields, replace
 from pathlib import Path
 
 import h5py
@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from kdgat.graphs import store as store_module
-from kdgat.graphs.columns import COLUMNS, POINTERS, GraphColumns
+from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs.schema import CORE, Schema
 from kdgat.graphs.store import SCHEMA_VERSION_KEY, GraphStore, StoreError, write_store
 from kdgat.stage.directory import RunDirectory
-from tests.graphs.examples import EDGE_FEATURES, NODE_FEATURES, RECORDINGS, random_columns
+from tests.graphs.examples import EDGE_FEATURES, NODE_FEATURES, RECORDINGS, SCHEMA, empty_columns, random_columns
 
 BUILD = {"window": 100, "stride": 50, "features": ["count"]}
 
@@ -24,16 +25,17 @@ def write(path, chunks, **changes):
     names = {
         "node_features": NODE_FEATURES,
         "edge_features": EDGE_FEATURES,
-        "recordings": RECORDINGS,
+        "attributes": {"recordings": RECORDINGS},
         "build": BUILD,
     }
-    write_store(path, chunks, **(names | changes))
+    write_store(path, SCHEMA, chunks, **(names | changes))
 
 
 def assert_holds(store: GraphStore, columns: GraphColumns) -> None:
-    for field in fields(GraphColumns):
-        found, expected = getattr(store.columns, field.name), getattr(columns, field.name)
-        np.testing.assert_array_equal(found, expected, err_msg=field.name)
+    assert store.columns.schema == columns.schema
+    for column in columns.schema.stored:
+        found, expected = store.columns[column.name], columns[column.name]
+        np.testing.assert_array_equal(found, expected, err_msg=column.name)
         assert found.dtype == expected.dtype
         assert found.ctypes.data % 64 == 0 or not found.size
 
@@ -46,7 +48,7 @@ def test_store_returns_what_was_written(tmp_path):
         assert store.num_graphs == 40
         assert store.node_features == NODE_FEATURES
         assert store.edge_features == EDGE_FEATURES
-        assert store.recordings == RECORDINGS
+        assert store.attributes == {"recordings": list(RECORDINGS)}
         assert store.build == BUILD
         store.verify()
         store.columns.validate()
@@ -66,7 +68,7 @@ def test_streamed_chunks_give_the_same_bytes_as_one_piece(tmp_path, monkeypatch)
 
 def test_content_hash_depends_on_the_columns_and_not_on_build_parameters(tmp_path):
     columns = random_columns(1, 10)
-    changed = replace(columns, y=1 - columns.y)
+    changed = columns.replace(y=1 - columns["y"])
     write(tmp_path / "a.h5", columns)
     write(tmp_path / "b.h5", columns, build={})
     write(tmp_path / "c.h5", changed)
@@ -75,12 +77,12 @@ def test_content_hash_depends_on_the_columns_and_not_on_build_parameters(tmp_pat
     assert len(a) == 64
 
 
-@pytest.mark.parametrize("chunks", [[], [GraphColumns.empty(3, 2)], GraphColumns.empty(3, 2)])
+@pytest.mark.parametrize("chunks", [[], [empty_columns(3, 2)], empty_columns(3, 2)])
 def test_store_of_no_graph(tmp_path, chunks):
     write(tmp_path / "a.h5", chunks)
     store = GraphStore.open(tmp_path / "a.h5")
     store.verify()
-    assert_holds(store, GraphColumns.empty(3, 2))
+    assert_holds(store, empty_columns(3, 2))
 
 
 @pytest.mark.parametrize(("max_nodes", "max_edges"), [(3, 0), (0, 0)])
@@ -94,9 +96,9 @@ def test_store_of_graphs_without_edges_or_nodes(tmp_path, max_nodes, max_edges):
 
 def test_names_beyond_the_attribute_limit_of_old_hdf5_are_kept(tmp_path):
     recordings = [f"recording {'x' * 200} {number}" for number in range(1000)]
-    write(tmp_path / "a.h5", random_columns(1, 3), recordings=recordings, build={"note": "é" * 100_000})
+    write(tmp_path / "a.h5", random_columns(1, 3), attributes={"recordings": recordings}, build={"note": "é" * 100_000})
     store = GraphStore.open(tmp_path / "a.h5")
-    assert store.recordings == tuple(recordings)
+    assert store.attributes["recordings"] == recordings
     assert store.build["note"] == "é" * 100_000
 
 
@@ -148,12 +150,12 @@ def test_opening_reads_no_column_and_verify_finds_one_changed_byte(tmp_path):
 def test_store_larger_than_memory_opens(tmp_path):
     """A sparse file of twice the memory stands in for a big store: mapping it must reserve nothing."""
     num_nodes = 2 * os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 12
-    write(tmp_path / "a.h5", GraphColumns.empty(3, 2))
+    write(tmp_path / "a.h5", empty_columns(3, 2))
     layout = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     layout.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
     layout.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
     graph = {"node_ptr": (2,), "edge_ptr": (2,), "x": (num_nodes, 3), "node_y": (num_nodes,), "node_id": (num_nodes,)}
-    graph |= {column.name: (1,) for column in COLUMNS if column.level == "graph" and column not in POINTERS}
+    graph |= {column.name: (1,) for column in SCHEMA.columns if column.level == "graph"}
     with h5py.File(tmp_path / "a.h5", "r+") as file:
         for name, shape in graph.items():
             datatype = file[name].id.get_type()
@@ -234,13 +236,19 @@ def test_rows_that_do_not_fit_are_refused_with_file_and_chunk(tmp_path):
     path = tmp_path / "a.h5"
     good = random_columns(1, 10)
     with pytest.raises(StoreError, match=r"a\.h5: chunk 1: x: 4 features, but 3 feature names"):
-        write(path, [good, GraphColumns.empty(4, 2)])
+        write(path, [good, empty_columns(4, 2)])
     with pytest.raises(StoreError, match=r"chunk 0: recording: .*1 recordings are named"):
-        write(path, good, recordings=["one"])
+        write(path, good, attributes={"recordings": ["one"]})
     with pytest.raises(StoreError, match="chunk 0: x: feature 0 holds NaN"):
-        write(path, replace(good, x=np.full_like(good.x, np.nan)))
+        write(path, good.replace(x=np.full_like(good.x, np.nan)))
     with pytest.raises(StoreError, match="build: Object of type PosixPath is not JSON serializable"):
         write(path, good, build={"root": tmp_path})
+    with pytest.raises(StoreError, match="attributes: recording indexes the list 'recordings'; give it"):
+        write(path, good, attributes={})
+    with pytest.raises(StoreError, match="attributes: Object of type PosixPath"):
+        write(path, good, attributes={"recordings": ["a", "b"], "root": tmp_path})
+    with pytest.raises(StoreError, match=r"chunk 0: column edge_attr is None, expected Column\(name='edge_attr'"):
+        write(path, GraphColumns.empty(Schema(CORE), num_node_features=3))
     with pytest.raises(StoreError, match="node_features: a name appears twice"):
         write(path, good, node_features=["a", "b", "a"])
     assert list(tmp_path.iterdir()) == []
@@ -278,19 +286,23 @@ def drop_attribute(name):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (set_attribute(SCHEMA_VERSION_KEY, 2), "schema_version is 2, this kdgat reads 1; build"),
+        (set_attribute(SCHEMA_VERSION_KEY, 3), "schema_version is 3, this kdgat reads 2; prepare again"),
         (set_attribute("format", "other"), "format: not 'kdgat graph store'"),
-        (drop_attribute("recordings"), "attribute recordings is missing"),
+        (drop_attribute("attributes"), "attribute attributes is missing"),
+        (drop_attribute("schema"), "attribute schema is missing"),
+        (set_attribute("schema", "[]"), "attribute schema: x: is None, must be Column"),
+        (set_attribute("schema", '[{"name": "x", "level": "tree"}]'), "attribute schema: .*missing .*'dtype'"),
+        (set_attribute("schema", '[{"title": "x"}]'), "attribute schema: .*unexpected .*'title'"),
         (set_attribute("build", "{"), "attribute build is no JSON"),
         (set_attribute("node_features", '["a"]'), "x has 3 features, node_features names 1"),
         (drop("edge_attr"), "column edge_attr is missing"),
-        (put("y", np.zeros(10, np.int64)), "column y is int64 with 1 dimensions, expected int8"),
+        (put("y", np.zeros(10, np.int64)), r"column y is int64 \(10,\), expected int8 \(graphs,\)"),
         (put("y", np.zeros(9, np.int8)), "column y has 9 rows, expected 10"),
         (put("y", np.zeros(10, np.int8), chunks=(5,)), "column y is chunked"),
         (put("edge_ptr", np.zeros(4, np.int64)), "column edge_ptr has 4 rows, expected 11"),
         (put("node_ptr", np.zeros(0, np.int64)), "column node_ptr has no entry"),
         (put("node_id", np.zeros(3, np.int32)), "column node_id has 3 rows"),
-        (put("edge_index", np.zeros((3, 0), np.int32)), "edge_index"),
+        (put("edge_index", np.zeros((3, 0), np.int32)), r"edge_index is int32 \(3, 0\), expected int32 \(2, edges\)"),
     ],
 )
 def test_open_names_what_is_wrong(tmp_path, damage, message):
@@ -302,6 +314,47 @@ def test_open_names_what_is_wrong(tmp_path, damage, message):
     with pytest.raises(StoreError, match=message) as caught:
         GraphStore.open(path)
     assert str(path) in str(caught.value)
+
+
+def write_version_1(path: Path) -> None:
+    """Write a store as the format was before it carried its schema: with one list of columns for everybody."""
+    columns = {
+        "node_ptr": np.array([0, 2]), "edge_ptr": np.array([0, 1]), "x": np.zeros((2, 3), np.float32),
+        "edge_index": np.array([[0], [1]], np.int32), "edge_attr": np.zeros((1, 2), np.float32),
+        "y": np.zeros(1, np.int8), "node_y": np.zeros(2, np.int8), "node_id": np.zeros(2, np.int32),
+        "recording": np.zeros(1, np.int32), "first_message": np.zeros(1, np.int64), "start_time": np.zeros(1),
+        "message_count": np.zeros(1, np.int32), "attack_count": np.zeros(1, np.int32),
+    }  # fmt: skip
+    with h5py.File(path, "w", libver=("v110", "v110")) as file:
+        for name, array in columns.items():
+            file.create_dataset(name, data=array)
+        file.attrs["format"] = "kdgat graph store"
+        file.attrs["schema_version"] = 1
+        file.attrs["node_features"] = json.dumps(NODE_FEATURES)
+        file.attrs["edge_features"] = json.dumps(EDGE_FEATURES)
+        file.attrs["recordings"] = json.dumps(RECORDINGS)
+        file.attrs["build"] = json.dumps(BUILD)
+        file.attrs["content_hash"] = "0" * 64
+
+
+def test_a_store_of_the_old_format_is_refused_and_says_prepare_again(tmp_path):
+    write_version_1(tmp_path / "train.h5")
+    with pytest.raises(StoreError, match=r"train\.h5: schema_version is 1, this kdgat reads 2; prepare again"):
+        GraphStore.open(tmp_path / "train.h5")
+
+
+def test_a_store_of_another_schema_is_refused_by_the_first_column_that_differs(tmp_path):
+    write(tmp_path / "a.h5", random_columns(1, 3))
+    assert GraphStore.open(tmp_path / "a.h5", SCHEMA).num_graphs == 3
+    for other, message in (
+        (Schema(SCHEMA.columns[:-1]), r"column start_time is Column\(.*\), expected None"),
+        (
+            Schema((*CORE, *SCHEMA.columns[:1:-1])),
+            "columns are in the order x, .*, expected x, edge_index, start",
+        ),
+    ):
+        with pytest.raises(StoreError, match=rf"a\.h5: {message}.*; prepare again"):
+            GraphStore.open(tmp_path / "a.h5", other)
 
 
 def test_open_refuses_what_is_no_store(tmp_path):

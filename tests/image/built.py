@@ -1,11 +1,10 @@
-"""Real images for tests: the CPU image, built once for each state of the code, and a tiny one, built in a second."""
+"""Real images for tests: the CPU image, built once for each lock and definition, and a tiny one, built in a second."""
 
 import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,14 +14,35 @@ import pytest
 
 from kdgat.image.apptainer import ApptainerError, command_environment, find_apptainer
 from kdgat.image.base import choose_base
-from kdgat.image.build import build_image
+from kdgat.image.build import CONTEXT, DEFINITION, Builder, build_image, build_in_folder, work_folder
 from kdgat.image.checkout import WHEEL_SOURCES, Checkout, find_checkout
-from kdgat.image.recipe import VARIANTS, Variant, define
+from kdgat.image.variants import LOCK, LOCK_IN_IMAGE, PYTHON_MINOR, VARIANTS, Variant
+from kdgat.stage.container import PREFIX
 
 CONTAINERS = Path(__file__).parents[2] / "containers"
 NUM_KEPT = 2
 # The last of them are called by fakeroot, with which Apptainer runs %post.
 TINY_PROGRAMS = ("sh", "sleep", "cat", "ls", "id", "env", "dd", "getopt", "sed", "cut", "uname", "rm", "kill", "chmod")
+TINY_DEFINITION = """\
+Bootstrap: scratch
+
+%arguments
+    VERSION=0
+
+%files
+{copies}
+    requirements.lock {lock}
+
+%post
+    env > /seen
+    echo made > /made
+
+%test
+    cat /made
+
+%labels
+    tiny.version {{{{ VERSION }}}}
+"""
 
 
 def require_apptainer() -> Path:
@@ -62,29 +82,58 @@ def require_base() -> Path:
 
 
 def cpu_image() -> Path:
-    """Return the real CPU image of the code as it is now; built (minutes) where nobody has built it yet."""
+    """Return a CPU image of the lock, definition and base as they are now; built (minutes) where there is none yet.
+
+    The kdgat in it is that of the day when it was built: tests of the code bind `checkout_binds` over it.
+    """
+    return _cpu_image(of_this_source=False)
+
+
+def source_image() -> Path:
+    """Return a CPU image that holds the checkout's source, too: one that fits this kdgat; built where there is none."""
+    return _cpu_image(of_this_source=True)
+
+
+def checkout_binds() -> list[str]:
+    """Return what puts the checkout's kdgat, flows and site files in place of those in the image."""
+    root, packages = find_checkout().root, f"{PREFIX}/lib/python{PYTHON_MINOR}/site-packages"
+    targets = {"kdgat": packages, "flows": packages, "deployments/sites": f"{PREFIX}/share/kdgat"}
+    return [f"{root / name}:{folder}/{Path(name).name}:ro" for name, folder in targets.items()]
+
+
+def _cpu_image(of_this_source: bool) -> Path:
     base = require_base()
     checkout, variant = find_checkout(), VARIANTS["cpu"]
     with _cache() as folder:
-        key = content_key(checkout, variant, base)
-        image = folder / f"kdgat-cpu-{key}.sif"
-        if not image.exists():
-            fresh = folder / f"fresh-{key}.sif"
-            build_image(checkout, variant, choose_base(str(base)), fresh, print)
-            if content_key(checkout, variant, base) != key:
-                fresh.unlink()
-                pytest.fail("the code changed while its image was built: let it rest, and run again", pytrace=False)
-            fresh.with_name(f"{fresh.name}.log").replace(image.with_name(f"{image.name}.log"))
-            fresh.replace(image)
-            remove_older(folder, "kdgat-cpu-")
-            remove_older(folder, "base-")
+        stem, source = f"kdgat-cpu-{content_key(checkout, variant, base)}", source_key(checkout)
+        image = folder / f"{stem}-{source}.sif"
+        built = [image] if of_this_source else [image, *sorted(folder.glob(f"{stem}-*.sif"))]
+        for found in built:
+            if found.exists():
+                found.touch()  # the oldest is removed
+                return found
+        fresh = folder / f"fresh-{image.name}"
+        build_image(checkout, variant, choose_base(str(base)), fresh, print)
+        if source_key(checkout) != source:
+            fresh.unlink()
+            pytest.fail("the code changed while its image was built: let it rest, and run again", pytrace=False)
+        fresh.with_name(f"{fresh.name}.log").replace(image.with_name(f"{image.name}.log"))
+        fresh.replace(image)
+        remove_older(folder, "kdgat-cpu-")
+        remove_older(folder, "base-")
     return image
 
 
 def content_key(checkout: Checkout, variant: Variant, base: Path) -> str:
-    """Return what tells images of one variant apart: definition, lock, base and the sources of the wheel."""
-    content = hashlib.sha256(define(variant).render().encode() + checkout.lock_path(variant).read_bytes())
+    """Return what tells images of one variant apart, whatever the code in them: definition, lock and base."""
+    content = hashlib.sha256(checkout.definition_path(variant).read_bytes() + checkout.lock_path(variant).read_bytes())
     content.update(base.name.encode())
+    return content.hexdigest()[:16]
+
+
+def source_key(checkout: Checkout) -> str:
+    """Return what tells states of the source apart: names and contents of all that goes into the wheel."""
+    content = hashlib.sha256()
     for name in WHEEL_SOURCES:
         for path in sorted([checkout.root / name, *(checkout.root / name).rglob("*")]):
             if path.is_file() and "__pycache__" not in path.parts:
@@ -123,16 +172,18 @@ def make_tiny_root(folder: Path) -> Path:
     return folder
 
 
-def tiny_image(folder: Path) -> Path:
-    """Build a real image of a few megabytes in `folder`: a shell, cat, sleep, id."""
+def build_tiny_image(out: Path) -> Path:
+    """Build a real image of a few megabytes: a shell, cat, sleep, id; a label, a test, a lock of one line."""
     require_apptainer()
-    image = folder / "tiny.sif"
-    with tempfile.TemporaryDirectory(prefix="kdgat-tiny-") as root:
-        words = ["apptainer", "build", "--mksquashfs-args=-all-root -no-xattrs -comp zstd -Xcompression-level 1"]
-        words += [str(image), str(make_tiny_root(Path(root)))]
-        answer = subprocess.run(words, capture_output=True, text=True, env=command_environment())
-    assert answer.returncode == 0, answer.stderr
-    return image
+    builder = Builder.here()
+    with work_folder(None, builder) as folder:
+        context = folder / CONTEXT
+        root = make_tiny_root(context / "root")
+        (context / LOCK).write_text("tiny==1\n")
+        copies = [f"    root/{path.name} /{path.name}" for path in sorted(root.iterdir())]
+        (context / DEFINITION).write_text(TINY_DEFINITION.format(copies="\n".join(copies), lock=LOCK_IN_IMAGE))
+        build_in_folder(context, out, {"VERSION": "7"}, builder, out.with_name(f"{out.name}.log"), print)
+    return out
 
 
 def lack(reason: str) -> NoReturn:

@@ -1,11 +1,11 @@
-"""The cache of test images holds each state of the code under its own name, and the newest two."""
+"""The cache of test images holds each state of lock, definition and base under its own name, and the newest two."""
 
 import os
 from pathlib import Path
 
 from kdgat.image.checkout import Checkout
-from kdgat.image.recipe import VARIANTS
-from tests.image.built import content_key, remove_older
+from kdgat.image.variants import VARIANTS
+from tests.image.built import content_key, remove_older, source_key
 
 
 def test_older_images_go_with_what_lies_beside_them(tmp_path: Path) -> None:
@@ -24,15 +24,22 @@ def test_older_images_go_with_what_lies_beside_them(tmp_path: Path) -> None:
     assert len(kept) == 2 * 3 + 2
 
 
-def test_any_change_of_a_source_changes_the_name(tmp_path: Path) -> None:
+def test_lock_definition_and_base_decide_what_is_built_anew_and_the_source_whether_it_is_the_checkouts(
+    tmp_path: Path,
+) -> None:
     (tmp_path / "containers").mkdir()
     (tmp_path / "kdgat").mkdir()
     checkout, variant = Checkout(tmp_path), VARIANTS["cpu"]
-    checkout.lock_path(variant).write_text("six==1\n")
-    names = {content_key(checkout, variant, tmp_path / "base.sif")}
-    (tmp_path / "kdgat" / "module.py").write_text("")
-    names.add(content_key(checkout, variant, tmp_path / "base.sif"))
-    (tmp_path / "kdgat" / "module.py").write_text("1")
-    names.add(content_key(checkout, variant, tmp_path / "base.sif"))
-    names.add(content_key(checkout, variant, tmp_path / "other.sif"))
-    assert len(names) == 4
+    contents, sources = [], []
+    for path in (checkout.lock_path(variant), checkout.definition_path(variant), tmp_path / "kdgat" / "module.py"):
+        checkout.lock_path(variant).touch()
+        checkout.definition_path(variant).touch()
+        contents.append(content_key(checkout, variant, tmp_path / "base.sif"))
+        sources.append(source_key(checkout))
+        path.write_text("changed")
+    contents += [content_key(checkout, variant, tmp_path / name) for name in ("base.sif", "other.sif")]
+    sources.append(source_key(checkout))
+    assert len(set(contents)) == 4
+    assert contents[2] == contents[3]  # the module counts nothing there
+    assert len(set(sources)) == 2
+    assert sources[2] != sources[3]

@@ -11,6 +11,12 @@ from kdgat.image.contents import compare_with_lock, find_faults, main, normalize
 from kdgat.image.errors import ImageError
 
 
+@pytest.fixture
+def no_families(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No stages to import: those of the real ones, with torch and all, are imported in the real image."""
+    monkeypatch.setattr(contents, "family_names", list)
+
+
 def test_missing_other_and_foreign_packages_are_told_apart() -> None:
     pins = {"one": "1", "two": "2"}
     assert compare_with_lock(pins, {"one": "1", "two": "2", "kdgat": "0", "pip": "1"}) == []
@@ -32,7 +38,9 @@ def test_what_is_no_lock_is_refused(text: str) -> None:
         read_pins(text)
 
 
-def test_an_interpreter_is_measured_against_a_lock(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_interpreter_is_measured_against_a_lock(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], no_families: None
+) -> None:
     here = {normalized_name(found.name): found.version for found in metadata.distributions()}
     lock = tmp_path / "good.lock"
     lock.write_text("".join(f"{name}=={version}\n" for name, version in here.items()))
@@ -49,8 +57,19 @@ def test_an_interpreter_is_measured_against_a_lock(tmp_path: Path, capsys: pytes
     assert f"torch is {here['torch']}, the lock says 0.0" in capsys.readouterr().err
 
 
-def test_what_needs_a_driver_is_looked_for_where_there_is_none_and_imported_where_there_is(
+def test_the_stages_of_every_family_are_imported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lock = tmp_path / "some.lock"
+    lock.write_text("torch==0.0\n")
+    monkeypatch.setattr(contents, "family_names", lambda: ("toy",))
+    monkeypatch.setattr(contents, "family_package", lambda name: f"no_package.{name}")
+    assert main(["--lock", str(lock), "--python", "3.11"]) == 1
+    assert "import no_package.toy.stages: ModuleNotFoundError" in capsys.readouterr().err
+
+
+def test_what_needs_a_driver_is_looked_for_where_there_is_none_and_imported_where_there_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], no_families: None
 ) -> None:
     here = {normalized_name(found.name): found.version for found in metadata.distributions()}
     lock = tmp_path / "good.lock"

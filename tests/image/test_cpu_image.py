@@ -1,25 +1,33 @@
-"""The real CPU image, as a site runs it."""
+"""The real CPU image, as a site runs it, with the checkout's kdgat in place of the one that it was built with."""
 
+import contextlib
+import json
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from kdgat.image import probe
+from kdgat.image.agreement import check_agreement, describe_here
 from kdgat.image.apptainer import command_environment, exec_words, execute, inspect, run_test
 from kdgat.image.checkout import find_checkout
 from kdgat.image.contents import read_pins
-from kdgat.image.recipe import VARIANTS
 from kdgat.image.sources import read_pip_sources
+from kdgat.image.variants import VARIANTS
 from kdgat.stage.files import sha256_of_file
-from tests.image.built import cpu_image, lack
+from tests.image.built import checkout_binds, cpu_image, lack, source_image
 
 
 @pytest.fixture(scope="module")
-def image() -> Path:
-    return cpu_image()
+def image() -> Iterator[Path]:
+    """The cached image; every container started meanwhile has the checkout's code bound over the image's own."""
+    found = cpu_image()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("APPTAINER_BIND", ",".join(checkout_binds()))
+        yield found
 
 
 def python(image: Path, code: str, *, binds: Sequence[str] = (), options: Sequence[str] = ()) -> str:
@@ -33,24 +41,35 @@ def test_the_images_own_test_passes(image: Path) -> None:
     assert run_test(image) == 0
 
 
-def test_it_holds_what_the_lock_says_and_the_kdgat_of_the_checkout(image: Path) -> None:
+def test_it_holds_what_the_lock_says_and_runs_the_kdgat_of_the_checkout(image: Path) -> None:
     lock = find_checkout().lock_path(VARIANTS["cpu"])
     inside = execute(image, ["cat", "/opt/kdgat/share/kdgat/requirements.lock"]).text
     assert read_pins(inside) == read_pins(lock.read_text())
     where = python(image, "import kdgat, flows, sys; print(sys.executable, kdgat.__file__, flows.__file__)").split()
     assert where[0] == "/opt/kdgat/bin/python"
     assert all(path.startswith("/opt/kdgat/lib/python3.11/site-packages/") for path in where[1:])
+    probed = json.loads(python(image, Path(probe.__file__).read_text()))
+    assert probed["source"] == probe.describe_environment()["source"]
     # Site files and presets travel with it.
     assert "local" in python(image, "from kdgat.cluster.site import load_site; print(load_site('local').name)")
 
 
 def test_labels_say_what_it_was_made_from(image: Path) -> None:
-    checkout = find_checkout()
     labels = inspect(image).labels
-    assert labels["org.opencontainers.image.version"] == checkout.version
-    assert labels["kdgat.lock.sha256"] == sha256_of_file(checkout.lock_path(VARIANTS["cpu"]))
+    assert labels["kdgat.variant"] == "cpu"
+    assert labels["kdgat.lock.sha256"] == sha256_of_file(find_checkout().lock_path(VARIANTS["cpu"]))
     assert labels["org.opencontainers.image.base.digest"].startswith("sha256:")
     assert labels["org.opencontainers.image.revision"]
+
+
+@pytest.mark.nightly
+def test_an_image_built_from_this_source_passes_its_test_and_fits_this_kdgat(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("APPTAINER_BIND", raising=False)
+    built = source_image()
+    assert run_test(built) == 0
+    notes = check_agreement(built)
+    assert notes.contents["python"]["source"] == describe_here()["source"]
+    assert inspect(built).labels["org.opencontainers.image.version"] == find_checkout().version
 
 
 def test_nothing_of_the_user_or_the_working_folder_is_imported(image: Path, tmp_path: Path) -> None:
@@ -87,7 +106,14 @@ def test_compiled_functions_are_kept_where_nothing_else_can_be_written(image: Pa
     assert list(tmp_path.glob("tmp/kdgat-caches-*/numba/**/*.nbi"))
 
 
-def test_anybody_can_read_and_run_it(image: Path, tmp_path: Path) -> None:
+def test_anybody_can_read_it(image: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("APPTAINER_BIND")  # the checkout may be closed to others
+    unreadable = execute(image, ["find", "/opt", "!", "-perm", "-004", "!", "-type", "l"])
+    assert (unreadable.text, unreadable.status) == ("", 0)
+
+
+@pytest.mark.nightly  # unpacks the whole image where others may not mount one
+def test_anybody_can_run_it(image: Path) -> None:
     if os.geteuid() != 0:
         lack("only root can become somebody else")
     # Where the cache of test images lies, others have no business.
@@ -98,14 +124,9 @@ def test_anybody_can_read_and_run_it(image: Path, tmp_path: Path) -> None:
         except OSError:
             copy.write_bytes(image.read_bytes())
             copy.chmod(0o755)
-        unreadable = subprocess.run(
-            exec_words(copy, ["find", "/opt", "/usr", "/etc", "!", "-perm", "-004", "!", "-type", "l"]),
-            capture_output=True, text=True, env=command_environment(),
-        ).stdout.split()  # fmt: skip
-        # /etc/shadow and its kind are Debian's, for root alone
-        assert [path for path in unreadable if path.startswith("/opt")] == []
         environment = {**command_environment(), "HOME": "/tmp", "TMPDIR": "/tmp"}
-        environment.pop("APPTAINER_NO_PRIVS", None)
+        for name in ("APPTAINER_NO_PRIVS", "APPTAINER_BIND"):  # the checkout may be closed to others
+            environment.pop(name, None)
         words = exec_words(copy, ["python", "-c", "import os, kdgat.can.stages; print(os.getuid())"])
         words[2:2] = [] if Path("/dev/fuse").stat().st_mode & 0o006 == 0o006 else ["--unsquash"]
         answer = subprocess.run(
@@ -142,8 +163,12 @@ def test_signals_reach_python_inside(image: Path, number: signal.Signals) -> Non
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-    process.send_signal(number)
-    assert process.wait(30) == 75
+    for _ in range(3):  # on a busy machine one was lost that came while Apptainer was still about to watch for them
+        process.send_signal(number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(15)
+            break
+    assert process.returncode == 75
 
 
 def test_a_stage_process_says_what_it_wants(image: Path, tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kdgat.image.apptainer import check_image, execute
-from tests.image.built import CONTAINERS, lack, require_apptainer, require_base, tiny_image
+from tests.image.built import CONTAINERS, lack, require_apptainer, require_base
 
 INSTALL = CONTAINERS / "install-apptainer.sh"
 NOBODY = 65534
@@ -33,6 +33,7 @@ def open_copy() -> Iterator[Path]:
     copy.unlink()
 
 
+@pytest.mark.image
 def test_a_second_call_finds_everything_and_changes_nothing() -> None:
     program = require_apptainer().resolve()
     before = program.stat()
@@ -77,21 +78,21 @@ def test_a_base_needs_a_name_and_root(open_copy: Path) -> None:
     assert "make-base: needs root" in run(open_copy, "/var/tmp/base.sif", uid=NOBODY).stderr
 
 
-def test_apptainer_is_installed_into_any_folder_and_works_from_there(tmp_path: Path) -> None:
-    require_apptainer()
+@pytest.mark.nightly
+def test_apptainer_is_installed_into_any_folder_and_works_from_there(tiny: Path, tmp_path: Path) -> None:
     if os.geteuid() != 0:
         lack("installing needs root")
     folder = tmp_path / "somewhere else"
     answer = run(INSTALL, folder)
     assert answer.returncode == 0, answer.stderr
     program = folder / "usr" / "bin" / "apptainer"
-    image = tiny_image(tmp_path)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("KDGAT_APPTAINER", str(program))
-        assert execute(image, ["sh", "-c", "echo inside"]).text == "inside\n"
+        assert execute(tiny, ["sh", "-c", "echo inside"]).text == "inside\n"
     assert not list(tmp_path.glob("somewhere else.new*"))
 
 
+@pytest.mark.image
 def test_a_base_has_one_owner_no_device_and_names_no_mirror() -> None:
     base = check_image(require_base())
     said = execute(base, ["python3", "-c", "import venv, sys; print(sys.version_info[:2])"])

@@ -17,14 +17,15 @@ from kdgat.image.lock import (
     read_hashes,
     requirement_name,
 )
-from kdgat.image.recipe import VARIANTS, Variant
 from kdgat.image.sources import PackageSources, read_pip_sources
+from kdgat.image.variants import VARIANTS, Variant
 
 both = pytest.mark.parametrize("variant", VARIANTS.values(), ids=lambda variant: variant.name)
 ONE = "a==1 \\\n    --hash=sha256:" + "0" * 64 + "\nb==2 \\\n    --hash=sha256:" + "1" * 64 + "\n"
 
 
 @both
+@pytest.mark.image
 def test_the_resolver_confirms_the_lock(variant: Variant) -> None:
     assert check_lock(find_checkout(), variant, read_pip_sources()) > 100
 
@@ -86,6 +87,7 @@ def copied(tmp_path: Path) -> Checkout:
     return Checkout(tmp_path)
 
 
+@pytest.mark.image
 def test_a_lock_that_lacks_a_package_is_refused_with_its_name(copied: Checkout) -> None:
     path = copied.lock_path(VARIANTS["cpu"])
     text = path.read_text()
@@ -95,6 +97,7 @@ def test_a_lock_that_lacks_a_package_is_refused_with_its_name(copied: Checkout) 
         check_lock(copied, VARIANTS["cpu"], read_pip_sources())
 
 
+@pytest.mark.image
 def test_a_lock_older_than_the_project_is_refused_with_what_differs(copied: Checkout) -> None:
     project = copied.root / "pyproject.toml"
     project.write_text(project.read_text().replace('"PyYAML>=6.0",', '"PyYAML>=6.0", "tabulate==0.9.0",'))
@@ -102,6 +105,7 @@ def test_a_lock_older_than_the_project_is_refused_with_what_differs(copied: Chec
         check_lock(copied, VARIANTS["cpu"], read_pip_sources())
 
 
+@pytest.mark.image
 def test_versions_that_exclude_each_other_are_refused_in_the_resolvers_words(copied: Checkout) -> None:
     constraints = copied.constraints_path
     constraints.write_text(constraints.read_text().replace("distributed==2026.8.0", "distributed==2026.7.1"))
@@ -109,6 +113,7 @@ def test_versions_that_exclude_each_other_are_refused_in_the_resolvers_words(cop
         check_lock(copied, VARIANTS["gpu"], read_pip_sources())
 
 
+@pytest.mark.image
 def test_an_index_without_torchs_builds_for_processors_leads_to_the_one_that_has_them(copied: Checkout) -> None:
     settings = {key: value for key, value in read_pip_sources().settings.items() if "index-url" in key or key == "cert"}
     with pytest.raises(LockError, match=r"PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu"):
@@ -116,6 +121,7 @@ def test_an_index_without_torchs_builds_for_processors_leads_to_the_one_that_has
     assert "PIP_EXTRA_INDEX_URL" not in explain_resolver("no numpy")
 
 
+@pytest.mark.image
 def test_without_an_index_only_what_lies_in_folders_is_found(copied: Checkout, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     sources = PackageSources({**read_pip_sources().settings, "no-index": "1", "find-links": str(tmp_path / "empty")})
@@ -123,6 +129,7 @@ def test_without_an_index_only_what_lies_in_folders_is_found(copied: Checkout, t
         check_lock(copied, VARIANTS["gpu"], sources)
 
 
+@pytest.mark.image
 def test_a_missing_lock_is_refused_with_the_command_that_makes_it(copied: Checkout) -> None:
     copied.lock_path(VARIANTS["gpu"]).unlink()
     with pytest.raises(LockError, match=r"kdgat.lock is missing: kdgat image lock gpu"):

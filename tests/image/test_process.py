@@ -5,11 +5,10 @@ import signal
 import subprocess
 import sys
 import textwrap
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from kdgat.image.process import NUM_LAST_LINES, run_streaming
+from tests.support.waiting import wait_until
 
 
 def test_lines_arrive_while_the_program_runs_and_stay_in_the_log(tmp_path: Path) -> None:
@@ -50,10 +49,7 @@ def test_a_signal_ends_the_program_and_what_it_started(tmp_path: Path) -> None:
         process.send_signal(number)
         process.communicate(timeout=30)
         assert process.returncode == status
-        deadline = time.monotonic() + 10
-        while _runs(sleeper) and time.monotonic() < deadline:
-            time.sleep(0.05)
-        assert not _runs(sleeper)
+        wait_until(lambda sleeper=sleeper: not _runs(sleeper), "the end of its child", timeout_s=10.0)
 
 
 def test_further_signals_do_not_stop_the_unwinding(tmp_path: Path) -> None:
@@ -73,7 +69,7 @@ def test_further_signals_do_not_stop_the_unwinding(tmp_path: Path) -> None:
     assert process.stdout is not None
     shell = int(process.stdout.readline())
     process.send_signal(signal.SIGINT)
-    _wait_until((tmp_path / "asked").exists)
+    wait_until((tmp_path / "asked").exists, "the first signal")
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         process.send_signal(number)
     process.communicate(timeout=30)
@@ -102,13 +98,6 @@ def test_a_signal_that_was_ignored_before_stays_ignored(tmp_path: Path) -> None:
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=30)
     assert process.returncode == 143
-
-
-def _wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def _runs(pid: int) -> bool:

@@ -9,8 +9,8 @@ import pytest
 
 from kdgat.image.checkout import Checkout
 from kdgat.image.errors import ImageError
-from kdgat.image.recipe import VARIANTS
 from kdgat.image.sources import PackageSources
+from kdgat.image.variants import VARIANTS
 from kdgat.image.wheels import cache_folder, fetch_wheels
 from kdgat.stage.files import sha256_of_file
 

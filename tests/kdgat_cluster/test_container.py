@@ -12,8 +12,7 @@ from kdgat.cluster.binds import Bind, BindError
 from kdgat.cluster.container import IMAGE_CHANGED, clearing_lines, container_command, container_lines
 from kdgat.cluster.site import Site
 from kdgat.image import apptainer
-from kdgat.image.recipe import VARIANTS
-from kdgat.stage.container import CACHES, without_personal_settings
+from kdgat.stage.container import CACHES, GPU_CACHES, without_personal_settings
 
 FLOWS_OWN = "/opt/the env/bin/python"
 CGROUPS = "/sys/fs/cgroup:/sys/fs/cgroup:ro"
@@ -152,7 +151,7 @@ def test_caches_lie_on_the_nodes_own_disk_one_for_each_image(tmp_path: Path) -> 
         image.write_bytes(content)
         said = dict(line.split("=", 1) for line in run_lines(site, show, tmp_path).splitlines())
         del said["TMPDIR"]
-        assert set(said) == {*CACHES, *(name for variant in VARIANTS.values() for name in variant.caches)}
+        assert set(said) == {*CACHES, *GPU_CACHES}
         (folder,) = {Path(path).parent for path in said.values()}
         assert folder.parent == tmp_path / "node local" / OURS
         found.append(folder)

@@ -7,7 +7,8 @@ from numpy.typing import NDArray
 
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import write_store
-from kdgat.lap.graphs import EDGE_FEATURES, NODE_FEATURES, GraphConfig, build_graph
+from kdgat.lap.graphs import EDGE_FEATURES, NODE_FEATURES, SCHEMA, build_graph
+from kdgat.lap.sections import GraphConfig
 from kdgat.lap.solver import solve
 
 GRAPH = GraphConfig(row_neighbours=6, column_neighbours=5)
@@ -37,10 +38,10 @@ def write_graphs(path: Path, sizes: list[int], first_seed: int) -> Path:
     """Write a store of labelled graphs of these sizes."""
     write_store(
         path,
+        SCHEMA,
         [labelled_graph(size, first_seed + place, 0.3 * (place % 2)) for place, size in enumerate(sizes)],
         node_features=NODE_FEATURES,
         edge_features=EDGE_FEATURES,
-        recordings=["random"],
         build={},
     )
     return path

@@ -4,12 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from kdgat.lap.config import LapConfig, make_config
+from kdgat.cli.options import family_config
+from kdgat.lap.config import LapConfig
+from kdgat.lap.family import FAMILY
+from kdgat.lap.plan import plan_lap
 from kdgat.lap.specs import lap_run
-from kdgat.run.plan import PlannedStage, make_spec
+from kdgat.run.directory import OutputDirectory
+from kdgat.run.local import run_locally
+from kdgat.run.plan import PlannedStage
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Finished, Outcome
-from kdgat.stage.runner import run_stage
+from kdgat.stage.outcome import Outcome
 
 SMALL, MEDIUM, LARGE = "small_512_only", "small_1024_only", "mid_1536"
 PROGRESSION: dict[str, Any] = {
@@ -34,41 +38,41 @@ OVERRIDES = (
 )
 
 
-def small_config(overrides: Sequence[str] = (), **said: Any) -> LapConfig:
+def small_config(overrides: Sequence[str] = (), **given: Any) -> LapConfig:
     """Build the configuration of a run of three tiny sizes."""
-    return make_config("quick", [*OVERRIDES, *overrides], **said)
+    return make_config("quick", [*OVERRIDES, *overrides], **given)
 
 
-class SmallRun:
-    """Execute the stages of a plan one after the other, as the flow does, and keep their directories."""
+def make_config(
+    preset: str,
+    overrides: Sequence[str] = (),
+    *,
+    source: str | None = None,
+    stages: Sequence[str] | None = None,
+    seeds: Sequence[int] | None = None,
+) -> LapConfig:
+    """Build the configuration that a command line with these options describes."""
+    given = {name: value for name, value in (("data", source), ("stages", stages)) if value is not None}
+    config = family_config(FAMILY, preset, given, seeds, overrides)
+    assert isinstance(config, LapConfig)
+    return config
 
-    def __init__(self, config: LapConfig, path: Path) -> None:
-        self.run = lap_run(config)
-        self.path = path
-        self.finished: dict[str, RunDirectory] = {}
 
-    def planned(self, name: str) -> PlannedStage:
-        return next(planned for planned in self.run.plan if planned.name == name)
+def plan_of(config: LapConfig) -> dict[str, PlannedStage]:
+    """Return the planned stages by name."""
+    return {planned.name: planned for planned in plan_lap(config)}
 
-    def create(self, name: str) -> RunDirectory:
-        """Make the run directory of a stage whose dependencies have finished."""
-        planned = self.planned(name)
-        spec = make_spec(self.run.family, planned, self.finished, self.run.external_inputs(planned))
-        return RunDirectory(self.path / "stages" / spec.directory_name()).create(spec)
 
-    def attempt(self, name: str) -> Outcome:
-        """Run one stage once."""
-        directory = self.create(name)
-        outcome = run_stage(directory, quiet=True)
-        if isinstance(outcome, Finished):
-            self.finished[name] = directory
-        return outcome
+def run_up_to(config: LapConfig, path: Path, last: str) -> dict[str, RunDirectory]:
+    """Run a stage and what it needs in this process; return the directories of all that have finished."""
+    finished = run_locally(lap_run(config), path, only=[last])
+    assert last in finished, OutputDirectory(path).read_index()
+    return finished
 
-    def up_to(self, last: str) -> RunDirectory:
-        """Run what a stage needs, then the stage; return its directory."""
-        for name in self.planned(last).depends_on:
-            if name not in self.finished:
-                self.up_to(name)
-        outcome = self.attempt(last)
-        assert isinstance(outcome, Finished), outcome
-        return self.finished[last]
+
+def outcome_of(path: Path, name: str) -> Outcome:
+    """Return how the last attempt at a stage ended."""
+    output = OutputDirectory(path)
+    outcome = output.stage_directory(output.read_index().record(name)).read_outcome()
+    assert outcome is not None
+    return outcome

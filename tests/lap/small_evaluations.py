@@ -9,9 +9,8 @@ import torch
 
 from kdgat.lap.evaluation import run_evaluation
 from kdgat.lap.families import generate
-from kdgat.lap.graphs import FEATURE_VERSION, GraphConfig
-from kdgat.lap.models import ModelConfig, make_model
-from kdgat.lap.models.dual import DualNetworkConfig
+from kdgat.lap.models import make_model
+from kdgat.lap.sections import FEATURE_VERSION, DualNetworkConfig, GraphConfig, ModelConfig
 from kdgat.lap.store import write_store
 from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
 from kdgat.stage.directory import RunDirectory
@@ -56,7 +55,7 @@ def evaluation_directory(
         stage="evaluation",
         scale="all",
         seed=seed,
-        config={"evaluation": {**MEASURED, **evaluation}, "stages": [{"name": name} for name in weights]},
+        config={"evaluation": {**MEASURED, **evaluation}, "stages": list(weights)},
         inputs=inputs,
     )
     return RunDirectory(folder).create(spec)

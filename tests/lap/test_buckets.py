@@ -14,12 +14,12 @@ from kdgat.lap.buckets import (
     assign_splits,
     bucket_path,
     existing_buckets,
-    size_class,
     split_counts,
     write_buckets,
 )
 from kdgat.lap.errors import LapStoreError
 from kdgat.lap.families import Instance, generate
+from kdgat.lap.instance_files import size_class
 from kdgat.lap.records import Record, label
 from kdgat.lap.store import LapStore, Storage, write_store
 
@@ -101,7 +101,7 @@ def test_equal_contents_under_two_names_are_in_one_split_only(tmp_path: Path) ->
 
 
 def test_sizes_go_to_files_of_their_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kdgat.lap.buckets.SIZE_CLASSES", (("small", 4), ("mid_1536", 6)))
+    monkeypatch.setattr("kdgat.lap.instance_files.SIZE_CLASSES", (("small", 4), ("mid_1536", 6)))
     write_store(tmp_path / "a.h5", [generate("uniform", n, seed) for n in (3, 4, 5, 9) for seed in range(10)])
     chosen, _ = assign_splits(LapStore.open(tmp_path / "a.h5"), 0)
     assert {key: len(indices) for key, indices in chosen.items() if key[1] == "train"} == {

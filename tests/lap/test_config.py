@@ -10,17 +10,13 @@ from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import Site
 from kdgat.lap.config import (
     DEFAULT_PROGRESSION,
-    PRESETS,
     LapConfig,
     ProgressiveStage,
     StageOrderError,
-    complete_config,
-    load_config,
-    make_config,
-    stage_sections,
     with_two_in_one,
 )
 from kdgat.stage.configuration import ConfigurationError
+from tests.lap.runs import make_config
 
 PUBLISHED = {
     "small_512_only": (512, 1200),
@@ -32,7 +28,7 @@ PUBLISHED = {
 }
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", ["quick", "full", "tutorial"])
 def test_every_preset_is_valid_and_its_stages_follow_each_other(preset: str) -> None:
     config = make_config(preset)
     config.check_order()
@@ -88,7 +84,7 @@ def test_a_stage_without_its_predecessor_is_refused_unless_there_are_weights_to_
     gap = make_config("full", stages=["small_512_only", "mid_1536"])
     with pytest.raises(StageOrderError, match=r"mid_1536 starts from the weights of small_1024_only.*add small_1024"):
         gap.check_order()
-    make_config("full", ["init_from=run"], stages=["small_512_only", "mid_1536"]).check_order()
+    make_config("full", ["start_from=run"], stages=["small_512_only", "mid_1536"]).check_order()
     with pytest.raises(StageOrderError, match="small_1024_only starts from the weights of small_512_only"):
         make_config("full", stages=["small_1024_only"]).check_order()
 
@@ -129,7 +125,7 @@ def test_a_common_training_override_beats_the_differences_of_the_preset() -> Non
 
 def test_a_preset_fills_what_a_configuration_leaves_out() -> None:
     said = LapConfig.model_validate({"training": {"max_epochs": 3}, "seeds": [7]})
-    config = complete_config(said, "quick", ["data.seed=5"])
+    config = said.completed("quick", ["data.seed=5"])
     assert (config.preset, config.seeds, config.data.seed) == ("quick", (7,), 5)
     assert config.chosen() == make_config("quick").chosen()
     assert {config.training_for(name).max_epochs for name in config.chosen()} == {3}
@@ -137,17 +133,7 @@ def test_a_preset_fills_what_a_configuration_leaves_out() -> None:
 
 def test_a_configuration_survives_being_written_down() -> None:
     config = make_config("full", ["training.max_epochs=3"], seeds=[4, 2], stages=["small_512_only"])
-    assert load_config(config.model_dump(mode="json")) == config
-
-
-def test_what_a_job_asks_for_and_another_model_change_no_stage() -> None:
-    plain = make_config("quick")
-    other = make_config("quick", ["resources.default.memory=9G", "model.rows.hidden=8"])
-    for name in plain.chosen():
-        assert stage_sections(plain, [name]) == stage_sections(other, [name])
-    changed = make_config("quick", ["training_of.mid_2048.max_epochs=9"])
-    assert stage_sections(plain, ["small_512_only"]) == stage_sections(changed, ["small_512_only"])
-    assert stage_sections(plain, ["mid_2048"]) != stage_sections(changed, ["mid_2048"])
+    assert LapConfig.from_data(config.model_dump(mode="json")) == config
 
 
 def dotted_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:

@@ -11,13 +11,14 @@ import pytest
 
 from kdgat.lap.certificate import CertificateError, Problem
 from kdgat.lap.contenders import contenders
-from kdgat.lap.evaluation import EvaluationError, collect_results, run_evaluation
+from kdgat.lap.evaluation import collect_results, run_evaluation
 from kdgat.lap.families import generate
 from kdgat.lap.measurement import bound_of, column_minima_of, compare_duals, scale_of
 from kdgat.lap.records import label
-from kdgat.lap.results import METHODS, Kind, read_evaluation, read_results
+from kdgat.lap.results import Evaluation, Kind, LapResults
+from kdgat.lap.sections import METHODS
 from kdgat.lap.store import write_store
-from kdgat.run.directory import OutputDirectory
+from kdgat.run.directory import OutputDirectory, RunError
 from kdgat.stage.configuration import ConfigurationError
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Finished, Paused
@@ -44,7 +45,7 @@ def test_every_method_is_measured_on_the_same_instances_and_every_instance_is_ch
     assert isinstance(outcome, Finished)
     assert outcome.metrics["num_checked"] == 6
     assert "times_untrained_uniform_30" in outcome.metrics
-    found = read_evaluation(directory.path / outcome.artifacts["results"])
+    found = Evaluation.read(directory.path / outcome.artifacts["results"])
     assert found.final_method == "trained large"
     assert found.num_checked == {str(SIZE): {"uniform": 3, "sparse": 3}}
     assert set(found.parameter_counts) == {"trained small", "trained large"}
@@ -72,7 +73,7 @@ def test_every_method_is_measured_on_the_same_instances_and_every_instance_is_ch
 def test_the_oracle_has_no_gap_and_column_minima_have_all_of_it(tmp_path: Path, store: Path, weights: Path) -> None:
     directory = evaluation_directory(tmp_path / "run", {SIZE: store}, {"small": weights})
     evaluate(directory)
-    rows = read_evaluation(directory.path / "evaluation.json").measurements
+    rows = Evaluation.read(directory.path / "evaluation.json").measurements
     oracle = [row for row in rows if row.kind is Kind.ORACLE]
     assert all(row.gap_share == pytest.approx(0, abs=1e-9) and row.u_r2 == pytest.approx(1) for row in oracle)
     assert all(row.gap_share == pytest.approx(1) for row in rows if row.method == "column minima")
@@ -97,7 +98,7 @@ def test_families_sizes_methods_and_stages_can_be_chosen(tmp_path: Path, store: 
         check_all=False,
     )
     evaluate(directory)
-    found = read_evaluation(directory.path / "evaluation.json")
+    found = Evaluation.read(directory.path / "evaluation.json")
     assert {(row.family, row.size, row.method) for row in found.measurements} == {
         ("sparse", 12, "row minima"),
         ("sparse", 12, "trained large"),
@@ -110,7 +111,7 @@ def test_both_ways_to_search_are_measured_where_both_are_wanted(tmp_path: Path, 
         tmp_path / "run", {SIZE: store}, {"small": weights}, solvers=["core", "dense"], families=["uniform"]
     )
     evaluate(directory)
-    rows = read_evaluation(directory.path / "evaluation.json").measurements
+    rows = Evaluation.read(directory.path / "evaluation.json").measurements
     solvers = {(row.method, row.solver) for row in rows}
     assert {("oracle", "core"), ("oracle", "dense"), ("trained small", "dense"), ("scipy", None)} <= solvers
 
@@ -118,14 +119,14 @@ def test_both_ways_to_search_are_measured_where_both_are_wanted(tmp_path: Path, 
 def test_a_stopped_evaluation_goes_on_with_the_next_instance(tmp_path: Path, store: Path, weights: Path) -> None:
     directory = evaluation_directory(tmp_path / "run", {SIZE: store}, {"small": weights})
     evaluate(directory)
-    first = read_evaluation(directory.path / "evaluation.json")
+    first = Evaluation.read(directory.path / "evaluation.json")
     assert {path.name for path in directory.parts_path.iterdir()} == {
         f"{SIZE}-{family}-{index:08d}.json" for family, start in (("uniform", 0), ("sparse", 3)) for index in
         range(start, start + 3)
     }  # fmt: skip
     (directory.parts_path / f"{SIZE}-sparse-00000004.json").unlink()  # as if it had been killed while at work on this
     run_evaluation(directory.read_spec(), directory)
-    second = read_evaluation(directory.path / "evaluation.json")
+    second = Evaluation.read(directory.path / "evaluation.json")
     changed = {
         (new.family, new.instance)
         for old, new in zip(first.measurements, second.measurements, strict=True)
@@ -178,7 +179,7 @@ def test_a_stage_without_test_instances_says_what_it_has(tmp_path: Path, store: 
 def test_results_of_a_run_are_collected_from_all_seeds(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", sizes=(20,))
     results = collect_results(OutputDirectory(run))
-    assert results == read_results(run / "results.json")
+    assert results == LapResults.read(run / "results.json")
     assert results.seeds == [0, 1]
     assert results.preset == "quick"
     assert results.final_method == "trained mid_2048"
@@ -188,7 +189,7 @@ def test_results_of_a_run_are_collected_from_all_seeds(tmp_path: Path) -> None:
     index = OutputDirectory(run).read_index()
     training = [record for record in index.stages if record.stage != "evaluation"]
     OutputDirectory(run).write_index(index.model_copy(update={"stages": training}))
-    with pytest.raises(EvaluationError, match="no evaluation stage has finished"):
+    with pytest.raises(RunError, match="no evaluation stage has finished"):
         collect_results(OutputDirectory(run))
     shutil.rmtree(run)
 

@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 
 from kdgat.lap.errors import CostError
-from kdgat.lap.graphs import COST, IS_COLUMN, PRESENT, TARGET, WITNESS, GraphConfig, build_graph, find_neighbours
+from kdgat.lap.graphs import COST, IS_COLUMN, PRESENT, TARGET, WITNESS, build_graph, find_neighbours
+from kdgat.lap.sections import GraphConfig
 from kdgat.lap.solver import solve
 from tests.lap.graph_examples import GRAPH, labelled_graph, problem
 

@@ -5,16 +5,13 @@ import torch
 
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.graphs.batches import TensorColumns
-from kdgat.lap.config import make_config
 from kdgat.lap.graphs import build_graph
 from kdgat.lap.memory import (
     PROCESS_BYTES,
-    _measure,
     batch_shape,
-    count_kept_bytes,
     job_memory,
+    kept_bytes,
     kept_bytes_per_edge,
-    measure_step,
     num_edges,
     predict_step_bytes,
     random_columns,
@@ -23,7 +20,9 @@ from kdgat.lap.models import make_model
 from kdgat.lap.objective import WarmStartObjective
 from kdgat.lap.plan import plan_lap
 from kdgat.lap.specs import most_of, stage_requests
-from tests.lap.runs import LARGE, MEDIUM, SMALL, small_config
+from kdgat.lap.step_measurement import measure_here, measure_step
+from kdgat.training.measure import answer, count_kept_bytes
+from tests.lap.runs import LARGE, MEDIUM, SMALL, make_config, small_config
 
 
 def test_a_graph_has_as_many_edges_as_neighbours_are_asked_for() -> None:
@@ -36,16 +35,37 @@ def test_a_graph_has_as_many_edges_as_neighbours_are_asked_for() -> None:
     assert (random.num_edges, random.num_nodes) == (graph.num_edges, graph.num_nodes)
 
 
+LOSSES = ("loss.huber_weight=0", "loss.round_discount=0", "loss.huber_weight=0.2")
+MODELS = (
+    ["model.kind=dual"],
+    ["model.kind=dual", "model.dual={sweeps: 0, rounds: 1, hidden: 1, heads: 1, width: 1}"],
+    ["model.kind=dual", "model.dual={sweeps: 5, rounds: 3, hidden: 7, heads: 3, width: 11}"],
+    ["model.kind=dense"],
+    ["model.kind=dense", "model.dense={hidden: 7, heads: 3, layers: 3, dropout: 0}"],
+    ["model.kind=rows"],
+    ["model.kind=rows", "model.rows={hidden: 7, layers: 3, dropout: 0}"],
+)
+
+
+@pytest.mark.parametrize("witnesses", [0, 5])
+@pytest.mark.parametrize("loss", LOSSES)
+@pytest.mark.parametrize("model", MODELS, ids=" ".join)
+def test_what_a_plan_says_that_a_step_keeps_is_what_torch_keeps(model: list[str], loss: str, witnesses: int) -> None:
+    graph = f"graph={{row_neighbours: 3, column_neighbours: 7, witnesses: {witnesses}}}"
+    config = small_config([*model, loss, graph])
+    objective = WarmStartObjective(make_model(config.model), config.loss)
+    batch = TensorColumns.from_columns(random_columns(61, config.graph)).gather(torch.zeros(1, dtype=torch.int64))
+    counted = count_kept_bytes(objective, batch)
+    assert counted == kept_bytes(61, config.graph, config.model, config.loss)
+
+
 @pytest.mark.parametrize("kind", ["dual", "dense", "rows"])
 def test_what_a_step_keeps_grows_with_the_edges_alone(kind: str) -> None:
     config = small_config([f"model.kind={kind}"])
     objective = WarmStartObjective(make_model(config.model), config.loss)
-    per_edge = kept_bytes_per_edge(config)
-    for size, copies in ((64, 1), (96, 3)):
-        columns = TensorColumns.from_columns(random_columns(size, config.graph))
-        batch = columns.gather(torch.zeros(copies, dtype=torch.int64))
-        counted = count_kept_bytes(objective, batch)
-        assert counted == pytest.approx(per_edge * copies * num_edges(size, config.graph), rel=0.02)
+    columns = TensorColumns.from_columns(random_columns(96, config.graph))
+    counted = count_kept_bytes(objective, columns.gather(torch.zeros(3, dtype=torch.int64)))
+    assert counted == pytest.approx(kept_bytes_per_edge(config) * 3 * num_edges(96, config.graph), rel=0.02)
 
 
 def test_a_deeper_network_keeps_more_and_parts_of_a_batch_less() -> None:
@@ -107,5 +127,7 @@ def test_what_is_predicted_is_what_a_process_takes() -> None:
 @pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU nothing fails here")
 def test_a_stage_that_cannot_be_measured_says_why() -> None:
     receiver, sender = Pipe(duplex=False)
-    _measure(sender, small_config().model_dump(mode="json"), SMALL, 4, "cuda", 2)
-    assert "CUDA" in receiver.recv()
+    answer(sender, measure_here, small_config().model_dump(mode="json"), SMALL, 4, "cuda", 2)
+    succeeded, reason = receiver.recv()
+    assert not succeeded
+    assert "CUDA" in reason

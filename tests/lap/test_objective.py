@@ -5,10 +5,10 @@ from torch import nn
 
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns
-from kdgat.lap.graphs import GraphConfig
 from kdgat.lap.lists import Duals, bound, column_minima, row_minima
-from kdgat.lap.models import ModelConfig, make_model
-from kdgat.lap.objective import WarmStartLossConfig, WarmStartObjective, targets
+from kdgat.lap.models import make_model
+from kdgat.lap.objective import WarmStartObjective, targets
+from kdgat.lap.sections import GraphConfig, ModelConfig, WarmStartLossConfig
 from kdgat.lap.source import make_source
 from kdgat.stage.directory import RunDirectory
 from kdgat.training.config import TrainingConfig

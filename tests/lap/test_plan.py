@@ -1,12 +1,15 @@
+from dataclasses import replace
+
 import pytest
 
-from kdgat.lap.config import StageOrderError, make_config
-from kdgat.lap.plan import members, plan_lap
-from tests.lap.runs import LARGE, MEDIUM, SMALL, small_config
+from kdgat.lap.config import StageOrderError
+from kdgat.lap.plan import kind_of, members, plan_lap
+from kdgat.run.plan import make_spec
+from tests.lap.runs import LARGE, MEDIUM, SMALL, make_config, plan_of, small_config
 
 
 def test_stages_start_from_the_weights_of_the_one_before_and_are_evaluated_at_the_end() -> None:
-    plan = {planned.name: planned for planned in plan_lap(small_config())}
+    plan = plan_of(small_config())
     assert list(plan) == [
         "prepare-16",
         "prepare-24",
@@ -38,7 +41,7 @@ def test_seeds_share_instances_and_nothing_else() -> None:
 
 
 def test_stages_of_a_job_are_one_planned_stage_and_what_follows_starts_from_its_last() -> None:
-    plan = {planned.name: planned for planned in plan_lap(small_config([f"jobs=[[{SMALL}, {MEDIUM}]]"]))}
+    plan = plan_of(small_config([f"jobs=[[{SMALL}, {MEDIUM}]]"]))
     group = plan[f"{SMALL}_and_{MEDIUM}-seed0"]
     assert members(group) == [SMALL, MEDIUM]
     assert set(group.inputs) == {
@@ -57,10 +60,31 @@ def test_a_choice_of_stages_prepares_and_evaluates_its_sizes_alone() -> None:
 def test_a_gap_is_refused_before_anything_runs() -> None:
     with pytest.raises(StageOrderError, match=f"{LARGE} starts from the weights of {MEDIUM}"):
         plan_lap(small_config(stages=[SMALL, LARGE]))
-    assert plan_lap(small_config(["init_from=somewhere"], stages=[SMALL, LARGE]))
+    assert plan_lap(small_config(["start_from=somewhere"], stages=[SMALL, LARGE]))
 
 
-def test_another_number_of_epochs_leaves_preparations_and_earlier_stages_alone() -> None:
-    before = {planned.name: planned for planned in plan_lap(make_config("quick"))}
-    after = {planned.name: planned for planned in plan_lap(make_config("quick", ["training_of.mid_2048.max_epochs=9"]))}
-    assert [name for name in before if before[name].config != after[name].config] == ["mid_2048-seed0"]
+def test_a_stage_is_planned_again_only_where_what_it_reads_has_changed() -> None:
+    def changed(*overrides: str) -> list[str]:
+        before, after = plan_of(make_config("quick")), plan_of(make_config("quick", overrides))
+        return [name for name in before if before[name] != after[name]]
+
+    assert changed("training_of.mid_2048.max_epochs=9") == ["mid_2048-seed0"]
+    assert changed("resources.default.memory=9G", "model.rows.hidden=8") == []
+    assert changed("evaluation.repeats=9") == ["evaluation-seed0"]
+
+
+def test_what_says_when_and_where_a_stage_is_trained_does_not_train_it_again() -> None:
+    plain, other = (
+        plan_of(make_config("quick", overrides))
+        for overrides in ([], ["training.checkpoint_interval_s=5", "training.accelerator=cpu"])
+    )
+    name = "mid_2048-seed0"
+    assert plain[name].config != other[name].config
+    specs = [make_spec("lap", replace(plan[name], inputs={}), {}, {}) for plan in (plain, other)]
+    assert specs[0].identity() == specs[1].identity()
+
+
+def test_a_progression_may_have_a_stage_of_any_other_name() -> None:
+    assert kind_of("prepare").name == "prepare"
+    assert kind_of("evaluation").name == "evaluation"
+    assert {kind_of(planned.stage).name for planned in plan_lap(small_config()) if members(planned)} == {"training"}

@@ -4,10 +4,11 @@ import torch
 
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns
-from kdgat.lap.graphs import FEATURE_VERSION, build_graph
+from kdgat.lap.graphs import build_graph
 from kdgat.lap.lists import neighbour_lists
-from kdgat.lap.models import ModelConfig, make_model
+from kdgat.lap.models import make_model
 from kdgat.lap.predictor import Predictor, PredictorError
+from kdgat.lap.sections import FEATURE_VERSION, ModelConfig
 from kdgat.lap.solver import solve
 from kdgat.stage.directory import RunDirectory
 from kdgat.training.weights import save_weights

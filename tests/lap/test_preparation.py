@@ -9,20 +9,22 @@ from kdgat.lap import families, preparation
 from kdgat.lap.config import LapConfig
 from kdgat.lap.families import generate
 from kdgat.lap.graphs import TARGET
-from kdgat.lap.preparation import SPLITS, PreparationError, instance_seed
-from kdgat.lap.specs import SPLIT_FILES, SourceError, lap_run
+from kdgat.lap.instance_files import SPLIT_FILES, SourceError
+from kdgat.lap.preparation import SPLITS, instance_seed
+from kdgat.lap.specs import lap_run
 from kdgat.lap.store import LapStore, write_store
+from kdgat.run.local import run_locally
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.files import sha256_of_file
 from kdgat.stage.outcome import Failed, Finished, Paused
 from kdgat.training.deadline import Deadline
-from tests.lap.runs import MEDIUM, SMALL, SmallRun, small_config
+from tests.lap.runs import MEDIUM, SMALL, outcome_of, run_up_to, small_config
 
 STORES = ("train.h5", "validation.h5", "test.h5")
 
 
 def prepared(path: Path, config: LapConfig | None = None) -> RunDirectory:
-    return SmallRun(config or small_config(stages=[SMALL]), path).up_to("prepare-16")
+    return run_up_to(config or small_config(stages=[SMALL]), path, "prepare-16")["prepare-16"]
 
 
 def hashes(directory: RunDirectory) -> list[str]:
@@ -70,11 +72,10 @@ def test_a_killed_preparation_keeps_its_parts_and_comes_to_the_same_bytes(
         made.append(seed)
         return generate(family, n, seed, **parameters)
 
-    run = SmallRun(small_config(stages=[SMALL]), tmp_path / "killed")
     monkeypatch.setattr(families, "generate", dying)
     with pytest.raises(KilledError):
-        run.attempt("prepare-16")
-    directory = run.create("prepare-16")
+        prepared(tmp_path / "killed")
+    [directory] = map(RunDirectory, (tmp_path / "killed" / "stages").iterdir())
     assert directory.newest_checkpoint() == "parts/train/00000002.json"  # two parts of two; the third was cut
     again: list[int] = []
 
@@ -83,7 +84,7 @@ def test_a_killed_preparation_keeps_its_parts_and_comes_to_the_same_bytes(
         return generate(family, n, seed, **parameters)
 
     monkeypatch.setattr(families, "generate", counting)
-    assert isinstance(run.attempt("prepare-16"), Finished)
+    prepared(tmp_path / "killed")
     assert again == [*made[4:], *again[1:]]
     assert len(again) == 12 - 4
     assert hashes(directory) == hashes(whole)
@@ -91,11 +92,11 @@ def test_a_killed_preparation_keeps_its_parts_and_comes_to_the_same_bytes(
 
 def test_a_preparation_whose_job_ends_pauses_after_a_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(preparation, "LARGEST_PART", 4)
-    run = SmallRun(small_config(stages=[SMALL]), tmp_path)
     now = iter([0.0, 0.0, *[1000.0] * 20])
     deadline = Deadline(end_time=1000.0, clock=lambda: next(now))
     monkeypatch.setattr(Deadline, "from_environment", classmethod(lambda *_: deadline))
-    outcome = run.attempt("prepare-16")
+    run_locally(lap_run(small_config(stages=[SMALL])), tmp_path)
+    outcome = outcome_of(tmp_path, "prepare-16")
     assert isinstance(outcome, Paused)
     assert outcome.checkpoint.startswith("parts/train/")
     assert "of 12 instances" in outcome.reason
@@ -118,7 +119,7 @@ SOME = {
 def test_files_are_filtered_by_size_and_keep_their_storage(tmp_path: Path) -> None:
     write_buckets(tmp_path / "data", "small", SOME)
     config = small_config(source=str(tmp_path / "data"), stages=[SMALL])
-    directory = SmallRun(config, tmp_path / "run").up_to("prepare-16")
+    directory = prepared(tmp_path / "run", config)
     assert GraphStore.open(directory.path / "train.h5").num_graphs == 2
     test = LapStore.open(directory.path / "test.h5")
     assert (test.families(), test.sizes().tolist(), test.storage) == (["sparse"], [16], "dense")
@@ -128,7 +129,7 @@ def test_files_are_filtered_by_size_and_keep_their_storage(tmp_path: Path) -> No
 
 def test_a_size_that_no_file_has_is_refused_with_the_sizes_that_are_there(tmp_path: Path) -> None:
     write_buckets(tmp_path / "data", "small", {**SOME, "validation": [("uniform", 24, 5)]})
-    with pytest.raises(PreparationError, match=r"val\.h5: has no instance of size 16 .*it has: 1 of size 24"):
+    with pytest.raises(SourceError, match=r"val\.h5: has no instance of size 16 .*it has: 1 of size 24"):
         lap_run(small_config(source=str(tmp_path / "data"), stages=[SMALL]))
 
 
@@ -140,9 +141,8 @@ def test_a_missing_file_is_refused_before_anything_runs(tmp_path: Path) -> None:
 
 def test_an_instance_in_two_splits_is_refused(tmp_path: Path) -> None:
     write_buckets(tmp_path / "data", "small", {**SOME, "test": [("uniform", 16, 9), ("metric", 16, 3)]})
-    outcome = SmallRun(small_config(source=str(tmp_path / "data"), stages=[SMALL]), tmp_path / "run").attempt(
-        "prepare-16"
-    )
+    run_locally(lap_run(small_config(source=str(tmp_path / "data"), stages=[SMALL])), tmp_path / "run")
+    outcome = outcome_of(tmp_path / "run", "prepare-16")
     assert isinstance(outcome, Failed)
     assert "instance 1 of test is in train too" in outcome.evidence
 

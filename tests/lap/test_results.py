@@ -13,16 +13,11 @@ from kdgat.lap.results import (
     LapResults,
     Machine,
     Measurement,
-    ResultsError,
     format_share,
-    read_evaluation,
-    read_results,
-    results_schema,
-    results_table,
     summarise,
-    write_evaluation,
-    write_results,
 )
+from kdgat.lap.tables import results_table
+from kdgat.run.results import ResultsError
 
 FINAL = "trained mid_2048"
 KINDS = {"scipy": Kind.COMPETITOR, "row minima": Kind.UNTRAINED, "Sinkhorn": Kind.UNTRAINED, "oracle": Kind.ORACLE}
@@ -122,7 +117,7 @@ def test_each_side_gets_its_faster_way_to_search() -> None:
 
 
 def test_the_table_has_a_row_per_family_and_size_and_counters_before_times() -> None:
-    header, rows = results_table(summary(times(600, 60, 700, 40)))
+    header, rows = results_table(summary(times(600, 60, 700, 40))).texts
     assert len(rows) == 1
     assert rows[0][:3] == ["uniform", "2,048", "7"]
     assert dict(zip(header, rows[0], strict=True))["times untrained"] == "1.50"
@@ -134,18 +129,18 @@ def test_without_a_trained_model_there_is_no_verdict_and_the_table_says_so() -> 
     assert results.groups[0].verdict is None
     sentence = "uniform: at n = 2,048 the best untrained seed (row minima) is 2.00 times as fast as scipy."
     assert results.conclusions == {"uniform": sentence}
-    assert results_table(results)[1][0][-1] == "-"
+    assert results_table(results).texts[1][0][-1] == "-"
     results = summarise([evaluated(measured(0, {"scipy": 10.0}))], created="now")
     assert results.conclusions == {"uniform": "uniform: nothing to compare."}
 
 
 def test_files_come_back_as_they_were_written(tmp_path: Path) -> None:
     evaluation = evaluated(measured(0, times(600, 60, 700, 40), u_r2=0.5))
-    write_evaluation(tmp_path / "evaluation.json", evaluation)
-    assert read_evaluation(tmp_path / "evaluation.json") == evaluation
+    evaluation.write(tmp_path / "evaluation.json")
+    assert Evaluation.read(tmp_path / "evaluation.json") == evaluation
     results = summarise([evaluation], created="now")
-    write_results(tmp_path / "results.json", results)
-    assert read_results(tmp_path / "results.json") == results
+    results.write(tmp_path / "results.json")
+    assert LapResults.read(tmp_path / "results.json") == results
 
 
 @pytest.mark.parametrize(
@@ -161,9 +156,9 @@ def test_a_damaged_file_is_named_with_what_is_wrong(tmp_path: Path, content: str
     path = tmp_path / "results.json"
     path.write_text(content)
     with pytest.raises(ResultsError, match=f"(?s)results.json.*{complaint}"):
-        read_results(path)
+        LapResults.read(path)
     with pytest.raises(ResultsError, match="does not exist"):
-        read_evaluation(tmp_path / "evaluation.json")
+        Evaluation.read(tmp_path / "evaluation.json")
 
 
 def test_infinite_numbers_are_refused() -> None:
@@ -172,7 +167,7 @@ def test_infinite_numbers_are_refused() -> None:
 
 
 def test_the_schema_beside_the_module_is_that_of_the_model() -> None:
-    assert json.loads(SCHEMA_PATH.read_text()) == results_schema(), "run python -m kdgat.lap.results"
+    assert json.loads(SCHEMA_PATH.read_text()) == LapResults.schema_of_file(), "run python -m kdgat.lap.results"
 
 
 def test_a_share_that_is_not_nothing_is_not_written_as_nothing() -> None:

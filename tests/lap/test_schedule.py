@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.lap.config import make_config
+from kdgat.lap.plan import plan_lap
 from kdgat.lap.schedule import (
     RATES,
     USABLE,
@@ -17,7 +17,7 @@ from kdgat.lap.schedule import (
     read_rates,
     write_rates,
 )
-from tests.lap.runs import MEDIUM, SMALL, small_config
+from tests.lap.runs import MEDIUM, SMALL, make_config, small_config
 
 HOUR_S = 3600
 
@@ -43,22 +43,21 @@ def test_a_stage_that_is_longer_than_a_job_takes_several_and_shares_none() -> No
 
 def test_a_forecast_counts_instances_steps_and_what_they_take() -> None:
     config = small_config([f"training_of.{MEDIUM}.max_epochs=3"], stages=[SMALL, MEDIUM])
-    found = {one.name: one for one in forecast(config, RATES["cpu"])}
+    found = {one.name: one for one in forecast(config, plan_lap(config), RATES["cpu"])}
     assert list(found) == ["prepare-16", "prepare-24", f"{SMALL}-seed0", f"{MEDIUM}-seed0", "evaluation-seed0"]
     small, medium = found[f"{SMALL}-seed0"], found[f"{MEDIUM}-seed0"]
     assert (small.num_instances, small.num_graphs, small.num_steps) == (8, 4, 2 * 2)
     assert (medium.num_instances, medium.num_graphs, medium.num_steps) == (4, 2, 2 * 3)
     assert found["prepare-16"].num_instances == 12
     assert found["evaluation-seed0"].num_instances == 4
-    slower = forecast(config, RATES["cpu"].model_copy(update={"step_s": 1.0}))
+    slower = forecast(config, plan_lap(config), RATES["cpu"].model_copy(update={"step_s": 1.0}))
     assert slower[2].seconds == pytest.approx(small.seconds + 4 * (1.0 - RATES["cpu"].step_s))
 
 
 def test_a_forecast_of_files_goes_by_what_they_hold() -> None:
     counts = {512: {"train": 80, "validation": 8, "test": 8}}
-    generated, read = (
-        forecast(make_config("full", stages=[SMALL]), RATES["cpu"], given)[1] for given in (None, counts)
-    )
+    config = make_config("full", stages=[SMALL])
+    generated, read = (forecast(config, plan_lap(config), RATES["cpu"], given)[1] for given in (None, counts))
     assert (generated.num_instances, read.num_instances) == (1200, 80)
     assert read.seconds < generated.seconds / 10
 

@@ -1,4 +1,4 @@
-import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -6,34 +6,53 @@ import pytest
 import torch
 
 from kdgat.lap import stages
-from kdgat.lap.specs import StartError, lap_run
-from kdgat.lap.stages import EXPANDABLE_SEGMENTS, StartWeightsError, use_expandable_segments
+from kdgat.lap.errors import StartError
+from kdgat.lap.specs import lap_run
+from kdgat.lap.stages import EXPANDABLE_SEGMENTS, use_expandable_segments
+from kdgat.run.local import run_locally
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, Finished
+from kdgat.training import stage
 from kdgat.training.result import FitResult
 from kdgat.training.trainer import fit
 from kdgat.training.weights import load_weights, read_weights, save_weights
-from tests.lap.runs import LARGE, MEDIUM, SMALL, SmallRun, small_config
+from tests.lap.runs import LARGE, MEDIUM, SMALL, outcome_of, run_up_to, small_config
 
 TWO_IN_ONE = f"jobs=[[{SMALL}, {MEDIUM}]]"
 GROUP = f"{SMALL}_and_{MEDIUM}-seed0"
 
 
+Chain = dict[str, RunDirectory]
+
+
 @pytest.fixture(scope="module")
-def chain(tmp_path_factory: pytest.TempPathFactory) -> SmallRun:
-    run = SmallRun(small_config(stages=[SMALL, MEDIUM]), tmp_path_factory.mktemp("chain"))
-    run.up_to(f"{MEDIUM}-seed0")
-    return run
+def chain_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("chain")
 
 
-def weights_file(directory: RunDirectory, stage: str) -> bytes:
+@pytest.fixture(scope="module")
+def chain(chain_path: Path) -> Chain:
+    """Return the stages of a run up to the second training stage, by name."""
+    return run_up_to(small_config(stages=[SMALL, MEDIUM]), chain_path, f"{MEDIUM}-seed0")
+
+
+@pytest.fixture
+def prepared(chain: Chain, chain_path: Path, tmp_path: Path) -> Path:
+    """Return an output directory in which the preparations have finished, and nothing else."""
+    for name in ("prepare-16", "prepare-24"):
+        copied = tmp_path / chain[name].path.relative_to(chain_path)
+        shutil.copytree(chain[name].path, copied)
+    return tmp_path
+
+
+def weights_file(directory: RunDirectory, name: str) -> bytes:
     outcome = directory.read_outcome()
     assert isinstance(outcome, Finished)
-    return (directory.path / outcome.artifacts[f"weights-{stage}"]).read_bytes()
+    return (directory.path / outcome.artifacts[f"weights-{name}"]).read_bytes()
 
 
 def test_a_stage_starts_from_the_best_weights_of_the_one_before(
-    chain: SmallRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    chain: Chain, prepared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     started: list[dict[str, torch.Tensor]] = []
 
@@ -41,32 +60,27 @@ def test_a_stage_starts_from_the_best_weights_of_the_one_before(
         started.append({name: tensor.clone() for name, tensor in module.model.state_dict().items()})
         return fit(module, *arguments, **named)
 
-    monkeypatch.setattr(stages, "fit", noting)
-    again = SmallRun(small_config(stages=[SMALL, MEDIUM]), tmp_path)
-    again.finished = {name: directory for name, directory in chain.finished.items() if not name.startswith(MEDIUM)}
-    assert isinstance(again.attempt(f"{MEDIUM}-seed0"), Finished)
-    before, _ = load_weights(chain.finished[f"{SMALL}-seed0"])
-    assert all(torch.equal(tensor, before[name]) for name, tensor in started[0].items())
-    assert again.finished[f"{MEDIUM}-seed0"].weights_path.read_bytes() == weights_file(
-        chain.finished[f"{MEDIUM}-seed0"], MEDIUM
-    )
+    monkeypatch.setattr(stage, "fit", noting)
+    again = run_up_to(small_config(stages=[SMALL, MEDIUM]), prepared, f"{MEDIUM}-seed0")
+    before, _ = load_weights(chain[f"{SMALL}-seed0"])
+    assert all(torch.equal(tensor, before[name]) for name, tensor in started[1].items())
+    assert again[f"{MEDIUM}-seed0"].weights_path.read_bytes() == weights_file(chain[f"{MEDIUM}-seed0"], MEDIUM)
 
 
-def test_weights_say_what_they_are(chain: SmallRun) -> None:
-    _, description = read_weights(chain.finished[f"{MEDIUM}-seed0"])
+def test_weights_say_what_they_are(chain: Chain) -> None:
+    _, description = read_weights(chain[f"{MEDIUM}-seed0"])
     assert (description["stage"], description["size"], description["monitor"]) == (MEDIUM, 24, "validation_loss")
     config = description["config"]
     assert (config["family"], config["kind"], config["model"]["dual"]["rounds"]) == ("lap", "dual", 2)
-    read_by_the_network = dict(chain.planned(f"{MEDIUM}-seed0").config["graph"])
+    read_by_the_network = dict(chain[f"{MEDIUM}-seed0"].read_spec().config["graph"])
     del read_by_the_network["witnesses"]
     assert config["graph"] == read_by_the_network
 
 
-def test_two_stages_in_one_job_train_the_same_weights_as_one_after_the_other(chain: SmallRun, tmp_path: Path) -> None:
-    run = SmallRun(small_config([TWO_IN_ONE], stages=[SMALL, MEDIUM]), tmp_path)
-    directory = run.up_to(GROUP)
-    for stage in (SMALL, MEDIUM):
-        assert weights_file(directory, stage) == weights_file(chain.finished[f"{stage}-seed0"], stage)
+def test_two_stages_in_one_job_train_the_same_weights_as_one_after_the_other(chain: Chain, prepared: Path) -> None:
+    directory = run_up_to(small_config([TWO_IN_ONE], stages=[SMALL, MEDIUM]), prepared, GROUP)[GROUP]
+    for name in (SMALL, MEDIUM):
+        assert weights_file(directory, name) == weights_file(chain[f"{name}-seed0"], name)
     outcome = directory.read_outcome()
     assert isinstance(outcome, Finished)
     assert outcome.artifacts["weights"] == outcome.artifacts[f"weights-{MEDIUM}"] == "weights.safetensors"
@@ -75,7 +89,7 @@ def test_two_stages_in_one_job_train_the_same_weights_as_one_after_the_other(cha
 
 
 def test_a_job_killed_in_its_second_stage_does_not_train_the_first_again(
-    chain: SmallRun, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    chain: Chain, prepared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class KilledError(BaseException):
         pass
@@ -85,19 +99,17 @@ def test_a_job_killed_in_its_second_stage_does_not_train_the_first_again(
             raise KilledError
         return fit(*arguments, **named)
 
-    run = SmallRun(small_config([TWO_IN_ONE], stages=[SMALL, MEDIUM]), tmp_path)
-    for name in ("prepare-16", "prepare-24"):
-        run.finished[name] = chain.finished[name]
-    monkeypatch.setattr(stages, "fit", dying)
+    config = small_config([TWO_IN_ONE], stages=[SMALL, MEDIUM])
+    monkeypatch.setattr(stage, "fit", dying)
     with pytest.raises(KilledError):
-        run.attempt(GROUP)
-    directory = run.create(GROUP)
+        run_up_to(config, prepared, GROUP)
+    [directory] = map(RunDirectory, (prepared / "stages").glob(f"{SMALL}_and_*"))
     checkpoints = {path: path.stat().st_mtime_ns for path in (directory.checkpoints_path / SMALL).iterdir()}
-    monkeypatch.setattr(stages, "fit", fit)
-    assert isinstance(run.attempt(GROUP), Finished)
+    monkeypatch.setattr(stage, "fit", fit)
+    run_up_to(config, prepared, GROUP)
     assert {path: path.stat().st_mtime_ns for path in (directory.checkpoints_path / SMALL).iterdir()} == checkpoints
-    for stage in (SMALL, MEDIUM):
-        assert weights_file(directory, stage) == weights_file(chain.finished[f"{stage}-seed0"], stage)
+    for name in (SMALL, MEDIUM):
+        assert weights_file(directory, name) == weights_file(chain[f"{name}-seed0"], name)
 
 
 @pytest.mark.parametrize(
@@ -109,22 +121,22 @@ def test_a_job_killed_in_its_second_stage_does_not_train_the_first_again(
     ],
 )
 def test_weights_of_another_model_are_refused_before_anything_runs_naming_the_key(
-    chain: SmallRun, override: str, words: str
+    chain: Chain, override: str, words: str
 ) -> None:
-    config = small_config([override, f"init_from={chain.finished[f'{SMALL}-seed0'].path}"], stages=[MEDIUM])
-    with pytest.raises(StartWeightsError, match=words):
+    config = small_config([override, f"start_from={chain[f'{SMALL}-seed0'].path}"], stages=[MEDIUM])
+    with pytest.raises(StartError, match=words):
         lap_run(config)
 
 
-def test_a_stage_refuses_weights_of_another_model_that_were_put_in_place(chain: SmallRun, tmp_path: Path) -> None:
-    put = RunDirectory(tmp_path / "put")
+def test_a_stage_refuses_weights_of_another_model_that_were_put_in_place(chain: Chain, prepared: Path) -> None:
+    put = RunDirectory(prepared / "put")
     put.path.mkdir()
-    _, description = read_weights(chain.finished[f"{SMALL}-seed0"])
-    put.weights_path.write_bytes(chain.finished[f"{SMALL}-seed0"].weights_path.read_bytes())
-    run = SmallRun(small_config([f"init_from={put.path}"], stages=[MEDIUM]), tmp_path)
-    run.finished["prepare-24"] = chain.finished["prepare-24"]
+    _, description = read_weights(chain[f"{SMALL}-seed0"])
+    put.weights_path.write_bytes(chain[f"{SMALL}-seed0"].weights_path.read_bytes())
+    run = lap_run(small_config([f"start_from={put.path}"], stages=[MEDIUM]))
     save_weights(put, torch.nn.Linear(1, 1), {**description["config"], "kind": "rows"})
-    outcome = run.attempt(f"{MEDIUM}-seed0")
+    run_locally(run, prepared)
+    outcome = outcome_of(prepared, f"{MEDIUM}-seed0")
     assert isinstance(outcome, Failed)
     assert outcome.kind == "BAD_INPUT"
     assert "kind is dual and was rows" in outcome.evidence
@@ -133,43 +145,29 @@ def test_a_stage_refuses_weights_of_another_model_that_were_put_in_place(chain: 
 @pytest.mark.parametrize(
     "override", ["model.kind=dense", "model.kind=rows", "training.precision=bf16-mixed", "training.accumulate=2"]
 )
-def test_every_kind_of_network_and_precision_trains_through_the_same_stage(
-    chain: SmallRun, tmp_path: Path, override: str
-) -> None:
-    run = SmallRun(small_config([override], stages=[SMALL]), tmp_path)
-    run.finished["prepare-16"] = chain.finished["prepare-16"]
-    outcome = run.attempt(f"{SMALL}-seed0")
+def test_every_kind_of_network_and_precision_trains_through_the_same_stage(prepared: Path, override: str) -> None:
+    config = small_config([override], stages=[SMALL])
+    directory = run_up_to(config, prepared, f"{SMALL}-seed0")[f"{SMALL}-seed0"]
+    outcome = directory.read_outcome()
     assert isinstance(outcome, Finished)
     assert 0.0 < outcome.metrics["validation_loss"] < 10.0
-    assert read_weights(run.finished[f"{SMALL}-seed0"])[1]["config"]["kind"] == run.run.config.model.kind  # type: ignore[attr-defined]
+    assert read_weights(directory)[1]["config"]["kind"] == config.model.kind
 
 
-def write_index(run: SmallRun) -> None:
-    records = [
-        {
-            "name": planned.name, "stage": planned.stage, "scale": planned.scale, "seed": planned.seed,
-            "state": "finished" if planned.name in run.finished else "planned",
-            "directory": None if planned.name not in run.finished
-            else str(run.finished[planned.name].path.relative_to(run.path)),
-        }
-        for planned in run.run.plan
-    ]  # fmt: skip
-    index = {"family": "lap", "config": run.run.config.model_dump(mode="json"), "stages": records}
-    (run.path / "run.json").write_text(json.dumps(index), encoding="utf-8")
+def test_a_stage_starts_from_another_run_where_its_predecessor_is_not_chosen(
+    chain: Chain, chain_path: Path, prepared: Path
+) -> None:
+    config = small_config([f"start_from={chain_path}"], stages=[MEDIUM])
+    directory = run_up_to(config, prepared, f"{MEDIUM}-seed0")[f"{MEDIUM}-seed0"]
+    assert weights_file(directory, MEDIUM) == weights_file(chain[f"{MEDIUM}-seed0"], MEDIUM)
 
 
-def test_a_stage_starts_from_another_run_where_its_predecessor_is_not_chosen(chain: SmallRun, tmp_path: Path) -> None:
-    write_index(chain)
-    run = SmallRun(small_config([f"init_from={chain.path}"], stages=[MEDIUM]), tmp_path)
-    assert weights_file(run.up_to(f"{MEDIUM}-seed0"), MEDIUM) == weights_file(chain.finished[f"{MEDIUM}-seed0"], MEDIUM)
-
-
-def test_missing_weights_to_start_from_are_refused_before_anything_runs(chain: SmallRun, tmp_path: Path) -> None:
-    write_index(chain)
+@pytest.mark.usefixtures("chain")
+def test_missing_weights_to_start_from_are_refused_before_anything_runs(chain_path: Path, tmp_path: Path) -> None:
     with pytest.raises(StartError, match=f"no finished {MEDIUM} of seed 5 .it has: none"):
-        lap_run(small_config([f"init_from={chain.path}"], stages=[LARGE], seeds=[5]))
+        lap_run(small_config([f"start_from={chain_path}"], stages=[LARGE], seeds=[5]))
     with pytest.raises(StartError, match="no run and no weights are there"):
-        lap_run(small_config([f"init_from={tmp_path / 'nothing'}"], stages=[LARGE]))
+        lap_run(small_config([f"start_from={tmp_path / 'nothing'}"], stages=[LARGE]))
 
 
 def test_cuda_grows_its_segments_unless_somebody_has_decided_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment
 
-from kdgat.lap.errors import CostError, InfeasibleError
+from kdgat.lap.errors import CostError, InfeasibleError, StartError
 from kdgat.lap.predictor import Predictor
-from kdgat.lap.warm_start import WarmStart, WarmStartError, find_weights
+from kdgat.lap.warm_start import WarmStart
+from kdgat.lap.weights import last_weights
 from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished, Paused
@@ -97,22 +98,22 @@ def write_run(path: Path, stages: list[tuple[str, int, float, bool]]) -> Path:
 def test_of_a_run_the_best_seed_of_the_last_finished_stage_is_used(tmp_path: Path) -> None:
     stages = [("small", 0, 0.1, True), ("small", 1, 0.2, True), ("mid", 0, 0.9, True), ("mid", 1, 0.8, True)]
     run = write_run(tmp_path / "run", [*stages, ("large", 0, 0.0, False)])
-    assert find_weights(run) == run / "stages" / "mid-1" / "weights.safetensors"
+    assert last_weights(run) == run / "stages" / "mid-1" / "weights.safetensors"
 
 
 def test_a_stage_and_a_file_are_taken_as_they_are(tmp_path: Path) -> None:
     weights = write_network(tmp_path / "stage")
-    assert find_weights(weights) == find_weights(tmp_path / "stage") == weights
+    assert last_weights(weights) == last_weights(tmp_path / "stage") == weights
 
 
 def test_what_holds_no_weights_is_named(tmp_path: Path) -> None:
-    with pytest.raises(WarmStartError, match="does not exist"):
-        find_weights(tmp_path / "nothing")
-    with pytest.raises(WarmStartError, match="holds neither"):
-        find_weights(tmp_path)
+    with pytest.raises(StartError, match="no run and no weights are there"):
+        last_weights(tmp_path / "nothing")
+    with pytest.raises(StartError, match="no run and no weights are there"):
+        last_weights(tmp_path)
     run = write_run(tmp_path / "run", [("small", 0, 0.1, False)])
-    with pytest.raises(WarmStartError, match="no training stage has finished"):
-        find_weights(run)
+    with pytest.raises(StartError, match="no training stage has finished"):
+        last_weights(run)
     OutputDirectory(run).write_index(RunIndex(family="can", config={}, stages=[]))
-    with pytest.raises(WarmStartError, match="family 'can'"):
-        find_weights(run)
+    with pytest.raises(StartError, match="family 'can'"):
+        last_weights(run)

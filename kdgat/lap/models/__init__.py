@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from pydantic import Field
 from torch import nn
 
-from kdgat.lap.models.dense import DenseAttentionConfig, DenseAttentionNetwork
-from kdgat.lap.models.dual import DualNetwork, DualNetworkConfig
-from kdgat.lap.models.rows import RowNetwork, RowNetworkConfig
-from kdgat.stage.configuration import Config
-
-ModelKind = Literal["dual", "dense", "rows"]
-
-
-class ModelConfig(Config):
-    """Choose a network; only the section of its kind is read."""
-
-    kind: ModelKind = Field("dual", description="dual = ours; dense and rows = the kinds it is compared with")
-    dual: DualNetworkConfig = DualNetworkConfig()
-    dense: DenseAttentionConfig = DenseAttentionConfig()
-    rows: RowNetworkConfig = RowNetworkConfig()
+from kdgat.lap.models.dense import DenseAttentionNetwork
+from kdgat.lap.models.dual import DualNetwork
+from kdgat.lap.models.rows import RowNetwork
+from kdgat.lap.sections import ModelConfig
 
 
 def make_model(config: ModelConfig) -> nn.Module:

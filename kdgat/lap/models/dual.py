@@ -12,31 +12,16 @@ from __future__ import annotations
 import math
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from kdgat.lap.lists import Duals, NeighbourLists, row_minima, take
-from kdgat.stage.configuration import Config
+from kdgat.lap.sections import DualNetworkConfig
 
 SHARPNESS = 16.0  # brings differences of reduced costs, in units of a row's spread, to the order of one
 WIDEST = 4.0  # a node with a single edge bids no more
 STEEPEST = 1.93  # relaxations near 2 swing up
 LOWEST = -30.0  # of an exponent: below, numbers are slow before they are zero
 FORBIDDEN = 1e4  # added to the normalised cost of an edge that only fills a list
-
-
-class DualNetworkConfig(Config):
-    """Choose the number of sweeps and rounds, and the width of the network."""
-
-    sweeps: int = Field(22, ge=0)  # of Sinkhorn's iteration, with learned temperatures and relaxations
-    rounds: int = Field(4, ge=1)  # of the network
-    hidden: int = Field(8, ge=1)  # state of a row or column
-    heads: int = Field(2, ge=1)  # soft minima
-    width: int = Field(16, ge=1)  # of the hidden layer that updates a state
-    # Where the parameters of the sweeps start.
-    first_temperature: float = Field(2.0, gt=0.0)  # in units of a row's spread
-    last_temperature: float = Field(0.2, gt=0.0)
-    relaxation: float = Field(1.87, gt=0.0, lt=2.0)  # of all sweeps but the first
 
 
 class Sweep(nn.Module):

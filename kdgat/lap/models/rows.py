@@ -3,20 +3,11 @@
 from __future__ import annotations
 
 import torch
-from pydantic import Field
 from torch import Tensor, nn
 
 from kdgat.lap.lists import Duals, NeighbourLists, column_minima
 from kdgat.lap.models.statistics import NUM_STATISTICS, list_statistics
-from kdgat.stage.configuration import Config
-
-
-class RowNetworkConfig(Config):
-    """Choose width and depth."""
-
-    hidden: int = Field(64, ge=1)
-    layers: int = Field(2, ge=1)  # residual blocks
-    dropout: float = Field(0.1, ge=0.0, lt=1.0)
+from kdgat.lap.sections import RowNetworkConfig
 
 
 class RowNetwork(nn.Module):

@@ -10,8 +10,8 @@ from kdgat.lap.results import (
     MethodSummary,
     format_number,
     format_share,
-    results_table,
 )
+from kdgat.lap.tables import format_millions, results_table
 from kdgat.report import training
 from kdgat.report.content import RunContent
 from kdgat.report.document import Document, Section, provenance
@@ -117,16 +117,7 @@ def _comparison(results: LapResults) -> Section:
         " trained model is compared with the strongest opponent. Times include everything: features, inference, the"
         " choice among seeds, the search and the proof of optimality."
     )
-    header, rows = results_table(results)
-    section.tables.append(
-        Table(
-            [Cell(text) for text in header],
-            [[Cell(text) for text in row] for row in rows],
-            "One row per family and size. Gap left: of the trained model's duals, column minima being 100 %."
-            " Augmentations: best untrained seed → trained model. Times untrained: how many times as fast as the best"
-            " untrained seed the trained model is, and what optimal duals for nothing (the oracle) would be.",
-        )
-    )
+    section.tables.append(results_table(results))
     section.paragraphs += list(results.conclusions.values())
     picture = figures.seed_ratios(results)
     if picture is not None:
@@ -187,7 +178,6 @@ def _group_table(group: Group, results: LapResults) -> Table:
 
 def _method_cells(method: MethodSummary, is_fastest: bool) -> list[Cell]:
     reach = method.times_scipy_range
-    scanned = method.scanned_entries
     return [
         Cell(figures.label_of(method)),
         Cell(format_share(method.gap_share)),
@@ -195,7 +185,7 @@ def _method_cells(method: MethodSummary, is_fastest: bool) -> list[Cell]:
         Cell(format_number(method.u_mae, 3)),
         Cell(format_share(method.greedy_share)),
         Cell(format_number(method.augmentations, 0)),
-        Cell("-" if scanned is None else f"{scanned / 1e6:,.2f} M"),
+        Cell(format_millions(method.scanned_entries)),
         Cell("-" if method.own_seed_share is None else f"{method.own_seed_share:.0%}"),
         Cell(format_number(method.seed_milliseconds)),
         Cell(format_number(method.milliseconds), is_best=is_fastest),

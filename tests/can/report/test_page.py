@@ -126,7 +126,7 @@ def test_unfinished_stage_is_named(output: Path) -> None:
 
 
 def test_directory_that_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ReportError, match="neither run.json nor results.json"):
+    with pytest.raises(ReportError, match=r"neither run\.json nor results\.json"):
         write_report(tmp_path)
     with pytest.raises(ReportError, match="not a directory"):
         write_report(tmp_path / "absent")

@@ -10,9 +10,10 @@ from typer.testing import CliRunner
 from kdgat.cli.report import app
 from kdgat.family.report import write_report
 from kdgat.lap.evaluation import collect_results
-from kdgat.lap.results import ResultsError, read_results, write_results
+from kdgat.lap.results import LapResults
 from kdgat.report.content import ReportError
 from kdgat.run.directory import OutputDirectory, RunIndex, StageState
+from kdgat.run.results import ResultsError
 from tests.lap.small_evaluations import FAMILIES, STAGES, make_run
 from tests.support.page import Page
 
@@ -41,14 +42,14 @@ def test_every_family_size_and_method_is_in_a_table(page: Page, run: Path) -> No
     for family in FAMILIES:
         for size in SIZES:
             assert f"{family}, n = {size}" in words
-    results = read_results(run / "results.json")
+    results = LapResults.read(run / "results.json")
     for name in {method.name for group in results.groups for method in group.methods}:
         assert name in words
 
 
 def test_page_says_what_training_is_worth_and_that_every_answer_was_checked(page: Page, run: Path) -> None:
     words = page.words()
-    results = read_results(run / "results.json")
+    results = LapResults.read(run / "results.json")
     for conclusion in results.conclusions.values():
         assert conclusion in words
     num_checked = sum(group.num_checked for group in results.groups)
@@ -80,7 +81,7 @@ def test_the_command_looks_at_the_family_of_the_run(run: Path) -> None:
 
 
 def test_results_alone_make_a_report_that_says_what_it_lacks(run: Path, tmp_path: Path) -> None:
-    write_results(tmp_path / "results.json", read_results(run / "results.json"))
+    LapResults.read(run / "results.json").write(tmp_path / "results.json")
     assert CliRunner().invoke(app, [str(tmp_path)]).exit_code == 0
     page = Page((tmp_path / "report.html").read_text(encoding="utf-8"))
     assert "run.json: without it" in page.words()
@@ -88,9 +89,9 @@ def test_results_alone_make_a_report_that_says_what_it_lacks(run: Path, tmp_path
 
 
 def test_a_library_that_was_not_there_is_named(run: Path, tmp_path: Path) -> None:
-    results = read_results(run / "results.json")
+    results = LapResults.read(run / "results.json")
     machine = results.machine.model_copy(update={"versions": {"lapx": "not installed"}})
-    write_results(tmp_path / "results.json", results.model_copy(update={"machine": machine}))
+    results.model_copy(update={"machine": machine}).write(tmp_path / "results.json")
     assert "lapx was not installed" in Page(write_report(tmp_path).read_text(encoding="utf-8")).words()
 
 
@@ -106,9 +107,9 @@ def test_an_unfinished_run_says_what_is_still_to_do(run: Path, tmp_path: Path) -
 
 def test_names_cannot_smuggle_markup_into_the_page(run: Path, tmp_path: Path) -> None:
     evil = "</script><img src=x onerror=alert(1)>"
-    results = read_results(run / "results.json")
+    results = LapResults.read(run / "results.json")
     groups = [group.model_copy(update={"family": evil}) for group in results.groups if group.family == "uniform"]
-    write_results(tmp_path / "results.json", results.model_copy(update={"groups": groups}))
+    results.model_copy(update={"groups": groups}).write(tmp_path / "results.json")
     page = Page(write_report(tmp_path).read_text(encoding="utf-8"))
     assert "img" not in page.tags
     assert evil in page.words()

@@ -5,8 +5,9 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
-from kdgat.cli.lap_tables import lap_tables
+from kdgat.cli.tables import print_tables
 from kdgat.lap.evaluation import collect_results
+from kdgat.lap.family import FAMILY
 from kdgat.lap.results import LapResults
 from kdgat.run.directory import OutputDirectory
 from tests.lap.small_evaluations import make_run
@@ -19,8 +20,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> LapResults:
 
 def printed(results: LapResults, width: int) -> str:
     console = Console(file=StringIO(), width=width)
-    for table in lap_tables(results):
-        console.print(table)
+    print_tables(console, FAMILY.tables(results))
     assert isinstance(console.file, StringIO)
     return console.file.getvalue()
 

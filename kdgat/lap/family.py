@@ -1,0 +1,162 @@
+"""What commands, flows and reports need of the family; nothing here imports torch."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kdgat.cluster.resources import Resources, format_walltime
+from kdgat.family.protocol import Family, Option, PlanTable
+from kdgat.lap.config import LapConfig, with_two_in_one
+from kdgat.lap.errors import StartError
+from kdgat.lap.names import FAMILY as NAME
+from kdgat.lap.plan import members
+from kdgat.lap.results import LapResults
+from kdgat.lap.schedule import (
+    DEFAULT_WALLTIME_S,
+    RATES,
+    Forecast,
+    Rates,
+    count_files,
+    describe_bytes,
+    describe_hours,
+    forecast,
+    num_jobs,
+    pack,
+    rates_here,
+    read_rates,
+)
+from kdgat.lap.specs import lap_run
+from kdgat.run.directory import OutputDirectory
+from kdgat.run.plan import Run
+from kdgat.run.table import Table
+
+if TYPE_CHECKING:
+    from kdgat.report.content import RunContent
+    from kdgat.report.document import Document
+
+OPTIONS: Final = (
+    Option(
+        "stages",
+        "Which training stages run, as in --stages small_512_only small_1024_only.",
+        key="stages",
+        is_many=True,
+        is_override=True,  # -O may give the progression other stages than the preset has
+    ),
+    Option(
+        "data",
+        "Folder of files that `kdgat lap bucket` wrote; without it instances are generated.",
+        key="data.source",
+        type=Path,
+    ),
+    Option(
+        "two_in_one",
+        "Train the first two stages in one job.",
+        type=bool,
+        apply=lambda config, _: with_two_in_one(config),
+    ),
+    Option(
+        "measured", "Rates that `kdgat lap analyze --memory --json FILE` measured.", type=Path, plan_only=True
+    ),
+)  # fmt: skip
+
+
+class LapFamily(Family):
+    """Learned warm starts for linear assignment."""
+
+    name = NAME
+    title = "learned warm starts for linear assignment"
+    training_help = (
+        "Train networks that warm-start linear assignment, from small matrices to large, and measure what they save."
+        "\n\nA command that was stopped or killed goes on where it was when it is given again; so does one with more "
+        "--stages. With --site NAME each stage runs in jobs of a cluster, and goes on in the next one where the "
+        "walltime cut it; `kdgat plan lap` prints what they ask for."
+    )
+    flow = "flows.progressive:progressive"
+    options = OPTIONS
+    config = LapConfig
+    results = LapResults
+
+    def plan(self, config: LapConfig) -> Run:
+        """Describe a run; errors as of `lap_run`."""
+        return lap_run(config)
+
+    def check_output(self, config: LapConfig, out: Path) -> None:
+        """Refuse the run itself that training starts from: its index, which names the weights, would be replaced."""
+        if config.start_from is not None and Path(config.start_from).resolve() == out.resolve():
+            raise StartError(
+                f"start_from={config.start_from} is --out itself: name the stages before by --stages too (what has "
+                "finished there is not trained again), or choose another --out"
+            )
+
+    def describe(self, run: Run, jobs: Mapping[str, Resources], options: Mapping[str, Any]) -> PlanTable:
+        """Return instances, batches, predicted memory and hours of each stage, and which of them share a job."""
+        config = run.config
+        assert isinstance(config, LapConfig)
+        trained = [jobs[planned.name] for planned in run.plan if planned.name in jobs and members(planned)]
+        if "measured" in options:
+            rates = read_rates(options["measured"])
+        else:
+            rates = RATES["gpu" if all(job.gpus for job in trained) else "cpu"] if jobs else rates_here()
+        counts = None if config.data.source is None else count_files(config)
+        forecasts = forecast(config, run.plan, rates, counts)
+        return PlanTable(
+            headings=("instances", "batch", "steps", "memory", "time"),
+            cells={one.name: _cells(one, config) for one in forecasts},
+            sources="nothing" if counts is None else "files",
+            after=_jobs(config, forecasts, rates, min((job.walltime_s for job in trained), default=DEFAULT_WALLTIME_S)),
+        )
+
+    def collect(self, output: OutputDirectory) -> LapResults:
+        """Summarise the evaluations of all seeds; errors as of `collect_results`."""
+        from kdgat.lap.evaluation import collect_results
+
+        return collect_results(output)
+
+    def tables(self, results: LapResults) -> Sequence[Table]:
+        """Return every method at the largest size, the comparison, and the table of the Prefect UI."""
+        from kdgat.lap.tables import results_table, terminal_tables
+
+        return [*terminal_tables(results), results_table(results)]
+
+    def conclusions(self, results: LapResults) -> Sequence[str]:
+        """Say of each family of instances whether the trained model beats what there is."""
+        return list(results.conclusions.values())
+
+    def report(self, content: "RunContent[LapResults]") -> "Document":
+        """Return the report."""
+        from kdgat.lap.report.page import document
+
+        return document(content)
+
+
+def _cells(one: Forecast, config: LapConfig) -> list[str]:
+    return [
+        f"{one.num_instances:,}",
+        "" if one.num_graphs is None else f"{one.num_graphs} of n={config.progression[one.stages[-1]].size}",
+        "" if one.num_steps is None else f"{one.num_steps:,}",
+        describe_bytes(one.peak_bytes),
+        describe_hours(one.seconds),
+    ]
+
+
+def _jobs(config: LapConfig, forecasts: Sequence[Forecast], rates: Rates, walltime_s: int) -> list[str]:
+    """Say which stages share a job, which more would fit together, and how long all of it takes."""
+    how = "measured" if rates.is_measured else "estimated"
+    sentences = [f"\nTime is {how} for {rates.device}; steps up to the last epoch, early stopping ends sooner."]
+    of_one_seed = [one for one in forecasts if one.is_training][: len(config.groups())]
+    for one in of_one_seed:
+        count = num_jobs(one.seconds, walltime_s)
+        jobs = "1 job" if count == 1 else f"{count} jobs, each going on where the one before was cut"
+        sentences.append(f"{' + '.join(one.stages)}: {jobs} of {format_walltime(walltime_s)}")
+    fitting = [job for job in pack(of_one_seed, walltime_s) if len(job.stages) > 1]
+    if fitting and [job.stages for job in fitting] != [group for group in config.groups() if len(group) > 1]:
+        groups = ", ".join(f"[{', '.join(job.stages)}]" for job in fitting)
+        sentences.append(f"These fit into one job of {format_walltime(walltime_s)} together: -O 'jobs=[{groups}]'")
+    total = sum(one.seconds for one in forecasts)
+    count = sum(num_jobs(one.seconds, walltime_s) for one in forecasts)
+    seeds = f" for {len(config.seeds)} seeds" if len(config.seeds) > 1 else ""
+    sentences.append(f"Total: {describe_hours(total)} in {count} jobs{seeds}, preparation and evaluation included.")
+    return sentences
+
+
+FAMILY: Final = LapFamily()

@@ -1,0 +1,159 @@
+"""The sections of the configuration, and what each stage reads of them: plain settings, no library but pydantic.
+
+They stand apart from the code that follows them, so that a plan is made without loading torch.
+"""
+
+from typing import Any, Final, Literal, get_args
+
+from pydantic import Field, field_serializer
+
+from kdgat.stage.configuration import Config
+from kdgat.training.config import TrainingConfig
+
+FEATURE_VERSION = 2  # rises when the same instance gives another graph
+LARGEST_COUNT: Final = 1_000_000  # instances of a split; seeds of the next split begin there
+
+ModelKind = Literal["dual", "dense", "rows"]
+Method = Literal[
+    "scipy",
+    "lapx",
+    "column or row minima",
+    "column minima",
+    "row minima",
+    "Sinkhorn",
+    "neighbour sweeps",
+    "untrained network",
+    "trained",
+    "oracle",
+]
+METHODS: Final[tuple[Method, ...]] = get_args(Method)
+Solver = Literal["core", "dense"]
+
+
+class GraphConfig(Config):
+    """Say how many neighbours a row and a column have."""
+
+    row_neighbours: int = Field(16, ge=2)
+    column_neighbours: int = Field(16, ge=2)
+    witnesses: int = Field(16, ge=0)  # of each row, where labels are known
+
+
+class DualNetworkConfig(Config):
+    """Choose the number of sweeps and rounds, and the width of the network."""
+
+    sweeps: int = Field(22, ge=0)  # of Sinkhorn's iteration, with learned temperatures and relaxations
+    rounds: int = Field(4, ge=1)  # of the network
+    hidden: int = Field(8, ge=1)  # state of a row or column
+    heads: int = Field(2, ge=1)  # soft minima
+    width: int = Field(16, ge=1)  # of the hidden layer that updates a state
+    # Where the parameters of the sweeps start.
+    first_temperature: float = Field(2.0, gt=0.0)  # in units of a row's spread
+    last_temperature: float = Field(0.2, gt=0.0)
+    relaxation: float = Field(1.87, gt=0.0, lt=2.0)  # of all sweeps but the first
+
+
+class DenseAttentionConfig(Config):
+    """Choose width and depth."""
+
+    hidden: int = Field(32, ge=1)  # per node
+    heads: int = Field(4, ge=1)
+    layers: int = Field(2, ge=1)
+    dropout: float = Field(0.1, ge=0.0, lt=1.0)
+
+
+class RowNetworkConfig(Config):
+    """Choose width and depth."""
+
+    hidden: int = Field(64, ge=1)
+    layers: int = Field(2, ge=1)  # residual blocks
+    dropout: float = Field(0.1, ge=0.0, lt=1.0)
+
+
+class ModelConfig(Config):
+    """Choose a network; only the section of its kind is read."""
+
+    kind: ModelKind = Field("dual", description="dual = ours; dense and rows = the kinds it is compared with")
+    dual: DualNetworkConfig = DualNetworkConfig()
+    dense: DenseAttentionConfig = DenseAttentionConfig()
+    rows: RowNetworkConfig = RowNetworkConfig()
+
+
+class WarmStartLossConfig(Config):
+    """Weigh the parts of the loss."""
+
+    huber_weight: float = Field(0.1, ge=0.0)  # of the distance to the solver's duals, beside the suboptimality
+    round_discount: float = Field(0.5, ge=0.0, le=1.0)  # of each round against the next one; 0 = only the last counts
+
+
+class EvaluationConfig(Config):
+    """What is measured on the test instances; every instance of the test stores is checked, measured or not."""
+
+    methods: tuple[Method, ...] = Field(METHODS, min_length=1, description="what is compared")
+    solvers: tuple[Solver, ...] = Field(
+        ("core",),
+        min_length=1,
+        description="how our solver searches: on a sparse core, on all entries, or both in turn",
+    )
+    families: tuple[str, ...] | None = Field(None, description="null: all families of the test stores")
+    sizes: tuple[int, ...] | None = Field(None, description="null: the sizes of all test stores")
+    every_stage: bool = Field(True, description="measure the weights of every training stage, not only of the last")
+    measured_instances: int = Field(5, ge=1, description="per family and size, by every method")
+    check_all: bool = Field(True, description="solve and check the other test instances too, by the last weights")
+    repeats: int = Field(5, ge=1, description="timed calls of every method on every measured instance")
+    warm_ups: int = Field(1, ge=0, description="calls before them")
+    patience_s: float = Field(
+        2.0, gt=0, description="a method that took this long on an instance is not repeated there"
+    )
+
+
+class GeneratedConfig(Config):
+    """Say which instances are generated."""
+
+    families: tuple[str, ...] = Field(min_length=1)
+    seed: int = Field(ge=0)
+    storage: Literal["seeded", "dense"] = "seeded"  # of the test instances
+    train: int = Field(ge=1, lt=LARGEST_COUNT)
+    validation: int = Field(ge=1, lt=LARGEST_COUNT)
+    test: int = Field(ge=1, lt=LARGEST_COUNT)
+
+
+class PrepareConfig(Config):
+    """Configure `prepare`."""
+
+    size: int = Field(ge=2)
+    graph: GraphConfig = GraphConfig()
+    feature_version: int = FEATURE_VERSION  # in the identity of the stage: other features are other stores
+    generate: GeneratedConfig | None = None  # null: the inputs are files of instances
+
+
+class FitConfig(Config):
+    """Configure one stage of the progression."""
+
+    name: str
+    size: int = Field(ge=2)
+    training: TrainingConfig = TrainingConfig()
+
+
+class TrainingStageConfig(Config):
+    """Configure the training stages of one process."""
+
+    fits: tuple[FitConfig, ...] = Field(min_length=1)
+    graph: GraphConfig = GraphConfig()
+    model: ModelConfig = ModelConfig()
+    loss: WarmStartLossConfig = WarmStartLossConfig()
+
+    @field_serializer("model")
+    def _dump_what_is_read(self, model: ModelConfig) -> dict[str, Any]:
+        return read_sections(model)  # the sections of other kinds are no part of the stage's identity
+
+
+class EvaluationStageConfig(Config):
+    """Configure `evaluation`."""
+
+    evaluation: EvaluationConfig = EvaluationConfig()
+    stages: tuple[str, ...] = ()  # of the progression, in the order of training: the last one's weights are the model
+
+
+def read_sections(model: ModelConfig) -> dict[str, Any]:
+    """Return the kind of a model and the section of that kind, as plain data; the others are not read."""
+    return model.model_dump(mode="json", include={"kind", model.kind})

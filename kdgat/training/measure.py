@@ -1,0 +1,132 @@
+"""What training steps take: bytes that autograd keeps, the peak of memory, seconds; for any family's module."""
+
+from __future__ import annotations
+
+import multiprocessing
+import resource
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+from lightning import LightningModule
+from torch import Tensor
+from torch_geometric.data import Batch
+
+from kdgat.training.averages import Averages
+from kdgat.training.config import TrainingConfig
+from kdgat.training.device import make_fabric, make_optimizer
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
+Answer = TypeVar("Answer")
+
+
+class MeasurementError(ValueError):
+    """Training steps could not be measured; the text says why."""
+
+
+@dataclass(frozen=True)
+class StepMeasurement:
+    """What training steps took in this process."""
+
+    start_bytes: int  # memory of the process before the first step; 0 on a GPU
+    peak_bytes: int  # of the process (CPU) or of the allocator (GPU)
+    step_s: float  # seconds per step, median
+    on_gpu: bool
+
+
+def count_kept_bytes(module: LightningModule, batch: Batch) -> int:
+    """Count the bytes of all tensors that autograd keeps of one training step, each storage once."""
+    own = {parameter.untyped_storage().data_ptr() for parameter in module.parameters()}
+    kept: dict[int, int] = {}
+
+    def pack(tensor: Tensor) -> Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in own:
+            kept[storage.data_ptr()] = storage.nbytes()
+        return tensor
+
+    with Averages().listen(module), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = module.training_step(batch)
+    del loss  # until here every storage is alive, so that no address stands for two
+    return sum(kept.values())
+
+
+def measure_steps(
+    module: LightningModule, batch: Batch, training: TrainingConfig, *, num_steps: int, num_parts: int = 1
+) -> StepMeasurement:
+    """Train `num_steps` steps on the device of `training`, each with `num_parts` times the same batch."""
+    torch.set_num_threads(training.num_threads)
+    fabric = make_fabric(training)
+    on_gpu = fabric.device.type == "cuda"
+    fabric.to_device(module)
+    raw_optimizer = make_optimizer(module, training, fabric)
+    _, optimizer = fabric.setup(module, raw_optimizer)
+    start = 0 if on_gpu else current_bytes()
+    if on_gpu:
+        torch.cuda.reset_peak_memory_stats()
+    seconds = []
+    for _ in range(num_steps):
+        began = time.perf_counter()
+        for _ in range(num_parts):
+            on_device = fabric.to_device(batch)
+            with Averages().listen(module), fabric.autocast():
+                loss = module.training_step(on_device)
+            fabric.backward(loss)
+        optimizer.step()
+        raw_optimizer.zero_grad(set_to_none=True)
+        if on_gpu:
+            torch.cuda.synchronize()
+        seconds.append(time.perf_counter() - began)
+    peak = torch.cuda.max_memory_allocated() if on_gpu else peak_bytes()
+    step_s = statistics.median(seconds[1:] or seconds)  # the first one compiles and allocates
+    return StepMeasurement(start, peak, step_s, on_gpu)
+
+
+def run_alone(function: Callable[..., Answer], *arguments: Any) -> Answer:
+    """Call a function in a process of its own, whose peak of memory nothing else has raised, and return its answer.
+
+    Raises:
+        MeasurementError: what went wrong there, or that it ended without a word, as when it is killed.
+    """
+    context = multiprocessing.get_context("spawn")
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=answer, args=(sender, function, *arguments))
+    process.start()
+    sender.close()
+    try:
+        received: tuple[bool, Any] = receiver.recv()
+    except EOFError:
+        process.join()
+        raise MeasurementError(
+            f"the process that measured it ended with status {process.exitcode} (-9: killed, as for lack of memory)"
+        ) from None
+    process.join()
+    succeeded, found = received
+    if not succeeded:
+        raise MeasurementError(found)
+    result: Answer = found
+    return result
+
+
+def answer(sender: Connection, function: Callable[..., Any], *arguments: Any) -> None:
+    """Send (True, what a function returns), or (False, why it could not)."""
+    try:
+        sender.send((True, function(*arguments)))
+    except (RuntimeError, ValueError, MemoryError) as error:  # torch.OutOfMemoryError is a RuntimeError
+        sender.send((False, f"{type(error).__name__}: {error}"))
+
+
+def current_bytes() -> int:
+    """Return the memory of this process that is resident now."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+
+def peak_bytes() -> int:
+    """Return the most memory of this process that was resident at a time."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
