@@ -25,7 +25,7 @@ from kdgat.lap.results import Evaluation, summarise
 from kdgat.lap.sections import METHODS, EvaluationConfig
 from kdgat.lap.tables import comparison_table, methods_table
 from kdgat.lap.timing import describe_machine, one_thread
-from kdgat.lap.warm_start import find_weights
+from kdgat.lap.weights import last_weights
 
 FIRST_SEED = 1 << 62  # beyond all that a run draws training, validation and test instances from
 MODEL = "model"
@@ -48,7 +48,7 @@ def main() -> None:
     """Measure and print."""
     arguments = parse()
     config = EvaluationConfig(repeats=arguments.repeats, solvers=arguments.solvers, methods=arguments.methods)
-    weights = None if arguments.model is None else find_weights(arguments.model)
+    weights = None if arguments.model is None else last_weights(arguments.model)
     predictors = {} if weights is None else {MODEL: Predictor.load(weights)}
     methods = contenders(config.methods, config.solvers, predictors)
     rows = []
@@ -73,11 +73,8 @@ def main() -> None:
     console = Console(width=120, highlight=False)
     machine = results.machine
     console.print(f"{machine.processor}, 1 thread; {', '.join(f'{name} {v}' for name, v in machine.versions.items())}")
-    for group in results.groups:
-        console.print()
-        print_tables(console, [methods_table(group)])
     console.print()
-    print_tables(console, [comparison_table(results)])
+    print_tables(console, [*map(methods_table, results.groups), comparison_table(results)])
     for conclusion in results.conclusions.values():
         console.print(conclusion)
 

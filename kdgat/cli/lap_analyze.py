@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kdgat.lap.config import LapConfig
-    from kdgat.lap.schedule import Counts
+    from kdgat.lap.instance_files import Counts
     from kdgat.lap.step_measurement import Measurement
 
 

@@ -108,7 +108,7 @@ class Family(Protocol):
         """Return what the results say, in a sentence or a few."""
         ...
 
-    def report(self, content: RunContent) -> Document:
+    def report(self, content: RunContent[Any]) -> Document:
         """Return the sections of the HTML report and its summary."""
         ...
 

@@ -7,6 +7,7 @@ import torch
 
 from kdgat.lap import stages
 from kdgat.lap.errors import StartError
+from kdgat.lap.family import FAMILY
 from kdgat.lap.specs import lap_run
 from kdgat.lap.stages import EXPANDABLE_SEGMENTS, use_expandable_segments
 from kdgat.run.local import run_locally
@@ -168,6 +169,13 @@ def test_missing_weights_to_start_from_are_refused_before_anything_runs(chain_pa
         lap_run(small_config([f"start_from={chain_path}"], stages=[LARGE], seeds=[5]))
     with pytest.raises(StartError, match="no run and no weights are there"):
         lap_run(small_config([f"start_from={tmp_path / 'nothing'}"], stages=[LARGE]))
+
+
+def test_a_run_does_not_start_from_itself(chain_path: Path, tmp_path: Path) -> None:
+    config = small_config([f"start_from={chain_path}"], stages=[MEDIUM])
+    FAMILY.check_output(config, tmp_path)
+    with pytest.raises(StartError, match=f"start_from={chain_path} is --out itself"):
+        FAMILY.check_output(config, chain_path)
 
 
 def test_cuda_grows_its_segments_unless_somebody_has_decided_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:

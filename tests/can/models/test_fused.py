@@ -120,11 +120,12 @@ def test_the_probe_says_in_which_form_the_layer_is_there(calls: Calls) -> None:
     assert "needs edge_attr" in found.detail
 
 
-def test_kernels_without_the_operator_are_not_taken_for_usable(calls: Calls, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_without_the_operator_are_not_taken_for_usable(calls: Calls) -> None:
     from torch_geometric.nn.conv.cugraph import gat_conv
 
-    monkeypatch.delattr(gat_conv, "GATConvAgg")
-    found = find_cugraph_convolution()
+    with pytest.MonkeyPatch.context() as patch:  # ends before what it takes from is taken down
+        patch.delattr(gat_conv, "GATConvAgg")
+        found = find_cugraph_convolution()
     assert found.usable is False
     assert "mha_gat_n2n" in found.detail
 
