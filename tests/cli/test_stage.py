@@ -1,3 +1,4 @@
+import contextlib
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ from kdgat.stage.outcome import Finished, Paused
 from kdgat.stage.parent import PARENT_PROCESS_VARIABLE
 from tests.can.stage_inputs import FAST, SMALL_GAT, make_stage, make_stores
 from tests.support.command_line import PROGRAM, kdgat
-from tests.support.waiting import wait_until
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 # Not rich and jinja2: lightning and torch_geometric import them.
 NOT_ON_A_TRAINING_NODE = ("polars", "numba", "prefect", "plotly", "sklearn", "typer")
@@ -36,17 +37,18 @@ def test_a_finished_stage_exits_0_and_needs_only_the_training_dependencies(tmp_p
 
 def test_a_directory_in_use_is_waited_for_and_a_paused_stage_exits_75_with_a_checkpoint(tmp_path: Path) -> None:
     directory = training(tmp_path, max_epochs=100_000, patience=None, checkpoint_every_steps=1)
-    with directory.lock():
-        assert str(os.getpid()) in kdgat("stage", "run", directory.path, status=1).stderr
-        command = [*PROGRAM, "stage", "run", str(directory.path), "--quiet", "--wait-s", "60"]
-        process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
-        assert process.stderr is not None
-        assert process.stderr.readline().startswith("waiting")
-        assert not directory.checkpoints_path.is_dir()
-    wait_until(directory.checkpoints_path.is_dir, "a checkpoint", timeout_s=60.0)
-    process.send_signal(signal.SIGTERM)
-    process.communicate(timeout=60.0)
-    assert process.returncode == 75
+    command = [*PROGRAM, "stage", "run", str(directory.path), "--quiet", "--wait-s", "60"]
+    with contextlib.ExitStack() as stack:
+        with directory.lock():
+            assert str(os.getpid()) in kdgat("stage", "run", directory.path, status=1).stderr
+            process = stack.enter_context(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
+            stack.callback(process.kill)
+            assert process.stderr is not None
+            assert process.stderr.readline().startswith("waiting")
+            assert not directory.checkpoints_path.is_dir()
+        wait_until(directory.checkpoints_path.is_dir, "a checkpoint")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(TIMEOUT_S) == 75
     outcome = directory.read_outcome()
     assert isinstance(outcome, Paused)
     assert (directory.path / outcome.checkpoint).is_file()
