@@ -9,12 +9,8 @@ shows prediction and measurement beside each other.
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Self
 
-import numpy as np
-
 from kdgat.cluster.resources import format_memory
-from kdgat.graphs.columns import GraphColumns
 from kdgat.lap.config import LapConfig
-from kdgat.lap.graphs import COST, EDGE_FEATURES, IS_COLUMN, NODE_FEATURES, PRESENT, SCHEMA, WITNESS
 from kdgat.lap.plan import members
 from kdgat.lap.sections import (
     DenseAttentionConfig,
@@ -70,37 +66,6 @@ def batch_shape(size: int, num_instances: int, graph: GraphConfig, training: Tra
     }[training.batch_by]
     count = max(1, min(budget, num_instances))  # one that is above the budget forms a batch of its own
     return BatchShape(count, count * edges, min(training.accumulate, count))
-
-
-def random_columns(size: int, graph: GraphConfig, seed: int = 0) -> GraphColumns:
-    """Return a graph of random neighbours and costs: a step over it takes what one over a real instance takes."""
-    generator = np.random.default_rng(seed)
-    parts = []
-    for width, first_source, first_node in (
-        (graph.row_neighbours + graph.witnesses, size, 0),
-        (graph.column_neighbours, 0, size),
-    ):
-        sources = np.sort(generator.integers(0, size, (size, width)), axis=1) + first_source
-        nodes = np.repeat(np.arange(first_node, first_node + size), width)
-        parts.append(np.stack([sources.reshape(-1), nodes]))
-    edge_index = np.concatenate(parts, axis=1).astype(np.int32)
-    edge_attr = np.zeros((edge_index.shape[1], len(EDGE_FEATURES)), np.float32)
-    edge_attr[:, COST] = generator.random(len(edge_attr))
-    edge_attr[:, PRESENT] = 1.0
-    of_rows = edge_attr[: size * (graph.row_neighbours + graph.witnesses), PRESENT]
-    of_rows.reshape(size, -1)[:, graph.row_neighbours :] = WITNESS
-    x = np.zeros((2 * size, len(NODE_FEATURES)), np.float32)
-    x[size:, IS_COLUMN] = 1.0
-    return GraphColumns(
-        SCHEMA,
-        node_ptr=np.array([0, len(x)], np.int64),
-        edge_ptr=np.array([0, edge_index.shape[1]], np.int64),
-        x=x,
-        edge_index=edge_index,
-        edge_attr=edge_attr,
-        instance=np.zeros(1, np.int64),
-        size=np.full(1, size, np.int32),
-    )
 
 
 class Kept(NamedTuple):

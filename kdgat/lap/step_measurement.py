@@ -6,10 +6,13 @@ from typing import Any
 import numpy as np
 
 from kdgat.graphs.batches import TensorColumns
+from kdgat.graphs.columns import GraphColumns
 from kdgat.lap.config import LapConfig
-from kdgat.lap.memory import batch_shape, random_columns
+from kdgat.lap.graphs import COST, EDGE_FEATURES, IS_COLUMN, NODE_FEATURES, PRESENT, SCHEMA, WITNESS
+from kdgat.lap.memory import batch_shape
 from kdgat.lap.models import make_model
 from kdgat.lap.objective import WarmStartObjective
+from kdgat.lap.sections import GraphConfig
 from kdgat.training.measure import (
     MeasurementError,
     StepMeasurement,
@@ -58,4 +61,35 @@ def measure_here(
     found = measure_steps(objective, batch, training, num_steps=num_steps, num_parts=shape.num_parts)
     return Measurement(
         found.start_bytes, found.peak_bytes, found.step_s, found.on_gpu, shape.num_graphs, shape.num_parts, kept
+    )
+
+
+def random_columns(size: int, graph: GraphConfig, seed: int = 0) -> GraphColumns:
+    """Return a graph of random neighbours and costs: a step over it takes what one over a real instance takes."""
+    generator = np.random.default_rng(seed)
+    parts = []
+    for width, first_source, first_node in (
+        (graph.row_neighbours + graph.witnesses, size, 0),
+        (graph.column_neighbours, 0, size),
+    ):
+        sources = np.sort(generator.integers(0, size, (size, width)), axis=1) + first_source
+        nodes = np.repeat(np.arange(first_node, first_node + size), width)
+        parts.append(np.stack([sources.reshape(-1), nodes]))
+    edge_index = np.concatenate(parts, axis=1).astype(np.int32)
+    edge_attr = np.zeros((edge_index.shape[1], len(EDGE_FEATURES)), np.float32)
+    edge_attr[:, COST] = generator.random(len(edge_attr))
+    edge_attr[:, PRESENT] = 1.0
+    of_rows = edge_attr[: size * (graph.row_neighbours + graph.witnesses), PRESENT]
+    of_rows.reshape(size, -1)[:, graph.row_neighbours :] = WITNESS
+    x = np.zeros((2 * size, len(NODE_FEATURES)), np.float32)
+    x[size:, IS_COLUMN] = 1.0
+    return GraphColumns(
+        SCHEMA,
+        node_ptr=np.array([0, len(x)], np.int64),
+        edge_ptr=np.array([0, edge_index.shape[1]], np.int64),
+        x=x,
+        edge_index=edge_index,
+        edge_attr=edge_attr,
+        instance=np.zeros(1, np.int64),
+        size=np.full(1, size, np.int32),
     )

@@ -14,13 +14,12 @@ from kdgat.lap.memory import (
     kept_bytes_per_edge,
     num_edges,
     predict_step_bytes,
-    random_columns,
 )
 from kdgat.lap.models import make_model
 from kdgat.lap.objective import WarmStartObjective
 from kdgat.lap.plan import plan_lap
 from kdgat.lap.specs import most_of, stage_requests
-from kdgat.lap.step_measurement import measure_here, measure_step
+from kdgat.lap.step_measurement import measure_here, measure_step, random_columns
 from kdgat.training.measure import answer, count_kept_bytes
 from tests.lap.runs import LARGE, MEDIUM, SMALL, make_config, small_config
 
