@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from kdgat.lap.family import FAMILY
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.task_runners import ThreadPoolTaskRunner
@@ -14,6 +13,7 @@ from flows.training import name_by_output, train_family
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import LOCAL, Site
 from kdgat.lap.config import LapConfig
+from kdgat.lap.family import FAMILY
 
 FLOW_NAME: Final = "progressive"
 FormConfig = Annotated[LapConfig, WithoutDefaults(LapConfig.preset_package)]

@@ -77,7 +77,7 @@ def measure_steps(
             on_device = fabric.to_device(batch)
             with Averages().listen(module), fabric.autocast():
                 loss = module.training_step(on_device)
-            assert isinstance(loss, torch.Tensor)
+            assert isinstance(loss, Tensor)
             fabric.backward(loss)
         optimizer.step()
         raw_optimizer.zero_grad(set_to_none=True)

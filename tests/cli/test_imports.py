@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-HEAVY = ("torch", "torch_geometric", "lightning", "numba", "polars", "h5py", "prefect")
+HEAVY = ("torch", "torch_geometric", "lightning", "numba", "scipy", "polars", "h5py", "prefect")
+PLAN_LAP = ("plan", "lap", "--preset", "full")
 
 
 def loaded_by(*words: str) -> str:
@@ -20,7 +21,7 @@ def loaded_by(*words: str) -> str:
     return done.stdout.splitlines()[-1]
 
 
-@pytest.mark.parametrize("words", [("--help",), ("plan", "can", "--dataset", "absent")])
+@pytest.mark.parametrize("words", [("--help",), ("plan", "can", "--dataset", "absent"), PLAN_LAP])
 def test_planning_loads_nothing_heavy(words: tuple[str, ...]) -> None:
     assert loaded_by(*words) == "imported: []"
 
