@@ -55,11 +55,11 @@ lint: install  ## Style, types and the direction of imports
 	$(BIN)/lint-imports
 
 cluster-up: install  ## Boot a private Slurm of three nodes in .slurm: eval "$$(make -s cluster-up)"
-	@bash tests/cluster/install.sh
-	@$(BIN)/python -m tests.cluster up $(CLUSTER)
+	@bash tests/slurm/install.sh
+	@$(BIN)/python -m tests.slurm up $(CLUSTER)
 
 cluster-down: install  ## End what cluster-up started
-	@$(BIN)/python -m tests.cluster down $(CLUSTER)
+	@$(BIN)/python -m tests.slurm down $(CLUSTER)
 
 image: install $(BASE)  ## Get Apptainer (Debian, root), make a base, build and test the CPU image: IMAGE=kdgat-cpu.sif
 	bash containers/install-apptainer.sh

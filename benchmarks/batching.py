@@ -15,7 +15,7 @@ from random_columns import EDGE_FEATURES, NODE_FEATURES, data_list, random_colum
 from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader
 
-from kdgat.can.schema import RECORDINGS, SCHEMA
+from kdgat.can.windows.schema import RECORDINGS, SCHEMA
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.plans import plan_by_edges, plan_by_graphs, plan_by_nodes
 from kdgat.graphs.store import GraphStore, write_store

@@ -22,12 +22,12 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-from kdgat.can.feature_names import EDGE_FEATURES, NODE_FEATURES
-from kdgat.can.features import dense_identifiers, message_features
-from kdgat.can.logs import Messages, read_recording, write_recording
+from kdgat.can.recordings.logs import Messages, read_recording, write_recording
 from kdgat.can.sections import WindowConfig
-from kdgat.can.synthetic import make_recording, make_vehicle
-from kdgat.can.windows import build_graphs
+from kdgat.can.simulation.synthetic import make_recording, make_vehicle
+from kdgat.can.windows.feature_names import EDGE_FEATURES, NODE_FEATURES
+from kdgat.can.windows.features import dense_identifiers, message_features
+from kdgat.can.windows.graphs import build_graphs
 from kdgat.graphs.columns import GraphColumns
 
 TARGET_BUILT, TARGET_READ_AND_BUILT = 2e6, 1e6  # messages a second

@@ -25,12 +25,12 @@ from models import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, random_windows
 from numpy.typing import NDArray
 from torch_geometric.data import Batch
 
-from kdgat.can.allocator import keep_freed_memory
 from kdgat.can.config import CanConfig, make_config
 from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.autoencoder import GraphAutoencoder
 from kdgat.can.models.convolution import count_parameters
-from kdgat.can.objective import AutoencoderObjective, DetectionObjective
+from kdgat.can.training.allocator import keep_freed_memory
+from kdgat.can.training.objective import AutoencoderObjective, DetectionObjective
 from kdgat.graphs.batches import TensorColumns
 from kdgat.stage.directory import RunDirectory
 from kdgat.training.config import TrainingConfig

@@ -17,10 +17,10 @@ from functools import partial
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from kdgat.lap import core, kernels, seeds
-from kdgat.lap.families import FAMILIES, Instance, generate
-from kdgat.lap.matrix import make_matrix
-from kdgat.lap.solver import solve
+from kdgat.lap.instances.distributions import DISTRIBUTIONS, Instance, generate
+from kdgat.lap.solver import core, kernels, seeds
+from kdgat.lap.solver.exact import solve
+from kdgat.lap.solver.matrix import make_matrix
 
 FIRST_SEED = 5_000_000_000  # far from those of training
 NOISE = (0.0, 0.03, 0.1, 0.3)  # standard deviations of u
@@ -110,7 +110,7 @@ def phases(size: int, repeats: int) -> None:
 def main() -> None:
     """Measure or check."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--families", nargs="+", default=None, choices=list(FAMILIES))
+    parser.add_argument("--families", nargs="+", default=None, choices=list(DISTRIBUTIONS))
     parser.add_argument("--sizes", nargs="+", type=int, default=[2048])
     parser.add_argument("--instances", type=int, default=3)
     parser.add_argument("--repeats", type=int, default=5)
@@ -121,7 +121,7 @@ def main() -> None:
     solve(np.eye(3), method="dense")
     print(f"first solve, compiled or from the cache: {time.perf_counter() - start:.1f} s")
     if arguments.check is not None:
-        for family in arguments.families or FAMILIES:
+        for family in arguments.families or DISTRIBUTIONS:
             check_agreement(family, arguments.check)
         return
     for size in arguments.sizes:

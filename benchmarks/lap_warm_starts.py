@@ -15,17 +15,17 @@ from pathlib import Path
 from rich.console import Console
 
 from kdgat.cli.tables import print_tables
-from kdgat.lap.certificate import Problem, check_label
-from kdgat.lap.contenders import TRAINED, contenders
-from kdgat.lap.families import FAMILIES, generate
-from kdgat.lap.measurement import compile_methods, measure_problem
-from kdgat.lap.predictor import Predictor
-from kdgat.lap.records import label
-from kdgat.lap.results import Evaluation, summarise
+from kdgat.lap.evaluation.baselines import TRAINED, baselines
+from kdgat.lap.evaluation.measurement import compile_methods, measure_problem
+from kdgat.lap.evaluation.results import Evaluation, summarise
+from kdgat.lap.evaluation.tables import comparison_table, methods_table
+from kdgat.lap.evaluation.timing import describe_machine, one_thread
+from kdgat.lap.instances.distributions import DISTRIBUTIONS, generate
+from kdgat.lap.instances.records import label
+from kdgat.lap.models.predictor import Predictor
 from kdgat.lap.sections import METHODS, EvaluationConfig
-from kdgat.lap.tables import comparison_table, methods_table
-from kdgat.lap.timing import describe_machine, one_thread
-from kdgat.lap.weights import last_weights
+from kdgat.lap.solver.certificate import Problem, check_label
+from kdgat.lap.training.start import last_weights
 
 FIRST_SEED = 1 << 62  # beyond all that a run draws training, validation and test instances from
 MODEL = "model"
@@ -35,7 +35,7 @@ def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", type=Path, help="output directory of `kdgat train lap`, or weights")
-    parser.add_argument("--families", nargs="+", default=["uniform", "sparse", "metric"], choices=list(FAMILIES))
+    parser.add_argument("--families", nargs="+", default=["uniform", "sparse", "metric"], choices=list(DISTRIBUTIONS))
     parser.add_argument("--sizes", nargs="+", type=int, default=[2048])
     parser.add_argument("--instances", type=int, default=5)
     parser.add_argument("--repeats", type=int, default=5)
@@ -50,7 +50,7 @@ def main() -> None:
     config = EvaluationConfig(repeats=arguments.repeats, solvers=arguments.solvers, methods=arguments.methods)
     weights = None if arguments.model is None else last_weights(arguments.model)
     predictors = {} if weights is None else {MODEL: Predictor.load(weights)}
-    methods = contenders(config.methods, config.solvers, predictors)
+    methods = baselines(config.methods, config.solvers, predictors)
     rows = []
     with one_thread():
         compile_methods(methods)

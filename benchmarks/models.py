@@ -18,13 +18,13 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.nn import GATConv, global_max_pool
 
-from kdgat.can.allocator import keep_freed_memory
 from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.autoencoder import GraphAutoencoder
 from kdgat.can.models.convolution import build_convolution, count_parameters
 from kdgat.can.models.pooling import ByteDropout, graph_max
-from kdgat.can.schema import SCHEMA
 from kdgat.can.sections import AttentionConfig, AutoencoderConfig
+from kdgat.can.training.allocator import keep_freed_memory
+from kdgat.can.windows.schema import SCHEMA
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns, pointers
 

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
-from kdgat.can.schema import SCHEMA
+from kdgat.can.windows.schema import SCHEMA
 from kdgat.graphs.columns import GraphColumns, pointers
 
 NODE_FEATURES = tuple(f"node_{number}" for number in range(12))

@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from random_columns import EDGE_FEATURES, NODE_FEATURES, data_list, random_columns
 
-from kdgat.can.schema import RECORDINGS, SCHEMA
+from kdgat.can.windows.schema import RECORDINGS, SCHEMA
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.store import GraphStore, write_store
 

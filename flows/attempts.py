@@ -47,22 +47,22 @@ class AttemptRunner(Protocol):
 
 
 @dataclass(frozen=True)
-class Performed:
+class AttemptResult:
     """An attempt with what was decided about it."""
 
     end: AttemptEnd
     decision: Decision
 
     def describe(self) -> str:
-        """Say in one line what happened, where, and what follows; a checkpoint is named once."""
+        """Describe in one line what happened, where, and what follows; a checkpoint is named once."""
         follows = self.decision.reason
         end = self.end.describe(name_checkpoint=not self.end.checkpoint or self.end.checkpoint not in follows)
         return f"{end} -> {follows}"
 
 
-Perform = Callable[[OnLine, OnProgress, OnState], Performed]
+AttemptBody = Callable[[OnLine, OnProgress, OnState], AttemptResult]
 # Calls the function that it is given, with whatever shows an attempt to people around it.
-Around = Callable[[AttemptRecord, Perform], Performed]
+AttemptContext = Callable[[AttemptRecord, AttemptBody], AttemptResult]
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Stage:
     directory: RunDirectory
     runner: AttemptRunner
     stop: StopRequest
-    around: Around
+    attempt_context: AttemptContext
     on_line: OnLine
     resources: Resources | None = None
     limits: AttemptLimits = field(default_factory=AttemptLimits)
@@ -98,20 +98,20 @@ def run_to_end(stage: Stage) -> Conclusion:
         if stage.stop.is_set():
             checkpoint = stage.directory.newest_checkpoint()
             return Conclusion(Paused(checkpoint=checkpoint, reason=stage.stop.reason), len(history.ends))
-        performed = _perform(stage, ledger, history)
-        end, decision = performed.end, performed.decision
+        result = _run_attempt(stage, ledger, history)
+        end, decision = result.end, result.decision
         history = History(history.resources, (*history.ends, end), history.excluded_nodes)
         if not isinstance(decision, Retry) or (stage.stop.is_set() and end.kind is not EndKind.FAILED):
             return Conclusion(_outcome(end, decision, stage.stop), len(history.ends))
-        stage.on_line(f"attempt {ledger.records[-1].number}: {end.kind.value}: {performed.describe()}")
+        stage.on_line(f"attempt {ledger.records[-1].number}: {end.kind.value}: {result.describe()}")
         stage.stop.wait(decision.delay_s)
         history = History(decision.resources, history.ends, decision.excluded_nodes)
 
 
-def _perform(stage: Stage, ledger: AttemptLedger, history: History) -> Performed:
+def _run_attempt(stage: Stage, ledger: AttemptLedger, history: History) -> AttemptResult:
     record = ledger.open(history.resources, history.excluded_nodes)
 
-    def perform(on_line: OnLine, on_progress: OnProgress, on_state: OnState) -> Performed:
+    def body(on_line: OnLine, on_progress: OnProgress, on_state: OnState) -> AttemptResult:
         attempt = Attempt(
             stage.directory,
             record,
@@ -133,13 +133,13 @@ def _perform(stage: Stage, ledger: AttemptLedger, history: History) -> Performed
             source = end.checkpoint or "the start of the stage"
             decision = replace(decision, reason=f"{stage.stop.reason}: the next run goes on from {source}")
         ledger.close(record, end, decision)
-        return Performed(end, decision)
+        return AttemptResult(end, decision)
 
-    return stage.around(record, perform)
+    return stage.attempt_context(record, body)
 
 
 def _outcome(end: AttemptEnd, decision: Decision, stop: StopRequest) -> Outcome:
-    """Say how the stage ended, given how its last attempt did."""
+    """State how the stage ended, given how its last attempt did."""
     if isinstance(end.outcome, Finished | Failed):
         return end.outcome
     if stop.is_set():

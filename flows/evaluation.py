@@ -13,7 +13,7 @@ from flows.parameters import NO_REQUEST, as_site
 from flows.publication import publish_table
 from flows.shown_attempts import shown
 from flows.single_stage import run_single_stage
-from kdgat.can.evaluate import make_evaluation
+from kdgat.can.evaluation.stage import make_evaluation
 from kdgat.can.family import FAMILY
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import LOCAL, Site
@@ -69,14 +69,14 @@ def evaluate_can(
     source = run.absolute() if run is not None else _in_service(registry, model_of or dataset)
     logger.info("detectors of %s", source)
     directory = make_evaluation(source, data_root, dataset, catalog, below=out.absolute() / "evaluations")
-    said = OutputDirectory(source).read_index().config.get("resources", {})
+    stated = OutputDirectory(source).read_index().config.get("resources", {})
     outcome = run_single_stage(
         directory.path,
         where,
         command_line,
         like_stage="evaluation",
-        requests={stage: validate_config(ResourceRequest, request) for stage, request in said.items()},
-        around=shown("evaluation", lambda news: logger.info("%s", news)),
+        requests={stage: validate_config(ResourceRequest, request) for stage, request in stated.items()},
+        attempt_context=shown("evaluation", lambda message: logger.info("%s", message)),
         on_line=lambda line: logger.info("%s", line),
     )
     if isinstance(outcome, StageFailed):

@@ -13,7 +13,7 @@ from kdgat.cluster.clock import Clock
 from kdgat.cluster.decision import Stop, decide
 from kdgat.cluster.ending import AttemptEnd, EndKind
 from kdgat.cluster.resources import format_memory
-from kdgat.cluster.scheduler import Scheduler, wait_for_verdict, wait_until_over
+from kdgat.cluster.scheduler import Scheduler, wait_for_end, wait_until_over
 from kdgat.cluster.site import Site
 from kdgat.cluster.worker import NodeReport
 from kdgat.stage.outcome import Finished, Paused
@@ -78,16 +78,16 @@ class JobWatch:
             self._scheduler.ask_to_leave(self.job_id)
         if stop.insisted or (self._asked_at is not None and now - self._asked_at > STOP_GRACE_S):
             return self._end(EndKind.PAUSED, stop.reason)
-        words = f"no heartbeat of its worker for {silence_s:.0f} s"
+        text = f"no heartbeat of its worker for {silence_s:.0f} s"
         if self._woken_at is not None:
-            return self._end(EndKind.FROZEN, words) if now - self._woken_at > WAKE_S else None
+            return self._end(EndKind.FROZEN, text) if now - self._woken_at > WAKE_S else None
         if silence_s > self.site.silence_timeout_s:
             if self._scheduler.status(self.job_id).state == "SUSPENDED":  # by Slurm, for another job: it will go on
                 self.attempt.on_state("SlurmSuspended", f"job {self.job_id} is suspended by Slurm")
                 self._heartbeat.restart()
                 return None
-            logger.warning("job %s: %s; cancelling it", self.job_id, words)
-            self.attempt.on_state(EndKind.FROZEN.value, f"job {self.job_id}: {words}; it is cancelled")
+            logger.warning("job %s: %s; cancelling it", self.job_id, text)
+            self.attempt.on_state(EndKind.FROZEN.value, f"job {self.job_id}: {text}; it is cancelled")
             self._woken_at = now
             # Begins with SIGCONT and SIGTERM: a worker that was only stopped can still save.
             self._scheduler.cancel(self.job_id)
@@ -169,7 +169,7 @@ class JobWatch:
 
     def _of_lost_worker(self) -> AttemptEnd:
         """Ask Slurm what became of the job; it may take a moment to know."""
-        status = wait_for_verdict(self._scheduler, self.job_id, self._clock)
+        status = wait_for_end(self._scheduler, self.job_id, self._clock)
         kind = status.how_it_ended(had_worker=True)
         if self._woken_at is not None:
             kind = EndKind.FROZEN
@@ -191,8 +191,8 @@ class JobWatch:
         self.attempt.record.node = self._scheduler.status(self.job_id).node
         self.attempt.ledger.started(self.attempt.record)
         resources = self.attempt.record.resources
-        words = resources.describe() if resources is not None else ""
-        self.attempt.on_state("Running", f"job {self.job_id} on {self.attempt.record.node}: {words}")
+        text = resources.describe() if resources is not None else ""
+        self.attempt.on_state("Running", f"job {self.job_id} on {self.attempt.record.node}: {text}")
 
     def _end(self, kind: EndKind, message: str, node: str = "") -> AttemptEnd:
         """Name an end that nobody reported; what the stage itself wrote before counts more than how its job ended."""

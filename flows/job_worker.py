@@ -28,7 +28,7 @@ class JobWorker(Protocol):
         """Submit the job and have its worker call `kdgat.cluster.worker.run_attempt` with this."""
 
     def refusal(self) -> tuple[EndKind, str] | None:
-        """Say why the job could not be submitted: `REFUSED` or `UNREACHABLE`, and the scheduler's words."""
+        """State why the job could not be submitted: `REFUSED` or `UNREACHABLE`, and the scheduler's words."""
 
     def last_seen(self) -> float | None:
         """Return what changes with each heartbeat of the worker; None while none is connected."""

@@ -1,7 +1,7 @@
 """The flow `nightly`: new recordings in, a retrained model out, in service only if it is better on the same recordings.
 
 What a night learns of recordings and models is written when it is certain: a night that fails, is stopped or dies
-leaves the model in service alone and the news unmarked, so the next one finds them again and goes on with its run.
+leaves the model in service alone and new recordings unmarked: the next one finds them again and resumes its run.
 """
 
 from pathlib import Path
@@ -21,22 +21,22 @@ from flows.parameters import NO_REQUEST, Overrides, Preset, as_site
 from flows.shown_attempts import shown
 from flows.signals import stop_on_signals, what_stops
 from flows.single_stage import run_single_stage
-from kdgat.can.comparison import Comparison, make_comparison, read_comparison
 from kdgat.can.config import CanConfig
 from kdgat.can.family import FAMILY
-from kdgat.can.news import NightError, NightLedger, gather_news
-from kdgat.can.night import (
+from kdgat.can.nightly.comparison import Comparison, make_comparison, read_comparison
+from kdgat.can.nightly.new_recordings import NightlyError, NightlyLedger, gather_new_recordings
+from kdgat.can.nightly.registered import ModelSource, model_source
+from kdgat.can.nightly.run import (
     IN_SERVICE,
     NEW,
-    NightDirectory,
-    NightRecord,
-    NightReport,
+    NightlyDirectory,
+    NightlyRecord,
+    NightlyReport,
     StartFrom,
+    idle_run,
     plan_comparison,
-    quiet_night,
     run_config,
 )
-from kdgat.can.registered import ModelSource, model_source
 from kdgat.cluster.child import StopRequest
 from kdgat.cluster.decision import AttemptLimits
 from kdgat.cluster.resources import ResourceRequest
@@ -56,12 +56,12 @@ DEFAULT_RULE: Final = PromotionRule()
 ARTIFACT_KEY: Final = "night"
 
 
-class NightStoppedError(Exception):
-    """Somebody asked the night to stop."""
+class NightlyStoppedError(Exception):
+    """Somebody asked the nightly run to stop."""
 
 
-class NightFailedError(Exception):
-    """Something that the night needs did not finish."""
+class NightlyFailedError(Exception):
+    """Something that the nightly run needs did not finish."""
 
 
 @flow(name=FLOW_NAME, flow_run_name="{config.data.dataset}", persist_result=False)
@@ -98,25 +98,31 @@ def nightly(
     """
     config = config.completed(preset, overrides)
     if config.start_from is not None:
-        raise NightError(f"config.start_from={config.start_from}: the night chooses it; give start_from instead")
+        raise NightlyError(f"config.start_from={config.start_from}: the night chooses it; give start_from instead")
     if "evaluation" not in config.stages:
-        raise NightError("config.stages: a night compares models, which needs the stage evaluation; add it")
-    night = _Night(
-        config, Registry(registry.absolute()), NightDirectory(out), promotion, as_site(site, command_line), command_line
+        raise NightlyError("config.stages: a night compares models, which needs the stage evaluation; add it")
+    nightly_run = _NightlyRun(
+        config,
+        Registry(registry.absolute()),
+        NightlyDirectory(out),
+        promotion,
+        as_site(site, command_line),
+        command_line,
     )
-    with night.directory.lock(), tags(output_tag(OutputDirectory(night.directory.path))):
-        mark_lost_runs(OutputDirectory(night.directory.path))  # of nights, and of their training: it has the same tag
-        return night.run(inbox, start_from, keep_runs, settle_s)
+    with nightly_run.directory.lock(), tags(output_tag(OutputDirectory(nightly_run.directory.path))):
+        # Of nights, and of their training: it has the same tag.
+        mark_lost_runs(OutputDirectory(nightly_run.directory.path))
+        return nightly_run.run(inbox, start_from, keep_runs, settle_s)
 
 
-class _Night:
-    """What the parts of a night share."""
+class _NightlyRun:
+    """What the parts of a nightly run share."""
 
     def __init__(
         self,
         config: CanConfig,
         registry: Registry,
-        directory: NightDirectory,
+        directory: NightlyDirectory,
         rule: PromotionRule,
         site: Site,
         command_line: ResourceRequest,
@@ -132,23 +138,23 @@ class _Night:
     def run(self, inbox: Path | None, start_from: StartFrom, keep_runs: int, settle_s: float) -> State[Any]:
         logger = get_run_logger()
         current = self.registry.in_service(FAMILY.name, self.dataset)
-        ledger = NightLedger.read(self.directory.ledger_path)
+        ledger = NightlyLedger.read(self.directory.ledger_path)
         self.directory.close_runs(ledger.model)
         try:
-            news = gather_news(self.config.data, inbox, ledger, settle_s)
+            new_recordings = gather_new_recordings(self.config.data, inbox, ledger, settle_s)
         finally:
             ledger.write(self.directory.ledger_path)  # what was imported is imported, whatever comes after
-        logger.info("%s", news.describe())
-        for file, reason in news.refused.items():
+        logger.info("%s", new_recordings.describe())
+        for file, reason in new_recordings.refused.items():
             logger.warning("refused %s: %s", file, reason)
-        if not news.is_any and (not news.recordings or self._knows(ledger.model)):
-            sentence, text = quiet_night(self.dataset, news, None if current is None else current.id)
+        if not new_recordings.is_any and (not new_recordings.recordings or self._knows(ledger.model)):
+            sentence, text = idle_run(self.dataset, new_recordings, None if current is None else current.id)
             _publish(text)
             return Completed(message=sentence)
 
         start = current.id if current is not None and start_from == "current" else None
-        path, record = self.directory.choose_run(self.config, news, start)
-        config = run_config(self.config, news, self.registry, record.start)
+        path, record = self.directory.choose_run(self.config, new_recordings, start)
+        config = run_config(self.config, new_recordings, self.registry, record.start)
         logger.info("run %s, %s", path, "from scratch" if record.start is None else f"from {record.start}")
         state: State[Any] = can_ids(
             config=config, out=path, site=self.site, command_line=self.command_line, return_state=True
@@ -162,16 +168,16 @@ class _Night:
         contents = {NEW: source.content, "recordings": record.recordings}
         try:
             comparison = self._compare(path, config, contents, against)
-        except NightStoppedError as stopped:
+        except NightlyStoppedError as stopped:
             return Cancelled(message=f"{stopped}; the next night goes on from there")
-        except NightFailedError as failed:
+        except NightlyFailedError as failed:
             return Failed(message=f"comparison: {failed}; the model in service stays, the next night tries again")
         entry, decision, record = self._decide(path, record, source, against, comparison)
 
-        ledger.done, ledger.model = news.recordings, entry.id
-        report = NightReport(
+        ledger.done, ledger.model = new_recordings.recordings, entry.id
+        report = NightlyReport(
             dataset=self.dataset,
-            news=news,
+            new_recordings=new_recordings,
             record=record,
             entry=entry,
             compared_with=against,
@@ -196,7 +202,7 @@ class _Night:
     def _knows(self, model: str | None) -> bool:
         return model is not None and self.registry.exists() and any(m.id == model for m in self.registry.read().models)
 
-    def _compared_with(self, source: ModelSource, record: NightRecord) -> ModelEntry | None:
+    def _compared_with(self, source: ModelSource, record: NightlyRecord) -> ModelEntry | None:
         """Return the model in service, or the one before where this night had come as far as putting its own there."""
         current = self.registry.in_service(FAMILY.name, self.dataset)
         if current is not None and (current.content, current.id) == (source.content, record.model):
@@ -211,19 +217,19 @@ class _Night:
         if not directory.is_finished():
             outcome = compare(directory, self.site, self.command_line)
             if isinstance(outcome, StageFailed):
-                raise NightFailedError(outcome.evidence)
+                raise NightlyFailedError(outcome.evidence)
             if not isinstance(outcome, Finished):
-                raise NightStoppedError(outcome.reason)
+                raise NightlyStoppedError(outcome.reason)
         return plan.add_to(read_comparison(directory))
 
     def _decide(
         self,
         path: Path,
-        record: NightRecord,
+        record: NightlyRecord,
         source: ModelSource,
         against: ModelEntry | None,
         comparison: Comparison,
-    ) -> tuple[ModelEntry, Promotion, NightRecord]:
+    ) -> tuple[ModelEntry, Promotion, NightlyRecord]:
         """Register the model, and put it into service if the rule says so."""
         compared_with = None if against is None else against.id
         scores = comparison.metrics[NEW]
@@ -270,7 +276,7 @@ def compare(directory: RunDirectory, site: Site, command_line: ResourceRequest) 
             directory,
             runner=LocalAttempts({"OMP_NUM_THREADS": "1"}),
             stop=stop,
-            around=shown("comparison", lambda news: logger.info("%s", news)),
+            attempt_context=shown("comparison", lambda message: logger.info("%s", message)),
             on_line=lambda line: logger.info("%s", line),
             limits=AttemptLimits.of(site),
         )

@@ -7,8 +7,8 @@ from typing import Final
 
 from kdgat.cluster.child import OnLine
 from kdgat.cluster.site import Site
-from kdgat.image.agreement import check_named_image
-from kdgat.image.digest import ImageNotes
+from kdgat.container.agreement import check_named_image
+from kdgat.container.digest import ImageNotes
 from kdgat.stage.provenance import IMAGE_DIGEST_VARIABLE, IMAGE_STAMP_VARIABLE, IMAGE_VARIABLE
 
 DEFAULT_PYTHON: Final = "python"
@@ -23,11 +23,11 @@ class NodeImage:
         self._lock = threading.Lock()
         self._last: ImageNotes | None = None
 
-    def check(self, tell: OnLine = lambda line: None) -> dict[str, str]:
+    def check(self, log: OnLine = lambda line: None) -> dict[str, str]:
         """Check that the image is that of this kdgat; return what an attempt in it has in its environment.
 
         Args:
-            tell: gets a sentence where the image cannot be checked from here, or is another one than last time.
+            log: gets a sentence where the image cannot be checked from here, or is another one than last time.
 
         Raises:
             ImageError: if the image is not there or does not run.
@@ -36,11 +36,11 @@ class NodeImage:
         if self.name is None:
             return {}
         with self._lock:
-            notes = check_named_image(self.name, self._python, tell)
+            notes = check_named_image(self.name, self._python, log)
             if notes is None:
                 return {IMAGE_VARIABLE: self.name}
             if self._last is not None and self._last.sha256 != notes.sha256:
-                tell(
+                log(
                     f"image {self.name} was replaced while this run lasts: sha256 {notes.sha256}, was "
                     f"{self._last.sha256}; it fits this kdgat, and what starts now runs in the new one"
                 )

@@ -89,10 +89,10 @@ def as_site(site: Site | str, command_line: ResourceRequest = NO_REQUEST) -> Sit
         ResourceError: if the request is more than the site grants.
     """
     found = load_site(site) if isinstance(site, str) else site
-    if found.scheduler == "local" and (said := command_line.said()):
+    if found.scheduler == "local" and (explicit := command_line.explicit_values()):
         raise SiteError(
-            f"command_line={said}: on site {found.name} stages are processes of this machine, which use what it has: "
-            "leave it out, or name a cluster by site"
+            f"command_line={explicit}: on site {found.name} stages are processes of this machine, which use what it "
+            "has: leave it out, or name a cluster by site"
         )
     check_command_line(command_line, found)
     require_usable(found)

@@ -16,7 +16,7 @@ from prefect.context import TaskRunContext
 from prefect.exceptions import PrefectException
 from prefect.states import Cancelled, Completed, Crashed, Failed, Running
 
-from flows.attempts import Around, Perform, Performed
+from flows.attempts import AttemptBody, AttemptContext, AttemptResult
 from kdgat.cluster.child import OnLine
 from kdgat.cluster.ending import EndKind
 from kdgat.cluster.history import AttemptRecord
@@ -34,41 +34,41 @@ MOMENTARY: Final = ("graphs_per_s", "seconds_to_deadline")  # of a progress, onc
 Log = logging.Logger | logging.LoggerAdapter[logging.Logger]
 
 
-def shown(stage_name: str, on_news: OnLine) -> Around:
+def shown(stage_name: str, on_message: OnLine) -> AttemptContext:
     """Return what gives each attempt at a stage a task run of its own, named after stage and attempt.
 
-    `on_news` gets what an attempt does while it does not train: a job that waits, begins, or is asked to stop.
+    `on_message` gets what an attempt does while it does not train: a job that waits, begins, or is asked to stop.
     """
 
-    def around(record: AttemptRecord, perform: Perform) -> Performed:
-        performed: list[Performed] = []
+    def attempt_context(record: AttemptRecord, body: AttemptBody) -> AttemptResult:
+        results: list[AttemptResult] = []
         name = f"{stage_name} attempt {record.number}"
         titled = run_attempt.with_options(task_run_name=name)
-        state = titled(f"{stage_name}-attempt-{record.number}", perform, on_news, performed, return_state=True)
-        if not performed:  # a bug or an interruption: nothing was decided
+        state = titled(f"{stage_name}-attempt-{record.number}", body, on_message, results, return_state=True)
+        if not results:  # a bug or an interruption: nothing was decided
             state.result()
-        return performed[0]
+        return results[0]
 
-    return around
+    return attempt_context
 
 
 @task(name="attempt", cache_policy=NO_CACHE, persist_result=False)
-def run_attempt(progress_key: str, perform: Perform, on_news: OnLine, performed: list[Performed]) -> State[Any]:
+def run_attempt(progress_key: str, body: AttemptBody, on_message: OnLine, results: list[AttemptResult]) -> State[Any]:
     """Run one attempt; the state says what happened and what follows."""
     logger = get_run_logger()
     context = TaskRunContext.get()
 
     def set_state(name: str, message: str) -> None:
         logger.info("%s", message)
-        on_news(message)
+        on_message(message)
         if context is not None:
             with contextlib.suppress(*API_ERRORS), get_client(sync_client=True) as client:
                 client.set_task_run_state(context.task_run.id, Running(name=name, message=message), force=True)
 
     bar = ProgressArtifact(progress_key)
-    result = perform(lambda line: log_line(logger, line), bar, set_state)
+    result = body(lambda line: log_line(logger, line), bar, set_state)
     bar.close(result)
-    performed.append(result)
+    results.append(result)
     return attempt_state(result)
 
 
@@ -79,8 +79,8 @@ def log_line(logger: Log, line: str) -> None:
     logger.log(logging.getLevelNamesMapping()[level], "%s", text)
 
 
-def attempt_state(performed: Performed) -> State[Any]:
-    """Name what happened to an attempt, where, from which checkpoint it goes on, and what was decided."""
+def attempt_state(performed: AttemptResult) -> State[Any]:
+    """Name what happened to an attempt, where, from which checkpoint it resumes, and what was decided."""
     end, message = performed.end, performed.describe()
     match end.kind:
         case EndKind.FINISHED:
@@ -110,8 +110,8 @@ class ProgressArtifact:
             self._next_update = time.monotonic() + PROGRESS_INTERVAL_S
             self._show(fraction_done(progress), describe_progress(progress))
 
-    def close(self, performed: Performed) -> None:
-        """Say how the attempt ended, beside how far it came: the UI shows the message of a task run's state nowhere.
+    def close(self, performed: AttemptResult) -> None:
+        """State how the attempt ended, beside how far it came: the UI shows the message of a task run's state nowhere.
 
         A stage that finished is done, however few epochs it took.
         """
@@ -122,13 +122,13 @@ class ProgressArtifact:
         reached = f" at {describe_progress(lasting)}" if lasting else ""
         self._show(fraction_done(lasting), f"{performed.end.kind.value}{reached}: {performed.describe()}")
 
-    def _show(self, fraction: float, words: str) -> None:
+    def _show(self, fraction: float, description_text: str) -> None:
         percent = round(100.0 * fraction, 1)
         try:
             if self._artifact_id is None:
-                self._artifact_id = create_progress_artifact(percent, key=self.key, description=words)
+                self._artifact_id = create_progress_artifact(percent, key=self.key, description=description_text)
             else:
-                update_progress_artifact(self._artifact_id, percent, description=words)
+                update_progress_artifact(self._artifact_id, percent, description=description_text)
         except API_ERRORS as error:
             get_run_logger().warning("no progress in Prefect, training goes on: %s", error)
 

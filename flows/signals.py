@@ -16,11 +16,11 @@ OUTPUTS = (1, 2)  # file descriptors
 
 
 @contextmanager
-def stop_on_signals(stop: StopRequest, words: str) -> Iterator[None]:
+def stop_on_signals(stop: StopRequest, explanation: str) -> Iterator[None]:
     """Turn the first signal into a stop request and the second into a demand; a third ends the process at once.
 
     A stop that came from elsewhere, as a cancellation in Prefect, is no signal: a worker sends the first one after it.
-    `words` tell a person what the first and the second mean. SIGHUP counts unless it is ignored, as it is under nohup.
+    `explanation` is what a person reads after the first. SIGHUP counts unless it is ignored, as it is under nohup.
     Off the main thread Python installs no handlers; a flow that runs there is stopped through Prefect.
     """
     if threading.current_thread() is not threading.main_thread():
@@ -41,7 +41,7 @@ def stop_on_signals(stop: StopRequest, words: str) -> Iterator[None]:
             stop.insist()
         else:
             seen.append(number)
-            print(f"\n{name}: {words}", file=sys.stderr)
+            print(f"\n{name}: {explanation}", file=sys.stderr)
             stop.set(name)
 
     hangs_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
@@ -55,7 +55,7 @@ def stop_on_signals(stop: StopRequest, words: str) -> Iterator[None]:
 
 
 def what_stops(site: Site) -> str:
-    """Say what a stop means on a site."""
+    """State what a stop means on a site."""
     if site.scheduler == "slurm":
         return "the jobs are asked for their checkpoints, then cancelled; once more to cancel them at once"
     return "the stages write their checkpoints and stop; once more to kill them"

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from flows.attempts import Around, AttemptRunner, LocalAttempts, Perform, Performed, Stage, run_to_end
+from flows.attempts import AttemptBody, AttemptContext, AttemptResult, AttemptRunner, LocalAttempts, Stage, run_to_end
 from flows.node_image import NodeImage
 from flows.signals import stop_on_signals, what_stops
 from flows.slurm_attempts import SlurmAttempts
@@ -36,7 +36,7 @@ def run_single_stage(
     quiet: bool = False,
     like_stage: str | None = None,
     requests: Mapping[str, ResourceRequest] | None = None,
-    around: Around | None = None,
+    attempt_context: AttemptContext | None = None,
     on_line: OnLine | None = None,
 ) -> Outcome:
     """Run the stage described by `path`/spec.json on a site until it finishes, fails or is stopped.
@@ -50,7 +50,7 @@ def run_single_stage(
         quiet: leave out the stage's log and its progress; what goes wrong is said all the same.
         like_stage: the stage whose resources it asks for; by default its own.
         requests: what stages ask for, where the directory lies in no run that says it.
-        around, on_line: what shows attempts and news to people; by default this terminal.
+        attempt_context, on_line: what shows attempts and messages to people; by default this terminal.
 
     Raises:
         RunDirectoryError: if there is no valid spec.
@@ -60,7 +60,7 @@ def run_single_stage(
     """
     directory = RunDirectory(path.absolute())
     spec = directory.read_spec()
-    tell = on_line or _tell
+    log = on_line or _log
     runner: AttemptRunner = LocalAttempts(_environment(spec))
     resources = None
     if site.scheduler == "slurm":
@@ -69,30 +69,30 @@ def run_single_stage(
         resources = stage_resources(like_stage or spec.stage, requests, site, command_line)
         require_usable(site)
         image = NodeImage(site)
-        image.check(tell)
+        image.check(log)
         runner = SlurmAttempts(site, directory.path / "slurm", _environment(spec), image)
     stop = StopRequest()
     with _watching_alone(directory), stop_on_signals(stop, what_stops(site)):
         outcome = directory.read_outcome()
         if isinstance(outcome, Finished):
-            tell(f"{directory.path.name} is finished already")
+            log(f"{directory.path.name} is finished already")
             return outcome
         if resources is not None and not quiet:
-            tell(f"{directory.path.name} on {site.name}: {resources.describe()}")
+            log(f"{directory.path.name} on {site.name}: {resources.describe()}")
         conclusion = run_to_end(
             Stage(
                 directory,
                 runner=runner,
                 stop=stop,
-                around=around or _Terminal(quiet).around,
-                on_line=tell,
+                attempt_context=attempt_context or _Terminal(quiet).attempt_context,
+                on_line=log,
                 resources=resources,
                 limits=AttemptLimits.of(site),
             )
         )
     if on_line is not None:
         return conclusion.outcome
-    _tell(_describe(conclusion.outcome, directory), quiet and isinstance(conclusion.outcome, Finished))
+    _log(_describe(conclusion.outcome, directory), quiet and isinstance(conclusion.outcome, Finished))
     return conclusion.outcome
 
 
@@ -103,16 +103,16 @@ class _Terminal:
         self.quiet = quiet
         self._next_progress = 0.0
 
-    def around(self, record: AttemptRecord, perform: Perform) -> Performed:
+    def attempt_context(self, record: AttemptRecord, body: AttemptBody) -> AttemptResult:
         """Run an attempt."""
-        return perform(
-            lambda line: _tell(line, self.quiet), self._progress, lambda name, message: _tell(message, self.quiet)
+        return body(
+            lambda line: _log(line, self.quiet), self._progress, lambda name, message: _log(message, self.quiet)
         )
 
     def _progress(self, progress: dict[str, Any]) -> None:
         if time.monotonic() >= self._next_progress:
             self._next_progress = time.monotonic() + PROGRESS_INTERVAL_S
-            _tell(describe_progress(progress), self.quiet)
+            _log(describe_progress(progress), self.quiet)
 
 
 @contextlib.contextmanager
@@ -131,8 +131,8 @@ def _requests(directory: RunDirectory) -> dict[str, ResourceRequest]:
     run = OutputDirectory(directory.path.parents[1])
     if not run.index_path.is_file():
         return {}
-    said = run.read_index().config.get("resources", {})
-    return {stage: validate_config(ResourceRequest, request) for stage, request in said.items()}
+    stated = run.read_index().config.get("resources", {})
+    return {stage: validate_config(ResourceRequest, request) for stage, request in stated.items()}
 
 
 def _environment(spec: StageSpec) -> dict[str, str]:
@@ -157,6 +157,6 @@ def _describe(outcome: Outcome, directory: RunDirectory) -> str:
             return f"failed: {kind}: {evidence}\nlog: {directory.log_path}"
 
 
-def _tell(text: str, quiet: bool = False) -> None:
+def _log(text: str, quiet: bool = False) -> None:
     if not quiet:
         print(text, file=sys.stderr, flush=True)

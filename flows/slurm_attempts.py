@@ -17,15 +17,15 @@ from flows.attempts import Attempt
 from flows.dask_job import dask_job
 from flows.job_watch import JobWatch
 from flows.node_image import NodeImage
-from kdgat.cluster.binds import Bind, stage_binds
 from kdgat.cluster.child import STOP_GRACE_S, StopRequest
 from kdgat.cluster.clock import SYSTEM_CLOCK, Clock
 from kdgat.cluster.ending import AttemptEnd, EndKind
 from kdgat.cluster.history import AttemptRecord
-from kdgat.cluster.scheduler import Scheduler, wait_for_verdict
+from kdgat.cluster.scheduler import Scheduler, wait_for_end
 from kdgat.cluster.script import cluster_arguments, job_name
 from kdgat.cluster.site import Site
 from kdgat.cluster.slurm import Slurm
+from kdgat.container.binds import Bind, stage_binds
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.files import sync_to_disk
 from kdgat.stage.provenance import IMAGE_STAMP_VARIABLE
@@ -74,8 +74,8 @@ class SlurmAttempts:
             try:
                 worker = stack.enter_context(dask_job(arguments))
             except (TimeoutError, RuntimeError) as error:  # a login node that is busy
-                words = f"the Dask scheduler did not start: {error}"
-                return AttemptEnd(EndKind.UNREACHABLE, words, checkpoint=attempt.directory.newest_checkpoint())
+                text = f"the Dask scheduler did not start: {error}"
+                return AttemptEnd(EndKind.UNREACHABLE, text, checkpoint=attempt.directory.newest_checkpoint())
             self._write_keys()
             watch = JobWatch(self.site, attempt, worker, self.scheduler, self.clock)
             end = watch.until_end(environment)
@@ -98,9 +98,9 @@ class SlurmAttempts:
             if status.is_over:
                 break
             if status.is_waiting or stop.is_set() or self.clock.monotonic() >= give_up_at:
-                words = f"job {record.job_id} was still {status.describe()}"
+                text = f"job {record.job_id} was still {status.describe()}"
                 is_cancelled = self.scheduler.cancel(record.job_id)
-                return f"{words} and is cancelled" if is_cancelled else f"{words}, not cancelled"
+                return f"{text} and is cancelled" if is_cancelled else f"{text}, not cancelled"
             self.clock.sleep(SETTLE_POLL_S)
         return f"job {record.job_id} is over ({self.scheduler.status(record.job_id).describe()})"
 
@@ -122,11 +122,11 @@ class SlurmAttempts:
                 sync_to_disk(path)
 
     def explain(self, end: AttemptEnd) -> AttemptEnd:
-        """Say why a SIGTERM came: Slurm tells a walltime from a `scancel` or a preemption only when the job is over."""
-        status = wait_for_verdict(self.scheduler, end.job_id, self.clock)
+        """Find why SIGTERM came: Slurm tells a walltime from a `scancel` or a preemption only when the job is over."""
+        status = wait_for_end(self.scheduler, end.job_id, self.clock)
         kind = status.how_it_ended(had_worker=True)
-        words = f"{end.message} ({status.describe()})"
-        return replace(end, kind=kind if kind in (EndKind.CANCELLED, EndKind.PREEMPTED) else end.kind, message=words)
+        text = f"{end.message} ({status.describe()})"
+        return replace(end, kind=kind if kind in (EndKind.CANCELLED, EndKind.PREEMPTED) else end.kind, message=text)
 
 
 def remove_left_keys(log_directory: Path) -> None:

@@ -61,7 +61,7 @@ def _run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -
         return Completed(name="Cached", message=message)
     logger.info("run directory %s", directory.path)
 
-    def tell(line: str) -> None:
+    def log(line: str) -> None:
         logger.info("%s", line)
         execution.note(planned, line)
 
@@ -70,8 +70,8 @@ def _run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -
             directory,
             runner=execution.runner(),
             stop=stop,
-            around=shown(planned.name, lambda news: execution.note(planned, news)),
-            on_line=tell,
+            attempt_context=shown(planned.name, lambda message: execution.note(planned, message)),
+            on_line=log,
             resources=execution.resources(planned),
             limits=AttemptLimits.of(execution.site),
         )
@@ -99,7 +99,7 @@ def execute(
     Args:
         run: what to execute.
         output: stages that finished in it before with the same inputs and configuration are not run again, those that
-            were stopped go on from their checkpoints.
+            were stopped resume from their checkpoints.
         site: where the stages run.
         command_line: what every job asks for instead of what configuration and site say.
         parallel_stages: how many stages run side by side; by default as many as the processors or the site allow.

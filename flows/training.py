@@ -60,7 +60,7 @@ def train(
         preset: fills what `config` leaves out; without one, the defaults do.
         overrides: single keys on top, as `training.max_epochs=5` or `seeds=[0, 1, 2]`; the same as `-O` of `kdgat`.
         out: output directory. Stages that finished in it before with the same inputs and configuration are not run
-            again, those that were stopped go on from their checkpoints.
+            again, those that were stopped resume from their checkpoints.
         site: where the stages run: `local`, the name of a site of `kdgat site list`, or a description of one.
         parallel_stages: how many stages run side by side; by default as many as the processors or the site allow.
         command_line: what every job asks for instead of what preset and site say.

@@ -18,7 +18,7 @@ class Queue:
         self.site, self._scheduler, self._clock = site, scheduler, clock
         self._submitted = self._next_question = self._overdue_from = float("inf")
         self._running_since: float | None = None
-        self._words: tuple[str, str] | None = None
+        self._current: tuple[str, str] | None = None
         self._changed = False
 
     def begin(self) -> None:
@@ -34,8 +34,8 @@ class Queue:
             return None
         self._next_question = now + self.site.poll_interval_s
         status = self._scheduler.status(job_id)
-        words = (status.state, status.reason)
-        self._changed, self._words = words != self._words, words
+        current = (status.state, status.reason)
+        self._changed, self._current = current != self._current, current
         if status.is_alive:
             self._running_since = self._running_since or now
         return status

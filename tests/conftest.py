@@ -21,9 +21,9 @@ settings.load_profile("ci" if os.environ.get("CI") else "developer")
 TESTS = Path(__file__).parent
 # What has to be installed or started: path below tests, or name of a fixture -> mark.
 NEEDED_BY_PATH = {
-    "cluster": "slurm",
-    "cluster/test_image.py": "image",
-    "image/test_cpu_image.py": "image",
+    "slurm": "slurm",
+    "slurm/test_image.py": "image",
+    "container/test_cpu_image.py": "image",
 }
 NEEDED_BY_FIXTURE = {
     "slurm": "slurm",
@@ -85,6 +85,6 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prefect
 @pytest.fixture(scope="session")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a real image of a few megabytes: a shell, cat, sleep, id."""
-    from tests.image.built import build_tiny_image
+    from tests.container.built import build_tiny_image
 
     return build_tiny_image(tmp_path_factory.mktemp("tiny") / "tiny.sif")

@@ -11,11 +11,11 @@ EXIT_NOT_RUNNING = 3  # as `systemctl status` has it
 EXIT_INTERRUPTED = 130
 
 
-def main(words: list[str] | None = None) -> int:
+def main(arguments: list[str] | None = None) -> int:
     """Do what was asked for; return the exit status."""
     parser = argparse.ArgumentParser(prog="python -m flows.deployment", description=lifecycle.__doc__)
     parser.add_argument("command", choices=["up", "down", "update", "status", "stop-runs"])
-    command = parser.parse_args(words).command
+    command = parser.parse_args(arguments).command
     try:
         if command == "up":
             _tell(lifecycle.next_commands(lifecycle.up(_tell)))

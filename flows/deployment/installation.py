@@ -82,9 +82,9 @@ class Installation(Config):
         """
         home = Path(environment.get(HOME_VARIABLE) or Path.home() / ".kdgat").expanduser().absolute()
         written = _read(home / "installation.env")
-        said = {**written, **{name: value for name, value in environment.items() if value}}
+        listed = {**written, **{name: value for name, value in environment.items() if value}}
         if OLD_DATABASE_VARIABLE in environment:
-            said.setdefault(DATABASE_VARIABLE, environment[OLD_DATABASE_VARIABLE])
+            listed.setdefault(DATABASE_VARIABLE, environment[OLD_DATABASE_VARIABLE])
         values: dict[str, Any] = {
             "home": home,
             "data_root": home / "data",
@@ -96,7 +96,7 @@ class Installation(Config):
             "auth_string": written.get(SERVER_AUTH_VARIABLE, ""),
             "database": f"sqlite+aiosqlite:///{home / 'prefect' / 'prefect.db'}",
         }
-        values |= {field: said[variable] for field, variable in VARIABLES.items() if variable in said}
+        values |= {field: listed[variable] for field, variable in VARIABLES.items() if variable in listed}
         for field in ("data_root", "outputs", "registry", "inbox"):
             values[field] = Path(values[field]).expanduser().absolute()
         try:
@@ -150,7 +150,7 @@ class Installation(Config):
 
     def write(self) -> None:
         """Write the file, readable for its owner alone: it may hold passwords of the database and of the API."""
-        from kdgat.can.catalog import load_catalog
+        from kdgat.can.recordings.catalog import load_catalog
 
         inboxes = [self.inbox / dataset for dataset in load_catalog(None)]
         self.make_home()
@@ -169,11 +169,11 @@ class Installation(Config):
 
 
 def describe() -> dict[str, Any]:
-    """Say what `deployments/prefect.yaml` calls `{{ installation.KEY }}`; a build step of `prefect deploy`.
+    """State what `deployments/prefect.yaml` calls `{{ installation.KEY }}`; a build step of `prefect deploy`.
 
     `has_DATASET` tells for each dataset of the catalog whether its recordings are there.
     """
-    from kdgat.can.catalog import load_catalog
+    from kdgat.can.recordings.catalog import load_catalog
 
     here = Installation.find()
     present = {f"has_{name}": entry.folder_in(here.data_root).is_dir() for name, entry in load_catalog(None).items()}
@@ -200,10 +200,10 @@ def _read(path: Path) -> dict[str, str]:
         if line.strip() and not line.lstrip().startswith("#"):
             name, separator, value = line.strip().partition("=")
             try:
-                words = shlex.split(value)
+                tokens = shlex.split(value)
             except ValueError:
-                words = []
-            if not separator or len(words) > 1 or (value and not words):
+                tokens = []
+            if not separator or len(tokens) > 1 or (value and not tokens):
                 raise InstallationError(f"{path}, line {number}: {line!r} is no NAME=VALUE: quote a value with spaces")
-            found[name] = words[0] if words else ""
+            found[name] = tokens[0] if tokens else ""
     return {name: value for name, value in found.items() if value}

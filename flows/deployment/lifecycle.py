@@ -26,7 +26,7 @@ from flows.deployment.installation import (
 from flows.deployment.privacy import others_are_here, without_passwords
 from flows.deployment.runs import DEPLOY, WORKER_VARIABLE, has_worker, run_ids, run_processes
 from flows.deployment.service import Process, Service
-from kdgat.image.process import signals_as_exit
+from kdgat.container.process import signals_as_exit
 from kdgat.stage.owner import own
 
 START_TIMEOUT_VARIABLE: Final = "KDGAT_SERVER_START_TIMEOUT_S"
@@ -42,10 +42,10 @@ FOREIGN: Final = (
     CLIENT_AUTH_VARIABLE,
 )
 
-Tell = Callable[[str], None]
+Log = Callable[[str], None]
 
 
-def up(tell: Tell) -> Installation:
+def up(log: Log) -> Installation:
     """Start what does not run yet, update what the server holds, and leave what runs alone.
 
     Raises:
@@ -60,19 +60,19 @@ def up(tell: Tell) -> Installation:
         _check_schedule(here)
         here.write()
         try:
-            _ensure_server(here, started, tell)
-            _fill_server(here, tell)
-            _ensure_worker(here, started, tell)
+            _ensure_server(here, started, log)
+            _fill_server(here, log)
+            _ensure_worker(here, started, log)
         except BaseException:
-            tell("what was started by this command is ended again")
+            log("what was started by this command is ended again")
             raise
         started.pop_all()  # it stays
     if not here.auth and others_are_here():
-        tell("note: every user of this machine can start runs in your name: KDGAT_AUTH=1 asks them for a string")
+        log("note: every user of this machine can start runs in your name: KDGAT_AUTH=1 asks them for a string")
     return here
 
 
-def update(tell: Tell) -> None:
+def update(log: Log) -> None:
     """Bring what a server that runs holds up to date; for a server that systemd keeps, or somebody else.
 
     Raises:
@@ -85,10 +85,10 @@ def update(tell: Tell) -> None:
     with _alone(here):
         _check_schedule(here)
         here.write()
-        _fill_server(here, tell)
+        _fill_server(here, log)
 
 
-def down(tell: Tell) -> None:
+def down(log: Log) -> None:
     """End worker, its runs and the server; database, registry and outputs stay.
 
     Raises:
@@ -96,33 +96,33 @@ def down(tell: Tell) -> None:
     """
     here = Installation.find()
     if not here.home.is_dir():
-        tell(f"nothing to end: there is no {here.home}")
+        log(f"nothing to end: there is no {here.home}")
         return
     with _alone(here):
         worker, server = Service(here.home, "worker"), Service(here.home, "server")
-        runs.stop_runs(here.home, tell, DEPLOY)
+        runs.stop_runs(here.home, log, DEPLOY)
         for service in (worker, server):
             process = service.process()
             if process is None:
-                tell(f"{service.name}: does not run")
+                log(f"{service.name}: does not run")
             else:
                 in_order = process.end()
-                tell(f"{service.name}: ended (pid {process.pid}){'' if in_order else ', by force'}")
+                log(f"{service.name}: ended (pid {process.pid}){'' if in_order else ', by force'}")
             service.forget()
             if service is worker:
-                runs.stop_runs(here.home, tell, DEPLOY)  # one may have begun while the others were waited for
-    tell(f"kept: database, registry and outputs, see {here.path}")
+                runs.stop_runs(here.home, log, DEPLOY)  # one may have begun while the others were waited for
+    log(f"kept: database, registry and outputs, see {here.path}")
 
 
-def stop_runs(tell: Tell) -> None:
+def stop_runs(log: Log) -> None:
     """Let all runs save and stop, whoever started their worker; what systemd does before it ends one."""
-    runs.stop_runs(Installation.find().home, tell)
+    runs.stop_runs(Installation.find().home, log)
 
 
-def status(tell: Tell) -> bool:
-    """Say how the installation is; true if server and worker run."""
+def status(log: Log) -> bool:
+    """State how the installation is; true if server and worker run."""
     here = Installation.find()
-    tell(f"home     {here.home}")
+    log(f"home     {here.home}")
     is_healthy = _is_healthy(here.url)
     both = True
     for name in ("server", "worker"):
@@ -130,19 +130,19 @@ def status(tell: Tell) -> bool:
         process = service.process()
         if process is None:
             died = bool(service.note())
-            tell(
+            log(
                 f"{name:8} does not run"
                 + (f", though it was started and not ended; log: {service.log_path}" if died else "")
             )
             both = False
         else:
             where = f", {here.url}{'' if is_healthy else ' (does not answer)'}" if name == "server" else ""
-            tell(f"{name:8} runs, pid {process.pid}{where}; log: {service.log_path}")
+            log(f"{name:8} runs, pid {process.pid}{where}; log: {service.log_path}")
     under_way = run_processes(here.home)
     if under_way:
-        tell(f"runs     {len(under_way)}: pid {', '.join(str(process.pid) for process in under_way)}")
+        log(f"runs     {len(under_way)}: pid {', '.join(str(process.pid) for process in under_way)}")
     if is_healthy:
-        _tell_deployments(here, tell)
+        _log_deployments(here, log)
     return both and is_healthy
 
 
@@ -220,15 +220,15 @@ def _check_schedule(here: Installation) -> None:
     server_content.check_schedule(here.nightly_cron, here.timezone)
 
 
-def _ensure_server(here: Installation, started: contextlib.ExitStack, tell: Tell) -> None:
+def _ensure_server(here: Installation, started: contextlib.ExitStack, log: Log) -> None:
     service = Service(here.home, "server")
     process = service.process()
     if process is None:
-        words = ["--no-prompt", "server", "start", "--host", HOST, "--port", str(here.port)]
+        arguments = ["--no-prompt", "server", "start", "--host", HOST, "--port", str(here.port)]
         facts = {"port": here.port, "database": without_passwords(here.database), "auth": here.auth}
-        process = service.start([sys.executable, "-m", "prefect", *words], _environment(here), here.home, **facts)
+        process = service.start([sys.executable, "-m", "prefect", *arguments], _environment(here), here.home, **facts)
         started.callback(_undo, service, process)
-        tell(f"server: starting on {here.url} ...")
+        log(f"server: starting on {here.url} ...")
     limit_s = float(os.environ.get(START_TIMEOUT_VARIABLE, START_TIMEOUT_S))
     _wait(
         lambda: _is_healthy(here.url),
@@ -237,10 +237,10 @@ def _ensure_server(here: Installation, started: contextlib.ExitStack, tell: Tell
         f"the server does not answer within {limit_s:g} s ({START_TIMEOUT_VARIABLE} gives it more)",
         service,
     )
-    tell(f"server: runs, pid {process.pid}")
+    log(f"server: runs, pid {process.pid}")
 
 
-def _fill_server(here: Installation, tell: Tell) -> None:
+def _fill_server(here: Installation, log: Log) -> None:
     """Make what the server has to hold."""
     from prefect.client.orchestration import get_client
     from prefect.client.schemas.objects import StateType
@@ -250,7 +250,7 @@ def _fill_server(here: Installation, tell: Tell) -> None:
 
     with get_client(sync_client=True) as client:
         server_content.ensure_pool(client)
-        tell("deployments: creating or updating ...")
+        log("deployments: creating or updating ...")
         with keeping_schedules(client, here.home / "schedules.json"):
             server_content.apply_prefect_file(here.checkout, _environment(here), here.home / "deploy.log")
         server_content.limit_datasets(client)
@@ -258,12 +258,12 @@ def _fill_server(here: Installation, tell: Tell) -> None:
         # A run that is pending has no process yet, if there is a worker.
         states = [StateType.RUNNING, StateType.CANCELLING, *([] if has_worker(here.home) else [StateType.PENDING])]
         for name in server_content.crash_lost_runs(client, lambda: run_ids(here.home), states):
-            tell(f"run {name}: its process is gone, marked as crashed; the next run goes on from its checkpoints")
+            log(f"run {name}: its process is gone, marked as crashed; the next run goes on from its checkpoints")
         server_content.free_datasets(client)
-    _tell_deployments(here, tell)
+    _log_deployments(here, log)
 
 
-def _ensure_worker(here: Installation, started: contextlib.ExitStack, tell: Tell) -> None:
+def _ensure_worker(here: Installation, started: contextlib.ExitStack, log: Log) -> None:
     from prefect.client.orchestration import get_client
 
     from flows.deployment import server_content
@@ -271,9 +271,9 @@ def _ensure_worker(here: Installation, started: contextlib.ExitStack, tell: Tell
     service, name = Service(here.home, "worker"), socket.gethostname()
     process = service.process()
     if process is None:
-        words = ["--no-prompt", "worker", "start", "--pool", POOL, "--type", "process", "--name", name]
+        arguments = ["--no-prompt", "worker", "start", "--pool", POOL, "--type", "process", "--name", name]
         environment = {**_environment(here), WORKER_VARIABLE: DEPLOY}
-        process = service.start([sys.executable, "-m", "prefect", *words], environment, here.checkout)
+        process = service.start([sys.executable, "-m", "prefect", *arguments], environment, here.checkout)
         started.callback(_undo, service, process)
     limit_s = START_TIMEOUT_S
     with get_client(sync_client=True) as client:
@@ -284,10 +284,10 @@ def _ensure_worker(here: Installation, started: contextlib.ExitStack, tell: Tell
             f"the worker does not report within {limit_s:g} s",
             service,
         )
-    tell(f"worker: runs, pid {process.pid}")
+    log(f"worker: runs, pid {process.pid}")
 
 
-def _tell_deployments(here: Installation, tell: Tell) -> None:
+def _log_deployments(here: Installation, log: Log) -> None:
     os.environ.update(_environment(here))
     from prefect.client.orchestration import get_client
 
@@ -295,16 +295,16 @@ def _tell_deployments(here: Installation, tell: Tell) -> None:
 
     with get_client(sync_client=True) as client:
         for line in server_content.describe_deployments(client):
-            tell(line)
+            log(line)
 
 
-def _wait(condition: Callable[[], bool], process: Process, limit_s: float, words: str, service: Service) -> None:
+def _wait(condition: Callable[[], bool], process: Process, limit_s: float, message: str, service: Service) -> None:
     give_up_at = time.monotonic() + limit_s
     while not condition():
         if not process.is_alive():
             raise InstallationError(f"the {service.name} ended at its start. {_log_text(service)}")
         if time.monotonic() > give_up_at:
-            raise InstallationError(f"{words}. {_log_text(service)}")
+            raise InstallationError(f"{message}. {_log_text(service)}")
         time.sleep(POLL_S)
 
 

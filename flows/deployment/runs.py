@@ -43,7 +43,7 @@ def has_worker(home: Path) -> bool:
 
 def stop_runs(
     home: Path,
-    tell: Callable[[str], None],
+    log: Callable[[str], None],
     worker: str | None = None,
     save_timeout_s: float = SAVE_TIMEOUT_S,
     leave_timeout_s: float = LEAVE_TIMEOUT_S,
@@ -57,18 +57,18 @@ def stop_runs(
     asked: list[Process] = []
     while new := [process for process in run_processes(home, worker) if process not in asked]:
         for process in new:
-            tell(f"run of pid {process.pid}: its stages write their checkpoints and stop ...")
+            log(f"run of pid {process.pid}: its stages write their checkpoints and stop ...")
             process.send(signal.SIGTERM)
         asked += new
         _wait(asked, give_up_at)
-    _kill(asked, "run", tell)
+    _kill(asked, "run", log)
     stages = list(_of_runs(home, STAGE, worker))
     if _wait(stages, give_up_at):
         return
     for process in stages:
         process.send(signal.SIGTERM)
     _wait(stages, time.monotonic() + leave_timeout_s)
-    _kill(stages, "stage", tell)
+    _kill(stages, "stage", log)
 
 
 def _of_runs(home: Path, word: str, worker: str | None) -> Iterator[Process]:
@@ -80,9 +80,9 @@ def _wait(processes: Sequence[Process], until: float) -> bool:
     return all([process.wait(max(0.0, until - time.monotonic())) for process in processes])
 
 
-def _kill(processes: Collection[Process], what: str, tell: Callable[[str], None]) -> None:
+def _kill(processes: Collection[Process], what: str, log: Callable[[str], None]) -> None:
     for process in processes:
         if process.is_alive():
             process.kill()
             process.wait(KILL_TIMEOUT_S)
-            tell(f"{what} of pid {process.pid}: ended by force")
+            log(f"{what} of pid {process.pid}: ended by force")

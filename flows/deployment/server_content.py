@@ -79,9 +79,9 @@ def apply_prefect_file(checkout: Path, environment: Mapping[str, str], log_path:
             f"{checkout / PREFECT_FILE} is not there: deployments are made from a checkout, "
             "in which kdgat is installed by `make install`"
         )
-    words = ["--no-prompt", "deploy", "--prefect-file", str(PREFECT_FILE), "--all"]
+    arguments = ["--no-prompt", "deploy", "--prefect-file", str(PREFECT_FILE), "--all"]
     answer = subprocess.run(
-        [sys.executable, "-m", "prefect", *words],
+        [sys.executable, "-m", "prefect", *arguments],
         cwd=checkout,
         env={**environment, "NO_COLOR": "1", "COLUMNS": "160"},
         stdout=subprocess.PIPE,
@@ -93,7 +93,7 @@ def apply_prefect_file(checkout: Path, environment: Mapping[str, str], log_path:
     log_path.write_text(answer.stdout, encoding="utf-8")
     if answer.returncode != 0:
         tail = "\n".join(answer.stdout.rstrip().splitlines()[-LOG_TAIL_LINES:])
-        raise InstallationError(f"prefect {' '.join(words)} failed. Its output {log_path} ends with:\n{tail}")
+        raise InstallationError(f"prefect {' '.join(arguments)} failed. Its output {log_path} ends with:\n{tail}")
 
 
 def limit_datasets(client: SyncPrefectClient) -> None:

@@ -117,10 +117,10 @@ class Service:
 
     def start(self, command: Sequence[str], environment: Mapping[str, str], folder: Path, **facts: object) -> Process:
         """Start it in a session of its own; `facts` are noted beside its process id."""
-        words = [str(self.note_path), json.dumps(facts, default=str), *command]
+        arguments = [str(self.note_path), json.dumps(facts, default=str), *command]
         with self.log_path.open("ab") as log:
             started = subprocess.Popen(
-                [sys.executable, "-m", "flows.deployment.service", *words],
+                [sys.executable, "-m", "flows.deployment.service", *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -151,11 +151,11 @@ def processes_with(variables: Mapping[str, str], word: str) -> Iterator[Process]
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             process = Process.of(int(entry.name))
             try:
-                words = (entry / "cmdline").read_bytes().split(b"\0")
+                arguments = (entry / "cmdline").read_bytes().split(b"\0")
                 found = set((entry / "environ").read_bytes().split(b"\0"))
             except OSError:  # it ended meanwhile, or is somebody else's
                 continue
-            if process is not None and word.encode() in words and wanted <= found:
+            if process is not None and word.encode() in arguments and wanted <= found:
                 yield process
 
 

@@ -9,7 +9,6 @@ from typing import Annotated, Any, ClassVar, Final, Self
 from pydantic import Field, model_validator
 
 from kdgat.can.backend import KEY, Backend
-from kdgat.can.feature_names import FEATURE_VERSION
 from kdgat.can.kinds import FUSION_TRAINING, RUN_KINDS, SMALL_ATTENTION, SMALL_AUTOENCODER
 from kdgat.can.sections import (
     AttentionConfig,
@@ -24,6 +23,7 @@ from kdgat.can.sections import (
     SamplingConfig,
     WindowConfig,
 )
+from kdgat.can.windows.feature_names import FEATURE_VERSION
 from kdgat.run.config import RunConfig, refuse_unknown
 from kdgat.stage.configuration import Config
 
@@ -33,7 +33,7 @@ StageName = Annotated[str, Field(json_schema_extra={"enum": list(RUN_KINDS.names
 
 
 class DataConfig(PreparedDataConfig):
-    """Say which recordings are used, and how training and validation are kept apart."""
+    """State which recordings are used, and how training and validation are kept apart."""
 
     data_root: str
     catalog: str | None = None

@@ -6,14 +6,14 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kdgat.can.catalog import DatasetError, find_entry, find_recordings, split_roles
 from kdgat.can.config import CanConfig, DataConfig
-from kdgat.can.messages import ReadLimits
-from kdgat.can.parameters import parameter_counts
+from kdgat.can.evaluation.results import Results, compared_table, models_table, scores_table
+from kdgat.can.inputs import can_run
+from kdgat.can.models.parameters import parameter_counts
 from kdgat.can.plan import FAMILY as NAME
-from kdgat.can.results import Results, compared_table, models_table, scores_table
+from kdgat.can.recordings.catalog import DatasetError, find_entry, find_recordings, split_roles
+from kdgat.can.recordings.messages import ReadLimits
 from kdgat.can.sections import WindowConfig, num_windows
-from kdgat.can.specs import can_run
 from kdgat.cluster.resources import Resources
 from kdgat.family.protocol import Family, Option, PlanTable
 from kdgat.run.directory import OutputDirectory
@@ -90,7 +90,7 @@ class CanFamily(Family):
 
     def collect(self, output: OutputDirectory) -> Results:
         """Decide from the scores of all seeds, and write results.json and the scores of each window."""
-        from kdgat.can.evaluate import collect_results  # torch: it asks the detectors what they are made of
+        from kdgat.can.evaluation.stage import collect_results  # torch: it asks the detectors what they are made of
 
         return collect_results(output)
 
@@ -121,14 +121,14 @@ class CanFamily(Family):
         catalog: Path | None,
         progress: Callable[[str, int, int], None],
     ) -> Results:
-        """Score all recordings that the run was not trained on; see `kdgat.can.evaluate.evaluate_run`."""
-        from kdgat.can.evaluate import evaluate_run
+        """Score all recordings that the run was not trained on; see `kdgat.can.evaluation.stage.evaluate_run`."""
+        from kdgat.can.evaluation.stage import evaluate_run
 
         return evaluate_run(run, data_root, dataset, catalog=catalog, progress=progress)
 
     def make_evaluation(self, run: Path, data_root: Path, dataset: str | None, catalog: Path | None) -> RunDirectory:
-        """Make the run directory of a stage that does the same; see `kdgat.can.evaluate.make_evaluation`."""
-        from kdgat.can.evaluate import make_evaluation
+        """Make the run directory of a stage that does the same; see `kdgat.can.evaluation.stage.make_evaluation`."""
+        from kdgat.can.evaluation.stage import make_evaluation
 
         return make_evaluation(run, data_root, dataset, catalog)
 

@@ -7,7 +7,6 @@ from typing import Any, Final
 
 from pydantic import Field
 
-from kdgat.can.feature_names import FEATURE_VERSION
 from kdgat.can.sections import (
     AttentionConfig,
     AutoencoderConfig,
@@ -20,6 +19,7 @@ from kdgat.can.sections import (
     SamplingConfig,
     WindowConfig,
 )
+from kdgat.can.windows.feature_names import FEATURE_VERSION
 from kdgat.run.finished import EVALUATION
 from kdgat.run.kinds import StageKind, StageKinds
 from kdgat.stage.configuration import Config
@@ -132,7 +132,7 @@ class ComparisonStageConfig(Config):
 # Of a training run, in its order.
 RUN_KINDS: Final = StageKinds(
     (
-        StageKind(PREPARE, PrepareConfig, "kdgat.can.build:run_prepare", trains=False, code_version=2),
+        StageKind(PREPARE, PrepareConfig, "kdgat.can.training.preparation:run_prepare", trains=False, code_version=2),
         StageKind("autoencoder", AutoencoderStageConfig, "kdgat.can.stages:run_autoencoder", title="VGAE"),
         StageKind("normal", NormalStageConfig, "kdgat.can.stages:run_normal", title="GAT"),
         StageKind("curriculum", CurriculumStageConfig, "kdgat.can.stages:run_curriculum", title="GAT, curriculum"),
@@ -143,8 +143,8 @@ RUN_KINDS: Final = StageKinds(
             title="VGAE student",
         ),
         StageKind("distill_gat", DistillAttentionStageConfig, "kdgat.can.stages:run_distill_gat", title="GAT student"),
-        StageKind("fusion", FusionStageConfig, "kdgat.can.fusion:run_fusion", title="Fusion"),
-        StageKind(EVALUATION, EvaluationStageConfig, "kdgat.can.evaluate:run_evaluation", trains=False),
+        StageKind("fusion", FusionStageConfig, "kdgat.can.training.fusion:run_fusion", title="Fusion"),
+        StageKind(EVALUATION, EvaluationStageConfig, "kdgat.can.evaluation.stage:run_evaluation", trains=False),
     )
 )
 
@@ -152,8 +152,10 @@ RUN_KINDS: Final = StageKinds(
 KINDS: Final = StageKinds(
     (
         *RUN_KINDS,
-        StageKind(SCORE_RECORDINGS, RecordingsStageConfig, "kdgat.can.evaluate:run_score_recordings", trains=False),
-        StageKind(COMPARISON, ComparisonStageConfig, "kdgat.can.comparison:run_comparison", trains=False),
+        StageKind(
+            SCORE_RECORDINGS, RecordingsStageConfig, "kdgat.can.evaluation.stage:run_score_recordings", trains=False
+        ),
+        StageKind(COMPARISON, ComparisonStageConfig, "kdgat.can.nightly.comparison:run_comparison", trains=False),
     )
 )
 

@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from kdgat.can.config import CanConfig
 from kdgat.can.kinds import KINDS, MODELS, PREPARE, RUN_KINDS
-from kdgat.can.model_names import detector_names
+from kdgat.can.models.names import detector_names
 from kdgat.can.sections import AUTO, EvaluationConfig
 from kdgat.run.finished import EVALUATION, WEIGHTS
 from kdgat.run.plan import InputReference, PlannedStage, with_dependencies

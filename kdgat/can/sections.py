@@ -7,8 +7,8 @@ from typing import Any, Final, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
-from kdgat.can.attacks import ATTACKS
-from kdgat.can.model_names import ENSEMBLE
+from kdgat.can.models.names import ENSEMBLE
+from kdgat.can.virtual.attacks import ATTACKS
 from kdgat.stage.configuration import Config, unknown_key_text
 
 ConvolutionType = Literal["gat", "gatv2"]
@@ -17,7 +17,7 @@ USE_CUGRAPH: Final = "use_cugraph"
 
 
 class PreparedDataConfig(Config):
-    """Say how training recordings are split, and which damage in them is tolerated."""
+    """State how training recordings are split, and which damage in them is tolerated."""
 
     dataset: str
     hold_out: tuple[str, ...] = ()
@@ -28,7 +28,7 @@ class PreparedDataConfig(Config):
 
 
 class WindowConfig(Config):
-    """Say how a recording is cut into windows."""
+    """State how a recording is cut into windows."""
 
     size: int = Field(100, ge=2, le=10_000, description="messages in a window")
     stride: int = Field(100, ge=1, description="messages between the starts of two windows")
@@ -46,7 +46,7 @@ def num_windows(num_messages: int, config: WindowConfig) -> int:
 
 
 class InjectionConfig(Config):
-    """Say how much virtual traffic is made and what happens in it."""
+    """State how much virtual traffic is made and what happens in it."""
 
     enabled: bool = Field(True, description="false trains on the recordings alone, for comparison")
     variants: int = Field(300, ge=1, description="virtual recordings in the pool")
@@ -171,7 +171,7 @@ class AttentionConfig(Config):
 
 
 class SamplingConfig(Config):
-    """Say how many windows an epoch has and where they come from."""
+    """State how many windows an epoch has and where they come from."""
 
     graphs_per_epoch: int | None = Field(None, ge=1)  # None = every window once
     injected_fraction: float | None = Field(None, ge=0.0, le=1.0)  # of an epoch; None = as in the stores
@@ -188,7 +188,7 @@ class DetectionLossConfig(Config):
 
 
 class CurriculumConfig(Config):
-    """Say where the curriculum starts and ends."""
+    """State where the curriculum starts and ends."""
 
     start_ratio: float = Field(1.0, gt=0.0)  # benign windows per attacked one in the first epoch
     end_ratio: float = Field(4.0, gt=0.0)
@@ -210,7 +210,7 @@ class DistillationConfig(Config):
 
 
 class FusionConfig(Config):
-    """Say what the fusions learn from, and how."""
+    """State what the fusions learn from, and how."""
 
     # A detector is too sure of windows it was trained on, so by default the fusions learn from validation windows:
     # blocks of them in turn for learning and for choosing.
@@ -226,7 +226,7 @@ class FusionConfig(Config):
 
 
 class EvaluationConfig(Config):
-    """Say which models are scored, which one decides, and by which rule."""
+    """State which models are scored, which one decides, and by which rule."""
 
     models: tuple[str, ...] | None = None  # to score; None = all that the run has
     # A model, or auto: the best of `candidates` on validation. Not auto by default, because validation knows only the

@@ -3,9 +3,9 @@
 Inputs are files under these names. Stores: `train`, `injected`, `validation`, `injected_validation`,
 `test-<scenario>`; the injected ones may be missing or empty, which is how training without injected attacks looks.
 Weights: `autoencoder` of `curriculum`; `teacher` of both `distill_*`; `autoencoder` and `gat` of `fusion`; all of them
-under the names of `kdgat.can.detectors.MODELS` for `evaluation`; `start` of any trained stage that does not start from
-scratch. `score_recordings` and `comparison` have none, they read what their configuration names. `kdgat.can.kinds` has
-the configuration of each.
+under the names of `kdgat.can.evaluation.detectors.MODELS` for `evaluation`; `start` of any trained stage that does not
+start from scratch. `score_recordings` and `comparison` have none, they read what their configuration names.
+`kdgat.can.kinds` has the configuration of each.
 """
 
 import io
@@ -19,10 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.data import Batch
 
-from kdgat.can.allocator import keep_freed_memory
 from kdgat.can.backend import KEY, use_backend
-from kdgat.can.curriculum import CurriculumSource
-from kdgat.can.distillation import DistilledSource, TeacherOutputs
 from kdgat.can.kinds import (
     KINDS,
     AutoencoderStageConfig,
@@ -33,10 +30,7 @@ from kdgat.can.kinds import (
 )
 from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.autoencoder import GraphAutoencoder
-from kdgat.can.objective import AutoencoderObjective, DetectionObjective
-from kdgat.can.pool import PooledStores
-from kdgat.can.sampling import INJECTED, TRAIN, PoolSource, SampledSource
-from kdgat.can.scoring import (
+from kdgat.can.models.scoring import (
     ATTENTION,
     AUTOENCODER,
     check_features,
@@ -48,8 +42,14 @@ from kdgat.can.scoring import (
     score_autoencoder,
 )
 from kdgat.can.sections import AttentionConfig, AutoencoderConfig
-from kdgat.can.stage_inputs import INJECTED_VALIDATION, VALIDATION, open_pool
-from kdgat.can.warm_start import read_start
+from kdgat.can.training.allocator import keep_freed_memory
+from kdgat.can.training.curriculum import CurriculumSource
+from kdgat.can.training.distillation import DistilledSource, TeacherOutputs
+from kdgat.can.training.objective import AutoencoderObjective, DetectionObjective
+from kdgat.can.training.sampling import INJECTED, TRAIN, PoolSource, SampledSource
+from kdgat.can.training.start import read_start
+from kdgat.can.windows.pool import PooledStores
+from kdgat.can.windows.stage_inputs import INJECTED_VALIDATION, VALIDATION, open_pool
 from kdgat.run.inputs import input_path
 from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
@@ -67,7 +67,7 @@ DIFFICULTY_FILE = "difficulty.npy"
 
 
 def run(spec: StageSpec, directory: RunDirectory) -> Outcome:
-    """Run one stage, or go on with it."""
+    """Run one stage, or resume it."""
     keep_freed_memory()
     use_backend(spec.execution.get(KEY, "auto"))
     # Scoring too, not only training: what it computes must not depend on the machine's cores, and stages run beside

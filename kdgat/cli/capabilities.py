@@ -15,7 +15,7 @@ def capabilities(
     ] = False,
 ) -> None:
     """Say what of CUDA, cuGraph, cuDF and cuML is usable here, in which version, and why the rest is not."""
-    from kdgat.training.capabilities import as_json, find_capabilities
+    from kdgat.can.capabilities import as_json, find_capabilities
 
     found = find_capabilities(is_quick=is_quick)
     if is_json:
@@ -29,9 +29,9 @@ def capabilities(
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("what", "usable", "version", "detail"):
         table.add_column(heading, no_wrap=heading != "detail", overflow="fold")
-    words = {True: "yes", False: "no", None: "not tried"}
+    labels = {True: "yes", False: "no", None: "not tried"}
     for capability in found:
         table.add_row(
-            capability.name, words[capability.usable], capability.version or "-", escape(capability.detail)
+            capability.name, labels[capability.usable], capability.version or "-", escape(capability.detail)
         )  # fmt: skip
     output_console().print(table)

@@ -16,7 +16,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from kdgat.can.inspection import Inspection
+    from kdgat.can.recordings.inspection import RecordingInspection
 
 app = typer.Typer(help="List, inspect, import and synthesise recordings.", no_args_is_help=True)
 
@@ -32,7 +32,7 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 @app.command("list")
 def list_datasets(data_root: DataRoot = Path("data"), catalog: Catalog = None, as_json: AsJson = False) -> None:
     """List the datasets that are known or present, and how many recordings of each are there."""
-    from kdgat.can.catalog import DatasetEntry, DatasetError, discover_recordings, load_catalog
+    from kdgat.can.recordings.catalog import DatasetEntry, DatasetError, discover_recordings, load_catalog
 
     entries = load_catalog(catalog)
     known_folders = {entry.folder_in(data_root).name for entry in entries.values()}
@@ -79,8 +79,8 @@ def inspect_recordings(
     quiet: Quiet = False,
 ) -> None:
     """Show size, ids, attacks, backward time steps, bad rows and copies. Exit status 1 if a recording is unusable."""
-    from kdgat.can.catalog import DatasetError, discover_recordings, find_entry
-    from kdgat.can.inspection import inspect_dataset, inspect_file
+    from kdgat.can.recordings.catalog import DatasetError, discover_recordings, find_entry
+    from kdgat.can.recordings.inspection import inspect_dataset, inspect_file
 
     if (path is None) == (dataset is None):
         raise typer.BadParameter("give either PATH or --dataset NAME")
@@ -123,8 +123,8 @@ def import_recordings(
     Formats: Parquet; CSV of can-train-and-test, HCRL Car-Hacking and HCRL Survival, with or without header; HCRL
     attack-free text; candump.
     """
-    from kdgat.can.importing import import_recording
-    from kdgat.can.messages import ReadLimits
+    from kdgat.can.recordings.importing import import_recording
+    from kdgat.can.recordings.messages import ReadLimits
     from kdgat.stage.configuration import validate_config
 
     if name is not None and len(sources) > 1:
@@ -158,8 +158,8 @@ def synthesise(
     quiet: Quiet = False,
 ) -> None:
     """Simulate several cars with and without attacks, as a dataset of training and test scenarios."""
-    from kdgat.can.messages import Messages
-    from kdgat.can.synthetic import num_recordings, write_dataset
+    from kdgat.can.recordings.messages import Messages
+    from kdgat.can.simulation.synthetic import num_recordings, write_dataset
 
     counts: list[int] = []
     with _progress("simulating", num_recordings(size), quiet) as advance:
@@ -176,7 +176,7 @@ def synthesise(
 INSPECTION_COLUMNS = ("recording", "vehicle", "messages", "ids", "span_s", "attacks", "back", "bad")
 
 
-def _print_inspections(inspections: Sequence[Inspection]) -> None:
+def _print_inspections(inspections: Sequence[RecordingInspection]) -> None:
     if sys.stdout.isatty():  # a table per scenario fits 80 columns; in a pipe every line should say its scenario
         for scenario in dict.fromkeys(inspection.scenario for inspection in inspections):
             own = [inspection for inspection in inspections if inspection.scenario == scenario]
@@ -194,7 +194,7 @@ def _print_inspections(inspections: Sequence[Inspection]) -> None:
             _print(f"{inspection.path}: {inspection.num_bad_rows} bad rows in all")
 
 
-def _inspection_row(inspection: Inspection) -> tuple[object, ...]:
+def _inspection_row(inspection: RecordingInspection) -> tuple[object, ...]:
     return (
         inspection.name,
         inspection.vehicle or "-",

@@ -42,7 +42,7 @@ def check_place(out: Path, site: "Site") -> "OutputDirectory":
 
     require_usable(site)
     if site.scheduler == "slurm" and site.image is not None:
-        from kdgat.image.agreement import check_named_image
+        from kdgat.container.agreement import check_named_image
 
         check_named_image(site.image, site.python or "python", lambda line: print(line, file=sys.stderr))
     output = OutputDirectory(out.absolute())

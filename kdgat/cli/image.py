@@ -46,11 +46,11 @@ def build(
     checkout: CheckoutFolder = None,
 ) -> None:
     """Build an image and run its tests; a former image stays until the new one has passed them."""
-    from kdgat.image.base import choose_base, default_base
-    from kdgat.image.build import build_image
-    from kdgat.image.checkout import find_checkout
-    from kdgat.image.process import signals_as_exit
-    from kdgat.image.variants import find_variant
+    from kdgat.container.base import choose_base, default_base
+    from kdgat.container.build import build_image
+    from kdgat.container.checkout import find_checkout
+    from kdgat.container.process import signals_as_exit
+    from kdgat.container.variants import find_variant
 
     tree, chosen = find_checkout(checkout), find_variant(variant.value)
     image = out or Path(f"{chosen.file_stem}.sif")
@@ -77,7 +77,7 @@ def _identity(image: Path) -> tuple[int, int] | None:
 @app.command("test")
 def run_image_test(image: Image, nv: Nv = False) -> None:
     """Run the image's own test: every import, and every version against the lock inside."""
-    from kdgat.image.apptainer import run_test
+    from kdgat.container.apptainer import run_test
 
     raise typer.Exit(run_test(image, nv=nv))
 
@@ -89,10 +89,10 @@ def inspect(
     lock: Annotated[bool, typer.Option("--lock", help="Print the lock inside: every package, with hashes.")] = False,
 ) -> None:
     """Show digest, labels, the definition that an image was built from, and the lock in it."""
-    from kdgat.image import apptainer
-    from kdgat.image.digest import image_digest
-    from kdgat.image.errors import ImageError
-    from kdgat.image.variants import LOCK_IN_IMAGE
+    from kdgat.container import apptainer
+    from kdgat.container.digest import image_digest
+    from kdgat.container.errors import ImageError
+    from kdgat.container.variants import LOCK_IN_IMAGE
 
     if lock:
         answer = apptainer.execute(image, ["cat", LOCK_IN_IMAGE])
@@ -122,16 +122,16 @@ def inspect(
 @app.command("exec", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def execute(
     image: Image,
-    words: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run.", show_default=False)],
+    arguments: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help="What to run.", show_default=False)],
     nv: Nv = False,
     bind: Annotated[
         list[str] | None, typer.Option("--bind", "-B", help="SOURCE[:TARGET[:ro]] to see inside. Repeatable.")
     ] = None,
 ) -> None:
     """Run a command in an image, in place of this one: its status and its signals are the command's."""
-    from kdgat.image.apptainer import command_environment, exec_words
+    from kdgat.container.apptainer import command_environment, exec_command
 
-    command = exec_words(image, words[1:] if words[0] == "--" else words, nv=nv, binds=bind or ())
+    command = exec_command(image, arguments[1:] if arguments[0] == "--" else arguments, nv=nv, binds=bind or ())
     sys.stdout.flush()
     os.execve(command[0], command, command_environment())
 
@@ -139,7 +139,7 @@ def execute(
 @app.command()
 def check(image: Image) -> None:
     """Compare Python, packages and kdgat in an image with those that run this command."""
-    from kdgat.image.agreement import check_agreement
+    from kdgat.container.agreement import check_agreement
 
     notes = check_agreement(image)
     typer.echo(f"{image} fits the kdgat that runs this command; sha256 {notes.sha256}")
@@ -154,10 +154,10 @@ def lock(
     checkout: CheckoutFolder = None,
 ) -> None:
     """Resolve what goes into an image, with hashes, for its platform (x86-64, Python 3.11)."""
-    from kdgat.image.checkout import find_checkout
-    from kdgat.image.lock import check_lock, write_lock
-    from kdgat.image.sources import read_pip_sources
-    from kdgat.image.variants import find_variant
+    from kdgat.container.checkout import find_checkout
+    from kdgat.container.lock import check_lock, write_lock
+    from kdgat.container.sources import read_pip_sources
+    from kdgat.container.variants import find_variant
 
     tree, chosen, sources = find_checkout(checkout), find_variant(variant.value), read_pip_sources()
     if verify:

@@ -20,7 +20,7 @@ from kdgat.cli.lap_solve import solve_command
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from kdgat.lap.inspection import Inspection
+    from kdgat.lap.instances.inspection import FileInspection
 
 app = typer.Typer(help="Generate, bucket, inspect and solve assignment problems.", no_args_is_help=True)
 
@@ -67,11 +67,13 @@ def generate(
 
     The file appears when it is complete. What the families are: docs/lap.md.
     """
-    from kdgat.lap.collection import Collection, read_parameters
-    from kdgat.lap.families import FAMILIES
-    from kdgat.lap.store import write_store
+    from kdgat.lap.instances.collection import Collection, read_parameters
+    from kdgat.lap.instances.distributions import DISTRIBUTIONS
+    from kdgat.lap.instances.store import write_store
 
-    chosen = Collection(families or list(FAMILIES), sizes or [512], count, seed, read_parameters(parameter or []), tag)
+    chosen = Collection(
+        families or list(DISTRIBUTIONS), sizes or [512], count, seed, read_parameters(parameter or []), tag
+    )
     _refuse_existing(out, force=force)
     began = time.monotonic()
     with _counted("generating", len(chosen), quiet) as count_one:
@@ -98,7 +100,7 @@ def import_matrices(
 
     In a Matrix Market file pairs without an entry are forbidden; +inf forbids a pair in the others.
     """
-    from kdgat.lap.importing import import_matrices as import_all
+    from kdgat.lap.instances.importing import import_matrices as import_all
 
     _refuse_existing(out, force=force)
     with _counted("importing", len(files), quiet) as count_one:
@@ -126,7 +128,7 @@ def merge(
     Schema 1 are dense files with keys C, n, u, v, rows, cols, cost, family, noise_std and tag. Labels that they lack,
     or that prove nothing, are made new.
     """
-    from kdgat.lap.merging import merge_stores, num_records
+    from kdgat.lap.instances.merging import merge_stores, num_records
 
     total = num_records(files)
     _refuse_existing(out, force=force)
@@ -162,9 +164,9 @@ def bucket(
     Classes by rows: small (to 1024), mid_1536, mid_2048, mid_3072, large_4096 (the rest). No problem is in two splits.
     """
     from kdgat.cli.tables import output_console
-    from kdgat.lap.buckets import SPLITS, existing_buckets, write_buckets
-    from kdgat.lap.instance_files import LARGEST_CLASS, SIZE_CLASSES
-    from kdgat.lap.store import LapStore
+    from kdgat.lap.instances.buckets import SPLITS, existing_buckets, write_buckets
+    from kdgat.lap.instances.files import LARGEST_CLASS, SIZE_CLASSES
+    from kdgat.lap.instances.store import LapStore
 
     total = len(LapStore.open(file))
     there = existing_buckets(out)
@@ -191,7 +193,7 @@ def inspect(
     quiet: Quiet = False,
 ) -> None:
     """Say what a file holds. With --check, exit status 1 if costs or labels of a record are wrong."""
-    from kdgat.lap.inspection import check_records, inspect_store
+    from kdgat.lap.instances.inspection import check_records, inspect_store
 
     if sample < 0:
         raise LapCommandError(f"--sample {sample}: give a number of records, or 0 for all")
@@ -212,7 +214,7 @@ app.command("solve")(solve_command)
 app.command("analyze")(analyze_command())
 
 
-def _print_inspection(inspection: Inspection) -> None:
+def _print_inspection(inspection: FileInspection) -> None:
     from kdgat.cli.tables import output_console
 
     print(

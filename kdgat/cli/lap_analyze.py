@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from kdgat.lap.config import LapConfig
-    from kdgat.lap.instance_files import Counts
-    from kdgat.lap.step_measurement import Measurement
+    from kdgat.lap.instances.files import Counts
+    from kdgat.lap.training.step_measurement import Measurement
 
 
 class AnalyzeError(ValueError):
@@ -47,7 +47,7 @@ def analyze(
     if json_path is not None and not memory:
         raise AnalyzeError("--json writes what --memory measures: give --memory too")
     from kdgat.lap.family import FAMILY
-    from kdgat.lap.schedule import count_files, fit_rates, write_rates
+    from kdgat.lap.training.schedule import count_files, fit_rates, write_rates
 
     config = cast("LapConfig", options.family_config(FAMILY, preset, given, None, override))
     counts = None if config.data.source is None else count_files(config)
@@ -80,8 +80,8 @@ def print_contents(config: "LapConfig", counts: "Counts | None") -> None:
     from rich.table import Table
 
     from kdgat.cli.tables import output_console
-    from kdgat.lap.memory import batch_shape, kept_bytes_per_edge, num_edges
-    from kdgat.lap.schedule import describe_bytes, instances
+    from kdgat.lap.training.memory import batch_shape, kept_bytes_per_edge, num_edges
+    from kdgat.lap.training.schedule import describe_bytes, instances
 
     kept = kept_bytes_per_edge(config)
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -102,9 +102,9 @@ def print_contents(config: "LapConfig", counts: "Counts | None") -> None:
 
 def print_measurements(config: "LapConfig", counts: "Counts | None", num_steps: int) -> "list[Measurement]":
     """Measure every stage and print prediction and measurement beside each other, line by line as they come."""
-    from kdgat.lap.memory import PROCESS_BYTES, batch_shape, kept_bytes_per_edge, predict_step_bytes
-    from kdgat.lap.schedule import describe_bytes, instances
-    from kdgat.lap.step_measurement import measure_step
+    from kdgat.lap.training.memory import PROCESS_BYTES, batch_shape, kept_bytes_per_edge, predict_step_bytes
+    from kdgat.lap.training.schedule import describe_bytes, instances
+    from kdgat.lap.training.step_measurement import measure_step
 
     kept = kept_bytes_per_edge(config)
     line = "{:<16} {:>6} {:>6} {:>12} {:>12} {:>8} {:>12}"
@@ -125,7 +125,7 @@ def print_measurements(config: "LapConfig", counts: "Counts | None", num_steps: 
 
 def measure_smallest(config: "LapConfig", num_steps: int) -> "Measurement":
     """Measure batches of one instance of the smallest size: what a step takes however little is in it."""
-    from kdgat.lap.step_measurement import measure_step
+    from kdgat.lap.training.step_measurement import measure_step
 
     name = min(config.chosen(), key=lambda one: config.progression[one].size)
     return measure_step(config, name, 1, config.training.accelerator, num_steps)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from kdgat.lap.assignment import Assignment
+    from kdgat.lap.solver.assignment import Assignment
 
 OUT_SUFFIXES: Final = (".csv", ".npz")
 WARM_UP_SIZE: Final = 40  # of the matrix that is solved first, so that loading compiled code is not counted as solving
@@ -111,10 +111,10 @@ def solve_file(
     """
     import numpy as np
 
-    from kdgat.lap.matrix_file import read_cost
-    from kdgat.lap.solver import solve
-    from kdgat.lap.timing import one_thread
-    from kdgat.lap.warm_start import WarmStart
+    from kdgat.lap.api import WarmStart
+    from kdgat.lap.evaluation.timing import one_thread
+    from kdgat.lap.instances.matrix_file import read_cost
+    from kdgat.lap.solver.exact import solve
 
     cost, mask = read_cost(file, index=index, key=key)
     # Of the same kind as the problem: rectangles and masks run code of their own.

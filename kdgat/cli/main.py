@@ -47,11 +47,11 @@ COMMAND_GROUPS: dict[str, CommandGroup] = {
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and exit with its status: 0 done, 1 failed, 2 wrong usage, 75 paused."""
-    words = list(sys.argv[1:] if arguments is None else arguments)
-    debug = DEBUG_OPTION in words
-    words = [word for word in words if word != DEBUG_OPTION]
+    tokens = list(sys.argv[1:] if arguments is None else arguments)
+    debug = DEBUG_OPTION in tokens
+    tokens = [word for word in tokens if word != DEBUG_OPTION]
     try:
-        status = _run(words)
+        status = _run(tokens)
     except (ValueError, OSError) as error:
         if debug or not is_user_error(error):
             raise
@@ -60,8 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(status)
 
 
-def build_application(wanted: str | None, words: Sequence[str] = ()) -> "typer.Typer":
-    """Mount the wanted group for real and the others by name and help alone; `words` are the command line."""
+def build_application(wanted: str | None, tokens: Sequence[str] = ()) -> "typer.Typer":
+    """Mount the wanted group for real and the others by name and help alone; `tokens` are the command line."""
     import typer  # here, because `kdgat stage run` must start where typer is not installed
 
     application = typer.Typer(
@@ -75,7 +75,7 @@ def build_application(wanted: str | None, words: Sequence[str] = ()) -> "typer.T
         if name != wanted:
             application.add_typer(_placeholder(), name=name, help=group.help)
         elif name in OF_FAMILIES:
-            application.add_typer(_family_group(group.module, words), name=name, help=group.help)
+            application.add_typer(_family_group(group.module, tokens), name=name, help=group.help)
         elif group.is_single_command:
             application.add_typer(importlib.import_module(group.module).app)
         else:
@@ -83,37 +83,37 @@ def build_application(wanted: str | None, words: Sequence[str] = ()) -> "typer.T
     return application
 
 
-def _run(words: list[str]) -> int:
-    wanted = next((word for word in words if not word.startswith("-")), None)
+def _run(tokens: list[str]) -> int:
+    wanted = next((word for word in tokens if not word.startswith("-")), None)
     if wanted == "stage":  # argparse, because a compute node has neither typer nor rich
         from kdgat.cli import stage
 
-        return stage.run(words[words.index("stage") + 1 :])
-    application = build_application(wanted, words)
+        return stage.run(tokens[tokens.index("stage") + 1 :])
+    application = build_application(wanted, tokens)
     try:
-        application(repeat_many_valued(words), prog_name="kdgat")
+        application(repeat_many_valued(tokens), prog_name="kdgat")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     return 0
 
 
-def _family_group(module: str, words: Sequence[str]) -> "typer.Typer":
+def _family_group(module: str, tokens: Sequence[str]) -> "typer.Typer":
     """Return a group with one command per family; of those, only the one that is named need be imported."""
     from kdgat.family.registry import find_family
     from kdgat.stage.families import family_names
 
     names = family_names()
-    named = [word for word in words if not word.startswith("-")][1:2]
+    named = [word for word in tokens if not word.startswith("-")][1:2]
     families = {name: find_family(name) for name in names if name in named or named == [] or named[0] not in names}
     group: typer.Typer = importlib.import_module(module).application(families)
     return group
 
 
-def repeat_many_valued(words: Sequence[str]) -> list[str]:
+def repeat_many_valued(tokens: Sequence[str]) -> list[str]:
     """Rewrite `--seeds 0 1 2` as `--seeds 0 --seeds 1 --seeds 2`, which is the form that the parser knows."""
     rewritten: list[str] = []
     option: str | None = None
-    for word in words:
+    for word in tokens:
         is_value = not word.startswith("-") or word[1:].isdigit()
         if is_value and option is not None and rewritten[-1] != option:
             rewritten.append(option)

@@ -136,13 +136,13 @@ def rollback(
 def _open(path: Path | None) -> "Registry":
     from kdgat.registry.registry import Registry
 
-    said = os.environ.get(REGISTRY_VARIABLE)
-    if path is None and not said:
+    stated = os.environ.get(REGISTRY_VARIABLE)
+    if path is None and not stated:
         raise NoRegistryError(
             f"which registry? Give --registry DIR, or set {REGISTRY_VARIABLE}; it is the directory that the nightly "
             "flow was given as `registry`"
         )
-    found = Registry(path if path is not None else Path(said or ""))
+    found = Registry(path if path is not None else Path(stated or ""))
     found.read()
     return found
 
@@ -200,7 +200,7 @@ def _image(image: dict[str, Any] | None) -> str:
 
 
 def _scores_table(entry: "ModelEntry") -> "Table":
-    from kdgat.can.results import format_value
+    from kdgat.can.evaluation.results import format_value
 
     metrics = ("f1", "precision", "recall", "auc", "false_alarm_rate")
     table = _table("scenario", "windows", "attacks", *metrics)

@@ -134,7 +134,7 @@ def site_and_request(
 
     site = load_site(name)
     request = make_request(walltime=walltime, memory=memory, cores=cores, gpus=gpus)
-    if site.scheduler == "local" and (explicit := request.said()):
+    if site.scheduler == "local" and (explicit := request.explicit_values()):
         given = ", ".join(f"--{key} {value}" for key, value in explicit.items())
         raise OptionError(
             f"{given}: with --site {name} stages are processes of this machine, which use what it has: "

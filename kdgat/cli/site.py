@@ -31,8 +31,8 @@ def list_sites() -> None:
             continue
         partitions = dict.fromkeys(partition for partition in (found.partition, found.gpu_partition) if partition)
         limits = found.limits.model_dump(exclude_none=True)
-        said = ", ".join(f"{key} {value}" for key, value in limits.items() if key != "jobs")
-        table.add_row(name, found.scheduler, ", ".join(partitions), said, str(path))
+        listed = ", ".join(f"{key} {value}" for key, value in limits.items() if key != "jobs")
+        table.add_row(name, found.scheduler, ", ".join(partitions), listed, str(path))
     console = output_console()
     console.print(table)
 

@@ -60,7 +60,7 @@ class StopRequest:
         self.insisted = True
 
     def is_set(self) -> bool:
-        """Tell whether somebody asked."""
+        """Return whether somebody asked."""
         return self._is_set
 
     def wait(self, timeout_s: float) -> bool:
@@ -269,5 +269,5 @@ def _outcome_of(
         return outcome if isinstance(outcome, Paused) else Paused(checkpoint="", reason="exit status 75")
     if status == EXIT_FAILED and isinstance(outcome, Failed):
         return outcome
-    said = " | ".join(last_lines) or "it printed nothing"
-    return Failed(kind=FailureKind.ERROR, evidence=f"exit status {status} without an outcome: {said}")
+    output = " | ".join(last_lines) or "it printed nothing"
+    return Failed(kind=FailureKind.ERROR, evidence=f"exit status {status} without an outcome: {output}")

@@ -1,6 +1,6 @@
 """How a worker's Python is started on a node: as it is there, or inside the site's container image.
 
-Inside an image its own kdgat runs, not the checkout; of the node it sees what `kdgat.cluster.binds` lists, the folder
+Inside an image its own kdgat runs, not the checkout; of the node it sees what `kdgat.container.binds` lists, the folder
 on the node's own disk, and the control groups, in which the kernel counts what it killed for memory.
 """
 
@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from kdgat.cluster.binds import Bind
 from kdgat.cluster.memory import CGROUP_ROOT
 from kdgat.cluster.site import Site
-from kdgat.stage.container import (
+from kdgat.container.binds import Bind
+from kdgat.container.layout import (
     CACHES,
     CUTTING_VARIABLES,
     GPU_CACHES,
@@ -22,7 +22,7 @@ from kdgat.stage.container import (
     PERSONAL_PREFIXES,
     PERSONAL_VARIABLES,
 )
-from kdgat.stage.privileges import apptainer_variables
+from kdgat.container.privileges import apptainer_variables
 from kdgat.stage.provenance import IMAGE_STARTED_VARIABLE
 
 IMAGE_CHANGED: Final = "changed since submission"  # in what a job says that finds another file than was checked
@@ -53,18 +53,18 @@ def container_command(
     if site.image is None:
         return shlex.quote(default_python) if site.python is None else _word(site.python)
     # Neither the home folder, nor the command's, nor what lies in the node's /tmp: only what is named.
-    words = ["apptainer", "exec", *(["--nv"] if uses_gpu else []), "--no-mount", "home,cwd,tmp"]
+    arguments = ["apptainer", "exec", *(["--nv"] if uses_gpu else []), "--no-mount", "home,cwd,tmp"]
     if folder is not None:
-        words += ["--pwd", str(folder)]
+        arguments += ["--pwd", str(folder)]
     # Upper folders first: a bind covers what was bound below it before.
     for bind in sorted([*binds, Bind(CGROUP_ROOT, CGROUP_ROOT)], key=lambda bind: len(bind.target.parts)):
-        words += ["--bind", bind.describe()]
+        arguments += ["--bind", bind.describe()]
     if "$" not in site.node_local:
         local = Path(site.node_local)
         Bind(local, local, is_writable=True).describe()  # refuses here what would end on the node
     # Last: it is a folder of ours, with nothing of the others below it.
-    said = [shlex.join(words), "--bind", local_directory(site)]
-    return " ".join([*said, _word(site.image), _word(site.python or "python")])
+    listed = [shlex.join(arguments), "--bind", local_directory(site)]
+    return " ".join([*listed, _word(site.image), _word(site.python or "python")])
 
 
 def local_directory(site: Site) -> str:
@@ -113,17 +113,17 @@ def _local_lines(site: Site) -> list[str]:
 
     Outside TMPDIR stays the site's folder, by which its other keys may name the image.
     """
-    said, folder = f"node_local: {site.node_local}", f"${_LOCAL_VARIABLE}"
+    listed, folder = f"node_local: {site.node_local}", f"${_LOCAL_VARIABLE}"
     ours = f'mkdir -p -m 700 "{folder}" && [ -O "{folder}" ] && [ ! -L "{folder}" ] && chmod 700 "{folder}"'
     another = f'{_LOCAL_VARIABLE}=$(mktemp -d "${{TMPDIR%/}}/kdgat-XXXXXXXX")'
     return [
         f"export TMPDIR={_word(site.node_local)}",
         '[ -n "$TMPDIR" ] && mkdir -p "$TMPDIR" || '
-        + _end(f"{said}: it is empty or cannot be made", "name a folder that each node has"),
+        + _end(f"{listed}: it is empty or cannot be made", "name a folder that each node has"),
         f'{_LOCAL_VARIABLE}="${{TMPDIR%/}}/kdgat-$(id -u)"',
-        f"{{ {ours}; }} || {another} || " + _end(f"{said}: no folder can be made in it", "name one you can write to"),
+        f"{{ {ours}; }} || {another} || " + _end(f"{listed}: no folder can be made in it", "name one you can write to"),
         f'case "{folder}" in *[:,]*) '
-        + _end(f"{said}: Apptainer takes ':' and ',' for the end of a path", "name a folder without them")
+        + _end(f"{listed}: Apptainer takes ':' and ',' for the end of a path", "name a folder without them")
         + ";; esac",
     ]
 

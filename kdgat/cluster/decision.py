@@ -83,6 +83,10 @@ def decide(end: AttemptEnd, history: History, limits: AttemptLimits) -> Decision
     """Choose what follows the end of an attempt; the sentence is for whoever reads it in the Prefect UI.
 
     Without progress every sequence of ends comes to a `Stop`, except for preemptions, which may go on for ever.
+
+    >>> lost = AttemptEnd(EndKind.NODE_FAILURE, "node o0123 failed", node="o0123", checkpoint="checkpoints/7.pt")
+    >>> decide(lost, History(), AttemptLimits()).reason
+    'again from checkpoints/7.pt, without node o0123'
     """
     decision = _choose(end, history, limits)
     num_stale = _trailing(end, history, lambda one: not one.made_progress)
@@ -125,7 +129,7 @@ def _choose(end: AttemptEnd, history: History, limits: AttemptLimits) -> Decisio
 
 
 def _after_lost_work(end: AttemptEnd, history: History, limits: AttemptLimits) -> Decision:
-    """Decide about attempts that may just go on: paused, timed out, killed, lost, frozen."""
+    """Decide about attempts that may just resume: paused, timed out, killed, lost, frozen."""
     needed_s = end.needed_walltime_s
     walltime_s = history.resources.walltime_s if history.resources is not None else None
     if needed_s is not None and walltime_s is not None and walltime_s < needed_s and not end.made_progress:
@@ -144,7 +148,7 @@ def _after_lost_work(end: AttemptEnd, history: History, limits: AttemptLimits) -
 
 
 def _after_failure(end: AttemptEnd, history: History, limits: AttemptLimits) -> Decision:
-    """Decide about a stage that says itself why it cannot go on."""
+    """Decide about a stage that states itself why it cannot continue."""
     if end.failure is FailureKind.HOST_OOM:
         return _with_more_memory(end, history, limits)
     if end.failure is not FailureKind.CUDA_OOM:

@@ -54,7 +54,7 @@ class AttemptEnd:
         return self.outcome.needed_s if isinstance(self.outcome, Paused) else None
 
     def describe(self, *, name_checkpoint: bool = True) -> str:
-        """Say in one line what happened, where, and what there is to go on from."""
+        """Describe in one line what happened, where, and what there is to resume from."""
         job = f"job {self.job_id}" + (f" on {self.node}" if self.node else "") if self.job_id else ""
         checkpoint = f"last checkpoint {self.checkpoint}" if self.checkpoint else "no checkpoint yet"
         if self.kind is EndKind.FINISHED or not name_checkpoint:

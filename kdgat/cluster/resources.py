@@ -121,7 +121,11 @@ GpuType = Annotated[str, AfterValidator(_check_gpu_type)]
 
 
 class Resources(Config):
-    """Hold what one job asks for, every value decided."""
+    """Hold what one job asks for, every value decided.
+
+    >>> Resources(walltime_s=57_600, memory_mib=131_072, cores=8, gpus=1, gpu_type="v100").describe()
+    '16:00:00, 128G, 8 cores, 1 GPU (v100)'
+    """
 
     walltime_s: int = Field(gt=0)
     memory_mib: int = Field(gt=0)
@@ -159,15 +163,22 @@ class Amounts(Config):
 
 
 class ResourceRequest(Amounts):
-    """Hold what somebody asks for; a key that is None was not said."""
+    """Hold what somebody asks for; a key that is None was not said.
+
+    >>> asked = make_request(walltime=90, memory="1024")
+    >>> asked.explicit_values()
+    {'walltime': '01:30:00', 'memory': '1G'}
+    >>> asked.over(make_request(walltime="16:00:00", cores=4)).explicit_values()
+    {'walltime': '01:30:00', 'memory': '1G', 'cores': 4}
+    """
 
     gpu_type: GpuType | None = None
 
     def over(self, other: "ResourceRequest") -> "ResourceRequest":
         """Return both requests as one; this one wins where it says something."""
-        return ResourceRequest(**{**other.model_dump(), **self.said()})
+        return ResourceRequest(**{**other.model_dump(), **self.explicit_values()})
 
-    def said(self) -> dict[str, Any]:
+    def explicit_values(self) -> dict[str, Any]:
         """Return the keys that were said, with their values."""
         return self.model_dump(exclude_none=True)
 

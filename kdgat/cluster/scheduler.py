@@ -55,22 +55,22 @@ class JobStatus:
 
     @property
     def is_waiting(self) -> bool:
-        """Tell whether the job has not begun."""
+        """Return whether the job has not begun."""
         return self.state in WAITING_STATES
 
     @property
     def is_alive(self) -> bool:
-        """Tell whether the job has begun and not ended."""
+        """Return whether the job has begun and not ended."""
         return self.state in ALIVE_STATES
 
     @property
     def is_over(self) -> bool:
-        """Tell whether nothing of the job runs any more, as far as the scheduler knows."""
+        """Return whether nothing of the job runs any more, as far as the scheduler knows."""
         return self.state in OVER_STATES
 
     @property
     def was_killed(self) -> bool:
-        """Tell whether a signal ended the job's script, or the shell around it saw one do so."""
+        """Return whether a signal ended the job's script, or the shell around it saw one do so."""
         status, _, number = self.exit_code.partition(":")
         return number not in ("", "0") or (status.isdigit() and int(status) > 128)
 
@@ -95,7 +95,7 @@ class Scheduler(Protocol):
     """What the flow asks of a cluster's scheduler; none of it raises where the controller does not answer."""
 
     def status(self, job_id: str) -> JobStatus:
-        """Say how a job stands: state `UNKNOWN` without an answer, `GONE` where the job is forgotten."""
+        """State how a job stands: state `UNKNOWN` without an answer, `GONE` where the job is forgotten."""
 
     def find(self, name: str) -> list[str]:
         """Return this user's jobs of that name that wait or run; none without an answer."""
@@ -119,7 +119,7 @@ def wait_until_over(
         clock.sleep(poll_s)
 
 
-def wait_for_verdict(scheduler: Scheduler, job_id: str, clock: Clock) -> JobStatus:
+def wait_for_end(scheduler: Scheduler, job_id: str, clock: Clock) -> JobStatus:
     """Ask what became of a job whose worker is gone, until the scheduler knows, or plainly has not noticed.
 
     While a job is `COMPLETING` (KillWait, the cluster's epilogue) Slurm does not say yet whether it was cancelled.

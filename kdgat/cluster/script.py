@@ -8,7 +8,6 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from kdgat.cluster.binds import Bind
 from kdgat.cluster.container import (
     clearing_lines,
     container_command,
@@ -18,6 +17,7 @@ from kdgat.cluster.container import (
 )
 from kdgat.cluster.resources import Resources, format_walltime
 from kdgat.cluster.site import Site
+from kdgat.container.binds import Bind
 
 SCRATCH_VARIABLE: Final = "KDGAT_SCRATCH"
 PRELOAD: Final = "kdgat.cluster.worker"

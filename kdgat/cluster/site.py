@@ -72,7 +72,15 @@ class Limits(Amounts):
 
 
 class Site(Config):
-    """Hold what has to be known of a cluster; `deployments/sites/example.yaml` explains every key."""
+    """Hold what has to be known of a cluster; `deployments/sites/example.yaml` explains every key.
+
+    >>> site = Site(name="pitzer", scheduler="slurm", account="PAS0001", limits={"walltime": "7-00:00:00"})
+    >>> site.limits.walltime_s
+    604800
+    >>> Site(name="pitzer", scheduler="slurm", directives=["-N 2"]).directives  # doctest: +IGNORE_EXCEPTION_DETAIL
+    Traceback (most recent call last):
+    pydantic_core.ValidationError: '-N 2' is decided for each job by kdgat
+    """
 
     name: Text
     scheduler: Literal["local", "slurm"] = "local"
@@ -112,8 +120,8 @@ class Site(Config):
     def _check_modules(cls, modules: tuple[str, ...]) -> tuple[str, ...]:
         for module in modules:
             if not _MODULE.fullmatch(module):
-                words = module.removeprefix("module load ").strip()
-                raise ValueError(f"{module!r} is no name of a module: write {words!r} as one name per line of the list")
+                name = module.removeprefix("module load ").strip()
+                raise ValueError(f"{module!r} is no name of a module: write {name!r} as one name per line of the list")
         return modules
 
     @field_validator("directives")
@@ -244,9 +252,9 @@ def require_usable(site: Site) -> None:
     if "SBATCH_PARTITION" in os.environ and (site.partition or site.gpu_partition):
         set_variables.append("SBATCH_PARTITION")
     if set_variables:
-        said = ", ".join(f"{name}={os.environ[name]}" for name in set_variables)
+        listed = ", ".join(f"{name}={os.environ[name]}" for name in set_variables)
         raise SiteError(
-            f"site {site.name}: the environment has {said}, which sbatch would put above what kdgat decides for each "
+            f"site {site.name}: the environment has {listed}, which sbatch would put above what kdgat decides for each "
             f"job: `unset {' '.join(set_variables)}`"
         )
     if site.interface is not None:
@@ -263,10 +271,10 @@ def require_usable(site: Site) -> None:
 def _options(directive: str) -> list[str]:
     """Return the names of the options in one line: `-t` of -t10 and -t 10, `--mem` of --mem=1G."""
     try:
-        words = shlex.split(directive)
+        tokens = shlex.split(directive)
     except ValueError as error:
         raise ValueError(f"{directive!r} is no option of sbatch ({error}): close the quotes") from error
-    return [word.partition("=")[0] if word.startswith("--") else word[:2] for word in words if word.startswith("-")]
+    return [word.partition("=")[0] if word.startswith("--") else word[:2] for word in tokens if word.startswith("-")]
 
 
 def _known_text() -> str:

@@ -77,9 +77,9 @@ def parse_job(text: str) -> JobStatus:
 
 def refusal(submit_error: str) -> tuple[EndKind, str]:
     """Tell a controller in trouble from a job that it refuses, and return that with what `sbatch` itself said."""
-    said = re.findall(r"^.*sbatch: (?:error: |fatal: )?(.+)$", submit_error, flags=re.MULTILINE)
+    messages = re.findall(r"^.*sbatch: (?:error: |fatal: )?(.+)$", submit_error, flags=re.MULTILINE)
     is_unreachable = any(word in submit_error for word in UNREACHABLE_WORDS)
-    return EndKind.UNREACHABLE if is_unreachable else EndKind.REFUSED, " ".join(said) or submit_error.strip()
+    return EndKind.UNREACHABLE if is_unreachable else EndKind.REFUSED, " ".join(messages) or submit_error.strip()
 
 
 def _run(*command: str) -> "subprocess.CompletedProcess[str]":

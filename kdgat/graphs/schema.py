@@ -17,7 +17,7 @@ class ColumnsError(ValueError):
 
 @dataclass(frozen=True)
 class Column:
-    """Say what one column holds.
+    """State what one column holds.
 
     Attributes:
         name: what it is called in a store, in `GraphColumns` and in a batch.

@@ -351,7 +351,7 @@ def _encode(value: Any) -> str:
 
 
 def _difference(found: Schema, expected: Schema) -> str:
-    """Say how two different schemas differ, by the first column that is not the same."""
+    """State how two different schemas differ, by the first column that is not the same."""
     for name in (*expected.by_name, *found.by_name):
         if found.by_name.get(name) != expected.by_name.get(name):
             return f"column {name} is {found.by_name.get(name)}, expected {expected.by_name.get(name)}"

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator, model_validator
 
 from kdgat.cluster.estimate import DEFAULT_KEY
 from kdgat.lap.errors import LapError
-from kdgat.lap.families import FAMILIES
+from kdgat.lap.instances.distributions import DISTRIBUTIONS
 from kdgat.lap.names import PREPARE
 from kdgat.lap.sections import LARGEST_COUNT, EvaluationConfig, GraphConfig, ModelConfig, WarmStartLossConfig
 from kdgat.run.config import RunConfig, refuse_unknown
@@ -27,7 +27,7 @@ class StageOrderError(LapError):
 
 
 class ProgressiveStage(Config):
-    """Say which instances one stage of the progression is made of."""
+    """State which instances one stage of the progression is made of."""
 
     size: int = Field(ge=2, description="rows and columns of its instances")
     train: int = Field(ge=1, lt=LARGEST_COUNT, description="instances, shared evenly by the families")
@@ -46,7 +46,7 @@ DEFAULT_PROGRESSION: Final[dict[str, dict[str, int]]] = {
 
 
 class DataConfig(Config):
-    """Say where instances come from: generated, or read from files."""
+    """State where instances come from: generated, or read from files."""
 
     families: tuple[str, ...] = Field(
         ("uniform", "sparse", "metric", "clustered", "low_rank", "noisy_linear", "tracking", "mc64"), min_length=1
@@ -59,8 +59,8 @@ class DataConfig(Config):
     @classmethod
     def _check_families(cls, families: tuple[str, ...]) -> tuple[str, ...]:
         for family in families:
-            if family not in FAMILIES:
-                raise ValueError(unknown_key_text(family, list(FAMILIES)))
+            if family not in DISTRIBUTIONS:
+                raise ValueError(unknown_key_text(family, list(DISTRIBUTIONS)))
         if len(set(families)) != len(families):
             raise ValueError("a family stands twice: list each family once")
         return families

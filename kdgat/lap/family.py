@@ -8,10 +8,11 @@ from kdgat.cluster.resources import Resources, format_walltime
 from kdgat.family.protocol import Family, Option, PlanTable
 from kdgat.lap.config import LapConfig, with_two_in_one
 from kdgat.lap.errors import StartError
+from kdgat.lap.evaluation.results import LapResults
+from kdgat.lap.inputs import lap_run
 from kdgat.lap.names import FAMILY as NAME
 from kdgat.lap.plan import members
-from kdgat.lap.results import LapResults
-from kdgat.lap.schedule import (
+from kdgat.lap.training.schedule import (
     DEFAULT_WALLTIME_S,
     RATES,
     Forecast,
@@ -25,7 +26,6 @@ from kdgat.lap.schedule import (
     rates_here,
     read_rates,
 )
-from kdgat.lap.specs import lap_run
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.plan import Run
 from kdgat.run.table import Table
@@ -108,13 +108,13 @@ class LapFamily(Family):
 
     def collect(self, output: OutputDirectory) -> LapResults:
         """Summarise the evaluations of all seeds; errors as of `collect_results`."""
-        from kdgat.lap.evaluation import collect_results
+        from kdgat.lap.evaluation.stage import collect_results
 
         return collect_results(output)
 
     def tables(self, results: LapResults) -> Sequence[Table]:
         """Return every method at the largest size, the comparison, and the table of the Prefect UI."""
-        from kdgat.lap.tables import results_table, terminal_tables
+        from kdgat.lap.evaluation.tables import results_table, terminal_tables
 
         return [*terminal_tables(results), results_table(results)]
 
@@ -140,7 +140,7 @@ def _cells(one: Forecast, config: LapConfig) -> list[str]:
 
 
 def _jobs(config: LapConfig, forecasts: Sequence[Forecast], rates: Rates, walltime_s: int) -> list[str]:
-    """Say which stages share a job, which more would fit together, and how long all of it takes."""
+    """State which stages share a job, which more would fit together, and how long all of it takes."""
     how = "measured" if rates.is_measured else "estimated"
     sentences = [f"\nTime is {how} for {rates.device}; steps up to the last epoch, early stopping ends sooner."]
     of_one_seed = [one for one in forecasts if one.is_training][: len(config.groups())]

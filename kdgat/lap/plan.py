@@ -31,9 +31,9 @@ GROUP_WORD: Final = "_and_"
 TRAINING: Final = "training"  # the kind of every stage that is called after stages of the progression
 KINDS: Final = StageKinds(
     (
-        StageKind(PREPARE, PrepareConfig, "kdgat.lap.preparation:run_prepare", trains=False, code_version=2),
+        StageKind(PREPARE, PrepareConfig, "kdgat.lap.training.preparation:run_prepare", trains=False, code_version=2),
         StageKind(TRAINING, TrainingStageConfig, "kdgat.lap.stages:run_training"),
-        StageKind(EVALUATION, EvaluationStageConfig, "kdgat.lap.evaluation:run_evaluation", trains=False),
+        StageKind(EVALUATION, EvaluationStageConfig, "kdgat.lap.evaluation.stage:run_evaluation", trains=False),
     )
 )
 

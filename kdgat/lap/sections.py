@@ -31,7 +31,7 @@ Solver = Literal["core", "dense"]
 
 
 class GraphConfig(Config):
-    """Say how many neighbours a row and a column have."""
+    """State how many neighbours a row and a column have."""
 
     row_neighbours: int = Field(16, ge=2)
     column_neighbours: int = Field(16, ge=2)
@@ -107,7 +107,7 @@ class EvaluationConfig(Config):
 
 
 class GeneratedConfig(Config):
-    """Say which instances are generated."""
+    """State which instances are generated."""
 
     families: tuple[str, ...] = Field(min_length=1)
     seed: int = Field(ge=0)

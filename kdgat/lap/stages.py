@@ -3,7 +3,7 @@
 `prepare` reads instances, or generates them. `evaluation` reads test stores and weights. Every other stage trains: the
 stages of the progression that its configuration lists, one after the other in this process, each from the best weights
 of the one before, the first from the input `start` where there is one. Each has its own inputs `train-<name>` and
-`validation-<name>` and its own checkpoints, so that a killed process goes on in the one that was cut.
+`validation-<name>` and its own checkpoints, so that a killed process resumes the one that was cut.
 """
 
 import logging
@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from kdgat.graphs.store import GraphStore
-from kdgat.lap.graphs import EDGE_FEATURES, NODE_FEATURES
+from kdgat.lap.graphs.bipartite import EDGE_FEATURES, NODE_FEATURES
+from kdgat.lap.graphs.source import make_source
 from kdgat.lap.models import make_model
 from kdgat.lap.names import FAMILY, START, TRAIN, VALIDATION
-from kdgat.lap.objective import WarmStartObjective
 from kdgat.lap.plan import kind_of, weights_artifact
 from kdgat.lap.sections import FEATURE_VERSION, TrainingStageConfig
-from kdgat.lap.source import make_source
-from kdgat.lap.weights import check_start, describe_model
+from kdgat.lap.training.objective import WarmStartObjective
+from kdgat.lap.training.start import check_start, describe_model
 from kdgat.run.finished import WEIGHTS
 from kdgat.run.inputs import input_path
 from kdgat.stage.configuration import validate_config

@@ -16,7 +16,7 @@ NUM_ATTACKS = "num_attack_windows"
 
 
 class PromotionRule(Config):
-    """Say how much better a model must be on the whole, and how much worse it may be anywhere."""
+    """State how much better a model must be on the whole, and how much worse it may be anywhere."""
 
     metric: Literal["f1", "auc", "pr_auc", "mcc", "balanced_accuracy", "accuracy", "recall", "precision"] = Field(
         "f1", description="what is compared in scenarios with attacks"
@@ -69,12 +69,12 @@ def decide(new: Metrics, current: Metrics | None, rule: PromotionRule, prior_fau
     compared = attacked or list(new)
     gain = _mean(new, compared, metric) - _mean(current, compared, metric)
     gain = gain if attacked else -gain
-    words = f"mean {metric} {_mean(current, compared, metric):.4f} -> {_mean(new, compared, metric):.4f}"
+    message = f"mean {metric} {_mean(current, compared, metric):.4f} -> {_mean(new, compared, metric):.4f}"
     worse = [text for name in new if (text := _worse(name, new[name], current[name], rule))]
     # Rounded, so that a difference of exactly the margin is not lost to the last bit of a float.
     is_better = gain > 0.0 and round(gain - rule.margin, 12) >= 0.0
-    verdict = "better" if is_better else "not better"
-    reasons = (f"{words}: {verdict} by the margin of {rule.margin:g}", *worse)
+    result = "better" if is_better else "not better"
+    reasons = (f"{message}: {result} by the margin of {rule.margin:g}", *worse)
     if is_better and not worse:
         reasons = (*reasons, "no scenario is worse by more than the rule allows")
     return Promotion(is_better and not worse, reasons)
@@ -93,7 +93,7 @@ def _faults(whose: str, metrics: Metrics, scenarios: Metrics, rule: PromotionRul
 
 
 def _worse(name: str, new: Scores, current: Scores, rule: PromotionRule) -> str:
-    """Say by how much a scenario is worse, if that is more than the rule allows."""
+    """State by how much a scenario is worse, if that is more than the rule allows."""
     metric: str
     if _has_attacks(new):
         metric, loss, allowed = rule.metric, _value(current, rule.metric) - _value(new, rule.metric), rule.worse_by

@@ -47,7 +47,7 @@ class Registry:
         self.owner_path = self.path / "registry-owner.json"
 
     def exists(self) -> bool:
-        """Tell whether anything was registered here."""
+        """Return whether anything was registered here."""
         return self.index_path.is_file()
 
     def read(self) -> RegistryIndex:

@@ -55,7 +55,7 @@ class StageRecord(BaseModel):
 
     @property
     def reason(self) -> str:
-        """Say in one line why the stage ended as it did; of a traceback, its last line."""
+        """Describe in one line why the stage ended as it did; of a traceback, its last line."""
         lines = self.message.strip().splitlines()
         if len(lines) > 1:
             return f"{lines[0].partition(':')[0]}: {lines[-1].strip()}"
@@ -79,7 +79,16 @@ class RunIndex(BaseModel):
 
 
 class OutputDirectory:
-    """Names and readers of what a training run leaves behind."""
+    """Names and readers of what a training run leaves behind.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     output = OutputDirectory(folder)
+    ...     record = StageRecord(name="normal-large-seed0", stage="normal", scale="large", seed=0)
+    ...     output.write_index(RunIndex(family="can", config={}, stages=[record]))
+    ...     output.read_index().record("normal-large-seed0").state.value
+    'planned'
+    """
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)

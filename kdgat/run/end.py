@@ -6,7 +6,7 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class RunEnd:
-    """State and message of a run that ended; `stopped` goes on when the same command is given again."""
+    """State and message of a run that ended; `stopped` resumes when the same command is given again."""
 
     state: Literal["completed", "stopped", "failed"]
     message: str

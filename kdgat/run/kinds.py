@@ -15,11 +15,17 @@ from kdgat.stage.spec import StageSpec
 
 @dataclass(frozen=True)
 class StageKind:
-    """Say what one kind of stage reads of the configuration, and which function runs it.
+    """State what one kind of stage reads of the configuration, and which function runs it.
 
     The fields of `config` are the sections that the stage reads: they, its inputs and `code_version` determine its
     identity, and nothing else does. Raise `code_version` by hand when the same configuration comes to mean another
     result, so that finished stages of the old meaning are not taken for the new one.
+
+    >>> class Count(Config):
+    ...     size: int
+    >>> kind = StageKind("count", Count, "my_family.stages:count", trains=False)
+    >>> kind.plan("count-seed0", "large", 0, {"size": 3, "what else the run has": None}).config
+    {'size': 3}
     """
 
     name: str  # "distill_gat"

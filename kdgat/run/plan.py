@@ -62,7 +62,14 @@ class Run:
 
 
 def with_dependencies(plan: Sequence[PlannedStage], wanted: set[str]) -> list[PlannedStage]:
-    """Choose the stages of these names and all that they depend on, in the order of the plan."""
+    """Choose the stages of these names and all that they depend on, in the order of the plan.
+
+    >>> def stage(name, **inputs):
+    ...     return PlannedStage(name=name, stage=name, scale="large", seed=0, config={}, inputs=inputs)
+    >>> plan = [stage("prepare"), stage("train", data=InputReference("prepare", "store")), stage("other")]
+    >>> [planned.name for planned in with_dependencies(plan, {"train"})]
+    ['prepare', 'train']
+    """
     kept = set(wanted)
     for stage in reversed(plan):  # dependencies stand before what depends on them
         if stage.name in kept:

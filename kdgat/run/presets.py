@@ -16,7 +16,7 @@ def fill_preset(
     model: type[ConfigType],
     package: str,
     preset: str,
-    said: Mapping[str, Any],
+    given: Mapping[str, Any],
     overrides: Sequence[str] = (),
     differences: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> ConfigType:
@@ -29,7 +29,7 @@ def fill_preset(
         model: the family's configuration.
         package: of the family, where its presets are.
         preset: name of the preset.
-        said: plain data with the keys that were said, at any depth.
+        given: plain data with the keys that were said, at any depth.
         overrides: `dotted.key=value` each, as for `-O` on the command line.
         differences: what stages differ in where the preset says nothing of them.
 
@@ -37,9 +37,9 @@ def fill_preset(
         ConfigurationError: naming key, value and fix.
     """
     content = load_preset(package, preset)
-    common = {*_common_keys(overrides), *said.get("training", {})}
+    common = {*_common_keys(overrides), *given.get("training", {})}
     content["training_of"] = _without({**(differences or {}), **content.get("training_of", {})}, common)
-    return apply_overrides(validate_config(model, {**_merged(content, said), "preset": preset}), overrides)
+    return apply_overrides(validate_config(model, {**_merged(content, given), "preset": preset}), overrides)
 
 
 def complete(
@@ -77,10 +77,10 @@ def _without(differences: Mapping[str, Mapping[str, Any]], common: set[str]) -> 
     }
 
 
-def _merged(content: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested plain data in which `said` wins, key by key at any depth."""
+def _merged(content: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested plain data in which `given` wins, key by key at any depth."""
     merged = dict(content)
-    for key, value in said.items():
+    for key, value in given.items():
         below = merged.get(key)
         both = isinstance(value, Mapping) and isinstance(below, Mapping)
         merged[key] = _merged(below, value) if both else value  # type: ignore[arg-type]

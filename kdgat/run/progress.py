@@ -35,7 +35,7 @@ def describe_progress(progress: Mapping[str, Any]) -> str:
 
 
 def describe_seconds(seconds: float) -> str:
-    """Say how long something lasts, in its two largest units: 45 s, 2 min 5 s, 16 h 3 min, 2 d 4 h."""
+    """State how long something lasts, in its two largest units: 45 s, 2 min 5 s, 16 h 3 min, 2 d 4 h."""
     rest = max(0, round(seconds))
     for (unit, size), (smaller, smaller_size) in pairwise(UNITS):
         if rest >= size:

@@ -23,7 +23,16 @@ class ConfigurationError(ValueError):
 
 
 class Config(BaseModel):
-    """Base of all configuration: frozen, and an unknown key is an error that names the nearest known one."""
+    """Base of all configuration: frozen, and an unknown key is an error that names the nearest known one.
+
+    >>> class Model(Config):
+    ...     layers: int = 2
+    >>> apply_overrides(Model(), ["layers=3"])
+    Model(layers=3)
+    >>> validate_config(Model, {"layer": 3})
+    Traceback (most recent call last):
+    kdgat.stage.configuration.ConfigurationError: Model: unknown key 'layer': did you mean 'layers'?
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
 

@@ -19,7 +19,14 @@ PART_GLOB = "*.json"
 
 
 class RunDirectory:
-    """Names, readers and writers of everything that one stage leaves behind."""
+    """Names, readers and writers of everything that one stage leaves behind.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     directory = RunDirectory(folder).create(StageSpec(family="can", stage="normal", seed=0))
+    ...     directory.read_spec().stage, directory.is_finished()
+    ('normal', False)
+    """
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
@@ -88,7 +95,7 @@ class RunDirectory:
         self.outcome_path.unlink(missing_ok=True)
 
     def is_finished(self) -> bool:
-        """Tell whether the stage finished."""
+        """Return whether the stage finished."""
         return isinstance(self.read_outcome(), Finished)
 
     def append_metrics(self, row: Mapping[str, object]) -> None:

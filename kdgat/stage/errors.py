@@ -30,7 +30,7 @@ class StopRequested(BaseException):
 
 
 def is_user_error(error: BaseException) -> bool:
-    """Say whether the text is all a user needs: our errors name key, value and fix; a stray ValueError is a bug."""
+    """Return whether the text is all a user needs: our errors name key, value and fix; a stray ValueError is a bug."""
     if isinstance(error, BrokenPipeError):
         return False
     if isinstance(error, OSError):

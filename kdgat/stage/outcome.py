@@ -25,7 +25,14 @@ class _Outcome(BaseModel):
 
 
 class Finished(_Outcome):
-    """The stage is done; artifacts map a name to a path relative to the run directory."""
+    """The stage is done; artifacts map a name to a path relative to the run directory.
+
+    >>> outcome = Finished(metrics={"f1": 0.98765}, artifacts={"weights": "weights.safetensors"})
+    >>> outcome.describe_metrics()
+    'f1 0.9877'
+    >>> parse_outcome(outcome.model_dump_json()) == outcome
+    True
+    """
 
     status: Literal["finished"] = "finished"
     metrics: dict[str, float] = Field(default_factory=dict)
@@ -37,7 +44,7 @@ class Finished(_Outcome):
 
 
 class Paused(_Outcome):
-    """The stage needs more time and goes on from `checkpoint` (empty: from its start).
+    """The stage needs more time and resumes from `checkpoint` (empty: from its start).
 
     `needed_s` is given when it refused to train: a job shorter than this gets nowhere.
     """
@@ -49,7 +56,7 @@ class Paused(_Outcome):
 
 
 class Failed(_Outcome):
-    """The stage cannot go on; `evidence` is what a person needs to see."""
+    """The stage cannot continue; `evidence` is what a person needs to see."""
 
     status: Literal["failed"] = "failed"
     kind: FailureKind

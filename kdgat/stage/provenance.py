@@ -153,14 +153,14 @@ def git_state(folder: Path) -> dict[str, object] | None:
 def _revision_of_image(environment: Mapping[str, str], labels_path: Path) -> dict[str, object] | None:
     if not environment.get(CONTAINER_VARIABLE):
         return None
-    said = environment.get(REVISION_VARIABLE) or ""
-    if not said:
+    stated = environment.get(REVISION_VARIABLE) or ""
+    if not stated:
         with contextlib.suppress(OSError, ValueError):
-            said = str(json.loads(labels_path.read_bytes()).get(REVISION_LABEL, ""))
-    revision = said.removesuffix(DIRTY_SUFFIX)
+            stated = str(json.loads(labels_path.read_bytes()).get(REVISION_LABEL, ""))
+    revision = stated.removesuffix(DIRTY_SUFFIX)
     if revision in ("", "unknown"):
         return None
-    return {"revision": revision, "dirty": said != revision}
+    return {"revision": revision, "dirty": stated != revision}
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -57,7 +57,14 @@ class StageInput(BaseModel):
 
 
 class StageSpec(BaseModel):
-    """Everything that determines the result of a stage."""
+    """Everything that determines the result of a stage.
+
+    >>> spec = StageSpec(family="can", stage="normal", seed=0, config={"layers": 2})
+    >>> spec.directory_name().rpartition("-")[0]
+    'normal-large-seed0'
+    >>> spec.identity() == spec.model_copy(update={"execution": {"threads": 8}}).identity()
+    True
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

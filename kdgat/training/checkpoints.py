@@ -88,7 +88,7 @@ def _hash_path(path: Path) -> Path:
 
 
 def _damage(path: Path) -> str | None:
-    """Say what is wrong with a checkpoint file, None if nothing is."""
+    """State what is wrong with a checkpoint file, None if nothing is."""
     try:
         expected = _hash_path(path).read_text().strip()
     except FileNotFoundError:

@@ -16,7 +16,15 @@ SQUEUE_TIMEOUT_S = 20
 
 @dataclass
 class Deadline:
-    """End of the job in seconds since the epoch (inf: none) and the margin measured from this run's own times."""
+    """End of the job in seconds since the epoch (inf: none) and the margin measured from this run's own times.
+
+    >>> deadline = Deadline(end_time=100.0, margin_floor_s=20.0, clock=lambda: 70.0)
+    >>> deadline.remaining_s, deadline.reached()
+    (30.0, False)
+    >>> deadline.observe_checkpoint(6.0)  # saving takes twice that, to be safe
+    >>> deadline.margin_s, deadline.reached()
+    (32.0, True)
+    """
 
     end_time: float = math.inf
     margin_floor_s: float = 20.0
@@ -50,7 +58,7 @@ class Deadline:
         return self.margin_floor_s + 2.0 * self.checkpoint_s
 
     def reached(self) -> bool:
-        """Tell whether another step might not leave time to save."""
+        """Return whether another step might not leave time to save."""
         return self.remaining_s < self.margin_s + self.step_s
 
     def describe(self) -> str:

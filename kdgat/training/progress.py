@@ -38,7 +38,7 @@ class Progress:
             self._bar = tqdm(total=num_steps, initial=step, desc=label, unit="step", leave=False, dynamic_ncols=True)
 
     def due(self) -> bool:
-        """Tell whether a report should be written; asked each step, so that the loss is fetched only then."""
+        """Return whether a report should be written; asked each step, so that the loss is fetched only then."""
         return time.monotonic() - self._last_written >= WRITE_INTERVAL_S
 
     def count(self, num_graphs: int) -> None:

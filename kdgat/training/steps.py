@@ -45,7 +45,7 @@ class Steps:
 
 
 def takes_index(step: Any) -> bool:
-    """Tell whether a step method wants the batch's index too, as Lightning's own signature has it."""
+    """Return whether a step method wants the batch's index too, as Lightning's own signature has it."""
     return len(inspect.signature(step).parameters) > 1
 
 

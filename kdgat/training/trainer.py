@@ -69,7 +69,7 @@ def fit(
     deadline: Deadline | None = None,
     name: str = "",
 ) -> FitResult:
-    """Train `module`, or go on from the newest checkpoint, until done, stopped early, out of time or asked to leave.
+    """Train `module`, or resume from the newest checkpoint, until done, stopped early, out of time or asked to leave.
 
     Args:
         module: its `training_step(batch)` returns the loss; what it logs becomes epoch means weighted by graphs.
@@ -279,7 +279,7 @@ class _Fit:
         return averages.means()
 
     def _end_epoch(self, metrics: dict[str, float]) -> None:
-        """Write the row of the epoch, keep the best weights, move the curriculum, decide whether to go on."""
+        """Write the row of the epoch, keep the best weights, move the curriculum, decide whether to continue."""
         state, config = self.state, self.config
         if config.monitor not in metrics:
             raise ConfigurationError(
@@ -355,7 +355,7 @@ class _Fit:
         self.directory.replace_metrics([*others, *(self._named(row) for row in self.state.history)])
 
     def _restore_random_state(self) -> None:
-        """Once after a resume: go on with the random numbers of the checkpoint."""
+        """Once after a resume: continue with the random numbers of the checkpoint."""
         if self.random_state is not None:
             restore_random_state(self.random_state)
             self.random_state = None

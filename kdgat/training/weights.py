@@ -91,7 +91,7 @@ def _file_of(path: Path | str | RunDirectory) -> Path:
 
 
 def first_difference(found: Any, expected: Any, name: str = "") -> str:
-    """Say in which key, by its dotted path below `name`, and how nested plain data differ; empty where they do not."""
+    """State where, by the dotted path below `name`, and how nested plain data differ; empty where they do not."""
     if isinstance(found, Mapping) and isinstance(expected, Mapping):
         for key in [*expected, *(key for key in found if key not in expected)]:
             dotted = f"{name}.{key}" if name else key

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from kdgat.can.calibration import DecisionRule, false_alarm_rate
-from kdgat.can.metrics import (
+from kdgat.can.evaluation.calibration import DecisionRule, false_alarm_rate
+from kdgat.can.evaluation.metrics import (
     binary_metrics,
     per_recording_metrics,
     precision_recall_curve,

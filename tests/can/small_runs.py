@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from kdgat.can.config import CanConfig, make_config
-from kdgat.can.specs import can_run
+from kdgat.can.inputs import can_run
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.local import run_locally
 

@@ -17,27 +17,27 @@ from sklearn.preprocessing import StandardScaler
 
 from kdgat.can import backend
 from kdgat.can.backend import BackendError, dataframes, new_scaler, use_backend
-from kdgat.can.build import run_prepare
+from kdgat.can.capabilities import CUDF, CUML, Capability
 from kdgat.can.config import make_config
-from kdgat.can.logs import read_recording, write_recording
-from kdgat.can.messages import Messages, ReadLimits, RecordingError
 from kdgat.can.models.attention import GraphAttentionNetwork
+from kdgat.can.models.scoring import fit_standardisation
 from kdgat.can.models.standardise import StatisticsError, column_statistics
 from kdgat.can.plan import FAMILY, plan_can
-from kdgat.can.pool import PooledStores
-from kdgat.can.readers import dataframe, parquet
-from kdgat.can.readers.dataframe import decode_payloads
-from kdgat.can.readers.parquet import read_parquet
-from kdgat.can.scoring import fit_standardisation
+from kdgat.can.recordings.logs import read_recording, write_recording
+from kdgat.can.recordings.messages import Messages, ReadLimits, RecordingError
+from kdgat.can.recordings.readers import dataframe, parquet
+from kdgat.can.recordings.readers.dataframe import decode_payloads
+from kdgat.can.recordings.readers.parquet import read_parquet
 from kdgat.can.sections import AttentionConfig
 from kdgat.can.stages import run
+from kdgat.can.training.preparation import run_prepare
+from kdgat.can.windows.pool import PooledStores
 from kdgat.run.plan import make_spec
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.spec import StageInput, StageSpec
-from kdgat.training.capabilities import CUDF, CUML, Capability
-from tests.can.planted_graphs import planted_columns
-from tests.can.recordings import random_messages
+from tests.can.recording_files import random_messages
 from tests.can.traffic import bus_traffic
+from tests.can.windows.planted_graphs import planted_columns
 
 MUCH = 1 << 40
 LENIENT = ReadLimits(max_bad_fraction=0.99)
@@ -321,7 +321,7 @@ def test_a_model_is_scaled_by_the_backend_and_by_the_cpu_after_a_failure(
     scalings = []
     use_backend("auto")
     for scaler in (None, StandardScaler, _Failing):
-        monkeypatch.setattr("kdgat.can.scoring.new_scaler", lambda _size, make=scaler: make() if make else None)
+        monkeypatch.setattr("kdgat.can.models.scoring.new_scaler", lambda _size, make=scaler: make() if make else None)
         model = GraphAttentionNetwork(AttentionConfig(), pool.num_node_features, pool.num_edge_features)
         fit_standardisation(model, pool, chosen)
         scalings.append(

@@ -2,7 +2,7 @@ import pytest
 
 from kdgat.can.config import CanConfig, make_config
 from kdgat.can.kinds import RUN_KINDS
-from kdgat.can.parameters import parameter_counts
+from kdgat.can.models.parameters import parameter_counts
 from kdgat.can.plan import plan_can
 from kdgat.run.plan import PlannedStage
 from kdgat.stage.configuration import ConfigurationError

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from kdgat.can.pool import PooledStores
-from kdgat.can.scoring import load_attention, load_autoencoder, score_attention
+from kdgat.can.models.scoring import load_attention, load_autoencoder, score_attention
+from kdgat.can.windows.pool import PooledStores
 from kdgat.graphs.store import GraphStore
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, FailureKind, Finished
@@ -206,6 +206,6 @@ def test_training_and_evaluation_import_without_what_only_preparation_needs() ->
     missing = ["polars", "numba", "prefect", "plotly", "sklearn", "typer"]
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({missing!r}))\n"
-        "import kdgat.can.stages, kdgat.can.fusion, kdgat.can.evaluate"
+        "import kdgat.can.stages, kdgat.can.training.fusion, kdgat.can.evaluation.stage"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

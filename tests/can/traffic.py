@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.can.features import MESSAGE_FEATURES, dense_identifiers, message_features
-from kdgat.can.messages import Messages
+from kdgat.can.recordings.messages import Messages
+from kdgat.can.windows.features import MESSAGE_FEATURES, dense_identifiers, message_features
 
 
 def make_messages(

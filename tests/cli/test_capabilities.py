@@ -1,7 +1,7 @@
 import json
 from collections.abc import Callable
 
-from kdgat.training.capabilities import find_capabilities
+from kdgat.can.capabilities import find_capabilities
 from tests.support.command_line import Answer
 
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from kdgat.can.logs import read_recording, write_recording
-from tests.can.recordings import FORMATS, LABELLED_FORMATS, assert_same_traffic, random_messages, write_text
+from kdgat.can.recordings.logs import read_recording, write_recording
+from tests.can.recording_files import FORMATS, LABELLED_FORMATS, assert_same_traffic, random_messages, write_text
 from tests.support.command_line import Answer, kdgat
 
 

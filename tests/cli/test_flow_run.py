@@ -9,7 +9,7 @@ from kdgat.cluster.history import AttemptLedger
 from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
 from kdgat.run.end import RunEnd
 from kdgat.stage.directory import RunDirectory
-from tests.kdgat_cluster.attempts import ended
+from tests.cluster.attempts import ended
 
 
 def write_run(path: Path, state: StageState, message: str = "") -> OutputDirectory:

@@ -82,7 +82,7 @@ def test_an_image_says_its_digest_and_labels_and_what_it_was_built_from(kdgat: K
 
 def test_an_image_shows_the_lock_inside(kdgat: Kdgat, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert kdgat("inspect", str(tiny), "--lock")[1] == "tiny==1\n"
-    monkeypatch.setattr("kdgat.image.variants.LOCK_IN_IMAGE", "/nowhere.lock")
+    monkeypatch.setattr("kdgat.container.variants.LOCK_IN_IMAGE", "/nowhere.lock")
     status, _, error = kdgat("inspect", str(tiny), "--lock")
     assert status == 1
     assert "has no lock inside" in error
@@ -103,7 +103,7 @@ def test_an_interrupted_build_says_which_image_is_there(
             fresh.replace(out)
         raise SystemExit(130)
 
-    monkeypatch.setattr("kdgat.image.build.build_image", build_image)
+    monkeypatch.setattr("kdgat.container.build.build_image", build_image)
     status, _, error = kdgat("build", "cpu", "--out", str(out))
     assert status == 130
     assert f"interrupted: {out} is {said}" in error

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from kdgat.cli.lap import _counted
-from kdgat.lap.families import generate
-from kdgat.lap.records import label
-from kdgat.lap.store import LapStore
+from kdgat.lap.instances.distributions import generate
+from kdgat.lap.instances.records import label
+from kdgat.lap.instances.store import LapStore
 from tests.lap.schema1_files import write_schema1
 from tests.support.command_line import Answer, kdgat
 from tests.support.waiting import wait_until

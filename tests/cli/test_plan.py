@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from kdgat.can.synthetic import write_dataset
+from kdgat.can.simulation.synthetic import write_dataset
 from tests.support.command_line import kdgat
 
 

@@ -2,11 +2,11 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from kdgat.lap.families import generate
+from kdgat.lap.inputs import lap_run
+from kdgat.lap.instances.distributions import generate
+from kdgat.lap.instances.store import write_store
 from kdgat.lap.plan import plan_lap
-from kdgat.lap.schedule import Rates, write_rates
-from kdgat.lap.specs import lap_run
-from kdgat.lap.store import write_store
+from kdgat.lap.training.schedule import Rates, write_rates
 from kdgat.run.plan import make_spec
 from tests.lap.runs import make_config, small_config
 from tests.support.command_line import Answer

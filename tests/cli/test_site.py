@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kdgat.can.synthetic import write_dataset
+from kdgat.can.simulation.synthetic import write_dataset
 from kdgat.cluster.site import Site, load_site
 from tests.support.command_line import kdgat
 

@@ -2,8 +2,8 @@ import io
 
 from rich.console import Console
 
+from kdgat.can.evaluation.results import Results
 from kdgat.can.family import FAMILY
-from kdgat.can.results import Results
 from kdgat.cli.tables import ATTEMPT_COLUMNS, attempts_table, print_tables
 from tests.can.example_results import example
 

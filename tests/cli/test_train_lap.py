@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.lap.results import LapResults
-from kdgat.lap.warm_start import WarmStart
+from kdgat.lap.api import WarmStart
+from kdgat.lap.evaluation.results import LapResults
 from kdgat.run.directory import OutputDirectory, StageState
 from tests.lap.runs import MEDIUM, OVERRIDES, SMALL, run_up_to, small_config
 from tests.support.command_line import kdgat, run_kdgat, started_kdgat

@@ -12,7 +12,7 @@ import httpx
 import pytest
 
 from flows.deployment.service import Service
-from kdgat.can.results import Results
+from kdgat.can.evaluation.results import Results
 from kdgat.cluster.history import AttemptLedger
 from kdgat.registry.registry import Registry
 from kdgat.run.directory import OutputDirectory, StageState

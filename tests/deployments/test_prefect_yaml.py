@@ -15,7 +15,7 @@ from prefect.utilities.schema_tools.validation import validate
 from prefect.utilities.templating import apply_values
 
 from flows.deployment.installation import POOL, PREFECT_FILE, Installation, describe
-from kdgat.can.catalog import load_catalog
+from kdgat.can.recordings.catalog import load_catalog
 
 ROOT = Path(__file__).parents[2]
 CONTENT: dict[str, Any] = yaml.safe_load((ROOT / PREFECT_FILE).read_text())

@@ -7,19 +7,19 @@ from prefect.client.schemas.objects import State
 
 from flows.nightly import nightly
 from kdgat.can.config import make_config
-from kdgat.can.night import NightDirectory
-from kdgat.can.synthetic import write_dataset
+from kdgat.can.nightly.run import NightlyDirectory
+from kdgat.can.simulation.synthetic import write_dataset
 from kdgat.registry.registry import Registry
 from tests.support.small_runs import ONE_NETWORK
 
 
-class Nights:
+class NightlyRuns:
     """The places of a deployment, and one night after the other in it."""
 
     def __init__(self, path: Path) -> None:
         self.data_root = path / "data"
         self.inbox = path / "inbox"
-        self.directory = NightDirectory(path / "nights")
+        self.directory = NightlyDirectory(path / "nights")
         self.registry = Registry(path / "registry")
         self.dataset = write_dataset(self.data_root, "synthetic", "tiny")
         self.inbox.mkdir()

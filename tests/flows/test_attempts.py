@@ -36,7 +36,7 @@ def run(directory: RunDirectory, stop: StopRequest | None = None) -> tuple[Concl
             directory,
             runner=LocalAttempts(ENVIRONMENT),
             stop=stop or StopRequest(),
-            around=lambda record, perform: perform(lines.append, lambda progress: None, lambda name, message: None),
+            attempt_context=lambda record, body: body(lines.append, lambda progress: None, lambda name, message: None),
             on_line=lines.append,
         )
     )

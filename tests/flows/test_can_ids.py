@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.can.results import Results
-from kdgat.can.synthetic import write_dataset
+from kdgat.can.evaluation.results import Results
+from kdgat.can.simulation.synthetic import write_dataset
 from kdgat.cluster.child import checkpoint_marker
 from kdgat.run.directory import OutputDirectory, StageRecord, StageState
 from kdgat.stage.outcome import Paused

@@ -6,7 +6,7 @@ from flows.attempts import Conclusion, LocalAttempts
 from flows.execution import Execution, num_parallel_stages, num_usable_cores
 from flows.slurm_attempts import SlurmAttempts
 from kdgat.can.config import CanConfig, make_config
-from kdgat.can.specs import can_run
+from kdgat.can.inputs import can_run
 from kdgat.cluster.resources import ResourceError, ResourceRequest, Resources
 from kdgat.cluster.site import Limits, Site
 from kdgat.run.directory import OutputDirectory, RunError, StageState

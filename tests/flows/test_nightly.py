@@ -1,4 +1,4 @@
-"""Nights of retraining on tiny synthetic traffic, by calling the flow as a deployment does."""
+"""NightlyRuns of retraining on tiny synthetic traffic, by calling the flow as a deployment does."""
 
 import json
 import os
@@ -18,10 +18,10 @@ from prefect.states import Cancelling
 
 import flows.nightly as module
 from flows.stages import _is_cancelling
-from kdgat.can.evaluate import evaluate_run
+from kdgat.can.evaluation.stage import evaluate_run
 from kdgat.registry.registry import Registry
 from kdgat.run.directory import OutputDirectory
-from tests.flows.nights import Nights
+from tests.flows.nights import NightlyRuns
 from tests.support.command_line import kdgat, processes_of
 from tests.support.servers import PrefectServer
 from tests.support.small_runs import UNTRAINED
@@ -51,9 +51,9 @@ def test_training_stops_when_the_night_that_it_is_a_part_of_is_cancelled(prefect
 
 
 @pytest.fixture(scope="module")
-def nights(prefect_server: PrefectServer, tmp_path_factory: pytest.TempPathFactory) -> Nights:
+def nights(prefect_server: PrefectServer, tmp_path_factory: pytest.TempPathFactory) -> NightlyRuns:
     """Return nights of which the first one has put an untrained model into service."""
-    nights = Nights(tmp_path_factory.mktemp("nights"))
+    nights = NightlyRuns(tmp_path_factory.mktemp("nights"))
     for path in nights.dataset.glob("test_0[34]*"):  # in which one that always alarms has the best F1
         path.unlink()
     aside = nights.inbox.parent / f"{INBOX_RECORDING}.parquet"
@@ -64,7 +64,7 @@ def nights(prefect_server: PrefectServer, tmp_path_factory: pytest.TempPathFacto
     return nights
 
 
-def test_a_better_model_goes_into_service_and_a_night_with_nothing_new_rests(nights: Nights) -> None:
+def test_a_better_model_goes_into_service_and_a_night_with_nothing_new_rests(nights: NightlyRuns) -> None:
     first = nights.in_service()
     (nights.inbox / "train_03__broken.parquet").write_bytes(b"no parquet")
 
@@ -104,7 +104,7 @@ nightly(config=CanConfig.from_data(said["config"]), start_from="scratch", settle
 
 
 def test_a_night_that_fails_or_dies_changes_nothing_the_next_one_goes_on_and_a_worse_model_is_refused(
-    nights: Nights, prefect_server: PrefectServer, tmp_path: Path
+    nights: NightlyRuns, prefect_server: PrefectServer, tmp_path: Path
 ) -> None:
     second, models = nights.in_service(), nights.registry.read().models
     recording = f"{INBOX_RECORDING}.parquet"
@@ -177,7 +177,7 @@ def test_a_night_that_fails_or_dies_changes_nothing_the_next_one_goes_on_and_a_w
     assert ends <= {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}  # nothing seems to run for ever
 
 
-def test_where_the_model_in_service_is_damaged_the_new_one_waits_for_a_person(nights: Nights) -> None:
+def test_where_the_model_in_service_is_damaged_the_new_one_waits_for_a_person(nights: NightlyRuns) -> None:
     service, models = nights.in_service(), nights.registry.read().models
     weights = next(nights.registry.model_path(service).glob("stages/normal-*/*.safetensors"))
     weights.chmod(0o644)
@@ -198,7 +198,7 @@ def test_where_the_model_in_service_is_damaged_the_new_one_waits_for_a_person(ni
 
 
 def test_a_night_that_died_after_its_decision_does_not_undo_what_a_person_decided_since(
-    nights: Nights, monkeypatch: pytest.MonkeyPatch
+    nights: NightlyRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def die(text: str) -> None:
         raise ConnectionError(text)

@@ -6,11 +6,11 @@ import pytest
 from flows.execution import Execution
 from flows.node_image import NodeImage
 from kdgat.can.config import make_config
-from kdgat.can.specs import can_run
+from kdgat.can.inputs import can_run
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import Site
-from kdgat.image.agreement import AgreementError, describe_here
-from kdgat.image.digest import image_notes, keep_notes
+from kdgat.container.agreement import AgreementError, describe_here
+from kdgat.container.digest import image_notes, keep_notes
 from kdgat.run.directory import OutputDirectory
 
 

@@ -3,12 +3,12 @@ import logging
 import pytest
 from prefect.client.schemas.objects import StateType
 
-from flows.attempts import Performed
+from flows.attempts import AttemptResult
 from flows.shown_attempts import ProgressArtifact, attempt_state, log_line
 from kdgat.cluster.decision import Retry, Stop
 from kdgat.cluster.ending import EndKind
 from kdgat.cluster.resources import Resources
-from tests.kdgat_cluster.attempts import CHECKPOINT, ended
+from tests.cluster.attempts import CHECKPOINT, ended
 
 ASKED = Resources(walltime_s=3600, memory_mib=4096, cores=2, gpus=1, gpu_type="v100")
 # Of everything that is no success Prefect shows the colour of its type: what is lost comes back, what failed does not.
@@ -23,31 +23,31 @@ TYPES = {
 
 @pytest.mark.parametrize("kind", EndKind)
 def test_a_state_is_named_after_what_happened(kind: EndKind) -> None:
-    state = attempt_state(Performed(ended(kind, progress=True), Retry("again from there", ASKED)))
+    state = attempt_state(AttemptResult(ended(kind, progress=True), Retry("again from there", ASKED)))
     assert state.type == TYPES.get(kind, StateType.CRASHED)
     assert state.name == kind.value
 
 
 def test_a_state_says_where_from_which_checkpoint_and_what_follows() -> None:
     end = ended(EndKind.TIMEOUT, progress=True, message="TIMEOUT TimeLimit")
-    state = attempt_state(Performed(end, Retry("again from there", ASKED)))
+    state = attempt_state(AttemptResult(end, Retry("again from there", ASKED)))
     assert state.message == f"job 7 on n1; TIMEOUT TimeLimit; last checkpoint {CHECKPOINT} -> again from there"
 
 
 def test_a_finished_attempt_has_nothing_to_follow() -> None:
-    state = attempt_state(Performed(ended(EndKind.FINISHED, message="f1 0.99"), Stop("finished")))
+    state = attempt_state(AttemptResult(ended(EndKind.FINISHED, message="f1 0.99"), Stop("finished")))
     assert state.message == "job 7 on n1; f1 0.99"
 
 
 def test_a_checkpoint_that_the_decision_names_is_not_named_twice() -> None:
     end = ended(EndKind.JOB_LOST, progress=True, message="its worker is gone")
-    state = attempt_state(Performed(end, Retry(f"again from {CHECKPOINT}", ASKED)))
+    state = attempt_state(AttemptResult(end, Retry(f"again from {CHECKPOINT}", ASKED)))
     assert state.message == f"job 7 on n1; its worker is gone -> again from {CHECKPOINT}"
 
 
 def test_an_attempt_without_a_job_names_none() -> None:
     end = ended(EndKind.PROCESS_KILLED, job_id="", node="", message="killed by SIGKILL")
-    state = attempt_state(Performed(end, Stop("no progress")))
+    state = attempt_state(AttemptResult(end, Stop("no progress")))
     assert state.message == "killed by SIGKILL; no checkpoint yet -> no progress"
 
 
@@ -78,7 +78,7 @@ def shows(monkeypatch: pytest.MonkeyPatch) -> list[tuple[float, str]]:
 def test_a_progress_bar_ends_with_what_happened_and_what_follows(shows: list[tuple[float, str]]) -> None:
     bar = ProgressArtifact("normal")
     bar(TRAINING)
-    bar.close(Performed(ended(EndKind.JOB_LOST, message="worker gone"), Retry("again from there", ASKED)))
+    bar.close(AttemptResult(ended(EndKind.JOB_LOST, message="worker gone"), Retry("again from there", ASKED)))
     assert shows == [
         (20.0, "epoch 3/10, loss 0.25, 80 graphs/s, 1 min 30 s to deadline"),
         (
@@ -91,13 +91,13 @@ def test_a_progress_bar_ends_with_what_happened_and_what_follows(shows: list[tup
 def test_a_stage_that_finished_early_has_a_full_bar(shows: list[tuple[float, str]]) -> None:
     bar = ProgressArtifact("normal")
     bar(TRAINING)
-    bar.close(Performed(ended(EndKind.FINISHED, message="f1 0.99"), Stop("finished")))
+    bar.close(AttemptResult(ended(EndKind.FINISHED, message="f1 0.99"), Stop("finished")))
     assert shows[-1] == (100.0, "Completed: job 7 on n1; f1 0.99")
 
 
 def test_a_job_that_was_refused_says_so_though_it_made_no_progress(shows: list[tuple[float, str]]) -> None:
     end = ended(EndKind.REFUSED, job_id="", node="", message="Invalid account")
-    ProgressArtifact("normal").close(Performed(end, Stop("Slurm refuses the job")))
+    ProgressArtifact("normal").close(AttemptResult(end, Stop("Slurm refuses the job")))
     assert shows == [(0.0, "SlurmSubmitRefused: Invalid account; no checkpoint yet -> Slurm refuses the job")]
 
 

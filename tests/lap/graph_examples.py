@@ -7,9 +7,9 @@ from numpy.typing import NDArray
 
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import write_store
-from kdgat.lap.graphs import EDGE_FEATURES, NODE_FEATURES, SCHEMA, build_graph
+from kdgat.lap.graphs.bipartite import EDGE_FEATURES, NODE_FEATURES, SCHEMA, build_graph
 from kdgat.lap.sections import GraphConfig
-from kdgat.lap.solver import solve
+from kdgat.lap.solver.exact import solve
 
 GRAPH = GraphConfig(row_neighbours=6, column_neighbours=5)
 

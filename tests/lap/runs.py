@@ -7,8 +7,8 @@ from typing import Any
 from kdgat.cli.options import family_config
 from kdgat.lap.config import LapConfig
 from kdgat.lap.family import FAMILY
+from kdgat.lap.inputs import lap_run
 from kdgat.lap.plan import plan_lap
-from kdgat.lap.specs import lap_run
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.local import run_locally
 from kdgat.run.plan import PlannedStage

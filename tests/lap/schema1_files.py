@@ -6,7 +6,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
-from kdgat.lap.records import Record
+from kdgat.lap.instances.records import Record
 
 BIG = 1e6  # what such files have where a pair is forbidden
 

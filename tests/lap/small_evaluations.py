@@ -7,11 +7,11 @@ from pathlib import Path
 
 import torch
 
-from kdgat.lap.evaluation import run_evaluation
-from kdgat.lap.families import generate
+from kdgat.lap.evaluation.stage import run_evaluation
+from kdgat.lap.instances.distributions import generate
+from kdgat.lap.instances.store import write_store
 from kdgat.lap.models import make_model
 from kdgat.lap.sections import FEATURE_VERSION, DualNetworkConfig, GraphConfig, ModelConfig
-from kdgat.lap.store import write_store
 from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished, Outcome
@@ -20,11 +20,11 @@ from kdgat.stage.spec import StageInput, StageSpec
 from kdgat.training.weights import save_weights
 
 STAGES = ("small_512_only", "mid_2048")  # names alone: the matrices are small
-FAMILIES = ("uniform", "sparse")
+DISTRIBUTIONS = ("uniform", "sparse")
 MEASURED = {"measured_instances": 2, "repeats": 2, "warm_ups": 0, "solvers": ["core"]}
 
 
-def write_instances(path: Path, size: int, families: Sequence[str] = FAMILIES, count: int = 3) -> Path:
+def write_instances(path: Path, size: int, families: Sequence[str] = DISTRIBUTIONS, count: int = 3) -> Path:
     """Write a test store."""
     write_store(path, (generate(family, size, seed) for family in families for seed in range(count)))
     return path

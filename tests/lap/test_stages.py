@@ -8,7 +8,7 @@ import torch
 from kdgat.lap import stages
 from kdgat.lap.errors import StartError
 from kdgat.lap.family import FAMILY
-from kdgat.lap.specs import lap_run
+from kdgat.lap.inputs import lap_run
 from kdgat.lap.stages import EXPANDABLE_SEGMENTS, use_expandable_segments
 from kdgat.run.local import run_locally
 from kdgat.stage.directory import RunDirectory

@@ -10,7 +10,7 @@ from kdgat.cluster.resources import Resources
 from kdgat.run.attempts import attempt_rows, repeated_rows
 from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord
 from kdgat.stage.directory import RunDirectory
-from tests.kdgat_cluster.attempts import CHECKPOINT, ended
+from tests.cluster.attempts import CHECKPOINT, ended
 
 ASKED = Resources(walltime_s=3600, memory_mib=4096, cores=2, gpus=1, gpu_type="v100")
 

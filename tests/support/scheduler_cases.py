@@ -1,6 +1,6 @@
 """What Slurm does with jobs, as far as watching them relies on it: one table, for the real one and for the fake.
 
-`tests/cluster/test_scheduler.py` runs it against real daemons and `tests/kdgat_cluster/test_fake_slurm.py` against
+`tests/slurm/test_scheduler.py` runs it against real daemons and `tests/cluster/test_fake_slurm.py` against
 `FakeSlurm`: what the tests of the flow believe of the fake is therefore true of Slurm.
 """
 
@@ -13,7 +13,7 @@ import pytest
 
 from kdgat.cluster.clock import Clock
 from kdgat.cluster.ending import EndKind
-from kdgat.cluster.scheduler import GONE, TIME_LIMIT, UNKNOWN, JobStatus, Scheduler, wait_for_verdict, wait_until_over
+from kdgat.cluster.scheduler import GONE, TIME_LIMIT, UNKNOWN, JobStatus, Scheduler, wait_for_end, wait_until_over
 from kdgat.cluster.slurm import refusal
 from tests.support.fake_slurm import (
     ENDS,
@@ -82,7 +82,7 @@ class End:
     """A job whose end has a name."""
 
     script: ShellScript
-    hurt: Callable[[Cluster, str], object] | None  # done to it once it runs
+    damaged: Callable[[Cluster, str], object] | None  # done to it once it runs
     state: str
     reason: str
     exit_code: str | None  # None: depends on how quickly the script heard of it
@@ -102,7 +102,7 @@ def cancel_slowly(cluster: Cluster, job_id: str) -> None:
     status = cluster.scheduler.status(job_id)
     assert (status.state, status.is_over, status.is_alive) == ("COMPLETING", False, True)
     assert status.how_it_ended(had_worker=True) is EndKind.JOB_LOST
-    assert wait_for_verdict(cluster.scheduler, job_id, cluster.clock).state == "CANCELLED"
+    assert wait_for_end(cluster.scheduler, job_id, cluster.clock).state == "CANCELLED"
 
 
 def ask_to_leave(cluster: Cluster, job_id: str) -> None:
@@ -113,7 +113,7 @@ def kill_node(cluster: Cluster, job_id: str) -> None:
     """Let the node die; Slurm believes in it for a while."""
     node = cluster.scheduler.status(job_id).node
     cluster.kill_node(node)
-    status = wait_for_verdict(cluster.scheduler, job_id, cluster.clock)
+    status = wait_for_end(cluster.scheduler, job_id, cluster.clock)
     assert status.how_it_ended(had_worker=True) is EndKind.NODE_FAILURE
     assert status.node == node
     cluster.revive_node(node)
@@ -179,11 +179,11 @@ ENDINGS: Final = {
 
 def check_ending(cluster: Cluster, end: End) -> None:
     """Run a job to its end and compare all that is read of it."""
-    if end.hurt is None:
+    if end.damaged is None:
         job_id = cluster.submit(end.script)
     else:
         job_id = started(cluster, end.script)
-        end.hurt(cluster, job_id)
+        end.damaged(cluster, job_id)
     status = ended(cluster, job_id)
     assert (status.state, status.reason) == (end.state, end.reason)
     assert status.exit_code == end.exit_code or end.exit_code is None

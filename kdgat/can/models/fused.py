@@ -14,12 +14,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch_geometric import EdgeIndex
 
-from kdgat.training.capabilities import (
-    find_cuda,
-    find_cugraph_convolution,
-    make_cugraph_convolution,
-    takes_edge_features,
-)
+from kdgat.can.capabilities import find_cuda, find_cugraph_convolution, make_cugraph_convolution, takes_edge_features
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +33,7 @@ class FusedKernel:
         return {"_shape": self._shape, "_convolution": None}
 
     def is_usable(self, x: Tensor) -> bool:
-        """Say whether the kernel can compute on nodes x [N, F]; warns once per process and reason if it cannot."""
+        """Return whether the kernel can compute on nodes x [N, F]; warns once per process and reason if it cannot."""
         return _is_usable(x)
 
     def __call__(
@@ -55,11 +50,11 @@ class FusedKernel:
             "att": torch.cat([att_src.flatten(), att_dst.flatten()]).float(),  # of the source first
             "bias": bias.float(),
         }
-        words: dict[str, Any] = {}
+        options: dict[str, Any] = {}
         if takes_edge_features(self._convolution):
-            words["edge_attr"] = x.new_empty(edge_index.shape[1], 0, dtype=torch.float32)
+            options["edge_attr"] = x.new_empty(edge_index.shape[1], 0, dtype=torch.float32)
         with torch.autocast(x.device.type, enabled=False):
-            return functional_call(self._convolution, parameters, (x.float(), sort_edges(edge_index, len(x))), words)
+            return functional_call(self._convolution, parameters, (x.float(), sort_edges(edge_index, len(x))), options)
 
 
 def arrange_edges(edge_index: Tensor, x: Tensor) -> Tensor:

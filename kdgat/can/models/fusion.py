@@ -1,11 +1,11 @@
-"""Three ways to make one verdict of an autoencoder and an attention network, in rising order of freedom."""
+"""Three ways to make one score of an autoencoder and an attention network, in rising order of freedom."""
 
 import math
 
 import torch
 from torch import Tensor, nn
 
-from kdgat.can.model_names import FusionKind
+from kdgat.can.models.names import FusionKind
 from kdgat.can.models.standardise import Standardise
 
 # Columns of a state: what `window_states` puts side by side for an autoencoder and then an attention network.

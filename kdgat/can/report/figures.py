@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from kdgat.can.report.names import is_variant, model_name, model_order
-from kdgat.can.results import (
+from kdgat.can.evaluation.results import (
     Curves,
     DetectorScenario,
     InjectionSummary,
@@ -16,6 +15,7 @@ from kdgat.can.results import (
     WindowMetrics,
     format_value,
 )
+from kdgat.can.report.names import is_variant, model_name, model_order
 from kdgat.report.style import (
     BLACK,
     BLUE,
@@ -272,7 +272,7 @@ def spreads_of_models(
     models: Mapping[str, Mapping[str, Mapping[str, ScenarioMetrics]]], scenario: str, metric: str = "f1"
 ) -> dict[str, Spread]:
     """Return the spread over seeds of one metric on one scenario, by model."""
-    from kdgat.can.metrics import spread
+    from kdgat.can.evaluation.metrics import spread
 
     result = {}
     for model, seeds in models.items():

@@ -1,8 +1,8 @@
 """What reports call the models of the family, and in what order."""
 
+from kdgat.can.evaluation.results import DETECTOR
 from kdgat.can.kinds import RUN_KINDS
-from kdgat.can.model_names import ENSEMBLE, FUSIONS
-from kdgat.can.results import DETECTOR
+from kdgat.can.models.names import ENSEMBLE, FUSIONS
 
 # In the order of the comparison: teachers, students, fusion.
 MODEL_NAMES = {
@@ -37,7 +37,7 @@ def model_name(key: str) -> str:
 
 
 def is_variant(key: str) -> bool:
-    """Tell whether a model is one kind of a fusion; the fusion under its own name is the kind that was chosen."""
+    """Return whether a model is one kind of a fusion; the fusion under its own name is the kind that was chosen."""
     return key.startswith("fusion_") and key != "fusion_small"
 
 

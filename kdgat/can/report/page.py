@@ -7,11 +7,11 @@ import re
 
 import numpy as np
 
+from kdgat.can.evaluation.results import Results, format_spread, format_value
+from kdgat.can.evaluation.scores import Scores, read_scores, scores_path
 from kdgat.can.report import figures, tables, timeline
 from kdgat.can.report.curriculum import CURRICULUM_PREFIX, curriculum
 from kdgat.can.report.names import model_name
-from kdgat.can.results import Results, format_spread, format_value
-from kdgat.can.scores import Scores, read_scores, scores_path
 from kdgat.report import training
 from kdgat.report.content import RunContent
 from kdgat.report.document import Document, Section, as_yaml, provenance

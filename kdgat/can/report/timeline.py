@@ -6,8 +6,8 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from kdgat.can.calibration import DecisionRule, logit, sigmoid
-from kdgat.can.scores import Scores
+from kdgat.can.evaluation.calibration import DecisionRule, logit, sigmoid
+from kdgat.can.evaluation.scores import Scores
 from kdgat.report.style import ATTACK_BAND, BLACK, BLUE, ORANGE, PURPLE, Key, Picture, blank
 
 MAX_POINTS = 1200  # twice the pixels of a wide page is enough

@@ -32,7 +32,7 @@ class Campaign:
     end_s: float
 
     def holds(self, time: NDArray[np.float64]) -> NDArray[np.bool_]:
-        """Say which times lie inside."""
+        """State which times lie inside."""
         return (time >= self.start_s) & (time < self.end_s)
 
 

@@ -9,8 +9,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from kdgat.can.bus import NO_MAILBOX, OVERHEAD_BITS, arbitrate
 from kdgat.can.simulation.vehicle import NUM_SIGNALS, ByteKind, Vehicle
+from kdgat.can.virtual.arbitration import NO_MAILBOX, OVERHEAD_BITS, arbitrate
 
 BITS_PER_SECOND = 500_000.0
 SIGNAL_STEP_S = 0.01

@@ -29,7 +29,7 @@ _MEAN_EVENT_GAP_S = (0.8, 6.0)
 
 
 class ByteKind(IntEnum):
-    """Say how a payload byte comes about. `a`, `b`, `c` are the parameters of the byte."""
+    """State how a payload byte comes about. `a`, `b`, `c` are the parameters of the byte."""
 
     CONSTANT = 0  # a
     COUNTER = 1  # low bits count modulo a, high bits are b

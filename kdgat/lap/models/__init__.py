@@ -1,4 +1,9 @@
-"""The networks that predict dual potentials, chosen by `model.kind`."""
+"""The networks that predict dual potentials, chosen by `model.kind`.
+
+In: batches of bipartite graphs as neighbour lists. Out: one dual per row and column; `Predictor` is a trained network
+as a function of cost matrices, `inference.py` the same arithmetic compiled for one CPU core. Read `dual.py` first, the
+model that is trained by default; `dense.py`, `rows.py` and `sweeps.py` are for comparison.
+"""
 
 from __future__ import annotations
 

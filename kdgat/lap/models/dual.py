@@ -14,7 +14,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from kdgat.lap.lists import Duals, NeighbourLists, row_minima, take
+from kdgat.lap.graphs.lists import Duals, NeighbourLists, row_minima, take
 from kdgat.lap.sections import DualNetworkConfig
 
 SHARPNESS = 16.0  # brings differences of reduced costs, in units of a row's spread, to the order of one
@@ -73,8 +73,8 @@ class Phase(nn.Module):
         self, costs: Tensor, neighbours: Tensor, dual: Tensor, other: Tensor, state: Tensor, other_state: Tensor
     ) -> tuple[Tensor, Tensor]:
         """Return new duals [n] and states [H, n] from costs and neighbours [R, n], duals and states."""
-        said = _apply(self.say, other_state)  # [2 heads, m]
-        table = take(torch.cat([other.unsqueeze(0), said]), neighbours)  # [1 + 2 heads, R, n]
+        messages = _apply(self.say, other_state)  # [2 heads, m]
+        table = take(torch.cat([other.unsqueeze(0), messages]), neighbours)  # [1 + 2 heads, R, n]
         scores, values = table[1 : 1 + self.heads], table[1 + self.heads :]
         reduced = costs - table[0]  # without the own dual, which the minimum holds
         least, second = _two_least(reduced)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from kdgat.lap.lists import Duals, NeighbourLists, column_minima
+from kdgat.lap.graphs.lists import Duals, NeighbourLists, column_minima
 from kdgat.lap.models.statistics import NUM_STATISTICS, list_statistics
 from kdgat.lap.sections import RowNetworkConfig
 

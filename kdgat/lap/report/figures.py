@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
-from kdgat.lap.results import Group, Kind, LapResults, MethodSummary, format_number, format_share
+from kdgat.lap.evaluation.results import Group, Kind, LapResults, MethodSummary, format_number, format_share
 from kdgat.report.style import (
     BLACK,
     BLUE,

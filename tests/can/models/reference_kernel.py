@@ -13,9 +13,9 @@ from torch import Tensor
 from torch_geometric import EdgeIndex
 from torch_geometric.nn.conv.cugraph import base, gat_conv
 
+from kdgat.can import capabilities
+from kdgat.can.capabilities import CUDA, Capability
 from kdgat.can.models import fused
-from kdgat.training import capabilities
-from kdgat.training.capabilities import CUDA, Capability
 
 
 class CSC:

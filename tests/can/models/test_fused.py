@@ -10,6 +10,7 @@ from torch import Tensor
 from torch_geometric import EdgeIndex
 from torch_geometric.nn import conv
 
+from kdgat.can.capabilities import find_cugraph_convolution
 from kdgat.can.config import CanConfig, make_config
 from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.autoencoder import GraphAutoencoder
@@ -21,10 +22,9 @@ from kdgat.graphs.batches import TensorColumns
 from kdgat.stage.configuration import ConfigurationError
 from kdgat.stage.outcome import Failed, Finished
 from kdgat.stage.runner import run_stage
-from kdgat.training.capabilities import find_cugraph_convolution
 from tests.can.models.reference_kernel import Calls, forget, installed_kernel
-from tests.can.planted_graphs import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, planted_columns
 from tests.can.stage_inputs import FAST, SMALL_GAT, make_stage, make_stores
+from tests.can.windows.planted_graphs import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, planted_columns
 
 ATTENTION = AttentionConfig(hidden=4, heads=2, layers=2, stem=8, dropout=0.0, edge_features=False)
 AUTOENCODER = AutoencoderConfig(hidden_dims=(16, 8, 4), heads=2, dropout=0.0, edge_features=False)

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kdgat.can.calibration import DecisionRule, false_alarm_rate, mean_over_seeds
-from kdgat.can.metrics import (
+from kdgat.can.evaluation.calibration import DecisionRule, false_alarm_rate, mean_over_seeds
+from kdgat.can.evaluation.metrics import (
     binary_metrics,
     per_recording_metrics,
     precision_recall_curve,
     roc_curve,
     spread_over_seeds,
 )
-from kdgat.can.results import Results
-from kdgat.can.scores import Scores, scores_path, write_scores
+from kdgat.can.evaluation.results import Results
+from kdgat.can.evaluation.scores import Scores, scores_path, write_scores
 from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from kdgat.can.evaluation.results import Results
+from kdgat.can.evaluation.scores import ScoresError, scores_path
 from kdgat.can.report.names import model_name
-from kdgat.can.results import Results
-from kdgat.can.scores import ScoresError, scores_path
 from kdgat.cli.report import app
 from kdgat.family.report import write_report
 from kdgat.report.content import ReportError

@@ -8,9 +8,9 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 
-from kdgat.can.calibration import DecisionRule
+from kdgat.can.evaluation.calibration import DecisionRule
+from kdgat.can.evaluation.scores import Scores
 from kdgat.can.report.timeline import LIMIT, attack_periods, decisions, score_along_recording, thinned
-from kdgat.can.scores import Scores
 
 SCORES = Scores(
     probability=np.array([0.1, 0.9, 0.2, 0.7, 0.99, 0.4], np.float32),

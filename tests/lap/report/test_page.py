@@ -9,12 +9,12 @@ from typer.testing import CliRunner
 
 from kdgat.cli.report import app
 from kdgat.family.report import write_report
-from kdgat.lap.evaluation import collect_results
-from kdgat.lap.results import LapResults
+from kdgat.lap.evaluation.results import LapResults
+from kdgat.lap.evaluation.stage import collect_results
 from kdgat.report.content import ReportError
 from kdgat.run.directory import OutputDirectory, RunIndex, StageState
 from kdgat.run.results import ResultsError
-from tests.lap.small_evaluations import FAMILIES, STAGES, make_run
+from tests.lap.small_evaluations import DISTRIBUTIONS, STAGES, make_run
 from tests.support.page import Page
 
 SIZES = (20, 32)
@@ -39,7 +39,7 @@ def test_page_loads_nothing_from_elsewhere_and_holds_plotly_once(page: Page) -> 
 
 def test_every_family_size_and_method_is_in_a_table(page: Page, run: Path) -> None:
     words = page.words()
-    for family in FAMILIES:
+    for family in DISTRIBUTIONS:
         for size in SIZES:
             assert f"{family}, n = {size}" in words
     results = LapResults.read(run / "results.json")
@@ -59,7 +59,7 @@ def test_page_says_what_training_is_worth_and_that_every_answer_was_checked(page
 
 def test_figures_have_data_and_an_alternative_in_words(page: Page) -> None:
     # Gap and time per size, growth per family, the seeds, and one loss per training stage.
-    assert len(page.plots) == 2 * len(SIZES) + len(FAMILIES) + 1 + len(STAGES)
+    assert len(page.plots) == 2 * len(SIZES) + len(DISTRIBUTIONS) + 1 + len(STAGES)
     for identifier, alternative in page.plots.items():
         assert alternative.startswith("img: ")
         assert len(alternative) > 30

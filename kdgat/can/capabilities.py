@@ -1,0 +1,172 @@
+"""What of a GPU and of RAPIDS is usable in this process, and why the rest is not.
+
+A package that is installed need not work: RAPIDS wants a driver and a device, and `CuGraphGATConv` can be imported from
+torch-geometric without the kernels that it calls. So a probe tries the thing itself, once per process; nothing
+is imported before something asks.
+
+`python -m kdgat.can.capabilities` prints them as JSON where there is no command line, as in an image.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import json
+from collections.abc import Callable, Sequence
+from functools import cache
+from importlib import metadata
+from types import ModuleType
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    import torch
+
+CUDA, CUGRAPH_CONVOLUTION = "CUDA device", "CuGraphGATConv"
+PYLIBCUGRAPH, CUGRAPH_PYG, CUDF, CUML = "pylibcugraph", "cugraph_pyg", "cudf", "cuml"
+KERNELS: Final = "pylibcugraphops"
+CUDA_MAJORS: Final = (13, 12)  # a wheel of RAPIDS carries the CUDA version in its name
+
+
+class Capability(NamedTuple):
+    """Return whether something can be used; `usable` is None where nobody tried."""
+
+    name: str
+    usable: bool | None
+    version: str | None
+    detail: str  # what it is, or why it cannot be used
+
+
+def find_capabilities(*, is_quick: bool = False) -> list[Capability]:
+    """Return all capabilities; `is_quick` looks up what of RAPIDS is installed and imports none of it."""
+    packages = (PYLIBCUGRAPH, CUGRAPH_PYG, CUDF, CUML)
+    if is_quick:
+        convolution = _installed(KERNELS)._replace(name=CUGRAPH_CONVOLUTION)
+        return [find_cuda(), convolution, *(_installed(name) for name in packages)]
+    return [find_cuda(), find_cugraph_convolution(), *(find_package(name) for name in packages)]
+
+
+@cache
+def find_cuda() -> Capability:
+    """Return whether torch can compute on a CUDA device."""
+    import torch
+
+    built_for = torch.version.cuda
+    if built_for is None:
+        return Capability(CUDA, False, None, f"torch {torch.__version__} is built without CUDA")
+    if torch.cuda.is_available():
+        name, count = torch.cuda.get_device_name(), torch.cuda.device_count()
+        return Capability(CUDA, True, built_for, name if count == 1 else f"{name}, the first of {count}")
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except (RuntimeError, AssertionError) as error:
+        return Capability(CUDA, False, built_for, _first_line(error))
+    return Capability(CUDA, False, built_for, "the driver shows no device: ask for a GPU, or set CUDA_VISIBLE_DEVICES")
+
+
+@cache
+def find_cugraph_convolution() -> Capability:
+    """Return whether torch-geometric's CuGraphGATConv can be made here, and in which form it takes edge features."""
+    version = _version_of(KERNELS)
+    try:
+        layer = make_cugraph_convolution(1, 1, 1)
+    except ImportError as error:
+        return Capability(CUGRAPH_CONVOLUTION, False, version, _first_line(error))
+    device = find_cuda()
+    if not device.usable:
+        return Capability(CUGRAPH_CONVOLUTION, False, version, f"its kernels need a CUDA device: {device.detail}")
+    form = "needs" if takes_edge_features(layer) else "takes no"
+    return Capability(CUGRAPH_CONVOLUTION, True, version, f"without edge features; forward {form} edge_attr")
+
+
+def make_cugraph_convolution(num_inputs: int, channels: int, heads: int) -> torch.nn.Module:
+    """Make a CuGraphGATConv without memory of its own: parameters are handed to it with each call.
+
+    Raises:
+        ImportError: if the kernels behind it are not installed, or not all that it calls.
+    """
+    import torch
+    from torch_geometric.nn import conv
+    from torch_geometric.nn.conv.cugraph import gat_conv
+
+    with torch.device("meta"):
+        layer: torch.nn.Module = conv.CuGraphGATConv(num_inputs, channels, heads=heads)
+    if not hasattr(gat_conv, "GATConvAgg"):  # its import is tried there, and a failure passed over
+        raise ImportError(f"{KERNELS} {_version_of(KERNELS) or ''} has no mha_gat_n2n where torch-geometric looks")
+    return layer
+
+
+def takes_edge_features(layer: torch.nn.Module) -> bool:
+    """Return whether `forward` must be given `edge_attr`, as torch-geometric 2.8 has it (2.7 has none of it)."""
+    parameter = inspect.signature(layer.forward).parameters.get("edge_attr")
+    return parameter is not None and parameter.default is inspect.Parameter.empty
+
+
+@cache
+def find_package(name: str) -> Capability:
+    """Return whether a package of RAPIDS can be imported here, and for cudf and cuml whether it computes."""
+    found = _installed(name)
+    if found.usable is False:
+        return found
+    device = find_cuda()
+    if not device.usable:
+        return found._replace(usable=False, detail=f"installed, but it needs a CUDA device: {device.detail}")
+    try:
+        module = importlib.import_module(name)
+        if name in _TRIALS:
+            _TRIALS[name](module)
+    except Exception as error:  # a driver that is too old, libraries that do not fit, a full device: many types
+        return found._replace(
+            usable=False, detail=f"installed, but fails: {type(error).__name__}: {_first_line(error)}"
+        )
+    return found._replace(usable=True, detail="computes" if name in _TRIALS else "can be imported")
+
+
+def _try_cudf(module: ModuleType) -> None:
+    if int(module.Series([1, 2]).sum()) != 3:
+        raise ArithmeticError("1 + 2 is not 3 on this device")
+
+
+def _try_cuml(module: ModuleType) -> None:
+    import numpy as np
+
+    scaler = importlib.import_module(f"{module.__name__}.preprocessing").StandardScaler()
+    scaler.partial_fit(np.array([[1.0], [3.0]]))
+    if float(scaler.mean_[0]) != 2.0:
+        raise ArithmeticError("the mean of 1 and 3 is not 2 on this device")
+
+
+_TRIALS: Final[dict[str, Callable[[ModuleType], None]]] = {CUDF: _try_cudf, CUML: _try_cuml}
+
+
+def _installed(name: str) -> Capability:
+    version = _version_of(name)
+    if importlib.util.find_spec(name) is None:
+        return Capability(name, False, version, "not installed")
+    return Capability(name, None, version, "installed, not tried")
+
+
+def _version_of(module: str) -> str | None:
+    for distribution in _distributions(module.replace("_", "-")):
+        try:
+            return metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def _distributions(name: str) -> Sequence[str]:
+    return (name, *(f"{name}-cu{major}" for major in CUDA_MAJORS))
+
+
+def _first_line(error: BaseException) -> str:
+    return next(iter(str(error).splitlines()), "") or type(error).__name__
+
+
+def as_json(found: Sequence[Capability]) -> str:
+    """Write capabilities as a JSON list of objects."""
+    return json.dumps([capability._asdict() for capability in found], indent=2)
+
+
+if __name__ == "__main__":
+    print(as_json(find_capabilities()))

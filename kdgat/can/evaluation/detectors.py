@@ -1,0 +1,132 @@
+"""All trained models of one seed as one thing that scores windows: each runs once, the fusions read its outputs."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kdgat.can.models.fusion import Fusion
+from kdgat.can.models.names import ENSEMBLE, ENSEMBLE_MEMBERS, FUSION_KINDS, detector_names
+from kdgat.can.models.scoring import (
+    ATTENTION,
+    ModelError,
+    Progress,
+    check_features,
+    load_attention,
+    load_autoencoder,
+    score_attention,
+    score_autoencoder,
+    window_states,
+)
+from kdgat.can.training.fusion import KIND as FUSION
+from kdgat.can.training.fusion import fuse, learned_windows, load_fusion
+from kdgat.can.windows.pool import PooledStores
+from kdgat.stage.files import sha256_of_file
+from kdgat.training.weights import load_weights
+
+Columns = dict[str, NDArray[np.float32]]  # model -> raw score [G]; larger means attack
+
+
+class DetectorSet:
+    """Score windows with any of the trained models of one seed.
+
+    A fusion is found again by the content of the two weights it was trained on, so it can never be given others. It
+    appears under its own name, as the kind that its stage chose, and under `<name>_<kind>` for each kind.
+    """
+
+    def __init__(self, weights: Mapping[str, Path]) -> None:
+        """Hold the weights files of the models; they are read when they are needed."""
+        self._paths = dict(weights)
+        self._descriptions: dict[str, dict[str, Any]] = {name: load_weights(path)[1] for name, path in weights.items()}
+        self._fusions: dict[str, tuple[Fusion, dict[str, Any]]] = {}
+        hashes = {sha256_of_file(path): name for name, path in weights.items()}
+        self._members: dict[str, tuple[str, str]] = {}
+        for name, description in self._descriptions.items():
+            if description["kind"] == FUSION:
+                self._fusions[name] = load_fusion(self._paths[name])
+                members = [hashes.get(description["members"][role]) for role in ("autoencoder", "gat")]
+                if None in members:
+                    raise ModelError(
+                        f"{weights[name]} was trained on other weights than those of {', '.join(sorted(weights))}: "
+                        "train the fusion again"
+                    )
+                self._members[name] = (str(members[0]), str(members[1]))
+
+    @property
+    def names(self) -> list[str]:
+        """List what can be asked for."""
+        return detector_names(self._paths)
+
+    @property
+    def ensemble_members(self) -> list[str]:
+        """List the attention networks that are there."""
+        return [name for name in ENSEMBLE_MEMBERS if name in self._paths]
+
+    def learned_from(self, num_windows: int) -> NDArray[np.bool_]:
+        """Mark the validation windows [G] that a fusion has learned from, so that none is judged by them."""
+        learned = np.zeros(num_windows, bool)
+        for _, description in self._fusions.values():
+            if description["learned_block"] is not None:
+                learned |= learned_windows(num_windows, description["learned_block"])
+        return learned
+
+    def describe(self, name: str) -> str:
+        """State what a model is made of."""
+        if name == ENSEMBLE:
+            return f"mean of {', '.join(self.ensemble_members)}"
+        fusion = self._fusion_of(name)
+        if fusion is None:
+            return name
+        return f"{self._kind_of(name, fusion)} of {' and '.join(self._members[fusion])}"
+
+    def score(self, pool: PooledStores, wanted: list[str] | None = None, progress: Progress | None = None) -> Columns:
+        """Return the raw scores [G] of the wanted models (default: all) for every window of a pool."""
+        wanted = self.names if wanted is None else wanted
+        unknown = [name for name in wanted if name not in self.names]
+        if unknown:
+            raise ModelError(f"model {unknown[0]!r} is not among the trained ones: {', '.join(self.names)}")
+        fusions = {name: fusion for name in wanted if (fusion := self._fusion_of(name)) is not None}
+        single = [name for name in wanted if name not in fusions and name != ENSEMBLE]
+        members = [member for fusion in fusions.values() for member in self._members[fusion]]
+        members += self.ensemble_members if ENSEMBLE in wanted else []
+        needed = list(dict.fromkeys([*single, *members]))
+        outputs = {
+            name: self._run(name, pool, _part(progress, place, len(needed), pool.num_graphs))
+            for place, name in enumerate(needed)
+        }
+        scores: Columns = {}
+        for name in wanted:
+            if name == ENSEMBLE:
+                scores[name] = np.mean([outputs[member]["logit"] for member in self.ensemble_members], axis=0)
+            elif name in fusions:
+                states = window_states([outputs[member] for member in self._members[fusions[name]]])
+                scores[name] = fuse(self._fusions[fusions[name]][0], states, self._kind_of(name, fusions[name]))
+            else:
+                scores[name] = outputs[name]["logit" if self._descriptions[name]["kind"] == ATTENTION else "score"]
+        return scores
+
+    def _run(self, name: str, pool: PooledStores, progress: Progress | None) -> Columns:
+        path = self._paths[name]
+        check_features(self._descriptions[name], pool, str(path))
+        if self._descriptions[name]["kind"] == ATTENTION:
+            return score_attention(load_attention(path)[0], pool, progress=progress)
+        return score_autoencoder(load_autoencoder(path)[0], pool, progress=progress)
+
+    def _fusion_of(self, name: str) -> str | None:
+        """Return the fusion weights behind a name such as `fusion_small_mlp`, None for a single model."""
+        for fusion in self._fusions:
+            if name == fusion or name in [f"{fusion}_{kind}" for kind in FUSION_KINDS]:
+                return fusion
+        return None
+
+    def _kind_of(self, name: str, fusion: str) -> Any:
+        return self._fusions[fusion][1]["default"] if name == fusion else name.removeprefix(f"{fusion}_")
+
+
+def _part(progress: Progress | None, place: int, count: int, num_windows: int) -> Callable[[int, int], None] | None:
+    """Report the progress of one of several models as that of all."""
+    if progress is None:
+        return None
+    return lambda done, total: progress(place * num_windows + done, count * num_windows)

@@ -1,0 +1,254 @@
+"""Shape of results.json: everything an evaluation says, validated when written and when read.
+
+`scenarios` holds the default detector, scenario name directly below it and `f1` directly in each; `f1` repeats that
+value at the top for scripts.  A value that the data cannot define is null.  The JSON schema lies beside this module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from pydantic import Field, model_validator
+
+from kdgat.can.evaluation.calibration import DecisionRule, FalseAlarmRate
+from kdgat.can.evaluation.metrics import SPREAD_METRICS
+from kdgat.run.results import Count, RunResults, Value
+from kdgat.run.table import Table
+from kdgat.stage.configuration import Config
+
+SCHEMA_PATH = Path(__file__).with_name("results.schema.json")
+DETECTOR = "detector"  # key of the default detector among the models' curves
+DEFAULT_DETECTOR = "default detector"  # what people are told of it
+COMPARED = ("autoencoder", "normal", "curriculum")
+
+
+class WindowMetrics(Config):
+    """Metrics over one set of windows, as `metrics.binary_metrics` returns them."""
+
+    num_windows: Count
+    num_attack_windows: Count
+    threshold: Value = Field(description="on the score; null where the rule has one threshold per recording")
+    accuracy: Value
+    precision: Value
+    recall: Value
+    f1: Value
+    specificity: Value
+    false_alarm_rate: Value
+    balanced_accuracy: Value
+    mcc: Value
+    auc: Value
+    pr_auc: Value = Field(description="average precision")
+    detection_rate_at_fpr: dict[str, Value] = Field(description="recall reached at a false-positive rate of 0.05, ...")
+    confusion_matrix: tuple[tuple[Count, Count], tuple[Count, Count]] = Field(
+        description="[[true negatives, false positives], [false negatives, true positives]]"
+    )
+
+
+class ScenarioMetrics(WindowMetrics):
+    """Metrics of a scenario, pooled over its recordings, and of each recording."""
+
+    recordings: dict[str, WindowMetrics] = Field(default={})
+
+
+class Spread(Config):
+    """One metric over seeds; std is the sample deviation, null for a single seed."""
+
+    mean: Value
+    std: Value
+    min: Value
+    max: Value
+    count: Count
+
+
+class DetectorScenario(ScenarioMetrics):
+    """A scenario seen by the default detector; `over_seeds` is the spread of its single-seed versions."""
+
+    over_seeds: dict[str, Spread] = Field(default={})
+
+
+class Detector(Config):
+    """The default detector: what it is made of, how it decides, how often it is wrong on benign validation windows."""
+
+    name: str
+    models: list[str]
+    seeds: list[int]
+    decision: DecisionRule
+    rule: str = Field(description="the decision rule in words")
+    false_alarm_rate: FalseAlarmRate | None = None
+
+
+class Curves(Config):
+    """Thinned curves of one detector on one scenario; null where a class is missing."""
+
+    roc: dict[str, list[Value]] | None = None
+    precision_recall: dict[str, list[Value]] | None = None
+
+
+class RecordingSummary(Config):
+    """One recording as it was read."""
+
+    name: str
+    scenario: str
+    role: str = Field(description="train, validation or test")
+    num_messages: Count = 0
+    num_windows: Count = 0
+    num_attack_windows: Count = 0
+    num_bad_rows: Count = 0
+    num_backward: Count = Field(default=0, description="timestamps that run backwards, kept in file order")
+    duplicate_of: str | None = Field(
+        default=None, description="the recording with the same messages that is used instead"
+    )
+    content_hash: str | None = None
+
+
+class SplitSummary(Config):
+    """One store of windows: train, validation, injected, test-..."""
+
+    num_windows: Count
+    num_attack_windows: Count
+    num_messages: Count = 0
+
+
+class DataSummary(Config):
+    """Where the windows come from."""
+
+    num_messages: Count = 0
+    num_windows: Count = 0
+    num_attack_windows: Count = 0
+    num_dropped_duplicates: Count = 0
+    num_bad_rows: Count = 0
+    bad_rows: list[str] = Field(default=[], description="the first bad rows: file, line, reason")
+    splits: dict[str, SplitSummary] = Field(default={})
+    recordings: list[RecordingSummary] = Field(default=[])
+    window: dict[str, Any] = Field(default={}, description="window parameters the graphs were built with")
+    notes: list[str] = Field(default=[])
+
+
+class InjectedAttack(Config):
+    """How much of one attack kind was injected into benign traffic for training."""
+
+    num_windows: Count = Field(description="windows that hold at least one injected message of this kind")
+    num_messages: Count = Field(default=0, description="injected messages in these windows")
+    num_recordings: Count = Field(default=0, description="virtual recordings under this attack")
+
+
+class InjectionSummary(Config):
+    """Attacks injected into benign traffic of virtual vehicles while training."""
+
+    enabled: bool
+    seed: int | None = None
+    num_virtual_vehicles: Count = 0
+    num_windows: Count = 0
+    num_attack_windows: Count = 0
+    attacks: dict[str, InjectedAttack] = Field(default={})
+    diversity: dict[str, Count] = Field(
+        default={}, description="benign change -> number of virtual vehicles that got it"
+    )
+
+
+class Results(RunResults):
+    """Everything one evaluation says."""
+
+    family: str = "can"
+    dataset: str
+    detector: Detector
+    f1: dict[str, Value] = Field(default={}, description="scenario -> F1 of the default detector")
+    scenarios: dict[str, DetectorScenario]
+    models: dict[str, dict[str, dict[str, ScenarioMetrics]]] = Field(
+        default={}, description="model -> seed -> scenario -> metrics; `validation` may be among the scenarios"
+    )
+    curves: dict[str, dict[str, Curves]] = Field(
+        default={}, description=f"model, or `{DETECTOR}` for the default detector -> scenario -> curves"
+    )
+    data: DataSummary = DataSummary()
+    parameter_counts: dict[str, Count] = Field(default={})
+    training_curves: dict[str, dict[str, list[Value]]] = Field(
+        default={}, description="stage -> column (epoch, train_loss, validation_loss, ...) -> values"
+    )
+    injection: InjectionSummary | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _repeat_f1(cls, data: Any) -> Any:
+        if isinstance(data, Mapping) and "f1" not in data and isinstance(data.get("scenarios"), Mapping):
+            scenarios = data["scenarios"].items()
+            f1 = {name: row["f1"] if isinstance(row, Mapping) else row.f1 for name, row in scenarios}
+            return {**data, "f1": f1}
+        return data
+
+    @model_validator(mode="after")
+    def _agree(self) -> Results:
+        if self.f1 != {name: scenario.f1 for name, scenario in self.scenarios.items()}:
+            raise ValueError("top-level f1 and scenarios disagree")
+        return self
+
+
+def scores_table(results: Results, columns: tuple[str, ...] = SPREAD_METRICS[:4]) -> Table:
+    """Return the default detector: one row per scenario, with the spread of F1 over seeds."""
+    header = ["scenario", "windows", "attacks", *columns, "AUC", "false alarms", "F1 over seeds"]
+    rows = []
+    for name, scenario in results.scenarios.items():
+        values = [format_value(getattr(scenario, column)) for column in columns]
+        over = scenario.over_seeds.get("f1")
+        rows.append(
+            [
+                name,
+                f"{scenario.num_windows:,}",
+                f"{scenario.num_attack_windows:,}",
+                *values,
+                format_value(scenario.auc),
+                format_value(scenario.false_alarm_rate),
+                format_spread(over),
+            ]
+        )
+    return Table.of(header, rows, f"{DEFAULT_DETECTOR}: {results.detector.name}; {results.detector.rule}", key="scores")
+
+
+def models_table(results: Results) -> Table:
+    """Return the F1 of every model, its mean over seeds, per scenario; the default detector comes last."""
+    scenarios = list(results.scenarios)
+    rows = []
+    for model, seeds in results.models.items():
+        values = []
+        for scenario in scenarios:
+            found = [by_scenario[scenario].f1 for by_scenario in seeds.values() if scenario in by_scenario]
+            known = [value for value in found if value is not None]
+            values.append(format_value(fmean(known)) if known else "-")
+        rows.append([model, *values])
+    rows.append([DEFAULT_DETECTOR, *(format_value(results.f1.get(scenario)) for scenario in scenarios)])
+    seeds_text = f", mean over {len(results.seeds)} seeds" if len(results.seeds) > 1 else ""
+    return Table.of(["model", *scenarios], rows, f"F1 per model{seeds_text}", key="models")
+
+
+def compared_table(results: Results) -> Table | None:
+    """Return the rows of `models_table` that ask what a curriculum gains; None where there is only one of them."""
+    table = models_table(results)
+    rows = [row for row in table.rows if row[0].text in COMPARED]
+    caption = "the autoencoder, the attention network without and with a curriculum, side by side (F1)"
+    compared = replace(table, rows=rows, caption=caption, key="autoencoder-and-gat", in_terminal=False)
+    return compared if len(rows) > 1 else None
+
+
+def format_value(value: float | None) -> str:
+    """Write a metric with four decimals, never rounding an imperfect one up to 1 nor a false alarm down to 0."""
+    if value is None:
+        return "-"
+    text = f"{value:.4f}"
+    if text == "1.0000" and value < 1:
+        return ">0.9999"
+    return "<0.0001" if text == "0.0000" and value > 0 else text
+
+
+def format_spread(spread: Spread | None) -> str:
+    """Write mean, deviation and worst value over seeds."""
+    if spread is None or spread.mean is None or spread.std is None:
+        return "-"
+    return f"{spread.mean:.4f} ± {spread.std:.4f} (min {format_value(spread.min)}, {spread.count} seeds)"
+
+
+if __name__ == "__main__":
+    Results.write_schema(SCHEMA_PATH)

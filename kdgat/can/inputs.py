@@ -1,0 +1,103 @@
+"""What a CAN run reads that none of its stages has written: recordings, and weights to start from."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from kdgat.can.config import CanConfig, DataConfig
+from kdgat.can.kinds import PREPARE, RUN_KINDS
+from kdgat.can.plan import FAMILY, START, WarmStartError, plan_can
+from kdgat.can.recordings.catalog import find_recordings, split_roles
+from kdgat.can.recordings.data_summary import DUPLICATE_ROLE
+from kdgat.can.recordings.messages import ReadLimits
+from kdgat.can.windows.feature_names import FEATURE_VERSION
+from kdgat.run.directory import OutputDirectory
+from kdgat.run.finished import FinishedRun
+from kdgat.run.plan import PlannedStage, Run
+from kdgat.stage.spec import StageInput
+
+
+def recording_inputs(data: DataConfig) -> dict[str, StageInput]:
+    """Describe the recordings of a dataset as `<role>/<scenario>/<recording>` -> file.
+
+    The role says whether a recording trains or tests, or holds the messages of another one and is not used. To know
+    that, every recording is read once.
+
+    Raises:
+        DatasetError, RecordingError: naming the folder or file and what to do.
+    """
+    limits = ReadLimits(max_bad_fraction=data.max_bad_fraction)
+    found = find_recordings(data.data_root, data.dataset, catalog=data.catalog, leave_out=data.leave_out, limits=limits)
+    recordings = split_roles(found, data.hold_out)
+    recordings.require_train()
+    inputs = {f"{file.role}/{file.scenario}/{file.name}": StageInput.of_file(file.path) for file in recordings}
+    for dropped in recordings.dropped:
+        file = dropped.recording
+        inputs[f"{DUPLICATE_ROLE}/{file.scenario}/{file.name}"] = StageInput.of_file(file.path)
+    return inputs
+
+
+def can_run(config: CanConfig) -> Run:
+    """Describe a training run for what executes it.
+
+    Raises:
+        ConfigurationError: if it cannot be planned.
+        RunError, WarmStartError: if what it should start from is not there, or is another model.
+    """
+    plan = plan_can(config)
+    starts = starting_weights(config, plan)
+
+    def external(planned: PlannedStage) -> dict[str, StageInput]:
+        return external_inputs(planned, recording_inputs(config.data) if planned.stage == PREPARE else {}, starts)
+
+    return Run(FAMILY, config, plan, config.resources, config.training.num_threads, external)
+
+
+def external_inputs(
+    planned: PlannedStage, recordings: Mapping[str, StageInput], starts: Mapping[str, StageInput]
+) -> dict[str, StageInput]:
+    """Return what a stage reads that no stage has written.
+
+    Args:
+        planned: the stage.
+        recordings: the recordings of the dataset; the input of `prepare` and of no other stage.
+        starts: weights that stages start from, by name in the plan; see `starting_weights`.
+    """
+    found = dict(recordings) if planned.stage == PREPARE else {}
+    if planned.name in starts:
+        found[START] = starts[planned.name]
+    return found
+
+
+def starting_weights(config: CanConfig, plan: Iterable[PlannedStage]) -> dict[str, StageInput]:
+    """Find the weights that each trained stage of a plan starts from, by its name; empty without `start_from`.
+
+    Raises:
+        RunError, WarmStartError: if that is no run, its features are others, or it lacks the weights of a stage.
+    """
+    if config.start_from is None:
+        return {}
+    run = FinishedRun(OutputDirectory(Path(config.start_from).absolute()))
+    _check_feature_version(run)
+    trained = {record.name: record for record in run.records()}
+    found = {}
+    for planned in plan:
+        if planned.stage in RUN_KINDS.trained:
+            record = trained.get(planned.name)
+            if record is None:
+                known = [record.name for record in trained.values() if record.stage in RUN_KINDS.trained]
+                raise WarmStartError(
+                    f"start_from={config.start_from}: has no finished {planned.name} (it has: "
+                    f"{', '.join(known) or 'none'}); train these stages and seeds only, or start from scratch"
+                )
+            found[planned.name] = StageInput.of_file(run.output.stage_directory(record).weights_path)
+    return found
+
+
+def _check_feature_version(run: FinishedRun) -> None:
+    for record in run.records(PREPARE):
+        version = run.output.stage_directory(record).read_spec().config.get("feature_version", 1)
+        if version != FEATURE_VERSION:
+            raise WarmStartError(
+                f"start_from={run.output.path}: trained on features of version {version}, this kdgat computes version "
+                f"{FEATURE_VERSION}: start from scratch"
+            )

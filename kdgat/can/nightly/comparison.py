@@ -1,0 +1,208 @@
+"""Several finished runs, or models of a registry, on the same recordings: those that none of them was trained on.
+
+Also the stage `comparison`, which does it in a process of its own.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from kdgat.can.evaluation.finished_run import FinishedCanRun
+from kdgat.can.evaluation.results import Results
+from kdgat.can.evaluation.stage import find_tests, score_files, windows_of
+from kdgat.can.kinds import COMPARISON, ComparisonStageConfig
+from kdgat.run.directory import OutputDirectory
+from kdgat.run.results import Value
+from kdgat.stage.configuration import Config, validate_config
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.files import write_bytes_atomically
+from kdgat.stage.outcome import Finished, Outcome
+from kdgat.stage.spec import StageSpec
+
+COMPARISON_FILE: Final = "comparison.json"
+METRICS: Final = (
+    "f1",
+    "precision",
+    "recall",
+    "accuracy",
+    "balanced_accuracy",
+    "mcc",
+    "auc",
+    "pr_auc",
+    "false_alarm_rate",
+    "num_windows",
+    "num_attack_windows",
+)
+
+
+class Comparison(Config):
+    """What each run scores on every test scenario, and on which recordings."""
+
+    metrics: dict[str, dict[str, dict[str, Value]]]  # run -> scenario -> metric -> value
+    recordings: list[str]  # <scenario>/<recording> of those that were scored
+    left_out: dict[str, str]  # <scenario>/<recording> -> why
+    notes: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()  # why the numbers cannot be held against each other
+
+
+class UnusableRunError(Exception):
+    """One of several runs cannot be scored."""
+
+    def __init__(self, name: str, error: ValueError) -> None:
+        super().__init__(name)
+        self.name = name
+        self.error = error
+
+
+def compare_runs(
+    runs: Mapping[str, Path],
+    data_root: Path | str,
+    dataset: str,
+    *,
+    catalog: Path | str | None = None,
+    hold_out: tuple[str, ...] = (),
+    leave_out: tuple[str, ...] = (),
+    also_trained: Mapping[str, str] | None = None,
+    may_fail: Sequence[str] = (),
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Comparison:
+    """Score the test recordings of a dataset by each run's own detector and rule.
+
+    Args:
+        runs: name -> output directory of `kdgat train can`, or a model of a registry.
+        data_root: folder that holds the dataset's folder.
+        dataset: its name.
+        catalog: YAML file with entries of one's own; by default that of the first run.
+        hold_out: words that make a recording a test recording, as in training.
+        leave_out: files below the dataset's folder that are not read.
+        also_trained: content hashes of recordings that the runs' weights have seen before -> what was trained on them.
+        may_fail: runs without which the others are scored, should they be impossible to score: a fault says why.
+        progress: called with what is read, how many recordings are done, and how many there are.
+
+    Raises:
+        EvaluationError: if a run lacks what is needed.
+        DatasetError, RecordingError: naming the folder or the file and what to do.
+    """
+    left, faults = dict(runs), []
+    while True:
+        try:
+            finished = {name: _open(name, path) for name, path in left.items()}
+            found = _compare(
+                finished, data_root, dataset, catalog, hold_out, leave_out, dict(also_trained or {}), progress
+            )
+        except UnusableRunError as unusable:
+            if unusable.name not in may_fail:
+                raise unusable.error from None
+            faults.append(f"{unusable.name} cannot be compared: {unusable.error}")
+            del left[unusable.name]
+        else:
+            return found.model_copy(update={"faults": (*faults, *found.faults)})
+
+
+def _open(name: str, path: Path) -> FinishedCanRun:
+    try:
+        return FinishedCanRun(OutputDirectory(path))
+    except ValueError as error:
+        raise UnusableRunError(name, error) from error
+
+
+def _compare(
+    finished: Mapping[str, FinishedCanRun],
+    data_root: Path | str,
+    dataset: str,
+    catalog: Path | str | None,
+    hold_out: tuple[str, ...],
+    leave_out: tuple[str, ...],
+    also_trained: Mapping[str, str],
+    progress: Callable[[str, int, int], None] | None,
+) -> Comparison:
+    """Score all runs; UnusableRunError names the first that cannot be."""
+    first = next(iter(finished.values()))
+    tests = find_tests(data_root, dataset, catalog or first.catalog, hold_out, leave_out, first.read_limits())
+    trained = dict(also_trained)
+    for name, run in reversed(list(finished.items())):
+        trained |= {row.content_hash: name for row in run.trained_recordings() if row.content_hash}
+    files = [file for file in tests if file.content_hash not in trained]
+    left_out = {
+        f"{file.scenario}/{file.name}": f"{trained[file.content_hash]} was trained on it"
+        for file in tests
+        if file.content_hash in trained
+    }
+    metrics: dict[str, dict[str, dict[str, Value]]] = {name: {} for name in finished}
+    notes: list[str] = []
+    for place, (name, run) in enumerate(finished.items()):
+        if not files:
+            break
+
+        def show(what: str, done: int, total: int, place: int = place) -> None:
+            if progress is not None:
+                progress(what, place * total + done, len(finished) * total)
+
+        try:
+            results = score_files(run, files, dataset, progress=show)
+        except ValueError as error:
+            raise UnusableRunError(name, error) from error
+        metrics[name] = scores_of(results)
+        notes += [note for note in results.data.notes if note not in notes]
+    names = [f"{file.scenario}/{file.name}" for file in files]
+    return Comparison(
+        metrics=metrics, recordings=names, left_out=left_out, notes=tuple(notes), faults=_different_windows(finished)
+    )
+
+
+def _different_windows(finished: Mapping[str, FinishedCanRun]) -> tuple[str, ...]:
+    windows = {name: windows_of(run) for name, run in finished.items()}
+    if len(set(windows.values())) < 2:
+        return ()
+    listed = ", ".join(f"{name}: size {found.size}, stride {found.stride}" for name, found in windows.items())
+    return (f"the runs cut recordings into different windows, so their numbers count different things ({listed})",)
+
+
+def scores_of(results: Results) -> dict[str, dict[str, Value]]:
+    """Return scenario -> metric -> value of the default detector."""
+    return {
+        name: {metric: getattr(scenario, metric) for metric in METRICS} for name, scenario in results.scenarios.items()
+    }
+
+
+def run_comparison(spec: StageSpec, directory: RunDirectory) -> Outcome:
+    """Compare in a process of its own: the artifact `comparison`."""
+    config = validate_config(ComparisonStageConfig, spec.config)
+
+    def show(what: str, done: int, total: int) -> None:
+        directory.write_progress({"phase": what, "done": done, "total": total})
+
+    comparison = compare_runs(
+        {name: Path(path) for name, path in config.runs.items()},
+        config.data_root,
+        config.dataset,
+        catalog=config.catalog,
+        hold_out=config.hold_out,
+        leave_out=config.leave_out,
+        also_trained=config.also_trained,
+        may_fail=config.may_fail,
+        progress=show,
+    )
+    write_bytes_atomically(directory.path / COMPARISON_FILE, (comparison.model_dump_json(indent=2) + "\n").encode())
+    metrics = {
+        f"{name}_f1_{scenario}": scores["f1"]
+        for name, scenarios in comparison.metrics.items()
+        for scenario, scores in scenarios.items()
+    }
+    known = {name: value for name, value in metrics.items() if value is not None}
+    return Finished(metrics=known, artifacts={"comparison": COMPARISON_FILE})
+
+
+def make_comparison(folder: Path, config: ComparisonStageConfig) -> RunDirectory:
+    """Make the run directory of a stage `comparison` in `folder`, or take the one that is there for the same runs."""
+    family = OutputDirectory(next(iter(config.runs.values()))).read_index().family
+    reads = [*config.runs.values(), config.data_root, *([] if config.catalog is None else [config.catalog])]
+    content = config.model_dump(mode="json")
+    spec = StageSpec(family=family, stage=COMPARISON, seed=0, config=content, reads=tuple(reads))
+    directory = RunDirectory(folder / spec.directory_name())
+    return directory if directory.is_finished() else directory.create(spec)
+
+
+def read_comparison(directory: RunDirectory) -> Comparison:
+    """Read what a finished stage `comparison` found."""
+    return Comparison.model_validate_json((directory.path / COMPARISON_FILE).read_bytes())

@@ -1,0 +1,300 @@
+"""Which recordings are new or changed since the last nightly run, by content, and how they come into the data root.
+
+Two places are looked at: an inbox, whose files are imported, and the dataset's folder itself. A file that cannot be
+used is named with its reason, looked at again every night, and stands in nobody's way.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from kdgat.can.config import DataConfig
+from kdgat.can.recordings.catalog import DatasetEntry, DatasetError, load_catalog, matches_hold_out, walk_recordings
+from kdgat.can.recordings.importing import NO_LABELS, free_place, import_recording
+from kdgat.can.recordings.logs import read_recording
+from kdgat.can.recordings.messages import SCENARIO_SEPARATOR, ReadLimits, RecordingError
+from kdgat.stage.files import sha256_of_file, write_bytes_atomically
+
+REPLACED: Final = ".replaced"  # folder in the dataset's folder for files whose recording came anew under another name
+NO_SCENARIO: Final = "no scenario in its name: call it <scenario>__<recording>, or put it into a folder <scenario>"
+
+
+class NightlyError(ValueError):
+    """A night cannot begin; the text names what is wrong and what to do."""
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Signature(_Record):
+    """What the file system says about a file; while it stays, the content is not read again."""
+
+    num_bytes: int
+    modified_ns: int
+    changed_ns: int
+    inode: int
+
+    @classmethod
+    def of(cls, path: Path) -> "Signature":
+        """Ask the file system."""
+        status = path.stat()
+        return cls(
+            num_bytes=status.st_size,
+            modified_ns=status.st_mtime_ns,
+            changed_ns=status.st_ctime_ns,
+            inode=status.st_ino,
+        )
+
+
+class Terms(_Record):
+    """What else than its content decides whether a file can be used."""
+
+    trains: bool  # as catalog entry and hold_out say
+    max_bad_fraction: float
+
+
+class KnownFile(_Record):
+    """A file that was looked at: its content, and why it cannot be used (empty: it can)."""
+
+    signature: Signature
+    sha256: str
+    terms: Terms | None = None  # under which it can be used; None before they were written down
+    refusal: str = ""
+    target: str = ""  # of a file of the inbox that was imported: the recording's file in the dataset's folder
+
+
+class NightlyLedger(BaseModel):
+    """The content of `nightly.json`: what is known of files, and which recordings the last completed night knew."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    schema_version: int = 1
+    inbox: dict[str, KnownFile] = {}  # path below the inbox -> file
+    data: dict[str, KnownFile] = {}  # path below the dataset's folder -> file
+    done: dict[str, str] = {}  # path below the dataset's folder -> sha256, as of the last completed night
+    model: str | None = None  # which that night registered
+
+    @classmethod
+    def read(cls, path: Path) -> "NightlyLedger":
+        """Read the ledger; an empty one before the first night."""
+        try:
+            return cls.model_validate_json(path.read_bytes())
+        except FileNotFoundError:
+            return cls()
+        except ValidationError as error:
+            raise NightlyError(
+                f"{path} is damaged ({error.errors(include_url=False)[0]['msg']}): remove it, and the next night takes "
+                "all recordings for new"
+            ) from error
+
+    def write(self, path: Path) -> None:
+        """Write the ledger atomically."""
+        write_bytes_atomically(path, (self.model_dump_json(indent=2) + "\n").encode())
+
+
+@dataclass
+class NewRecordings:
+    """The recordings that are new or changed, and what else a nightly run found."""
+
+    recordings: dict[str, str]  # path below the dataset's folder -> sha256, of all that can be used
+    new: list[str] = field(default_factory=list)
+    changed: list[str] = field(default_factory=list)
+    gone: list[str] = field(default_factory=list)
+    imported: dict[str, str] = field(default_factory=dict)  # file of the inbox -> file of the dataset's folder
+    refused: dict[str, str] = field(default_factory=dict)  # file -> reason
+    waiting: list[str] = field(default_factory=list)  # files that are still being written
+    leave_out: tuple[str, ...] = ()  # files of the dataset's folder that cannot be used
+
+    @property
+    def is_any(self) -> bool:
+        """Return whether there is something to train on that was not there before."""
+        return bool(self.new or self.changed)
+
+    def describe(self) -> str:
+        """Describe in one line what there is."""
+        counts = (
+            (len(self.new), "new"),
+            (len(self.changed), "changed"),
+            (len(self.refused), "refused"),
+            (len(self.waiting), "still being written"),
+        )
+        listed = [f"{count} {what}" for count, what in counts if count]
+        return f"recordings: {', '.join(listed)}" if listed else "no recording is new or has changed"
+
+
+def gather_new_recordings(
+    data: DataConfig, inbox: Path | None, ledger: NightlyLedger, settle_s: float
+) -> NewRecordings:
+    """Import what the inbox holds, look at the dataset's folder, and say what is new since the last completed night.
+
+    The ledger learns of every file that was looked at, but not that the new recordings are done with.
+
+    Args:
+        data: the dataset, and what is tolerated in recordings.
+        inbox: folder in the layout of a dataset's folder; None for none.
+        ledger: what is known.
+        settle_s: a file of the inbox that changed less than this many seconds ago is still being written.
+
+    Raises:
+        NightlyError, DatasetError: naming a folder that is not there and what to do.
+    """
+    scan = _RecordingScan(data, ledger)
+    imported: dict[str, str] = {}
+    refused: dict[str, str] = {}
+    waiting: list[str] = []
+    if inbox is not None:
+        imported, refused, waiting = scan.take_in(inbox, settle_s)
+    known = scan.look()
+    usable = {name: file.sha256 for name, file in known.items() if not file.refusal}
+    refused |= {str(scan.folder / name): file.refusal for name, file in known.items() if file.refusal}
+    return NewRecordings(
+        recordings=usable,
+        new=sorted(usable.keys() - ledger.done.keys()),
+        changed=sorted(name for name in usable.keys() & ledger.done.keys() if usable[name] != ledger.done[name]),
+        gone=sorted(ledger.done.keys() - known.keys()),
+        imported=imported,
+        refused=refused,
+        waiting=waiting,
+        leave_out=tuple(sorted(name for name, file in known.items() if file.refusal)),
+    )
+
+
+class _RecordingScan:
+    """Look at the files of an inbox and of a dataset's folder, each content once."""
+
+    def __init__(self, data: DataConfig, ledger: NightlyLedger) -> None:
+        self.data = data
+        self.ledger = ledger
+        self.entry = load_catalog(data.catalog).get(data.dataset, DatasetEntry(name=data.dataset))
+        self.folder = self.entry.folder_in(data.data_root)
+        self.limits = ReadLimits(max_bad_fraction=data.max_bad_fraction)
+
+    def take_in(self, inbox: Path, settle_s: float) -> tuple[dict[str, str], dict[str, str], list[str]]:
+        """Import what is new in the inbox; return what was imported, what was refused and why, and what waits."""
+        if not inbox.is_dir():
+            raise NightlyError(f"inbox={inbox}: no such folder; make it, or leave inbox out")
+        folder = self.folder.resolve()
+        if inbox.resolve() == folder or folder in inbox.resolve().parents or inbox.resolve() in folder.parents:
+            raise NightlyError(
+                f"inbox={inbox}: lies in the dataset's folder {folder}, or around it; use another folder"
+            )
+        places = sorted(walk_recordings(inbox))
+        now = time.time()
+        imported: dict[str, str] = {}
+        refused: dict[str, str] = {}
+        waiting: list[str] = []
+        seen: dict[str, KnownFile] = {}
+        found = [(scenario, name, path, path.relative_to(inbox).as_posix()) for scenario, name, path in places]
+        known = {key: self.ledger.inbox[key] for *_, key in found if key in self.ledger.inbox}
+        targets = {file.target: key for key, file in known.items() if file.target}
+        for scenario, name, path, key in found:
+            before = known.get(key)
+            try:
+                signature = Signature.of(path)
+                is_same = before is not None and before.signature == signature
+                # What was imported is judged where it lies now; what was refused is judged anew.
+                if before is not None and is_same and not before.refusal:
+                    file = before
+                elif now - signature.modified_ns / 1e9 < settle_s:
+                    waiting.append(key)
+                    if before is not None:
+                        seen[key] = before
+                    continue
+                else:
+                    sha256 = before.sha256 if before is not None and is_same else sha256_of_file(path)
+                    if before is not None and before.sha256 == sha256 and not before.refusal:
+                        file = before.model_copy(update={"signature": signature})
+                    else:
+                        others = {target: other for target, other in targets.items() if other != key}
+                        file = self._import(path, scenario, name, signature, sha256, others)
+                        if file.target:
+                            imported[key] = file.target
+            except OSError as error:  # gone or not readable by us: the others are not
+                refused[str(path)] = str(error)
+                continue
+            seen[key] = file
+            if file.target:
+                targets[file.target] = key
+            if file.refusal:
+                refused[str(path)] = file.refusal
+        self.ledger.inbox = seen
+        return imported, refused, waiting
+
+    def _import(
+        self, path: Path, scenario: str, name: str, signature: Signature, sha256: str, targets: Mapping[str, str]
+    ) -> KnownFile:
+        flat = name.replace("/", "-")
+        target = f"{scenario}{SCENARIO_SEPARATOR}{flat}.parquet"
+        refusal = ""
+        if not scenario:
+            refusal = NO_SCENARIO
+        elif target in targets:
+            refusal = f"is the same recording of the same scenario as {targets[target]}; give it another name"
+        else:
+            try:
+                import_recording(
+                    path,
+                    self.folder,
+                    scenario,
+                    name=flat,
+                    replace=True,
+                    put_aside=self.folder / REPLACED,
+                    require_labels=self._trains(scenario, name),
+                    limits=self.limits,
+                )
+            except (RecordingError, DatasetError) as error:
+                refusal = error.problem if isinstance(error, RecordingError) else str(error)
+            else:
+                self._put_aside(scenario, name, self.folder / target)
+        return KnownFile(signature=signature, sha256=sha256, refusal=refusal, target="" if refusal else target)
+
+    def _put_aside(self, scenario: str, name: str, kept: Path) -> None:
+        """Move other files of the recording that was just imported where no dataset looks; nothing is deleted."""
+        for other_scenario, other_name, path in list(walk_recordings(self.folder)):
+            if (other_scenario, other_name) == (scenario, name) and path != kept:
+                place = free_place(self.folder / REPLACED / path.relative_to(self.folder))
+                place.parent.mkdir(parents=True, exist_ok=True)
+                path.replace(place)
+
+    def look(self) -> dict[str, KnownFile]:
+        """Look at every file of the dataset's folder; all are read but those known to be usable."""
+        if not self.folder.is_dir():
+            raise NightlyError(
+                f"{self.folder}: no such folder; put recordings there as <scenario>__<recording>.parquet or "
+                "<scenario>/<recording>.csv, or into the inbox"
+            )
+        found: dict[str, KnownFile] = {}
+        for scenario, name, path in sorted(walk_recordings(self.folder)):
+            key = path.relative_to(self.folder).as_posix()
+            before = self.ledger.data.get(key)
+            signature = Signature.of(path)
+            terms = Terms(trains=self._trains(scenario, name), max_bad_fraction=self.limits.max_bad_fraction)
+            is_same = before is not None and before.signature == signature
+            sha256 = before.sha256 if before is not None and is_same else sha256_of_file(path)
+            if before is not None and (before.sha256, before.terms, before.refusal) == (sha256, terms, ""):
+                found[key] = before if is_same else before.model_copy(update={"signature": signature})
+                continue
+            refusal = self._refusal(path, scenario, trains=terms.trains)
+            found[key] = KnownFile(signature=signature, sha256=sha256, terms=terms, refusal=refusal)
+        self.ledger.data = found
+        return found
+
+    def _refusal(self, path: Path, scenario: str, *, trains: bool) -> str:
+        """State why a file cannot be used; empty if it can."""
+        if not scenario:
+            return NO_SCENARIO
+        try:
+            messages = read_recording(path, scenario=scenario, limits=self.limits)
+        except RecordingError as error:
+            return error.problem
+        return NO_LABELS if trains and not messages.labelled else ""
+
+    def _trains(self, scenario: str, name: str) -> bool:
+        if self.data.hold_out:
+            return not matches_hold_out(name, self.entry.vehicle_of(name), self.data.hold_out)
+        return self.entry.role_of(scenario) == "train"

@@ -1,0 +1,113 @@
+"""A finished run as a model of a registry: what evaluating it needs, and nothing of the data it was trained on."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from kdgat.can.evaluation.finished_run import SCORES_PREFIX, FinishedCanRun
+from kdgat.can.evaluation.results import DataSummary
+from kdgat.can.windows.stage_inputs import VALIDATION
+from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.files import sha256_of_file
+from kdgat.stage.outcome import Finished
+
+CATALOG_FILE: Final = "catalog.yaml"
+HANDED_ON: Final = ("weights", "model", "data_summary", "injection_summary", f"{SCORES_PREFIX}{VALIDATION}")
+# What says where things lie, or how jobs ask for room: two runs that differ in nothing else are the same one.
+PLACES: Final = ("data_root", "catalog", "leave_out")
+NOT_COMPARED: Final = ("preset", "start_from", "resources")
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """What a registry is given of a run."""
+
+    files: dict[str, Path | bytes]  # path below the model's directory -> file, or content
+    content: str  # hash of what the stages were and of what they learned
+    provenance: dict[str, Any]
+
+
+def model_source(run_directory: Path) -> ModelSource:
+    """Collect what of a finished run makes a model: `kdgat evaluate can --run` then takes its directory as a run.
+
+    Raises:
+        RunError: if the run has not finished.
+    """
+    run = FinishedCanRun(OutputDirectory(run_directory))
+    records = list(run.records())
+    files: dict[str, Path | bytes] = {}
+    for record in records:
+        directory = run.output.stage_directory(record)
+        for path in _files_of(directory):
+            files[path.relative_to(run.output.path).as_posix()] = path
+    config = run.index.config
+    if run.catalog is not None:
+        files[CATALOG_FILE] = Path(run.catalog)
+        config = {**config, "data": {**config["data"], "catalog": CATALOG_FILE}}
+    files[run.output.index_path.name] = _index_of(run.index, records, config)
+    return ModelSource(files, _content(run.output, records), _provenance(run, records))
+
+
+def config_hash(config: Mapping[str, Any]) -> str:
+    """Hash a configuration (16 hex digits) without what only says where things lie."""
+    compared = {key: value for key, value in config.items() if key not in NOT_COMPARED}
+    compared["data"] = {key: value for key, value in config["data"].items() if key not in PLACES}
+    return content_hash(compared)[:16]
+
+
+def content_hash(content: Any) -> str:
+    """Hash plain data; 64 hex digits."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _files_of(directory: RunDirectory) -> list[Path]:
+    """List what is kept of a stage: what it was asked, how it went, and what it learned, but no graphs."""
+    outcome = directory.read_outcome()
+    artifacts = outcome.artifacts if isinstance(outcome, Finished) else {}
+    kept = [directory.spec_path, directory.outcome_path, directory.provenance_path, directory.metrics_path]
+    kept += [directory.path / path for name, path in artifacts.items() if name in HANDED_ON]
+    return [path for path in kept if path.is_file()]
+
+
+def _index_of(index: RunIndex, records: list[StageRecord], config: Mapping[str, Any]) -> bytes:
+    finished = [record.model_copy(update={"state": StageState.FINISHED, "message": ""}) for record in records]
+    return (
+        index.model_copy(update={"stages": finished, "config": dict(config)}).model_dump_json(indent=2) + "\n"
+    ).encode()
+
+
+def _content(output: OutputDirectory, records: list[StageRecord]) -> str:
+    def weights_hash(record: StageRecord) -> str:
+        path = output.stage_directory(record).weights_path
+        return sha256_of_file(path) if path.is_file() else ""
+
+    return content_hash(sorted((record.name, record.identity, weights_hash(record)) for record in records))
+
+
+def _provenance(run: FinishedCanRun, records: list[StageRecord]) -> dict[str, Any]:
+    """State which code, packages, configuration and recordings a model comes from."""
+    attempts = {record.name: _last_attempt(run.output.stage_directory(record)) for record in records}
+    trained = next((attempt for name, attempt in reversed(attempts.items()) if attempt and name != "prepare"), {})
+    summary = run.summary_of("data_summary", DataSummary) or DataSummary()
+    return {
+        **{key: trained.get(key) for key in ("git", "packages", "python", "image") if key in trained},
+        "revisions": sorted({str((attempt.get("git") or {}).get("revision")) for attempt in attempts.values()}),
+        "preset": run.index.config.get("preset"),
+        "config_hash": config_hash(run.index.config),
+        "seeds": run.seeds,
+        "stages": {record.name: record.identity for record in records},
+        "recordings": {f"{row.role}/{row.scenario}/{row.name}": row.content_hash for row in summary.recordings},
+        "run": str(run.output.path.absolute()),
+    }
+
+
+def _last_attempt(directory: RunDirectory) -> dict[str, Any]:
+    if not directory.provenance_path.is_file():
+        return {}
+    attempts = json.loads(directory.provenance_path.read_text(encoding="utf-8"))["attempts"]
+    return dict(attempts[-1]) if attempts else {}

@@ -1,0 +1,294 @@
+"""One nightly run of retraining, without what executes it: its directories, its training run, and its report."""
+
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Literal
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from kdgat.can.config import CanConfig
+from kdgat.can.evaluation.lineage import lineage_of
+from kdgat.can.evaluation.results import format_value
+from kdgat.can.kinds import ComparisonStageConfig
+from kdgat.can.nightly.comparison import Comparison
+from kdgat.can.nightly.new_recordings import NewRecordings, NightlyError
+from kdgat.can.nightly.registered import config_hash, content_hash
+from kdgat.registry.entry import ModelEntry, now
+from kdgat.registry.promotion import FALSE_ALARMS, Promotion, PromotionRule
+from kdgat.registry.registry import Registry, RegistryError
+from kdgat.run.directory import OutputDirectory, alone_in
+from kdgat.stage.files import sha256_of_file, write_bytes_atomically
+
+NEW: Final = "new"
+IN_SERVICE: Final = "in_service"
+NIGHTLY_FILE: Final = "night.json"  # marks a run directory as one that a night made
+
+StartFrom = Literal["current", "scratch"]
+
+
+class NightlyRecord(BaseModel):
+    """The content of `night.json` in a run directory: what the run was made for, and how far its night came."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    created: str
+    recordings: str  # hash of what it trains and tests on
+    config: str  # hash of its configuration
+    start: str | None  # id of the model that it starts from
+    compared_with: str | None = None  # id of the model that was in service when it was decided
+    model: str | None = None  # id under which it was registered
+    is_over: bool = False  # decided: nothing resumes it
+
+
+class NightlyDirectory:
+    """Names of what the nightly runs of one dataset leave behind."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path.absolute()
+        self.ledger_path = self.path / "nightly.json"
+        self.runs_path = self.path / "runs"
+        self.reports_path = self.path / "reports"
+        self.lock_path = self.path / "nightly.lock"
+        self.owner_path = self.path / "nightly-owner.json"
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Be the only night in this directory; NightlyError names the process that is."""
+        with alone_in(self.lock_path, self.owner_path, lambda text: NightlyError(f"{text}; or choose another out")):
+            yield
+
+    def records(self) -> dict[Path, NightlyRecord]:
+        """Read what is known of the runs that nights made, oldest first; other directories are none of theirs."""
+        found = {}
+        for path in sorted(self.runs_path.glob(f"*/{NIGHTLY_FILE}")):
+            try:
+                found[path.parent] = NightlyRecord.model_validate_json(path.read_bytes())
+            except ValidationError as error:
+                raise NightlyError(
+                    f"{path} is damaged ({error}): remove {path.parent}, a night trains again"
+                ) from error
+        return dict(sorted(found.items(), key=lambda pair: pair[1].created))
+
+    def write(self, run: Path, record: NightlyRecord) -> None:
+        """Write what is known of a run."""
+        run.mkdir(parents=True, exist_ok=True)
+        write_bytes_atomically(run / NIGHTLY_FILE, (record.model_dump_json(indent=2) + "\n").encode())
+
+    def choose_run(
+        self, config: CanConfig, new_recordings: NewRecordings, start: str | None
+    ) -> tuple[Path, NightlyRecord]:
+        """Return the run for these recordings and settings: one that a night left unfinished, or a new one.
+
+        One that starts from other weights than those of the model in service is resumed; one that starts from
+        scratch where it should not, or the other way round, is not.
+        """
+        recordings, settings = content_hash(new_recordings.recordings), config_hash(config.model_dump(mode="json"))
+        wanted = recordings, settings, start is None
+        for path, record in self.records().items():
+            is_from_scratch = record.start is None
+            if not record.is_over and (record.recordings, record.config, is_from_scratch) == wanted:
+                return path, record
+        record = NightlyRecord(created=now(), recordings=recordings, config=settings, start=start)
+        path = self.runs_path / f"night-{content_hash([recordings, settings, start])[:12]}"
+        self.write(path, record)
+        return path, record
+
+    def close_runs(self, model: str | None) -> None:
+        """Mark what became the model of the last completed night as over, which a night that died may not have done."""
+        for path, record in self.records().items():
+            if not record.is_over and record.model is not None and record.model == model:
+                self.write(path, record.model_copy(update={"is_over": True}))
+
+    def old_runs(self, keep: int) -> list[Path]:
+        """List all but the newest `keep` runs that are registered and over."""
+        over = [path for path, record in self.records().items() if record.is_over and record.model is not None]
+        return over[: max(0, len(over) - keep)]
+
+    def remove_run(self, path: Path) -> None:
+        """Remove the directory of a run; RunError if somebody works in it."""
+        with OutputDirectory(path).lock():
+            # The marker goes last: what a kill leaves of the directory is still known to be a night's.
+            for entry in path.iterdir():
+                if entry.name != NIGHTLY_FILE:
+                    shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        shutil.rmtree(path)
+
+
+def run_config(config: CanConfig, new_recordings: NewRecordings, registry: Registry, start: str | None) -> CanConfig:
+    """Return the configuration of a night's run: without the files that cannot be used, from the weights of a model."""
+    data = config.data.model_copy(
+        update={"leave_out": tuple(sorted({*config.data.leave_out, *new_recordings.leave_out}))}
+    )
+    start_from = None if start is None else str(registry.model_path(start).absolute())
+    return config.model_copy(update={"data": data, "start_from": start_from})
+
+
+@dataclass(frozen=True)
+class ComparisonPlan:
+    """What the stage `comparison` of a night is asked, and what is known before."""
+
+    config: ComparisonStageConfig
+    notes: tuple[str, ...]
+    faults: tuple[str, ...]
+
+    def add_to(self, comparison: Comparison) -> Comparison:
+        """Return a comparison with what was known before."""
+        notes, faults = (*comparison.notes, *self.notes), (*comparison.faults, *self.faults)
+        return comparison.model_copy(update={"notes": notes, "faults": faults})
+
+
+def plan_comparison(
+    run: Path, config: CanConfig, contents: Mapping[str, str], registry: Registry, against: ModelEntry | None
+) -> ComparisonPlan:
+    """Plan to score a new model and the one in service, or the new one alone where the other's files are damaged.
+
+    Args:
+        run: of the new model.
+        config: of the run.
+        contents: hashes of the new model and of the recordings.
+        registry: with the model in service.
+        against: the model in service, if there is one.
+    """
+    runs, contents = {NEW: run}, dict(contents)
+    faults: tuple[str, ...] = ()
+    if against is not None:
+        try:
+            registry.verify(against)
+        except RegistryError as error:
+            faults = (f"{IN_SERVICE} cannot be compared: {error}",)
+        else:
+            runs[IN_SERVICE] = registry.model_path(against.id).absolute()
+            contents[IN_SERVICE] = against.content
+    catalog = None if config.data.catalog is None else Path(config.data.catalog).absolute()
+    if catalog is not None:
+        contents["catalog"] = sha256_of_file(catalog)
+    lines = [lineage_of(path) for path in runs.values()]
+    stage_config = ComparisonStageConfig(
+        runs={name: str(path) for name, path in runs.items()},
+        data_root=str(Path(config.data.data_root).absolute()),
+        dataset=config.data.dataset,
+        catalog=None if catalog is None else str(catalog),
+        hold_out=config.data.hold_out,
+        leave_out=config.data.leave_out,
+        also_trained={key: name for line in lines for key, name in line.trained.items()},
+        may_fail=(IN_SERVICE,),
+        contents=contents,
+    )
+    return ComparisonPlan(stage_config, tuple(dict.fromkeys(note for line in lines for note in line.notes)), faults)
+
+
+@dataclass(frozen=True)
+class NightlyReport:
+    """The report of a nightly run that trained."""
+
+    dataset: str
+    new_recordings: NewRecordings
+    record: NightlyRecord
+    entry: ModelEntry
+    compared_with: ModelEntry | None
+    comparison: Comparison
+    rule: PromotionRule
+    decision: Promotion
+    run: Path
+
+    def sentence(self) -> str:
+        """Say in one sentence what changed."""
+        what = "went into service" if self.decision.accepted else "was registered and did not go into service"
+        return f"{self.new_recordings.describe()}; {self.entry.id} {what}: {self.decision.describe()}"
+
+    def markdown(self) -> str:
+        """Write the morning's report."""
+        default_detector = "goes into service" if self.decision.accepted else "does not go into service"
+        current = "no model was in service" if self.compared_with is None else f"in service: `{self.compared_with.id}`"
+        started = "from scratch" if self.record.start is None else f"from the weights of `{self.record.start}`"
+        rule = self.rule
+        lines = [
+            f"# {self.dataset}: the new model {default_detector}",
+            "",
+            f"`{self.entry.id}`, trained {started}; {current} when it was decided.",
+            "",
+            *(f"* {reason}" for reason in self.decision.reasons),
+            "",
+            f"Rule: mean {rule.metric} over scenarios better by {rule.margin:g}, none worse by more than "
+            f"{rule.worse_by:g}; false alarm rate without attacks higher by no more than {rule.more_false_alarms:g}.",
+            "",
+            *new_recordings_lines(self.new_recordings),
+            "## Scores",
+            "",
+            *self._table(),
+            "",
+        ]
+        lines += _listed("Test recordings left out of the comparison", _pairs(self.comparison.left_out))
+        lines += _listed("Notes", self.comparison.notes)
+        lines += [f"Run: `{self.run}`", ""]
+        return "\n".join(lines)
+
+    def _table(self) -> list[str]:
+        new = self.comparison.metrics.get(NEW, {})
+        current = self.comparison.metrics.get(IN_SERVICE, {})
+        if not new:
+            return ["No test recording is left that none of the models was trained on."]
+        metric = self.rule.metric
+        # Short words: the Prefect UI cuts off what is wider than its column.
+        header = ["scenario", "windows", f"{metric} new", "in service", "change"]
+        header += ["false alarms", "in service", "change"]
+        rows = []
+        for scenario, scores in new.items():
+            other = current.get(scenario, {})
+            cells = [scenario, f"{scores['num_windows'] or 0:,.0f}"]
+            for name in (metric, FALSE_ALARMS):
+                values = (scores.get(name), other.get(name))
+                cells += [*map(format_value, values), _difference(*values)]
+            rows.append(cells)
+        return [_row(header), _row(["---"] * len(header)), *map(_row, rows)]
+
+
+def idle_run(dataset: str, new_recordings: NewRecordings, model: str | None) -> tuple[str, str]:
+    """Return sentence and report of a nightly run with nothing to train on."""
+    service = "no model is in service" if model is None else f"{model} stays in service"
+    sentence = f"nothing new: {new_recordings.describe()}; {service}"
+    lines = [
+        f"# {dataset}: nothing new",
+        "",
+        f"{sentence[0].upper()}{sentence[1:]}.",
+        "",
+        *new_recordings_lines(new_recordings),
+    ]
+    return sentence, "\n".join(lines)
+
+
+def new_recordings_lines(new_recordings: NewRecordings) -> list[str]:
+    """List the recordings that are new or changed, refused or waiting."""
+    came_from = {target: source for source, target in new_recordings.imported.items()}
+
+    def named(paths: Sequence[str]) -> list[str]:
+        return [f"`{path}`" + (f" from `{came_from[path]}`" if path in came_from else "") for path in paths]
+
+    return [
+        *_listed("New recordings", named(new_recordings.new)),
+        *_listed("Changed recordings", named(new_recordings.changed)),
+        *_listed("Recordings that are gone", named(new_recordings.gone)),
+        *_listed("Refused files, looked at again every night", _pairs(new_recordings.refused)),
+        *_listed(
+            "Files that are still being written, for the next night", [f"`{name}`" for name in new_recordings.waiting]
+        ),
+    ]
+
+
+def _listed(title: str, items: Sequence[str]) -> list[str]:
+    return [f"## {title}", "", *(f"* {item}" for item in items), ""] if items else []
+
+
+def _pairs(reasons: Mapping[str, str]) -> list[str]:
+    return [f"`{name}`: {reason}" for name, reason in sorted(reasons.items())]
+
+
+def _row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+
+
+def _difference(new: float | None, current: float | None) -> str:
+    return "-" if new is None or current is None else f"{new - current:+.4f}"

@@ -1,1 +1,0 @@
-"""Readers of recorded CAN traffic, one module per kind of file."""

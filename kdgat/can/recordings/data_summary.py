@@ -1,0 +1,58 @@
+"""What is said about recordings as they are read: one row each, and their sums."""
+
+from kdgat.can.evaluation.results import DataSummary, RecordingSummary
+from kdgat.can.recordings.messages import Messages
+from kdgat.graphs.columns import GraphColumns
+from kdgat.stage.configuration import Config
+
+DUPLICATE_ROLE = "duplicate"  # of a recording that is left out, because another one holds the same messages
+
+
+class RunningSummary:
+    """A `DataSummary` that grows with every recording."""
+
+    def __init__(self, windows: Config) -> None:
+        """Begin without recordings; `windows` says how they are cut."""
+        self.content = DataSummary(window=windows.model_dump(mode="json"))
+
+    def add(self, messages: Messages, role: str, graphs: GraphColumns) -> None:
+        """Add one recording that is used."""
+        old, row = self.content, _row(messages, role, graphs)
+        bad_rows = [f"{messages.scenario}/{messages.name}:{row.line}: {row.reason}" for row in messages.bad_rows]
+        self.content = old.model_copy(
+            update={
+                "num_messages": old.num_messages + row.num_messages,
+                "num_windows": old.num_windows + row.num_windows,
+                "num_attack_windows": old.num_attack_windows + row.num_attack_windows,
+                "num_bad_rows": old.num_bad_rows + row.num_bad_rows,
+                "bad_rows": [*old.bad_rows, *bad_rows],
+                "recordings": [*old.recordings, row],
+            }
+        )
+
+    def add_duplicate(self, messages: Messages) -> None:
+        """Add a recording that was left out, with the one that holds the same messages."""
+        old, row = self.content, _row(messages, DUPLICATE_ROLE)
+        kept = {other.content_hash: f"{other.scenario}/{other.name}" for other in reversed(old.recordings)}
+        row = row.model_copy(update={"duplicate_of": kept.get(row.content_hash)})
+        self.content = old.model_copy(
+            update={"num_dropped_duplicates": old.num_dropped_duplicates + 1, "recordings": [*old.recordings, row]}
+        )
+
+    def note(self, text: str) -> None:
+        """Add a sentence that the report shows."""
+        self.content = self.content.model_copy(update={"notes": [*self.content.notes, text]})
+
+
+def _row(messages: Messages, role: str, graphs: GraphColumns | None = None) -> RecordingSummary:
+    return RecordingSummary(
+        name=messages.name,
+        scenario=messages.scenario,
+        role=role,
+        num_messages=len(messages),
+        num_windows=0 if graphs is None else graphs.num_graphs,
+        num_attack_windows=0 if graphs is None else int(graphs["y"].sum()),
+        num_bad_rows=messages.num_bad_rows,
+        num_backward=messages.num_backward,
+        content_hash=messages.content_hash(),
+    )

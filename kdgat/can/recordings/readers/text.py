@@ -1,0 +1,264 @@
+"""Recordings as text: which format a file has, seen from its first lines, and its rows."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+import numpy as np
+
+from kdgat.can.recordings.messages import MAX_PAYLOAD_BYTES, RecordingError
+from kdgat.can.recordings.readers import kernels
+from kdgat.can.recordings.readers.rows import Rows
+
+NUM_SNIFFED_LINES = 200
+"""Lines looked at to find the format: enough that a few damaged ones do not decide."""
+_SNIFFED_BYTES = 1 << 16
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+COLUMN_NAMES = {
+    kernels.ROLE_TIMESTAMP: ("timestamp", "time", "time_stamp", "ts"),
+    kernels.ROLE_IDENTIFIER: ("id", "arbitration_id", "can_id", "canid"),
+    kernels.ROLE_LENGTH: ("dlc", "length", "data_length"),
+    kernels.ROLE_PAYLOAD: ("data_field", "data", "payload"),
+    kernels.ROLE_LABEL: ("label", "attack", "flag", "class"),
+}
+"""Role -> accepted header names, compared without case, spaces as underscores."""
+_FIRST_BYTE_NAME = re.compile(r"(data|byte|d|b)_?\[?[01]\]?")
+_ANY_BYTE_NAME = re.compile(r"(data|byte|d|b)_?\[?[0-8]\]?")
+
+KNOWN_FORMATS = (
+    "Parquet (timestamp, id, data_field, label)",
+    "CSV timestamp,arbitration_id,data_field,attack (can-train-and-test)",
+    "CSV timestamp,id,dlc,byte,...,byte,flag (HCRL Car-Hacking, HCRL Survival; R regular, T injected)",
+    "text `Timestamp: 1479121434.850202  ID: 0350  000  DLC: 8  05 28 ...` (HCRL attack-free)",
+    "candump `(1436509052.249713) vcan0 044#2A366C2BBA`",
+)
+
+
+Shape = tuple[tuple[int, ...], bool]
+"""Roles of the columns, and whether there is a label."""
+_FIXED_BYTES = (kernels.ROLE_BYTE,) * MAX_PAYLOAD_BYTES
+
+
+class TextFormat(StrEnum):
+    """Name the families of text recordings."""
+
+    SEPARATED = "separated"
+    NAMED = "named"
+    CANDUMP = "candump"
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """State how the lines of a file are read."""
+
+    text_format: TextFormat
+    num_header_lines: int = 0
+    separator: str = ","
+    roles: tuple[int, ...] = ()
+    labelled: bool = False
+
+
+def read_text(path: Path) -> Rows:
+    """Read all lines with the status of each. Raise RecordingError for a format or a header that is not known."""
+    if path.stat().st_size == 0:
+        raise RecordingError(path, "is empty; remove the file or export the recording again")
+    data = np.memmap(path, dtype=np.uint8, mode="r").view(np.ndarray)
+    head = data[:_SNIFFED_BYTES].tobytes()
+    offset = len(_BYTE_ORDER_MARK) if head.startswith(_BYTE_ORDER_MARK) else 0
+    whole_file = len(head) == len(data)
+    lines = head[offset:].decode("latin-1").split("\n")
+    layout = find_layout(path, (lines if whole_file else lines[:-1])[:NUM_SNIFFED_LINES])
+    start = offset + sum(len(line) + 1 for line in lines[: layout.num_header_lines])
+    num_lines = kernels.count_lines(data, start)
+    timestamp = np.zeros(num_lines)
+    identifier = np.zeros(num_lines, dtype=np.uint32)
+    payload = np.zeros((num_lines, MAX_PAYLOAD_BYTES), dtype=np.uint8)
+    length = np.zeros(num_lines, dtype=np.uint8)
+    label = np.zeros(num_lines, dtype=np.uint8)
+    status = np.zeros(num_lines, dtype=np.uint8)
+    if layout.text_format is TextFormat.SEPARATED:
+        roles = np.array(layout.roles, dtype=np.int64)
+        kernels.parse_separated(
+            data,
+            start,
+            ord(layout.separator),
+            roles,
+            layout.labelled,
+            timestamp,
+            identifier,
+            payload,
+            length,
+            label,
+            status,
+        )
+    elif layout.text_format is TextFormat.NAMED:
+        kernels.parse_named(data, start, timestamp, identifier, payload, length, status)
+    else:
+        kernels.parse_candump(data, start, timestamp, identifier, payload, length, status)
+    first_line = layout.num_header_lines + 1
+    return Rows(timestamp, identifier, payload, length, label, status, layout.labelled, lambda rows: rows + first_line)
+
+
+def find_layout(path: Path, lines: Sequence[str]) -> Layout:
+    """Find the format from the first lines of a file; a damaged line among them does not matter."""
+    formats = Counter(found for line in lines if line.strip() and (found := _format_of_line(line)) is not None)
+    if not formats:
+        first = next((line.strip() for line in lines if line.strip()), "")
+        raise RecordingError(
+            path, f"has an unknown format (it starts with {first[:60]!r}); known are: {'; '.join(KNOWN_FORMATS)}"
+        )
+    text_format = formats.most_common(1)[0][0]
+    if text_format is not TextFormat.SEPARATED:
+        return Layout(text_format)
+    return _separated_layout(path, lines)
+
+
+def _format_of_line(line: str) -> TextFormat | None:
+    tokens = line.split()
+    if tokens[0] == "Timestamp:":
+        return TextFormat.NAMED
+    if tokens[0].startswith("(") and tokens[0].endswith(")"):
+        return TextFormat.CANDUMP
+    if any(separator in line for separator in ",;\t"):
+        return TextFormat.SEPARATED
+    return None
+
+
+def _separated_layout(path: Path, lines: Sequence[str]) -> Layout:
+    separator = max(",;\t", key=lambda character: sum(character in line for line in lines))
+    table = [[cell.strip(' "\r\t') for cell in line.split(separator)] for line in lines if line.strip()]
+    first = next(number for number, line in enumerate(lines) if line.strip())
+    if _is_number(table[0][0]):
+        roles, labelled = _roles_by_position(path, table)
+        return Layout(TextFormat.SEPARATED, 0, separator, roles, labelled)
+    if len(table) == 1:
+        raise RecordingError(path, "holds a header and no message; remove the file or export the recording again")
+    roles, labelled = _roles_by_name(path, table)
+    return Layout(TextFormat.SEPARATED, first + 1, separator, roles, labelled)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _roles_by_position(path: Path, table: Sequence[Sequence[str]]) -> Shape:
+    """Take timestamp, id, and either hex text and label, or a length, its bytes and a flag."""
+    shape = _most_common(_shape_of_row(row) for row in table)
+    if shape is not None and kernels.ROLE_BYTES in shape[0]:
+        # Whether payloads are padded to 8 bytes shows only where one is shorter.
+        shape = _most_common(_shape_of_row(row) for row in table if _is_short(row)) or shape
+    if shape is None:
+        row = ",".join(table[0])
+        raise RecordingError(
+            path,
+            f"has no header and columns that are not known (it starts with {row[:60]!r}); write timestamp,"
+            "arbitration_id,data_field,attack or timestamp,id,dlc,byte,...,flag, or name the columns in a header",
+        )
+    return shape
+
+
+def _most_common(shapes: Iterable[Shape | None]) -> Shape | None:
+    votes = Counter(shape for shape in shapes if shape is not None)
+    return votes.most_common(1)[0][0] if votes else None
+
+
+def _shape_of_row(row: Sequence[str]) -> Shape | None:
+    if len(row) < 3 or not _is_number(row[0]):
+        return None
+    leading: tuple[int, ...] = (kernels.ROLE_TIMESTAMP, kernels.ROLE_IDENTIFIER)
+    if _is_length(row[2]):  # hex text has an even number of digits, so this is no payload
+        leading = (*leading, kernels.ROLE_LENGTH)
+        cells = [cell for cell in row[3:] if cell]
+        if cells and (len(cells[0]) > 2 or " " in cells[0]):
+            tail = (kernels.ROLE_PAYLOAD, kernels.ROLE_LABEL)
+            return (*leading, *tail[: len(row) - 3]), len(row) >= 5
+        num_bytes = int(row[2])
+        if len(cells) - num_bytes in (0, 1):
+            return (*leading, kernels.ROLE_BYTES), len(cells) > num_bytes
+        if len(cells) in (MAX_PAYLOAD_BYTES, MAX_PAYLOAD_BYTES + 1) and _is_zero_padded(cells, num_bytes):
+            labelled = len(cells) > MAX_PAYLOAD_BYTES
+            return (*leading, *_FIXED_BYTES, *((kernels.ROLE_LABEL,) if labelled else ())), labelled
+        return None
+    if len(row) == 3:
+        return (*leading, kernels.ROLE_PAYLOAD), False
+    if len(row) == 4:
+        return (*leading, kernels.ROLE_PAYLOAD, kernels.ROLE_LABEL), True
+    return None
+
+
+def _is_length(text: str) -> bool:
+    return len(text) == 1 and text in "012345678"
+
+
+def _is_short(row: Sequence[str]) -> bool:
+    return len(row) > 3 and _is_length(row[2]) and int(row[2]) < MAX_PAYLOAD_BYTES
+
+
+def _is_zero_padded(cells: Sequence[str], num_bytes: int) -> bool:
+    padding = cells[num_bytes:MAX_PAYLOAD_BYTES]
+    return bool(padding) and all(cell in ("0", "00") for cell in padding)
+
+
+def _roles_by_name(path: Path, table: Sequence[Sequence[str]]) -> Shape:
+    names = [re.sub(r"[\s\-.]+", "_", name.lower()) for name in table[0]]
+    roles = [
+        next((role for role, known in COLUMN_NAMES.items() if name in known), kernels.ROLE_IGNORED) for name in names
+    ]
+    rows = table[1:]
+    wider = sum(len(row) > len(names) for row in rows) > len(rows) // 2
+    bytes_from = next((k for k, name in enumerate(names) if _FIRST_BYTE_NAME.fullmatch(name)), None)
+    if bytes_from is None and wider and kernels.ROLE_LENGTH in roles and kernels.ROLE_PAYLOAD in roles:
+        bytes_from = roles.index(kernels.ROLE_PAYLOAD)  # one name above bytes in columns of their own
+        names = [*names[:bytes_from], "data0", *names[bytes_from + 1 :]]
+    if bytes_from is not None:
+        return _roles_with_bytes(path, names, roles, rows, bytes_from)
+    repeated = [names[k] for k, role in enumerate(roles) if role and role in roles[:k]]
+    required = (kernels.ROLE_TIMESTAMP, kernels.ROLE_IDENTIFIER, kernels.ROLE_PAYLOAD)
+    unknown = [name for k, name in enumerate(names) if not roles[k]]
+    labelled = kernels.ROLE_LABEL in roles
+    # A label under an unknown name must not pass for a recording without labels.
+    if repeated or any(role not in roles for role in required) or (unknown and not labelled):
+        raise _header_error(path, table[0])
+    return tuple(roles), labelled
+
+
+def _roles_with_bytes(
+    path: Path, names: Sequence[str], roles: Sequence[int], rows: Sequence[Sequence[str]], bytes_from: int
+) -> Shape:
+    leading = (kernels.ROLE_TIMESTAMP, kernels.ROLE_IDENTIFIER, kernels.ROLE_LENGTH)
+    bytes_end = bytes_from + sum(bool(_ANY_BYTE_NAME.fullmatch(name)) for name in names[bytes_from:])
+    behind = [role for role, name in zip(roles[bytes_end:], names[bytes_end:], strict=True) if name]
+    others = [*roles[:bytes_from], *behind]
+    labelled = kernels.ROLE_LABEL in others
+    if not {kernels.ROLE_TIMESTAMP, kernels.ROLE_IDENTIFIER} <= set(others) or (
+        kernels.ROLE_IGNORED in others and not labelled
+    ):
+        raise _header_error(path, names)
+    short = [row for row in rows if _is_short(row)]
+    num_padded = sum(len(row) >= bytes_end and _is_zero_padded(row[bytes_from:], int(row[2])) for row in short)
+    if tuple(roles[:bytes_from]) != leading or len(behind) > 1 or num_padded > len(short) // 2:
+        return (*roles[:bytes_from], *(kernels.ROLE_BYTE,) * (bytes_end - bytes_from), *roles[bytes_end:]), labelled
+    # Whether a label follows shows in the rows: files of this kind carry headers of the wrong width.
+    num_extra = [
+        len([cell for cell in row[3:] if cell]) - int(row[2]) for row in rows if row[2:] and _is_length(row[2])
+    ]
+    return (*leading, kernels.ROLE_BYTES), sum(extra == 1 for extra in num_extra) > len(num_extra) // 2
+
+
+def _header_error(path: Path, header: Sequence[str]) -> RecordingError:
+    return RecordingError(
+        path,
+        f"has the header {','.join(header)!r}, which is not known; name the columns timestamp,arbitration_id,"
+        "data_field,attack (leave attack and all other columns out for a recording without labels), "
+        "or timestamp,id,dlc,data0,...,data7,flag",
+    )

@@ -1,0 +1,169 @@
+"""A small model learns from a large one: teacher outputs, computed once and kept in the run directory.
+
+Hinton et al. 2015. The teacher sees every training window once, before the first step; a step then reads its rows from
+memory-mapped arrays. The existing practice of running the teacher in every step costs more than the student itself.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional
+from torch_geometric.data import Batch
+
+from kdgat.can.windows.pool import PooledStores
+from kdgat.stage.files import write_json_atomically
+from kdgat.training.source import EpochSource
+
+DESCRIPTION = "teacher.json"
+TEACHER_BATCH = 128  # windows at once; more is slower on a CPU
+
+
+class TeacherOutputError(ValueError):
+    """Teacher outputs do not belong to this teacher or to these windows."""
+
+
+def distil_bernoulli(student_logit: Tensor, teacher_logit: Tensor, temperature: float) -> Tensor:
+    """Return T^2 KL(teacher || student) between Bernoulli distributions tempered by T, averaged over the logits.
+
+    For one logit, the softmax over two classes of Hinton et al. 2015 is the logistic function of logit / T. T^2 keeps
+    the size of the gradient independent of T. Zero where the student agrees with the teacher.
+    """
+    target = (teacher_logit / temperature).sigmoid()
+    entropy = functional.binary_cross_entropy_with_logits(teacher_logit / temperature, target)
+    cross = functional.binary_cross_entropy_with_logits(student_logit / temperature, target)
+    return temperature**2 * (cross - entropy)
+
+
+class LatentProjection(nn.Linear):
+    """Map the student's latent to the teacher's width; trained with the student and thrown away after it."""
+
+
+class TeacherOutputs:
+    """Arrays per window or per node of a pool, memory-mapped, gathered like the windows themselves."""
+
+    def __init__(self, directory: Path, pool: PooledStores) -> None:
+        description = json.loads((directory / DESCRIPTION).read_text(encoding="utf-8"))
+        self._pool = pool
+        self._window = {name: np.load(directory / f"{name}.npy", mmap_mode="r") for name in description["window"]}
+        self._node = {name: np.load(directory / f"{name}.npy", mmap_mode="r") for name in description["node"]}
+
+    @staticmethod
+    def compute(
+        directory: Path,
+        pool: PooledStores,
+        forward: Callable[[Batch], tuple[dict[str, Tensor], dict[str, Tensor]]],
+        identity: dict[str, Any],
+        indices: NDArray[np.int64] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+        device: str | torch.device = "cpu",
+    ) -> "TeacherOutputs":
+        """Write the teacher's outputs for windows `indices` (default: all) of the pool unless they are there already.
+
+        Args:
+            directory: where the arrays go; appears at once when they are complete, so that a kill leaves no half of it.
+            pool: the windows.
+            forward: returns the arrays per window and per node of a batch.
+            identity: plain data that says which teacher and which stores these are; must agree on reuse.
+            indices: windows to compute; rows of the others stay zero.
+            progress: called with the windows done and their total.
+            device: where `forward` expects its batches.
+
+        Raises:
+            TeacherOutputError: if `directory` holds the outputs of another teacher.
+        """
+        if (directory / DESCRIPTION).is_file():
+            found = json.loads((directory / DESCRIPTION).read_text(encoding="utf-8"))["identity"]
+            if found != identity:
+                raise TeacherOutputError(
+                    f"{directory} was computed for {found}, this stage asks for {identity}: remove the directory"
+                )
+            return TeacherOutputs(directory, pool)
+        partial = directory.with_name(directory.name + ".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        partial.mkdir(parents=True)
+        chosen = np.arange(pool.num_graphs) if indices is None else np.sort(indices)
+        arrays: dict[str, NDArray[Any]] = {}
+        levels: dict[str, list[str]] = {"window": [], "node": []}
+        with torch.inference_mode():
+            for start in range(0, len(chosen), TEACHER_BATCH):
+                batch = pool.gather(chosen[start : start + TEACHER_BATCH])
+                graphs = batch.graph_index.numpy()
+                rows = {"window": graphs, "node": pool.node_rows(graphs)}
+                for level, outputs in zip(("window", "node"), forward(batch.to(device)), strict=True):
+                    total = pool.num_graphs if level == "window" else pool.num_nodes
+                    for name, values in outputs.items():
+                        if name not in arrays:
+                            levels[level].append(name)
+                            arrays[name] = _reserve(partial / f"{name}.npy", (total, *values.shape[1:]))
+                        arrays[name][rows[level]] = values.float().cpu().numpy()
+                if progress is not None:
+                    progress(min(start + TEACHER_BATCH, len(chosen)), len(chosen))
+        for array in arrays.values():
+            array.flush()  # type: ignore[attr-defined]
+        write_json_atomically(partial / DESCRIPTION, {"identity": identity, **levels})
+        shutil.rmtree(directory, ignore_errors=True)
+        partial.replace(directory)
+        return TeacherOutputs(directory, pool)
+
+    def attach(self, batch: Batch) -> Batch:
+        """Add `teacher_<name>` to a batch of the pool, found by its `graph_index`."""
+        graphs = batch.graph_index.cpu().numpy()
+        for name, array in self._window.items():
+            batch[f"teacher_{name}"] = torch.from_numpy(array[graphs])
+        nodes = self._pool.node_rows(graphs)
+        for name, array in self._node.items():
+            batch[f"teacher_{name}"] = torch.from_numpy(array[nodes])
+        return batch
+
+
+def _reserve(path: Path, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Map a new array of zeros whose place on the disk is taken: writing to a hole of a full disk is a SIGBUS."""
+    array = np.lib.format.open_memmap(path, mode="w+", dtype=np.float32, shape=shape)
+    if hasattr(os, "posix_fallocate"):
+        with path.open("r+b") as file:
+            try:
+                os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+            except OSError as error:
+                error.filename = str(path)
+                raise
+    return array
+
+
+class DistilledSource:
+    """Batches of another source with the teacher's outputs attached."""
+
+    def __init__(self, source: EpochSource, outputs: TeacherOutputs) -> None:
+        self._source = source
+        self._outputs = outputs
+
+    def plan(self, epoch: int) -> Sequence[NDArray[np.int64]]:
+        """Return the plan of the source."""
+        return self._source.plan(epoch)
+
+    def gather(self, indices: NDArray[np.int64]) -> Batch:
+        """Return a batch with `teacher_*` attributes."""
+        return self._outputs.attach(self._source.gather(indices))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state of the source; the outputs are files."""
+        return self._source.state_dict()
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Restore the source."""
+        self._source.load_state_dict(state)
+
+    def describe(self, epoch: int) -> dict[str, float]:
+        """Describe the epoch of the source."""
+        return self._source.describe(epoch)
+
+    def on_epoch_end(self, epoch: int, metrics: dict[str, float]) -> None:
+        """Tell the source."""
+        self._source.on_epoch_end(epoch, metrics)

@@ -1,0 +1,60 @@
+"""Weights that a stage starts from: those that the same stage, of the same scale and seed, has trained before.
+
+They are an input of the stage, known by content like any other, so they are part of its identity. Whatever does not
+fit is an error: a stage that was told to start from weights never starts from scratch.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from kdgat.can.models.scoring import check_features
+from kdgat.can.plan import START, WarmStartError
+from kdgat.can.sections import USE_CUGRAPH
+from kdgat.can.windows.pool import PooledStores
+from kdgat.run.inputs import input_path
+from kdgat.stage.configuration import Config, validate_config
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.spec import StageSpec
+from kdgat.training.weights import first_difference, load_weights
+
+
+def read_start(
+    spec: StageSpec, directory: RunDirectory, kind: str, expected: Mapping[str, Any], pool: PooledStores | None = None
+) -> tuple[dict[str, Tensor], dict[str, Any]] | None:
+    """Read the weights that a stage starts from and their description; None if it starts from scratch.
+
+    Args:
+        spec, directory: the stage.
+        kind: of the weights.
+        expected: entries that the description must have, so that the model is the same one.
+        pool: windows whose features the weights must have been trained on.
+
+    Raises:
+        WarmStartError, ModelError: if the weights are of another model or of other features.
+        WeightsError: if the file is damaged.
+    """
+    if START not in spec.inputs:
+        return None
+    path = input_path(spec, directory, START)
+    weights, description = load_weights(path)
+    if description.get("kind") != kind:
+        raise WarmStartError(f"{path} holds weights of kind {description.get('kind')!r}, {spec.stage} needs {kind!r}")
+    for name, value in expected.items():
+        found = description.get(name)
+        if isinstance(value, Config):  # a key that is younger than the weights has its default there
+            found, value = (
+                {
+                    key: item for key, item in config if key != USE_CUGRAPH
+                }  # which computes the same from the same weights
+                for config in (validate_config(type(value), found or {}), value)
+            )
+        if different := first_difference(found, value, name):
+            raise WarmStartError(
+                f"{path} cannot be started from, {different}: keep the configuration of that model, or start from "
+                "scratch"
+            )
+    if pool is not None:
+        check_features(description, pool, f"{path}, which {spec.stage} should start from,")
+    return weights, description

@@ -1,0 +1,184 @@
+"""Virtual vehicles: a stretch of a benign recording turned into the traffic of a car that nobody recorded.
+
+Ids are renamed, the clock scaled, ids dropped, made noisy, jittered, silenced or given bursts and modes. Each change
+is drawn, so that no habit of the recorded vehicle holds for all of them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kdgat.can.virtual.frames import Frames
+
+
+def cut(frames: Frames, rng: np.random.Generator, duration_s: float) -> Frames:
+    """Take a random stretch of the recording; its clock begins at zero."""
+    total = frames.time[-1]
+    begin = rng.uniform(0.0, max(total - duration_s, 0.0)) if rng.random() < 0.8 else 0.0
+    low, high = np.searchsorted(frames.time, [begin, begin + duration_s])
+    if low == high:  # the recording pauses for all that time: go on where it goes on
+        high = np.searchsorted(frames.time, frames.time[low] + duration_s, side="right")
+    part = frames.take(slice(int(low), int(high)))
+    part.time = part.time - part.time[0]
+    return part
+
+
+def rename(frames: Frames, rng: np.random.Generator, taken: set[int], keep_order: bool) -> Frames:
+    """Give every id a new random one that nobody uses, with the same order of priority or another."""
+    old, inverse = np.unique(frames.identifier, return_inverse=True)
+    free = np.setdiff1d(np.arange(1, 2048), np.fromiter(taken, np.int64, len(taken)))
+    new = rng.choice(free, size=min(len(old), len(free)), replace=False)
+    if len(new) < len(old):  # more ids than 11 bits hold: leave the rest as they are
+        new = np.concatenate([new, old[len(new) :]])
+    if keep_order:
+        new = np.sort(new)
+    frames.identifier = new[inverse].astype(np.uint32)
+    return frames
+
+
+def _add_noise(frames: Frames, rng: np.random.Generator, rows: NDArray[np.int64]) -> str:
+    """Make one id's payload harder to predict, as other vehicles' signals are."""
+    kind = ("random_bytes", "multiplexed", "random_walk", "constant", "counter")[rng.integers(5)]
+    columns = rng.choice(8, size=rng.integers(1, 9), replace=False)
+    if kind == "random_bytes":
+        frames.payload[np.ix_(rows, columns)] = rng.integers(0, 256, (len(rows), len(columns)))
+    elif kind == "multiplexed":
+        patterns = rng.integers(0, 256, (rng.integers(2, 9), len(columns)))
+        frames.payload[np.ix_(rows, columns)] = patterns[np.arange(len(rows)) % len(patterns)]
+    elif kind == "random_walk":
+        steps = rng.integers(-2, 3, (len(rows), len(columns))).cumsum(axis=0)
+        frames.payload[np.ix_(rows, columns)] = (steps + rng.integers(0, 256, len(columns))) & 255
+    elif kind == "constant":
+        frames.payload[rows] = rng.integers(0, 256, 8)
+    else:
+        frames.payload[rows, columns[0]] = np.arange(len(rows)) & (15 if rng.random() < 0.5 else 255)
+    unused = np.arange(8)[None, :] >= frames.length[rows][:, None]
+    frames.payload[rows] = np.where(unused, 0, frames.payload[rows])
+    return kind
+
+
+def _change_mode(frames: Frames, rng: np.random.Generator, rows: NDArray[np.int64]) -> None:
+    """Let one id's signals change their habits for a while, as when a car pulls away or a door opens."""
+    begin = rng.uniform(0.0, frames.time[-1])
+    end = begin + rng.exponential(0.3 * frames.time[-1]) if rng.random() < 0.7 else np.inf
+    inside = rows[(frames.time[rows] >= begin) & (frames.time[rows] < end)]
+    columns = rng.choice(8, size=rng.integers(1, 6), replace=False)
+    columns = columns[columns < frames.length[rows[0]]]
+    if len(inside) == 0 or len(columns) == 0:
+        return
+    kind = rng.integers(5)
+    block = np.ix_(inside, columns)
+    if kind == 0:  # other constant bits
+        frames.payload[block] ^= rng.integers(0, 256, len(columns), dtype=np.uint8)
+    elif kind == 1:  # freezes
+        frames.payload[block] = frames.payload[inside[0], columns]
+    elif kind == 2:  # all zero or all one
+        frames.payload[block] = (0, 255)[rng.integers(2)]
+    elif kind == 3:  # a value begins to move
+        steps = rng.integers(-3, 4, (len(inside), len(columns))).cumsum(axis=0)
+        frames.payload[block] = (frames.payload[block] + steps) & 255
+    else:  # a flag flickers
+        flicker = rng.random((len(inside), 1)) < rng.uniform(0.02, 0.5)
+        frames.payload[block] ^= np.where(flicker, rng.integers(0, 256, len(columns)), 0).astype(np.uint8)
+
+
+def _event_bursts(frames: Frames, rng: np.random.Generator, rows: NDArray[np.int64]) -> Frames:
+    """Make an id cyclic and event driven: now and then it repeats itself quickly, as comfort signals do."""
+    every_s, spacing_s = np.exp(rng.uniform(np.log(0.3), np.log(5.0))), np.exp(rng.uniform(np.log(0.002), np.log(0.05)))
+    num_repeats = int(rng.integers(1, 6))
+    since = rng.uniform(0.0, 0.9 * frames.time[-1]) if rng.random() < 0.6 else 0.0  # a habit that begins some time
+    begins = since + np.cumsum(rng.exponential(every_s, int(frames.time[-1] / every_s) + 1) + 0.1)
+    begins = begins[begins < frames.time[-1]]
+    times = (begins[:, None] + spacing_s * np.arange(num_repeats)[None, :]).reshape(-1)
+    latest = rows[np.clip(np.searchsorted(frames.time[rows], times) - 1, 0, len(rows) - 1)]
+    payload = frames.payload[latest].copy()
+    if rng.random() < 0.5:  # the event is a changed bit
+        column = int(rng.integers(max(1, frames.length[rows[0]])))
+        payload[:, column] ^= np.uint8(1 << rng.integers(8))
+    extra = frames.take(latest)
+    extra.time, extra.payload = times, payload
+    return extra
+
+
+def _change_habit(
+    frames: Frames, rng: np.random.Generator, rows: NDArray[np.int64], removed: NDArray[np.bool_]
+) -> str | None:
+    """Change how one id is sent or what it says, in at most one way; mark rows that fall away, say what was done."""
+    draw = rng.random()
+    if draw < 0.15:
+        return "payload " + _add_noise(frames, rng, rows)
+    if draw < 0.27:
+        interval = np.median(np.diff(frames.time[rows])) if len(rows) > 2 else 0.01
+        frames.time[rows] += rng.normal(0.0, rng.uniform(0.01, 0.25) * interval, len(rows))
+        return "jitter"
+    if draw < 0.31:
+        middle = rng.uniform(0.0, frames.time[-1])
+        silent = np.abs(frames.time[rows] - middle) < rng.uniform(0.05, 2.0)
+        removed[rows[silent]] = True
+        return "gap"
+    if draw < 0.36:
+        slower = int(rng.integers(2, 11))
+        removed[rows[np.arange(len(rows)) % slower != 0]] = True
+        return "period slower"
+    if draw < 0.39:
+        change = rng.uniform(0.0, frames.time[-1])
+        late = rows[frames.time[rows] > change]
+        removed[late[np.arange(len(late)) % 2 == 1]] = True
+        return "period changes"
+    if draw < 0.415:
+        on = rng.uniform(0.0, 1.0, 64) < 0.3
+        removed[rows[~on[(frames.time[rows] / rng.uniform(0.2, 2.0)).astype(np.int64) % 64]]] = True
+        return "event driven"
+    if draw < 0.45:
+        held = rng.integers(1, 30)
+        frames.payload[rows] = frames.payload[rows[(np.arange(len(rows)) // held) * held]]
+        return "payload held"
+    return None
+
+
+def _drop_ids(frames: Frames, rng: np.random.Generator, changes: list[str]) -> Frames:
+    """Take some ids away, in six of ten vehicles."""
+    ids = np.unique(frames.identifier)
+    keep = np.ones(len(frames), bool)
+    if rng.random() < 0.6:
+        share = rng.uniform(0.05, 0.5)
+        dropped = ids[rng.random(len(ids)) < share]
+        if len(dropped) < len(ids):
+            keep &= ~np.isin(frames.identifier, dropped)
+            changes.append("ids dropped")
+    return frames.take(keep)
+
+
+def make_virtual(frames: Frames, rng: np.random.Generator) -> tuple[Frames, list[str]]:
+    """Turn a stretch of benign traffic into that of another vehicle; also return what was changed."""
+    changes: list[str] = []
+    frames = _drop_ids(frames, rng, changes)
+    ids, inverse = np.unique(frames.identifier, return_inverse=True)
+    removed = np.zeros(len(frames), bool)
+    changing, bursting = rng.uniform(0.0, 0.4), rng.uniform(0.0, 0.1)
+    bursts: list[Frames] = []
+    for position in range(len(ids)):
+        rows = np.flatnonzero(inverse == position)
+        if rng.random() < changing:
+            _change_mode(frames, rng, rows)
+            changes.append("mode changes")
+        change = _change_habit(frames, rng, rows, removed)
+        if change is not None:
+            changes.append(change)
+        if rng.random() < bursting:
+            bursts.append(_event_bursts(frames, rng, rows))
+            changes.append("event bursts")
+    frames = frames.take(~removed)
+    if bursts:
+        frames = Frames.join([frames, *bursts])
+    if rng.random() < 0.7:
+        frames = rename(frames, rng, set(), keep_order=rng.random() < 0.5)
+        changes.append("ids renamed")
+    if rng.random() < 0.6:
+        frames.time = frames.time * rng.uniform(0.6, 1.7)
+        changes.append("clock scaled")
+    frames = frames.take(np.argsort(frames.time, kind="stable"))
+    if len(frames):
+        frames.time = frames.time - frames.time[0]
+    return frames, changes

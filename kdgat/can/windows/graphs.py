@@ -1,0 +1,268 @@
+"""Graphs of message windows: identifiers are nodes, consecutive messages are edges.
+
+A window is `size` messages of one recording; windows start every `stride` messages. A node carries the features of
+its messages, reduced, beside counts and positions; an edge says how often and how surprisingly one id followed
+another. Everything is relative to the id's or the bus's own past, so that it carries over to another vehicle.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from kdgat.can.sections import WindowConfig, num_windows
+from kdgat.can.windows.feature_names import EDGE_FEATURES, NODE_FEATURES, REDUCTIONS
+from kdgat.can.windows.features import MESSAGE_FEATURES, dense_identifiers, message_features, popcount
+from kdgat.can.windows.schema import SCHEMA
+from kdgat.graphs.columns import GraphColumns
+
+if TYPE_CHECKING:
+    from kdgat.can.recordings.logs import Messages
+
+_REDUCED_COLUMN = np.array(
+    [MESSAGE_FEATURES.index(name) for name, reductions in REDUCTIONS.items() for _ in reductions], np.int64
+)
+_REDUCED_BY = np.array(
+    [("mean", "minimum", "maximum").index(reduction) for reductions in REDUCTIONS.values() for reduction in reductions],
+    np.int64,
+)
+_ORDER_SURPRISE: Final = MESSAGE_FEATURES.index("order_surprise")
+_BUS_GAP: Final = MESSAGE_FEATURES.index("bus_gap")
+_LOG_PERIOD: Final = MESSAGE_FEATURES.index("log_period")
+_PERIOD_KNOWN: Final = MESSAGE_FEATURES.index("period_known")
+
+
+@njit(cache=True, error_model="numpy")
+def _count_parts(
+    dense: NDArray[np.int32], num_ids: int, starts: NDArray[np.int64], stops: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Count each window's nodes and distinct transitions, as pointers [G + 1] each."""
+    num_graphs = starts.shape[0]
+    node_ptr = np.zeros(num_graphs + 1, np.int64)
+    edge_ptr = np.zeros(num_graphs + 1, np.int64)
+    node_mark = np.full(num_ids, -1, np.int64)
+    local = np.zeros(num_ids, np.int64)
+    for graph in range(num_graphs):
+        size = stops[graph] - starts[graph]
+        nodes = 0
+        edges = 0
+        pair_mark = np.zeros((size, size), np.uint8) if size <= 128 else np.zeros((1, 1), np.uint8)
+        seen = set([np.int64(-1)])  # numba needs a typed set
+        previous = np.int64(-1)
+        for message in range(starts[graph], stops[graph]):
+            index = dense[message]
+            if node_mark[index] != graph:
+                node_mark[index] = graph
+                local[index] = nodes
+                nodes += 1
+            current = local[index]
+            if previous >= 0:
+                if size <= 128:
+                    if pair_mark[previous, current] == 0:
+                        pair_mark[previous, current] = 1
+                        edges += 1
+                else:
+                    key = previous * size + current
+                    if key not in seen:
+                        seen.add(key)
+                        edges += 1
+            previous = current
+        node_ptr[graph + 1] = node_ptr[graph] + nodes
+        edge_ptr[graph + 1] = edge_ptr[graph] + edges
+    return node_ptr, edge_ptr
+
+
+@njit(cache=True, fastmath=True, error_model="numpy")
+def _fill(
+    timestamp: NDArray[np.float64],
+    dense: NDArray[np.int32],
+    identifiers: NDArray[np.uint32],
+    payload: NDArray[np.uint64],
+    length: NDArray[np.uint8],
+    label: NDArray[np.uint8],
+    features: NDArray[np.float32],
+    starts: NDArray[np.int64],
+    stops: NDArray[np.int64],
+    node_ptr: NDArray[np.int64],
+    edge_ptr: NDArray[np.int64],
+    reduced_column: NDArray[np.int64],
+    reduced_by: NDArray[np.int64],
+    x: NDArray[np.float32],
+    edge_index: NDArray[np.int32],
+    edge_attr: NDArray[np.float32],
+    node_y: NDArray[np.int8],
+    node_id: NDArray[np.int32],
+    attack_count: NDArray[np.int32],
+) -> None:
+    """Fill the columns of all windows in one pass."""
+    num_reduced = reduced_column.shape[0]
+    node_mark = np.full(identifiers.shape[0], -1, np.int64)
+    local = np.zeros(identifiers.shape[0], np.int64)
+    elapsed = 0.0  # from the first message to the window's first, steps backwards left out
+    reached = 0
+    for graph in range(starts.shape[0]):
+        start, stop = starts[graph], stops[graph]
+        size = stop - start
+        node_base, edge_base = node_ptr[graph], edge_ptr[graph]
+        num_nodes = node_ptr[graph + 1] - node_base
+        counts = np.zeros(num_nodes, np.int64)
+        log_period = np.zeros(num_nodes)
+        known = np.zeros(num_nodes)
+        keys = np.empty(max(size - 1, 0), np.int64)
+        nodes = 0
+        previous = np.int64(-1)
+        duration = 1e-6
+        for message in range(start, stop):
+            index = dense[message]
+            position = (message - start) / max(size - 1, 1)
+            if message > start:
+                duration += max(timestamp[message] - timestamp[message - 1], 0.0)
+            if node_mark[index] != graph:
+                node_mark[index] = graph
+                local[index] = nodes
+                row = node_base + nodes
+                node_id[row] = np.int32(identifiers[index])
+                x[row, num_reduced + 2] = position
+                for column in range(num_reduced):
+                    x[row, column] = features[message, reduced_column[column]]
+                nodes += 1
+            else:
+                row = node_base + local[index]
+                for column in range(num_reduced):
+                    value = features[message, reduced_column[column]]
+                    how = reduced_by[column]
+                    if how == 0:
+                        x[row, column] += value
+                    elif how == 1:
+                        x[row, column] = min(x[row, column], value)
+                    else:
+                        x[row, column] = max(x[row, column], value)
+            current = local[index]
+            row = node_base + current
+            counts[current] += 1
+            x[row, num_reduced + 3] = position
+            if features[message, _PERIOD_KNOWN] > 0.0:
+                log_period[current] = 8.0 * features[message, _LOG_PERIOD]
+                known[current] = 1.0
+            num_bytes: Any = max(np.int64(length[message]), 1)
+            word = payload[message]
+            zero_bytes = 0
+            for byte in range(num_bytes):
+                if (word >> np.uint64(8 * byte)) & np.uint64(255) == 0:
+                    zero_bytes += 1
+            x[row, num_reduced + 5] += zero_bytes / num_bytes
+            used = word & (~np.uint64(0) >> np.uint64(64 - 8 * num_bytes))
+            x[row, num_reduced + 6] += popcount(used) / (8.0 * num_bytes)
+            x[row, num_reduced + 7] += length[message] / 8.0
+            if label[message] != 0:
+                node_y[row] = 1
+                attack_count[graph] += 1
+            if previous >= 0:
+                # destination first: edges are stored sorted by destination, then source
+                keys[message - start - 1] = ((current * size + previous) * size) + (message - start)
+            previous = current
+        while reached < start:
+            reached += 1
+            elapsed += max(timestamp[reached] - timestamp[reached - 1], 0.0)
+        mean_gap = elapsed / start if start > 0 else duration / max(size - 1, 1)
+        log_ratio = np.log2(duration / max((size - 1) * mean_gap, 1e-6))
+        log_ratio = min(max(log_ratio, -4.0), 4.0)
+        for node in range(num_nodes):
+            row = node_base + node
+            times = counts[node]
+            for column in range(num_reduced):
+                if reduced_by[column] == 0:
+                    x[row, column] /= times
+            x[row, num_reduced] = np.log2(times) / 4.0
+            if known[node] > 0.0:
+                expected = duration * np.exp2(-log_period[node])
+                excess = np.log2((times + 0.5) / (expected + 1.0))
+                x[row, num_reduced + 1] = min(max(excess, -6.0), 6.0)
+            x[row, num_reduced + 4] = log_ratio
+            for column in range(num_reduced + 5, num_reduced + 8):
+                x[row, column] /= times
+        keys.sort()
+        edge = edge_base - 1
+        last_pair = np.int64(-1)
+        for key in keys:
+            pair = key // size
+            message = start + key % size
+            if pair != last_pair:
+                edge += 1
+                last_pair = pair
+                edge_index[0, edge] = pair % size
+                edge_index[1, edge] = pair // size
+            surprise = features[message, _ORDER_SURPRISE]
+            edge_attr[edge, 0] += 1.0
+            edge_attr[edge, 1] += surprise
+            edge_attr[edge, 2] = max(edge_attr[edge, 2], surprise)
+            edge_attr[edge, 3] += features[message, _BUS_GAP]
+            edge_attr[edge, 4] += (message - start) / max(size - 1, 1)
+        last = edge_ptr[graph + 1]
+        for edge in range(edge_base, last):
+            times = edge_attr[edge, 0]
+            edge_attr[edge, 0] = np.log2(1.0 + times)
+            edge_attr[edge, 1] /= times
+            edge_attr[edge, 3] /= times
+            edge_attr[edge, 4] /= times
+            source, target = edge_index[0, edge], edge_index[1, edge]
+            edge_attr[edge, 6] = 1.0 if source == target else 0.0
+            # edges are sorted by (destination, source): search the reversed pair
+            wanted = np.int64(source) * size + target
+            low, high = edge_base, last
+            while low < high:
+                middle = (low + high) // 2
+                if np.int64(edge_index[1, middle]) * size + edge_index[0, middle] < wanted:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low < last and edge_index[1, low] == source and edge_index[0, low] == target:
+                edge_attr[edge, 5] = 1.0
+
+
+def build_graphs(messages: Messages, config: WindowConfig) -> GraphColumns:
+    """Cut a recording into windows and build their graphs.
+
+    Features have the names NODE_FEATURES and EDGE_FEATURES. A window is an attack if any of its messages is injected;
+    a node, if any of its messages in the window is. Messages after the last whole window belong to no graph.
+    """
+    dense, identifiers = dense_identifiers(messages.identifier)
+    payload = np.ascontiguousarray(messages.payload).view("<u8").reshape(-1)
+    timestamp = np.ascontiguousarray(messages.timestamp)
+    features = message_features(timestamp, dense, identifiers, payload, messages.length)
+    num_messages = len(timestamp)
+    num_graphs = num_windows(num_messages, config)
+    starts = np.arange(num_graphs, dtype=np.int64) * config.stride
+    stops = np.minimum(starts + config.size, num_messages)
+    node_ptr, edge_ptr = _count_parts(dense, len(identifiers), starts, stops)
+    num_nodes, num_edges = int(node_ptr[-1]), int(edge_ptr[-1])
+    x = np.zeros((num_nodes, len(NODE_FEATURES)), np.float32)
+    edge_index = np.zeros((2, num_edges), np.int32)
+    edge_attr = np.zeros((num_edges, len(EDGE_FEATURES)), np.float32)
+    node_y = np.zeros(num_nodes, np.int8)
+    node_id = np.zeros(num_nodes, np.int32)
+    attack_count = np.zeros(num_graphs, np.int32)
+    _fill(
+        timestamp, dense, identifiers, payload, messages.length, messages.label, features, starts, stops,
+        node_ptr, edge_ptr, _REDUCED_COLUMN, _REDUCED_BY,
+        x, edge_index, edge_attr, node_y, node_id, attack_count,
+    )  # fmt: skip
+    return GraphColumns(
+        SCHEMA,
+        node_ptr=node_ptr,
+        edge_ptr=edge_ptr,
+        x=x,
+        edge_index=edge_index,
+        edge_attr=edge_attr,
+        y=(attack_count > 0).astype(np.int8),
+        node_y=node_y,
+        node_id=node_id,
+        recording=np.zeros(num_graphs, np.int32),
+        first_message=starts,
+        start_time=timestamp[starts] if num_graphs else np.zeros(0),
+        message_count=(stops - starts).astype(np.int32),
+        attack_count=attack_count,
+    )

@@ -1,0 +1,65 @@
+"""The two images there are: what each installs beside pyproject.toml. `containers/*.def` say how they are built."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from kdgat.container.errors import ImageError
+from kdgat.container.layout import PREFIX
+
+PYTHON_MINOR: Final = "3.11"
+LOCK_IN_IMAGE: Final = f"{PREFIX}/share/kdgat/requirements.lock"
+# Names in the directory that a build starts from; %files of the definitions copies them from there.
+WHEELS: Final = "wheels"
+LOCK: Final = "requirements.lock"
+# Which of pyproject.toml's optional dependencies a node needs: groups as a whole, or single packages of one. The rest
+# (command line, report, submission of jobs) stays on the login node.
+NODE_GROUPS: Final[Mapping[str, tuple[str, ...] | None]] = {
+    "data": None,
+    "flows": ("prefect", "fastapi", "sqlalchemy", "distributed", "cryptography"),
+}
+
+
+@dataclass(frozen=True)
+class Variant:
+    """What one image installs and the other does not."""
+
+    name: str
+    # Name of the definition, the lock and the image, without ending.
+    file_stem: str
+    # Beside pyproject.toml's dependencies; a requirement here takes the place of one with the same name there.
+    requirements: tuple[str, ...]
+    # Names that constraints.txt may not decide here, each with a reason in VARIANTS.
+    unconstrained: tuple[str, ...] = ()
+    # Whether wheels may come from the extra indexes and folders of pip's configuration, or from its main index alone.
+    uses_extra_indexes: bool = True
+
+
+VARIANTS: Final = {
+    "cpu": Variant(
+        name="cpu",
+        file_stem="kdgat-cpu",
+        requirements=("torch==2.13.0+cpu",),  # the index of PyTorch has this build; it is a tenth of the one with CUDA
+    ),
+    "gpu": Variant(
+        name="gpu",
+        file_stem="kdgat",
+        # Not cugraph-cu13: it alone pins dask to 2026.7.1, and scheduler and worker must have the same.
+        requirements=(
+            "torch==2.13.0",  # what PyPI has under this number is the build for CUDA 13
+            "cudf-cu13==26.10.*",
+            "cuml-cu13==26.10.*",
+            "pylibcugraph-cu13==26.10.*",
+            "cugraph-pyg-cu13==26.10.*",
+        ),
+        unconstrained=("numba", "llvmlite"),  # RAPIDS 26.10 needs numba below 0.65
+        uses_extra_indexes=False,  # one with a build for processors would win: 2.13.0+cpu counts as newer than 2.13.0
+    ),
+}
+
+
+def find_variant(name: str) -> Variant:
+    """Return the variant of that name; ImageError lists the names there are."""
+    if name not in VARIANTS:
+        raise ImageError(f"image {name!r} is unknown: choose one of {', '.join(VARIANTS)}")
+    return VARIANTS[name]

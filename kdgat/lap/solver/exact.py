@@ -1,0 +1,257 @@
+"""Solve linear assignment problems exactly, from the best dual seed at hand."""
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kdgat.lap.errors import CostError, OptimalityError
+from kdgat.lap.solver import core, kernels, seeds
+from kdgat.lap.solver.assignment import Assignment, Counters
+from kdgat.lap.solver.matrix import Matrix, check_duals, check_type, infeasible, make_matrix
+from kdgat.lap.solver.seeds import Seed
+
+TOLERANCE = 1e-9  # of the proof, relative to the costs of the matching
+PRECISION = 1e-12  # rounding of duals beyond this part of these costs is worth a second solve
+
+BIDDING_ROUNDS, BIDS_PER_ROW = 2, 4  # of the augmenting row reduction in the core
+LARGEST_BID = 1e3  # relative to the mean size of the seed's duals
+
+ROUNDING = 4.0 * float(np.finfo(np.float64).eps)  # of a dual and of a sum of duals, relative to their sizes
+
+EXACT = 2.0**52  # whole numbers whose sums stay below are added exactly
+
+CROWDED_LOSS = 0.1  # of the bound, where column minima leave rows a crowd of tight entries, and row minima fewer
+
+CENTRED_LIMIT = 1e3  # seed duals beyond this many times the typical cost are looked at more closely
+
+Method = Literal["core", "dense"]
+
+
+def solve(
+    cost: ArrayLike,
+    u: ArrayLike | None = None,
+    v: ArrayLike | None = None,
+    *,
+    mask: ArrayLike | None = None,
+    method: Method = "core",
+    maximize: bool = False,
+) -> Assignment:
+    """Return the matching of the whole smaller side with the least (largest) total cost, and duals that prove it.
+
+    `cost` [n, m] holds finite numbers; `mask` [n, m] is True where a pair is forbidden (the cost there does not
+    matter). `u` [n] and `v` [m] are a seed: any finite numbers, made feasible here; of a seed with both, the smaller
+    side's is used, because the min-trick gives the best duals of the other. Of the seed, column minima and row minima,
+    the one with the best dual bound is the start: a good seed is never thrown away, a bad one costs two passes.
+
+    Methods: "core" looks at each row's cheapest entries and further only where a search needs it; "dense" is the
+    classical way of Jonker and Volgenant (1987), all entries of each row that a search reaches. Both are exact.
+    Raise CostError for input that cannot be used, InfeasibleError if no such matching exists.
+
+    >>> found = solve([[4.0, 1.0, 3.0], [2.0, 0.0, 5.0], [3.0, 2.0, 2.0]])
+    >>> found.columns.tolist(), found.cost
+    ([1, 0, 2], 5.0)
+    """
+    if method not in ("core", "dense"):
+        raise CostError(f"method is {method!r}: core or dense are known")
+    return solve_matrix(make_matrix(cost, mask, maximize=maximize), u, v, method)
+
+
+def linear_sum_assignment(
+    cost_matrix: ArrayLike, maximize: bool = False
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return rows (ascending) and columns of an optimal matching: a drop-in for scipy's function of this name.
+
+    As there, +inf (-inf if maximising) is a forbidden pair, an empty matrix has an empty matching, and NaN or the
+    other infinity is a ValueError.
+
+    >>> rows, columns = linear_sum_assignment([[4.0, 1.0], [2.0, 0.0]])
+    >>> columns.tolist()
+    [1, 0]
+    """
+    values = check_type(cost_matrix)
+    if values.ndim == 2 and values.size == 0:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    found = solve_matrix(make_matrix(values, maximize=maximize, allow_infinity=True), None, None, "core")
+    return found.rows, found.columns
+
+
+def solve_matrix(matrix: Matrix, u: ArrayLike | None, v: ArrayLike | None, method: Method) -> Assignment:
+    """Return `solve` of a matrix that was read before."""
+    return solve_from(matrix, best_seed(matrix, u, v), method)
+
+
+def solve_from(matrix: Matrix, seed: Seed, method: Method) -> Assignment:
+    """Return `solve` of a matrix from one seed, whatever others are worth.
+
+    If duals are so large beside the costs of the matching that these are rounded away, it is solved once more in the
+    way that needs no large ones: from the best untrained seed, without bids, on dense rows.
+    """
+    found = search(matrix, seed, method, with_bids=True)
+    if lacks_precision(matrix, found):
+        untrained = best_seed(matrix, None, None)
+        other = search(matrix, untrained, "dense", with_bids=False)
+        if other.total <= found.total + PRECISION * np.abs(found.costs).sum():
+            seed, found = untrained, other
+    return proven(matrix, seed, found)
+
+
+@dataclass(frozen=True)
+class Found:
+    """A matching and duals that ought to prove it."""
+
+    u: NDArray[np.float64]  # [n]
+    v: NDArray[np.float64]  # [m]
+    column_of: NDArray[np.int64]  # [n]
+    costs: NDArray[np.float64]  # [n], matched
+    counters: Counters
+
+    @property
+    def total(self) -> float:
+        """Return the cost of the matching, rounded once."""
+        return math.fsum(self.costs)
+
+    @property
+    def size_of_duals(self) -> float:
+        """Return the sum of their absolute values."""
+        return float(np.abs(self.u).sum() + np.abs(self.v).sum())
+
+
+def search(matrix: Matrix, seed: Seed, method: Method, *, with_bids: bool) -> Found:
+    """Match all rows from a seed; raise InfeasibleError if that cannot be done."""
+    n, m = matrix.cost.shape
+    row_duals, column_duals = seed.u.copy(), seed.v.copy()
+    column_of, row_of = np.full(n, -1, np.int32), np.full(m, -1, np.int32)
+    duals_and_matching = (row_duals, column_duals, column_of, row_of)
+    arrays = (matrix.cost, matrix.mask, *duals_and_matching)
+    matches = searches = looked_at = edges = repairs = 0
+    state = core.GAVE_UP
+    if kernels.is_crowded(*arrays[:4]):  # with many ties, short lists are blind: whole rows are searched
+        method = "dense"
+        rows, matches = kernels.match_scarce(*arrays)
+        if n == m:  # rows that may have almost any column come last
+            state, searches, looked_at = kernels.augment_dense(*arrays, rows)
+            if state != core.STUCK_NOWHERE:
+                raise infeasible(matrix)
+            state = core.GAVE_UP
+    if n < m or method == "dense":
+        matches += kernels.match_tight(*arrays)
+    if n < m:
+        kernels.release_columns(*arrays)
+        matches = int((column_of >= 0).sum())
+    if method == "core":
+        columns, costs, start, count, beyond = core.make_core(matrix.cost, matrix.mask, column_duals)
+        matches += core.match_core(columns, costs, start, count, *duals_and_matching)
+        if with_bids:
+            size = float(np.abs(row_duals).mean() + np.abs(column_duals).mean())
+            largest = LARGEST_BID * size if size > 0.0 else float(np.finfo(np.float64).max)
+            looked_at = core.reduce_rows(
+                columns, costs, start, count, beyond, *duals_and_matching, BIDDING_ROUNDS, BIDS_PER_ROW * n, largest
+            )
+        state, searches, more, added, repairs = core.augment_core(
+            matrix.cost, matrix.mask, columns, costs, start, count, beyond, *duals_and_matching
+        )
+        looked_at, edges = looked_at + more, columns.size + added
+    if state == core.GAVE_UP:
+        state, some, more = kernels.augment_dense(*arrays, np.arange(n))
+        searches, looked_at = searches + some, looked_at + more
+    if state != core.STUCK_NOWHERE:
+        raise infeasible(matrix)
+    counters = Counters(seed.name, *map(int, (matches, searches, looked_at, edges, repairs)))
+    return Found(row_duals, column_duals, column_of.astype(np.int64), matrix.cost[np.arange(n), column_of], counters)
+
+
+def lacks_precision(matrix: Matrix, found: Found) -> bool:
+    """Return whether arithmetic with duals of this size rounds more away than the matched costs can bear.
+
+    Whole numbers are exact, and an optimum of about 0 is judged by the costs of the cheapest entries as well.
+    """
+    rounding = ROUNDING * found.size_of_duals
+    if rounding <= PRECISION * np.abs(found.costs).sum():
+        return False
+    whole = all((duals == np.rint(duals)).all() for duals in (found.u, found.v))
+    if whole and found.size_of_duals < EXACT and matrix.is_integral():
+        return False
+    rows, columns = seeds.line_minima(matrix)
+    cheapest = np.abs(rows).sum() + np.abs(np.sort(columns)[: rows.size]).sum()
+    return bool(rounding > PRECISION * (np.abs(found.costs).sum() + cheapest))
+
+
+def best_seed(matrix: Matrix, u: ArrayLike | None, v: ArrayLike | None) -> Seed:
+    """Return the seed with the best dual bound: the prediction, if there is one, column minima or row minima.
+
+    Of costs with many ties, row minima are preferred to column minima of about the same bound: rows that may have any
+    column at the same price are told from the others, and are matched when these have been.
+    """
+    n, m = matrix.cost.shape
+    given = (check_duals(u, m if matrix.transposed else n, "u"), check_duals(v, n if matrix.transposed else m, "v"))
+    row_duals, column_duals = reversed(given) if matrix.transposed else given
+    rows, columns = seeds.line_minima(matrix)
+    candidates = [seeds.column_seed(matrix, columns), seeds.row_seed(matrix, rows, seeds.ROW_MINIMA)]
+    size = max(float(np.abs(rows).max()), float(np.abs(columns[np.isfinite(columns)]).max()))
+    if row_duals is not None:
+        start = settled(matrix, matrix.sign * row_duals, size)
+        candidates.append(seeds.row_seed(matrix, start, seeds.PREDICTION))
+    elif column_duals is not None:
+        start = settled(matrix, matrix.sign * column_duals, size)
+        candidates.append(seeds.row_seed(matrix, kernels.row_slack(matrix.cost, matrix.mask, start), seeds.PREDICTION))
+    best = max(reversed(candidates), key=lambda seed: _certain_bound(seed, n * size))
+    by_columns, by_rows = candidates[:2]
+    is_close = by_columns.bound - by_rows.bound <= CROWDED_LOSS * abs(by_columns.bound)
+    if best is by_columns and is_close and kernels.is_crowded(matrix.cost, matrix.mask, best.u, best.v):
+        return by_rows
+    return best
+
+
+def _certain_bound(seed: Seed, typical: float) -> float:
+    """Return the bound, of huge duals less what rounding may have added, or those that cancel would look good."""
+    rounding = ROUNDING * float(np.abs(seed.u).sum() + np.abs(seed.v).sum())
+    return seed.bound - rounding if rounding > TOLERANCE * typical else seed.bound
+
+
+def settled(matrix: Matrix, duals: NDArray[np.float64], size: float) -> NDArray[np.float64]:
+    """Return a seed's duals of one side in numbers that arithmetic with these costs can bear.
+
+    Only differences of duals matter, and no useful one is larger than all costs of a path together, so larger ones are
+    cut: next to a dual of 1e300 every cost would be rounded away. Integer costs get integer duals: their arithmetic is
+    exact. `size` is that of some costs.
+    """
+    with np.errstate(over="ignore"):
+        centred = duals - np.median(duals)
+    if not np.abs(centred).max() <= CENTRED_LIMIT * size:
+        largest = float(np.abs(matrix.cost).max(where=matrix.allowed(), initial=0.0))
+        limit = 2.0 * duals.size * largest
+        centred = np.clip(centred, -limit, limit)
+    return np.rint(centred) if matrix.is_integral() else centred
+
+
+def proven(matrix: Matrix, seed: Seed, found: Found) -> Assignment:
+    """Check that the duals are feasible and as good as the matching; return both as the user counts and signs them.
+
+    They have to be so up to a billionth of the matched costs, and what n additions round away.
+    """
+    u, v, column_of = found.u, found.v, found.column_of
+    rows = np.arange(column_of.size)
+    total, bound = float(found.costs.sum()), float(u.sum() + v.sum())
+    rounding = ROUNDING * (16 + u.size)
+    largest = TOLERANCE * np.abs(found.costs).max() + rounding * max(np.abs(u).max(), np.abs(v).max())
+    size = TOLERANCE * np.abs(found.costs).sum() + rounding * found.size_of_duals
+    slack = float((kernels.row_slack(matrix.cost, matrix.mask, v) - u).min())
+    free = v.copy()
+    free[column_of] = 0.0
+    unmatched = np.abs(free).max(initial=0.0)
+    if slack < -largest or unmatched > largest or not abs(total - bound) <= size:
+        raise OptimalityError(
+            f"a matching of cost {total!r} did not pass its proof: bound {bound!r}, least slack {slack!r}, largest "
+            f"unmatched dual {unmatched!r}; this is a defect of the solver, please report the matrix"
+        )
+    user_rows, user_columns = rows, column_of
+    if matrix.transposed:
+        order = np.argsort(column_of)
+        user_rows, user_columns, u, v = column_of[order], rows[order], v, u
+    sign = matrix.sign
+    return Assignment(
+        user_rows, user_columns, sign * total, sign * u, sign * v, sign * bound, sign * seed.bound, found.counters
+    )

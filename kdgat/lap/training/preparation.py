@@ -1,0 +1,242 @@
+"""The stage `prepare`: the instances of one size become graph stores to train on and an instance store to test on.
+
+Instances are generated, or read from files (inputs `train`, `validation` and `test`) of which those of the size are
+taken. Work is done in parts of some instances, each a file of its own, so that a killed preparation loses one part.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs.store import GraphStore
+from kdgat.graphs.store import write_store as write_graph_store
+from kdgat.lap.errors import LapError
+from kdgat.lap.graphs.bipartite import EDGE_FEATURES, NODE_FEATURES, SCHEMA, build_graph
+from kdgat.lap.instances.files import open_size
+from kdgat.lap.names import FAMILY, TEST, TRAIN, VALIDATION
+from kdgat.lap.sections import FEATURE_VERSION, LARGEST_COUNT, GeneratedConfig, PrepareConfig
+from kdgat.stage.configuration import validate_config
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.files import write_json_atomically
+from kdgat.stage.outcome import Finished, Outcome, Paused
+from kdgat.stage.spec import StageSpec
+from kdgat.training.deadline import Deadline
+from kdgat.training.progress import phase_progress
+
+if TYPE_CHECKING:
+    from kdgat.lap.instances.records import Record, StoredRecord
+    from kdgat.lap.instances.store import Storage
+
+logger = logging.getLogger(__name__)
+
+SPLITS: Final = (TRAIN, VALIDATION, TEST)
+PART_ENTRIES: Final = 1 << 25  # of cost matrices in one part, so that a part takes seconds to a minute
+LARGEST_PART: Final = 32  # instances
+
+
+class PreparationError(LapError):
+    """Instances that cannot become training data; the text says what to do."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """The instances of one split: how many, and each one with its labels when asked for."""
+
+    count: int
+    record: Callable[[int], Record]  # place in the split -> instance and labels
+    stored: Callable[[int], StoredRecord] | Callable[[int], Record]  # likewise, without its costs where they are drawn
+    storage: Storage
+
+
+@dataclass(frozen=True)
+class Split:
+    """What one split came to."""
+
+    families: dict[str, int]  # instances
+    contents: list[str]  # hash of each instance, in order
+
+
+def instance_seed(seed: int, split: str, place: int) -> int:
+    """Return the seed of an instance: no two splits of one data seed share one, nor do two data seeds."""
+    return (len(SPLITS) * seed + SPLITS.index(split)) * LARGEST_COUNT + place
+
+
+def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
+    """Write the stores of one size: graphs `train` and `validation`, instances `test`.
+
+    Raises:
+        SourceError: if a file holds no instance of the size.
+        PreparationError: if two splits hold the same instance.
+    """
+    config = validate_config(PrepareConfig, spec.config)
+    if config.feature_version != FEATURE_VERSION:
+        raise PreparationError(
+            f"planned for features of version {config.feature_version}, this kdgat computes version {FEATURE_VERSION}: "
+            "give the training command again"
+        )
+    sources = {split: _source(split, config, spec, directory) for split in SPLITS}
+    work = _Work(config, directory, sum(source.count for source in sources.values()))
+    found: dict[str, Split] = {}
+    for split, source in sources.items():
+        part = work.run(split, source)
+        if isinstance(part, Paused):
+            return part
+        found[split] = part
+    _refuse_shared(found)
+    metrics = {f"num_instances_{split}": float(sum(one.families.values())) for split, one in found.items()}
+    write_json_atomically(directory.path / "families.json", {split: one.families for split, one in found.items()})
+    artifacts = {split: f"{split}.h5" for split in SPLITS}
+    return Finished(metrics=metrics, artifacts={**artifacts, "families": "families.json"})
+
+
+def _source(split: str, config: PrepareConfig, spec: StageSpec, directory: RunDirectory) -> Source:
+    if config.generate is not None:
+        return _generated(split, config.size, config.generate)
+    if split not in spec.inputs:
+        raise PreparationError(f"the spec names no instances for {split}: give config.generate, or files as inputs")
+    store, indices = open_size(spec.inputs[split].resolve(directory.path), split, config.size)
+    return Source(
+        len(indices),
+        lambda place: store.record(int(indices[place])),
+        lambda place: store.stored(int(indices[place])),
+        store.storage,
+    )
+
+
+def _generated(split: str, size: int, config: GeneratedConfig) -> Source:
+    from kdgat.lap.instances.distributions import generate
+    from kdgat.lap.instances.records import label
+
+    def record(place: int) -> Record:
+        family = config.families[place % len(config.families)]
+        return label(generate(family, size, instance_seed(config.seed, split, place)))
+
+    return Source(getattr(config, split), record, record, config.storage)
+
+
+class _Work:
+    """Make the stores of a size part by part, resuming after the parts that are there."""
+
+    def __init__(self, config: PrepareConfig, directory: RunDirectory, total: int) -> None:
+        self.config = config
+        self.directory = directory
+        self.total = total
+        self.done = 0
+        self.report = phase_progress(directory, "instances")
+        self.deadline = Deadline.from_environment()
+        self.num_in_part = max(1, min(LARGEST_PART, PART_ENTRIES // config.size**2))
+
+    def run(self, split: str, source: Source) -> Split | Paused:
+        """Make one split; Paused if the job ends before it is done."""
+        store_path = self.directory.path / f"{split}.h5"
+        folder = self.directory.parts_path / split
+        folder.mkdir(parents=True, exist_ok=True)
+        starts = range(0, source.count, self.num_in_part)
+        families: Counter[str] = Counter()
+        contents: list[str] = []
+        for start in starts:
+            places = range(start, min(start + self.num_in_part, source.count))
+            summary_path = folder / f"{start:08d}.json"
+            if not summary_path.is_file():  # written last: what it belongs to is complete
+                if self.deadline.reached():
+                    reason = f"{self.deadline.describe()}; {self.done} of {self.total} instances are made"
+                    return Paused(checkpoint=self.directory.newest_checkpoint(), reason=reason)
+                began = time.monotonic()
+                write_json_atomically(summary_path, self._make(split, source, places, _part(summary_path)))
+                self.deadline.observe_step(time.monotonic() - began)
+            summary = json.loads(summary_path.read_text(encoding="utf-8"))
+            families.update(summary["families"])
+            contents += summary["contents"]
+            self.done += len(places)
+            self.report(self.done, self.total)
+        parts = [_part(folder / f"{start:08d}.json") for start in starts]
+        if not store_path.is_file():
+            self._join(split, source, parts, store_path)
+        for part in parts:
+            part.unlink(missing_ok=True)
+        logger.info("%s: %d instances of size %d", store_path.name, source.count, self.config.size)
+        return Split(dict(sorted(families.items())), contents)
+
+    def _make(self, split: str, source: Source, places: Sequence[int], path: Path) -> dict[str, Any]:
+        """Write one part; return which families are in it and the hashes of its instances."""
+        families: list[str] = []
+        contents: list[str] = []
+
+        def note(record: Record | StoredRecord) -> None:
+            families.append(record.family)
+            contents.append(record.content)
+            self.report(self.done + len(contents), self.total)
+
+        def graphs() -> Iterator[GraphColumns]:
+            for place in places:
+                record = source.record(place)
+                note(record)
+                yield build_graph(record.cost, record.mask, record.u, record.v, self.config.graph, instance=place)
+
+        def instances() -> Iterator[Record | StoredRecord]:
+            for place in places:
+                record = source.stored(place)
+                note(record)
+                yield record
+
+        if split == TEST:
+            _write_instances(path, instances(), source.storage)
+        else:
+            self._write_graphs(path, graphs())
+        return {"families": Counter(families), "contents": contents}
+
+    def _write_graphs(self, path: Path, chunks: Iterator[GraphColumns]) -> None:
+        write_graph_store(
+            path,
+            SCHEMA,
+            chunks,
+            node_features=NODE_FEATURES,
+            edge_features=EDGE_FEATURES,
+            build=store_attributes(self.config),
+        )
+
+    def _join(self, split: str, source: Source, parts: Sequence[Path], path: Path) -> None:
+        if split == TEST:
+            from kdgat.lap.instances.store import LapStore
+
+            stores = [LapStore.open(part) for part in parts]
+            records = (store.stored(index) for store in stores for index in range(len(store)))
+            _write_instances(path, records, source.storage)
+        else:
+            self._write_graphs(path, (GraphStore.open(part).columns for part in parts))
+
+
+def store_attributes(config: PrepareConfig) -> dict[str, Any]:
+    """Return what a graph store says about how it was built."""
+    graph = config.graph.model_dump(mode="json")
+    return {"family": FAMILY, "feature_version": FEATURE_VERSION, "size": config.size, "graph": graph}
+
+
+def _part(summary_path: Path) -> Path:
+    return summary_path.with_suffix(".h5")
+
+
+def _write_instances(path: Path, records: Iterator[Record | StoredRecord], storage: Storage) -> None:
+    from kdgat.lap.instances.store import write_store
+
+    write_store(path, records, storage)
+
+
+def _refuse_shared(found: Mapping[str, Split]) -> None:
+    """Refuse splits that share an instance: a test on what was trained on says nothing."""
+    owner: dict[str, str] = {}
+    for split, one in found.items():
+        for place, content in enumerate(one.contents):
+            if owner.setdefault(content, split) != split:
+                raise PreparationError(
+                    f"instance {place} of {split} is in {owner[content]} too: split the files again by "
+                    "`kdgat lap bucket`, which keeps equal instances together"
+                )

@@ -1,0 +1,222 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from scipy.stats import binomtest
+from sklearn.linear_model import LogisticRegression
+
+from kdgat.can.evaluation.calibration import (
+    MAX_TEMPERATURE,
+    CalibrationError,
+    DecisionRule,
+    false_alarm_rate,
+    fit_scaling,
+    logit,
+    mean_over_seeds,
+    otsu,
+    sigmoid,
+    wilson_interval,
+)
+
+recording_logits = arrays(np.float64, st.integers(1, 200), elements=st.floats(-12, 12))
+per_recording = DecisionRule(kind="per_recording")
+
+
+def cross_entropy(logits: np.ndarray, label: np.ndarray) -> float:
+    return float(np.mean(np.logaddexp(0, logits) - label * logits))
+
+
+@pytest.mark.parametrize(("temperature", "bias"), [(1.0, 0.0), (5.0, 2.0), (0.3, -1.5)])
+def test_platt_recovers_the_scaling_that_spoilt_the_logits(temperature: float, bias: float) -> None:
+    rng = np.random.default_rng(0)
+    true_logits = rng.normal(0, 3, 40_000)
+    label = rng.random(true_logits.size) < sigmoid(true_logits)
+    scaling = fit_scaling((true_logits - bias) * temperature, label)
+    assert scaling.temperature == pytest.approx(temperature, rel=0.05)
+    assert scaling.bias == pytest.approx(bias, abs=0.1)
+
+
+def test_platt_equals_logistic_regression_on_many_windows() -> None:
+    rng = np.random.default_rng(1)
+    label = np.repeat([0, 1], 20_000)
+    logits = rng.normal(size=label.size) * 4 + label * 6
+    reference = LogisticRegression(C=1e9).fit(logits[:, None], label)
+    scaling = fit_scaling(logits, label)
+    assert 1 / scaling.temperature == pytest.approx(reference.coef_[0, 0], rel=0.01)
+    assert scaling.bias == pytest.approx(reference.intercept_[0], rel=0.01)
+
+
+def test_temperature_lowers_the_loss_and_moves_no_decision_at_one_half() -> None:
+    rng = np.random.default_rng(2)
+    label = rng.random(5000) < 0.4
+    logits = 20 * (label - 0.5) + rng.normal(0, 12, label.size)
+    scaling = fit_scaling(logits, label, method="temperature")
+    assert scaling.bias == 0
+    assert scaling.temperature > 5
+    assert cross_entropy(scaling.calibrated(logits), label) < cross_entropy(logits, label)
+    decision = DecisionRule(temperature=scaling.temperature).apply(logits)[1]
+    np.testing.assert_array_equal(decision, logits >= 0)
+
+
+def test_separable_validation_gives_finite_scaling_between_the_classes() -> None:
+    label = np.repeat([0, 1], 500)
+    logits = np.where(label == 1, 3.0, -25.0) + np.linspace(-1, 1, label.size)
+    scaling = fit_scaling(logits, label)
+    assert np.isfinite([scaling.temperature, scaling.bias]).all()
+    decision = DecisionRule(**scaling.model_dump()).apply(logits)[1]
+    np.testing.assert_array_equal(decision, label == 1)
+
+
+def test_backward_ranking_becomes_uninformative_but_never_inverted() -> None:
+    label = np.repeat([0, 1], 500)
+    scaling = fit_scaling(-5.0 * label + np.random.default_rng(0).normal(size=label.size), label)
+    assert scaling.temperature == MAX_TEMPERATURE
+    assert sigmoid(scaling.calibrated(np.array([-5.0, 5.0]))) == pytest.approx([0.5, 0.5], abs=0.02)
+
+
+def test_weights_let_a_small_vehicle_count() -> None:
+    label = np.concatenate([np.repeat([0, 1], 5000), np.repeat([0, 1], 50)])
+    rng = np.random.default_rng(4)
+    logits = 6.0 * label - 3 + rng.normal(0, 1.5, label.size)
+    logits[10_000:] += 4  # the small vehicle scores higher throughout
+    weight = np.concatenate([np.full(10_000, 1 / 10_000), np.full(100, 1 / 100)])
+    plain, weighted = fit_scaling(logits, label), fit_scaling(logits, label, weight=weight)
+    small = slice(10_000, None)
+    assert cross_entropy(weighted.calibrated(logits[small]), label[small]) < cross_entropy(
+        plain.calibrated(logits[small]), label[small]
+    )
+
+
+@given(arrays(np.float32, st.integers(2, 60), elements=st.floats(-1000, 1000, width=32)))
+@settings(max_examples=60, deadline=None)
+def test_any_finite_logits_give_a_usable_scaling(logits: np.ndarray) -> None:
+    label = np.arange(logits.size) % 2
+    scaling = fit_scaling(logits, label)
+    assert scaling.temperature > 0
+    assert np.isfinite(scaling.calibrated(logits)).all()
+
+
+def test_calibration_needs_both_classes_and_finite_logits() -> None:
+    with pytest.raises(CalibrationError, match="got 3 and 0"):
+        fit_scaling([0.0, 1.0, 2.0], [0, 0, 0])
+    with pytest.raises(CalibrationError, match="NaN"):
+        fit_scaling([0.0, np.nan], [0, 1])
+    assert fit_scaling([0.0], [0], method="none").temperature == 1.0
+
+
+@given(recording_logits)
+@settings(max_examples=200, deadline=None)
+def test_recording_without_alarms_stays_without_alarms(logits: np.ndarray) -> None:
+    benign = np.minimum(logits, -0.001)  # any shape of scores that the fixed rule finds clean
+    assert not per_recording.apply(benign)[1].any()
+
+
+@given(recording_logits)
+@settings(max_examples=200, deadline=None)
+def test_false_alarms_of_a_clean_recording_never_more_than_double(logits: np.ndarray) -> None:
+    fixed = DecisionRule().apply(logits)[1].sum()
+    assert per_recording.apply(logits)[1].sum() <= 2 * fixed
+
+
+@pytest.mark.parametrize("shape", ["bell", "flat", "skewed", "two groups", "few outliers"])
+def test_clean_recordings_of_benign_shapes_cause_almost_no_alarms(shape: str) -> None:
+    rng = np.random.default_rng(5)
+    size = 4000
+    benign = {
+        "bell": rng.normal(-3, 1, size),
+        "flat": rng.uniform(-9, 0, size),
+        "skewed": rng.exponential(0.9, size) - 8,
+        "two groups": np.where(rng.random(size) < 0.3, rng.normal(-1.2, 0.25, size), rng.normal(-8, 1, size)),
+        "few outliers": np.where(rng.random(size) < 0.002, 3.0, rng.normal(-6, 1.5, size)),
+    }[shape]
+    assert per_recording.apply(benign)[1].mean() <= 0.005
+    # The unguarded threshold would not have been safe: that is what the guards are for.
+    if shape in ("bell", "flat", "two groups"):
+        assert (benign >= otsu(benign)[0]).mean() > 0.2
+
+
+@given(recording_logits)
+@settings(max_examples=100, deadline=None)
+def test_decision_grows_with_the_logit_inside_a_recording(logits: np.ndarray) -> None:
+    for rule in (DecisionRule(temperature=2.0, bias=0.3), per_recording):
+        probability, decision = rule.apply(logits)
+        order = np.argsort(logits, kind="stable")
+        assert (np.diff(probability[order]) >= 0).all()
+        assert (np.diff(decision[order].astype(int)) >= 0).all()
+
+
+def test_threshold_moves_to_the_valley_of_each_recording_alone() -> None:
+    rng = np.random.default_rng(6)
+    shifted_benign, attack = rng.normal(0.5, 0.3, 300), rng.normal(7, 0.5, 200)  # an unknown vehicle that scores high
+    quiet = rng.normal(-6, 1, 400)
+    logits = np.concatenate([shifted_benign, attack, quiet])
+    recording = np.repeat([4, 9], [500, 400])
+    decision = per_recording.apply(logits, recording)[1]
+    assert not decision[:300].any()
+    assert decision[300:500].all()
+    assert not decision[500:].any()
+    thresholds = per_recording.probability_thresholds(logits, recording)
+    assert thresholds[9] == pytest.approx(0.5)
+    assert 0.5 < thresholds[4] <= sigmoid(4.0)
+    permutation = rng.permutation(logits.size)
+    np.testing.assert_array_equal(
+        per_recording.apply(logits[permutation], recording[permutation])[1], decision[permutation]
+    )
+
+
+def test_fixed_rule_ignores_the_recording_and_uses_the_calibrated_probability() -> None:
+    rule = DecisionRule(threshold=0.9, temperature=2.0, bias=1.0)
+    probability, decision = rule.apply(np.array([2.0, 2.3, 2.5]), np.array([0, 1, 2]))
+    np.testing.assert_allclose(probability, 1 / (1 + np.exp(-(np.array([2.0, 2.3, 2.5]) / 2 + 1))))
+    np.testing.assert_array_equal(decision, probability >= 0.9)
+
+
+def test_rule_is_stated_in_words() -> None:
+    assert "at least 0.9" in DecisionRule(threshold=0.9, temperature=2.0, bias=-1.0).sentence()
+    assert "logit / 2 - 1" in DecisionRule(temperature=2.0, bias=-1.0).sentence()
+    assert "valley" in per_recording.sentence()
+    assert DecisionRule().sentence() == "A window is an alarm if its attack probability is at least 0.5."
+
+
+def test_otsu_finds_the_gap_and_its_share_of_variance() -> None:
+    valley, separation = otsu(np.array([0.0, 0.0, 0.1, 5.0, 5.1]))
+    assert valley == pytest.approx(2.55)
+    assert separation > 0.99
+    assert otsu(np.full(7, 3.0)) == (3.0, 0.0)
+    assert otsu(np.linspace(0, 1, 10_001))[1] == pytest.approx(0.75, abs=1e-3)
+
+
+def test_mean_over_seeds_by_logit_and_by_probability() -> None:
+    members = [np.array([-2.0, 8.0]), np.array([4.0, -1.0])]
+    np.testing.assert_allclose(mean_over_seeds(members), [1.0, 3.5])
+    expected = (sigmoid(members[0]) + sigmoid(members[1])) / 2
+    np.testing.assert_allclose(sigmoid(mean_over_seeds(members, by="probability")), expected)
+    with pytest.raises(CalibrationError, match="different windows"):
+        mean_over_seeds([np.zeros(2), np.zeros(3)])
+    with pytest.raises(CalibrationError, match="at least one"):
+        mean_over_seeds([])
+
+
+def test_false_alarm_rate_is_stated_with_its_interval() -> None:
+    rate = false_alarm_rate(np.array([True] * 3 + [False] * 997))
+    assert rate.rate == pytest.approx(0.003)
+    reference = binomtest(3, 1000).proportion_ci(0.95, method="wilson")
+    assert (rate.low, rate.high) == pytest.approx((reference.low, reference.high))
+    assert rate.sentence.startswith("3 of 1,000 benign validation windows")
+    with pytest.raises(CalibrationError, match="cannot be stated"):
+        false_alarm_rate(np.empty(0, bool))
+
+
+def test_interval_of_no_false_alarm_is_not_empty() -> None:
+    low, high = wilson_interval(0, 1000, 0.95)
+    assert low == 0
+    assert 0.003 < high < 0.004
+    assert wilson_interval(1000, 1000, 0.95)[1] == 1.0
+
+
+def test_extreme_probabilities_stay_finite() -> None:
+    np.testing.assert_allclose(logit([0.0, 0.5, 1.0]), [-30, 0, 30])
+    np.testing.assert_allclose(sigmoid([-1e6, 0.0, 1e6]), [0, 0.5, 1])

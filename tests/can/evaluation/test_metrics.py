@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn import metrics as reference
+
+from kdgat.can.evaluation.metrics import (
+    MetricsError,
+    binary_metrics,
+    per_recording_metrics,
+    precision_recall_curve,
+    roc_curve,
+    spread,
+    spread_over_seeds,
+)
+
+# Few distinct scores on purpose: ties are where implementations differ.
+windows = st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=2, max_size=40)
+
+
+def two_classes(rows: list[tuple[int, bool]]) -> tuple[np.ndarray, np.ndarray]:
+    rows = [*rows, (0, True), (0, False)]
+    return np.array([row[0] for row in rows], np.float32), np.array([row[1] for row in rows], np.int8)
+
+
+@given(windows, st.integers(-3, 3))
+@settings(max_examples=150, deadline=None)
+def test_metrics_equal_scikit_learn_with_ties(rows: list[tuple[int, bool]], threshold: int) -> None:
+    score, label = two_classes(rows)
+    decision = score >= threshold
+    ours = binary_metrics(score, label, threshold)
+    assert ours["accuracy"] == pytest.approx(reference.accuracy_score(label, decision))
+    assert ours["recall"] == pytest.approx(reference.recall_score(label, decision))
+    assert ours["f1"] == pytest.approx(reference.f1_score(label, decision))
+    assert ours["specificity"] == pytest.approx(reference.recall_score(label, decision, pos_label=0))
+    assert ours["balanced_accuracy"] == pytest.approx(reference.balanced_accuracy_score(label, decision))
+    assert ours["mcc"] == pytest.approx(reference.matthews_corrcoef(label, decision))
+    assert ours["auc"] == pytest.approx(reference.roc_auc_score(label, score))
+    assert ours["pr_auc"] == pytest.approx(reference.average_precision_score(label, score))
+    assert ours["confusion_matrix"] == reference.confusion_matrix(label, decision).tolist()
+    if decision.any():
+        assert ours["precision"] == pytest.approx(reference.precision_score(label, decision))
+    else:
+        assert ours["precision"] is None
+    rates, hits, _ = reference.roc_curve(label, score, drop_intermediate=False)
+    for limit in (0.05, 0.01, 0.001):
+        assert ours["detection_rate_at_fpr"][f"{limit:g}"] == pytest.approx(hits[rates <= limit].max())
+
+
+@given(windows)
+@settings(max_examples=100, deadline=None)
+def test_curves_equal_scikit_learn_when_nothing_is_thinned(rows: list[tuple[int, bool]]) -> None:
+    score, label = two_classes(rows)
+    roc, expected = roc_curve(score, label), reference.roc_curve(label, score, drop_intermediate=True)
+    assert roc is not None
+    np.testing.assert_allclose(roc["false_positive_rate"], expected[0])
+    np.testing.assert_allclose(roc["true_positive_rate"], expected[1])
+    assert roc["threshold"][0] is None
+    np.testing.assert_allclose(roc["threshold"][1:], expected[2][1:])
+
+    curve = precision_recall_curve(score, label)
+    precision, recall, threshold = reference.precision_recall_curve(label, score)
+    assert curve is not None
+    # scikit-learn goes on beyond full recall, where only false alarms are added.
+    first = len(recall) - len(curve["recall"])
+    assert np.all(recall[: first + 1] == 1.0)
+    np.testing.assert_allclose(curve["recall"][::-1], recall[first:])
+    np.testing.assert_allclose(curve["precision"][::-1], precision[first:])
+    np.testing.assert_allclose(curve["threshold"][:0:-1], threshold[first:])
+
+
+def test_thinned_curves_keep_shape_and_ends() -> None:
+    rng = np.random.default_rng(0)
+    label = rng.random(50_000) < 0.3
+    score = rng.normal(size=label.size) + 1.5 * label
+    roc, curve = roc_curve(score, label), precision_recall_curve(score, label)
+    assert roc is not None
+    assert curve is not None
+    assert 200 < len(roc["threshold"]) <= 400
+    assert 200 < len(curve["threshold"]) <= 400
+    assert (roc["false_positive_rate"][0], roc["true_positive_rate"][0]) == (0, 0)
+    assert (roc["false_positive_rate"][-1], roc["true_positive_rate"][-1]) == (1, 1)
+    assert curve["recall"][-1] == 1
+    area = np.trapezoid(roc["true_positive_rate"], roc["false_positive_rate"])
+    assert area == pytest.approx(reference.roc_auc_score(label, score), abs=1e-4)
+    alarms = score >= roc["threshold"][100]
+    assert np.mean(alarms[~label]) == pytest.approx(roc["false_positive_rate"][100])
+
+
+def test_one_class_leaves_undefined_values_none() -> None:
+    benign = binary_metrics(np.array([-1.0, 0.5, 2.0]), np.zeros(3, np.int8), 1.0)
+    for name in ("precision", "recall", "f1", "balanced_accuracy", "mcc", "auc", "pr_auc"):
+        assert benign[name] is None
+    assert set(benign["detection_rate_at_fpr"].values()) == {None}
+    assert benign["false_alarm_rate"] == pytest.approx(1 / 3)
+    assert benign["accuracy"] == pytest.approx(2 / 3)
+    attack = binary_metrics(np.array([-1.0, 2.0]), np.ones(2, np.int8), 1.0)
+    assert attack["recall"] == 0.5
+    assert attack["f1"] == pytest.approx(2 / 3)
+    assert attack["false_alarm_rate"] is None
+    assert attack["specificity"] is None
+    empty = binary_metrics(np.empty(0), np.empty(0, np.int8), 0.0)
+    assert empty["accuracy"] is None
+    assert empty["num_windows"] == 0
+    assert roc_curve(np.ones(3), np.zeros(3)) is None
+    assert precision_recall_curve(np.ones(3), np.ones(3)) is None
+    json.dumps([benign, attack, empty], allow_nan=False)
+
+
+@pytest.mark.parametrize("num_attacks", [49, 534, 12_345])
+def test_perfect_ranking_gives_exactly_one(num_attacks: int) -> None:
+    label = np.arange(20_000) < num_attacks
+    result = binary_metrics(np.linspace(1, 0, label.size), label, 0.5)
+    assert (result["auc"], result["pr_auc"], result["detection_rate_at_fpr"]["0.001"]) == (1.0, 1.0, 1.0)
+
+
+def test_given_decisions_override_the_threshold() -> None:
+    score, label = np.array([3.0, 1.0, 2.0, 0.0]), np.array([1, 1, 0, 0])
+    result = binary_metrics(score, label, 0.5, decision=np.array([True, True, False, False]))
+    assert result["f1"] == 1.0
+    assert result["auc"] == 0.75
+
+
+def test_recordings_are_measured_apart() -> None:
+    score, label = np.array([3.0, -3.0, 3.0, -3.0]), np.array([1, 0, 0, 0])
+    result = per_recording_metrics(score, label, 0.0, np.array([2, 2, 0, 0]), ["clean", "absent", "attacked"])
+    assert list(result) == ["clean", "attacked"]
+    assert result["attacked"]["f1"] == 1.0
+    assert result["clean"]["f1"] is None
+    assert result["clean"]["false_alarm_rate"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("score", "label", "message"),
+    [
+        ([0.1, np.nan], [0, 1], "1 NaN"),
+        ([0.1, np.inf], [0, 1], "infinite"),
+        ([0.1], [0, 1], "same length"),
+        ([0.1, 0.2], [0, 7], "must be 0"),
+    ],
+)
+def test_unusable_input_is_refused(score: list[float], label: list[int], message: str) -> None:
+    with pytest.raises(MetricsError, match=message):
+        binary_metrics(np.array(score), np.array(label), 0.5)
+
+
+def test_spread_ignores_undefined_values() -> None:
+    expected = {"mean": 0.75, "std": 0.5**0.5 / 2, "min": 0.5, "max": 1.0, "count": 2}
+    assert spread([0.5, None, 1.0]) == pytest.approx(expected)
+    assert spread([None]) == {"mean": None, "std": None, "min": None, "max": None, "count": 0}
+    assert spread([0.9])["std"] is None
+    rows = [binary_metrics(np.array([1.0, 0.0]), np.array([1, 0]), threshold) for threshold in (0.5, 2.0)]
+    assert spread_over_seeds(rows)["f1"]["mean"] == 0.5

@@ -1,0 +1,116 @@
+"""A run trained on recordings alone, and its detector on recordings that it has never met."""
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kdgat.can.evaluation.finished_run import EvaluationError
+from kdgat.can.evaluation.results import Results
+from kdgat.can.evaluation.stage import collect_results, evaluate_run
+from kdgat.can.recordings.logs import read_recording
+from kdgat.can.recordings.messages import Messages
+from kdgat.run.directory import OutputDirectory
+
+
+@pytest.fixture(scope="module")
+def output(trained_run: OutputDirectory, tmp_path_factory: pytest.TempPathFactory) -> OutputDirectory:
+    return OutputDirectory(shutil.copytree(trained_run.path, tmp_path_factory.mktemp("run") / "copy"))
+
+
+@pytest.fixture(scope="module")
+def results(output: OutputDirectory) -> Results:
+    return collect_results(output)
+
+
+def write_csv(path: Path, messages: Messages, *, has_labels: bool = True) -> None:
+    """Write the layout of can-train-and-test, an hour later: other messages than those of the source."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = ["timestamp,arbitration_id,data_field" + (",attack" if has_labels else "")]
+    columns = (messages.timestamp + 3600.0, messages.identifier, messages.payload, messages.length, messages.label)
+    for time, identifier, payload, length, label in zip(*columns, strict=True):
+        data = bytes(payload[:length]).hex().upper()
+        lines.append(f"{time:.6f},{identifier:03X},{data}" + (f",{label}" if has_labels else ""))
+    path.write_text("\n".join(lines) + "\n")
+
+
+def attacked(data_root: Path) -> Messages:
+    return read_recording(next((data_root / "synthetic").glob("test_02*DoS*")))
+
+
+def test_a_run_without_injection_says_so(results: Results) -> None:
+    assert results.injection is not None
+    assert not results.injection.enabled
+    assert set(results.data.splits) >= {"train", "validation"}
+    assert not {"injected", "injected_validation"} & set(results.data.splits)
+    assert set(results.models) == {"normal", "ensemble"}
+    assert results.preset == "quick"
+
+
+def test_its_own_test_recordings_score_as_they_did_in_the_run(
+    output: OutputDirectory, results: Results, data_root: Path
+) -> None:
+    again = evaluate_run(output.path, data_root)
+    assert again.f1 == results.f1
+    assert sum(note.startswith("left out, trained on") for note in again.data.notes) == 8
+    for name, scenario in results.scenarios.items():
+        assert again.scenarios[name].confusion_matrix == scenario.confusion_matrix
+
+
+def test_a_scenario_never_heard_of_is_measured_under_its_name(
+    output: OutputDirectory, data_root: Path, tmp_path: Path
+) -> None:
+    messages = attacked(data_root)
+    write_csv(tmp_path / "synthetic" / "brand_new" / "drive.csv", messages)
+    found = evaluate_run(output.path, tmp_path)
+    assert set(found.f1) == {"brand_new"}
+    assert found.f1["brand_new"] is not None
+    scenario = found.scenarios["brand_new"]
+    assert scenario.num_windows == len(messages) // 100
+    assert scenario.num_attack_windows == sum(
+        bool(messages.label[start : start + 100].any()) for start in range(0, len(messages) - 99, 100)
+    )
+    assert set(scenario.recordings) == {"brand_new/drive"}
+
+
+def test_recordings_without_attack_have_a_false_alarm_rate_and_no_f1(
+    output: OutputDirectory, data_root: Path, tmp_path: Path
+) -> None:
+    messages = attacked(data_root)
+    write_csv(tmp_path / "synthetic" / "clean" / "drive.csv", messages.select(np.flatnonzero(messages.label == 0)))
+    found = evaluate_run(output.path, tmp_path)
+    assert found.f1 == {"clean": None}
+    assert found.scenarios["clean"].num_attack_windows == 0
+    assert found.scenarios["clean"].false_alarm_rate is not None
+
+
+def test_a_recording_without_labels_is_in_no_metric(output: OutputDirectory, data_root: Path, tmp_path: Path) -> None:
+    messages = attacked(data_root)
+    folder = tmp_path / "synthetic" / "mixed"
+    write_csv(folder / "unknown.csv", messages.select(slice(0, 2000)), has_labels=False)
+    alone = evaluate_run(output.path, tmp_path)
+    assert alone.scenarios == {}
+    assert any("mixed/unknown has no labels" in note and "of 20 windows" in note for note in alone.data.notes)
+    write_csv(folder / "known.csv", messages)
+    both = evaluate_run(output.path, tmp_path)
+    assert set(both.scenarios["mixed"].recordings) == {"mixed/known"}
+    assert both.scenarios["mixed"].num_windows == len(messages) // 100
+
+
+def test_only_trained_recordings_are_an_error_that_says_what_to_give(
+    output: OutputDirectory, data_root: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "synthetic").mkdir()
+    for path in (data_root / "synthetic").glob("train_*"):
+        (tmp_path / "synthetic" / path.name).symlink_to(path)
+    with pytest.raises(EvaluationError, match="trained on all 8 recordings of 'synthetic'; give a folder"):
+        evaluate_run(output.path, tmp_path)
+
+
+def test_a_run_on_other_features_is_refused(
+    output: OutputDirectory, data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kdgat.can.evaluation.stage.FEATURE_VERSION", 1000)
+    with pytest.raises(EvaluationError, match="features of version 1, this kdgat computes version 1000: train again"):
+        evaluate_run(output.path, data_root)

@@ -1,0 +1,247 @@
+"""Two runs on the recordings that neither was trained on, and runs as models of a registry."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kdgat.can.evaluation.finished_run import EvaluationError
+from kdgat.can.evaluation.lineage import lineage_of
+from kdgat.can.evaluation.results import Results
+from kdgat.can.evaluation.stage import evaluate_run, make_evaluation
+from kdgat.can.kinds import ComparisonStageConfig
+from kdgat.can.nightly.comparison import compare_runs, make_comparison, read_comparison, scores_of
+from kdgat.can.nightly.registered import config_hash, model_source
+from kdgat.can.nightly.run import ComparisonPlan, plan_comparison
+from kdgat.can.windows.feature_names import FEATURE_VERSION
+from kdgat.registry.entry import ModelEntry
+from kdgat.registry.registry import Registry
+from kdgat.run.directory import OutputDirectory, RunError, RunIndex, StageState
+from kdgat.stage.outcome import Finished
+from kdgat.stage.runner import run_stage
+from tests.can.small_runs import small_config, train_here
+
+CATALOG = "synthetic: {description: my cars, train_scenarios: ['train_*']}\n"
+
+
+@pytest.fixture(scope="module")
+def plain(trained_run: OutputDirectory) -> OutputDirectory:
+    return trained_run
+
+
+@pytest.fixture(scope="module")
+def wide(data_root: Path, tmp_path_factory: pytest.TempPathFactory) -> OutputDirectory:
+    """Return a run that was trained on the test recordings of all vehicles but birch."""
+    return train_here(tmp_path_factory.mktemp("wide"), small_config(data_root, hold_out=["birch"]))
+
+
+def test_runs_are_compared_on_what_none_of_them_was_trained_on(
+    plain: OutputDirectory, wide: OutputDirectory, data_root: Path
+) -> None:
+    comparison = compare_runs({"new": plain.path, "old": wide.path}, data_root, "synthetic")
+    assert comparison.recordings
+    assert all("birch" in name for name in comparison.recordings)
+    assert comparison.left_out
+    assert not any("birch" in name for name in comparison.left_out)
+    assert set(comparison.left_out.values()) == {"old was trained on it"}
+    scenarios = {name.partition("/")[0] for name in comparison.recordings}
+    assert comparison.metrics["new"].keys() == comparison.metrics["old"].keys() == scenarios
+    for name, scores in comparison.metrics["new"].items():
+        for key in ("num_windows", "num_attack_windows"):
+            assert scores[key] == comparison.metrics["old"][name][key]
+    alone = compare_runs({"new": plain.path}, data_root, "synthetic")
+    assert not alone.left_out
+    assert alone.metrics["new"] == scores_of(evaluate_run(plain.path, data_root))
+
+
+def test_where_no_recording_is_left_nothing_is_measured(wide: OutputDirectory, data_root: Path, tmp_path: Path) -> None:
+    for path in (data_root / "synthetic").iterdir():
+        if "birch" not in path.name:
+            (tmp_path / "synthetic").mkdir(exist_ok=True)
+            shutil.copy(path, tmp_path / "synthetic" / path.name)
+    comparison = compare_runs({"new": wide.path}, tmp_path, "synthetic")
+    assert comparison.metrics == {"new": {}}
+    assert not comparison.recordings
+
+
+def test_other_windows_are_said_aloud(plain: OutputDirectory, data_root: Path, tmp_path: Path) -> None:
+    other = OutputDirectory(shutil.copytree(plain.path, tmp_path / "other"))
+    index = other.read_index()
+    index.config["windows"]["stride"] = 50
+    other.write_index(index)
+    comparison = compare_runs({"new": plain.path, "old": other.path}, data_root, "synthetic")
+    (fault,) = comparison.faults
+    assert "different windows" in fault
+    assert "stride 50" in fault
+
+
+def test_the_stage_finds_the_same(
+    plain: OutputDirectory, wide: OutputDirectory, data_root: Path, tmp_path: Path
+) -> None:
+    config = ComparisonStageConfig(
+        runs={"new": str(plain.path), "old": str(wide.path)}, data_root=str(data_root), dataset="synthetic"
+    )
+    directory = make_comparison(tmp_path, config)
+    assert isinstance(run_stage(directory, quiet=True), Finished)
+    assert read_comparison(directory) == compare_runs({"new": plain.path, "old": wide.path}, data_root, "synthetic")
+    assert make_comparison(tmp_path, config).is_finished()
+    other = config.model_copy(update={"contents": {"new": "other weights"}})
+    assert not make_comparison(tmp_path, other).is_finished()
+
+
+def test_a_run_that_has_not_finished_cannot_be_compared(
+    plain: OutputDirectory, data_root: Path, tmp_path: Path
+) -> None:
+    run = OutputDirectory(shutil.copytree(plain.path, tmp_path / "run"))
+    index = run.read_index()
+    index.record("evaluation-large-seed0").state = StageState.PAUSED
+    run.write_index(index)
+    with pytest.raises(RunError, match="no evaluation stage has finished"):
+        compare_runs({"new": run.path}, data_root, "synthetic")
+
+
+def of_older_features(output: OutputDirectory, path: Path) -> OutputDirectory:
+    """Copy a run and let it be one of a kdgat that computed other features."""
+    copy = OutputDirectory(shutil.copytree(output.path, path))
+    directory = copy.stage_directory(next(record for record in copy.read_index().stages if record.stage == "prepare"))
+    spec = json.loads(directory.spec_path.read_text())
+    spec["config"]["feature_version"] = FEATURE_VERSION - 1
+    directory.spec_path.write_text(json.dumps(spec))
+    return copy
+
+
+def test_a_run_that_may_fail_does_not_keep_the_others_from_being_scored(
+    plain: OutputDirectory, wide: OutputDirectory, data_root: Path, tmp_path: Path
+) -> None:
+    old = of_older_features(wide, tmp_path / "old")
+    runs = {"new": plain.path, "old": old.path}
+    with pytest.raises(EvaluationError, match="features of version"):
+        compare_runs(runs, data_root, "synthetic")
+    for run in (old.path, tmp_path / "nowhere"):
+        comparison = compare_runs({**runs, "old": run}, data_root, "synthetic", may_fail=["old"])
+        assert comparison.metrics == compare_runs({"new": plain.path}, data_root, "synthetic").metrics
+        (fault,) = comparison.faults
+        assert fault.startswith("old cannot be compared: ")
+    with pytest.raises(EvaluationError, match="features of version"):
+        compare_runs({"new": old.path, "old": plain.path}, data_root, "synthetic", may_fail=["old"])
+
+
+class Line:
+    """A registry in which one model was started from the weights of another."""
+
+    def __init__(self, path: Path, first: OutputDirectory, second: OutputDirectory) -> None:
+        self.registry = Registry(path)
+        self.first = self.add(first)
+        self.second = self.add(second, self.first.id)
+
+    def add(self, run: OutputDirectory, parent: str | None = None) -> ModelEntry:
+        source = model_source(run.path)
+        return self.registry.add(source.files, family="can", dataset="synthetic", content=source.content, parent=parent)
+
+
+def test_what_the_weights_have_seen_before_is_no_test(
+    plain: OutputDirectory, wide: OutputDirectory, data_root: Path, tmp_path: Path
+) -> None:
+    line = Line(tmp_path / "registry", wide, plain)
+    moved = Registry(line.registry.path.rename(tmp_path / "moved"))
+    second = moved.model_path(line.second.id)
+    lineage = lineage_of(second)
+    assert set(lineage.trained.values()) == {line.first.id}
+    results = evaluate_run(second, data_root)
+    left_out = [note for note in results.data.notes if f"{line.first.id} was trained on it" in note]
+    assert left_out
+    assert not any("birch" in note for note in left_out)
+    both = compare_runs({"a": plain.path, "b": wide.path}, data_root, "synthetic")
+    scored = {f"{row.scenario}/{row.name}" for row in results.data.recordings if row.scenario.startswith("test")}
+    assert scored == set(both.recordings)
+    job = make_evaluation(second, data_root, None, below=tmp_path / "jobs")
+    shutil.rmtree(moved.model_path(line.first.id))  # which the job cannot see
+    assert isinstance(run_stage(job, quiet=True), Finished)
+    assert Results.read(job.path / "results.json").f1 == results.f1
+    assert lineage_of(second).notes  # by now nobody can tell
+    config = plan_comparison(plain.path, small_config(data_root), {}, moved, line.second).config
+    assert not config.also_trained
+
+
+def test_a_night_compares_on_what_no_model_of_the_line_has_seen(
+    plain: OutputDirectory, wide: OutputDirectory, data_root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = Line(tmp_path / "registry", wide, plain)
+    catalog = tmp_path / "my.yaml"
+    catalog.write_text(CATALOG)
+    monkeypatch.chdir(tmp_path)
+    config = small_config(data_root, catalog="my.yaml")
+
+    def planned(contents: str = "a", run: Path = plain.path) -> ComparisonPlan:
+        return plan_comparison(run, config, {"new": contents}, line.registry, line.second)
+
+    plan = planned()
+    assert plan.config.also_trained == lineage_of(line.registry.model_path(line.second.id)).trained != {}
+    assert plan.config.catalog == str(catalog)
+    comparison = compare_runs(
+        {"new": plain.path}, data_root, "synthetic", also_trained=plan.config.also_trained, catalog=catalog
+    )
+    assert all("birch" in name for name in comparison.recordings)
+    started = OutputDirectory(shutil.copytree(plain.path, tmp_path / "started"))
+    index = started.read_index()
+    index.config["start_from"] = str(line.registry.model_path(line.second.id))
+    started.write_index(index)
+    assert set(lineage_of(started.path).trained.values()) == {line.first.id, line.second.id}
+
+    # Other weights, another model in service and another catalog are another comparison.
+    plans = [plan, planned("b")]
+    catalog.write_text(CATALOG + "# changed\n")
+    plans.append(planned())
+    assert len({plan.config.model_dump_json() for plan in plans}) == 3
+
+    weights = next(line.registry.model_path(line.second.id).rglob("*.safetensors"))
+    weights.chmod(0o644)
+    weights.write_bytes(b"damaged")
+    damaged = planned()
+    assert damaged.config.runs.keys() == {"new"}
+    (fault,) = damaged.add_to(comparison).faults
+    assert "in_service cannot be compared" in fault
+
+
+def test_a_registered_model_is_a_run_without_its_data(data_root: Path, plain: OutputDirectory, tmp_path: Path) -> None:
+    run = OutputDirectory(shutil.copytree(plain.path, tmp_path / "run"))
+    catalog = tmp_path / "my.yaml"
+    catalog.write_text(CATALOG)
+    index = run.read_index()
+    index.config["data"]["catalog"] = str(catalog)
+    run.write_index(index)
+    source = model_source(run.path)
+    registry = Registry(tmp_path / "registry")
+    entry = registry.add(
+        source.files, family="can", dataset="synthetic", content=source.content, provenance=source.provenance
+    )
+    assert entry.provenance["packages"]["torch"]
+    assert entry.provenance["recordings"].keys() >= {"train/train_02_with_attacks/DoS-alder"}
+    catalog.unlink()
+    shutil.rmtree(run.path)
+    registry.path.rename(tmp_path / "moved")
+    model = tmp_path / "moved" / "models" / entry.id
+    assert not list(model.rglob("*.h5"))
+    assert sum(path.stat().st_size for path in model.rglob("*") if path.is_file()) < 1_000_000
+    assert evaluate_run(model, data_root).f1 == evaluate_run(plain.path, data_root).f1
+
+
+def test_the_same_run_is_the_same_model_whatever_happened_to_its_directory(
+    plain: OutputDirectory, wide: OutputDirectory, tmp_path: Path
+) -> None:
+    run = OutputDirectory(shutil.copytree(plain.path, tmp_path / "run"))
+    index = run.read_index()
+    for record in index.stages:
+        record.state, record.attempts, record.message = StageState.CACHED, 7, "finished before"
+    run.write_index(RunIndex(**{**index.model_dump(), "created": "2001-01-01T00:00:00+00:00"}))
+    assert model_source(run.path).content == model_source(plain.path).content != model_source(wide.path).content
+
+
+def test_a_configuration_is_the_same_wherever_the_data_lie(data_root: Path) -> None:
+    one, other = small_config(data_root), small_config(Path("elsewhere"), leave_out=["x"])
+    other = other.model_copy(update={"start_from": "some/model"})
+    hashes = {config_hash(config.model_dump(mode="json")) for config in (one, other)}
+    assert len(hashes) == 1
+    changed = small_config(data_root, "training.max_epochs=3")
+    assert config_hash(changed.model_dump(mode="json")) not in hashes

@@ -1,0 +1,289 @@
+"""What a night finds: new and changed recordings, by content, in an inbox and in the dataset's folder."""
+
+import os
+import shutil
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kdgat.can.config import DataConfig
+from kdgat.can.nightly.new_recordings import NewRecordings, NightlyError, NightlyLedger, gather_new_recordings
+from kdgat.can.recordings.catalog import DatasetError, find_recordings
+from kdgat.can.recordings.logs import read_recording, write_recording
+from tests.can.recording_files import random_messages, write_text
+
+LONG_AGO = time.time() - 3600.0
+
+
+def interrupted(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+class Places:
+    """A data root, an inbox, and the nights that look at them."""
+
+    def __init__(self, path: Path) -> None:
+        self.data_root = path / "data"
+        self.folder = self.data_root / "cars"
+        self.inbox = path / "inbox"
+        self.ledger_path = path / "nightly.json"
+        self.inbox.mkdir()
+        for scenario, name, seed in (("train_1", "free", 0), ("train_1", "dos", 1), ("test_1", "fuzzy", 2)):
+            self.put(self.folder / f"{scenario}__{name}.parquet", seed)
+
+    def put(self, path: Path, seed: int = 0, *, age_s: float = 3600.0, labelled: bool = True) -> Path:
+        messages = random_messages(40, seed)
+        messages.labelled = labelled
+        messages.scenario, messages.name = path.stem.partition("__")[::2]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.suffix == ".parquet":
+            write_recording(path, messages)
+        else:
+            write_text(path, messages, "can-train-and-test.csv")
+        os.utime(path, (time.time() - age_s,) * 2)
+        return path
+
+    def night(
+        self, *, hold_out: Sequence[str] = (), done: bool = True, settle_s: float = 60.0, **others: Any
+    ) -> NewRecordings:
+        data = DataConfig(dataset="cars", data_root=str(self.data_root), hold_out=tuple(hold_out), **others)
+        ledger = NightlyLedger.read(self.ledger_path)
+        new_recordings = gather_new_recordings(data, self.inbox, ledger, settle_s)
+        if done:
+            ledger.done = new_recordings.recordings
+        ledger.write(self.ledger_path)
+        return new_recordings
+
+
+@pytest.fixture
+def places(tmp_path: Path) -> Places:
+    return Places(tmp_path)
+
+
+def test_at_first_everything_is_new_and_then_nothing_is(places: Places) -> None:
+    names = ["test_1__fuzzy.parquet", "train_1__dos.parquet", "train_1__free.parquet"]
+    assert places.night(done=False).new == names
+    assert places.night().new == names  # the night before did not complete
+    assert not places.night().is_any
+
+
+def test_a_file_that_was_only_touched_is_no_news(places: Places) -> None:
+    places.night()
+    for path in places.folder.iterdir():
+        path.write_bytes(path.read_bytes())
+        os.utime(path, (LONG_AGO, LONG_AGO))
+    assert not places.night().is_any
+
+
+def test_both_layouts_of_an_inbox_are_imported_and_not_again(places: Places) -> None:
+    places.night()
+    places.put(places.inbox / "train_1__late.csv", 5)
+    places.put(places.inbox / "test_2" / "rain.parquet", 6)
+    places.put(places.inbox / "test_2" / "monday" / "snow.parquet", 7)
+    new_recordings = places.night(done=False)
+    assert new_recordings.new == ["test_2__monday-snow.parquet", "test_2__rain.parquet", "train_1__late.parquet"]
+    assert set(new_recordings.imported) == {"test_2/monday/snow.parquet", "test_2/rain.parquet", "train_1__late.csv"}
+    files = {path: path.stat().st_mtime_ns for path in places.folder.iterdir()}
+    again = places.night()
+    assert again.new == new_recordings.new  # news until a night completes
+    assert again.imported == {}
+    assert {path: path.stat().st_mtime_ns for path in places.folder.iterdir()} == files
+    assert not places.night().is_any
+    assert (places.inbox / "train_1__late.csv").is_file()  # the inbox is left as it was
+    scenarios = {file.scenario for file in find_recordings(places.data_root, "cars")}
+    assert scenarios == {"train_1", "test_1", "test_2"}
+
+
+def test_a_recording_that_comes_anew_takes_the_place_of_the_old_one(places: Places) -> None:
+    places.put(places.folder / "train_1" / "old.csv", 3)
+    places.night()
+    places.put(places.inbox / "train_1__dos.parquet", 10)
+    places.put(places.inbox / "train_1" / "old.csv", 11)
+    new_recordings = places.night()
+    assert new_recordings.changed == ["train_1__dos.parquet"]
+    assert new_recordings.new == ["train_1__old.parquet"]
+    assert new_recordings.gone == ["train_1/old.csv"]
+    assert (places.folder / ".replaced" / "train_1" / "old.csv").is_file()
+    found = {file.name: file.content_hash for file in find_recordings(places.data_root, "cars")}
+    assert found["dos"] == random_messages(40, 10).content_hash()
+    assert len(found) == 4
+    # A file of the same traffic in the same format as it has already changes nothing.
+    places.put(places.inbox / "train_1__free.parquet", 0)
+    assert not places.night().is_any
+    assert not list((places.folder / ".replaced").glob("*free*"))
+
+
+def test_every_file_that_was_replaced_is_kept(places: Places) -> None:
+    places.night()
+    kept = {(places.folder / "train_1__dos.parquet").read_bytes()}
+    for seed in (10, 11):
+        places.put(places.inbox / "train_1__dos.parquet", seed)
+        assert places.night().changed == ["train_1__dos.parquet"]
+        replaced = {path.read_bytes() for path in (places.folder / ".replaced").iterdir()}
+        assert replaced == kept
+        kept.add((places.folder / "train_1__dos.parquet").read_bytes())
+    assert len(kept) == 3
+
+
+def test_a_kill_before_the_new_file_is_there_leaves_the_old_one_in_place(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places.night()
+    path = places.folder / "train_1__dos.parquet"
+    before = path.read_bytes()
+    places.put(places.inbox / path.name, 10)
+    for _ in range(2):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "replace", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                places.night()
+        assert path.read_bytes() == before
+    places.night()
+    assert read_recording(path).content_hash() == random_messages(40, 10).content_hash()
+    assert [kept.read_bytes() for kept in (places.folder / ".replaced").iterdir()] == [before]
+
+
+def test_a_file_that_is_still_being_written_waits(places: Places) -> None:
+    places.night()
+    path = places.put(places.inbox / "train_1__late.parquet", 5, age_s=1.0)
+    new_recordings = places.night()
+    assert not new_recordings.is_any
+    assert new_recordings.waiting == ["train_1__late.parquet"]
+    os.utime(path, (LONG_AGO, LONG_AGO))
+    assert places.night().new == ["train_1__late.parquet"]
+    places.put(path, 6, age_s=1.0)  # changed, and again not complete
+    assert not places.night().is_any
+    assert places.night(settle_s=0.0).changed == ["train_1__late.parquet"]
+
+
+def test_what_cannot_be_used_is_named_stands_in_nobodys_way_and_is_tried_again_when_it_changes(places: Places) -> None:
+    places.night()
+    broken = places.inbox / "train_1__broken.parquet"
+    broken.write_bytes(b"PAR1 and nothing more")
+    stray = places.put(places.inbox / "stray.parquet", 4)
+    unlabelled = places.put(places.inbox / "train_1__unlabelled.parquet", 5, labelled=False)
+    good = places.put(places.inbox / "test_1__good.parquet", 6)
+    both = places.put(places.inbox / "test_1__good.csv", 8)
+    for path in places.inbox.iterdir():
+        os.utime(path, (LONG_AGO, LONG_AGO))
+    before = set(places.folder.iterdir())
+    new_recordings = places.night()
+    assert len(new_recordings.new) == 1
+    assert set(places.folder.iterdir()) - before == {places.folder / "test_1__good.parquet"}
+    assert new_recordings.refused.keys() == {str(path) for path in (broken, stray, unlabelled, max(good, both))}
+    assert "no scenario in its name" in new_recordings.refused[str(stray)]
+    assert "no labels" in new_recordings.refused[str(unlabelled)]
+    assert "same recording of the same scenario" in new_recordings.refused[str(max(good, both))]
+    assert "Parquet" in new_recordings.refused[str(broken)]
+
+    again = places.night()
+    assert again.refused == new_recordings.refused  # still said
+    assert not again.is_any
+    places.put(broken, 9)
+    assert places.night().new == ["train_1__broken.parquet"]
+
+
+def test_what_was_refused_is_judged_anew_every_night(places: Places) -> None:
+    places.night()
+    messages = read_recording(places.folder / "train_1__dos.parquet")
+    for path in (places.inbox / "train_1__rough.csv", places.folder / "train_1__bumpy.csv"):
+        write_text(path, messages, "can-train-and-test.csv")
+        with path.open("a") as file:
+            file.write("no,message\n" * 20)
+        os.utime(path, (LONG_AGO, LONG_AGO))
+    assert len(places.night().refused) == 2
+    new_recordings = places.night(max_bad_fraction=0.5)  # as the reason says
+    assert new_recordings.new == ["train_1__bumpy.csv", "train_1__rough.parquet"]
+    assert not new_recordings.refused
+    assert not places.night(max_bad_fraction=0.5).is_any
+    assert places.night().leave_out == ("train_1__bumpy.csv",)  # in the other one no bad row is left
+
+
+def test_a_recording_without_labels_is_refused_from_the_night_on_in_which_it_would_train(
+    places: Places, tmp_path: Path
+) -> None:
+    inside = places.put(places.folder / "test_1__open.parquet", 5, labelled=False)
+    places.put(places.inbox / "test_1__wide.parquet", 6, labelled=False)
+    assert not places.night().refused
+    catalog = tmp_path / "catalog.yaml"
+    catalog.write_text("cars: {train_scenarios: ['*_1']}\n")
+    for terms in ({"catalog": str(catalog)}, {"hold_out": ["fuzzy"]}):
+        new_recordings = places.night(done=False, **terms)
+        assert new_recordings.leave_out == (inside.name, "test_1__wide.parquet")
+        assert "no labels" in new_recordings.refused[str(inside)]
+        assert not places.night(done=False).refused
+
+
+def test_the_other_of_two_files_of_one_recording_is_imported_when_the_first_is_gone(places: Places) -> None:
+    first = places.put(places.inbox / "test_1__good.csv", 6)
+    places.put(places.inbox / "test_1__good.parquet", 8)
+    assert len(places.night().refused) == 1
+    assert len(places.night().refused) == 1
+    first.unlink()
+    new_recordings = places.night()
+    assert (new_recordings.changed, new_recordings.refused) == (["test_1__good.parquet"], {})
+
+
+def test_unusable_files_of_the_datasets_folder_are_left_out(places: Places) -> None:
+    (places.folder / "train_1__half.parquet").write_bytes(b"half a file")
+    (places.folder / "notes.csv").write_text("what somebody left here")
+    places.put(places.folder / "train_1__unlabelled.parquet", 5, labelled=False)
+    places.put(places.folder / "test_1__unlabelled.parquet", 6, labelled=False)
+    new_recordings = places.night()
+    assert new_recordings.leave_out == ("notes.csv", "train_1__half.parquet", "train_1__unlabelled.parquet")
+    assert "test_1__unlabelled.parquet" in new_recordings.new
+    found = find_recordings(places.data_root, "cars", leave_out=new_recordings.leave_out)
+    assert len(found) == len(new_recordings.recordings) == 4
+    with pytest.raises(DatasetError, match="no scenario"):
+        find_recordings(places.data_root, "cars")
+
+
+def test_labels_are_asked_of_what_trains_whatever_is_held_out(places: Places) -> None:
+    places.put(places.folder / "test_1__open.parquet", 5, labelled=False)
+    places.put(places.folder / "train_1__closed.parquet", 6, labelled=False)
+    assert places.night(hold_out=["closed"]).leave_out == ("test_1__open.parquet",)
+
+
+def test_a_broken_recording_is_left_out_until_it_is_mended_and_one_that_breaks_is_too(places: Places) -> None:
+    places.night()
+    path = places.folder / "train_1__dos.parquet"
+    shutil.copy(path, places.data_root / "aside")
+    path.write_bytes(b"cut off")
+    new_recordings = places.night()
+    assert new_recordings.leave_out == (path.name,)
+    assert not new_recordings.is_any
+    shutil.copy(places.data_root / "aside", path)
+    assert places.night().new == [path.name]
+    assert read_recording(path).num_messages
+
+
+def test_the_first_recordings_of_a_dataset_may_come_by_the_inbox(places: Places) -> None:
+    for path in places.folder.iterdir():
+        path.rename(places.inbox / path.name)
+    places.folder.rmdir()
+    assert len(places.night().new) == 3
+
+
+def test_folders_that_cannot_be_meant_are_named(places: Places) -> None:
+    data = DataConfig(dataset="cars", data_root=str(places.data_root))
+    for inbox, words in (
+        (places.inbox / "typo", "no such folder"),
+        (places.folder, "another folder"),
+        (places.data_root, "another folder"),
+        (places.folder / "train_1", "another folder"),
+    ):
+        if words == "another folder":
+            inbox.mkdir(exist_ok=True)
+        with pytest.raises(NightlyError, match=words):
+            gather_new_recordings(data, inbox, NightlyLedger(), 0.0)
+    with pytest.raises(NightlyError, match="no such folder"):
+        gather_new_recordings(data.model_copy(update={"dataset": "trucks"}), None, NightlyLedger(), 0.0)
+
+
+def test_a_damaged_ledger_is_named(places: Places) -> None:
+    places.ledger_path.write_text("{")
+    with pytest.raises(NightlyError, match=r"nightly\.json is damaged"):
+        places.night()

@@ -1,0 +1,56 @@
+import numpy as np
+import pytest
+import torch
+
+from kdgat.can.windows.pool import PooledStores, PoolError
+from kdgat.graphs.batches import TensorColumns
+from kdgat.graphs.columns import GraphColumns
+from tests.can.windows.planted_graphs import planted_columns
+
+
+def pool_of(*sizes: int) -> PooledStores:
+    return PooledStores([planted_columns(size, seed=seed) for seed, size in enumerate(sizes)], ["train", "injected"])
+
+
+def test_a_batch_from_two_stores_equals_one_from_their_concatenation() -> None:
+    pool = pool_of(10, 7)
+    whole = TensorColumns.from_columns(GraphColumns.concatenate(pool.parts))
+    indices = np.array([12, 3, 0, 16, 9, 10])
+    ours, theirs = pool.gather(indices), whole.gather(np.array([3, 0, 9, 12, 16, 10]))  # store by store
+    for name in ("x", "edge_index", "edge_attr", "y", "node_y", "node_id", "batch", "ptr", "graph_index"):
+        assert torch.equal(ours[name], theirs[name]), name
+    assert ours.num_graphs == 6
+
+
+def test_node_rows_find_the_nodes_of_a_window() -> None:
+    pool = pool_of(10, 7)
+    indices = np.array([16, 2])
+    rows = pool.node_rows(indices)
+    whole = GraphColumns.concatenate(pool.parts)
+    np.testing.assert_array_equal(whole.x[rows], whole.select(indices).x)
+
+
+def test_feature_chunks_hold_the_chosen_windows_only() -> None:
+    pool = pool_of(10, 7)
+    chosen = pool.labels == 0
+    whole = GraphColumns.concatenate(pool.parts).select(np.flatnonzero(chosen))
+    np.testing.assert_array_equal(np.concatenate(list(pool.feature_chunks("node", chosen))), whole.x)
+    np.testing.assert_array_equal(np.concatenate(list(pool.feature_chunks("edge", chosen))), whole.edge_attr)
+
+
+def test_an_index_outside_of_the_pool_is_refused() -> None:
+    with pytest.raises(IndexError, match="17"):
+        pool_of(10, 7).gather(np.array([17]))
+
+
+def test_stores_with_other_features_are_refused() -> None:
+    narrow = planted_columns(3)
+    narrow = narrow.replace(x=np.ascontiguousarray(narrow.x[:, :4]))
+    with pytest.raises(PoolError, match="different numbers"):
+        PooledStores([planted_columns(3), narrow])
+
+
+def test_a_store_that_is_absent_has_no_windows() -> None:
+    pool = PooledStores([planted_columns(4)], ["train"])
+    assert len(pool.indices_of("injected")) == 0
+    assert pool.indices_of("train").tolist() == [0, 1, 2, 3]

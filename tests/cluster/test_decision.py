@@ -1,0 +1,445 @@
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kdgat.cluster.decision import (
+    LONGEST_DELAY_S,
+    MAX_FRUITLESS_ATTEMPTS,
+    MAX_UNREACHABLE,
+    AttemptLimits,
+    Decision,
+    History,
+    Retry,
+    Stop,
+    Wait,
+    decide,
+)
+from kdgat.cluster.ending import AttemptEnd, EndKind
+from kdgat.cluster.resources import Resources
+from kdgat.cluster.site import Limits, Site
+from kdgat.stage.outcome import FailureKind, Finished
+from tests.cluster.attempts import CHECKPOINT, ended, failed, refused_to_train
+
+ASKED = Resources(walltime_s=3600, memory_mib=4096, cores=2, gpus=1, gpu_type="v100")
+LIMITS = AttemptLimits(max_walltime_s=14_400, max_memory_mib=8192, bigger_gpu_types=("a100", "h100"))
+NO_LIMITS = AttemptLimits()
+ALL_NODES = frozenset({"n1", "n2", "n3"})
+
+
+def asked(**changes: Any) -> Resources:
+    return ASKED.model_copy(update=changes)
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row: what happened, and what shall follow."""
+
+    name: str
+    end: AttemptEnd
+    follows: Decision  # its reason: words that must stand in the sentence, separated by " ... "
+    before: tuple[AttemptEnd, ...] = ()
+    resources: Resources | None = ASKED
+    excluded: frozenset[str] = frozenset()
+    limits: AttemptLimits = LIMITS
+
+
+TIMEOUT, LOST = ended(EndKind.TIMEOUT), ended(EndKind.JOB_LOST)
+PAUSED, NOT_STARTED = ended(EndKind.PAUSED, progress=True), ended(EndKind.NOT_STARTED)
+PREEMPTED, UNREACHABLE = ended(EndKind.PREEMPTED), ended(EndKind.UNREACHABLE)
+IMAGE_REPLACED = ended(
+    EndKind.NOT_STARTED,
+    message="FAILED before its worker reported; image /a.sif changed since submission: size and time",
+)
+REFUSED = ended(EndKind.REFUSED, message="invalid partition specified: nosuch")
+PENDING = ended(EndKind.STILL_PENDING, message="job 7 has been PENDING Priority for 3600 s")
+OUT_OF_MEMORY = ended(EndKind.HOST_OOM)
+
+CASES = [
+    Case("finished", ended(EndKind.FINISHED, outcome=Finished()), Stop("finished")),
+    # Time
+    Case("paused with a checkpoint", PAUSED, Retry(f"again from {CHECKPOINT}", ASKED)),
+    Case("paused for the hundredth time, always with progress", PAUSED, Retry("again", ASKED), before=(PAUSED,) * 99),
+    Case("timeout after a checkpoint", replace(TIMEOUT, checkpoint=CHECKPOINT, made_progress=True), Retry("", ASKED)),
+    Case("timeout without a checkpoint, once", TIMEOUT, Retry("again from the start of the stage", ASKED)),
+    Case(
+        "timeout without a checkpoint, twice",
+        TIMEOUT,
+        Retry("walltime of 01:00:00 ... no new checkpoint in 2 attempts ... 02:00:00", asked(walltime_s=7200)),
+        before=(TIMEOUT,),
+    ),
+    Case(
+        "timeout without a checkpoint, twice: the longer walltime is held to the site's limit",
+        TIMEOUT,
+        Retry("03:00:00 ... 04:00:00", asked(walltime_s=14_400)),
+        before=(TIMEOUT,),
+        resources=asked(walltime_s=10_800),
+    ),
+    Case(
+        "timeout without a checkpoint, twice, at the site's limit",
+        TIMEOUT,
+        Stop("walltime of 04:00:00 is too short ... allows 04:00:00 at most ... 2 attempts ... what was seen"),
+        before=(TIMEOUT,),
+        resources=asked(walltime_s=14_400),
+    ),
+    Case(
+        "timeout without a checkpoint, three times",
+        TIMEOUT,
+        Stop("no progress: 3 attempts in a row left no new checkpoint ... what was seen"),
+        before=(TIMEOUT, TIMEOUT),
+        resources=asked(walltime_s=7200),
+    ),
+    Case("timeout without a checkpoint, after progress", TIMEOUT, Retry("again", ASKED), before=(TIMEOUT, PAUSED)),
+    Case(
+        "stage refused its walltime",
+        refused_to_train(4000.4),
+        Retry(
+            "walltime of 01:00:00 ... needs more than 4000 s to save and do one step ... 02:13:20",
+            asked(walltime_s=8000),
+        ),
+    ),
+    Case(
+        "stage refused its walltime, twice it is beyond the site's limit",
+        refused_to_train(10_000),
+        Retry("10000 s ... 04:00:00", asked(walltime_s=14_400)),
+    ),
+    Case(
+        "stage refused its walltime, and the site grants less than it needs",
+        refused_to_train(20_000),
+        Stop("walltime of 01:00:00 is too short ... allows 04:00:00 at most ... needs more than 20000 s"),
+    ),
+    Case(
+        "stage refused its walltime, at the site's limit",
+        refused_to_train(20_000),
+        Stop("04:00:00 ... 04:00:00 at most ... 20000 s ... the job is too short"),
+        resources=asked(walltime_s=14_400),
+    ),
+    Case(
+        "stage refused what was left of a walltime that is long enough",
+        refused_to_train(1800),
+        Retry("again from the start of the stage", ASKED),
+    ),
+    # Lost work
+    Case("training process killed", ended(EndKind.PROCESS_KILLED), Retry("again from the start of the stage", ASKED)),
+    Case("job lost", replace(LOST, checkpoint=CHECKPOINT), Retry(f"again from {CHECKPOINT}", ASKED)),
+    Case("job lost, second time without a checkpoint", LOST, Retry("again", ASKED), before=(LOST,)),
+    Case("job lost, third time without a checkpoint", LOST, Stop("no progress: 3 attempts"), before=(LOST, LOST)),
+    Case(
+        "different faults in a row, none of them with a checkpoint",
+        LOST,
+        Stop("no progress: 3 attempts"),
+        before=(ended(EndKind.NODE_FAILURE), TIMEOUT),
+    ),
+    Case(
+        "node failed",
+        ended(EndKind.NODE_FAILURE, progress=True),
+        Retry(f"again from {CHECKPOINT}, without node n1", ASKED, frozenset({"n1", "n2"})),
+        excluded=frozenset({"n2"}),
+    ),
+    Case("worker frozen", ended(EndKind.FROZEN), Retry("without node n1", ASKED, frozenset({"n1"}))),
+    Case("frozen on a node that is not known", ended(EndKind.FROZEN, node=""), Retry("again", ASKED)),
+    Case(
+        "all nodes are excluded",
+        REFUSED,
+        Retry("no node is left without n1, n2, n3: trying all of them again", ASKED),
+        before=(ended(EndKind.NODE_FAILURE, progress=True),) * 3,
+        excluded=ALL_NODES,
+    ),
+    Case(
+        "preempted",
+        PREEMPTED,
+        Retry("higher priority ... not counted", ASKED, frozenset({"n2"})),
+        excluded=frozenset({"n2"}),
+    ),
+    Case(
+        "preemptions do not count as attempts without progress",
+        LOST,
+        Retry("again", ASKED),
+        before=(LOST, PREEMPTED, PREEMPTED, PREEMPTED),
+    ),
+    Case(
+        "preemptions do not hide that nothing is gained",
+        LOST,
+        Stop("no progress: 3 attempts"),
+        before=(LOST, PREEMPTED, LOST, PREEMPTED),
+    ),
+    Case(
+        "a preempted attempt that saved is progress",
+        LOST,
+        Retry("again", ASKED),
+        before=(LOST, LOST, replace(PREEMPTED, made_progress=True)),
+    ),
+    Case(
+        "a job that was refused for its excluded nodes is no attempt",
+        LOST,
+        Retry("again", ASKED),
+        before=(ended(EndKind.NODE_FAILURE), REFUSED),
+    ),
+    # Memory
+    Case("out of memory", OUT_OF_MEMORY, Retry("4G were not enough: again with 6G", asked(memory_mib=6144))),
+    Case(
+        "out of memory, held to the site's limit",
+        OUT_OF_MEMORY,
+        Retry("6G were not enough: again with 8G", asked(memory_mib=8192)),
+        resources=asked(memory_mib=6144),
+    ),
+    Case(
+        "out of memory at the site's limit",
+        OUT_OF_MEMORY,
+        Stop("8G are not enough ... training.batch_size ... limits.memory"),
+        resources=asked(memory_mib=8192),
+    ),
+    Case("out of memory without a limit", OUT_OF_MEMORY, Retry("6G", asked(memory_mib=6144)), limits=NO_LIMITS),
+    Case("MemoryError of the stage", failed(FailureKind.HOST_OOM), Retry("4G ... 6G", asked(memory_mib=6144))),
+    Case(
+        "the excluded nodes stay so with more memory",
+        OUT_OF_MEMORY,
+        Retry("6G", asked(memory_mib=6144), frozenset({"n3"})),
+        excluded=frozenset({"n3"}),
+    ),
+    Case("the GPU's memory is too small", failed(FailureKind.CUDA_OOM), Retry("again on a100", asked(gpu_type="a100"))),
+    Case(
+        "the bigger GPU's memory is too small",
+        failed(FailureKind.CUDA_OOM),
+        Retry("again on h100", asked(gpu_type="h100")),
+        resources=asked(gpu_type="a100"),
+    ),
+    Case(
+        "the biggest GPU's memory is too small",
+        failed(FailureKind.CUDA_OOM),
+        Stop("smallest part of a batch ... no bigger"),
+        resources=asked(gpu_type="h100"),
+    ),
+    Case("the site names no bigger GPU", failed(FailureKind.CUDA_OOM), Stop("no bigger"), limits=NO_LIMITS),
+    # The stage says why
+    Case("a bad input", failed(FailureKind.BAD_INPUT), Stop("trying again would end the same way: BAD_INPUT")),
+    Case("numbers that are not finite", failed(FailureKind.NUMERIC), Stop("NUMERIC")),
+    Case("an error in the code", failed(FailureKind.ERROR), Stop("ERROR")),
+    # Jobs that never work
+    Case(
+        "an import error on the worker",
+        ended(EndKind.NOT_STARTED, message="FAILED; ModuleNotFoundError: No module named 'kdgat'"),
+        Stop("in this environment, on any node ... No module named 'kdgat'"),
+    ),
+    Case(
+        "no such python on one node, which may lack a mount",
+        ended(EndKind.NOT_STARTED, message="/opt/python: No such file or directory"),
+        Retry("once more, without node n1", ASKED, frozenset({"n1"})),
+    ),
+    Case(
+        "the image was replaced while the job waited: no node's fault",
+        IMAGE_REPLACED,
+        Retry("image was replaced ... again in 30 s", ASKED, delay_s=30.0),
+        before=(NOT_STARTED, IMAGE_REPLACED, IMAGE_REPLACED, PAUSED, IMAGE_REPLACED),
+    ),
+    Case(
+        "the image was replaced under three jobs in a row",
+        IMAGE_REPLACED,
+        Stop("while 3 jobs in a row waited ... another name ... changed since submission"),
+        before=(IMAGE_REPLACED, PREEMPTED, IMAGE_REPLACED),
+    ),
+    Case(
+        "a job did not start after the image was replaced",
+        NOT_STARTED,
+        Retry("once more, without node n1", ASKED, frozenset({"n1"})),
+        before=(NOT_STARTED, IMAGE_REPLACED),
+    ),
+    Case("a job did not start", NOT_STARTED, Retry("once more, without node n1", ASKED, frozenset({"n1"}))),
+    Case("a job did not start nobody knows where", replace(NOT_STARTED, node=""), Retry("once more", ASKED)),
+    Case(
+        "two jobs in a row did not start",
+        NOT_STARTED,
+        Stop("2 jobs in a row ended before their worker reported ... what was seen"),
+        before=(NOT_STARTED,),
+    ),
+    Case(
+        "two jobs in a row did not start, though Slurm was away and the nodes ran out in between",
+        NOT_STARTED,
+        Stop("2 jobs in a row"),
+        before=(NOT_STARTED, UNREACHABLE, REFUSED),
+    ),
+    Case(
+        "a job did not start, after one that did",
+        NOT_STARTED,
+        Retry("once more", ASKED, frozenset({"n1"})),
+        before=(NOT_STARTED, LOST),
+    ),
+    Case("refused by sbatch", REFUSED, Stop("Slurm refuses the job: invalid partition specified: nosuch")),
+    # People and the queue
+    Case(
+        "cancelled by somebody",
+        ended(EndKind.CANCELLED, progress=True),
+        Stop(f"somebody cancelled job 7 ... the same command goes on from {CHECKPOINT}"),
+    ),
+    Case("cancelled before a checkpoint", ended(EndKind.CANCELLED), Stop("goes on from the start of the stage")),
+    Case("pending for long", PENDING, Wait("job 7 has been PENDING Priority for 3600 s; waiting on")),
+    Case(
+        "pending for long where the site says stop",
+        PENDING,
+        Stop("3600 s ... on_start_timeout: stop"),
+        limits=replace(LIMITS, on_start_timeout="stop"),
+    ),
+    Case("Slurm does not answer", UNREACHABLE, Retry("asking Slurm again in 5 s", ASKED, delay_s=5.0)),
+    Case(
+        "Slurm does not answer for the third time",
+        UNREACHABLE,
+        Retry("asking Slurm again in 20 s", ASKED, frozenset({"n2"}), delay_s=20.0),
+        before=(LOST, UNREACHABLE, UNREACHABLE),
+        excluded=frozenset({"n2"}),
+    ),
+    Case(
+        "Slurm answered in between",
+        UNREACHABLE,
+        Retry("asking Slurm again in 5 s", ASKED, delay_s=5.0),
+        before=(UNREACHABLE, UNREACHABLE, LOST),
+    ),
+    Case(
+        "Slurm does not answer for the twentieth time",
+        UNREACHABLE,
+        Stop("did not answer 20 times; the same command goes on"),
+        before=(UNREACHABLE,) * 19,
+    ),
+    # A process on this machine, without a job around it
+    Case(
+        "process killed on this machine", ended(EndKind.PROCESS_KILLED, node=""), Retry("again", None), resources=None
+    ),
+    Case(
+        "process killed on this machine for the third time",
+        ended(EndKind.PROCESS_KILLED, node=""),
+        Stop("no progress: 3 attempts"),
+        before=(ended(EndKind.PROCESS_KILLED, node=""),) * 2,
+        resources=None,
+    ),
+    Case("process paused on this machine", PAUSED, Retry(f"again from {CHECKPOINT}", None), resources=None),
+    Case(
+        "process paused on this machine without a checkpoint",
+        replace(PAUSED, made_progress=False),
+        Retry("again", None),
+        before=(replace(PAUSED, made_progress=False),),
+        resources=None,
+    ),
+    Case("walltime refused where there is none", refused_to_train(100), Retry("again", None), resources=None),
+    Case(
+        "this machine's memory is too small",
+        failed(FailureKind.HOST_OOM),
+        Stop("this machine ... batch_size"),
+        resources=None,
+    ),
+    Case("this machine's GPU is too small", failed(FailureKind.CUDA_OOM), Stop("no bigger"), resources=None),
+]
+
+
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
+def test_what_follows_an_end(case: Case) -> None:
+    decision = decide(case.end, History(case.resources, case.before, case.excluded), case.limits)
+    sentence = decision.reason
+    assert replace(decision, reason="") == replace(case.follows, reason=""), sentence
+    place = 0
+    for words in case.follows.reason.split(" ... "):
+        place = sentence.find(words, place)
+        assert place >= 0, f"{words!r} is not in {sentence!r}, or not in this order"
+    assert "None" not in sentence
+    assert len(sentence) < 300
+
+
+def test_every_kind_of_end_stands_in_the_table() -> None:
+    assert {case.end.kind for case in CASES} == set(EndKind)
+    assert {case.end.failure for case in CASES} == {None, *FailureKind}
+
+
+def test_limits_are_those_of_the_site() -> None:
+    site = Site(
+        name="here",
+        limits=Limits(walltime="2-00:00:00", memory="128G"),
+        bigger_gpu_types=("a100",),
+        on_start_timeout="stop",
+    )
+    assert AttemptLimits.of(site) == AttemptLimits(172_800, 131_072, ("a100",), "stop")
+    assert AttemptLimits.of(Site(name="here")) == NO_LIMITS
+
+
+def test_a_controller_that_is_gone_is_asked_ever_less_often_and_given_up_in_the_end() -> None:
+    ends: tuple[AttemptEnd, ...] = ()
+    delays = []
+    while isinstance(decision := decide(UNREACHABLE, History(ASKED, ends), LIMITS), Retry):
+        delays.append(decision.delay_s)
+        ends = (*ends, UNREACHABLE)
+    assert delays == sorted(delays)
+    assert delays[-1] == LONGEST_DELAY_S
+    assert len(delays) == MAX_UNREACHABLE - 1
+    assert sum(delays) > 3600  # a restart of the controller, or an upgrade, is survived
+
+
+# Anything that may happen to an attempt, in a random order. `STILL_PENDING` is no end.
+KINDS = st.sampled_from([kind for kind in EndKind if kind not in (EndKind.STILL_PENDING, EndKind.FAILED)])
+NODES = st.sampled_from(["n1", "n2", "n3", ""])
+ENDS = st.one_of(
+    st.builds(ended, KINDS, node=NODES),
+    st.builds(failed, st.sampled_from(list(FailureKind)), node=NODES),
+    st.builds(refused_to_train, st.floats(1, 1e6), node=NODES),
+)
+ENDS_WITH_PROGRESS = st.builds(lambda end, progress: replace(end, made_progress=progress), ENDS, st.booleans())
+RESOURCES = st.builds(
+    Resources,
+    walltime_s=st.integers(60, 7200),
+    memory_mib=st.integers(100, 100_000),
+    gpus=st.integers(0, 1),
+    gpu_type=st.sampled_from(["v100", "a100", None]),
+)
+LIMITED = st.builds(
+    AttemptLimits,
+    max_walltime_s=st.none() | st.integers(7200, 100_000),
+    max_memory_mib=st.none() | st.integers(100_000, 1_000_000),
+    bigger_gpu_types=st.sampled_from([(), ("a100",), ("v100", "a100", "h100")]),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(ends=st.lists(ENDS_WITH_PROGRESS, min_size=1, max_size=30), resources=RESOURCES, limits=LIMITED)
+def test_no_job_asks_for_more_than_the_site_grants(
+    ends: list[AttemptEnd], resources: Resources, limits: AttemptLimits
+) -> None:
+    history = History(resources)
+    for end in ends:
+        decision = decide(end, history, limits)
+        assert decision.reason
+        if not isinstance(decision, Retry):
+            return
+        granted, before = decision.resources, history.resources
+        assert granted is not None
+        assert before is not None
+        assert granted.walltime_s <= (limits.max_walltime_s or granted.walltime_s)
+        assert granted.memory_mib <= (limits.max_memory_mib or granted.memory_mib)
+        assert granted.gpu_type in (before.gpu_type, *limits.bigger_gpu_types)
+        assert granted.walltime_s >= before.walltime_s
+        assert granted.memory_mib >= before.memory_mib
+        assert (granted.cores, granted.gpus) == (before.cores, before.gpus)
+        history = History(granted, (*history.ends, end), decision.excluded_nodes)
+
+
+# Between two attempts that count: the controller away for up to nineteen times, and once no node left.
+LONGEST = MAX_FRUITLESS_ATTEMPTS * (MAX_UNREACHABLE + 2)
+
+
+@settings(max_examples=200, deadline=None)
+@given(pattern=st.lists(ENDS, min_size=1, max_size=6), resources=st.none() | RESOURCES, limits=LIMITED)
+def test_attempts_without_progress_come_to_an_end_whatever_befalls_them(
+    pattern: list[AttemptEnd], resources: Resources | None, limits: AttemptLimits
+) -> None:
+    pattern = [end for end in pattern if end.kind is not EndKind.PREEMPTED] or [LOST]
+    history = History(resources)
+    for number in range(LONGEST):
+        end = pattern[number % len(pattern)]
+        decision = decide(end, history, limits)
+        if isinstance(decision, Stop):
+            return
+        assert isinstance(decision, Retry)
+        history = History(decision.resources, (*history.ends, end), decision.excluded_nodes)
+    pytest.fail(f"{LONGEST} attempts and no end")
+
+
+def test_preemptions_may_go_on_for_ever() -> None:
+    history = History(ASKED, (PREEMPTED,) * 1000)
+    assert isinstance(decide(PREEMPTED, history, LIMITS), Retry)

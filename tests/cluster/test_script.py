@@ -1,0 +1,171 @@
+"""The job scripts that dask-jobqueue writes from our arguments, compared with files that people have looked at.
+
+After a change that is meant: `KDGAT_UPDATE_GOLDEN=1 python -m pytest tests/cluster/test_script.py`, then look at
+the difference.
+"""
+
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import dask.config
+import pytest
+from dask_jobqueue.slurm import SLURMCluster, SLURMJob
+
+from kdgat.cluster.resources import Resources
+from kdgat.cluster.script import JobScriptError, cluster_arguments, job_name
+from kdgat.cluster.site import Site, load_site
+from kdgat.container.binds import Bind
+
+GOLDEN = Path(__file__).parent / "golden"
+DIRECTORY = Path("/scratch/someone/run/stages/normal-large-seed0-0123abcd")
+LOGS = Path("/scratch/someone/run/slurm")
+PYTHON = "/home/someone/kdgat/.venv/bin/python"
+OF_THE_CLUSTER = ("scheduler_options", "shared_temp_directory")  # the others are the job's
+
+SMALL = Resources(walltime_s=600, memory_mib=1500)
+LARGE = Resources(walltime_s=57_600, memory_mib=131_072, cores=8, gpus=1, gpu_type="v100")
+WITH_IMAGE = Site(
+    name="with-image",
+    scheduler="slurm",
+    account="PAS0000",
+    qos="long",
+    partition="cpu",
+    gpu_partition="gpu",
+    gpu_request="gpus-per-node",
+    image="/apps/kdgat.sif",
+    node_local="/local/",
+    modules=("apptainer/1.4", "cuda/12.4.1"),
+    prologue=("export PYTHONNOUSERSITE=1",),
+    directives=("--constraint=48core", "--mail-type=FAIL"),
+    interface="ib0",
+)
+
+BINDS = (Bind(DIRECTORY, DIRECTORY, is_writable=True), Bind(Path("/data/can"), Path("/data/can")))
+
+
+def arguments(site: Site, resources: Resources, **more: Any) -> dict[str, Any]:
+    return cluster_arguments(site, resources, DIRECTORY, LOGS, **more)
+
+
+@pytest.fixture(autouse=True)
+def _python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.executable", PYTHON)
+    monkeypatch.setattr("os.geteuid", lambda: 1000)  # root may need one more line
+
+
+def script(site: Site, resources: Resources, **more: Any) -> str:
+    given = {key: value for key, value in arguments(site, resources, **more).items() if key not in OF_THE_CLUSTER}
+    return str(SLURMJob(scheduler="tls://127.0.0.1:41000", name="0", **given).job_script())
+
+
+@pytest.mark.parametrize(
+    ("golden", "site", "resources", "more"),
+    [
+        ("job_script_pitzer.txt", "osc-pitzer", LARGE, {}),
+        ("job_script_slurm_test.txt", "slurm-test", SMALL, {"excluded_nodes": ["n3", "n1"]}),
+        ("job_script_image_gpu.txt", WITH_IMAGE, LARGE, {"binds": BINDS}),
+        ("job_script_image_cpu.txt", WITH_IMAGE, SMALL, {}),
+    ],
+)
+def test_a_job_script_is_the_one_that_was_looked_at(
+    golden: str, site: str | Site, resources: Resources, more: dict[str, Any]
+) -> None:
+    text = script(load_site(site) if isinstance(site, str) else site, resources, **more)
+    path = GOLDEN / golden
+    if os.environ.get("KDGAT_UPDATE_GOLDEN"):
+        path.write_text(text)
+    assert text == path.read_text()
+    assert subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, check=True).stderr == ""
+    assert len([line for line in text.splitlines() if line.startswith("exec ")]) == 1
+
+
+def test_the_worker_takes_the_place_of_the_shell_and_of_nothing_else() -> None:
+    # Slurm sends its SIGTERM to the direct child alone; whatever came before `exec` must be over by then.
+    *_, last = script(load_site("slurm-test"), SMALL).strip().splitlines()
+    assert last.startswith(f"exec {PYTHON} -m distributed.cli.dask_worker ")
+    assert "--no-nanny" in last
+    assert "--preload kdgat.cluster.worker" in last
+
+
+def test_a_directory_has_one_job_name_and_shares_it_with_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    name = job_name(tmp_path / "normal")
+    assert name == job_name(Path("normal"))
+    assert name.startswith("kdgat-normal-")
+    assert name != job_name(tmp_path / "another" / "normal")
+
+
+@pytest.mark.parametrize("directive", ["--exclude=n7,n[1-2]", "--exclude n7,n[1-2]", "-xn7,n[1-2]", "-x 'n7,n[1-2]'"])
+def test_nodes_that_the_site_excludes_stay_excluded_beside_ours(directive: str) -> None:
+    site = Site(name="here", directives=(f"{directive} --exclusive", "--constraint=exclude"))
+    (line,) = [line for line in script(site, SMALL, excluded_nodes=["n9"]).splitlines() if "--exclude" in line]
+    assert line == "#SBATCH --exclude='n7,n[1-2],n9'"
+    assert "#SBATCH --exclusive\n" in script(site, SMALL)
+    assert "#SBATCH --constraint=exclude\n" in script(site, SMALL)
+
+
+def test_a_file_of_dask_in_the_users_home_takes_nothing_out_of_the_script() -> None:
+    theirs = {"jobqueue.slurm.job-directives-skip": ["--mem", "-J"], "jobqueue.slurm.shebang": "#!/bin/false"}
+    undisturbed = script(load_site("slurm-test"), SMALL)
+    with dask.config.set(theirs):
+        assert script(load_site("slurm-test"), SMALL) == undisturbed
+
+
+def test_only_a_stage_with_gpus_asks_for_them() -> None:
+    assert not [line for line in script(WITH_IMAGE, SMALL).splitlines() if "gpu" in line]
+    any_type = LARGE.model_copy(update={"gpu_type": None, "gpus": 2})
+    assert "#SBATCH --gres=gpu:2\n" in script(Site(name="here"), any_type)
+    assert "#SBATCH --gpus-per-node=2\n" in script(Site(name="here", gpu_request="gpus-per-node"), any_type)
+
+
+def test_gpu_jobs_go_to_the_common_partition_where_there_is_no_other() -> None:
+    assert "#SBATCH -p all\n" in script(Site(name="here", partition="all"), LARGE)
+
+
+def test_without_an_interface_nothing_listens_beyond_this_machine() -> None:
+    given = arguments(Site(name="here"), SMALL)
+    assert given["scheduler_options"] == {"host": "127.0.0.1", "dashboard": False, "dashboard_address": "127.0.0.1:0"}
+    assert given["worker_extra_args"][-2:] == ["--host", "127.0.0.1"]
+    assert "interface" not in given
+
+
+def test_with_an_interface_dask_chooses_its_address_there_and_metrics_stay_on_loopback() -> None:
+    given = arguments(Site(name="here", interface="ib0"), SMALL)
+    assert given["interface"] == "ib0"
+    assert given["scheduler_options"] == {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
+    assert "--host" not in given["worker_extra_args"]
+
+
+def test_a_real_cluster_takes_all_the_arguments(tmp_path: Path) -> None:
+    given = cluster_arguments(load_site("slurm-test"), SMALL, DIRECTORY, tmp_path)
+    with SLURMCluster(security=True, silence_logs=False, **given) as cluster:
+        assert cluster.scheduler_address.startswith("tls://127.0.0.1:")
+        *_, last = cluster.job_script().strip().splitlines()
+    # The key that the worker needs lies where all nodes see it, and where the run's other files lie.
+    assert f"--tls-key {tmp_path}/" in last
+
+
+@pytest.mark.parametrize("name", ["my runs", "100%", "it's", "$HOME", "a;b", "line\nfeed"])
+def test_a_path_that_would_fall_apart_in_the_script_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(JobScriptError, match=r"--out.*choose a path without spaces"):
+        cluster_arguments(Site(name="here"), SMALL, DIRECTORY, tmp_path / name / "slurm")
+
+
+def test_other_characters_of_a_path_do_no_harm(tmp_path: Path) -> None:
+    path = tmp_path / "run-1.2_a+b@c=d,e:f~é" / "slurm"
+    given = {**cluster_arguments(Site(name="here"), SMALL, DIRECTORY, path)}
+    assert given["log_directory"] == str(path)
+
+
+def test_scratch_is_what_its_variables_are_on_the_node() -> None:
+    site = Site(name="here", scratch='/scratch/$USER/my "own" `files`')
+    (line,) = [line for line in script(site, SMALL).splitlines() if "KDGAT_SCRATCH" in line]
+    command = ["bash", "-c", f'{line}; echo "$KDGAT_SCRATCH"']
+    said = subprocess.run(
+        command, env={"USER": "ada", "PATH": os.environ["PATH"]}, capture_output=True, text=True
+    ).stdout
+    assert said == '/scratch/ada/my "own" `files`\n'

@@ -1,0 +1,66 @@
+"""What an image says of its source holds no secret and no path of this machine."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from kdgat.container.checkout import Checkout, find_checkout, public_url
+from kdgat.container.errors import ImageError
+
+
+@pytest.mark.parametrize(
+    ("url", "public"),
+    [
+        ("https://user:password@host.org/a/b.git", "https://host.org/a/b.git"),
+        ("https://token@host.org:8443/a?key=1#x", "https://host.org:8443/a"),
+        ("git@host.org:a/b.git", "ssh://host.org/a/b.git"),
+        ("ssh://git@host.org/a", "ssh://host.org/a"),
+        ("/home/somebody/repository", "unknown"),
+        ("file:///home/somebody/repository", "unknown"),
+        ("../elsewhere", "unknown"),
+    ],
+)
+def test_an_address_is_published_without_user_and_password(url: str, public: str) -> None:
+    assert public_url(url) == public
+
+
+def test_a_changed_tree_is_not_called_by_its_revision_alone(tmp_path: Path) -> None:
+    def git(*words: str) -> str:
+        name = ["-c", "user.name=t", "-c", "user.email=t@t"]
+        return subprocess.run(["git", "-C", tmp_path, *name, *words], check=True, capture_output=True, text=True).stdout
+
+    assert Checkout(tmp_path).revision() == "unknown"
+    git("init", "-q")
+    (tmp_path / "file").write_text("1")
+    git("add", "file")
+    git("commit", "-q", "-m", "one")
+    revision = git("rev-parse", "HEAD").strip()
+    assert Checkout(tmp_path).revision() == revision
+    (tmp_path / "file").write_text("2")
+    assert Checkout(tmp_path).revision() == f"{revision}-dirty"
+
+
+def test_a_module_that_git_does_not_know_makes_the_source_another(tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        name = ["-c", "user.name=t", "-c", "user.email=t@t"]
+        subprocess.run(["git", "-C", tmp_path, *name, *words], check=True, capture_output=True)
+
+    git("init", "-q")
+    (tmp_path / ".gitignore").write_text("*.pyc\n")
+    git("add", ".gitignore")
+    git("commit", "-q", "-m", "one")
+    (tmp_path / "notes").write_text("no part of the wheel")
+    (tmp_path / "kdgat").mkdir()
+    (tmp_path / "kdgat" / "left.pyc").write_text("ignored")
+    assert not Checkout(tmp_path).revision().endswith("-dirty")
+    (tmp_path / "kdgat" / "fresh.py").write_text("")
+    assert Checkout(tmp_path).revision().endswith("-dirty")
+
+
+def test_a_folder_without_the_source_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        ImageError, match=r"is no checkout of kdgat .pyproject.toml, constraints.txt, containers missing"
+    ):
+        find_checkout(tmp_path)
+    assert find_checkout().version

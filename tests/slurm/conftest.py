@@ -1,0 +1,57 @@
+"""The private Slurm that the tests of this folder share."""
+
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.configuration import missing_commands
+from tests.slurm.processes import is_alive
+from tests.slurm.slurm import PrivateSlurm
+
+PREFIX = "kdgat-slurm-"  # then the process that the cluster belongs to
+INSTALL = Path(__file__).with_name("install.sh")
+
+
+def require_slurm() -> None:
+    """Install Slurm where it is missing and can be installed; skip otherwise, or fail in continuous integration."""
+    if not missing_commands():
+        return
+    answer = subprocess.run(["bash", str(INSTALL)], capture_output=True, text=True)
+    if answer.returncode == 0 and not missing_commands():
+        return
+    reason = answer.stderr.strip() or f"{INSTALL.name} ended well, but missing are: {', '.join(missing_commands())}"
+    if os.environ.get("CI"):
+        pytest.fail(f"continuous integration skips none: {reason}", pytrace=False)
+    pytest.skip(reason)
+
+
+def end_abandoned_clusters() -> None:
+    """End the clusters of test sessions that were killed: nobody else would."""
+    for directory in Path(tempfile.gettempdir()).glob(f"{PREFIX}*-*"):
+        owner = directory.name.removeprefix(PREFIX).partition("-")[0]
+        ours = directory.stat().st_uid == os.geteuid()
+        if ours and owner.isdigit() and not is_alive(int(owner)) and PrivateSlurm.exists(directory):
+            PrivateSlurm.attached(directory).stop()
+            shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="session")
+def slurm(request: pytest.FixtureRequest) -> Iterator[PrivateSlurm]:
+    """Three idle nodes; SLURM_CONF and PATH of this process lead to them until the session ends."""
+    require_slurm()
+    end_abandoned_clusters()
+    # Not pytest's own temporary directory: its paths can be too long for Slurm's sockets.
+    directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
+    with pytest.MonkeyPatch.context() as patch, PrivateSlurm.boot(directory) as cluster:
+        for name, value in cluster.environment.items():
+            patch.setenv(name, value)
+        yield cluster
+    if request.session.testsfailed:
+        print(f"\nlogs of the private Slurm: {directory / 'log'}")
+    else:
+        shutil.rmtree(directory)

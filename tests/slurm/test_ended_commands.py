@@ -1,0 +1,101 @@
+"""A `kdgat train` that is ended by hand or killed: its jobs save, and the same command goes on to the same weights."""
+
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kdgat.can.simulation.synthetic import write_dataset
+from tests.slurm.cluster_run import STAGE, ClusterRun, ending, stray_processes
+from tests.slurm.slurm import PrivateSlurm
+from tests.support.servers import PrefectServer
+from tests.support.waiting import wait_until
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, prefect_server: PrefectServer) -> ClusterRun:
+    """A run that nobody touched, on this machine."""
+    path = tmp_path_factory.mktemp("undisturbed")
+    write_dataset(path / "data", "synthetic", "small")
+    run = ClusterRun(path / "data", path / "out", site="local").start()
+    assert run.finish() == 0, run.printed()
+    return run
+
+
+@pytest.fixture
+def run(
+    undisturbed: ClusterRun, tmp_path: Path, slurm: PrivateSlurm, prefect_server: PrefectServer
+) -> Iterator[ClusterRun]:
+    """A run with its data prepared, so that the one job that is left is the one that trains."""
+    shutil.copytree(undisturbed.out, tmp_path / "out", ignore=shutil.ignore_patterns(f"{STAGE}-*", "prefect"))
+    run = ClusterRun(undisturbed.data_root, tmp_path / "out")
+    with ending(run):
+        yield run
+    assert slurm.jobs() == []
+    assert stray_processes(run.out) == []
+
+
+def results(run: ClusterRun) -> tuple[bytes, bytes]:
+    """Return weights and metric rows, to be compared byte by byte."""
+    return run.weights(), run.directory.metrics_path.read_bytes()
+
+
+def kill(run: ClusterRun) -> None:
+    assert run.process is not None
+    run.process.kill()
+    run.process.wait()
+
+
+def test_scancel_stops_with_a_checkpoint_and_the_same_command_goes_on(
+    run: ClusterRun, undisturbed: ClusterRun, slurm: PrivateSlurm
+) -> None:
+    run.start().hold()
+    slurm.command("scancel", run.job_id(slurm))
+    assert run.finish() == 130, run.printed()
+    assert run.ends == ["SlurmCancelled"]
+    assert "somebody cancelled job" in run.printed()
+    assert slurm.jobs() == []
+    run.start()
+    assert run.finish() == 0, run.printed()
+    assert run.lost_nothing()
+    assert results(run) == results(undisturbed)
+
+
+def test_a_killed_flow_goes_on_when_started_again(
+    run: ClusterRun, undisturbed: ClusterRun, slurm: PrivateSlurm
+) -> None:
+    run.start().hold()
+    kill(run)
+    run.start()
+    assert run.finish() == 0, run.printed()
+    assert run.ends == ["FlowProcessLost", "Completed"]
+    assert run.lost_nothing()
+    assert results(run) == results(undisturbed)
+
+
+def test_the_jobs_of_a_killed_flow_end_by_themselves(
+    run: ClusterRun, undisturbed: ClusterRun, slurm: PrivateSlurm
+) -> None:
+    run.start().hold()
+    kill(run)
+    wait_until(lambda: slurm.jobs() == [], "the end of the job")
+    assert run.directory.newest_checkpoint()
+    run.start()
+    assert run.finish() == 0, run.printed()
+    assert run.lost_nothing()
+    assert results(run) == results(undisturbed)
+
+
+def test_ctrl_c_says_so_and_cancels_the_job(run: ClusterRun, undisturbed: ClusterRun, slurm: PrivateSlurm) -> None:
+    run.start().hold()
+    assert run.process is not None
+    run.process.send_signal(signal.SIGINT)
+    assert run.finish() == 130, run.printed()
+    assert "the jobs are asked for their checkpoints, then cancelled" in run.printed()
+    assert slurm.jobs() == []
+    run.start()
+    assert run.finish() == 0, run.printed()
+    assert run.lost_nothing()
+    assert results(run) == results(undisturbed)

@@ -1,0 +1,236 @@
+"""Attempts as jobs of a real Slurm, without Prefect around them: what goes wrong before and beside training."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import distributed
+import pytest
+
+from kdgat.cluster import slurm as cluster_slurm
+from kdgat.cluster.ending import EndKind
+from kdgat.cluster.history import AttemptLedger
+from kdgat.cluster.script import job_name
+from kdgat.stage.outcome import Failed, Finished, Paused
+from tests.slurm.slurm import PrivateSlurm
+from tests.slurm.stage_job import StageJob, site, watched
+from tests.support.waiting import when
+
+ENDLESS = {"max_epochs": 100_000, "patience": None, "checkpoint_every_steps": 1, "checkpoint_interval_s": 0}
+
+
+@pytest.fixture
+def job(tmp_path: Path, slurm: PrivateSlurm) -> Iterator[StageJob]:
+    with watched(StageJob(tmp_path), slurm) as job:
+        yield job
+
+
+@pytest.fixture
+def endless_job(tmp_path: Path, slurm: PrivateSlurm) -> Iterator[StageJob]:
+    with watched(StageJob(tmp_path, **ENDLESS), slurm) as job:
+        yield job
+
+
+def test_a_stage_finishes_in_a_job_of_its_own(job: StageJob, slurm: PrivateSlurm) -> None:
+    conclusion = job.run(site(), gpus=1)
+    assert isinstance(conclusion.outcome, Finished)
+    (record,) = job.attempts
+    assert record.node in slurm.nodes
+    assert record.peak_memory_mib is not None
+    assert slurm.job(record.job_id)["JobState"] == "COMPLETED"
+    assert "gpu:v100:1" in slurm.job(record.job_id)["TresPerNode"]
+    assert any("parameters" in line for line in job.lines)
+    assert job.states[-1][0] == "Running"
+
+
+def test_the_epilogue_and_the_prologue_run_on_the_node(job: StageJob) -> None:
+    told = job.path / "told"
+    conclusion = job.run(site(prologue=[f"echo before > {told}"], epilogue=[f"echo after $SLURM_JOB_ID >> {told}"]))
+    assert isinstance(conclusion.outcome, Finished)
+    assert told.read_text().splitlines() == ["before", f"after {job.attempts[0].job_id}"]
+
+
+def test_a_refused_job_stops_at_once_with_the_words_of_slurm(job: StageJob) -> None:
+    conclusion = job.run(site(partition="nosuch"))
+    assert isinstance(conclusion.outcome, Failed)
+    assert "invalid partition specified: nosuch" in conclusion.outcome.evidence
+    assert job.ends == [EndKind.REFUSED.value]
+
+
+def test_a_worker_that_cannot_import_is_not_tried_again(job: StageJob) -> None:
+    python = Path(sys.base_prefix) / "bin" / "python3"  # the interpreter without what is installed beside it
+    conclusion = job.run(site(python=str(python)))
+    assert isinstance(conclusion.outcome, Failed)
+    assert "No module named 'distributed'" in conclusion.outcome.evidence
+    assert job.ends == [EndKind.NOT_STARTED.value]
+
+
+@pytest.mark.nightly
+def test_a_python_that_is_not_there_is_looked_for_on_one_more_node(job: StageJob) -> None:
+    conclusion = job.run(site(python="/nowhere/python"))
+    assert isinstance(conclusion.outcome, Failed)
+    assert "/nowhere/python" in conclusion.outcome.evidence
+    assert job.ends == [EndKind.NOT_STARTED.value] * 2
+
+
+@pytest.mark.nightly
+def test_a_prologue_that_fails_the_job_is_tried_on_one_more_node(job: StageJob) -> None:
+    conclusion = job.run(site(prologue=["echo broken node >&2; exit 3"]))
+    assert isinstance(conclusion.outcome, Failed)
+    assert "broken node" in conclusion.outcome.evidence
+    assert job.ends == [EndKind.NOT_STARTED.value] * 2
+    assert job.attempts[0].node != job.attempts[1].node
+
+
+@pytest.fixture
+def full_cluster(slurm: PrivateSlurm) -> Iterator[None]:
+    """No node takes a job while the test lasts."""
+    nodes = ",".join(slurm.nodes)
+    slurm.command("scontrol", "update", f"NodeName={nodes}", "State=DRAIN", "Reason=test")
+    yield
+    slurm.command("scontrol", "update", f"NodeName={nodes}", "State=RESUME")
+
+
+@pytest.mark.usefixtures("full_cluster")
+def test_a_job_that_waits_too_long_is_given_up_where_the_site_says_so(job: StageJob) -> None:
+    conclusion = job.run(site(start_timeout_s=1.5, on_start_timeout="stop"))
+    assert isinstance(conclusion.outcome, Failed)
+    assert "has been PENDING" in conclusion.outcome.evidence
+    assert job.ends == [EndKind.STILL_PENDING.value]
+    assert any(name == "SlurmPending" for name, _ in job.states)
+
+
+@pytest.mark.nightly
+@pytest.mark.usefixtures("full_cluster")
+def test_a_job_that_waits_too_long_goes_on_waiting_by_default(job: StageJob, slurm: PrivateSlurm) -> None:
+    when(lambda: any(name == EndKind.STILL_PENDING.value for name, _ in job.states), lambda: job.stop.set("a test"))
+    conclusion = job.run(site(start_timeout_s=1.0))
+    assert isinstance(conclusion.outcome, Paused)
+    assert any("waiting on" in line for line in job.lines)
+
+
+@pytest.mark.nightly
+def test_a_pending_job_that_somebody_cancels_stops(job: StageJob, slurm: PrivateSlurm, full_cluster: None) -> None:
+    when(
+        lambda: any(name == "SlurmPending" for name, _ in job.states),
+        lambda: slurm.command("scancel", job.attempts[-1].job_id),
+    )
+    conclusion = job.run(site())
+    assert isinstance(conclusion.outcome, Paused)
+    assert "somebody cancelled job" in conclusion.outcome.reason
+    assert job.ends == [EndKind.CANCELLED.value]
+
+
+def test_a_stop_request_saves_and_ends_the_job(endless_job: StageJob, slurm: PrivateSlurm) -> None:
+    job = endless_job
+    when(lambda: job.directory.newest_checkpoint(), lambda: job.stop.set("a test"))
+    conclusion = job.run(site())
+    assert isinstance(conclusion.outcome, Paused)
+    assert conclusion.outcome.reason == "a test"
+    assert (job.directory.path / conclusion.outcome.checkpoint).is_file()
+    assert slurm.job(job.attempts[0].job_id)["JobState"] == "COMPLETED"
+
+
+def test_a_walltime_that_leaves_no_time_to_train_is_refused_with_the_numbers(job: StageJob, tmp_path: Path) -> None:
+    job = StageJob(tmp_path / "slow", checkpoint_margin_s=90)
+    conclusion = job.run(site(limits={"walltime": "00:01:00"}, defaults={"walltime": "00:01:00"}))
+    assert isinstance(conclusion.outcome, Failed)
+    for words in ("00:01:00 is too short", "needs more than 90 s", "remain before the job ends"):
+        assert words in conclusion.outcome.evidence
+    assert job.ends == ["Paused"]
+
+
+@pytest.mark.nightly
+def test_a_walltime_that_is_too_short_grows_where_the_site_allows(job: StageJob, tmp_path: Path) -> None:
+    job = StageJob(tmp_path / "slow", checkpoint_margin_s=90)
+    conclusion = job.run(site(), walltime="00:01:00")
+    assert isinstance(conclusion.outcome, Finished)
+    walltimes = [record.resources.walltime_s for record in job.attempts if record.resources is not None]
+    assert walltimes == [60, 180]
+
+
+@pytest.mark.nightly
+def test_a_job_of_a_dead_flow_that_still_waits_is_taken_out_of_the_queue(
+    job: StageJob, slurm: PrivateSlurm, full_cluster: None
+) -> None:
+    job_id = slurm.submit("sleep 600", "--partition=gpu", f"--job-name={job_name(job.directory.path)}")
+    ledger = AttemptLedger(job.directory)
+    ledger.submitted(ledger.open(None), job_id)
+    when(lambda: slurm.job(job_id)["JobState"] == "CANCELLED", lambda: job.stop.set("a test"))
+    job.run(site())
+    assert job.ends[0] == "FlowProcessLost"
+    assert "is cancelled" in job.attempts[0].message
+    assert slurm.job(job_id)["JobState"] == "CANCELLED"
+
+
+@pytest.mark.nightly
+def test_a_job_with_a_number_that_was_ours_once_is_left_alone(job: StageJob, slurm: PrivateSlurm) -> None:
+    stranger = slurm.submit("sleep 600", "--partition=gpu")
+    try:
+        ledger = AttemptLedger(job.directory)
+        ledger.submitted(ledger.open(None), stranger)
+        assert isinstance(job.run(site()).outcome, Finished)
+        assert slurm.job(stranger)["JobState"] == "RUNNING"
+    finally:
+        slurm.command("scancel", stranger)
+        slurm.wait_for_job(stranger, "CANCELLED")
+
+
+def test_a_job_that_a_dead_flow_had_no_time_to_note_is_cancelled(job: StageJob, slurm: PrivateSlurm) -> None:
+    stray = slurm.submit("sleep 600", "--partition=gpu", f"--job-name={job_name(job.directory.path)}")
+    assert isinstance(job.run(site()).outcome, Finished)
+    assert slurm.job(stray)["JobState"] == "CANCELLED"
+    assert any(f"job {stray}" in line for line in job.lines)
+
+
+def test_a_worker_that_dies_with_its_report_has_finished_its_stage(job: StageJob) -> None:
+    # The epilogue's parent is the worker.
+    conclusion = job.run(site(epilogue=["kill -KILL $PPID"]))
+    assert isinstance(conclusion.outcome, Finished)
+    assert job.ends == [EndKind.FINISHED.value]
+
+
+@pytest.mark.nightly
+def test_a_worker_that_dies_before_its_report_is_fetched_hangs_nothing(
+    job: StageJob, slurm: PrivateSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetch = distributed.Future.result
+
+    def die_first(future: Any, timeout: Any = None) -> Any:
+        slurm.command("scancel", "--signal=KILL", "--full", job.attempts[-1].job_id)
+        slurm.command("scancel", job.attempts[-1].job_id)
+        slurm.wait_for_job(job.attempts[-1].job_id, "CANCELLED", "FAILED", "COMPLETED")
+        return fetch(future, timeout)
+
+    monkeypatch.setattr(distributed.Future, "result", die_first)
+    assert isinstance(job.run(site()).outcome, Finished)
+
+
+@pytest.mark.nightly
+def test_a_job_cancelled_in_its_epilogue_has_finished_its_stage(job: StageJob, slurm: PrivateSlurm) -> None:
+    when(
+        lambda: isinstance(job.directory.read_outcome(), Finished),
+        lambda: slurm.command("scancel", job.attempts[-1].job_id),
+    )
+    conclusion = job.run(site(epilogue=["sleep 50"]))
+    assert isinstance(conclusion.outcome, Finished)
+
+
+@pytest.mark.parametrize("command", ["sbatch", "scancel"])
+def test_a_command_of_slurm_that_hangs_is_not_waited_for_for_ever(
+    job: StageJob, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster_slurm, "COMMAND_TIMEOUT_S", 1.0)
+    hanging = tmp_path / "bin" / command
+    hanging.parent.mkdir()
+    hanging.write_text("#!/bin/sh\nexec sleep 600\n")
+    hanging.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{hanging.parent}:{os.environ['PATH']}")
+    if command == "sbatch":
+        when(lambda: EndKind.UNREACHABLE.value in job.ends, lambda: job.stop.set("a test"))
+        assert isinstance(job.run(site()).outcome, Paused)
+        assert f"sbatch {cluster_slurm.NO_ANSWER}" in job.attempts[0].message
+    else:
+        assert isinstance(job.run(site()).outcome, Finished)
