@@ -72,7 +72,7 @@ class CanFamily(Family):
         """
         return can_run(config)
 
-    def check_output(self, config: CanConfig, out: Path) -> None:
+    def check(self, config: CanConfig, out: Path) -> None:
         """Refuse, before anything is started, to train on a dataset that is not there: DatasetError."""
         find_entry(config.data.dataset, config.data.data_root, config.data.catalog)
 

@@ -50,8 +50,8 @@ def train_command(family: "Family") -> Any:
         where, request = options.site_and_request(site, walltime=walltime, memory=memory, cores=cores, gpus=gpus)
         config = options.family_config(family, preset, given, seeds, override)
         # Mistakes come to light before anything is started.
+        family.check(config, out)
         family.plan(config)
-        family.check_output(config, out)
         output = check_place(out, where)
 
         def run() -> "RunEnd":

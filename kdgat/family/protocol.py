@@ -76,8 +76,8 @@ class Family(Protocol):
         """Describe a run for what executes it; every mistake that a user can make is a ValueError of this method."""
         ...
 
-    def check_output(self, config: Any, out: Path) -> None:
-        """Refuse, with a ValueError, an output directory that this run cannot have; any is fine here."""
+    def check(self, config: Any, out: Path) -> None:
+        """Refuse, with a ValueError, what a plan does not need but a run does: data, a fitting output directory."""
 
     def describe(self, run: Run, jobs: Mapping[str, Resources], options: Mapping[str, Any]) -> PlanTable:
         """Return what `kdgat plan` shows of a run.

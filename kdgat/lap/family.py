@@ -80,7 +80,7 @@ class LapFamily(Family):
         """Describe a run; errors as of `lap_run`."""
         return lap_run(config)
 
-    def check_output(self, config: LapConfig, out: Path) -> None:
+    def check(self, config: LapConfig, out: Path) -> None:
         """Refuse the run itself that training starts from: its index, which names the weights, would be replaced."""
         if config.start_from is not None and Path(config.start_from).resolve() == out.resolve():
             raise StartError(
