@@ -113,4 +113,4 @@ def test_what_a_site_does_not_grant_is_refused_at_once() -> None:
 def test_a_dataset_that_is_not_there_is_said_before_anything_is_started(tmp_path: Path) -> None:
     config = make_config("quick", data={"dataset": "hcrl_sa", "data_root": str(tmp_path)})
     with pytest.raises(DatasetError, match="hcrl_sa"):
-        FAMILY.check_output(config, tmp_path / "out")
+        FAMILY.check(config, tmp_path / "out")

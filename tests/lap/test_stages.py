@@ -173,9 +173,9 @@ def test_missing_weights_to_start_from_are_refused_before_anything_runs(chain_pa
 
 def test_a_run_does_not_start_from_itself(chain_path: Path, tmp_path: Path) -> None:
     config = small_config([f"start_from={chain_path}"], stages=[MEDIUM])
-    FAMILY.check_output(config, tmp_path)
+    FAMILY.check(config, tmp_path)
     with pytest.raises(StartError, match=f"start_from={chain_path} is --out itself"):
-        FAMILY.check_output(config, chain_path)
+        FAMILY.check(config, chain_path)
 
 
 def test_cuda_grows_its_segments_unless_somebody_has_decided_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
