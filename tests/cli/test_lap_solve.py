@@ -112,7 +112,7 @@ def test_mistakes_are_told_in_one_line_that_names_them(costs: Path, tmp_path: Pa
         ([costs, "--index", 1], "index 1"),
         ([costs, "--out", tmp_path / "matching.xls"], "neither .csv nor .npz"),
         ([costs, "--out", tmp_path / "nothing" / "matching.csv"], "does not exist"),
-        ([costs, "--model", tmp_path / "nothing"], "does not exist"),
+        ([costs, "--model", tmp_path / "nothing"], "no run and no weights are there"),
     ]
     for words, complaint in cases:
         with pytest.raises(ValueError, match=complaint) as caught:

@@ -139,7 +139,7 @@ def test_an_image_that_only_a_node_can_find_is_not_checked_and_that_is_said(
     for name in ("$OF_THE_NODE/kdgat.sif", "${OF_THE_NODE}/kdgat.sif", "docker://registry/kdgat"):
         said: list[str] = []
         assert find_image(name) is None
-        assert check_named_image(name, tell=said.append) is None
+        assert check_named_image(name, log=said.append) is None
         (line,) = said
         assert name in line
         assert "not checked" in line

@@ -315,11 +315,11 @@ def test_a_job_that_slurm_suspends_is_left_alone_until_it_goes_on(watched: Watch
 # A signal that Slurm sends, with time to save.
 
 
-@pytest.mark.parametrize("hurt", ["end_walltime", "cancel", "preempt"])
+@pytest.mark.parametrize("fault", ["end_walltime", "cancel", "preempt"])
 def test_a_stage_that_saves_while_slurm_ends_its_job_has_paused_and_slurm_is_asked_why(
-    watched: Watched, damaged: str
+    watched: Watched, fault: str
 ) -> None:
-    watched.after(20, lambda: getattr(watched.slurm, damaged)("1"))
+    watched.after(20, lambda: getattr(watched.slurm, fault)("1"))
     end = watched.run()
     assert (end.kind, end.message, end.checkpoint) == (EndKind.PAUSED, "SIGTERM", CHECKPOINT)
     assert watched.ended_by_slurm
@@ -345,7 +345,7 @@ def test_a_signal_before_training_loses_nothing(watched: Watched) -> None:
 
 
 @pytest.mark.parametrize(
-    ("hurt", "kind"),
+    ("fault", "kind"),
     [
         ("end_walltime", EndKind.TIMEOUT),
         ("cancel", EndKind.CANCELLED),
@@ -356,12 +356,12 @@ def test_a_signal_before_training_loses_nothing(watched: Watched) -> None:
 )
 @pytest.mark.parametrize("loss_is_noticed", [True, False], ids=["Dask says so", "it is just gone"])
 def test_a_worker_that_is_lost_gets_its_end_from_slurm(
-    watched: Watched, damaged: str, kind: EndKind, loss_is_noticed: bool
+    watched: Watched, fault: str, kind: EndKind, loss_is_noticed: bool
 ) -> None:
     watched.worker.saves_s, watched.worker.loss_is_noticed = math.inf, loss_is_noticed
     watched.worker.trains_s = math.inf
     watched.worker.submission["requeue"] = True
-    watched.after(20, lambda: getattr(watched.slurm, damaged)("1"))
+    watched.after(20, lambda: getattr(watched.slurm, fault)("1"))
     end = watched.run()
     assert (end.kind, end.checkpoint) == (kind, "")
     assert "its worker is gone; Slurm says" in end.message

@@ -89,13 +89,13 @@ def test_what_cannot_be_cancelled_is_said(left: Left, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.parametrize(
-    ("hurt", "kind"),
+    ("fault", "kind"),
     [("cancel", EndKind.CANCELLED), ("preempt", EndKind.PREEMPTED), ("end_walltime", EndKind.PAUSED)],
 )
-def test_slurm_says_why_it_ended_a_stage_that_saved(left: Left, damaged: str, kind: EndKind) -> None:
+def test_slurm_says_why_it_ended_a_stage_that_saved(left: Left, fault: str, kind: EndKind) -> None:
     job = left.slurm.submit(LEAVES_SLOWLY, left.name)
     left.slurm.clock.sleep(1)
-    getattr(left.slurm, damaged)(job)
+    getattr(left.slurm, fault)(job)
     end = left.attempts.explain(AttemptEnd(EndKind.PAUSED, "SIGTERM", job_id=job))
     assert end.kind is kind
     assert end.message.startswith(f"SIGTERM ({left.state(job)}")
