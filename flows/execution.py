@@ -13,7 +13,7 @@ from kdgat.cluster.estimate import stage_resources
 from kdgat.cluster.resources import ResourceRequest, Resources
 from kdgat.cluster.site import Site
 from kdgat.run.directory import DONE_STATES, ENDED_STATES, OutputDirectory, StageRecord, StageState
-from kdgat.run.local import new_index
+from kdgat.run.local import cached_message, new_index
 from kdgat.run.plan import PlannedStage, Run, create_stage
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, Finished, Paused
@@ -63,7 +63,9 @@ class Execution:
             match conclusion.outcome:
                 case Finished():
                     self.finished[planned.name] = directory
-                    state, message = (StageState.FINISHED if conclusion.attempts else StageState.CACHED), ""
+                    is_new = conclusion.attempts > 0
+                    state = StageState.FINISHED if is_new else StageState.CACHED
+                    message = "" if is_new else cached_message(directory)
                 case Paused(reason=reason):
                     state, message = StageState.PAUSED, reason
                 case Failed(kind=kind, evidence=evidence):

@@ -30,6 +30,7 @@ from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import Site
 from kdgat.run.directory import DONE_STATES, OutputDirectory, StageState
 from kdgat.run.end import RunEnd
+from kdgat.run.finished import EVALUATION
 from kdgat.run.local import cached_message
 from kdgat.run.plan import PlannedStage, Run
 from kdgat.stage.outcome import Failed as StageFailed
@@ -37,7 +38,6 @@ from kdgat.stage.outcome import Finished
 
 WAIT_S: Final = 1.0
 CANCEL_POLL_S: Final = 5.0
-EVALUATION: Final = "evaluation"  # the stage whose results every family publishes
 
 
 @task(name="stage", task_run_name="{planned.name}", cache_policy=NO_CACHE, persist_result=False)
@@ -56,8 +56,8 @@ def _run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -
     outcome = directory.read_outcome()
     if isinstance(outcome, Finished):
         execution.conclude(planned, directory, Conclusion(outcome, attempts=0))
-        message = cached_message(directory)
-        logger.info("%s, with the same inputs and configuration: %s", message, directory.path)
+        message = cached_message(directory) or "finished before, with the same inputs and configuration"
+        logger.info("%s: %s", message, directory.path)
         return Completed(name="Cached", message=message)
     logger.info("run directory %s", directory.path)
 

@@ -17,7 +17,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import PositiveInt
 
 from flows.execution import as_output
-from flows.parameters import LOCAL_SITE, NO_REQUEST, Overrides, Preset, as_site, check_output
+from flows.parameters import LOCAL_SITE, NO_REQUEST, Overrides, as_site, check_output
 from flows.publication import publish_results
 from flows.stages import execute, run_flow
 from kdgat.cluster.resources import ResourceRequest
@@ -45,7 +45,7 @@ def name_by_output() -> str:
 def train(
     *,
     family: str,
-    preset: Preset | None = None,
+    preset: str | None = None,
     overrides: Overrides = (),
     out: Path,
     site: Site | str = LOCAL,
@@ -89,6 +89,7 @@ def train_family(
     output, where = as_output(out), as_site(site, command_line)
     complete = config.completed(preset, overrides)
     family.check(complete, output.path)
+    complete.refuse_own_output(output.path)
     check_output(output, where)
     run = family.plan(complete)
     return execute(run, output, where, command_line, parallel_stages, partial(publish_results, family.name))

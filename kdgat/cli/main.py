@@ -12,11 +12,13 @@ from kdgat.stage.errors import is_user_error
 if TYPE_CHECKING:
     import typer
 
+    from kdgat.family.protocol import Family
+
 OF_FAMILIES = ("plan", "train", "evaluate")  # groups whose `application` makes one command per family
 DEBUG_OPTION = "--debug"
 EXIT_USER_ERROR = 1
 # Options that take every word up to the next option, as `--seeds 0 1 2`.
-MANY_VALUED = ("--seeds", "--hold-out", "--families", "--sizes", "--stages")
+MANY_VALUED = ("--seeds", "--families", "--sizes")  # beside those that a family says
 
 
 @dataclass(frozen=True)
@@ -90,26 +92,34 @@ def _run(tokens: list[str]) -> int:
 
         return stage.run(tokens[tokens.index("stage") + 1 :])
     application = build_application(wanted, tokens)
+    many = list(MANY_VALUED)
+    if wanted in OF_FAMILIES:
+        options = [option for family in _families_named(tokens).values() for option in family.options]
+        many += [f"--{option.name.replace('_', '-')}" for option in options if option.is_many]
     try:
-        application(repeat_many_valued(tokens), prog_name="kdgat")
+        application(repeat_many_valued(tokens, many), prog_name="kdgat")
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     return 0
 
 
-def _family_group(module: str, tokens: Sequence[str]) -> "typer.Typer":
-    """Return a group with one command per family; of those, only the one that is named need be imported."""
+def _family_group(module: str, words: Sequence[str]) -> "typer.Typer":
+    """Return a group with one command per family."""
+    group: typer.Typer = importlib.import_module(module).application(_families_named(words))
+    return group
+
+
+def _families_named(words: Sequence[str]) -> "dict[str, Family]":
+    """Import the family that a command line names, or all of them where it names none."""
     from kdgat.family.registry import find_family
     from kdgat.stage.families import family_names
 
     names = family_names()
-    named = [word for word in tokens if not word.startswith("-")][1:2]
-    families = {name: find_family(name) for name in names if name in named or named == [] or named[0] not in names}
-    group: typer.Typer = importlib.import_module(module).application(families)
-    return group
+    named = [word for word in words if not word.startswith("-")][1:2]
+    return {name: find_family(name) for name in names if name in named or named == [] or named[0] not in names}
 
 
-def repeat_many_valued(tokens: Sequence[str]) -> list[str]:
+def repeat_many_valued(tokens: Sequence[str], many_valued: Sequence[str] = MANY_VALUED) -> list[str]:
     """Rewrite `--seeds 0 1 2` as `--seeds 0 --seeds 1 --seeds 2`, which is the form that the parser knows."""
     rewritten: list[str] = []
     option: str | None = None
@@ -118,7 +128,7 @@ def repeat_many_valued(tokens: Sequence[str]) -> list[str]:
         if is_value and option is not None and rewritten[-1] != option:
             rewritten.append(option)
         if not is_value:
-            option = word if word in MANY_VALUED else None
+            option = word if word in many_valued else None
         rewritten.append(word)
     return rewritten
 

@@ -62,13 +62,17 @@ def family_command(
 
     def run(**values: Any) -> None:
         given = {option.name: values.pop(option.name) for option in of_family}
-        command(**values, given={name: value for name, value in given.items() if value not in (None, [], False)})
+        command(**values, given={name: value for name, value in given.items() if _is_given(value)})
 
     signature = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*required, *optional)]
     run.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
     run.__annotations__ = {one.name: one.annotation for one in signature}
     run.__doc__ = command.__doc__
     return run
+
+
+def _is_given(value: Any) -> bool:
+    return value is not None and value is not False and value != []
 
 
 def _parameter(option: "Option", is_plan: bool) -> inspect.Parameter:

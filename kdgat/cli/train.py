@@ -51,6 +51,7 @@ def train_command(family: "Family") -> Any:
         config = options.family_config(family, preset, given, seeds, override)
         # Mistakes come to light before anything is started.
         family.check(config, out)
+        config.refuse_own_output(out)
         family.plan(config)
         output = check_place(out, where)
 

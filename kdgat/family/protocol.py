@@ -73,7 +73,10 @@ class Family(Protocol):
         ...
 
     def plan(self, config: Any) -> Run:
-        """Describe a run for what executes it; every mistake that a user can make is a ValueError of this method."""
+        """Describe a run for what executes it; every mistake that a user can make is a ValueError of this method.
+
+        The stage whose outcomes become the results of a run is called `evaluation`, one per seed.
+        """
         ...
 
     def check(self, config: Any, out: Path) -> None:

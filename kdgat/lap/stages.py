@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from kdgat.graphs.store import GraphStore
-from kdgat.lap.graphs.bipartite import EDGE_FEATURES, NODE_FEATURES
+from kdgat.lap.graphs.bipartite import EDGE_FEATURES, NODE_FEATURES, SCHEMA
 from kdgat.lap.graphs.source import make_source
 from kdgat.lap.models import make_model
 from kdgat.lap.names import FAMILY, START, TRAIN, VALIDATION
@@ -121,7 +121,7 @@ def _open_store(
     spec: StageSpec, directory: RunDirectory, name: str, size: int, config: TrainingStageConfig
 ) -> GraphStore:
     path = input_path(spec, directory, name)
-    store = GraphStore.open(path)
+    store = GraphStore.open(path, SCHEMA)
     expected = {"family": FAMILY, "feature_version": FEATURE_VERSION, "size": size}
     expected["graph"] = config.graph.model_dump(mode="json")
     different = first_difference(store.build, expected)

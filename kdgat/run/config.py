@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
@@ -10,6 +11,7 @@ from pydantic_core import PydanticCustomError
 from kdgat.cluster.estimate import DEFAULT_KEY
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.run import presets
+from kdgat.run.directory import RunError
 from kdgat.stage.configuration import Config, unknown_key_text, validate_config
 from kdgat.training.config import TrainingConfig
 
@@ -64,6 +66,11 @@ class RunConfig(Config):
     def training_for(self, stage: str) -> TrainingConfig:
         """Return the training settings of one stage: the common ones with its differences."""
         return validate_config(TrainingConfig, {**self.training.model_dump(), **self.training_of.get(stage, {})})
+
+    def refuse_own_output(self, out: Path) -> None:
+        """Refuse to start from the output directory itself: its index, which names the weights, would be replaced."""
+        if self.start_from is not None and Path(self.start_from).resolve() == out.resolve():
+            raise RunError(f"start_from={self.start_from} is --out itself: choose another --out")
 
     @classmethod
     def from_preset(cls, preset: str, given: Mapping[str, Any], overrides: Sequence[str] = ()) -> Self:

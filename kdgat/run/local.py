@@ -4,18 +4,15 @@ For debugging (a breakpoint in a training step is reached) and for tests. `flows
 per stage; both leave the same output directory behind, and either goes on where the other was stopped.
 """
 
-import logging
 from collections.abc import Collection
 from pathlib import Path
 
-from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
-from kdgat.run.plan import PlannedStage, Run, create_stage, with_dependencies
+from kdgat.run.directory import DONE_STATES, OutputDirectory, RunIndex, StageRecord, StageState
+from kdgat.run.plan import Run, find_stage, with_dependencies
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, Finished, Paused
 from kdgat.stage.provenance import code_difference
 from kdgat.stage.runner import run_stage
-
-logger = logging.getLogger(__name__)
 
 
 def run_locally(
@@ -24,7 +21,7 @@ def run_locally(
     """Run the stages of a plan in order, each to its end; return the directories of those that have finished, by name.
 
     Stages that finished in `out` before are not run again, those that were stopped resume. The first stage that pauses
-    or fails is the last one that is run; `run.json` says why.
+    or fails is the last one that is run; `run.json` says why. What has finished and is not asked for stays in it.
 
     Args:
         run: what to execute, as a family plans it.
@@ -33,23 +30,38 @@ def run_locally(
         quiet: leave the stages' log in their directories.
 
     Raises:
-        RunError: if another process trains into this directory.
+        RunError: if another process trains into this directory, or the plan has no stage of a name in `only`.
         ValueError, OSError: where the inputs of a stage cannot be read.
     """
     output = OutputDirectory(Path(out).absolute())
-    plan = run.plan if only is None else with_dependencies(run.plan, set(only))
+    wanted = {planned.name for planned in (run.plan if only is None else with_dependencies(run.plan, set(only)))}
     finished: dict[str, RunDirectory] = {}
+    is_over = False
     with output.lock():
         index = new_index(run)
-        for planned in plan:
+        output.write_index(index)
+        for planned in run.plan:
             record = index.record(planned.name)
-            directory, record.identity = create_stage(run, planned, finished, output)
-            record.directory = str(directory.path.relative_to(output.path))
-            record.state = _run(planned, directory, record, quiet)
-            output.write_index(index)
-            if record.state not in (StageState.FINISHED, StageState.CACHED):
-                break
-            finished[planned.name] = directory
+            missing = [name for name in planned.depends_on if name not in finished]
+            if missing and planned.name in wanted:
+                record.state, record.message = StageState.BLOCKED, f"needs {missing[0]}"
+            if missing or (is_over and planned.name in wanted):
+                continue
+            directory, spec = find_stage(run, planned, finished, output)
+            if planned.name not in wanted and not directory.is_finished():
+                continue
+            record.identity, record.directory = spec.identity(), str(directory.path.relative_to(output.path))
+            if directory.is_finished():
+                record.state, record.message = StageState.CACHED, cached_message(directory)
+            else:
+                directory.create(spec)
+                record.state, record.attempts = StageState.RUNNING, record.attempts + 1
+                output.write_index(index)
+                record.state, record.message = _run(directory, quiet)
+            is_over = record.state not in DONE_STATES
+            if not is_over:
+                finished[planned.name] = directory
+        output.write_index(index)
     return finished
 
 
@@ -63,22 +75,16 @@ def new_index(run: Run) -> RunIndex:
 
 
 def cached_message(directory: RunDirectory) -> str:
-    """Say that a stage had finished before, and whether that was by other code."""
+    """Return what is to be known of a stage that had finished before: by which other code, or nothing."""
     difference = code_difference(directory.provenance_path)
-    return f"{directory.path.name} had finished before" + (f", with other code: {difference}" if difference else "")
+    return f"finished before with other code: {difference}" if difference else ""
 
 
-def _run(planned: PlannedStage, directory: RunDirectory, record: StageRecord, quiet: bool) -> StageState:
-    if directory.is_finished():
-        logger.info("%s", cached_message(directory))
-        return StageState.CACHED
-    record.attempts += 1
+def _run(directory: RunDirectory, quiet: bool) -> tuple[StageState, str]:
     match run_stage(directory, quiet=quiet):
         case Finished():
-            return StageState.FINISHED
+            return StageState.FINISHED, ""
         case Paused(reason=reason):
-            record.message = reason
-            return StageState.PAUSED
+            return StageState.PAUSED, reason
         case Failed(kind=kind, evidence=evidence):
-            record.message = f"{kind}: {evidence}"
-            return StageState.FAILED
+            return StageState.FAILED, f"{kind}: {evidence}"

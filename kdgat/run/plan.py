@@ -9,6 +9,7 @@ from typing import Any
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.run.config import RunConfig
 from kdgat.run.directory import OutputDirectory, RunError
+from kdgat.stage.configuration import unknown_key_text
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished
 from kdgat.stage.spec import StageInput, StageSpec
@@ -70,6 +71,10 @@ def with_dependencies(plan: Sequence[PlannedStage], wanted: set[str]) -> list[Pl
     >>> [planned.name for planned in with_dependencies(plan, {"train"})]
     ['prepare', 'train']
     """
+    known = [stage.name for stage in plan]
+    for name in wanted:
+        if name not in known:
+            raise RunError(f"the plan has no stage of this name: {unknown_key_text(name, known)}")
     kept = set(wanted)
     for stage in reversed(plan):  # dependencies stand before what depends on them
         if stage.name in kept:
@@ -128,18 +133,26 @@ def artifacts_of(reference: InputReference, finished: Mapping[str, RunDirectory]
     return found
 
 
-def create_stage(
+def find_stage(
     run: Run, planned: PlannedStage, finished: Mapping[str, RunDirectory], output: OutputDirectory
-) -> tuple[RunDirectory, str]:
-    """Make the run directory of a stage, and return it with the stage's identity, of which its name holds a part.
+) -> tuple[RunDirectory, StageSpec]:
+    """Return the run directory that a stage has or will have, and its spec, as it stands there.
 
-    A stage that is to be done otherwise than before gets a directory of its own; one that has finished keeps its spec.
+    A stage that is to be done otherwise than before gets a directory of its own.
 
     Raises:
         RunError: if a stage it depends on has not finished or lacks the artifact.
     """
     spec = make_spec(run.family, planned, finished, run.external_inputs(planned))
     directory = RunDirectory(output.stages_path / spec.directory_name())
+    return directory, spec.movable(directory.path, output.path)
+
+
+def create_stage(
+    run: Run, planned: PlannedStage, finished: Mapping[str, RunDirectory], output: OutputDirectory
+) -> tuple[RunDirectory, str]:
+    """Make the run directory of a stage that has not finished; return it with its identity. See `find_stage`."""
+    directory, spec = find_stage(run, planned, finished, output)
     if not directory.is_finished():
-        directory.create(spec.movable(directory.path, output.path))
+        directory.create(spec)
     return directory, spec.identity()

@@ -35,4 +35,6 @@ def is_user_error(error: BaseException) -> bool:
         return False
     if isinstance(error, OSError):
         return error.filename is not None
-    return isinstance(error, ValueError) and type(error).__module__.startswith(("kdgat.", "flows."))
+    from kdgat.stage.families import is_own  # which raises one of the errors here
+
+    return isinstance(error, ValueError) and is_own(type(error).__module__)

@@ -22,6 +22,17 @@ def family_names() -> list[str]:
     return [*BUILT_IN, *others]
 
 
+def is_own(module: str) -> bool:
+    """Tell whether a module is ours or a registered family's: its ValueErrors are mistakes of the user."""
+    return module.partition(".")[0] in own_packages()
+
+
+def own_packages() -> set[str]:
+    """Name the top-level packages of this distribution and of all families."""
+    points = metadata.entry_points(group=ENTRY_POINTS)
+    return {"kdgat", "flows", *(point.value.partition(".")[0] for point in points)}
+
+
 def family_package(name: str) -> str:
     """Return the package of a family; StageInputError names those that there are."""
     if name in BUILT_IN:

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import OwnerLostError, StopRequested
-from kdgat.stage.families import family_package
+from kdgat.stage.families import family_package, is_own, own_packages
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Outcome, Paused
 from kdgat.stage.provenance import code_difference, record_attempt
 from kdgat.stage.signals import StopFlag, stop_signals
@@ -94,7 +94,7 @@ def failure_kind(error: BaseException) -> FailureKind:
     if isinstance(error, FloatingPointError):
         return FailureKind.NUMERIC
     # Our own ValueError subclasses are, by the house rules, mistakes of the user; a bare ValueError is a bug somewhere.
-    if isinstance(error, ValidationError) or (isinstance(error, ValueError) and cls.__module__.startswith("kdgat.")):
+    if isinstance(error, ValidationError) or (isinstance(error, ValueError) and is_own(cls.__module__)):
         return FailureKind.BAD_INPUT
     return FailureKind.ERROR
 
@@ -111,7 +111,7 @@ def describe_exception(error: BaseException) -> str:
 def stage_log(directory: RunDirectory, quiet: bool) -> Iterator[None]:
     """Send the log of the package to the run directory and, unless quiet, to stderr."""
     # Warnings of libraries belong into the log as well: on a node nobody sees stderr, and quiet means quiet.
-    loggers = [logging.getLogger("kdgat"), logging.getLogger("py.warnings")]
+    loggers = [logging.getLogger(name) for name in (*sorted(own_packages()), "py.warnings")]
     levels = [one.level for one in loggers]
     handlers: list[logging.Handler] = [logging.FileHandler(directory.log_path, encoding="utf-8")]
     if not quiet:

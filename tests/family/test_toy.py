@@ -1,5 +1,6 @@
 """A family that is one folder and one name in the registry: planned, trained, killed, resumed and reported."""
 
+import json
 import os
 import signal
 import subprocess
@@ -12,7 +13,7 @@ import pytest
 
 from kdgat.family.protocol import Family
 from kdgat.family.report import write_report
-from kdgat.run.directory import OutputDirectory, StageState
+from kdgat.run.directory import OutputDirectory, RunError, StageState
 from kdgat.run.local import run_locally
 from kdgat.run.plan import create_stage
 from kdgat.stage.directory import RunDirectory
@@ -23,8 +24,7 @@ from tests.support.toy import LONG
 
 def test_it_is_planned_by_the_common_command(toy: Family, kdgat: Callable[..., Answer]) -> None:
     answer = kdgat("plan", "toy", "--points", 32, "--seeds", 0, 1, status=0)
-    assert "32 points" in answer.stdout
-    assert [line.split()[0] for line in answer.stdout.splitlines()[2:]] == [
+    assert [line.split()[0] for line in answer.stdout.splitlines()[1:]] == [
         "prepare", "line-seed0", "evaluation-seed0", "line-seed1", "evaluation-seed1",
     ]  # fmt: skip
 
@@ -36,6 +36,52 @@ def test_its_mistakes_are_named_by_the_common_command(toy: Family, kdgat: Callab
         "resources: unknown key 'lines': did you mean 'line'?"
         in kdgat("plan", "toy", "-O", "resources.lines.memory=4G", status=1).stderr
     )
+
+
+def test_a_value_that_is_nothing_is_a_value(toy: Family, kdgat: Callable[..., Answer]) -> None:
+    assert "data.points=0" in kdgat("plan", "toy", "--points", 0, status=1).stderr
+
+
+def test_its_own_errors_are_mistakes_of_the_user_and_its_log_is_kept(toy: Family, tmp_path: Path) -> None:
+    run = toy.plan(toy.config.from_preset("quick", {}, ["data.noise=11"]))
+    assert run_locally(run, tmp_path) == {}
+    index = OutputDirectory(tmp_path).read_index()
+    assert [record.state for record in index.stages] == [StageState.FAILED, StageState.BLOCKED, StageState.BLOCKED]
+    assert (
+        index.stages[0].message
+        == "BAD_INPUT: PointsError: data.noise=11.0: no line can be seen in this, give at most 10"
+    )
+    assert "drawing 64 points" in OutputDirectory(tmp_path).stage_directory(index.stages[0]).log_path.read_text()
+
+
+def test_a_part_of_a_finished_run_is_looked_at_again_without_forgetting_the_rest(toy: Family, tmp_path: Path) -> None:
+    run = toy.plan(toy.config.from_preset("quick", {}))
+    run_locally(run, tmp_path)
+    run_locally(run, tmp_path, only=["prepare"])
+    assert {record.state for record in OutputDirectory(tmp_path).read_index().stages} == {StageState.CACHED}
+    toy.collect(OutputDirectory(tmp_path))
+    with pytest.raises(RunError, match="unknown key 'prepar': did you mean 'prepare'"):
+        run_locally(run, tmp_path, only=["prepar"])
+
+
+def test_a_finished_stage_of_other_code_says_so(toy: Family, tmp_path: Path) -> None:
+    run = toy.plan(toy.config.from_preset("quick", {}))
+    path = run_locally(run, tmp_path)["prepare"].provenance_path
+    content = json.loads(path.read_text())
+    content["attempts"][-1]["packages"]["torch"] = "2.0.0"
+    path.write_text(json.dumps(content))
+    run_locally(run, tmp_path)
+    assert (
+        OutputDirectory(tmp_path)
+        .read_index()
+        .record("prepare")
+        .reason.startswith("finished before with other code: torch was 2.0.0, is ")
+    )
+
+
+def test_a_run_does_not_start_from_itself(toy: Family, tmp_path: Path, kdgat: Callable[..., Answer]) -> None:
+    answer = kdgat("train", "toy", "--out", tmp_path, "-O", f"start_from={tmp_path}", status=1)
+    assert "is --out itself: choose another --out" in answer.stderr
 
 
 def test_a_run_in_this_process_is_finished_and_reported(toy: Family, tmp_path: Path) -> None:
@@ -66,7 +112,7 @@ def test_what_has_finished_is_not_run_again(toy: Family, tmp_path: Path) -> None
     assert other["line-seed0"].path != first["line-seed0"].path
 
 
-@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
+@pytest.mark.parametrize("ending", [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.nightly)])
 def test_a_killed_stage_resumes_to_the_same_weights(toy: Family, tmp_path: Path, ending: signal.Signals) -> None:
     run = toy.plan(toy.config.from_preset("quick", {}, LONG))
     undisturbed = run_locally(run, tmp_path / "undisturbed", only=["line-seed0"])["line-seed0"]

@@ -9,13 +9,15 @@ import json
 from pathlib import Path
 from typing import Any
 
+import kdgat
 from kdgat.family.registry import find_family
 from kdgat.run.plan import PlannedStage
 from kdgat.stage.spec import StageInput, StageSpec
 
 GOLDEN = Path(__file__).with_suffix(".json")
 GIVEN: dict[str, dict[str, Any]] = {"can": {"data": {"dataset": "synthetic", "data_root": "data"}}, "lap": {}}
-PRESETS = ("quick", "full", "tutorial")
+PACKAGE = Path(kdgat.__file__).parent
+PRESETS = {name: sorted(path.stem for path in (PACKAGE / name / "presets").glob("*.yaml")) for name in GIVEN}
 
 
 def directory_names(family_name: str, preset: str) -> dict[str, str]:
@@ -44,5 +46,5 @@ def _spec(family: str, planned: PlannedStage) -> StageSpec:
 
 
 if __name__ == "__main__":
-    names = {family: {preset: directory_names(family, preset) for preset in PRESETS} for family in GIVEN}
+    names = {family: {preset: directory_names(family, preset) for preset in PRESETS[family]} for family in GIVEN}
     GOLDEN.write_text(json.dumps(names, indent=1) + "\n", encoding="utf-8")

@@ -35,13 +35,13 @@ from kdgat.can.evaluation.results import (
 )
 from kdgat.can.evaluation.score_tables import ScoreTable, make_table, read_table, write_table
 from kdgat.can.evaluation.scores import Scores, scores_path, write_scores
-from kdgat.can.kinds import MODELS, SCORE_RECORDINGS, EvaluationStageConfig, RecordingsStageConfig
+from kdgat.can.kinds import KINDS, MODELS, SCORE_RECORDINGS, EvaluationStageConfig, RecordingsStageConfig
 from kdgat.can.recordings.data_summary import RunningSummary
 from kdgat.can.recordings.messages import ReadLimits
 from kdgat.can.sections import EvaluationConfig, WindowConfig
 from kdgat.can.windows.feature_names import FEATURE_VERSION
 from kdgat.can.windows.pool import PooledStores
-from kdgat.can.windows.schema import RECORDINGS
+from kdgat.can.windows.schema import RECORDINGS, SCHEMA
 from kdgat.can.windows.stage_inputs import INJECTED_VALIDATION, VALIDATION, open_pool
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import GraphStore
@@ -78,7 +78,7 @@ def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
         path = directory.path / f"{artifact}.npz"
         if not path.is_file():  # a stage that was stopped resumes with the next split
             pool = open_pool(spec, directory, split, INJECTED_VALIDATION if split == VALIDATION else "")
-            stores = [GraphStore.open(input_path(spec, directory, name)) for name in pool.names]
+            stores = [GraphStore.open(input_path(spec, directory, name), SCHEMA) for name in pool.names]
             scores = detectors.score(pool, wanted, phase_progress(directory, split))
             names, is_virtual = (
                 [store.attributes[RECORDINGS] for store in stores],
@@ -336,6 +336,7 @@ def make_evaluation(
         seed=run.seeds[0],
         config=config.model_dump(),
         reads=tuple(str(Path(path).absolute()) for path in reads),
+        code_version=KINDS[SCORE_RECORDINGS].code_version,
     )
     moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
     name = f"{dataset or run.dataset}-{moment}"

@@ -10,7 +10,7 @@ from typing import Final
 from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.results import Results
 from kdgat.can.evaluation.stage import find_tests, score_files, windows_of
-from kdgat.can.kinds import COMPARISON, ComparisonStageConfig
+from kdgat.can.kinds import COMPARISON, KINDS, ComparisonStageConfig
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.results import Value
 from kdgat.stage.configuration import Config, validate_config
@@ -198,7 +198,8 @@ def make_comparison(folder: Path, config: ComparisonStageConfig) -> RunDirectory
     family = OutputDirectory(next(iter(config.runs.values()))).read_index().family
     reads = [*config.runs.values(), config.data_root, *([] if config.catalog is None else [config.catalog])]
     content = config.model_dump(mode="json")
-    spec = StageSpec(family=family, stage=COMPARISON, seed=0, config=content, reads=tuple(reads))
+    version = KINDS[COMPARISON].code_version
+    spec = StageSpec(family=family, stage=COMPARISON, seed=0, config=content, reads=tuple(reads), code_version=version)
     directory = RunDirectory(folder / spec.directory_name())
     return directory if directory.is_finished() else directory.create(spec)
 

@@ -7,19 +7,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from kdgat.can.config import CanConfig
 from kdgat.can.evaluation.finished_run import SCORES_PREFIX, FinishedCanRun
 from kdgat.can.evaluation.results import DataSummary
 from kdgat.can.windows.stage_inputs import VALIDATION
 from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
+from kdgat.stage.configuration import execution_keys, without_keys
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.files import sha256_of_file
 from kdgat.stage.outcome import Finished
+from kdgat.training.config import TrainingConfig
 
 CATALOG_FILE: Final = "catalog.yaml"
 HANDED_ON: Final = ("weights", "model", "data_summary", "injection_summary", f"{SCORES_PREFIX}{VALIDATION}")
 # What says where things lie, or how jobs ask for room: two runs that differ in nothing else are the same one.
-PLACES: Final = ("data_root", "catalog", "leave_out")
-NOT_COMPARED: Final = ("preset", "start_from", "resources")
+NOT_COMPARED: Final = (
+    *("preset", "start_from", "resources", "data.data_root", "data.catalog", "data.leave_out", "data.backend"),
+    *execution_keys(CanConfig),
+    *(f"training_of.*.{key}" for key in execution_keys(TrainingConfig)),
+)
 
 
 @dataclass(frozen=True)
@@ -53,10 +59,8 @@ def model_source(run_directory: Path) -> ModelSource:
 
 
 def config_hash(config: Mapping[str, Any]) -> str:
-    """Hash a configuration (16 hex digits) without what only says where things lie."""
-    compared = {key: value for key, value in config.items() if key not in NOT_COMPARED}
-    compared["data"] = {key: value for key, value in config["data"].items() if key not in PLACES}
-    return content_hash(compared)[:16]
+    """Hash a configuration (16 hex digits) without what only says where things lie, and what changes no result."""
+    return content_hash(without_keys(config, NOT_COMPARED))[:16]
 
 
 def content_hash(content: Any) -> str:

@@ -1,6 +1,7 @@
 """What the stages of the family share: mapping stores."""
 
 from kdgat.can.windows.pool import PooledStores
+from kdgat.can.windows.schema import SCHEMA
 from kdgat.graphs.store import GraphStore
 from kdgat.run.inputs import input_path
 from kdgat.stage.directory import RunDirectory
@@ -14,6 +15,6 @@ def open_pool(spec: StageSpec, directory: RunDirectory, required: str, optional:
     paths = {required: input_path(spec, directory, required)}
     if optional in spec.inputs:
         path = input_path(spec, directory, optional)
-        if GraphStore.open(path).num_graphs:
+        if GraphStore.open(path, SCHEMA).num_graphs:
             paths[optional] = path
     return PooledStores.open(paths)

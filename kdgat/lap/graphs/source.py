@@ -11,6 +11,7 @@ from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.plans import plan_by_edges, plan_by_graphs, plan_by_nodes
 from kdgat.graphs.store import GraphStore
+from kdgat.lap.graphs.bipartite import SCHEMA
 from kdgat.training.config import TrainingConfig
 from kdgat.training.source import EpochSource, StatelessSource
 
@@ -41,6 +42,6 @@ class GraphSource(StatelessSource):
 
 def make_source(paths: Sequence[Path], config: TrainingConfig, seed: int, shuffle: bool) -> EpochSource:
     """Return the graphs of stores as a source; one store is read from its memory map, several are joined in memory."""
-    columns = [GraphStore.open(path).columns for path in paths]
+    columns = [GraphStore.open(path, SCHEMA).columns for path in paths]
     joined = columns[0] if len(columns) == 1 else GraphColumns.concatenate(columns)
     return GraphSource(joined, config, seed, shuffle)

@@ -18,6 +18,7 @@ from kdgat.can.windows.feature_names import FEATURE_VERSION
 from kdgat.registry.entry import ModelEntry
 from kdgat.registry.registry import Registry
 from kdgat.run.directory import OutputDirectory, RunError, RunIndex, StageState
+from kdgat.stage.configuration import apply_overrides
 from kdgat.stage.outcome import Finished
 from kdgat.stage.runner import run_stage
 from tests.can.small_runs import small_config, train_here
@@ -244,4 +245,8 @@ def test_a_configuration_is_the_same_wherever_the_data_lie(data_root: Path) -> N
     hashes = {config_hash(config.model_dump(mode="json")) for config in (one, other)}
     assert len(hashes) == 1
     changed = small_config(data_root, "training.max_epochs=3")
+    saved_more_often = apply_overrides(
+        one, ["training.checkpoint_interval_s=1", "training.accelerator=cpu", "data.backend=cpu"]
+    )
+    assert config_hash(saved_more_often.model_dump(mode="json")) in hashes
     assert config_hash(changed.model_dump(mode="json")) not in hashes

@@ -1,12 +1,11 @@
 """Planning and telling; nothing here imports torch before a run has finished."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from pydantic import Field
 
-from kdgat.cluster.resources import Resources
-from kdgat.family.protocol import Family, Option, PlanTable
+from kdgat.family.protocol import Family, Option
 from kdgat.report.content import RunContent
 from kdgat.run.config import RunConfig
 from kdgat.run.directory import OutputDirectory
@@ -75,10 +74,6 @@ class ToyFamily(Family):
             evaluation = f"evaluation-seed{seed}"
             plan.append(KINDS["evaluation"].plan(evaluation, "small", seed, sections, {"points": store, **weights}))
         return Run(self.name, config, plan, config.resources, config.training.num_threads, lambda planned: {})
-
-    def describe(self, run: Run, jobs: Mapping[str, Resources], options: Mapping[str, Any]) -> PlanTable:
-        epochs = {one.name: [str(one.config["training"]["max_epochs"])] for one in run.plan if one.stage == "line"}
-        return PlanTable(("epochs",), epochs, before=[f"{run.config.data.points} points"])
 
     def collect(self, output: OutputDirectory) -> ToyResults:
         run = FinishedRun(output)

@@ -1,5 +1,7 @@
 """Compute: `run(spec, directory)` is what `kdgat stage run` calls."""
 
+import logging
+
 import numpy as np
 import torch
 from lightning import LightningModule
@@ -17,15 +19,22 @@ from kdgat.training.stage import train_stage
 from kdgat.training.weights import load_weights
 from toy_family.family import KINDS, DataConfig
 
+logger = logging.getLogger(__name__)
+
 
 def run(spec: StageSpec, directory: RunDirectory) -> Outcome:
-    """Run one stage, or resume it."""
     return KINDS[spec.stage].run(spec, directory)
 
 
+class PointsError(ValueError):
+    pass
+
+
 def prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
-    """Draw the points."""
     config = validate_config(DataConfig, spec.config["data"])
+    logger.info("drawing %d points", config.points)
+    if config.noise > 10:
+        raise PointsError(f"data.noise={config.noise}: no line can be seen in this, give at most 10")
     generator = np.random.default_rng(spec.seed)
     x = generator.uniform(-1, 1, config.points)
     y = 2 * x + 1 + config.noise * generator.standard_normal(config.points)
@@ -34,8 +43,6 @@ def prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
 
 
 class Points(StatelessSource):
-    """Serve points in batches, in another order each epoch if they train."""
-
     def __init__(self, points: Tensor, batch_size: int, seed: int | None) -> None:
         self.points, self.batch_size, self.seed = points, batch_size, seed
 
@@ -50,8 +57,6 @@ class Points(StatelessSource):
 
 
 class Line(LightningModule):
-    """A model of one layer."""
-
     def __init__(self) -> None:
         super().__init__()
         self.layer = nn.Linear(1, 1)
@@ -69,7 +74,6 @@ class Line(LightningModule):
 
 
 def train_line(spec: StageSpec, directory: RunDirectory) -> Outcome:
-    """Train."""
     training = validate_config(TrainingConfig, spec.config["training"])
     points = torch.from_numpy(np.load(input_path(spec, directory, "points")))
     split = len(points) // 4
@@ -80,7 +84,6 @@ def train_line(spec: StageSpec, directory: RunDirectory) -> Outcome:
 
 
 def evaluate(spec: StageSpec, directory: RunDirectory) -> Outcome:
-    """Measure the error on all points."""
     model = Line()
     model.layer.load_state_dict(load_weights(input_path(spec, directory, "weights"))[0])
     points = torch.from_numpy(np.load(input_path(spec, directory, "points")))
