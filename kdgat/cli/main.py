@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 OF_FAMILIES = ("plan", "train", "evaluate")  # groups whose `application` makes one command per family
 DEBUG_OPTION = "--debug"
 EXIT_USER_ERROR = 1
+EXIT_USAGE = 2
+HELP = "Keep graph neural networks trained. Add --debug to any command for a traceback."
 # Options that take every word up to the next option, as `--seeds 0 1 2`.
 MANY_VALUED = ("--seeds", "--families", "--sizes")  # beside those that a family says
 
@@ -68,7 +70,7 @@ def build_application(wanted: str | None, tokens: Sequence[str] = ()) -> "typer.
 
     application = typer.Typer(
         name="kdgat",
-        help="Keep graph neural networks trained. Add --debug to any command for a traceback.",
+        help=HELP,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
         add_completion=False,
@@ -87,6 +89,9 @@ def build_application(wanted: str | None, tokens: Sequence[str] = ()) -> "typer.
 
 def _run(tokens: list[str]) -> int:
     wanted = next((word for word in tokens if not word.startswith("-")), None)
+    if wanted is None and set(tokens) <= {"--help"}:
+        print(describe_groups())
+        return 0 if tokens else EXIT_USAGE
     if wanted == "stage":  # argparse, because a compute node has neither typer nor rich
         from kdgat.cli import stage
 
@@ -101,6 +106,24 @@ def _run(tokens: list[str]) -> int:
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     return 0
+
+
+def describe_groups() -> str:
+    """Return what `kdgat --help` prints: made here, because a library for command lines takes longer to import."""
+    width = max(map(len, COMMAND_GROUPS))
+    lines = [f"  {name:<{width}}  {group.help}" for name, group in COMMAND_GROUPS.items()]
+    return "\n".join(
+        [
+            "Usage: kdgat COMMAND [ARGUMENTS]",
+            "",
+            f"  {HELP}",
+            "",
+            "Commands:",
+            *lines,
+            "",
+            "kdgat COMMAND --help says more.",
+        ]
+    )
 
 
 def _family_group(module: str, words: Sequence[str]) -> "typer.Typer":
