@@ -31,16 +31,11 @@ NEEDED_BY_FIXTURE = {
     "installed": "prefect",
     "tiny": "image",
 }
-SERVICES = ("slurm", "prefect", "image")  # a test that needs several belongs to the group of the first
-# Whole commands on a Slurm of their own, beside the other tests of Slurm: half of the time.
-COMMANDS = {f"test_{name}.py" for name in ("ended_commands", "progressive", "many_stages", "whole_flow", "night")}
+SERVICES = ("slurm", "prefect", "image")
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """Mark a test by what it needs, and keep those that share a service on one worker.
-
-    As soon as it is collected: pytest-xdist reads the groups before any hook that changes the whole collection.
-    """
+    """Mark a test by what it needs."""
     if not isinstance(item, pytest.Function):
         return
     path = item.path.relative_to(TESTS)
@@ -50,12 +45,6 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     for name in item.fixturenames:
         if name in NEEDED_BY_FIXTURE:
             item.add_marker(NEEDED_BY_FIXTURE[name])
-    service = next((name for name in SERVICES if item.get_closest_marker(name)), None)
-    if service == "prefect" and "prefect_server" not in item.fixturenames:
-        service = path.stem  # it starts a server of its own, as the other tests of its module do
-    if service is not None:
-        of_commands = service == "slurm" and path.name in COMMANDS
-        item.add_marker(pytest.mark.xdist_group("slurm-commands" if of_commands else service))
 
 
 @pytest.fixture(autouse=True)
