@@ -59,13 +59,13 @@ class Execution:
 
     def conclude(self, planned: PlannedStage, directory: RunDirectory, conclusion: Conclusion) -> None:
         """Note how a stage ended; no attempts means that it had finished before."""
+        is_new = conclusion.attempts > 0
+        note = "" if is_new else cached_message(directory)  # asks git: not while others wait for the lock
         with self._lock:
             match conclusion.outcome:
                 case Finished():
                     self.finished[planned.name] = directory
-                    is_new = conclusion.attempts > 0
-                    state = StageState.FINISHED if is_new else StageState.CACHED
-                    message = "" if is_new else cached_message(directory)
+                    state, message = (StageState.FINISHED if is_new else StageState.CACHED), note
                 case Paused(reason=reason):
                     state, message = StageState.PAUSED, reason
                 case Failed(kind=kind, evidence=evidence):

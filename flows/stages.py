@@ -31,7 +31,6 @@ from kdgat.cluster.site import Site
 from kdgat.run.directory import DONE_STATES, OutputDirectory, StageState
 from kdgat.run.end import RunEnd
 from kdgat.run.finished import EVALUATION
-from kdgat.run.local import cached_message
 from kdgat.run.plan import PlannedStage, Run
 from kdgat.stage.outcome import Failed as StageFailed
 from kdgat.stage.outcome import Finished
@@ -56,7 +55,8 @@ def _run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -
     outcome = directory.read_outcome()
     if isinstance(outcome, Finished):
         execution.conclude(planned, directory, Conclusion(outcome, attempts=0))
-        message = cached_message(directory) or "finished before, with the same inputs and configuration"
+        message = execution.index.record(planned.name).message
+        message = message or "finished before, with the same inputs and configuration"
         logger.info("%s: %s", message, directory.path)
         return Completed(name="Cached", message=message)
     logger.info("run directory %s", directory.path)

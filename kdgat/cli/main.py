@@ -20,7 +20,7 @@ EXIT_USER_ERROR = 1
 EXIT_USAGE = 2
 HELP = "Keep graph neural networks trained. Add --debug to any command for a traceback."
 # Options that take every word up to the next option, as `--seeds 0 1 2`.
-MANY_VALUED = ("--seeds", "--families", "--sizes")  # beside those that a family says
+MANY_VALUED = ("--seeds", "--hold-out", "--families", "--sizes", "--stages")  # beside those that a family says
 
 
 @dataclass(frozen=True)
