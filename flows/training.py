@@ -87,11 +87,8 @@ def train_family(
         ValueError: of the family, the site or the resources, naming key, value and fix, before anything is started.
     """
     output, where = as_output(out), as_site(site, command_line)
-    complete = config.completed(preset, overrides)
-    family.check(complete, output.path)
-    complete.refuse_own_output(output.path)
+    run = family.plan_into(config.completed(preset, overrides), output.path)
     check_output(output, where)
-    run = family.plan(complete)
     return execute(run, output, where, command_line, parallel_stages, partial(publish_results, family.name))
 
 

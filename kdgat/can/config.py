@@ -27,7 +27,6 @@ from kdgat.can.windows.feature_names import FEATURE_VERSION
 from kdgat.run.config import RunConfig, refuse_unknown
 from kdgat.stage.configuration import Config
 
-PRESETS: Final = ("quick", "full", "tutorial")
 DEFAULT_DIFFERENCES: Final = {"fusion": FUSION_TRAINING}
 StageName = Annotated[str, Field(json_schema_extra={"enum": list(RUN_KINDS.names)})]
 
@@ -58,7 +57,8 @@ class AttentionScales(Config):
 class CanConfig(RunConfig):
     """Hold everything that a CAN training run depends on.
 
-    >>> config = make_config("quick", ["seeds=[0, 1]"], data={"dataset": "synthetic", "data_root": "data"})
+    >>> data = {"dataset": "synthetic", "data_root": "data"}
+    >>> config = CanConfig.from_preset("quick", {"data": data}, ["seeds=[0, 1]"])
     >>> config.training_for("autoencoder").max_epochs
     5
     """
@@ -123,17 +123,3 @@ class CanConfig(RunConfig):
     def execution(self) -> dict[str, Any]:
         """Return how stages are executed: it changes no result, and is no part of their identity."""
         return {KEY: self.data.backend}
-
-
-def make_config(
-    preset: str, overrides: Sequence[str] = (), *, data: Mapping[str, Any], seeds: Sequence[int] | None = None
-) -> CanConfig:
-    """Build a configuration from a preset for this data, with overrides on top.
-
-    Raises:
-        ConfigurationError: naming key, value and fix.
-    """
-    given: dict[str, Any] = {"data": dict(data)}
-    if seeds is not None:
-        given["seeds"] = list(seeds)
-    return CanConfig.from_preset(preset, given, overrides)

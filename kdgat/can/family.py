@@ -66,7 +66,7 @@ class CanFamily(Family):
     results = Results
 
     def plan(self, config: CanConfig) -> Run:
-        """Describe a run; ConfigurationError, RunError or WarmStartError where it cannot be one.
+        """Describe a run; ConfigurationError, RunError or StartError where it cannot be one.
 
         Recordings need not be there to plan with.
         """

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from kdgat.can.config import CanConfig, DataConfig
 from kdgat.can.kinds import PREPARE, RUN_KINDS
-from kdgat.can.plan import FAMILY, START, WarmStartError, plan_can
+from kdgat.can.plan import FAMILY, START, plan_can
 from kdgat.can.recordings.catalog import find_recordings, split_roles
 from kdgat.can.recordings.data_summary import DUPLICATE_ROLE
 from kdgat.can.recordings.messages import ReadLimits
@@ -13,6 +13,7 @@ from kdgat.can.windows.feature_names import FEATURE_VERSION
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.finished import FinishedRun
 from kdgat.run.plan import PlannedStage, Run
+from kdgat.stage.errors import StartError
 from kdgat.stage.spec import StageInput
 
 
@@ -41,7 +42,7 @@ def can_run(config: CanConfig) -> Run:
 
     Raises:
         ConfigurationError: if it cannot be planned.
-        RunError, WarmStartError: if what it should start from is not there, or is another model.
+        RunError, StartError: if what it should start from is not there, or is another model.
     """
     plan = plan_can(config)
     starts = starting_weights(config, plan)
@@ -72,7 +73,7 @@ def starting_weights(config: CanConfig, plan: Iterable[PlannedStage]) -> dict[st
     """Find the weights that each trained stage of a plan starts from, by its name; empty without `start_from`.
 
     Raises:
-        RunError, WarmStartError: if that is no run, its features are others, or it lacks the weights of a stage.
+        RunError, StartError: if that is no run, its features are others, or it lacks the weights of a stage.
     """
     if config.start_from is None:
         return {}
@@ -85,7 +86,7 @@ def starting_weights(config: CanConfig, plan: Iterable[PlannedStage]) -> dict[st
             record = trained.get(planned.name)
             if record is None:
                 known = [record.name for record in trained.values() if record.stage in RUN_KINDS.trained]
-                raise WarmStartError(
+                raise StartError(
                     f"start_from={config.start_from}: has no finished {planned.name} (it has: "
                     f"{', '.join(known) or 'none'}); train these stages and seeds only, or start from scratch"
                 )
@@ -97,7 +98,7 @@ def _check_feature_version(run: FinishedRun) -> None:
     for record in run.records(PREPARE):
         version = run.output.stage_directory(record).read_spec().config.get("feature_version", 1)
         if version != FEATURE_VERSION:
-            raise WarmStartError(
+            raise StartError(
                 f"start_from={run.output.path}: trained on features of version {version}, this kdgat computes version "
                 f"{FEATURE_VERSION}: start from scratch"
             )

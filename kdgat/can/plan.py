@@ -19,7 +19,6 @@ from kdgat.can.sections import AUTO, EvaluationConfig
 from kdgat.run.finished import EVALUATION, WEIGHTS
 from kdgat.run.plan import InputReference, PlannedStage, with_dependencies
 from kdgat.stage.configuration import ConfigurationError, unknown_key_text
-from kdgat.stage.errors import StageInputError
 
 Scale = Literal["large", "small", "shared"]  # `prepare` has no model, hence is shared
 
@@ -30,10 +29,6 @@ TEST_STORES: Final = "test-*"  # one artifact of `prepare` per test scenario
 # Not made where injection is switched off, or no stretch of clean traffic is long enough; where nothing tests.
 OPTIONAL: Final = ("injected", "injected_validation", TEST_STORES)
 _ALL_STORES: Final = ("train", "validation", "injected", "injected_validation")
-
-
-class WarmStartError(StageInputError):
-    """Weights to start from are missing, or do not fit; the text says which and what to do."""
 
 
 def plan_can(config: CanConfig) -> list[PlannedStage]:

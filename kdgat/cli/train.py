@@ -50,9 +50,7 @@ def train_command(family: "Family") -> Any:
         where, request = options.site_and_request(site, walltime=walltime, memory=memory, cores=cores, gpus=gpus)
         config = options.family_config(family, preset, given, seeds, override)
         # Mistakes come to light before anything is started.
-        family.check(config, out)
-        config.refuse_own_output(out)
-        family.plan(config)
+        family.plan_into(config, out)
         output = check_place(out, where)
 
         def run() -> "RunEnd":

@@ -82,6 +82,12 @@ class Family(Protocol):
     def check(self, config: Any, out: Path) -> None:
         """Refuse, with a ValueError, what a plan does not need but a run does: data, a fitting output directory."""
 
+    def plan_into(self, config: RunConfig, out: Path) -> Run:
+        """Check a run whose output directory is `out` and describe it; ValueError as of `check` and `plan`."""
+        self.check(config, out)
+        config.refuse_own_output(out)
+        return self.plan(config)
+
     def describe(self, run: Run, jobs: Mapping[str, Resources], options: Mapping[str, Any]) -> PlanTable:
         """Return what `kdgat plan` shows of a run.
 

@@ -3,7 +3,7 @@
 import importlib
 
 from kdgat.family.protocol import Family
-from kdgat.stage.families import family_names, family_package
+from kdgat.stage.families import family_package
 
 
 def find_family(name: str) -> Family:
@@ -14,8 +14,3 @@ def find_family(name: str) -> Family:
     """
     family: Family = importlib.import_module(f"{family_package(name)}.family").FAMILY
     return family
-
-
-def all_families() -> list[Family]:
-    """Import every family that is there."""
-    return [find_family(name) for name in family_names()]

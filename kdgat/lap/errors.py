@@ -37,9 +37,5 @@ class LapStoreError(LapError):
     """A store of instances is damaged, of another schema or asked for what it does not hold."""
 
 
-class StartError(LapError):
-    """Weights to start from are missing, or of another model or other graphs; the text says which, and the fix."""
-
-
 class OptimalityError(ArithmeticError):
     """A matching did not pass its own proof of optimality: a defect of the solver, never of its input."""

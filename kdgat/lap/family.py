@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Final
 from kdgat.cluster.resources import Resources, format_walltime
 from kdgat.family.protocol import Family, Option, PlanTable
 from kdgat.lap.config import LapConfig, with_two_in_one
-from kdgat.lap.errors import StartError
 from kdgat.lap.evaluation.results import LapResults
 from kdgat.lap.inputs import lap_run
 from kdgat.lap.names import FAMILY as NAME
@@ -79,14 +78,6 @@ class LapFamily(Family):
     def plan(self, config: LapConfig) -> Run:
         """Describe a run; errors as of `lap_run`."""
         return lap_run(config)
-
-    def check(self, config: LapConfig, out: Path) -> None:
-        """Refuse the run itself that training starts from: its index, which names the weights, would be replaced."""
-        if config.start_from is not None and Path(config.start_from).resolve() == out.resolve():
-            raise StartError(
-                f"start_from={config.start_from} is --out itself: name the stages before by --stages too (what has "
-                "finished there is not trained again), or choose another --out"
-            )
 
     def describe(self, run: Run, jobs: Mapping[str, Resources], options: Mapping[str, Any]) -> PlanTable:
         """Return instances, batches, predicted memory and hours of each stage, and which of them share a job."""

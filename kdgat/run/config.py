@@ -70,7 +70,10 @@ class RunConfig(Config):
     def refuse_own_output(self, out: Path) -> None:
         """Refuse to start from the output directory itself: its index, which names the weights, would be replaced."""
         if self.start_from is not None and Path(self.start_from).resolve() == out.resolve():
-            raise RunError(f"start_from={self.start_from} is --out itself: choose another --out")
+            raise RunError(
+                f"start_from={self.start_from} is --out itself: choose another --out, or leave start_from away, "
+                "because what has finished there is not trained again"
+            )
 
     @classmethod
     def from_preset(cls, preset: str, given: Mapping[str, Any], overrides: Sequence[str] = ()) -> Self:

@@ -9,6 +9,10 @@ class StageInputError(ValueError):
     """An input file is missing or is not the one that the spec names."""
 
 
+class StartError(StageInputError):
+    """Weights to start from are missing, or of another model or data; the text says which, and the fix."""
+
+
 class StageBusyError(ValueError):
     """Another process owns the run directory."""
 

@@ -1,8 +1,10 @@
 """Whole training runs on tiny recordings, in this process."""
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from kdgat.can.config import CanConfig, make_config
+from kdgat.can.config import CanConfig
 from kdgat.can.inputs import can_run
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.local import run_locally
@@ -14,6 +16,14 @@ OVERRIDES = (
     "gat.large.hidden=4",
     "gat.large.heads=2",
 )
+
+
+def make_config(
+    preset: str, overrides: Sequence[str] = (), *, data: Mapping[str, Any], seeds: Sequence[int] | None = None
+) -> CanConfig:
+    """Build the configuration that a preset makes for this data, with overrides on top."""
+    given = {"data": dict(data)} | ({} if seeds is None else {"seeds": list(seeds)})
+    return CanConfig.from_preset(preset, given, overrides)
 
 
 def small_config(data_root: Path, *overrides: str, **data: object) -> CanConfig:

@@ -18,7 +18,6 @@ from sklearn.preprocessing import StandardScaler
 from kdgat.can import backend
 from kdgat.can.backend import BackendError, dataframes, new_scaler, use_backend
 from kdgat.can.capabilities import CUDF, CUML, Capability
-from kdgat.can.config import make_config
 from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.scoring import fit_standardisation
 from kdgat.can.models.standardise import StatisticsError, column_statistics
@@ -36,6 +35,7 @@ from kdgat.run.plan import make_spec
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.spec import StageInput, StageSpec
 from tests.can.recording_files import random_messages
+from tests.can.small_runs import make_config
 from tests.can.traffic import bus_traffic
 from tests.can.windows.planted_graphs import planted_columns
 

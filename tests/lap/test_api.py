@@ -7,11 +7,12 @@ import pytest
 from scipy.optimize import linear_sum_assignment
 
 from kdgat.lap.api import WarmStart
-from kdgat.lap.errors import CostError, InfeasibleError, StartError
+from kdgat.lap.errors import CostError, InfeasibleError
 from kdgat.lap.models.predictor import Predictor
 from kdgat.lap.training.start import last_weights
 from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
 from kdgat.stage.directory import RunDirectory
+from kdgat.stage.errors import StartError
 from kdgat.stage.outcome import Finished, Paused
 from tests.lap.small_evaluations import write_network
 

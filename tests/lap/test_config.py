@@ -1,17 +1,10 @@
-from collections.abc import Iterator
-from importlib import resources
-
 import pytest
-import yaml
-from pydantic import BaseModel
 
 from kdgat.cluster.estimate import stage_resources
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import Site
 from kdgat.lap.config import (
-    DEFAULT_PROGRESSION,
     LapConfig,
-    ProgressiveStage,
     StageOrderError,
     with_two_in_one,
 )
@@ -129,40 +122,3 @@ def test_a_preset_fills_what_a_configuration_leaves_out() -> None:
     assert (config.preset, config.seeds, config.data.seed) == ("quick", (7,), 5)
     assert config.chosen() == make_config("quick").chosen()
     assert {config.training_for(name).max_epochs for name in config.chosen()} == {3}
-
-
-def test_a_configuration_survives_being_written_down() -> None:
-    config = make_config("full", ["training.max_epochs=3"], seeds=[4, 2], stages=["small_512_only"])
-    assert LapConfig.from_data(config.model_dump(mode="json")) == config
-
-
-def dotted_keys(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
-    for name, field in model.model_fields.items():
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
-            yield from dotted_keys(field.annotation, f"{prefix}{name}.")
-        else:
-            yield prefix + name
-
-
-def written_keys(content: dict[str, object], prefix: str = "") -> Iterator[str]:
-    for name, value in content.items():
-        yield prefix + name
-        if isinstance(value, dict):
-            yield from written_keys(value, f"{prefix}{name}.")
-
-
-def test_the_tutorial_preset_explains_every_key_once() -> None:
-    text = (resources.files("kdgat.lap") / "presets" / "tutorial.yaml").read_text(encoding="utf-8")
-    written = set(written_keys(yaml.safe_load(text)))
-    assert set(dotted_keys(LapConfig)) - written == {"preset"}  # which says its own name
-    assert set(dotted_keys(ResourceRequest, "resources.default.")) <= written
-    first = next(iter(DEFAULT_PROGRESSION))
-    assert set(dotted_keys(ProgressiveStage, f"progression.{first}.")) <= written
-    for line in text.splitlines():
-        is_section = line.rstrip().endswith(":")
-        if line.strip() and not line.lstrip().startswith("#") and not is_section:
-            assert "  # " in line, f"no comment: {line}"
-
-
-def test_the_tutorial_preset_says_what_the_defaults_are() -> None:
-    assert make_config("tutorial") == LapConfig(preset="tutorial")

@@ -6,12 +6,13 @@ import pytest
 import torch
 
 from kdgat.lap import stages
-from kdgat.lap.errors import StartError
 from kdgat.lap.family import FAMILY
 from kdgat.lap.inputs import lap_run
 from kdgat.lap.stages import EXPANDABLE_SEGMENTS, use_expandable_segments
+from kdgat.run.directory import RunError
 from kdgat.run.local import run_locally
 from kdgat.stage.directory import RunDirectory
+from kdgat.stage.errors import StartError
 from kdgat.stage.outcome import Failed, Finished
 from kdgat.training import stage
 from kdgat.training.result import FitResult
@@ -173,9 +174,9 @@ def test_missing_weights_to_start_from_are_refused_before_anything_runs(chain_pa
 
 def test_a_run_does_not_start_from_itself(chain_path: Path, tmp_path: Path) -> None:
     config = small_config([f"start_from={chain_path}"], stages=[MEDIUM])
-    FAMILY.check(config, tmp_path)
-    with pytest.raises(StartError, match=f"start_from={chain_path} is --out itself"):
-        FAMILY.check(config, chain_path)
+    assert FAMILY.plan_into(config, tmp_path).plan
+    with pytest.raises(RunError, match=f"start_from={chain_path} is --out itself"):
+        FAMILY.plan_into(config, chain_path)
 
 
 def test_cuda_grows_its_segments_unless_somebody_has_decided_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,13 +3,13 @@
 from pathlib import Path
 from typing import Any
 
-from kdgat.lap.errors import StartError
 from kdgat.lap.names import FAMILY
 from kdgat.lap.plan import weights_artifact
 from kdgat.lap.sections import FEATURE_VERSION, TrainingStageConfig, read_sections
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.finished import WEIGHTS, FinishedRun
 from kdgat.stage.directory import RunDirectory
+from kdgat.stage.errors import StartError
 from kdgat.training.weights import first_difference, read_description
 
 

@@ -11,7 +11,7 @@ from torch_geometric import EdgeIndex
 from torch_geometric.nn import conv
 
 from kdgat.can.capabilities import find_cugraph_convolution
-from kdgat.can.config import CanConfig, make_config
+from kdgat.can.config import CanConfig
 from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.autoencoder import GraphAutoencoder
 from kdgat.can.models.convolution import GraphAttention, build_convolution
@@ -23,6 +23,7 @@ from kdgat.stage.configuration import ConfigurationError
 from kdgat.stage.outcome import Failed, Finished
 from kdgat.stage.runner import run_stage
 from tests.can.models.reference_kernel import Calls, forget, installed_kernel
+from tests.can.small_runs import make_config
 from tests.can.stage_inputs import FAST, SMALL_GAT, make_stage, make_stores
 from tests.can.windows.planted_graphs import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, planted_columns
 

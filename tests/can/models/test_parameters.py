@@ -2,18 +2,18 @@
 
 import pytest
 
-from kdgat.can.config import PRESETS, make_config
 from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.autoencoder import GraphAutoencoder
 from kdgat.can.models.convolution import count_parameters
 from kdgat.can.models.parameters import SCALES, attention_parameters, autoencoder_parameters, parameter_counts
 from kdgat.can.sections import AttentionConfig, AutoencoderConfig
 from kdgat.can.windows.feature_names import EDGE_FEATURES, NODE_FEATURES
+from tests.can.small_runs import make_config
 
 SIZES = (13, 5)
 
 
-@pytest.mark.parametrize("preset", PRESETS)
+@pytest.mark.parametrize("preset", ["quick", "full", "tutorial"])
 def test_a_plan_counts_the_parameters_of_its_models(preset: str) -> None:
     config = make_config(preset, data={"dataset": "synthetic", "data_root": "data"})
     sizes = (len(NODE_FEATURES), len(EDGE_FEATURES))

@@ -12,7 +12,6 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from kdgat.can.config import make_config
 from kdgat.can.inputs import can_run
 from kdgat.can.simulation.synthetic import write_dataset
 from kdgat.can.stages import DIFFICULTY_FILE
@@ -21,6 +20,7 @@ from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import EXIT_PAUSED, Finished
 from kdgat.stage.runner import run_stage
 from kdgat.training.checkpoints import Checkpoints
+from tests.can.small_runs import make_config
 from tests.support.command_line import PROGRAM
 from tests.support.waiting import TIMEOUT_S, wait_until
 
