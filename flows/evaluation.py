@@ -19,6 +19,7 @@ from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import LOCAL, Site
 from kdgat.registry.registry import Registry
 from kdgat.run.directory import OutputDirectory
+from kdgat.run.finished import EVALUATION
 from kdgat.stage.configuration import validate_config
 from kdgat.stage.outcome import Failed as StageFailed
 from kdgat.stage.outcome import Finished
@@ -74,9 +75,9 @@ def evaluate_can(
         directory.path,
         where,
         command_line,
-        like_stage="evaluation",
+        like_stage=EVALUATION,
         requests={stage: validate_config(ResourceRequest, request) for stage, request in stated.items()},
-        attempt_context=shown("evaluation", lambda message: logger.info("%s", message)),
+        attempt_context=shown(EVALUATION, lambda message: logger.info("%s", message)),
         on_line=lambda line: logger.info("%s", line),
     )
     if isinstance(outcome, StageFailed):

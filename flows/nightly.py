@@ -45,6 +45,7 @@ from kdgat.registry.entry import ModelEntry, now
 from kdgat.registry.promotion import Promotion, PromotionRule, decide
 from kdgat.registry.registry import Registry
 from kdgat.run.directory import OutputDirectory, RunError
+from kdgat.run.finished import EVALUATION
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.files import write_bytes_atomically
 from kdgat.stage.outcome import Failed as StageFailed
@@ -99,7 +100,7 @@ def nightly(
     config = config.completed(preset, overrides)
     if config.start_from is not None:
         raise NightlyError(f"config.start_from={config.start_from}: the night chooses it; give start_from instead")
-    if "evaluation" not in config.stages:
+    if EVALUATION not in config.stages:
         raise NightlyError("config.stages: a night compares models, which needs the stage evaluation; add it")
     nightly_run = _NightlyRun(
         config,
@@ -269,7 +270,7 @@ def compare(directory: RunDirectory, site: Site, command_line: ResourceRequest) 
     """Score the new model and the one in service on the same recordings, in a process or a job of its own."""
     logger = get_run_logger()
     if site.scheduler == "slurm":
-        return run_single_stage(directory.path, site, command_line, quiet=True, like_stage="evaluation")
+        return run_single_stage(directory.path, site, command_line, quiet=True, like_stage=EVALUATION)
     stop = StopRequest()
     with stop_on_signals(stop, what_stops(site)):
         stage = Stage(

@@ -89,9 +89,10 @@ def watch_flow(
 def report_end(end: "RunEnd", output: "OutputDirectory", print_results: Callable[["OutputDirectory"], None]) -> int:
     """Print how the flow ended; return the exit status."""
     from kdgat.run.directory import StageState
+    from kdgat.run.finished import EVALUATION
 
     if end.state == "completed":
-        if any(record.stage == "evaluation" for record in output.read_index().stages):
+        if any(record.stage == EVALUATION for record in output.read_index().stages):
             print_results(output)
         else:
             print(end.message)
