@@ -41,28 +41,35 @@ def print_tables(console: Console, tables: Sequence[TableOfTexts]) -> None:
     for table in tables:
         if table.in_terminal:
             console.print(f"[bold]{escape(table.caption.removesuffix('.'))}[/bold]", soft_wrap=True)
-            console.print(fitting(table, console))
-            console.print()
+            for drawn in fitting(table, console):
+                console.print(drawn)
+                console.print()
 
 
-def fitting(table: TableOfTexts, console: Console) -> Table:
-    """Return a table with as wide headings and names as there is room for."""
+def fitting(table: TableOfTexts, console: Console) -> list[Table]:
+    """Return a table with as wide headings and names as there is room for, as several where not all columns fit."""
+    return _fitting(table, list(range(1, len(table.texts[0]))), console)
+
+
+def _fitting(table: TableOfTexts, places: Sequence[int], console: Console) -> list[Table]:
     unlimited = console.options.update(width=10 * PLAIN_WIDTH)  # a measure is cut to the width there is, else
     for heading_width, name_width in ((PLAIN_WIDTH, PLAIN_WIDTH), *BREAKS):
-        drawn = _table(table, heading_width, name_width)
-        if console.measure(drawn, options=unlimited).maximum <= console.width:
-            break
-    return drawn
+        drawn = _table(table, places, heading_width, name_width)
+        if len(places) < 2 or console.measure(drawn, options=unlimited).maximum <= console.width:
+            return [drawn]
+    middle = (len(places) + 1) // 2
+    return [*_fitting(table, places[:middle], console), *_fitting(table, places[middle:], console)]
 
 
-def _table(content: TableOfTexts, heading_width: int, name_width: int) -> Table:
+def _table(content: TableOfTexts, places: Sequence[int], heading_width: int, name_width: int) -> Table:
+    """Draw the first column, which names the rows, and those at `places`."""
     header, rows = content.texts
     table = Table(box=None, pad_edge=False, header_style="dim")
-    for place, heading in enumerate(header):
+    for place in (0, *places):
         is_name = place in content.text_columns
-        table.add_column(_broken(heading, heading_width), justify="left" if is_name else "right", no_wrap=is_name)
-    for name, *cells in rows:
-        table.add_row(_broken(name, name_width), *cells)
+        table.add_column(_broken(header[place], heading_width), justify="left" if is_name else "right", no_wrap=is_name)
+    for row in rows:
+        table.add_row(_broken(row[0], name_width), *(row[place] for place in places))
     return table
 
 

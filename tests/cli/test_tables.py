@@ -1,10 +1,12 @@
 import io
 
+import pytest
 from rich.console import Console
 
 from kdgat.can.evaluation.results import Results
 from kdgat.can.family import FAMILY
 from kdgat.cli.tables import ATTEMPT_COLUMNS, attempts_table, print_tables
+from kdgat.run.table import Table
 from tests.can.example_results import example
 
 
@@ -30,6 +32,20 @@ def test_long_names_break_after_underscores_where_it_is_narrow() -> None:
     lines = [line.split(" ")[0] for line in console.file.getvalue().splitlines()]
     start = lines.index("test_02_unknown_")
     assert lines[start + 1 : start + 3] == ["vehicle_known_", "attack"]
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_a_table_too_wide_for_a_terminal_goes_on_below_with_the_names_again(width: int) -> None:
+    header = ["scenario", *(f"measure{number}" for number in range(8))]
+    rows = [["known_vehicle", *(f"0.{number}001" for number in range(8))]]
+    console = Console(file=io.StringIO(), width=width)
+    print_tables(console, [Table.of(header, rows, "many")])
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert all(heading in text for heading in header)
+    assert all(value in text for value in rows[0][1:])
+    assert text.count("scenario") > 1
+    assert max(map(len, text.splitlines())) <= width
 
 
 def test_attempts_fit_a_terminal_of_eighty_columns_without_losing_a_word() -> None:
