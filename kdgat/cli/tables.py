@@ -55,8 +55,11 @@ def _fitting(table: TableOfTexts, places: Sequence[int], console: Console) -> li
     unlimited = console.options.update(width=10 * PLAIN_WIDTH)  # a measure is cut to the width there is, else
     for heading_width, name_width in ((PLAIN_WIDTH, PLAIN_WIDTH), *BREAKS):
         drawn = _table(table, places, heading_width, name_width)
-        if len(places) < 2 or console.measure(drawn, options=unlimited).maximum <= console.width:
+        needed = console.measure(drawn, options=unlimited)
+        if needed.maximum <= console.width:
             return [drawn]
+    if needed.minimum <= console.width or len(places) == 1:  # cells of several words are wrapped
+        return [drawn]
     middle = (len(places) + 1) // 2
     return [*_fitting(table, places[:middle], console), *_fitting(table, places[middle:], console)]
 
