@@ -25,7 +25,7 @@ from models import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, random_windows
 from numpy.typing import NDArray
 from torch_geometric.data import Batch
 
-from kdgat.can.config import CanConfig, make_config
+from kdgat.can.config import CanConfig
 from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.autoencoder import GraphAutoencoder
 from kdgat.can.models.convolution import count_parameters
@@ -136,7 +136,7 @@ def main() -> None:
     share_header = f"share at {interval_s:.0f} s"
     print("{:20s}{:>12s}{:>8s}{:>9s}{:>13s}{:>18s}{:>7s}".format(*header) + f"{share_header:>15s}")
     for preset in PRESETS:
-        config = make_config(preset, data={"dataset": "synthetic", "data_root": "."})
+        config = CanConfig.from_preset(preset, {"data": {"dataset": "synthetic", "data_root": "."}})
         for name, make in models_of(config).items():
             without, saving = measure(make, windows, arguments.steps, arguments.repeats, arguments.directory)
             # The last one is written with or without.

@@ -6,10 +6,10 @@ from typing import Any
 from prefect.client.schemas.objects import State
 
 from flows.nightly import nightly
-from kdgat.can.config import make_config
 from kdgat.can.nightly.run import NightlyDirectory
 from kdgat.can.simulation.synthetic import write_dataset
 from kdgat.registry.registry import Registry
+from tests.can.small_runs import make_config
 from tests.support.small_runs import ONE_NETWORK
 
 

@@ -5,13 +5,14 @@ import pytest
 from flows.attempts import Conclusion, LocalAttempts
 from flows.execution import Execution, num_parallel_stages, num_usable_cores
 from flows.slurm_attempts import SlurmAttempts
-from kdgat.can.config import CanConfig, make_config
+from kdgat.can.config import CanConfig
 from kdgat.can.inputs import can_run
 from kdgat.cluster.resources import ResourceError, ResourceRequest, Resources
 from kdgat.cluster.site import Limits, Site
 from kdgat.run.directory import OutputDirectory, RunError, StageState
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
+from tests.can.small_runs import make_config
 
 DATA = {"dataset": "synthetic", "data_root": "data"}
 FINISHED = Conclusion(Finished(), attempts=1)

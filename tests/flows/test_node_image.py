@@ -5,13 +5,13 @@ import pytest
 
 from flows.execution import Execution
 from flows.node_image import NodeImage
-from kdgat.can.config import make_config
 from kdgat.can.inputs import can_run
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import Site
 from kdgat.container.agreement import AgreementError, describe_here
 from kdgat.container.digest import image_notes, keep_notes
 from kdgat.run.directory import OutputDirectory
+from tests.can.small_runs import make_config
 
 
 def make_image(path: Path, content: bytes, moment: int, **changes: str) -> str:

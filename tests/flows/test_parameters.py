@@ -9,11 +9,12 @@ from prefect.utilities.schema_tools.validation import validate
 from flows.can_ids import can_ids
 from flows.nightly import nightly
 from flows.parameters import as_site, explained_keys
-from kdgat.can.config import CanConfig, make_config
+from kdgat.can.config import CanConfig
 from kdgat.can.family import FAMILY
 from kdgat.can.recordings.catalog import DatasetError
 from kdgat.cluster.resources import ResourceError, ResourceRequest
 from kdgat.cluster.site import Site, SiteError
+from tests.can.small_runs import make_config
 
 CONFIG = {"data": {"dataset": "synthetic", "data_root": "data"}}
 

@@ -2,7 +2,6 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.can.config import make_config
 from kdgat.cluster.decision import Retry, Stop
 from kdgat.cluster.ending import EndKind
 from kdgat.cluster.history import AttemptLedger
@@ -10,6 +9,7 @@ from kdgat.cluster.resources import Resources
 from kdgat.run.attempts import attempt_rows, repeated_rows
 from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord
 from kdgat.stage.directory import RunDirectory
+from tests.can.small_runs import make_config
 from tests.cluster.attempts import CHECKPOINT, ended
 
 ASKED = Resources(walltime_s=3600, memory_mib=4096, cores=2, gpus=1, gpu_type="v100")
