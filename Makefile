@@ -11,6 +11,9 @@ CLUSTER ?= .slurm
 IMAGE ?= kdgat-cpu.sif
 BASE ?= .images/base.sif
 
+# Container images like to set it. Every process that tests start would compile all that it imports from source.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help install train test test-cluster test-flows test-image test-services test-all lint cluster-up cluster-down image deploy undeploy deployed clean
 
 help:  ## Say what can be made
