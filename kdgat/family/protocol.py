@@ -81,6 +81,7 @@ class Family(Protocol):
 
     def check(self, config: Any, out: Path) -> None:
         """Refuse, with a ValueError, what a plan does not need but a run does: data, a fitting output directory."""
+        return None  # nothing, unless a family says so
 
     def plan_into(self, config: RunConfig, out: Path) -> Run:
         """Check a run whose output directory is `out` and describe it; ValueError as of `check` and `plan`."""
