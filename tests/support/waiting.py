@@ -25,7 +25,9 @@ def wait_until(
     return found
 
 
-def when(condition: Callable[[], object], action: Callable[[], object], timeout_s: float = TIMEOUT_S) -> threading.Thread:
+def when(
+    condition: Callable[[], object], action: Callable[[], object], timeout_s: float = TIMEOUT_S
+) -> threading.Thread:
     """Act in another thread once a condition holds, or once the time is over; the caller's assertions then fail."""
 
     def wait() -> None:
