@@ -30,27 +30,30 @@ train: install  ## Synthetic traffic, the whole flow, the report and the scores 
 	test -d $(SYNTHETIC) || $(BIN)/kdgat data synth --out data --dataset synthetic
 	$(BIN)/kdgat train can --dataset synthetic --data-root data --out $(OUT) --preset $(PRESET)
 
-# Two workers, one thread each; --dist=loadfile keeps the tests of a module, which share what it sets up, together.
+# One thread each; --dist=loadfile keeps the tests of a module, which share what it sets up, together.
 # Not loadgroup: with pytest 9.2 pytest-xdist 3.8 does not heed the groups.
-PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=2
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
+# What a service does is waited for most of the time: three workers keep two cores busy.
+# The longest modules come first, as tests/conftest.py says, instead of those with the most tests.
+WAITING := $(PYTEST) --numprocesses=3 --dist=loadfile --no-loadscope-reorder --durations=25
 
 test: install  ## The tests that need nothing: no Slurm, no Prefect server, no Apptainer (four minutes)
-	$(PYTEST) --dist=worksteal -m "not slurm and not prefect and not image and not nightly" $(TESTS)
+	$(PYTEST) --numprocesses=2 --dist=worksteal -m "not slurm and not prefect and not image and not nightly" $(TESTS)
 
 test-cluster: install  ## The tests with a real Slurm
-	$(PYTEST) --dist=loadfile --durations=10 -m "slurm and not image and not nightly" $(TESTS)
+	$(WAITING) -m "slurm and not image and not nightly" $(TESTS)
 
 test-flows: install  ## The tests with a real Prefect server
-	$(PYTEST) --dist=loadfile --durations=10 -m "prefect and not slurm and not image and not nightly" $(TESTS)
+	$(WAITING) -m "prefect and not slurm and not image and not nightly" $(TESTS)
 
 test-image: install  ## The tests with a real Apptainer
-	$(PYTEST) --dist=loadfile --durations=10 -m "image and not nightly" $(TESTS)
+	$(WAITING) -m "image and not nightly" $(TESTS)
 
 test-services: install  ## The three above side by side, as continuous integration runs them
-	$(PYTEST) --dist=loadfile --durations=25 -m "(slurm or prefect or image) and not nightly" $(TESTS)
+	$(WAITING) -m "(slurm or prefect or image) and not nightly" $(TESTS)
 
 test-all: install  ## All tests, the long ones of the night included
-	$(PYTEST) --dist=loadfile --durations=25 $(TESTS)
+	$(WAITING) $(TESTS)
 
 lint: install  ## Style, types and the direction of imports
 	$(BIN)/ruff check .

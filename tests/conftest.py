@@ -32,6 +32,18 @@ NEEDED_BY_FIXTURE = {
     "tiny": "image",
 }
 SERVICES = ("slurm", "prefect", "image")
+# Modules of minutes, begun first: the one that begins last is what all other workers wait for.
+LONGEST = (
+    "deployments/test_deploy.py",
+    "slurm/test_faults.py",
+    "flows/test_nightly.py",
+    "slurm/test_whole_flow.py",
+    "flows/test_can_ids.py",
+    "slurm/test_ended_commands.py",
+    "slurm/test_slurm_attempts.py",
+    "slurm/test_progressive.py",
+    "deployments/test_authentication.py",
+)
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
@@ -45,6 +57,12 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     for name in item.fixturenames:
         if name in NEEDED_BY_FIXTURE:
             item.add_marker(NEEDED_BY_FIXTURE[name])
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest modules."""
+    places = {TESTS / name: place for place, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture(autouse=True)

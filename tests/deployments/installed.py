@@ -72,6 +72,14 @@ class Installed:
         (line,) = [line for line in answer.stdout.splitlines() if "UUID:" in line]
         return line.rpartition(" ")[2]
 
+    def run_that_is_refused(self) -> dict[str, Any]:
+        """Start a run with a mistake that only the flow can find, and return what the server knows of it."""
+        options = as_parameters({"overrides": ["training.max_epoch=5"]})
+        answer = self.prefect("deployment", "run", "can-ids/synthetic", "--watch", *options)
+        assert answer.returncode == 1, answer.stdout + answer.stderr + self.log()
+        (failed,) = self.api("POST", "/flow_runs/filter", {"flow_runs": {"state": {"type": {"any_": ["FAILED"]}}}})
+        return dict(failed)
+
     def api(self, method: str, path: str, content: Any = None) -> Any:
         """Ask the server."""
         import httpx

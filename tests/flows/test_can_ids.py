@@ -47,8 +47,10 @@ def has_checkpoint(out: Path, name: str) -> bool:
 def test_recordings_become_an_evaluated_detector_and_a_second_run_does_nothing_twice(
     data_root: Path, tmp_path: Path
 ) -> None:
+    """All kinds of stages are in tests/slurm/test_whole_flow.py."""
     out = tmp_path / "out"
-    first = run_kdgat(*words(data_root, out, "seeds=[0, 1]"), timeout_s=TIMEOUT_S)
+    command = words(data_root, out, "seeds=[0, 1]", "stages=[autoencoder, normal, evaluation]")
+    first = run_kdgat(*command, timeout_s=TIMEOUT_S)
     assert first.returncode == 0, first.stderr
     results = Results.read(out / "results.json")
     assert set(results.f1) == {path.name.partition("__")[0] for path in (data_root / "synthetic").glob("test_*")}
@@ -57,7 +59,7 @@ def test_recordings_become_an_evaluated_detector_and_a_second_run_does_nothing_t
     for text in (*results.f1, str(out / "report.html")):
         assert text in first.stdout
 
-    second = run_kdgat(*words(data_root, out, "seeds=[0, 1]"), timeout_s=TIMEOUT_S)
+    second = run_kdgat(*command, timeout_s=TIMEOUT_S)
     assert second.returncode == 0, second.stderr
     assert {record.state for record in OutputDirectory(out).read_index().stages} == {StageState.CACHED}
     assert Results.read(out / "results.json").f1 == results.f1
@@ -69,7 +71,7 @@ def test_recordings_become_an_evaluated_detector_and_a_second_run_does_nothing_t
     database = sqlite3.connect(out / "prefect" / "prefect.db")
     assert {row[0] for row in database.execute("select state_type from flow_run")} == {"COMPLETED"}
     task_runs = {row[0] for row in database.execute("select name from task_run")}
-    assert {"prepare", "normal-large-seed1", "distill_gat-small-seed0", "results"} <= task_runs
+    assert {"prepare", "normal-large-seed1", "autoencoder-large-seed0", "results"} <= task_runs
     artifacts = {row[0] for row in database.execute("select key from artifact")}
     assert {"scores", "models", "autoencoder-and-gat", "report"} <= artifacts
     database.close()
@@ -77,7 +79,7 @@ def test_recordings_become_an_evaluated_detector_and_a_second_run_does_nothing_t
 
 def test_a_killed_flow_leaves_no_process_and_goes_on_where_it_was(data_root: Path, tmp_path: Path) -> None:
     out, name = tmp_path / "out", "autoencoder-large-seed0"
-    command = words(data_root, out, "stages=[autoencoder]", "training.max_epochs=150", "training.patience=null")
+    command = words(data_root, out, "stages=[autoencoder]", "training.max_epochs=60", "training.patience=null")
     command += ["-O", "training.checkpoint_every_steps=5"]
     with started_kdgat(tmp_path / "kdgat.log", *command) as flow:
         wait_until(lambda: has_checkpoint(out, name), "a checkpoint", log=(tmp_path / "kdgat.log").read_text)
@@ -97,7 +99,7 @@ def test_a_killed_flow_leaves_no_process_and_goes_on_where_it_was(data_root: Pat
     assert index.record(name).directory == record.directory
     epochs = [row["epoch"] for row in directory.read_metrics()]
     assert epochs == sorted(set(epochs))  # none was trained twice, none was left out
-    assert len(epochs) == 150
+    assert len(epochs) == 60
     database = sqlite3.connect(out / "prefect" / "prefect.db")
     states = sorted(row[0] for row in database.execute("select state_name from flow_run"))
     database.close()

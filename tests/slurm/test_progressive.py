@@ -25,12 +25,12 @@ from tests.slurm.slurm import PrivateSlurm
 from tests.slurm.stage_job import deadline_once, site
 
 STAGES = ("small_512_only", "small_1024_only", "mid_2048")
+SMALL, REAL = (32, 48, 64), (512, 1024, 2048)  # sizes of the matrices
 MARGIN_S = 3
 TIMEOUT_S = 1800.0  # a machine several times as slow as the one that this was written on
 OVERRIDES = (
     "data.families=[uniform, metric]",
     *(f"progression.{name}.{split}=2" for name in STAGES for split in ("train", "validation", "test")),
-    f"training_of={json.dumps({name: {'max_epochs': 12} for name in STAGES})}",
     "training.checkpoint_every_steps=2",
     f"training.checkpoint_margin_s={MARGIN_S}",
     "evaluation.methods=[scipy, column minima, trained]",
@@ -39,13 +39,19 @@ OVERRIDES = (
 )
 
 
-def train(out: Path, *words: str, meanwhile: Callable[[], object] = lambda: None) -> None:
+def of_sizes(sizes: tuple[int, ...], epochs: int) -> list[str]:
+    """Return options of a run with matrices of these sizes."""
+    lengths = f"training_of={json.dumps({name: {'max_epochs': epochs} for name in STAGES})}"
+    rows = [f"progression.{name}.size={size}" for name, size in zip(STAGES, sizes, strict=True)]
+    return [word for override in (*OVERRIDES, lengths, *rows) for word in ("-O", override)]
+
+
+def train(out: Path, *options: str, meanwhile: Callable[[], object] = lambda: None) -> None:
     """Give the command as a person does, and wait for its end."""
-    options = [word for override in OVERRIDES for word in ("-O", override)]
     command = [*(sys.executable, "-m", "kdgat.cli.main", "train", "lap", "--preset", "quick"), "--out", str(out)]
     log_path, give_up_at = out.with_suffix(".log"), time.monotonic() + TIMEOUT_S
     with log_path.open("ab") as log:
-        process = subprocess.Popen([*command, *options, *words], stdout=log, stderr=log, start_new_session=True)
+        process = subprocess.Popen([*command, *options], stdout=log, stderr=log, start_new_session=True)
         try:
             while process.poll() is None:
                 assert time.monotonic() < give_up_at, log_path.read_text()
@@ -113,17 +119,20 @@ def trained(output: OutputDirectory) -> dict[str, tuple[bytes, bytes]]:
     }
 
 
+@pytest.mark.parametrize(
+    ("sizes", "epochs"), [(SMALL, 100), pytest.param(REAL, 12, marks=pytest.mark.nightly)], ids=["small", "real"]
+)
 def test_a_walltime_that_cuts_every_stage_costs_no_step_and_changes_no_weight(
-    output: OutputDirectory, tmp_path: Path
+    output: OutputDirectory, tmp_path: Path, sizes: tuple[int, ...], epochs: int
 ) -> None:
-    undisturbed = OutputDirectory(tmp_path / "undisturbed")
-    train(undisturbed.path)
+    undisturbed, options = OutputDirectory(tmp_path / "undisturbed"), of_sizes(sizes, epochs)
+    train(undisturbed.path, *options)
     deadlines = tmp_path / "deadlines"
     cutting = site(prologue=deadline_once(deadlines, 10 + 2.5 * startup_s(undisturbed)))
     site_path = tmp_path / "site.yaml"
     site_path.write_text(yaml.safe_dump(cutting.model_dump(mode="json", exclude_none=True)))
 
-    train(output.path, "--site", str(site_path), meanwhile=Holder(output, deadlines).look)
+    train(output.path, *options, "--site", str(site_path), meanwhile=Holder(output, deadlines).look)
     records = {record.stage: record for record in output.read_index().stages}
     assert {record.state for record in records.values()} == {StageState.FINISHED}
     for stage in STAGES:
@@ -132,7 +141,7 @@ def test_a_walltime_that_cuts_every_stage_costs_no_step_and_changes_no_weight(
         assert "remain before the job ends" in attempts[0].message
     results = LapResults.read(output.results_path)
     assert {(group.family, group.size) for group in results.groups} == {
-        (family, size) for family in ("uniform", "metric") for size in (512, 1024, 2048)
+        (family, size) for family in ("uniform", "metric") for size in sizes
     }
     assert list(trained(undisturbed)) == list(STAGES)
     assert trained(output) == trained(undisturbed)
