@@ -75,7 +75,7 @@ def resolve_lock(
         _uv(
             ["pip", "compile", str(wanted), "--constraint", str(constraints), "--output-file", str(output),
              "--generate-hashes", "--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links"],
-            _chosen(variant, sources),
+            variant, sources,
             f"image {variant.name}: no set of packages fits",
         )  # fmt: skip
         return _HEADER.format(name=variant.name, minor=PYTHON_MINOR) + output.read_text()
@@ -104,7 +104,8 @@ def check_lock(checkout: Checkout, variant: Variant, sources: PackageSources) ->
     with tempfile.TemporaryDirectory(prefix="kdgat-lock-") as folder:
         _uv(
             ["pip", "install", "--dry-run", "--require-hashes", "--requirement", str(path), "--target", folder],
-            _chosen(variant, sources),
+            variant,
+            sources,
             f"{path.name} cannot be installed as it is",
         )
     differences = compare_locks(locked, resolve_lock(checkout, variant, sources, read_pins(locked)))
@@ -134,11 +135,8 @@ def compare_locks(locked: str, resolved: str) -> list[str]:
     return differences
 
 
-def _chosen(variant: Variant, sources: PackageSources) -> PackageSources:
-    return sources if variant.uses_extra_indexes else sources.without_extra_indexes()
-
-
-def _uv(arguments: Iterable[str], sources: PackageSources, failure: str) -> None:
+def _uv(arguments: Iterable[str], variant: Variant, sources: PackageSources, failure: str) -> None:
+    chosen = sources.for_variant(variant)
     # uv's own wheel puts the program beside the interpreter.
     program = Path(sysconfig.get_path("scripts"), "uv")
     if not program.exists():
@@ -146,12 +144,10 @@ def _uv(arguments: Iterable[str], sources: PackageSources, failure: str) -> None
     command = [
         str(program), *arguments, "--python-version", PYTHON_MINOR, "--python-platform", PLATFORM,
         "--only-binary", ":all:", "--quiet",
-        *sources.uv_options(),
+        *chosen.uv_options(),
     ]  # fmt: skip
     try:
-        answer = subprocess.run(
-            command, capture_output=True, text=True, env=sources.for_uv(), timeout=RESOLVE_TIMEOUT_S
-        )
+        answer = subprocess.run(command, capture_output=True, text=True, env=chosen.for_uv(), timeout=RESOLVE_TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
         raise LockError(
             f"{failure}: the resolver took longer than {RESOLVE_TIMEOUT_S} s; is the index reachable?"

@@ -58,8 +58,8 @@ def fetch_wheels(
                  "--dest", str(folder)]  # fmt: skip
         arguments += [word for platform in _PLATFORMS for word in ("--platform", platform)]
         arguments += [word for abi in _ABIS for word in ("--abi", abi)]
-        chosen = sources if variant.uses_extra_indexes else sources.without_extra_indexes()
-        _pip(arguments, chosen.for_pip(), log, lambda line: on_line(line) if line.startswith("Collecting ") else None)
+        environment = sources.for_variant(variant).for_pip()
+        _pip(arguments, environment, log, lambda line: on_line(line) if line.startswith("Collecting ") else None)
         missing = _remove_others(folder, lock.read_text())
         if missing:
             raise ImageError(f"pip download brought no wheel with the lock's hash of {', '.join(missing)}; log: {log}")
