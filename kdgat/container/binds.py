@@ -1,7 +1,7 @@
-"""What a stage sees of the machine inside a container image: what it reads and writes, under the same names.
+"""What a stage sees of the machine inside a container image: what it reads and writes, under the same names, no more.
 
 Symbolic links are the difficulty: inside, one that leads out of what is bound leads nowhere. What it leads to is bound,
-too, under the name that the link says: a folder as it is, a file with the folder that it lies in.
+too, under the name that the link says.
 """
 
 import os
@@ -76,7 +76,7 @@ def stage_binds(directory: RunDirectory, spec: StageSpec, also: Iterable[Path] =
     view.widen()
     written = view.show(_plain(directory.path), directory.path)
     read = [Bind(source, name) for name, source in view.found.items() if name != written]
-    return [*read, Bind(Path(os.path.realpath(directory.path)), written, is_writable=True)]
+    return [*read, Bind(_real(directory.path), written, is_writable=True)]
 
 
 class _View:
@@ -98,7 +98,7 @@ class _View:
                         f"{name} cannot be bound into a container image: it would hide what the image itself has "
                         "there; give a folder that holds the data alone"
                     )
-                self.found[name] = Path(os.path.realpath(source))
+                self.found[name] = _real(source)
                 return name
             places = {way: self.found[root] / way.relative_to(root) for way in ways[len(root.parts) :]}
             link = next((way for way, place in places.items() if place.is_symlink()), None)
@@ -106,33 +106,33 @@ class _View:
                 return name
             leads_to, rest = places[link].readlink(), name.relative_to(link)
             name, source = _plain(link.parent / leads_to) / rest, places[link].parent / leads_to / rest
-            if source.is_file() and name.parent not in _OF_THE_IMAGE:
-                self.show(name.parent, source.parent)
         raise BindError(f"{name} cannot be bound into a container image: its symbolic links lead in a circle")
 
     def widen(self) -> None:
         """Leave out what lies in other folders; bind those above, the deepest first, until there are few enough."""
         deepest = max((len(name.parts) for name in self.found), default=0)
         for depth in range(deepest + 1, 1, -1):
-            wider = {}
-            for name, source in self.found.items():
-                folder = Path(os.path.realpath(name.parent))
-                climbs = len(name.parts) == depth and folder / name.name == source and name.parent not in _OF_THE_IMAGE
-                wider.update([(name.parent, folder) if climbs else (name, source)])
-            self.found = {}
-            for name in sorted(wider, key=lambda name: len(name.parts)):
-                self.show(name, wider[name])
+            # Not where a link that leads up out of a linked folder says a name that the machine takes for another file.
+            climb = [name for name, source in self.found.items() if len(name.parts) == depth and _real(name) == source]
+            wider = {name.parent: name.parent for name in climb if name.parent not in _OF_THE_IMAGE}
+            before, self.found = {**wider, **self.found}, {}
+            for name in sorted(before, key=lambda name: len(name.parts)):
+                self.show(name, before[name])
             if len(self.found) <= MOST_BINDS:
                 return
 
 
 def _links_below(path: Path) -> Iterator[Path]:
     """List the symbolic links in a folder, those in folders that they lead to included."""
-    seen: set[str] = set()
+    seen: set[Path] = set()
     for folder, folders, files in os.walk(path, followlinks=True):
         yield from (inner for name in (*folders, *files) if (inner := Path(folder, name)).is_symlink())
-        seen.add(os.path.realpath(folder))
-        folders[:] = [name for name in folders if os.path.realpath(Path(folder, name)) not in seen]
+        seen.add(_real(Path(folder)))
+        folders[:] = [name for name in folders if _real(Path(folder, name)) not in seen]
+
+
+def _real(path: Path) -> Path:
+    return Path(os.path.realpath(path))
 
 
 def _plain(path: Path) -> Path:

@@ -75,8 +75,7 @@ def resolve_lock(
         _uv(
             ["pip", "compile", str(wanted), "--constraint", str(constraints), "--output-file", str(output),
              "--generate-hashes", "--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links"],
-            variant, sources,
-            f"image {variant.name}: no set of packages fits",
+            variant, sources, f"image {variant.name}: no set of packages fits",
         )  # fmt: skip
         return _HEADER.format(name=variant.name, minor=PYTHON_MINOR) + output.read_text()
 
@@ -102,12 +101,8 @@ def check_lock(checkout: Checkout, variant: Variant, sources: PackageSources) ->
         raise LockError(f"{path} is missing: kdgat image lock {variant.name}")
     locked = path.read_text()
     with tempfile.TemporaryDirectory(prefix="kdgat-lock-") as folder:
-        _uv(
-            ["pip", "install", "--dry-run", "--require-hashes", "--requirement", str(path), "--target", folder],
-            variant,
-            sources,
-            f"{path.name} cannot be installed as it is",
-        )
+        arguments = ["pip", "install", "--dry-run", "--require-hashes", "--requirement", str(path), "--target", folder]
+        _uv(arguments, variant, sources, f"{path.name} cannot be installed as it is")
     differences = compare_locks(locked, resolve_lock(checkout, variant, sources, read_pins(locked)))
     if differences:
         raise LockError(
@@ -143,8 +138,7 @@ def _uv(arguments: Iterable[str], variant: Variant, sources: PackageSources, fai
         raise LockError(f"{program} is missing: pip install 'kdgat[dev]' brings the resolver")
     command = [
         str(program), *arguments, "--python-version", PYTHON_MINOR, "--python-platform", PLATFORM,
-        "--only-binary", ":all:", "--quiet",
-        *chosen.uv_options(),
+        "--only-binary", ":all:", "--quiet", *chosen.uv_options(),
     ]  # fmt: skip
     try:
         answer = subprocess.run(command, capture_output=True, text=True, env=chosen.for_uv(), timeout=RESOLVE_TIMEOUT_S)

@@ -44,6 +44,12 @@ def find_inside(binds: list[Bind], path: Path) -> Path | None:
     return None
 
 
+def link_to(path: Path, target: Path) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.symlink_to(target)
+    return path
+
+
 def test_only_the_run_directory_can_be_written(tmp_path: Path) -> None:
     directory, spec = make_stage(
         tmp_path, write(tmp_path / "out" / "stages" / "prepare-1" / "train.h5"), write(tmp_path / "data" / "a.csv")
@@ -73,9 +79,7 @@ def test_the_run_directory_can_be_written_though_the_run_is_read(tmp_path: Path)
 @pytest.mark.parametrize("is_relative", [False, True])
 def test_data_behind_symbolic_links_is_found_under_the_same_names(tmp_path: Path, is_relative: bool) -> None:
     def link(path: Path, target: Path) -> Path:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.symlink_to(os.path.relpath(target, path.parent.resolve()) if is_relative else target)
-        return path
+        return link_to(path, Path(os.path.relpath(target, path.parent.resolve())) if is_relative else target)
 
     archive, data = tmp_path / "archive", tmp_path / "data"
     recording = write(archive / "deep" / "0123abcd", "one")
@@ -108,25 +112,6 @@ def test_links_in_a_folder_that_is_read_as_a_whole_are_followed(tmp_path: Path) 
     binds = stage_binds(directory, spec)
     for name in ("plain.csv", "train_1/a.csv", "train_1/b.csv"):
         assert find_inside(binds, data / name) == Path(os.path.realpath(data / name))
-
-
-def test_many_linked_files_of_one_folder_are_bound_as_that_folder(tmp_path: Path) -> None:
-    inputs = []
-    for number in range(MOST_BINDS + 1):
-        path = tmp_path / "data" / f"{number}.csv"
-        path.parent.mkdir(exist_ok=True)
-        path.symlink_to(write(tmp_path / "store" / f"{number}.csv", str(number)))
-        inputs.append(path)
-    directory, spec = make_stage(tmp_path, *inputs)
-    binds = stage_binds(directory, spec)
-    assert len(binds) == 3
-    assert all(find_inside(binds, path) == Path(os.path.realpath(path)) for path in inputs)
-
-
-def link_to(path: Path, target: Path) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.symlink_to(target)
-    return path
 
 
 def test_a_dataset_of_links_to_single_folders_is_bound_as_the_folder_above_them(tmp_path: Path) -> None:
