@@ -121,28 +121,11 @@ def describe_image(image: Path | str, python: str = "python") -> dict[str, Any]:
         ImageError: if Apptainer is missing, or the image does not run.
     """
     source = Path(probe.__file__).read_text(encoding="utf-8")
-    arguments = [
-        str(find_apptainer()),
-        "exec",
-        "--no-mount",
-        "home,cwd",
-        "--pwd",
-        "/",
-        str(image),
-        python,
-        "-I",
-        "-c",
-        source,
-    ]
+    alone = ["--no-mount", "home,cwd", "--pwd", "/"]
+    arguments = [str(find_apptainer()), "exec", *alone, str(image), python, "-I", "-c", source]
     try:
-        done = subprocess.run(
-            arguments,
-            env=without_personal_settings(command_environment()),
-            capture_output=True,
-            text=True,
-            timeout=PROBE_TIMEOUT_S,
-            check=False,
-        )
+        environment = without_personal_settings(command_environment())
+        done = subprocess.run(arguments, env=environment, capture_output=True, text=True, timeout=PROBE_TIMEOUT_S)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise ImageError(f"image {image} cannot be looked into: {error}") from error
     lines = done.stdout.splitlines()

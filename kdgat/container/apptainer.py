@@ -1,27 +1,15 @@
 """Apptainer as this project calls it: found, asked, and run.
 
-Through spython go the calls for which it works and adds something: the version and `inspect` (labels, definition and
-scripts as one dictionary) for `kdgat image inspect`, and `execute` (a command whose words and status the caller wants)
-for its `--lock` and the tests. Not through it:
-
-* `build`: spython 0.3.14 answers a failed build with None, ignores `return_result`, and prefixes sudo unless told
-  otherwise. `kdgat.container.build` starts the program itself, streams what it says, and looks at its status.
-* `test`: spython has no such call.
-* a command that takes over (`kdgat image exec`, jobs): spython stands between, so signals and a status by signal would
-  end there. `exec_command` are for a process that becomes Apptainer.
-* what must end in time (`kdgat.container.agreement` asks an image before a run): spython sets no limit, and mixes what
-  was asked for with what is only remarked.
-* instances: nothing here needs one. A stage is a process that its job starts and the scheduler ends; an instance would
-  stay behind.
-* definitions: they are written by hand, and Apptainer itself reads them.
-
-spython calls a program named `singularity`, ends our process where a folder to bind is missing, and takes a failure for
-a result in another form: all three are dealt with here.
+Through spython go the version, `inspect` and `execute`. Not through it: `build`, where it hides a failure (0.3.14);
+`test`, which it lacks; a command that takes over (`kdgat image exec`, jobs), whose signals would end at it; and what
+must end in time (`kdgat.container.agreement`), for which it has no limit. It calls a program named `singularity`, ends
+our process where a folder to bind is missing, and returns a failure in another form: all three are dealt with here.
 """
 
 import os
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -58,9 +46,6 @@ class ImageInspection:
 
     labels: Mapping[str, str]
     definition: str
-    environment: str
-    runscript: str
-    test: str
     help: str
 
 
@@ -106,11 +91,10 @@ def check_image(image: Path) -> Path:
     return image
 
 
-def command_environment(base: Mapping[str, str] | None = None) -> dict[str, str]:
+def command_environment() -> dict[str, str]:
     """Return the environment in which Apptainer finds itself, its helpers, and no privilege that it would miss."""
-    base = os.environ if base is None else base
-    folders = [str(find_apptainer().parent), *base.get("PATH", os.defpath).split(os.pathsep), *_SYSTEM_FOLDERS]
-    return {**base, **apptainer_variables(), "PATH": os.pathsep.join(dict.fromkeys(folders))}
+    folders = [str(find_apptainer().parent), *os.environ.get("PATH", os.defpath).split(os.pathsep), *_SYSTEM_FOLDERS]
+    return {**os.environ, **apptainer_variables(), "PATH": os.pathsep.join(dict.fromkeys(folders))}
 
 
 def exec_command(image: Path, arguments: Sequence[str], *, nv: bool = False, binds: Sequence[str] = ()) -> list[str]:
@@ -142,22 +126,13 @@ def apptainer_version() -> str:
     return version
 
 
-def execute(
-    image: Path,
-    arguments: Sequence[str],
-    *,
-    nv: bool = False,
-    binds: Sequence[str] = (),
-    options: Sequence[str] = (),
-    environment: Mapping[str, str] | None = None,
-) -> Answer:
+def execute(image: Path, arguments: Sequence[str], *, binds: Sequence[str] = (), options: Sequence[str] = ()) -> Answer:
     """Run a command in an image to its end and return what it said; a status other than 0 is an answer, too."""
     check_image(image)
     with _spython() as client:
         result = client.execute(
-            str(image.absolute()), list(arguments), bind=[check_bind(bind) for bind in binds], nv=nv,
-            options=list(options), return_result=True, environ=command_environment(environment),
-            singularity_options=["--silent"],  # spython mixes both streams: what Apptainer only remarks stays out
+            str(image.absolute()), list(arguments), bind=[check_bind(bind) for bind in binds], options=list(options),
+            return_result=True, singularity_options=["--silent"],  # it mixes both streams: mere remarks stay out
         )  # fmt: skip
     return Answer(_joined(result["message"]), int(result["return_code"]))
 
@@ -177,9 +152,6 @@ def inspect(image: Path) -> ImageInspection:
     return ImageInspection(
         labels={str(name): str(value) for name, value in (found.get("labels") or {}).items()},
         definition=found.get("deffile") or "",
-        environment=_joined((found.get("environment") or {}).values()),
-        runscript=found.get("runscript") or "",
-        test=found.get("test") or "",
         help=found.get("helpfile") or "",
     )
 
@@ -195,30 +167,15 @@ def _spython() -> Iterator[Any]:
     """Let spython find a `singularity` that is our Apptainer, and give it Apptainer's environment meanwhile."""
     from spython.main import get_client
 
-    environment = command_environment()
-    if not (find_apptainer().parent / "singularity").exists():
-        environment["PATH"] = os.pathsep.join([str(_linked_as_singularity()), environment["PATH"]])
-    before = {name: os.environ.get(name) for name in environment}
-    os.environ.update(environment)
-    try:
-        yield get_client(quiet=True)
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-
-
-def _linked_as_singularity() -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kdgat" / "spython"
-    cache.mkdir(parents=True, exist_ok=True)
-    link = cache / "singularity"
-    fresh = cache / f".singularity.{os.getpid()}"
-    fresh.unlink(missing_ok=True)
-    fresh.symlink_to(find_apptainer())
-    fresh.replace(link)
-    return cache
+    environment, before = command_environment(), dict(os.environ)
+    with tempfile.TemporaryDirectory(prefix="kdgat-spython-") as folder:
+        Path(folder, "singularity").symlink_to(find_apptainer())
+        os.environ.update(environment, PATH=os.pathsep.join([folder, environment["PATH"]]))
+        try:
+            yield get_client(quiet=True)
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
 
 
 def _joined(message: Any) -> str:

@@ -5,11 +5,11 @@ import hashlib
 import logging
 import os
 import shutil
-import stat
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -23,7 +23,7 @@ from kdgat.container.process import run_streaming
 from kdgat.container.sources import read_pip_sources
 from kdgat.container.variants import LOCK, WHEELS, Variant
 from kdgat.container.wheels import build_own_wheel, fetch_wheels
-from kdgat.stage.files import sync_to_disk, temporary_path
+from kdgat.stage.files import replacing, sync_to_disk
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +43,7 @@ _KEPT_OF_APPTAINER: Final = {
     for prefix in ("APPTAINER", "SINGULARITY")
     for name in ("CACHEDIR", "CONFIGDIR", "DOCKER_USERNAME", "DOCKER_PASSWORD", "AUTHFILE")
 }
+_LEFT_OUT: Final = ("APPTAINER", "SINGULARITY", "PIP_", "PYTHONPATH", "PYTHONHOME", "LD_PRELOAD")
 _NO_NAMESPACES: Final = "this machine allows no user namespaces: ask for user.max_user_namespaces above 0"
 _NO_REGISTRY: Final = "the registry cannot be reached: make a base with containers/make-base.sh and name it with --base"
 _MEANINGS: Final = {
@@ -164,11 +165,7 @@ def build_environment(folder: Path, builder: Builder) -> dict[str, str]:
     kept = {
         name: value
         for name, value in command_environment().items()
-        if name in _KEPT_OF_APPTAINER
-        or (
-            not name.startswith(("APPTAINER", "SINGULARITY", "PIP_"))
-            and name not in ("PYTHONPATH", "PYTHONHOME", "LD_PRELOAD")
-        )
+        if name in _KEPT_OF_APPTAINER or not name.startswith(_LEFT_OUT)
     }
     temporary = folder / "tmp"
     temporary.mkdir(exist_ok=True)
@@ -181,12 +178,7 @@ def build_environment(folder: Path, builder: Builder) -> dict[str, str]:
 
 
 def build_in_folder(
-    context: Path,
-    out: Path,
-    arguments: Mapping[str, str],
-    builder: Builder,
-    log: Path,
-    on_line: Callable[[str], None],
+    context: Path, out: Path, arguments: Mapping[str, str], builder: Builder, log: Path, on_line: Callable[[str], None]
 ) -> None:
     """Let Apptainer build the definition `image.def` that lies in `context` with what it copies, then replace `out`.
 
@@ -212,7 +204,7 @@ def build_in_folder(
 
 
 def _meaning(output: str) -> str:
-    return next((meaning for command_line, meaning in _MEANINGS.items() if command_line in output), "")
+    return next((meaning for line, meaning in _MEANINGS.items() if line in output), "")
 
 
 def _explain(error: OSError, option: str) -> str:
@@ -224,13 +216,12 @@ def _explain(error: OSError, option: str) -> str:
 
 
 def _open_to_others(context: Path) -> None:
-    """Let whoever builds read what goes in, whatever this process's umask took from it."""
-    for path in context.rglob("*"):
-        state = path.lstat()
-        if stat.S_ISDIR(state.st_mode):
-            path.chmod(state.st_mode | 0o555)
-        elif stat.S_ISREG(state.st_mode) and state.st_nlink == 1:  # a linked one is somebody's own, and is readable
-            path.chmod(state.st_mode | (0o555 if state.st_mode & 0o100 else 0o444))
+    """Let whoever builds read what goes in, whatever this process's umask took from it.
+
+    A file with other names is somebody's own, and is readable.
+    """
+    ours = ["(", "-type", "d", "-o", "-type", "f", "-links", "1", ")"]
+    subprocess.run(["find", context, "-mindepth", "1", *ours, "-exec", "chmod", "a+rX", "{}", "+"], check=True)
 
 
 @contextmanager
@@ -255,18 +246,13 @@ def _remove(folder: Path) -> None:
 
     What stays is named and no error: it would take the place of the one that ended the build.
     """
-    for attempt in range(_NUM_REMOVALS):
-        if attempt:
-            time.sleep(_REMOVAL_PAUSE_S)  # something that was ended still writes, or an NFS server is behind
-        for root, folders, _ in os.walk(folder):
-            for name in folders:
-                path = Path(root, name)
-                with suppress(OSError):
-                    if not path.is_symlink():
-                        path.chmod(path.stat().st_mode | 0o700)
+    open_folders = ["find", folder, "-type", "d", "!", "-perm", "-u=rwx", "-exec", "chmod", "u+rwx", "{}", ";"]
+    for _ in range(_NUM_REMOVALS):
+        subprocess.run(open_folders, capture_output=True)
         shutil.rmtree(folder, ignore_errors=True)
-        if not os.path.lexists(folder):
+        if not folder.exists():
             return
+        time.sleep(_REMOVAL_PAUSE_S)  # something that was ended still writes, or an NFS server is behind
     logger.warning("%s could not be removed: remove it by hand (rm -rf)", folder)
 
 
@@ -285,14 +271,11 @@ def _link_or_copy(source: Path, target: Path) -> None:
 
 def put_in_place(image: Path, out: Path) -> None:
     """Replace `out` by a copy of what was built, whole or not at all; BuildError names what the system refused."""
-    fresh = temporary_path(out)
     try:
-        shutil.copyfile(image, fresh)
-        fresh.chmod(0o755)
-        sync_to_disk(fresh)
-        fresh.replace(out)
+        with replacing(out) as fresh:
+            shutil.copyfile(image, fresh)
+            fresh.chmod(0o755)
+            sync_to_disk(fresh)
     except OSError as error:
         raise BuildError(f"{out}: {_explain(error, '--out')}") from error
-    finally:
-        fresh.unlink(missing_ok=True)
     sync_to_disk(out.parent)

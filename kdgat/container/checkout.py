@@ -1,7 +1,5 @@
 """The source tree that an image is made from: its packages, its locks, and which revision of it this is."""
 
-import os
-import subprocess
 import tomllib
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,11 +10,10 @@ from urllib.parse import urlsplit, urlunsplit
 import kdgat
 from kdgat.container.errors import ImageError
 from kdgat.container.variants import Variant
-from kdgat.stage.provenance import git_state
+from kdgat.stage.provenance import ask_git, git_state
 
 # What the wheel is built from. Named one by one: a leftover build/ beside them would be packed, too.
 WHEEL_SOURCES: Final = ("pyproject.toml", "kdgat", "flows", "deployments/sites")
-GIT_TIMEOUT_S: Final = 10
 _UNKNOWN: Final = "unknown"
 
 
@@ -57,14 +54,14 @@ class Checkout:
         state = git_state(self.root)
         if state is None:
             return _UNKNOWN
-        untracked = _git(self.root, "status", "--porcelain", "--untracked-files=normal", "--", *WHEEL_SOURCES)
+        untracked = ask_git(self.root, "status", "--porcelain", "--untracked-files=normal", "--", *WHEEL_SOURCES)
         is_dirty = state["dirty"] or untracked is None or untracked
         return f"{state['revision']}{'-dirty' if is_dirty else ''}"
 
     def source(self) -> str:
         """Return where the source is: pyproject.toml's Source or Repository, else git's origin; no secret."""
         urls = {str(key).lower(): str(url) for key, url in self.project.get("urls", {}).items()}
-        url = urls.get("source") or urls.get("repository") or _git(self.root, "remote", "get-url", "origin")
+        url = urls.get("source") or urls.get("repository") or ask_git(self.root, "remote", "get-url", "origin")
         return public_url(url) if url else _UNKNOWN
 
 
@@ -94,13 +91,3 @@ def public_url(url: str) -> str:
     if colon and "/" not in host and not path.startswith("/") and parts.scheme in ("", host):  # git@host:owner/name
         return f"ssh://{host.rpartition('@')[2]}/{path}"
     return _UNKNOWN
-
-
-def _git(root: Path, *arguments: str) -> str | None:
-    """Return what git says; None where it cannot answer."""
-    command = ["git", "-C", os.fspath(root), *arguments]
-    try:
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=GIT_TIMEOUT_S)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return answer.stdout.strip() if answer.returncode == 0 else None

@@ -13,25 +13,29 @@ from importlib import metadata
 from pathlib import Path
 from typing import Final
 
+from packaging.utils import canonicalize_name
+
 from kdgat.container.errors import ImageError
 from kdgat.stage.families import family_names, family_package
 
-_PIN: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)==([^\s;\\]+)")
+# Name, version, and what follows on this line and on those that are indented.
+_PIN: Final = re.compile(r"^([A-Za-z0-9][\w.-]*)==([^\s;\\]+)(.*(?:\n[ \t].*)*)", re.MULTILINE)
+_HASH: Final = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
 # Made by `python -m venv` or built from the checkout: no lock names them.
 _BESIDE_THE_LOCK: Final = {"kdgat", "pip", "setuptools"}
 
 
 def read_pins(text: str) -> dict[str, str]:
-    """Read name and version of each requirement of a lock, names as `normalized_name` writes them."""
-    pins = [_PIN.match(line) for line in text.splitlines() if line and not line.startswith((" ", "#"))]
-    if not pins or None in pins:
+    """Read name and version of each requirement of a lock, names as package indexes compare them."""
+    pins = _PIN.findall(text)
+    if not pins or len(pins) != len(re.findall(r"^[^\s#]", text, re.MULTILINE)):
         raise ImageError("this is no lock: every requirement must be pinned as name==version")
-    return {normalized_name(pin[1]): pin[2] for pin in pins if pin}
+    return {canonicalize_name(name): version for name, version, _ in pins}
 
 
-def normalized_name(name: str) -> str:
-    """Write a distribution's name as package indexes compare it."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+def read_hashes(text: str) -> dict[str, set[str]]:
+    """Read the hashes of each requirement of a lock."""
+    return {canonicalize_name(name): set(_HASH.findall(rest)) for name, _, rest in _PIN.findall(text)}
 
 
 def compare_with_lock(pins: Mapping[str, str], installed: Mapping[str, str]) -> list[str]:
@@ -52,7 +56,7 @@ def find_faults(lock: Path, python_minor: str, modules: Sequence[str]) -> list[s
     running = f"{sys.version_info.major}.{sys.version_info.minor}"
     if running != python_minor:
         faults.append(f"Python is {running}, not {python_minor}")
-    installed = {normalized_name(found.name): found.version for found in metadata.distributions()}
+    installed = {canonicalize_name(found.name): found.version for found in metadata.distributions()}
     faults += compare_with_lock(read_pins(lock.read_text()), installed)
     faults += filter(None, map(_import_fault, modules))
     if not os.access(tempfile.gettempdir(), os.W_OK):

@@ -13,6 +13,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kdgat.container.errors import ImageError
+from kdgat.container.layout import cache_folder
 from kdgat.stage.files import sha256_of_file, write_bytes_atomically
 
 NOTES_SUFFIX: Final = ".kdgat.json"
@@ -79,9 +80,8 @@ def keep_notes(path: Path | str, notes: ImageNotes) -> None:
 
 def _places(path: Path) -> list[Path]:
     """Return where notes are kept, the first one winning."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kdgat" / "images"
     name = hashlib.sha256(os.fsencode(path)).hexdigest()[:16]
-    return [path.with_name(f".{path.name}{NOTES_SUFFIX}"), cache / f"{path.name}-{name}{NOTES_SUFFIX}"]
+    return [path.with_name(f".{path.name}{NOTES_SUFFIX}"), cache_folder("images") / f"{path.name}-{name}{NOTES_SUFFIX}"]
 
 
 def _state(path: Path) -> dict[str, int]:

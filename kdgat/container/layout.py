@@ -1,5 +1,6 @@
 """What the builder of an image and whoever starts stages in it must say alike: folders, and whose variables count."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -32,6 +33,11 @@ PERSONAL_VARIABLES: Final = tuple(
     f"{name}_{key}" for name in _NAMES for key in ("BIND", "BINDPATH", "MOUNT", "HOME", "OVERLAY", "SCRATCH", "WORKDIR")
 )
 PERSONAL_PREFIXES: Final = tuple(f"{name}ENV_" for name in _NAMES)
+
+
+def cache_folder(name: str) -> Path:
+    """Return where this user keeps things of a kind between commands: below XDG_CACHE_HOME, else ~/.cache."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kdgat" / name
 
 
 def without_personal_settings(environment: Mapping[str, str]) -> dict[str, str]:

@@ -1,6 +1,5 @@
 """The locks: every package of an image with version and hashes, resolved for the image's platform by uv."""
 
-import re
 import subprocess
 import sysconfig
 import tempfile
@@ -8,8 +7,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
 from kdgat.container.checkout import Checkout
-from kdgat.container.contents import normalized_name, read_pins
+from kdgat.container.contents import read_hashes, read_pins
 from kdgat.container.errors import ImageError
 from kdgat.container.sources import TORCH_CPU_INDEX, PackageSources
 from kdgat.container.variants import NODE_GROUPS, PYTHON_MINOR, Variant
@@ -18,8 +20,6 @@ from kdgat.stage.files import write_bytes_atomically
 PLATFORM: Final = "x86_64-manylinux_2_28"
 RESOLVE_TIMEOUT_S: Final = 600
 NO_PINS: Final[Mapping[str, str]] = {}
-_NAME: Final = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)")
-_HASH: Final = re.compile(r"--hash=(sha256:[0-9a-f]{64})")
 _HEADER: Final = """\
 # Rendered by `kdgat image lock {name}` from pyproject.toml, constraints.txt and kdgat/container/variants.py.
 # Python {minor}, Linux on x86-64, glibc 2.28 or newer.
@@ -31,11 +31,11 @@ class LockError(ImageError):
 
 
 def requirement_name(requirement: str) -> str:
-    """Return the normalized name that a requirement begins with."""
-    found = _NAME.match(requirement)
-    if found is None:
-        raise LockError(f"{requirement!r} is no requirement: it begins with no name")
-    return normalized_name(found[1])
+    """Return the normalized name of a requirement, which a comment may follow."""
+    try:
+        return canonicalize_name(Requirement(requirement.partition(" #")[0]).name)
+    except InvalidRequirement as error:
+        raise LockError(f"{requirement!r} is no requirement: {error}") from error
 
 
 def list_requirements(project: dict[str, Any], variant: Variant) -> list[str]:
@@ -61,7 +61,7 @@ def list_constraints(text: str, variant: Variant) -> list[str]:
 def resolve_lock(
     checkout: Checkout, variant: Variant, sources: PackageSources, pins: Mapping[str, str] = NO_PINS
 ) -> str:
-    """Resolve the lock anew, with the newest versions that fit; `pins` decides versions beside constraints.txt.
+    """Resolve the lock anew, with the newest versions that fit, or those of `pins` wherever they do.
 
     Raises:
         LockError: with the resolver's own words.
@@ -69,14 +69,13 @@ def resolve_lock(
     with tempfile.TemporaryDirectory(prefix="kdgat-lock-") as folder:
         wanted, constraints, output = (Path(folder, name) for name in ("wanted.in", "constraints.txt", "output.lock"))
         wanted.write_text("\n".join(list_requirements(checkout.project, variant)) + "\n")
-        constrained = list_constraints(checkout.constraints_path.read_text(), variant)
-        constrained += [f"{name}=={version}" for name, version in pins.items()]
-        constraints.write_text("\n".join(constrained) + "\n")
+        constraints.write_text("\n".join(list_constraints(checkout.constraints_path.read_text(), variant)) + "\n")
+        # uv keeps versions that it finds in the place of its output; with hashes it would keep those, too.
+        output.write_text("".join(f"{name}=={version}\n" for name, version in pins.items()))
         _uv(
             ["pip", "compile", str(wanted), "--constraint", str(constraints), "--output-file", str(output),
              "--generate-hashes", "--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links"],
-            _chosen(variant, sources),
-            f"image {variant.name}: no set of packages fits",
+            variant, sources, f"image {variant.name}: no set of packages fits",
         )  # fmt: skip
         return _HEADER.format(name=variant.name, minor=PYTHON_MINOR) + output.read_text()
 
@@ -102,11 +101,8 @@ def check_lock(checkout: Checkout, variant: Variant, sources: PackageSources) ->
         raise LockError(f"{path} is missing: kdgat image lock {variant.name}")
     locked = path.read_text()
     with tempfile.TemporaryDirectory(prefix="kdgat-lock-") as folder:
-        _uv(
-            ["pip", "install", "--dry-run", "--require-hashes", "--requirement", str(path), "--target", folder],
-            _chosen(variant, sources),
-            f"{path.name} cannot be installed as it is",
-        )
+        arguments = ["pip", "install", "--dry-run", "--require-hashes", "--requirement", str(path), "--target", folder]
+        _uv(arguments, variant, sources, f"{path.name} cannot be installed as it is")
     differences = compare_locks(locked, resolve_lock(checkout, variant, sources, read_pins(locked)))
     if differences:
         raise LockError(
@@ -134,37 +130,18 @@ def compare_locks(locked: str, resolved: str) -> list[str]:
     return differences
 
 
-def read_hashes(text: str) -> dict[str, set[str]]:
-    """Read the hashes of each requirement of a lock."""
-    found: dict[str, set[str]] = {}
-    name = ""
-    for line in text.splitlines():
-        if line and not line.startswith((" ", "#")):
-            name = requirement_name(line)
-            found[name] = set()
-        if name:
-            found[name].update(_HASH.findall(line))
-    return found
-
-
-def _chosen(variant: Variant, sources: PackageSources) -> PackageSources:
-    return sources if variant.uses_extra_indexes else sources.without_extra_indexes()
-
-
-def _uv(arguments: Iterable[str], sources: PackageSources, failure: str) -> None:
+def _uv(arguments: Iterable[str], variant: Variant, sources: PackageSources, failure: str) -> None:
+    chosen = sources.for_variant(variant)
     # uv's own wheel puts the program beside the interpreter.
     program = Path(sysconfig.get_path("scripts"), "uv")
     if not program.exists():
         raise LockError(f"{program} is missing: pip install 'kdgat[dev]' brings the resolver")
     command = [
         str(program), *arguments, "--python-version", PYTHON_MINOR, "--python-platform", PLATFORM,
-        "--only-binary", ":all:", "--quiet",
-        *sources.uv_options(),
+        "--only-binary", ":all:", "--quiet", *chosen.uv_options(),
     ]  # fmt: skip
     try:
-        answer = subprocess.run(
-            command, capture_output=True, text=True, env=sources.for_uv(), timeout=RESOLVE_TIMEOUT_S
-        )
+        answer = subprocess.run(command, capture_output=True, text=True, env=chosen.for_uv(), timeout=RESOLVE_TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
         raise LockError(
             f"{failure}: the resolver took longer than {RESOLVE_TIMEOUT_S} s; is the index reachable?"

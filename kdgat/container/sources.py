@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from kdgat.container.errors import ImageError
+from kdgat.container.variants import Variant
 
 TORCH_CPU_INDEX: Final = "https://download.pytorch.org/whl/cpu"
 # Of several sections that set a key, the later one counts, as for `pip download`.
@@ -23,8 +24,10 @@ class PackageSources:
 
     settings: Mapping[str, str]
 
-    def without_extra_indexes(self) -> "PackageSources":
-        """Keep the main index alone; where pip may use none, the folders, which are all there is."""
+    def for_variant(self, variant: Variant) -> "PackageSources":
+        """Keep the main index alone where a variant asks for it; where pip may use none, the folders: all there is."""
+        if variant.uses_extra_indexes:
+            return self
         extra = _EXTRA[:1] if self.has_no_index else _EXTRA
         return PackageSources({key: value for key, value in self.settings.items() if key not in extra})
 

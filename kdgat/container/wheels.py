@@ -2,7 +2,6 @@
 
 import fcntl
 import hashlib
-import os
 import shutil
 import sys
 import tempfile
@@ -11,10 +10,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from packaging.utils import canonicalize_name
+
 from kdgat.container.checkout import WHEEL_SOURCES, Checkout
-from kdgat.container.contents import normalized_name, read_pins
+from kdgat.container.contents import read_hashes, read_pins
 from kdgat.container.errors import ImageError
-from kdgat.container.lock import read_hashes
+from kdgat.container.layout import cache_folder
 from kdgat.container.process import run_streaming
 from kdgat.container.sources import TORCH_CPU_INDEX, PackageSources
 from kdgat.container.variants import PYTHON_MINOR, Variant
@@ -28,11 +29,6 @@ _PLATFORMS: Final = (
     *("manylinux1_x86_64", "linux_x86_64", "any"),
 )
 _ABIS: Final = (f"cp{PYTHON_MINOR.replace('.', '')}", "abi3", "none")
-
-
-def cache_folder() -> Path:
-    """Return where downloads are kept between builds: below XDG_CACHE_HOME, else ~/.cache."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "kdgat" / "wheels"
 
 
 def fetch_wheels(
@@ -49,7 +45,7 @@ def fetch_wheels(
     if not lock.exists():
         raise ImageError(f"{lock} is missing: kdgat image lock {variant.name}")
     content = hashlib.sha256(lock.read_bytes()).hexdigest()
-    folder = cache_folder() / f"{variant.name}-{content[:16]}"
+    folder = cache_folder("wheels") / f"{variant.name}-{content[:16]}"
     folder.mkdir(parents=True, exist_ok=True)
     with _alone(folder / _LOCK_FILE, on_line):
         missing = _remove_others(folder, lock.read_text())
@@ -62,8 +58,8 @@ def fetch_wheels(
                  "--dest", str(folder)]  # fmt: skip
         arguments += [word for platform in _PLATFORMS for word in ("--platform", platform)]
         arguments += [word for abi in _ABIS for word in ("--abi", abi)]
-        chosen = sources if variant.uses_extra_indexes else sources.without_extra_indexes()
-        _pip(arguments, chosen.for_pip(), log, lambda line: on_line(line) if line.startswith("Collecting ") else None)
+        environment = sources.for_variant(variant).for_pip()
+        _pip(arguments, environment, log, lambda line: on_line(line) if line.startswith("Collecting ") else None)
         missing = _remove_others(folder, lock.read_text())
         if missing:
             raise ImageError(f"pip download brought no wheel with the lock's hash of {', '.join(missing)}; log: {log}")
@@ -74,7 +70,7 @@ def _remove_others(folder: Path, lock: str) -> list[str]:
     """Remove wheels that a lock does not name, or not with their hash, and return the packages that lack one."""
     hashes, missing = read_hashes(lock), set(read_pins(lock))
     for wheel in sorted(folder.glob("*.whl")):
-        name = normalized_name(wheel.name.partition("-")[0])
+        name = canonicalize_name(wheel.name.partition("-")[0])
         if name in missing and f"sha256:{sha256_of_file(wheel)}" in hashes[name]:
             missing.remove(name)
         else:

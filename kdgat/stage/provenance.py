@@ -144,10 +144,10 @@ def git_state(folder: Path) -> dict[str, object] | None:
 
     Inside an image they are those that it was built from.
     """
-    revision = _git(folder, "rev-parse", "HEAD")
+    revision = ask_git(folder, "rev-parse", "HEAD")
     if revision is None:
         return _revision_of_image(os.environ, IMAGE_LABELS)
-    return {"revision": revision, "dirty": bool(_git(folder, "status", "--porcelain", "--untracked-files=no"))}
+    return {"revision": revision, "dirty": bool(ask_git(folder, "status", "--porcelain", "--untracked-files=no"))}
 
 
 def _revision_of_image(environment: Mapping[str, str], labels_path: Path) -> dict[str, object] | None:
@@ -163,7 +163,8 @@ def _revision_of_image(environment: Mapping[str, str], labels_path: Path) -> dic
     return {"revision": revision, "dirty": stated != revision}
 
 
-def _git(folder: Path, *arguments: str) -> str | None:
+def ask_git(folder: Path, *arguments: str) -> str | None:
+    """Return what git answers in a folder; None where it cannot, or there is none."""
     try:
         done = subprocess.run(
             ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=GIT_TIMEOUT_S, check=False

@@ -9,6 +9,11 @@ from kdgat.container.checkout import Checkout, find_checkout, public_url
 from kdgat.container.errors import ImageError
 
 
+def git(folder: Path, *words: str) -> str:
+    name = ["-c", "user.name=t", "-c", "user.email=t@t"]
+    return subprocess.run(["git", "-C", folder, *name, *words], check=True, capture_output=True, text=True).stdout
+
+
 @pytest.mark.parametrize(
     ("url", "public"),
     [
@@ -26,30 +31,22 @@ def test_an_address_is_published_without_user_and_password(url: str, public: str
 
 
 def test_a_changed_tree_is_not_called_by_its_revision_alone(tmp_path: Path) -> None:
-    def git(*words: str) -> str:
-        name = ["-c", "user.name=t", "-c", "user.email=t@t"]
-        return subprocess.run(["git", "-C", tmp_path, *name, *words], check=True, capture_output=True, text=True).stdout
-
     assert Checkout(tmp_path).revision() == "unknown"
-    git("init", "-q")
+    git(tmp_path, "init", "-q")
     (tmp_path / "file").write_text("1")
-    git("add", "file")
-    git("commit", "-q", "-m", "one")
-    revision = git("rev-parse", "HEAD").strip()
+    git(tmp_path, "add", "file")
+    git(tmp_path, "commit", "-q", "-m", "one")
+    revision = git(tmp_path, "rev-parse", "HEAD").strip()
     assert Checkout(tmp_path).revision() == revision
     (tmp_path / "file").write_text("2")
     assert Checkout(tmp_path).revision() == f"{revision}-dirty"
 
 
 def test_a_module_that_git_does_not_know_makes_the_source_another(tmp_path: Path) -> None:
-    def git(*words: str) -> None:
-        name = ["-c", "user.name=t", "-c", "user.email=t@t"]
-        subprocess.run(["git", "-C", tmp_path, *name, *words], check=True, capture_output=True)
-
-    git("init", "-q")
+    git(tmp_path, "init", "-q")
     (tmp_path / ".gitignore").write_text("*.pyc\n")
-    git("add", ".gitignore")
-    git("commit", "-q", "-m", "one")
+    git(tmp_path, "add", ".gitignore")
+    git(tmp_path, "commit", "-q", "-m", "one")
     (tmp_path / "notes").write_text("no part of the wheel")
     (tmp_path / "kdgat").mkdir()
     (tmp_path / "kdgat" / "left.pyc").write_text("ignored")

@@ -5,9 +5,10 @@ from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.utils import canonicalize_name
 
 from kdgat.container import contents
-from kdgat.container.contents import compare_with_lock, find_faults, main, normalized_name, read_pins
+from kdgat.container.contents import compare_with_lock, find_faults, main, read_pins
 from kdgat.container.errors import ImageError
 
 
@@ -41,7 +42,7 @@ def test_what_is_no_lock_is_refused(text: str) -> None:
 def test_an_interpreter_is_measured_against_a_lock(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], no_families: None
 ) -> None:
-    here = {normalized_name(found.name): found.version for found in metadata.distributions()}
+    here = {canonicalize_name(found.name): found.version for found in metadata.distributions()}
     lock = tmp_path / "good.lock"
     lock.write_text("".join(f"{name}=={version}\n" for name, version in here.items()))
     minor = ".".join(platform.python_version_tuple()[:2])
@@ -71,7 +72,7 @@ def test_the_stages_of_every_family_are_imported(
 def test_what_needs_a_driver_is_looked_for_where_there_is_none_and_imported_where_there_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], no_families: None
 ) -> None:
-    here = {normalized_name(found.name): found.version for found in metadata.distributions()}
+    here = {canonicalize_name(found.name): found.version for found in metadata.distributions()}
     lock = tmp_path / "good.lock"
     lock.write_text("".join(f"{name}=={version}\n" for name, version in here.items()))
     (tmp_path / "needs_driver.py").write_text("raise RuntimeError('no driver')")

@@ -142,7 +142,7 @@ def test_no_secret_and_no_place_of_this_machine_is_inside(image: Path) -> None:
     places = [word for key in ("index-url", "extra-index-url", "find-links") for word in settings.get(key, "").split()]
     places.append(str(find_checkout().root))
     found = inspect(image)
-    said = "\n".join([found.definition, found.environment, found.test, found.runscript, *found.labels.values()])
+    said = "\n".join([found.definition, found.help, *found.labels.values()])
     assert not [place for place in places if place in said]
     # Where it was installed from would be noted beside a package.
     noted = execute(image, ["find", "/opt/kdgat", "-name", "direct_url.json", "-o", "-name", "pip.conf"]).text

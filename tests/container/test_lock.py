@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kdgat.container.checkout import Checkout, find_checkout
-from kdgat.container.contents import read_pins
+from kdgat.container.contents import read_hashes, read_pins
 from kdgat.container.lock import (
     LockError,
     check_lock,
@@ -14,7 +14,6 @@ from kdgat.container.lock import (
     explain_resolver,
     list_constraints,
     list_requirements,
-    read_hashes,
     requirement_name,
 )
 from kdgat.container.sources import PackageSources, read_pip_sources

@@ -3,6 +3,7 @@
 import pytest
 
 from kdgat.container.sources import PackageSources, parse_pip_settings, read_pip_sources
+from kdgat.container.variants import VARIANTS
 
 TEXT = """\
 :env:.index-url='https://user:pass@index.example/simple'
@@ -30,7 +31,7 @@ def test_the_resolver_looks_where_pip_looks() -> None:
 
 
 def test_without_extra_indexes_the_main_one_remains() -> None:
-    sources = PackageSources({**parse_pip_settings(TEXT), "find-links": "/wheels"}).without_extra_indexes()
+    sources = PackageSources({**parse_pip_settings(TEXT), "find-links": "/wheels"}).for_variant(VARIANTS["gpu"])
     assert "UV_INDEX" not in sources.for_uv()
     assert "UV_FIND_LINKS" not in sources.for_uv()
     assert "PIP_FIND_LINKS" not in sources.for_pip()
@@ -39,7 +40,7 @@ def test_without_extra_indexes_the_main_one_remains() -> None:
 
 def test_where_pip_may_use_no_index_the_resolver_uses_none_either() -> None:
     settings = {**parse_pip_settings(TEXT), "no-index": "true", "find-links": "/wheels"}
-    for sources in (PackageSources(settings), PackageSources(settings).without_extra_indexes()):
+    for sources in (PackageSources(settings), PackageSources(settings).for_variant(VARIANTS["gpu"])):
         assert sources.uv_options() == ["--no-index"]
         assert not {"UV_DEFAULT_INDEX", "UV_INDEX"} & set(sources.for_uv())
         assert sources.for_uv()["UV_FIND_LINKS"] == "/wheels"

@@ -9,9 +9,10 @@ import pytest
 
 from kdgat.container.checkout import Checkout
 from kdgat.container.errors import ImageError
+from kdgat.container.layout import cache_folder
 from kdgat.container.sources import PackageSources
 from kdgat.container.variants import VARIANTS
-from kdgat.container.wheels import cache_folder, fetch_wheels
+from kdgat.container.wheels import fetch_wheels
 from kdgat.stage.files import sha256_of_file
 
 CPU = VARIANTS["cpu"]
@@ -64,7 +65,7 @@ def test_wheels_are_fetched_once_and_again_where_they_are_not_what_the_lock_says
     assert told[0].startswith("wheels: downloading 2 into ")
     assert told[-1].startswith("wheels: from ")
     told.clear()
-    (folder,) = cache_folder().iterdir()
+    (folder,) = cache_folder("wheels").iterdir()
     (folder / "second-1.0-py3-none-any.whl").write_bytes(b"half of it")
     (folder / "first_one-1.0-py3-none-any.whl").unlink()
     make_wheel(folder, "stranger")
@@ -81,7 +82,7 @@ def test_a_wheel_with_another_hash_than_the_locks_is_refused(checkout: Checkout,
 def test_a_build_that_waits_for_another_says_so(checkout: Checkout, published: Path) -> None:
     told: list[str] = []
     fetch(checkout, published, told)
-    (folder,) = cache_folder().iterdir()
+    (folder,) = cache_folder("wheels").iterdir()
     waits = threading.Event()
 
     def tell(line: str) -> None:
