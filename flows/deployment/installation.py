@@ -6,6 +6,7 @@
 import os
 import secrets
 import shlex
+import sys
 import zoneinfo
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,6 +21,7 @@ from kdgat.stage.files import write_bytes_atomically
 HOME_VARIABLE: Final = "KDGAT_HOME"
 DATABASE_VARIABLE: Final = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
 OLD_DATABASE_VARIABLE: Final = "PREFECT_API_DATABASE_CONNECTION_URL"  # its name in Prefect 2, still read
+PREFECT: Final = (sys.executable, "-m", "prefect", "--no-prompt")
 PREFECT_FILE: Final = Path("deployments", "prefect.yaml")
 SERVER_AUTH_VARIABLE: Final = "PREFECT_SERVER_API_AUTH_STRING"
 CLIENT_AUTH_VARIABLE: Final = "PREFECT_API_AUTH_STRING"
@@ -79,7 +81,7 @@ class Installation(Config):
         listed |= {name: value for name, value in environment.items() if value}
         # From the file alone: the environment may have that of another server.
         listed |= {HOME_VARIABLE: str(home), SERVER_AUTH_VARIABLE: written.get(SERVER_AUTH_VARIABLE)}
-        variables = {field.alias for field in cls.model_fields.values()}
+        variables = {field.alias for field in cls.model_fields.values() if field.alias}
         try:
             found = validate_config(cls, {name: listed[name] for name in variables & set(listed) if listed[name]})
         except ConfigurationError as error:
