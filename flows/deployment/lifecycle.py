@@ -5,9 +5,9 @@ import os
 import shlex
 import socket
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import psutil
 
@@ -44,9 +44,6 @@ FOREIGN: Final = (
 
 Log = Callable[[str], None]
 
-if TYPE_CHECKING:
-    from prefect.client.orchestration import SyncPrefectClient
-
 
 def up(log: Log) -> Installation:
     """Start what does not run yet, update what the server holds, and leave what runs alone.
@@ -60,8 +57,7 @@ def up(log: Log) -> Installation:
     with _alone(here), signals_as_exit(), contextlib.ExitStack() as started:
         here = _with_free_port(here)
         _refuse_changes(here)
-        _check_schedule(here)
-        here.write()
+        _prepare(here)
         try:
             _ensure_server(here, started, log)
             _fill_server(here, log)
@@ -86,8 +82,7 @@ def update(log: Log) -> None:
     if not is_healthy(here.url):
         raise InstallationError(f"{here.url} does not answer: start the server first, by `make deploy` or by systemd")
     with _alone(here):
-        _check_schedule(here)
-        here.write()
+        _prepare(here)
         _fill_server(here, log)
 
 
@@ -142,8 +137,8 @@ def status(log: Log) -> bool:
     if under_way:
         log(f"runs     {len(under_way)}: pid {', '.join(str(process.pid) for process in under_way)}")
     if answers:
-        with _server(here) as client:
-            _log_deployments(client, log)
+        _take_over(here)
+        _log_deployments(log)
     return both and answers
 
 
@@ -202,20 +197,24 @@ def _refuse_changes(here: Installation) -> None:
             )
 
 
-def _check_schedule(here: Installation) -> None:
-    os.environ.update(_environment(here))  # before Prefect is imported, which reads it then
-    from flows.deployment import server_content
+def _take_over(here: Installation) -> None:
+    """Give this process the environment of all that it starts: the programs of this Python first, no proxy for here.
 
-    server_content.check_schedule(here.nightly_cron, here.timezone)
+    Prefect reads it when it is imported, and must not be before.
+    """
+    for name in FOREIGN:
+        os.environ.pop(name, None)
+    no_proxy = ",".join(filter(None, (os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), HOST, "localhost")))
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
+    os.environ.update({**here.environment(), "PATH": path, "NO_PROXY": no_proxy, "no_proxy": no_proxy})
 
 
-@contextlib.contextmanager
-def _server(here: Installation) -> Iterator["SyncPrefectClient"]:
-    os.environ.update(_environment(here))
-    from prefect.client.orchestration import get_client
+def _prepare(here: Installation) -> None:
+    _take_over(here)
+    from flows.deployment.server_content import check_schedule
 
-    with get_client(sync_client=True) as client:
-        yield client
+    check_schedule(here.nightly_cron, here.timezone)
+    here.write()
 
 
 def _ensure_server(here: Installation, started: contextlib.ExitStack, log: Log) -> None:
@@ -225,7 +224,7 @@ def _ensure_server(here: Installation, started: contextlib.ExitStack, log: Log) 
         facts = {"port": here.port, "database": without_passwords(here.database), "auth": here.auth}
         command = [*PREFECT, "server", "start", "--host", HOST, "--port", str(here.port)]
         started.callback(_undo, service)
-        process = service.start(command, _environment(here), here.home, **facts)
+        process = service.start(command, os.environ, here.home, **facts)
         log(f"server: starting on {here.url} ...")
     limit_s = float(os.environ.get(START_TIMEOUT_VARIABLE, START_TIMEOUT_S))
     message = f"the server does not answer within {limit_s:g} s ({START_TIMEOUT_VARIABLE} gives it more)"
@@ -235,16 +234,17 @@ def _ensure_server(here: Installation, started: contextlib.ExitStack, log: Log) 
 
 def _fill_server(here: Installation, log: Log) -> None:
     """Make what the server has to hold."""
-    with _server(here) as client:
-        from prefect.client.schemas.objects import StateType
+    from prefect.client.orchestration import get_client
+    from prefect.client.schemas.objects import StateType
 
-        from flows.deployment import server_content
-        from flows.deployment.schedules import keeping_schedules
+    from flows.deployment import server_content
+    from flows.deployment.schedules import keeping_schedules
 
+    with get_client(sync_client=True) as client:
         server_content.ensure_pool(client)
         log("deployments: creating or updating ...")
         with keeping_schedules(client, here.home / "schedules.json"):
-            server_content.apply_prefect_file(here.checkout, _environment(here), here.home / "deploy.log")
+            server_content.apply_prefect_file(here.checkout, os.environ, here.home / "deploy.log")
         server_content.limit_datasets(client)
         server_content.ensure_automation(client)
         # A run that is pending has no process yet, if there is a worker.
@@ -252,29 +252,34 @@ def _fill_server(here: Installation, log: Log) -> None:
         for name in server_content.crash_lost_runs(client, lambda: run_ids(here.home), states):
             log(f"run {name}: its process is gone, marked as crashed; the next run goes on from its checkpoints")
         server_content.free_datasets(client)
-        _log_deployments(client, log)
+    _log_deployments(log)
 
 
 def _ensure_worker(here: Installation, started: contextlib.ExitStack, log: Log) -> None:
+    from prefect.client.orchestration import get_client
+
+    from flows.deployment.server_content import is_worker_online
+
     service, name = Service(here.home, "worker"), socket.gethostname()
     process = service.process()
     if process is None:
         command = [*PREFECT, "worker", "start", "--pool", POOL, "--type", "process", "--name", name]
         started.callback(_undo, service)
-        process = service.start(command, {**_environment(here), WORKER_VARIABLE: DEPLOY}, here.checkout)
-    with _server(here) as client:
-        from flows.deployment.server_content import is_worker_online
-
-        message = f"the worker does not report within {START_TIMEOUT_S:g} s"
+        process = service.start(command, {**os.environ, WORKER_VARIABLE: DEPLOY}, here.checkout)
+    message = f"the worker does not report within {START_TIMEOUT_S:g} s"
+    with get_client(sync_client=True) as client:
         _wait(lambda: is_worker_online(client, name), process, START_TIMEOUT_S, message, service)
     log(f"worker: runs, pid {process.pid}")
 
 
-def _log_deployments(client: "SyncPrefectClient", log: Log) -> None:
-    from flows.deployment import server_content
+def _log_deployments(log: Log) -> None:
+    from prefect.client.orchestration import get_client
 
-    for line in server_content.describe_deployments(client):
-        log(line)
+    from flows.deployment.server_content import describe_deployments
+
+    with get_client(sync_client=True) as client:
+        for line in describe_deployments(client):
+            log(line)
 
 
 def _undo(service: Service) -> None:
@@ -292,12 +297,3 @@ def _wait(
     problem = message if is_alive(process) else f"the {service.name} ended at its start"
     if not in_time or problem != message:
         raise InstallationError(f"{problem}. Its log {service.log_path} ends with:\n{last_lines(service.log_path)}")
-
-
-def _environment(here: Installation) -> dict[str, str]:
-    """Return the environment of everything that is started: the programs of this Python first, no proxy for here."""
-    inherited = {name: value for name, value in os.environ.items() if name not in FOREIGN}
-    environment = {**inherited, **here.environment()}
-    no_proxy = ",".join(filter(None, (environment.get("NO_PROXY") or environment.get("no_proxy"), HOST, "localhost")))
-    path = os.pathsep.join((str(Path(sys.executable).parent), environment.get("PATH", os.defpath)))
-    return {**environment, "PATH": path, "NO_PROXY": no_proxy, "no_proxy": no_proxy}
