@@ -45,6 +45,7 @@ _Folder = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute
 class Installation(Config):
     """Hold where an installation keeps what, and how it is reached; aliases are the variables that say it."""
 
+    # What follows from the home stands before what can be wrong: pydantic would complain of it as well.
     home: _Folder = Field(alias=HOME_VARIABLE)
     data_root: _Folder = Field(default_factory=lambda known: known["home"] / "data", alias="KDGAT_DATA_ROOT")
     outputs: _Folder = Field(default_factory=lambda known: known["home"] / "outputs", alias="KDGAT_OUTPUTS")
