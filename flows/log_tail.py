@@ -1,6 +1,20 @@
-"""New lines of a file that another process appends to."""
+"""What another process appends to a file: the last lines, or those that are new."""
 
+import os
 from pathlib import Path
+from typing import Final
+
+MAX_BYTES: Final = 64_000
+
+
+def last_lines(path: Path, num_lines: int = 8) -> str:
+    """Return the end of a log."""
+    if not path.is_file():
+        return "(no log)"
+    with path.open("rb") as log:
+        log.seek(max(0, log.seek(0, os.SEEK_END) - MAX_BYTES))
+        lines = log.read().decode(errors="replace").rstrip().splitlines()
+    return "\n".join(lines[-num_lines:]) or "(nothing)"
 
 
 class LogTail:

@@ -12,25 +12,23 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+from flows.log_tail import last_lines
 from kdgat.stage.parent import signal_on_parent_death
+from kdgat.stage.polling import wait_until
 
 API_URL_VARIABLE = "PREFECT_API_URL"
 START_TIMEOUT_VARIABLE = "KDGAT_SERVER_START_TIMEOUT_S"
 START_TIMEOUT_S = 180.0  # 3 to 30 s are usual; a busy two-core machine needs its time
 STOP_TIMEOUT_S = 5.0
 DRAIN_TIMEOUT_S = 20.0
-POLL_S = 0.1
 PORTS = range(20_000, 32_000)  # below the ports that Linux hands out by itself
 PORT_ATTEMPTS = 20
 PORT_TAKEN_STATUS = 3  # uvicorn's exit status when it cannot bind
 PRIVACY = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}
-LOG_TAIL_LINES = 5
 
 
 class ServerStartError(RuntimeError):
@@ -96,15 +94,14 @@ def _drain_prefect_queues() -> None:
 def _start(database: Path, log: Path) -> tuple[subprocess.Popen[bytes], str]:
     database.parent.mkdir(parents=True, exist_ok=True)
     limit_s = float(os.environ.get(START_TIMEOUT_VARIABLE, START_TIMEOUT_S))
-    give_up_at = time.monotonic() + limit_s
     for _ in range(PORT_ATTEMPTS):
         port = random.choice(PORTS)
-        if not _is_free(port):
+        if not is_free(port):
             continue
-        process = _launch(port, database, log)
+        process, url = _launch(port, database, log), f"http://127.0.0.1:{port}/api"
         try:
-            if _wait_until_healthy(process, port, give_up_at):
-                return process, f"http://127.0.0.1:{port}/api"
+            if _comes_up(process, url, limit_s):
+                return process, url
         except BaseException:
             _stop(process)
             raise
@@ -112,7 +109,7 @@ def _start(database: Path, log: Path) -> tuple[subprocess.Popen[bytes], str]:
             _stop(process)
             break
     raise ServerStartError(
-        f"the embedded Prefect API did not answer within {limit_s:g} s. Its log {log} ends with:\n{_tail(log)}\n"
+        f"the embedded Prefect API did not answer within {limit_s:g} s. Its log {log} ends with:\n{last_lines(log)}\n"
         f"Give it more time with {START_TIMEOUT_VARIABLE}=600, or start a server with `prefect server start` and set "
         f"{API_URL_VARIABLE}=http://127.0.0.1:4200/api"
     )
@@ -146,21 +143,24 @@ def _launch(port: int, database: Path, log: Path) -> subprocess.Popen[bytes]:
         )
 
 
-def _wait_until_healthy(process: subprocess.Popen[bytes], port: int, give_up_at: float) -> bool:
-    # Loopback only, whatever proxy the environment names.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    while process.poll() is None and time.monotonic() < give_up_at:
-        try:
-            with opener.open(f"http://127.0.0.1:{port}/api/health", timeout=5.0) as answer:
-                return answer.status == 200 and process.poll() is None
-        except (urllib.error.URLError, ConnectionError, TimeoutError):
-            pass  # not listening yet
-        time.sleep(POLL_S)
-    return False
+def _comes_up(process: subprocess.Popen[bytes], url: str, limit_s: float) -> bool:
+    return wait_until(lambda: process.poll() is not None or is_healthy(url), limit_s) and process.poll() is None
 
 
-def _is_free(port: int) -> bool:
+def is_healthy(url: str) -> bool:
+    """Tell whether a Prefect API on the loopback answers."""
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever proxy the environment names
+    try:
+        with opener.open(f"{url}/health", timeout=5.0) as answer:
+            return bool(answer.status == 200)
+    except OSError:  # not listening yet, or too busy
+        return False
+
+
+def is_free(port: int) -> bool:
+    """Tell whether nobody listens on a port of the loopback."""
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as a server does
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:
@@ -175,10 +175,6 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def _tail(log: Path) -> str:
-    return "\n".join(log.read_text(errors="replace").splitlines()[-LOG_TAIL_LINES:]) or "(nothing)"
 
 
 def _become_server(parent: int, arguments: list[str]) -> None:

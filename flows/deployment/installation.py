@@ -6,12 +6,13 @@
 import os
 import secrets
 import shlex
+import sys
 import zoneinfo
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
-from pydantic import Field, field_validator
+from pydantic import AfterValidator, Field, field_validator
 
 import kdgat
 from kdgat.stage.configuration import Config, ConfigurationError, validate_config
@@ -20,6 +21,7 @@ from kdgat.stage.files import write_bytes_atomically
 HOME_VARIABLE: Final = "KDGAT_HOME"
 DATABASE_VARIABLE: Final = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
 OLD_DATABASE_VARIABLE: Final = "PREFECT_API_DATABASE_CONNECTION_URL"  # its name in Prefect 2, still read
+PREFECT: Final = (sys.executable, "-m", "prefect", "--no-prompt")
 PREFECT_FILE: Final = Path("deployments", "prefect.yaml")
 SERVER_AUTH_VARIABLE: Final = "PREFECT_SERVER_API_AUTH_STRING"
 CLIENT_AUTH_VARIABLE: Final = "PREFECT_API_AUTH_STRING"
@@ -27,19 +29,6 @@ POOL: Final = "kdgat"
 HOST: Final = "127.0.0.1"
 HEARTBEAT_S: Final = 30  # the shortest that Prefect allows
 WORKER_POLL_S: Final = 5  # how long a run may wait for the worker to look
-# By which variable each field can be set.
-VARIABLES: Final = {
-    "data_root": "KDGAT_DATA_ROOT",
-    "outputs": "KDGAT_OUTPUTS",
-    "registry": "KDGAT_REGISTRY",
-    "inbox": "KDGAT_INBOX",
-    "site": "KDGAT_SITE",
-    "port": "KDGAT_PORT",
-    "nightly_cron": "KDGAT_NIGHTLY_CRON",
-    "timezone": "KDGAT_TIMEZONE",
-    "auth": "KDGAT_AUTH",
-    "database": DATABASE_VARIABLE,
-}
 _HEADER: Final = """\
 # Written by `make deploy`. Values set in its environment win over those in here, and are then written here.
 # For a shell: set -a; . {path}; set +a
@@ -50,21 +39,28 @@ class InstallationError(ValueError):
     """The installation cannot be set up or ended as asked; the text names what is in the way, and the fix."""
 
 
-class Installation(Config):
-    """Hold where an installation keeps what, and how it is reached."""
+_Folder = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
 
-    home: Path
-    data_root: Path
-    outputs: Path
-    registry: Path
-    inbox: Path
-    site: str = "local"
-    port: int = Field(4200, ge=1, le=65535)
-    nightly_cron: str = "0 2 * * *"
-    timezone: str
-    auth: bool = False  # whether the server answers only to those who know the string
-    auth_string: str = ""  # USER:PASSWORD
-    database: str
+
+class Installation(Config):
+    """Hold where an installation keeps what, and how it is reached; aliases are the variables that say it."""
+
+    # What follows from the home stands before what can be wrong: pydantic would complain of it as well.
+    home: _Folder = Field(alias=HOME_VARIABLE)
+    data_root: _Folder = Field(default_factory=lambda known: known["home"] / "data", alias="KDGAT_DATA_ROOT")
+    outputs: _Folder = Field(default_factory=lambda known: known["home"] / "outputs", alias="KDGAT_OUTPUTS")
+    registry: _Folder = Field(default_factory=lambda known: known["home"] / "registry", alias="KDGAT_REGISTRY")
+    inbox: _Folder = Field(default_factory=lambda known: known["home"] / "inbox", alias="KDGAT_INBOX")
+    database: str = Field(
+        default_factory=lambda known: f"sqlite+aiosqlite:///{known['home'] / 'prefect' / 'prefect.db'}",
+        alias=DATABASE_VARIABLE,
+    )
+    site: str = Field("local", alias="KDGAT_SITE")
+    port: int = Field(4200, ge=1, le=65535, alias="KDGAT_PORT")
+    nightly_cron: str = Field("0 2 * * *", alias="KDGAT_NIGHTLY_CRON")
+    timezone: str = Field(default_factory=lambda: machine_timezone(), alias="KDGAT_TIMEZONE")
+    auth: bool = Field(False, alias="KDGAT_AUTH")  # whether the server answers only to those who know the string
+    auth_string: str = Field("", alias=SERVER_AUTH_VARIABLE)  # USER:PASSWORD
 
     @field_validator("timezone")
     @classmethod
@@ -82,29 +78,15 @@ class Installation(Config):
         """
         home = Path(environment.get(HOME_VARIABLE) or Path.home() / ".kdgat").expanduser().absolute()
         written = _read(home / "installation.env")
-        listed = {**written, **{name: value for name, value in environment.items() if value}}
-        if OLD_DATABASE_VARIABLE in environment:
-            listed.setdefault(DATABASE_VARIABLE, environment[OLD_DATABASE_VARIABLE])
-        values: dict[str, Any] = {
-            "home": home,
-            "data_root": home / "data",
-            "outputs": home / "outputs",
-            "registry": home / "registry",
-            "inbox": home / "inbox",
-            "timezone": machine_timezone(),
-            # From the file alone: the environment may have that of another server.
-            "auth_string": written.get(SERVER_AUTH_VARIABLE, ""),
-            "database": f"sqlite+aiosqlite:///{home / 'prefect' / 'prefect.db'}",
-        }
-        values |= {field: listed[variable] for field, variable in VARIABLES.items() if variable in listed}
-        for field in ("data_root", "outputs", "registry", "inbox"):
-            values[field] = Path(values[field]).expanduser().absolute()
+        listed = {DATABASE_VARIABLE: environment.get(OLD_DATABASE_VARIABLE), **written}
+        listed |= {name: value for name, value in environment.items() if value}
+        # From the file alone: the environment may have that of another server.
+        listed |= {HOME_VARIABLE: str(home), SERVER_AUTH_VARIABLE: written.get(SERVER_AUTH_VARIABLE)}
+        variables = {field.alias for field in cls.model_fields.values() if field.alias}
         try:
-            found = validate_config(cls, values)
+            found = validate_config(cls, {name: listed[name] for name in variables & set(listed) if listed[name]})
         except ConfigurationError as error:
-            text = str(error).removeprefix(f"{cls.__name__}: ")
-            field = text.partition("=")[0]
-            raise InstallationError(f"{VARIABLES.get(field, field)}{text.removeprefix(field)}") from error
+            raise InstallationError(str(error).removeprefix(f"{cls.__name__}: ")) from error
         if found.auth and not found.auth_string:
             return found.model_copy(update={"auth_string": f"kdgat:{secrets.token_urlsafe(24)}"})
         return found
@@ -126,11 +108,9 @@ class Installation(Config):
 
     def environment(self) -> dict[str, str]:
         """Return the variables for server, worker and runs: nothing leaves this machine, dead runs are noticed."""
-        own = {HOME_VARIABLE: str(self.home)}
-        own |= {variable: str(getattr(self, field)) for field, variable in VARIABLES.items()}
-        own["KDGAT_AUTH"] = str(int(self.auth))
-        if self.auth:
-            own |= {SERVER_AUTH_VARIABLE: self.auth_string, CLIENT_AUTH_VARIABLE: self.auth_string}
+        values = self.model_dump(by_alias=True) | {"KDGAT_AUTH": int(self.auth), CLIENT_AUTH_VARIABLE: self.auth_string}
+        secret = () if self.auth else (SERVER_AUTH_VARIABLE, CLIENT_AUTH_VARIABLE)
+        own = {name: str(value) for name, value in values.items() if name not in secret}
         # Any page of the web could have the user's browser ask the loopback; only the UI's own may.
         pages = ",".join(f"http://{name}:{self.port}" for name in (HOST, "localhost"))
         return own | {
@@ -193,17 +173,16 @@ def machine_timezone() -> str:
 
 
 def _read(path: Path) -> dict[str, str]:
-    if not path.is_file():
-        return {}
     found = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+    for number, line in enumerate(lines, 1):
         if line.strip() and not line.lstrip().startswith("#"):
-            name, separator, value = line.strip().partition("=")
             try:
-                tokens = shlex.split(value)
-            except ValueError:
-                tokens = []
-            if not separator or len(tokens) > 1 or (value and not tokens):
-                raise InstallationError(f"{path}, line {number}: {line!r} is no NAME=VALUE: quote a value with spaces")
-            found[name] = tokens[0] if tokens else ""
-    return {name: value for name, value in found.items() if value}
+                (word,) = shlex.split(line)
+                name, value = word.split("=", 1)
+            except ValueError as error:
+                text = f"{path}, line {number}: {line!r} is no NAME=VALUE: quote a value with spaces"
+                raise InstallationError(text) from error
+            if value:
+                found[name] = value
+    return found

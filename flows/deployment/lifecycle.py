@@ -5,12 +5,11 @@ import os
 import shlex
 import socket
 import sys
-import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
+
+import psutil
 
 from flows.deployment import runs
 from flows.deployment.installation import (
@@ -19,20 +18,21 @@ from flows.deployment.installation import (
     HOST,
     OLD_DATABASE_VARIABLE,
     POOL,
+    PREFECT,
     SERVER_AUTH_VARIABLE,
     Installation,
     InstallationError,
 )
 from flows.deployment.privacy import others_are_here, without_passwords
 from flows.deployment.runs import DEPLOY, WORKER_VARIABLE, has_worker, run_ids, run_processes
-from flows.deployment.service import Process, Service
+from flows.deployment.service import Service, end, is_alive
+from flows.log_tail import last_lines
+from flows.server import START_TIMEOUT_S, START_TIMEOUT_VARIABLE, is_free, is_healthy
 from kdgat.container.process import signals_as_exit
-from kdgat.stage.owner import own
+from kdgat.stage.owner import Owner, own
+from kdgat.stage.polling import wait_until
 
-START_TIMEOUT_VARIABLE: Final = "KDGAT_SERVER_START_TIMEOUT_S"
-START_TIMEOUT_S: Final = 180.0  # 10 to 30 s are usual; a busy two-core machine needs its time
 PORTS_TRIED: Final = 100
-POLL_S: Final = 0.2
 # What a person's own Prefect has to do with: profiles lie in another home, the old name of a setting beats the new one.
 FOREIGN: Final = (
     "PREFECT_PROFILE",
@@ -57,8 +57,7 @@ def up(log: Log) -> Installation:
     with _alone(here), signals_as_exit(), contextlib.ExitStack() as started:
         here = _with_free_port(here)
         _refuse_changes(here)
-        _check_schedule(here)
-        here.write()
+        _prepare(here)
         try:
             _ensure_server(here, started, log)
             _fill_server(here, log)
@@ -80,11 +79,10 @@ def update(log: Log) -> None:
         StageBusyError: if another command works on this installation.
     """
     here = Installation.find()
-    if not _is_healthy(here.url):
+    if not is_healthy(here.url):
         raise InstallationError(f"{here.url} does not answer: start the server first, by `make deploy` or by systemd")
     with _alone(here):
-        _check_schedule(here)
-        here.write()
+        _prepare(here)
         _fill_server(here, log)
 
 
@@ -106,7 +104,7 @@ def down(log: Log) -> None:
             if process is None:
                 log(f"{service.name}: does not run")
             else:
-                in_order = process.end()
+                in_order = end(process)
                 log(f"{service.name}: ended (pid {process.pid}){'' if in_order else ', by force'}")
             service.forget()
             if service is worker:
@@ -123,27 +121,25 @@ def status(log: Log) -> bool:
     """State how the installation is; true if server and worker run."""
     here = Installation.find()
     log(f"home     {here.home}")
-    is_healthy = _is_healthy(here.url)
+    answers = is_healthy(here.url)
     both = True
     for name in ("server", "worker"):
         service = Service(here.home, name)
         process = service.process()
         if process is None:
-            died = bool(service.note())
-            log(
-                f"{name:8} does not run"
-                + (f", though it was started and not ended; log: {service.log_path}" if died else "")
-            )
+            died = f", though it was started and not ended; log: {service.log_path}" if service.note() else ""
+            log(f"{name:8} does not run{died}")
             both = False
         else:
-            where = f", {here.url}{'' if is_healthy else ' (does not answer)'}" if name == "server" else ""
+            where = f", {here.url}{'' if answers else ' (does not answer)'}" if name == "server" else ""
             log(f"{name:8} runs, pid {process.pid}{where}; log: {service.log_path}")
     under_way = run_processes(here.home)
     if under_way:
         log(f"runs     {len(under_way)}: pid {', '.join(str(process.pid) for process in under_way)}")
-    if is_healthy:
-        _log_deployments(here, log)
-    return both and is_healthy
+    if answers:
+        _take_over(here)
+        _log_deployments(log)
+    return both and answers
 
 
 def next_commands(here: Installation) -> str:
@@ -160,15 +156,13 @@ def next_commands(here: Installation) -> str:
     )
 
 
-@contextlib.contextmanager
-def _alone(here: Installation) -> Iterator[None]:
-    with own(here.home / "deploy.lock", here.home / "deploy.json"):
-        yield
+def _alone(here: Installation) -> contextlib.AbstractContextManager[Owner]:
+    return own(here.home / "deploy.lock", here.home / "deploy.json")
 
 
 def _with_free_port(here: Installation) -> Installation:
     """Keep the port of a server that runs, and one that was asked for; otherwise take the next that is free."""
-    if Service(here.home, "server").process() is not None or _is_free(here.port):
+    if Service(here.home, "server").process() is not None or is_free(here.port):
         return here
     if "KDGAT_PORT" in os.environ or here.path.is_file():
         raise InstallationError(
@@ -180,19 +174,9 @@ def _with_free_port(here: Installation) -> Installation:
 
 def _free_port(taken: int) -> int:
     for port in range(taken + 1, min(taken + PORTS_TRIED, 65536)):
-        if _is_free(port):
+        if is_free(port):
             return port
     raise InstallationError(f"no port from {taken} on is free: set KDGAT_PORT")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError:
-            return False
-    return True
 
 
 def _refuse_changes(here: Installation) -> None:
@@ -213,30 +197,38 @@ def _refuse_changes(here: Installation) -> None:
             )
 
 
-def _check_schedule(here: Installation) -> None:
-    os.environ.update(_environment(here))  # before Prefect is imported, which reads it then
-    from flows.deployment import server_content
+def _take_over(here: Installation) -> None:
+    """Give this process the environment of all that it starts: the programs of this Python first, no proxy for here.
 
-    server_content.check_schedule(here.nightly_cron, here.timezone)
+    Prefect reads it when it is imported, and must not be before.
+    """
+    for name in FOREIGN:
+        os.environ.pop(name, None)
+    no_proxy = ",".join(filter(None, (os.environ.get("NO_PROXY") or os.environ.get("no_proxy"), HOST, "localhost")))
+    path = os.pathsep.join((str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)))
+    os.environ.update({**here.environment(), "PATH": path, "NO_PROXY": no_proxy, "no_proxy": no_proxy})
+
+
+def _prepare(here: Installation) -> None:
+    _take_over(here)
+    from flows.deployment.server_content import check_schedule
+
+    check_schedule(here.nightly_cron, here.timezone)
+    here.write()
 
 
 def _ensure_server(here: Installation, started: contextlib.ExitStack, log: Log) -> None:
     service = Service(here.home, "server")
     process = service.process()
     if process is None:
-        arguments = ["--no-prompt", "server", "start", "--host", HOST, "--port", str(here.port)]
         facts = {"port": here.port, "database": without_passwords(here.database), "auth": here.auth}
-        process = service.start([sys.executable, "-m", "prefect", *arguments], _environment(here), here.home, **facts)
-        started.callback(_undo, service, process)
+        command = [*PREFECT, "server", "start", "--host", HOST, "--port", str(here.port)]
+        started.callback(_undo, service)
+        process = service.start(command, os.environ, here.home, **facts)
         log(f"server: starting on {here.url} ...")
     limit_s = float(os.environ.get(START_TIMEOUT_VARIABLE, START_TIMEOUT_S))
-    _wait(
-        lambda: _is_healthy(here.url),
-        process,
-        limit_s,
-        f"the server does not answer within {limit_s:g} s ({START_TIMEOUT_VARIABLE} gives it more)",
-        service,
-    )
+    message = f"the server does not answer within {limit_s:g} s ({START_TIMEOUT_VARIABLE} gives it more)"
+    _wait(lambda: is_healthy(here.url), process, limit_s, message, service)
     log(f"server: runs, pid {process.pid}")
 
 
@@ -252,7 +244,7 @@ def _fill_server(here: Installation, log: Log) -> None:
         server_content.ensure_pool(client)
         log("deployments: creating or updating ...")
         with keeping_schedules(client, here.home / "schedules.json"):
-            server_content.apply_prefect_file(here.checkout, _environment(here), here.home / "deploy.log")
+            server_content.apply_prefect_file(here.checkout, os.environ, here.home / "deploy.log")
         server_content.limit_datasets(client)
         server_content.ensure_automation(client)
         # A run that is pending has no process yet, if there is a worker.
@@ -260,76 +252,48 @@ def _fill_server(here: Installation, log: Log) -> None:
         for name in server_content.crash_lost_runs(client, lambda: run_ids(here.home), states):
             log(f"run {name}: its process is gone, marked as crashed; the next run goes on from its checkpoints")
         server_content.free_datasets(client)
-    _log_deployments(here, log)
+    _log_deployments(log)
 
 
 def _ensure_worker(here: Installation, started: contextlib.ExitStack, log: Log) -> None:
     from prefect.client.orchestration import get_client
 
-    from flows.deployment import server_content
+    from flows.deployment.server_content import is_worker_online
 
     service, name = Service(here.home, "worker"), socket.gethostname()
     process = service.process()
     if process is None:
-        arguments = ["--no-prompt", "worker", "start", "--pool", POOL, "--type", "process", "--name", name]
-        environment = {**_environment(here), WORKER_VARIABLE: DEPLOY}
-        process = service.start([sys.executable, "-m", "prefect", *arguments], environment, here.checkout)
-        started.callback(_undo, service, process)
-    limit_s = START_TIMEOUT_S
+        command = [*PREFECT, "worker", "start", "--pool", POOL, "--type", "process", "--name", name]
+        started.callback(_undo, service)
+        process = service.start(command, {**os.environ, WORKER_VARIABLE: DEPLOY}, here.checkout)
+    message = f"the worker does not report within {START_TIMEOUT_S:g} s"
     with get_client(sync_client=True) as client:
-        _wait(
-            lambda: server_content.is_worker_online(client, name),
-            process,
-            limit_s,
-            f"the worker does not report within {limit_s:g} s",
-            service,
-        )
+        _wait(lambda: is_worker_online(client, name), process, START_TIMEOUT_S, message, service)
     log(f"worker: runs, pid {process.pid}")
 
 
-def _log_deployments(here: Installation, log: Log) -> None:
-    os.environ.update(_environment(here))
+def _log_deployments(log: Log) -> None:
     from prefect.client.orchestration import get_client
 
-    from flows.deployment import server_content
+    from flows.deployment.server_content import describe_deployments
 
     with get_client(sync_client=True) as client:
-        for line in server_content.describe_deployments(client):
+        for line in describe_deployments(client):
             log(line)
 
 
-def _wait(condition: Callable[[], bool], process: Process, limit_s: float, message: str, service: Service) -> None:
-    give_up_at = time.monotonic() + limit_s
-    while not condition():
-        if not process.is_alive():
-            raise InstallationError(f"the {service.name} ended at its start. {_log_text(service)}")
-        if time.monotonic() > give_up_at:
-            raise InstallationError(f"{message}. {_log_text(service)}")
-        time.sleep(POLL_S)
-
-
-def _log_text(service: Service) -> str:
-    return f"Its log {service.log_path} ends with:\n{service.log_tail()}"
-
-
-def _undo(service: Service, process: Process) -> None:
-    process.end()
+def _undo(service: Service) -> None:
+    """End what was started, or was about to be when a signal came."""
+    process = service.process()
+    if process is not None:
+        end(process)
     service.forget()
 
 
-def _is_healthy(url: str) -> bool:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever proxy the environment names
-    try:
-        with opener.open(f"{url}/health", timeout=5.0) as answer:
-            return bool(answer.status == 200)
-    except (urllib.error.URLError, ConnectionError, TimeoutError):
-        return False
-
-
-def _environment(here: Installation) -> dict[str, str]:
-    """Return the environment of everything that is started: the programs of this Python first, no proxy for here."""
-    inherited = {name: value for name, value in os.environ.items() if name not in FOREIGN}
-    environment = {**inherited, **here.environment()}
-    no_proxy = ",".join(filter(None, (environment.get("NO_PROXY") or environment.get("no_proxy"), HOST, "localhost")))
-    path = os.pathsep.join((str(Path(sys.executable).parent), environment.get("PATH", os.defpath)))
-    return {**environment, "PATH": path, "NO_PROXY": no_proxy, "no_proxy": no_proxy}
+def _wait(
+    condition: Callable[[], bool], process: psutil.Process, limit_s: float, message: str, service: Service
+) -> None:
+    in_time = wait_until(lambda: condition() or not is_alive(process), limit_s)
+    problem = message if is_alive(process) else f"the {service.name} ended at its start"
+    if not in_time or problem != message:
+        raise InstallationError(f"{problem}. Its log {service.log_path} ends with:\n{last_lines(service.log_path)}")

@@ -1,9 +1,9 @@
 """What other people on the machine must not see, and whether there are any."""
 
-import contextlib
 import os
-from pathlib import Path
 from typing import Final
+
+import psutil
 
 from flows.deployment.installation import DATABASE_VARIABLE, InstallationError
 
@@ -32,9 +32,5 @@ def without_passwords(database: str) -> str:
 
 def others_are_here() -> bool:
     """Tell whether people other than this user have processes on this machine."""
-    uids = set()
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdigit():
-            with contextlib.suppress(OSError):
-                uids.add(entry.stat().st_uid)
+    uids = {process.info["uids"].effective for process in psutil.process_iter(["uids"]) if process.info["uids"]}
     return any(uid >= FIRST_PERSON and uid not in NO_PEOPLE for uid in uids - {os.getuid()})

@@ -4,15 +4,16 @@ Whoever has read installation.env has `KDGAT_HOME` in the environment as well, a
 run is told by the variable that Prefect gives to its process, and which its stages inherit.
 """
 
-import signal
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+import psutil
+
 from flows.deployment.installation import HOME_VARIABLE
-from flows.deployment.service import Process, processes_with
+from flows.deployment.service import ask_to_end, have_ended, is_alive, kill, processes_with
 
 SAVE_TIMEOUT_S: Final = 180.0  # for runs that are stopped: their stages write their checkpoints, their jobs leave
 LEAVE_TIMEOUT_S: Final = 20.0  # for a stage that is asked once more, before it is killed
@@ -25,20 +26,20 @@ STAGE: Final = "kdgat.stage"
 WORKER: Final = "worker"
 
 
-def run_processes(home: Path, worker: str | None = None) -> list[Process]:
-    """List the processes of flow runs: those of one worker, or of all."""
-    return list(_of_runs(home, ENGINE, worker))
+def run_processes(home: Path, worker: str | None = None, word: str = ENGINE) -> list[psutil.Process]:
+    """List the processes of flow runs, or of their stages: those of one worker, or of all."""
+    variables = {HOME_VARIABLE: str(home)} | ({} if worker is None else {WORKER_VARIABLE: worker})
+    return [process for process in processes_with(variables, word) if process.info["environ"].get(RUN_VARIABLE)]
 
 
 def run_ids(home: Path) -> set[UUID]:
     """Return the ids of the flow runs that have a process."""
-    found = (process.variable(RUN_VARIABLE) for process in run_processes(home))
-    return {UUID(run_id) for run_id in found if run_id}
+    return {UUID(process.info["environ"][RUN_VARIABLE]) for process in run_processes(home)}
 
 
 def has_worker(home: Path) -> bool:
     """Tell whether a worker runs, whoever started it."""
-    return any(processes_with({HOME_VARIABLE: str(home)}, WORKER))
+    return bool(processes_with({HOME_VARIABLE: str(home)}, WORKER))
 
 
 def stop_runs(
@@ -54,35 +55,25 @@ def stop_runs(
     saves by itself, is killed after another `leave_timeout_s`.
     """
     give_up_at = time.monotonic() + save_timeout_s
-    asked: list[Process] = []
+    asked: list[psutil.Process] = []
     while new := [process for process in run_processes(home, worker) if process not in asked]:
         for process in new:
             log(f"run of pid {process.pid}: its stages write their checkpoints and stop ...")
-            process.send(signal.SIGTERM)
+            ask_to_end(process)
         asked += new
-        _wait(asked, give_up_at)
+        have_ended(asked, give_up_at - time.monotonic())
     _kill(asked, "run", log)
-    stages = list(_of_runs(home, STAGE, worker))
-    if _wait(stages, give_up_at):
+    stages = run_processes(home, worker, STAGE)
+    if have_ended(stages, give_up_at - time.monotonic()):
         return
     for process in stages:
-        process.send(signal.SIGTERM)
-    _wait(stages, time.monotonic() + leave_timeout_s)
+        ask_to_end(process)
+    have_ended(stages, leave_timeout_s)
     _kill(stages, "stage", log)
 
 
-def _of_runs(home: Path, word: str, worker: str | None) -> Iterator[Process]:
-    variables = {HOME_VARIABLE: str(home)} | ({} if worker is None else {WORKER_VARIABLE: worker})
-    return (process for process in processes_with(variables, word) if process.variable(RUN_VARIABLE))
-
-
-def _wait(processes: Sequence[Process], until: float) -> bool:
-    return all([process.wait(max(0.0, until - time.monotonic())) for process in processes])
-
-
-def _kill(processes: Collection[Process], what: str, log: Callable[[str], None]) -> None:
-    for process in processes:
-        if process.is_alive():
-            process.kill()
-            process.wait(KILL_TIMEOUT_S)
-            log(f"{what} of pid {process.pid}: ended by force")
+def _kill(processes: Sequence[psutil.Process], what: str, log: Callable[[str], None]) -> None:
+    for process in filter(is_alive, processes):
+        kill(process)
+        have_ended([process], KILL_TIMEOUT_S)
+        log(f"{what} of pid {process.pid}: ended by force")

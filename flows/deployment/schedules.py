@@ -4,7 +4,6 @@
 """
 
 import contextlib
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -15,6 +14,7 @@ from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.objects import DeploymentSchedule
 
 from flows.deployment.server_content import read_deployments
+from flows.deployment.service import read_note
 from kdgat.stage.files import write_json_atomically
 
 SLUG: Final = "night"  # of the schedules that the file names
@@ -28,16 +28,18 @@ def keeping_schedules(client: SyncPrefectClient, note_path: Path) -> Iterator[No
     `note_path` says which nights the file left awake the last time: what differs from that, somebody has changed.
     """
     before = {deployment.id: deployment.schedules for deployment in read_deployments(client)}
-    noted = _read(note_path)
+    noted = read_note(note_path)
 
     def restore() -> None:
         awake = dict(noted)
         for deployment in read_deployments(client):
             now, were = deployment.schedules, before.get(deployment.id, [])
-            for schedule in now:
-                if schedule.slug == SLUG:
-                    awake[str(deployment.id)] = schedule.active
-                    _restore_pause(client, deployment.id, schedule, were, noted.get(str(deployment.id)))
+            left_awake = noted.get(str(deployment.id))
+            for schedule in (schedule for schedule in now if schedule.slug == SLUG):
+                awake[str(deployment.id)] = schedule.active
+                changed = [was.active for was in were if was.slug == SLUG and left_awake not in (None, was.active)]
+                if changed and changed[0] != schedule.active:
+                    client.update_deployment_schedule(deployment.id, schedule.id, active=changed[0])
             _restore_own(client, deployment.id, now, were)
         write_json_atomically(note_path, awake)
 
@@ -50,18 +52,6 @@ def keeping_schedules(client: SyncPrefectClient, note_path: Path) -> Iterator[No
     restore()
 
 
-def _restore_pause(
-    client: SyncPrefectClient,
-    deployment_id: UUID,
-    schedule: DeploymentSchedule,
-    were: list[DeploymentSchedule],
-    left_awake: bool | None,
-) -> None:
-    for was in were:
-        if was.slug == SLUG and left_awake not in (None, was.active) and was.active != schedule.active:
-            client.update_deployment_schedule(deployment_id, schedule.id, active=was.active)
-
-
 def _restore_own(
     client: SyncPrefectClient, deployment_id: UUID, now: list[DeploymentSchedule], were: list[DeploymentSchedule]
 ) -> None:
@@ -69,11 +59,3 @@ def _restore_own(
     lost = [was.model_dump(mode="json", include=KEPT) for was in were if was.slug != SLUG and was.id not in there]
     if lost:
         client.request("POST", "/deployments/{id}/schedules", path_params={"id": deployment_id}, json=lost)
-
-
-def _read(path: Path) -> dict[str, bool]:
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -1,13 +1,13 @@
 """What a Prefect server has to hold: the work pool, the deployments, a limit per dataset, what notices dead runs."""
 
 import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import timedelta
 from pathlib import Path
 from typing import Final
 from uuid import UUID
 
+import psutil
 from prefect.client.orchestration import SyncPrefectClient
 from prefect.client.schemas.actions import GlobalConcurrencyLimitCreate, GlobalConcurrencyLimitUpdate, WorkPoolCreate
 from prefect.client.schemas.filters import (
@@ -17,7 +17,7 @@ from prefect.client.schemas.filters import (
     WorkPoolFilter,
     WorkPoolFilterName,
 )
-from prefect.client.schemas.objects import StateType, WorkerStatus
+from prefect.client.schemas.objects import FlowRun, StateType, WorkerStatus
 from prefect.client.schemas.responses import DeploymentResponse
 from prefect.client.schemas.schedules import CronSchedule
 from prefect.client.schemas.sorting import DeploymentSort
@@ -27,7 +27,9 @@ from prefect.events.schemas.events import ResourceSpecification
 from prefect.exceptions import ObjectNotFound
 from prefect.workers.process import ProcessWorker
 
-from flows.deployment.installation import HEARTBEAT_S, POOL, PREFECT_FILE, InstallationError
+from flows.deployment.installation import HEARTBEAT_S, POOL, PREFECT, PREFECT_FILE, InstallationError
+from flows.deployment.service import have_ended, kill
+from flows.log_tail import last_lines
 from flows.lost_runs import LOST, crash
 
 AUTOMATION: Final = "crash runs whose process died"
@@ -79,21 +81,27 @@ def apply_prefect_file(checkout: Path, environment: Mapping[str, str], log_path:
             f"{checkout / PREFECT_FILE} is not there: deployments are made from a checkout, "
             "in which kdgat is installed by `make install`"
         )
-    arguments = ["--no-prompt", "deploy", "--prefect-file", str(PREFECT_FILE), "--all"]
-    answer = subprocess.run(
-        [sys.executable, "-m", "prefect", *arguments],
-        cwd=checkout,
-        env={**environment, "NO_COLOR": "1", "COLUMNS": "160"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        timeout=DEPLOY_TIMEOUT_S,
-        text=True,
-        check=False,
-    )
-    log_path.write_text(answer.stdout, encoding="utf-8")
-    if answer.returncode != 0:
-        tail = "\n".join(answer.stdout.rstrip().splitlines()[-LOG_TAIL_LINES:])
-        raise InstallationError(f"prefect {' '.join(arguments)} failed. Its output {log_path} ends with:\n{tail}")
+    command = [*PREFECT, "deploy", "--prefect-file", str(PREFECT_FILE), "--all"]
+    with (
+        log_path.open("wb") as log,
+        psutil.Popen(
+            command,
+            cwd=checkout,
+            env={**environment, "NO_COLOR": "1", "COLUMNS": "160"},
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # it ends as a whole, with the steps that it has started
+        ) as deploying,
+    ):
+        try:
+            has_ended = have_ended([deploying], DEPLOY_TIMEOUT_S)
+        finally:
+            kill(deploying)
+    if not has_ended or deploying.returncode != 0:
+        problem = "failed" if has_ended else f"did not end within {DEPLOY_TIMEOUT_S:g} s"
+        tail = last_lines(log_path, LOG_TAIL_LINES)
+        raise InstallationError(f"{' '.join(command[2:])} {problem}. Its output {log_path} ends with:\n{tail}")
 
 
 def limit_datasets(client: SyncPrefectClient) -> None:
@@ -156,10 +164,7 @@ def crash_lost_runs(
     ended since.
     """
     alive = find_alive()
-    runs = client.read_flow_runs(
-        flow_run_filter=FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(states)))),
-        work_pool_filter=OWN_POOL,
-    )
+    runs = _read_runs(client, states)
     alive = alive | find_alive()
     lost = [run for run in runs if run.id not in alive and client.read_flow_run(run.id).state_type in states]
     for run in lost:
@@ -169,20 +174,18 @@ def crash_lost_runs(
 
 def free_datasets(client: SyncPrefectClient) -> None:
     """Free the limit of each dataset of which no run goes on, whatever the server believes after it was killed."""
-    states = FlowRunFilterState(
-        type=FlowRunFilterStateType(any_=[StateType.RUNNING, StateType.PENDING, StateType.CANCELLING])
-    )
     deployments = read_deployments(client)  # before the runs: who takes a limit after this is among them
-    runs = client.read_flow_runs(flow_run_filter=FlowRunFilter(state=states), work_pool_filter=OWN_POOL)
+    runs = _read_runs(client, [StateType.RUNNING, StateType.PENDING, StateType.CANCELLING])
     busy = {run.deployment_id for run in runs}
-    limits: dict[str, bool] = {}
-    for deployment in deployments:
-        limit = deployment.global_concurrency_limit
-        if limit is not None and limit.active_slots:
-            limits[limit.name] = limits.get(limit.name, False) or deployment.id in busy
-    for name, is_busy in limits.items():
-        if not is_busy:
-            client.update_global_concurrency_limit(name, GlobalConcurrencyLimitUpdate(active_slots=0))
+    limits = {deployment.id: deployment.global_concurrency_limit for deployment in deployments}
+    taken = {limit.name for limit in limits.values() if limit is not None and limit.active_slots}
+    for name in taken - {limit.name for owner, limit in limits.items() if limit is not None and owner in busy}:
+        client.update_global_concurrency_limit(name, GlobalConcurrencyLimitUpdate(active_slots=0))
+
+
+def _read_runs(client: SyncPrefectClient, states: Sequence[StateType]) -> list[FlowRun]:
+    chosen = FlowRunFilter(state=FlowRunFilterState(type=FlowRunFilterStateType(any_=list(states))))
+    return client.read_flow_runs(flow_run_filter=chosen, work_pool_filter=OWN_POOL)
 
 
 def read_deployments(client: SyncPrefectClient) -> list[DeploymentResponse]:

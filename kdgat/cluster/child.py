@@ -27,6 +27,7 @@ from kdgat.stage.outcome import (
     Paused,
 )
 from kdgat.stage.parent import PARENT_PROCESS_VARIABLE
+from kdgat.stage.polling import wait_until
 
 BUSY_WAIT_S: Final = 120.0  # a previous attempt may still be writing its checkpoint
 STOP_GRACE_S: Final = 120.0  # from SIGTERM to SIGKILL
@@ -65,13 +66,7 @@ class StopRequest:
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until somebody asks, at most `timeout_s` seconds; tell whether somebody did."""
-        give_up_at = time.monotonic() + timeout_s
-        while not self._is_set:
-            remaining_s = give_up_at - time.monotonic()
-            if remaining_s <= 0:
-                break
-            time.sleep(min(remaining_s, POLL_S))
-        return self._is_set
+        return wait_until(self.is_set, timeout_s, POLL_S)
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,9 @@ from kdgat.cluster.child import STOP_GRACE_S, ChildEnd, StopRequest, checkpoint_
 from kdgat.cluster.memory import num_oom_kills
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Outcome
+from kdgat.stage.polling import wait_until
 
 EPILOGUE_TIMEOUT_S: Final = 60.0
-EPILOGUE_POLL_S: Final = 0.1
 OOM_NOTICE_S: Final = 0.5  # the kernel counts the kill a moment after the process is gone
 
 _stop = StopRequest()
@@ -119,13 +119,10 @@ def _run_epilogue(lines: Sequence[str]) -> None:
     except OSError as error:
         print(f"epilogue: {error}", flush=True)
         return
-    give_up_at = time.monotonic() + EPILOGUE_TIMEOUT_S
-    while shell.poll() is None:
-        if _stop.is_set() or time.monotonic() > give_up_at:
-            os.killpg(shell.pid, signal.SIGKILL)  # not reaped yet: the number is still the shell's
-            shell.wait()
-            print(f"epilogue: ended by {_stop.reason or f'its limit of {EPILOGUE_TIMEOUT_S:g} s'}", flush=True)
-            return
-        time.sleep(EPILOGUE_POLL_S)
-    if shell.returncode != 0:
+    wait_until(lambda: shell.poll() is not None or _stop.is_set(), EPILOGUE_TIMEOUT_S)
+    if shell.poll() is None:
+        os.killpg(shell.pid, signal.SIGKILL)  # not reaped yet: the number is still the shell's
+        shell.wait()
+        print(f"epilogue: ended by {_stop.reason or f'its limit of {EPILOGUE_TIMEOUT_S:g} s'}", flush=True)
+    elif shell.returncode != 0:
         print(f"epilogue: exit status {shell.returncode}", flush=True)

@@ -159,7 +159,7 @@ def test_a_run_whose_process_died_with_its_worker_is_crashed_and_the_next_one_go
     )
     worker = Service(installed.here.home, "worker").process()
     assert worker is not None
-    worker.send(signal.SIGKILL)
+    worker.kill()
     for process in [pid for pid, command in installed.processes().items() if "prefect.engine" in command]:
         subprocess.run(["kill", "-KILL", str(process)], check=True)
     assert installed.command("status").returncode == 3

@@ -1,5 +1,7 @@
 """What `make deploy` does to what a server holds, with a real server: schedules of people, runs that go on."""
 
+import os
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
@@ -11,10 +13,13 @@ from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.states import Completed, Running
 
-from flows.deployment.installation import POOL
+from flows.deployment import server_content
+from flows.deployment.installation import POOL, PREFECT_FILE, InstallationError
 from flows.deployment.schedules import keeping_schedules
-from flows.deployment.server_content import crash_lost_runs, ensure_pool
+from flows.deployment.server_content import apply_prefect_file, crash_lost_runs, ensure_pool
+from flows.deployment.service import processes_with
 from flows.lost_runs import LOST
+from tests.support.waiting import wait_until
 
 NIGHT = {"schedule": {"cron": "0 2 * * *", "timezone": "UTC"}, "slug": "night"}
 BY_HAND = {"schedule": {"interval": 3600.0}, "parameters": {"preset": "quick"}, "active": True}
@@ -132,6 +137,24 @@ def test_a_deploy_that_fails_half_way_keeps_them_too(deployed: Deployed) -> None
         fail()
     assert not deployed.is_awake()
     assert len(deployed.schedules()) == 2
+
+
+def test_deployments_that_take_too_long_are_given_up_with_all_that_was_started_for_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    child = [sys.executable, "-c", "import time; time.sleep(600)", str(tmp_path)]
+    for path, text in {
+        PREFECT_FILE: "",
+        # Found first in the folder in which the command runs.
+        Path("prefect", "__init__.py"): "",
+        Path("prefect", "__main__.py"): f"import subprocess; print('up', flush=True); subprocess.run({child})",
+    }.items():
+        (tmp_path / path).parent.mkdir(exist_ok=True)
+        (tmp_path / path).write_text(text)
+    monkeypatch.setattr(server_content, "DEPLOY_TIMEOUT_S", 3.0)
+    with pytest.raises(InstallationError, match=r"prefect .*deploy .* did not end within 3 s.*deploy\.log.*\nup$"):
+        apply_prefect_file(tmp_path, os.environ, tmp_path / "deploy.log")
+    wait_until(lambda: not processes_with({}, str(tmp_path)), "the end of its child")
 
 
 def running(client: SyncPrefectClient, deployed: Deployed) -> FlowRun:

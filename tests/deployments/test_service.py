@@ -1,15 +1,15 @@
 import contextlib
-import json
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
-from flows.deployment.service import Process, Service, processes_with
+from flows.deployment.service import Service, end, have_ended, is_alive, processes_with
+from flows.log_tail import last_lines
 from tests.support.waiting import wait_until
 
 TIMEOUT_S = 30.0
@@ -27,12 +27,12 @@ def service(tmp_path: Path) -> Iterator[Service]:
     yield found
     process = found.process()
     if process is not None:
-        process.end(0.1)
+        end(process, 0.1)
 
 
-def started(service: Service, command: list[str], folder: Path) -> Process:
+def started(service: Service, command: list[str], folder: Path) -> psutil.Process:
     process = service.start(command, os.environ, folder, port=7)
-    wait_until(lambda: "up" in service.log_tail(), "its first word")
+    wait_until(lambda: "up" in last_lines(service.log_path), "its first word")
     return process
 
 
@@ -42,14 +42,14 @@ def test_what_was_started_is_found_again_and_ended(service: Service, tmp_path: P
     assert again.process() == process
     assert again.note()["port"] == 7
     assert os.getsid(process.pid) == process.pid  # out of reach for Ctrl-C
-    assert process.end()
+    assert end(process)
     assert again.process() is None
 
 
 def test_what_ignores_a_request_is_ended_by_force(service: Service, tmp_path: Path) -> None:
     process = started(service, STUBBORN, tmp_path)
-    assert not process.end(0.3)
-    assert not process.is_alive()
+    assert not end(process, 0.3)
+    assert not is_alive(process)
 
 
 def test_what_is_ended_by_force_leaves_nothing_of_its_group(service: Service, tmp_path: Path) -> None:
@@ -57,39 +57,40 @@ def test_what_is_ended_by_force_leaves_nothing_of_its_group(service: Service, tm
     parent = f"import signal; signal.signal(15, signal.SIG_IGN); {child}"
     process = started(service, [sys.executable, "-c", parent], tmp_path)
     (group,) = [found for found in processes_with({}, SLEEP[2]) if os.getpgid(found.pid) == process.pid]
-    assert not process.end(0.3)
-    assert group.wait(TIMEOUT_S)
+    assert not end(process, 0.3)
+    assert have_ended([group], TIMEOUT_S)
 
 
-def test_a_stranger_with_a_recycled_process_id_is_neither_ours_nor_ended(service: Service, tmp_path: Path) -> None:
-    with subprocess.Popen(SLEEP, stdout=subprocess.DEVNULL) as stranger:
-        try:
-            found = Process.of(stranger.pid)
-            assert found is not None
-            for recycled in (
-                Process(found.pid, found.start_time - 1, found.boot_id),
-                Process(found.pid, found.start_time, "before the restart"),
-            ):
-                service.note_path.write_text(json.dumps(vars(recycled)))
-                assert service.process() is None
-                assert recycled.end(0.1)
-                recycled.send(signal.SIGKILL)
-            assert stranger.poll() is None
-        finally:
-            stranger.kill()
+def test_only_what_was_started_for_this_note_is_it(service: Service, tmp_path: Path) -> None:
+    """Not what it has started itself, which inherits its mark, and not the same program with another note."""
+    parent = [sys.executable, "-c", f"import subprocess; subprocess.Popen({SLEEP!r}).wait()"]
+    other = Service(tmp_path, "other")
+    process, stranger = started(service, parent, tmp_path), started(other, parent, tmp_path)
+    assert service.process() == process
+    children = [child for parent in (process, stranger) for child in parent.children()]
+    assert len(children) == 2
+    process.kill()
+    assert have_ended([process], TIMEOUT_S)
+    assert service.process() is None
+    assert other.process() == stranger
+    for left in (stranger, *children):
+        end(left)
 
 
 def test_a_process_that_is_over_but_not_collected_does_not_run() -> None:
     with subprocess.Popen([sys.executable, "-c", ""]) as child:
-        wait_until(lambda: Process.of(child.pid) is None, "its end")  # a zombie until `with` ends
+        process = psutil.Process(child.pid)
+        wait_until(lambda: not is_alive(process), "its end")  # a zombie until `with` ends
+        assert have_ended([process], 0.0)
 
 
-def test_a_process_notes_itself_before_it_becomes_the_program(service: Service, tmp_path: Path) -> None:
+def test_a_program_is_noted_before_it_starts(service: Service, tmp_path: Path) -> None:
     """Whoever starts it may be killed meanwhile: the program is known all the same."""
-    process = service.start([str(tmp_path / "no-such-program")], os.environ, tmp_path)
-    assert process.wait(TIMEOUT_S)
-    assert service.note()["pid"] == process.pid
-    assert "no-such-program" in service.log_tail()
+    command = [str(tmp_path / "no-such-program")]
+    with pytest.raises(FileNotFoundError, match="no-such-program"):
+        service.start(command, os.environ, tmp_path)
+    assert service.note()["command"] == command
+    assert service.process() is None
 
 
 def test_a_damaged_note_is_no_process(service: Service) -> None:
