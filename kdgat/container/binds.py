@@ -67,7 +67,7 @@ def stage_binds(directory: RunDirectory, spec: StageSpec, also: Iterable[Path] =
         BindError: if something cannot be bound.
     """
     inputs = [_plain(source.resolve(directory.path)) for source in spec.inputs.values()]
-    reads = [_plain(Path(path)) for path in (*spec.reads, *also)]
+    reads = [_plain(path) for path in (*map(Path, spec.reads), *also)]
     view = _View()
     # Upper folders first: what lies in them needs no bind of its own.
     folders = sorted({*(path.parent for path in inputs), *reads}, key=lambda path: len(path.parts))

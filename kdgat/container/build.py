@@ -246,7 +246,7 @@ def _remove(folder: Path) -> None:
 
     What stays is named and no error: it would take the place of the one that ended the build.
     """
-    open_folders = ["find", folder, "-type", "d", "!", "-perm", "-u=rwx", "-exec", "chmod", "u+rwx", "{}", ";"]
+    open_folders = ["find", str(folder), "-type", "d", "!", "-perm", "-u=rwx", "-exec", "chmod", "u+rwx", "{}", ";"]
     for _ in range(_NUM_REMOVALS):
         subprocess.run(open_folders, capture_output=True)
         shutil.rmtree(folder, ignore_errors=True)

@@ -56,7 +56,7 @@ def find_faults(lock: Path, python_minor: str, modules: Sequence[str]) -> list[s
     running = f"{sys.version_info.major}.{sys.version_info.minor}"
     if running != python_minor:
         faults.append(f"Python is {running}, not {python_minor}")
-    installed = {canonicalize_name(found.name): found.version for found in metadata.distributions()}
+    installed: dict[str, str] = {canonicalize_name(found.name): found.version for found in metadata.distributions()}
     faults += compare_with_lock(read_pins(lock.read_text()), installed)
     faults += filter(None, map(_import_fault, modules))
     if not os.access(tempfile.gettempdir(), os.W_OK):
