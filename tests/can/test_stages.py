@@ -162,6 +162,7 @@ def test_an_unknown_key_names_the_nearest_one(stores: dict[str, StageInput], tmp
     assert "did you mean 'hidden'" in outcome.evidence
 
 
+@pytest.mark.nightly  # beside training/test_killed_curriculum.py
 def test_a_curriculum_killed_in_mid_epoch_ends_with_the_same_weights(
     stores: dict[str, StageInput], autoencoder: RunDirectory, tmp_path: Path
 ) -> None:
