@@ -37,7 +37,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
 # The longest modules come first, as tests/conftest.py says, instead of those with the most tests.
 WAITING := $(PYTEST) --numprocesses=3 --dist=loadfile --no-loadscope-reorder --durations=25
 
-test: install  ## The tests that need nothing: no Slurm, no Prefect server, no Apptainer (four minutes)
+test: install  ## The tests that need nothing: no Slurm, no Prefect server, no Apptainer (five minutes)
 	$(PYTEST) --numprocesses=2 --dist=worksteal -m "not slurm and not prefect and not image and not nightly" $(TESTS)
 
 test-cluster: install  ## The tests with a real Slurm
