@@ -11,7 +11,7 @@ from prefect.states import Cancelled, Completed, Failed
 
 from flows.parameters import NO_REQUEST, as_site
 from flows.publication import publish_table
-from flows.shown_attempts import shown
+from flows.shown_attempts import api_may_fail, shown
 from flows.single_stage import run_single_stage
 from kdgat.can.evaluation.stage import make_evaluation
 from kdgat.can.family import FAMILY
@@ -89,7 +89,8 @@ def evaluate_can(
     results.write(path)
     scores = next(table for table in FAMILY.tables(results) if table.key)
     caption = f"{results.detector.name} of `{source}` on {results.dataset}; all metrics are in `{path}`"
-    publish_table(replace(scores, caption=caption))
+    with api_may_fail("results"):
+        publish_table(replace(scores, caption=caption))
     for note in results.data.notes:
         logger.info("%s", note)
     return Completed(message=f"{'; '.join(FAMILY.conclusions(results))}; {path}")

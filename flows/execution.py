@@ -145,7 +145,7 @@ class Execution:
         record = self.index.record(name)
         for key, value in changes.items():
             setattr(record, key, value)
-        self.output.write_index(self.index)
+        self.output.note_index(self.index)
         self._changed.set()
 
 

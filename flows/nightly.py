@@ -18,7 +18,7 @@ from flows.attempts import LocalAttempts, Stage, run_to_end
 from flows.can_ids import FormConfig, can_ids
 from flows.lost_runs import mark_lost_runs, output_tag
 from flows.parameters import NO_REQUEST, Overrides, Preset, as_site
-from flows.shown_attempts import shown
+from flows.shown_attempts import api_may_fail, shown
 from flows.signals import stop_on_signals, what_stops
 from flows.single_stage import run_single_stage
 from kdgat.can.config import CanConfig
@@ -188,9 +188,9 @@ class _NightlyRun:
             run=path,
         )
         self._write_report(path.name, report.markdown())
-        _publish(report.markdown())
         ledger.write(self.directory.ledger_path)
         self.directory.close_runs(entry.id)
+        _publish(report.markdown())
         for old in self.directory.old_runs(keep_runs):
             try:
                 self.directory.remove_run(old)
@@ -285,4 +285,5 @@ def compare(directory: RunDirectory, site: Site, command_line: ResourceRequest) 
 
 
 def _publish(text: str) -> None:
-    create_markdown_artifact(text, key=ARTIFACT_KEY, description="what the night changed")
+    with api_may_fail("report"):
+        create_markdown_artifact(text, key=ARTIFACT_KEY, description="what the night changed")

@@ -4,6 +4,7 @@ import contextlib
 import logging
 import re
 import time
+from collections.abc import Iterator
 from typing import Any, Final
 
 import httpx
@@ -124,18 +125,25 @@ class ProgressArtifact:
 
     def _show(self, fraction: float, description_text: str) -> None:
         percent = round(100.0 * fraction, 1)
-        try:
+        with api_may_fail("progress"):
             if self._artifact_id is None:
                 self._artifact_id = create_progress_artifact(percent, key=self.key, description=description_text)
             else:
                 update_progress_artifact(self._artifact_id, percent, description=description_text)
-        except API_ERRORS as error:
-            get_run_logger().warning("no progress in Prefect, training goes on: %s", error)
+
+
+@contextlib.contextmanager
+def api_may_fail(what: str) -> Iterator[None]:
+    """Warn where the Prefect API does not take what people would see there; everything is in files, too."""
+    try:
+        yield
+    except API_ERRORS as error:
+        get_run_logger().warning("no %s in Prefect: %s", what, error)
 
 
 def publish_attempts(output: OutputDirectory, started: float) -> None:
     """Put the table of all attempts since `started` (seconds since the epoch) into the Prefect UI."""
     rows = attempt_rows(output, started)
     if rows:
-        with contextlib.suppress(*API_ERRORS):
+        with api_may_fail("table of attempts"):
             create_table_artifact(rows, key="attempts", description="every attempt of this run, and what followed it")

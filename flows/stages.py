@@ -155,6 +155,7 @@ def _conclude(execution: Execution, stop: StopRequest, publish: Callable[[Output
         return Cancelled(message=f"stopped by {stop.reason}" if stop.is_set() else paused)
     if not any(planned.stage == EVALUATION for planned in execution.run.plan):
         return Completed(message="all stages that were asked for are done; evaluation was not")
+    execution.output.write_index(execution.index)  # what is published is found by it
     return Completed(message=publish(execution.output))
 
 

@@ -10,7 +10,7 @@ from kdgat.cluster.ending import AttemptEnd
 from kdgat.cluster.resources import Resources
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import RunDirectoryError
-from kdgat.stage.files import write_bytes_atomically
+from kdgat.stage.files import remove_temporary_files, write_snapshot
 
 OPEN: Final = ""  # the end of an attempt that has none yet
 
@@ -42,7 +42,10 @@ class _Ledger(BaseModel):
 
 
 class AttemptLedger:
-    """All attempts ever made at a stage, also by earlier runs of the flow; every change is on disk when it returns."""
+    """All attempts ever made at a stage, also by earlier runs of the flow; every change is written when it returns.
+
+    No stage ends for want of it: what cannot be written is written with the next change.
+    """
 
     def __init__(self, directory: RunDirectory) -> None:
         self.path = directory.attempts_path
@@ -51,6 +54,7 @@ class AttemptLedger:
     def open(self, resources: Resources | None, excluded_nodes: frozenset[str] = frozenset()) -> AttemptRecord:
         """Note that an attempt begins; its number is used once, whatever happens to the flow."""
         number = self.records[-1].number + 1 if self.records else 1
+        remove_temporary_files(self.path.parent, f"{self.path.name}.*")  # of flows that were killed
         record = AttemptRecord(number=number, resources=resources, excluded_nodes=tuple(sorted(excluded_nodes)))
         self.records.append(record)
         self._write()
@@ -95,4 +99,4 @@ class AttemptLedger:
 
     def _write(self) -> None:
         content = _Ledger(attempts=self.records).model_dump_json(indent=2) + "\n"
-        write_bytes_atomically(self.path, content.encode())
+        write_snapshot(self.path, content.encode())

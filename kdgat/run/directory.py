@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import RunDirectoryError, StageBusyError
-from kdgat.stage.files import write_bytes_atomically
+from kdgat.stage.files import write_bytes_atomically, write_snapshot
 from kdgat.stage.owner import own
 
 SCHEMA_VERSION = 1
@@ -119,7 +119,11 @@ class OutputDirectory:
 
     def write_index(self, index: RunIndex) -> None:
         """Write `run.json` atomically."""
-        write_bytes_atomically(self.index_path, (index.model_dump_json(indent=2) + "\n").encode())
+        write_bytes_atomically(self.index_path, _as_bytes(index))
+
+    def note_index(self, index: RunIndex) -> None:
+        """Write `run.json` while stages run, which none of them ends for: see `write_snapshot`."""
+        write_snapshot(self.index_path, _as_bytes(index))
 
     def stage_directory(self, record: StageRecord) -> RunDirectory:
         """Return the run directory of a stage; RunError if it has none yet."""
@@ -132,6 +136,10 @@ class OutputDirectory:
         """Be the only command that trains into this directory; RunError names the process that does, and its host."""
         with alone_in(self.lock_path, self.owner_path, lambda text: RunError(f"{text}; or choose another --out")):
             yield
+
+
+def _as_bytes(index: RunIndex) -> bytes:
+    return (index.model_dump_json(indent=2) + "\n").encode()
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from kdgat.stage.errors import RunDirectoryError
-from kdgat.stage.files import remove_temporary_files, write_bytes_atomically, write_json_atomically
+from kdgat.stage.files import remove_temporary_files, to_json, write_bytes_atomically, write_snapshot
 from kdgat.stage.outcome import Finished, Outcome, parse_outcome
 from kdgat.stage.owner import Owner, own
 from kdgat.stage.spec import StageSpec
@@ -120,7 +120,7 @@ class RunDirectory:
 
     def write_progress(self, progress: Mapping[str, object]) -> None:
         """Write `progress.json` for whoever watches; not durable, because nothing is resumed from it."""
-        write_json_atomically(self.progress_path, dict(progress), durable=False)
+        write_snapshot(self.progress_path, to_json(dict(progress)), durable=False)
 
     def newest_checkpoint(self) -> str:
         """Return the newest checkpoint, or the newest part, relative to the run directory; empty if there is none.
@@ -149,7 +149,8 @@ class RunDirectory:
             raise RunDirectoryError(f"{self.path} does not exist: create it from a spec first")
         with own(self.lock_path, self.owner_path) as owner:
             self._owner = owner
-            remove_temporary_files(self.path)
+            # Whoever starts attempts writes their history, and the spec, without owning the directory.
+            remove_temporary_files(self.path, others=(self.attempts_path, self.spec_path))
             try:
                 yield self
             finally:

@@ -2,13 +2,17 @@
 
 import hashlib
 import json
+import logging
 import os
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+logger = logging.getLogger(__name__)
+
 HASH_BLOCK_BYTES = 1 << 20
+_unwritten: set[Path] = set()  # snapshots whose last write failed
 
 
 def write_bytes_atomically(
@@ -52,9 +56,29 @@ def replacing(path: Path) -> Iterator[Path]:
         raise
 
 
+def write_snapshot(path: Path, data: bytes, *, durable: bool = True) -> None:
+    """Replace a file that nothing is resumed from: where it cannot be written, that is one warning and ends nothing.
+
+    Its writer has all of the content, and writes it again with the next change.
+    """
+    try:
+        write_bytes_atomically(path, data, durable=durable)
+    except OSError as error:
+        if path not in _unwritten:
+            _unwritten.add(path)
+            logger.warning("%s cannot be written, the next change tries again: %s", path, error)
+    else:
+        _unwritten.discard(path)
+
+
 def write_json_atomically(path: Path, value: object, *, durable: bool = True) -> None:
     """Write `value` as indented JSON, atomically; NaN is kept as NaN, as Python's own reader accepts it."""
-    write_bytes_atomically(path, (json.dumps(value, indent=2, default=str) + "\n").encode(), durable=durable)
+    write_bytes_atomically(path, to_json(value), durable=durable)
+
+
+def to_json(value: object) -> bytes:
+    """Write down plain data as `write_json_atomically` does."""
+    return (json.dumps(value, indent=2, default=str) + "\n").encode()
 
 
 def temporary_path(path: Path) -> Path:
@@ -62,10 +86,15 @@ def temporary_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")
 
 
-def remove_temporary_files(directory: Path) -> None:
-    """Remove what killed writers left; only the owner of a directory may do so."""
-    for entry in directory.glob(".*.tmp"):
-        entry.unlink(missing_ok=True)
+def remove_temporary_files(directory: Path, pattern: str = "*", others: Collection[Path] = ()) -> None:
+    """Remove what killed writers left of files with such names; only the owner of a directory may do so.
+
+    Another process may be writing `others` at this moment: what stands beside them is left alone.
+    """
+    theirs = tuple(f".{path.name}." for path in others)
+    for entry in directory.glob(f".{pattern}.tmp"):
+        if not entry.name.startswith(theirs):
+            entry.unlink(missing_ok=True)
 
 
 def sync_to_disk(path: Path) -> None:

@@ -9,6 +9,7 @@ from kdgat.cluster.resources import Resources
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import RunDirectoryError
 from tests.cluster.attempts import CHECKPOINT, ended
+from tests.support.faults import unwritable
 
 ASKED = Resources(walltime_s=3600, memory_mib=4096, gpus=1, gpu_type="v100")
 
@@ -41,6 +42,27 @@ def test_every_change_is_on_disk_at_once(directory: RunDirectory) -> None:
     assert AttemptLedger(directory).records[0].job_id == "41"
     ledger.started(record)
     assert AttemptLedger(directory).records[0].started > 0
+
+
+def test_a_history_that_cannot_be_written_ends_no_attempt_and_is_whole_with_the_next_change(
+    directory: RunDirectory,
+) -> None:
+    ledger = AttemptLedger(directory)
+    with unwritable(directory.attempts_path):
+        record = ledger.open(ASKED)
+        ledger.submitted(record, "41")
+    ledger.started(record)
+    assert AttemptLedger(directory).records == [record]
+
+
+def test_a_stage_that_starts_leaves_the_history_alone_which_is_being_written(directory: RunDirectory) -> None:
+    ledger = AttemptLedger(directory)
+    writing = directory.path / ".attempts.json.login.17.tmp"  # of the flow, on another machine
+    writing.touch()
+    with directory.lock():
+        assert writing.exists()
+    ledger.open(ASKED)  # the flow itself, after it was killed and started again
+    assert not writing.exists()
 
 
 def test_a_number_is_used_once_whatever_became_of_the_attempt(directory: RunDirectory) -> None:

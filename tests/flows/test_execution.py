@@ -13,6 +13,7 @@ from kdgat.run.directory import OutputDirectory, RunError, StageState
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
 from tests.can.small_runs import make_config
+from tests.support.faults import unwritable
 
 DATA = {"dataset": "synthetic", "data_root": "data"}
 FINISHED = Conclusion(Finished(), attempts=1)
@@ -106,6 +107,14 @@ def test_whoever_watches_reads_every_change_in_the_index(execution: Execution) -
     assert execution.output.read_index().record("prepare").state == StageState.RUNNING
     finish(execution, "prepare", conclusion=Conclusion(Finished(), attempts=0))
     assert execution.output.read_index().record("prepare").state == StageState.CACHED
+
+
+def test_an_index_that_cannot_be_written_ends_no_run(execution: Execution) -> None:
+    with unwritable(execution.output.index_path):
+        assert names(execution) == ["prepare"]
+    assert execution.output.read_index().record("prepare").state == StageState.PLANNED
+    finish(execution, "prepare")
+    assert execution.output.read_index().record("prepare").state == StageState.FINISHED
 
 
 def test_a_damaged_index_is_named(tmp_path: Path) -> None:

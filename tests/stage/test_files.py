@@ -7,7 +7,13 @@ import stat
 
 import pytest
 
-from kdgat.stage.files import remove_temporary_files, sha256_of_file, write_bytes_atomically, write_json_atomically
+from kdgat.stage.files import (
+    remove_temporary_files,
+    sha256_of_file,
+    write_bytes_atomically,
+    write_json_atomically,
+    write_snapshot,
+)
 
 
 def names(folder):
@@ -57,3 +63,27 @@ def test_only_temporary_files_are_removed(tmp_path):
         (tmp_path / name).touch()
     remove_temporary_files(tmp_path)
     assert names(tmp_path) == [".hidden", "b.tmp"]
+
+
+def test_what_another_process_may_be_writing_is_not_removed(tmp_path):
+    for name in (".owner.json.host.1.tmp", ".attempts.json.login.2.tmp"):
+        (tmp_path / name).touch()
+    remove_temporary_files(tmp_path, others=[tmp_path / "attempts.json"])
+    assert names(tmp_path) == [".attempts.json.login.2.tmp"]
+    remove_temporary_files(tmp_path, "attempts.json.*")
+    assert names(tmp_path) == []
+
+
+def test_a_snapshot_that_cannot_be_written_is_one_warning_until_it_can(tmp_path, caplog):
+    path = tmp_path / "gone" / "progress.json"
+    write_snapshot(path, b"1")
+    write_snapshot(path, b"2")
+    (warning,) = caplog.messages
+    assert str(path) in warning
+    path.parent.mkdir()
+    write_snapshot(path, b"3")
+    assert path.read_bytes() == b"3"
+    path.unlink()
+    path.parent.rmdir()
+    write_snapshot(path, b"4")
+    assert len(caplog.messages) == 2

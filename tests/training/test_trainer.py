@@ -4,6 +4,7 @@ import copy
 import json
 import math
 import signal
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -18,6 +19,7 @@ from kdgat.training.config import TrainingConfig
 from kdgat.training.progress import WRITE_INTERVAL_S
 from kdgat.training.source import EmptyPlanError
 from kdgat.training.trainer import fit
+from tests.support.faults import unwritable
 from tests.training.graph_training import CONFIG, SEED, GraphClassifier, GraphSource, make_graphs, make_sources
 
 
@@ -295,3 +297,18 @@ def test_progress_tells_position_loss_and_rate(tmp_path, monkeypatch):
     assert progress["loss"] == pytest.approx(-0.23, abs=1e-5)
     assert progress["graphs_per_s"] > 0
     assert progress["seconds_to_deadline"] is None
+
+
+def test_training_goes_on_where_its_progress_cannot_be_written(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr("kdgat.training.progress.WRITE_INTERVAL_S", 0.0)
+    directory, undisturbed = RunDirectory(tmp_path / "hurt"), RunDirectory(tmp_path / "undisturbed")
+    config, models = STEADY.model_copy(update={"monitor": "train_loss"}), []
+    for one in (directory, undisturbed):
+        one.path.mkdir()
+        models.append(Follower())
+        with unwritable(one.progress_path) if one is directory else nullcontext():
+            fit(models[-1], Numbers(VALUES), None, config, one, 0)
+    assert sum(str(directory.progress_path) in message for message in caplog.messages) == 1
+    assert directory.read_metrics() == undisturbed.read_metrics()
+    hurt, whole = (model.state_dict() for model in models)
+    assert all(torch.equal(hurt[name], whole[name]) for name in whole)
