@@ -202,6 +202,7 @@ def test_mixed_precision_trains_to_a_similar_loss(
     assert losses[0] == pytest.approx(losses[1], rel=0.1)
 
 
+@pytest.mark.nightly  # a contract of import-linter says so, too
 def test_training_and_evaluation_import_without_what_only_preparation_needs() -> None:
     # Not rich and jinja2, which Lightning and PyG import by themselves.
     missing = ["polars", "numba", "prefect", "plotly", "sklearn", "typer"]

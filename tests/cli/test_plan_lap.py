@@ -8,8 +8,9 @@ from kdgat.lap.instances.store import write_store
 from kdgat.lap.plan import plan_lap
 from kdgat.lap.training.schedule import Rates, write_rates
 from kdgat.run.plan import make_spec
-from tests.lap.runs import make_config, small_config
+from tests.lap.runs import OVERRIDES, make_config, small_config
 from tests.support.command_line import Answer
+from tests.support.small_runs import as_options
 
 Kdgat = Callable[..., Answer]
 
@@ -137,7 +138,7 @@ def test_an_analysis_says_what_stages_are_made_of_and_json_needs_a_measurement(k
 
 def test_an_analysis_measures_steps_and_the_plan_goes_by_them(kdgat: Kdgat, tmp_path: Path) -> None:
     path = tmp_path / "rates.json"
-    words = ("--stages", "small_512_only", "--steps", "2", "-O", "training.max_edges=32768", "--json", str(path))
+    words = ("--stages", "small_512_only", "--steps", "2", *as_options(*OVERRIDES), "--json", str(path))
     status, printed, error = kdgat("lap", "analyze", "--preset", "quick", "--memory", *words)
     assert status == 0, error
     assert "ratio" in printed

@@ -4,10 +4,13 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 REPOSITORY = Path(__file__).parents[2]
 OPTIONAL = ("polars", "numba", "prefect", "dask", "plotly", "sklearn", "typer")
 
 
+@pytest.mark.nightly  # a contract of import-linter says so, too
 def test_training_imports_no_optional_package():
     program = (
         "import sys, kdgat.training.trainer, kdgat.training.weights\n"
