@@ -33,27 +33,27 @@ train: install  ## Synthetic traffic, the whole flow, the report and the scores 
 # One thread each; --dist=loadfile keeps the tests of a module, which share what it sets up, together.
 # Not loadgroup: with pytest 9.2 pytest-xdist 3.8 does not heed the groups.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
-# What a service does is waited for most of the time: three workers keep two cores busy.
-# The longest modules come first, as tests/conftest.py says, instead of those with the most tests.
-WAITING := $(PYTEST) --numprocesses=3 --dist=loadfile --no-loadscope-reorder --durations=25
+# The longest modules come first, as tests/conftest.py says, instead of those with the most tests. Two workers: a third
+# makes two cores no faster.
+SERVICES := $(PYTEST) --numprocesses=2 --dist=loadfile --no-loadscope-reorder --durations=25
 
 test: install  ## The tests that need nothing: no Slurm, no Prefect server, no Apptainer (five minutes)
 	$(PYTEST) --numprocesses=2 --dist=worksteal -m "not slurm and not prefect and not image and not nightly" $(TESTS)
 
 test-cluster: install  ## The tests with a real Slurm
-	$(WAITING) -m "slurm and not image and not nightly" $(TESTS)
+	$(SERVICES) -m "slurm and not image and not nightly" $(TESTS)
 
 test-flows: install  ## The tests with a real Prefect server
-	$(WAITING) -m "prefect and not slurm and not image and not nightly" $(TESTS)
+	$(SERVICES) -m "prefect and not slurm and not image and not nightly" $(TESTS)
 
 test-image: install  ## The tests with a real Apptainer
-	$(WAITING) -m "image and not nightly" $(TESTS)
+	$(SERVICES) -m "image and not nightly" $(TESTS)
 
 test-services: install  ## The three above side by side, as continuous integration runs them
-	$(WAITING) -m "(slurm or prefect or image) and not nightly" $(TESTS)
+	$(SERVICES) -m "(slurm or prefect or image) and not nightly" $(TESTS)
 
 test-all: install  ## All tests, the long ones of the night included
-	$(WAITING) $(TESTS)
+	$(SERVICES) $(TESTS)
 
 lint: install  ## Style, types and the direction of imports
 	$(BIN)/ruff check .

@@ -34,15 +34,14 @@ NEEDED_BY_FIXTURE = {
 SERVICES = ("slurm", "prefect", "image")
 # Modules of minutes, begun first: the one that begins last is what all other workers wait for.
 LONGEST = (
-    "deployments/test_deploy.py",
     "slurm/test_faults.py",
-    "flows/test_nightly.py",
+    "deployments/test_deploy.py",
     "slurm/test_whole_flow.py",
-    "flows/test_can_ids.py",
-    "slurm/test_ended_commands.py",
+    "flows/test_nightly.py",
     "slurm/test_slurm_attempts.py",
     "slurm/test_progressive.py",
-    "deployments/test_authentication.py",
+    "slurm/test_ended_commands.py",
+    "flows/test_can_ids.py",
 )
 
 

@@ -19,6 +19,7 @@ def words(out: Path) -> list[str]:
     return ["train", "lap", "--out", str(out), "--stages", SMALL, MEDIUM, "--two-in-one", *as_options(*LONG)]
 
 
+@pytest.mark.nightly
 def test_a_killed_command_goes_on_in_the_stage_that_was_cut_and_comes_to_the_same_weights(
     tmp_path: Path, prefect_server: object
 ) -> None:

@@ -89,7 +89,12 @@ class Installed:
         give_up_at = time.monotonic() + TIMEOUT_S
         with httpx.Client(trust_env=False, timeout=60.0, auth=auth) as client:
             while True:
-                answer = client.request(method, f"{self.here.url}{path}", json=content)
+                try:
+                    answer = client.request(method, f"{self.here.url}{path}", json=content)
+                except httpx.ReadTimeout:  # a machine that is busy with everything else
+                    if not path.endswith(("/filter", "/count")) or time.monotonic() > give_up_at:
+                        raise
+                    continue
                 # Two writers met in SQLite: nothing was written, and the server asks for another try, which Prefect's
                 # own clients make without a word.
                 if answer.status_code != httpx.codes.SERVICE_UNAVAILABLE or time.monotonic() > give_up_at:

@@ -10,6 +10,7 @@ from tests.deployments.installed import Installed
 pytestmark = pytest.mark.prefect
 
 
+@pytest.mark.nightly
 def test_with_a_string_to_ask_for_everything_works_and_strangers_are_refused(tmp_path: Path) -> None:
     other = Installed(tmp_path, KDGAT_AUTH="1")
     try:

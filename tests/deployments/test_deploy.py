@@ -5,6 +5,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,7 @@ def test_a_second_run_on_a_dataset_is_cancelled_and_cancelling_the_first_saves_a
     assert OutputDirectory(out).stage_directory(record).newest_checkpoint()
 
 
+@pytest.mark.nightly
 def test_a_night_comes_by_itself_and_puts_a_model_into_service(installed: Installed) -> None:
     """What nights decide, tests/flows/test_nightly.py says."""
     deployment = installed.api("GET", "/deployments/name/nightly/synthetic")
@@ -123,7 +125,9 @@ def test_a_night_comes_by_itself_and_puts_a_model_into_service(installed: Instal
         return found
 
     parameters = {"settle_s": 0.0, "start_from": "scratch", "overrides": [*ONE_NETWORK, *UNTRAINED]}
-    schedule = {"schedule": {"interval": 20}, "active": True, "parameters": parameters}
+    # Soon, and then with time for a night to end: each one that finds the dataset taken is a process, too.
+    soon = (datetime.now(UTC) + timedelta(seconds=20)).isoformat()
+    schedule = {"schedule": {"interval": 120, "anchor_date": soon}, "active": True, "parameters": parameters}
     (made,) = installed.api("POST", path, [schedule])
     wait_until(lambda: nights("COMPLETED", "FAILED", "CRASHED"), "a night", log=installed.log)
     installed.api("DELETE", f"{path}/{made['id']}")

@@ -49,12 +49,12 @@ def test_recordings_become_an_evaluated_detector_and_a_second_run_does_nothing_t
 ) -> None:
     """All kinds of stages are in tests/slurm/test_whole_flow.py."""
     out = tmp_path / "out"
-    command = words(data_root, out, "seeds=[0, 1]", "stages=[autoencoder, normal, evaluation]")
+    command = words(data_root, out, "stages=[autoencoder, normal, evaluation]")
     first = run_kdgat(*command, timeout_s=TIMEOUT_S)
     assert first.returncode == 0, first.stderr
     results = Results.read(out / "results.json")
     assert set(results.f1) == {path.name.partition("__")[0] for path in (data_root / "synthetic").glob("test_*")}
-    assert results.seeds == [0, 1]
+    assert results.seeds == [0]
     assert (out / "report.html").is_file()
     for text in (*results.f1, str(out / "report.html")):
         assert text in first.stdout
@@ -71,12 +71,13 @@ def test_recordings_become_an_evaluated_detector_and_a_second_run_does_nothing_t
     database = sqlite3.connect(out / "prefect" / "prefect.db")
     assert {row[0] for row in database.execute("select state_type from flow_run")} == {"COMPLETED"}
     task_runs = {row[0] for row in database.execute("select name from task_run")}
-    assert {"prepare", "normal-large-seed1", "autoencoder-large-seed0", "results"} <= task_runs
+    assert {"prepare", "normal-large-seed0", "autoencoder-large-seed0", "results"} <= task_runs
     artifacts = {row[0] for row in database.execute("select key from artifact")}
     assert {"scores", "models", "autoencoder-and-gat", "report"} <= artifacts
     database.close()
 
 
+@pytest.mark.nightly
 def test_a_killed_flow_leaves_no_process_and_goes_on_where_it_was(data_root: Path, tmp_path: Path) -> None:
     out, name = tmp_path / "out", "autoencoder-large-seed0"
     command = words(data_root, out, "stages=[autoencoder]", "training.max_epochs=60", "training.patience=null")

@@ -177,6 +177,7 @@ def test_a_night_that_fails_or_dies_changes_nothing_the_next_one_goes_on_and_a_w
     assert ends <= {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}  # nothing seems to run for ever
 
 
+@pytest.mark.nightly
 def test_where_the_model_in_service_is_damaged_the_new_one_waits_for_a_person(nights: NightlyRuns) -> None:
     service, models = nights.in_service(), nights.registry.read().models
     weights = next(nights.registry.model_path(service).glob("stages/normal-*/*.safetensors"))
@@ -197,6 +198,7 @@ def test_where_the_model_in_service_is_damaged_the_new_one_waits_for_a_person(ni
     nights.registry.promote(new.id, reason="the other is damaged", by="a person")
 
 
+@pytest.mark.nightly
 def test_a_night_that_died_after_its_decision_does_not_undo_what_a_person_decided_since(
     nights: NightlyRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -75,6 +75,7 @@ def test_a_killed_flow_goes_on_when_started_again(
     assert results(run) == results(undisturbed)
 
 
+@pytest.mark.nightly
 def test_the_jobs_of_a_killed_flow_end_by_themselves(
     run: ClusterRun, undisturbed: ClusterRun, slurm: PrivateSlurm
 ) -> None:

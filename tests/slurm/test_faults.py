@@ -199,6 +199,7 @@ def test_too_little_memory_grows_until_it_is_enough(
     assert memory[:2] == [250, 375]
 
 
+@pytest.mark.nightly
 def test_a_full_disk_stops_clearly_and_the_same_command_goes_on(
     job: StageJob, undisturbed: Undisturbed, slurm: PrivateSlurm
 ) -> None:
@@ -225,6 +226,7 @@ def test_a_full_disk_stops_clearly_and_the_same_command_goes_on(
         subprocess.run(["umount", str(checkpoints)], check=True)
 
 
+@pytest.mark.nightly
 def test_a_damaged_newest_checkpoint_is_passed_over(
     job: StageJob, undisturbed: Undisturbed, slurm: PrivateSlurm
 ) -> None:
@@ -240,6 +242,7 @@ def test_a_damaged_newest_checkpoint_is_passed_over(
     assert done - job.steps(RESUMED)[0] <= 2 * CHECKPOINT_STEPS  # it goes back to the checkpoint before
 
 
+@pytest.mark.nightly
 def test_a_controller_that_does_not_answer_is_waited_for(
     job: StageJob, undisturbed: Undisturbed, slurm: PrivateSlurm
 ) -> None:

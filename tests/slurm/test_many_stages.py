@@ -69,7 +69,8 @@ def run(tmp_path: Path, slurm: PrivateSlurm) -> Iterator[ClusterRun]:
     assert stray_processes(run.out) == []
 
 
-@pytest.mark.parametrize(("num_seeds", "memory"), [(2, "4G"), pytest.param(10, "2G", marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(("num_seeds", "memory"), [(4, "4G"), (10, "2G")])
+@pytest.mark.nightly
 def test_more_stages_than_the_nodes_hold_queue_at_once_and_all_finish(
     run: ClusterRun, slurm: PrivateSlurm, num_seeds: int, memory: str
 ) -> None:
