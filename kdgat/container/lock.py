@@ -61,7 +61,7 @@ def list_constraints(text: str, variant: Variant) -> list[str]:
 def resolve_lock(
     checkout: Checkout, variant: Variant, sources: PackageSources, pins: Mapping[str, str] = NO_PINS
 ) -> str:
-    """Resolve the lock anew, with the newest versions that fit, or those of `pins` wherever they do.
+    """Resolve the lock anew, with the newest versions that fit; `pins` decides versions beside constraints.txt.
 
     Raises:
         LockError: with the resolver's own words.
@@ -69,9 +69,9 @@ def resolve_lock(
     with tempfile.TemporaryDirectory(prefix="kdgat-lock-") as folder:
         wanted, constraints, output = (Path(folder, name) for name in ("wanted.in", "constraints.txt", "output.lock"))
         wanted.write_text("\n".join(list_requirements(checkout.project, variant)) + "\n")
-        constraints.write_text("\n".join(list_constraints(checkout.constraints_path.read_text(), variant)) + "\n")
-        # uv keeps versions that it finds in the place of its output; with hashes it would keep those, too.
-        output.write_text("".join(f"{name}=={version}\n" for name, version in pins.items()))
+        constrained = list_constraints(checkout.constraints_path.read_text(), variant)
+        constrained += [f"{name}=={version}" for name, version in pins.items()]
+        constraints.write_text("\n".join(constrained) + "\n")
         _uv(
             ["pip", "compile", str(wanted), "--constraint", str(constraints), "--output-file", str(output),
              "--generate-hashes", "--no-header", "--no-annotate", "--no-emit-index-url", "--no-emit-find-links"],
