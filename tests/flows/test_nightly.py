@@ -202,15 +202,15 @@ def test_where_the_model_in_service_is_damaged_the_new_one_waits_for_a_person(ni
 def test_a_night_that_died_after_its_decision_does_not_undo_what_a_person_decided_since(
     nights: NightlyRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def die(text: str) -> None:
-        raise ConnectionError(text)
+    def die(*_: object) -> None:
+        raise ConnectionError("dead")
 
     before = nights.in_service()
     aside = nights.inbox.parent / f"{INBOX_RECORDING}.parquet"
     shutil.copy(aside, nights.inbox / aside.name)
     settings = ("training.max_epochs=25", "training.learning_rate=0.005")
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_publish", die)
+        patch.setattr(module._NightlyRun, "_write_report", die)  # what comes after the decision
         assert nights.run(*settings, start_from="scratch").is_failed()
     better = nights.in_service()
     assert better != before
