@@ -71,9 +71,9 @@ def write_snapshot(path: Path, data: bytes, *, durable: bool = True) -> None:
         _unwritten.discard(path)
 
 
-def write_json_atomically(path: Path, value: object, *, durable: bool = True) -> None:
+def write_json_atomically(path: Path, value: object) -> None:
     """Write `value` as indented JSON, atomically; NaN is kept as NaN, as Python's own reader accepts it."""
-    write_bytes_atomically(path, to_json(value), durable=durable)
+    write_bytes_atomically(path, to_json(value))
 
 
 def to_json(value: object) -> bytes:
