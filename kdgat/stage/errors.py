@@ -25,6 +25,10 @@ class NumericError(FloatingPointError):
     """A loss or a metric is not finite: training again from the same checkpoint would meet it again."""
 
 
+class EnvironmentFault(RuntimeError):
+    """What is around the stage is at fault, not the stage: a node without its filesystem, a GPU that is not there."""
+
+
 class StopRequested(BaseException):
     """SIGTERM, SIGUSR1 or SIGINT arrived while no loop was there to look at the flag."""
 

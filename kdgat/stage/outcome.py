@@ -17,6 +17,7 @@ class FailureKind(StrEnum):
     HOST_OOM = "HOST_OOM"
     NUMERIC = "NUMERIC"
     BAD_INPUT = "BAD_INPUT"
+    ENVIRONMENT = "ENVIRONMENT"  # the node, its filesystem or its GPU: elsewhere, or later, the stage would go on
     ERROR = "ERROR"
 
 

@@ -22,7 +22,7 @@ FAMILY = """
 import os, signal, time
 from pathlib import Path
 from kdgat.stage.configuration import ConfigurationError
-from kdgat.stage.errors import NumericError
+from kdgat.stage.errors import EnvironmentFault, NumericError
 from kdgat.stage.outcome import Finished, Paused
 from kdgat.stage.signals import stop_signals
 
@@ -50,6 +50,9 @@ def torch_host_memory(spec, directory):
 def cuda_memory(spec, directory):
     import torch
     raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
+
+def lost_gpu(spec, directory):
+    raise EnvironmentFault("the job was given a GPU and sees none")
 
 def bug(spec, directory):
     return {}["missing"]
@@ -121,6 +124,7 @@ def test_finished_stage_is_not_run_again(tmp_path, family):
         ("host_memory", FailureKind.HOST_OOM, "MemoryError"),
         ("torch_host_memory", FailureKind.HOST_OOM, "can't allocate memory"),
         ("cuda_memory", FailureKind.CUDA_OOM, "Tried to allocate 2.00 GiB"),
+        ("lost_gpu", FailureKind.ENVIRONMENT, "the job was given a GPU and sees none"),
         ("bug", FailureKind.ERROR, "KeyError: 'missing'"),
         ("bare_value_error", FailureKind.ERROR, "invalid literal"),
     ],
