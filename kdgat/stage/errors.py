@@ -25,7 +25,7 @@ class NumericError(FloatingPointError):
     """A loss or a metric is not finite: training again from the same checkpoint would meet it again."""
 
 
-class EnvironmentFault(RuntimeError):
+class EnvironmentFaultError(RuntimeError):
     """What is around the stage is at fault, not the stage: a node without its filesystem, a GPU that is not there."""
 
 

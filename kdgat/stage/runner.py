@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pydantic import ValidationError
 
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import EnvironmentFault, OwnerLostError, StopRequested
+from kdgat.stage.errors import EnvironmentFaultError, OwnerLostError, StopRequested
 from kdgat.stage.families import family_package, is_own, own_packages
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Outcome, Paused
 from kdgat.stage.provenance import code_difference, record_attempt
@@ -91,7 +91,7 @@ def failure_kind(error: BaseException) -> FailureKind:
         return FailureKind.CUDA_OOM
     if isinstance(error, MemoryError) or "DefaultCPUAllocator: can't allocate memory" in text:
         return FailureKind.HOST_OOM
-    if isinstance(error, EnvironmentFault):
+    if isinstance(error, EnvironmentFaultError):
         return FailureKind.ENVIRONMENT
     if isinstance(error, FloatingPointError):
         return FailureKind.NUMERIC

@@ -22,7 +22,7 @@ FAMILY = """
 import os, signal, time
 from pathlib import Path
 from kdgat.stage.configuration import ConfigurationError
-from kdgat.stage.errors import EnvironmentFault, NumericError
+from kdgat.stage.errors import EnvironmentFaultError, NumericError
 from kdgat.stage.outcome import Finished, Paused
 from kdgat.stage.signals import stop_signals
 
@@ -52,7 +52,7 @@ def cuda_memory(spec, directory):
     raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
 
 def lost_gpu(spec, directory):
-    raise EnvironmentFault("the job was given a GPU and sees none")
+    raise EnvironmentFaultError("the job was given a GPU and sees none")
 
 def bug(spec, directory):
     return {}["missing"]
