@@ -13,7 +13,7 @@ from kdgat.can.evaluation.stage import evaluate_run, make_evaluation
 from kdgat.can.kinds import ComparisonStageConfig
 from kdgat.can.nightly.comparison import compare_runs, make_comparison, read_comparison, scores_of
 from kdgat.can.nightly.registered import config_hash, model_source
-from kdgat.can.nightly.run import ComparisonPlan, plan_comparison
+from kdgat.can.nightly.run import IN_SERVICE, ComparisonPlan, plan_comparison
 from kdgat.can.windows.feature_names import FEATURE_VERSION
 from kdgat.registry.entry import ModelEntry
 from kdgat.registry.registry import Registry
@@ -161,7 +161,7 @@ def test_what_the_weights_have_seen_before_is_no_test(
     assert isinstance(run_stage(job, quiet=True), Finished)
     assert Results.read(job.path / "results.json").f1 == results.f1
     assert lineage_of(second).notes  # by now nobody can tell
-    config = plan_comparison(plain.path, small_config(data_root), {}, moved, line.second).config
+    config = plan_comparison(plain.path, small_config(data_root), {}, moved, {IN_SERVICE: line.second}).config
     assert not config.also_trained
 
 
@@ -175,7 +175,7 @@ def test_a_night_compares_on_what_no_model_of_the_line_has_seen(
     config = small_config(data_root, catalog="my.yaml")
 
     def planned(contents: str = "a", run: Path = plain.path) -> ComparisonPlan:
-        return plan_comparison(run, config, {"new": contents}, line.registry, line.second)
+        return plan_comparison(run, config, {"new": contents}, line.registry, {IN_SERVICE: line.second})
 
     plan = planned()
     assert plan.config.also_trained == lineage_of(line.registry.model_path(line.second.id)).trained != {}
