@@ -29,6 +29,7 @@ from kdgat.can.nightly.registered import ModelSource, model_source
 from kdgat.can.nightly.run import (
     IN_SERVICE,
     NEW,
+    ComparisonPlan,
     NightlyDirectory,
     NightlyRecord,
     NightlyReport,
@@ -174,8 +175,9 @@ class _NightlyRun:
         against = self._compared_with(source, record)
         others = {} if against is None else {IN_SERVICE: against, **self._anchors(against)}
         contents = {NEW: source.content, "recordings": record.recordings}
+        plan = plan_comparison(path, config, new_recordings.recordings, contents, self.registry, others)
         try:
-            comparison = self._compare(path, config, contents, others)
+            comparison = self._compare(path, plan)
         except NightlyStoppedError as stopped:
             return Cancelled(message=f"{stopped}; the next night goes on from there")
         except NightlyFailedError as failed:
@@ -223,10 +225,7 @@ class _NightlyRun:
         index = self.registry.read()
         return {name: self.registry.entry(name) for name in index.anchors(against)}
 
-    def _compare(
-        self, path: Path, config: CanConfig, contents: dict[str, str], others: dict[str, ModelEntry]
-    ) -> Comparison:
-        plan = plan_comparison(path, config, contents, self.registry, others)
+    def _compare(self, path: Path, plan: ComparisonPlan) -> Comparison:
         directory = make_comparison(path / "comparisons", plan.config)
         if not directory.is_finished():
             outcome = compare(directory, self.site, self.command_line)

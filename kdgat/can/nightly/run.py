@@ -2,7 +2,7 @@
 
 import shutil
 import stat
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -147,13 +147,19 @@ class ComparisonPlan:
 
 
 def plan_comparison(
-    run: Path, config: CanConfig, contents: Mapping[str, str], registry: Registry, others: Mapping[str, ModelEntry]
+    run: Path,
+    config: CanConfig,
+    recordings: Collection[str],
+    contents: Mapping[str, str],
+    registry: Registry,
+    others: Mapping[str, ModelEntry],
 ) -> ComparisonPlan:
     """Plan to score a new model and those it is held to, without those of them whose files are damaged.
 
     Args:
         run: of the new model.
         config: of the run.
+        recordings: files below the dataset's folder that the night knows.
         contents: hashes of the new model and of the recordings.
         registry: with the others.
         others: name -> the model in service and its anchors; none of them for the first model.
@@ -179,6 +185,7 @@ def plan_comparison(
         catalog=None if catalog is None else str(catalog),
         hold_out=config.data.hold_out,
         leave_out=config.data.leave_out,
+        only=tuple(sorted(recordings)),
         also_trained={key: name for line in lines for key, name in line.trained.items()},
         may_fail=tuple(others),
         contents=contents,

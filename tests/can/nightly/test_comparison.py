@@ -91,6 +91,21 @@ def test_the_stage_finds_the_same(
     assert not make_comparison(tmp_path, other).is_finished()
 
 
+def test_a_file_that_came_while_the_models_were_trained_is_not_read(
+    plain: OutputDirectory, data_root: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(data_root / "synthetic", tmp_path / "data" / "synthetic")
+    folder = tmp_path / "data" / "synthetic"
+    known = tuple(path.name for path in folder.iterdir())
+    (folder / "test_01_known_vehicle_known_attack__late.parquet").write_bytes(b"PAR1 and not yet more")
+    config = ComparisonStageConfig(
+        runs={"new": str(plain.path)}, data_root=str(tmp_path / "data"), dataset="synthetic", only=known
+    )
+    directory = make_comparison(tmp_path / "jobs", config)
+    assert isinstance(run_stage(directory, quiet=True), Finished)
+    assert read_comparison(directory) == compare_runs({"new": plain.path}, data_root, "synthetic")
+
+
 def test_a_run_that_has_not_finished_cannot_be_compared(
     plain: OutputDirectory, data_root: Path, tmp_path: Path
 ) -> None:
@@ -161,7 +176,7 @@ def test_what_the_weights_have_seen_before_is_no_test(
     assert isinstance(run_stage(job, quiet=True), Finished)
     assert Results.read(job.path / "results.json").f1 == results.f1
     assert lineage_of(second).notes  # by now nobody can tell
-    config = plan_comparison(plain.path, small_config(data_root), {}, moved, {IN_SERVICE: line.second}).config
+    config = plan_comparison(plain.path, small_config(data_root), [], {}, moved, {IN_SERVICE: line.second}).config
     assert not config.also_trained
 
 
@@ -175,7 +190,7 @@ def test_a_night_compares_on_what_no_model_of_the_line_has_seen(
     config = small_config(data_root, catalog="my.yaml")
 
     def planned(contents: str = "a", run: Path = plain.path) -> ComparisonPlan:
-        return plan_comparison(run, config, {"new": contents}, line.registry, {IN_SERVICE: line.second})
+        return plan_comparison(run, config, [], {"new": contents}, line.registry, {IN_SERVICE: line.second})
 
     plan = planned()
     assert plan.config.also_trained == lineage_of(line.registry.model_path(line.second.id)).trained != {}
