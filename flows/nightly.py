@@ -173,7 +173,7 @@ class _NightlyRun:
             return Failed(message=f"training: {state.message}; the model in service stays, the next night tries again")
         source = model_source(path)
         against = self._compared_with(source, record)
-        others = {} if against is None else {IN_SERVICE: against, **self._anchors(against)}
+        others = self._held_to(against)
         contents = {NEW: source.content, "recordings": record.recordings}
         plan = plan_comparison(path, config, new_recordings.recordings, contents, self.registry, others)
         try:
@@ -220,10 +220,12 @@ class _NightlyRun:
             return None if record.compared_with is None else self.registry.entry(record.compared_with)
         return current
 
-    def _anchors(self, against: ModelEntry) -> dict[str, ModelEntry]:
-        """Find the earlier models that what takes the place of the one in service is held to as well."""
-        index = self.registry.read()
-        return {name: self.registry.entry(name) for name in index.anchors(against)}
+    def _held_to(self, against: ModelEntry | None) -> dict[str, ModelEntry]:
+        """Name the models that a new one is measured with: the one in service, and earlier ones that still bind."""
+        if against is None:
+            return {}
+        names = self.registry.read().anchors(against)
+        return {IN_SERVICE: against, **{name: self.registry.entry(name) for name in names}}
 
     def _compare(self, path: Path, plan: ComparisonPlan) -> Comparison:
         directory = make_comparison(path / "comparisons", plan.config)

@@ -145,7 +145,7 @@ def release(
     reason: Reason = "by hand",
     as_json: AsJson = False,
 ) -> None:
-    """Let nights replace the model that was held in service by --hold."""
+    """Let nights replace the model that was held by --hold."""
     found = _open(registry)
     _print_change(found.release(FAMILY, _dataset(found, dataset), reason=reason, by=_person()), as_json)
 

@@ -65,7 +65,7 @@ class ServiceChange(_Record):
 
     def describe_hold(self) -> str:
         """State who holds the model in service, since when and why."""
-        return f"held in service by {self.by} since {self.when}: {self.reason}"
+        return f"held by {self.by} since {self.when}: {self.reason}"
 
     @property
     def service(self) -> str:

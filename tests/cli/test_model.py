@@ -93,13 +93,13 @@ def test_a_person_holds_a_model_and_releases_it_and_everybody_sees_who_and_why(
     assert shown[1] == f"can/cars: {first.id} is held in service, before: {second.id}\n"
     lines = run("list", *where)[1].splitlines()
     assert [line.rstrip().endswith("held") for line in lines[1:3]] == [True, False]
-    assert lines[3].startswith(f"can/cars: {first.id} is held in service by ann since ")
+    assert lines[3].startswith(f"can/cars: {first.id} is held by ann since ")
     assert lines[3].endswith("it [always] beeps")
     listed = json.loads(run("list", *where, "--json")[1])
     assert listed["held"]["can/cars"]["by"] == "ann"
     assert [model["held"] for model in listed["models"]] == [True, False]
     out = run("show", first.id, *where)[1]
-    assert "held in service by ann since" in out
+    assert "held by ann since" in out
     assert out.count("it [always] beeps") == 2  # the hold, and the history
     assert json.loads(run("show", first.id, *where, "--json")[1])["held"]["reason"] == "it [always] beeps"
     assert json.loads(run("show", second.id, *where, "--json")[1])["held"] is None

@@ -314,7 +314,7 @@ def test_a_model_that_a_person_holds_stays_until_it_is_released(registry: Regist
     held = registry.read().held("can", "cars")
     assert held is not None
     assert (held.model, held.by, held.reason) == (first.id, "ann", "it beeps")
-    with pytest.raises(RegistryError, match=rf"{first.id} is held in service by ann since .*: it beeps"):
+    with pytest.raises(RegistryError, match=rf"{first.id} is held by ann since .*: it beeps"):
         registry.promote(third.id, reason="better", by="nightly", expected=first.id, anchors=())
     assert registry.in_service("can", "cars") == first
     with pytest.raises(RegistryError, match="`kdgat model release` lets nights replace it"):

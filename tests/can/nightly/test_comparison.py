@@ -220,6 +220,35 @@ def test_a_night_compares_on_what_no_model_of_the_line_has_seen(
     assert "in_service cannot be compared" in fault
 
 
+def test_the_models_that_a_night_is_held_to_are_measured_on_the_same_recordings(
+    plain: OutputDirectory, wide: OutputDirectory, data_root: Path, tmp_path: Path
+) -> None:
+    line = Line(tmp_path / "registry", wide, plain)
+    config = small_config(data_root)
+    known = [path.name for path in (data_root / "synthetic").iterdir()]
+    others = {IN_SERVICE: line.second, line.first.id: line.first}
+    plan = plan_comparison(plain.path, config, known, {}, line.registry, others)
+    assert set(plan.config.may_fail) == others.keys()
+    directory = make_comparison(tmp_path / "jobs", plan.config)
+    assert isinstance(run_stage(directory, quiet=True), Finished)
+    comparison = plan.add_to(read_comparison(directory))
+    assert not comparison.faults
+    assert comparison.metrics.keys() == {"new", IN_SERVICE, line.first.id}
+    counts = [
+        {name: scores["num_windows"] for name, scores in metrics.items()} for metrics in comparison.metrics.values()
+    ]
+    assert counts[0] == counts[1] == counts[2] != {}
+    alone = plan_comparison(plain.path, config, known, {}, line.registry, {IN_SERVICE: line.second})
+    assert not make_comparison(tmp_path / "jobs", alone.config).is_finished()  # another comparison
+
+    weights = next(line.registry.model_path(line.first.id).rglob("*.safetensors"))
+    weights.chmod(0o644)
+    weights.write_bytes(b"damaged")
+    plan = plan_comparison(plain.path, config, known, {}, line.registry, others)
+    assert plan.config.runs.keys() == {"new", IN_SERVICE}
+    assert [fault.partition(":")[0] for fault in plan.faults] == [f"{line.first.id} cannot be compared"]
+
+
 def test_a_registered_model_is_a_run_without_its_data(data_root: Path, plain: OutputDirectory, tmp_path: Path) -> None:
     run = OutputDirectory(shutil.copytree(plain.path, tmp_path / "run"))
     catalog = tmp_path / "my.yaml"
