@@ -16,7 +16,7 @@ from kdgat.can.nightly.registered import config_hash, model_source
 from kdgat.can.nightly.run import IN_SERVICE, ComparisonPlan, plan_comparison
 from kdgat.can.windows.feature_names import FEATURE_VERSION
 from kdgat.registry.entry import ModelEntry
-from kdgat.registry.registry import Registry
+from kdgat.registry.registry import ENTRY_FILE, Registry
 from kdgat.run.directory import OutputDirectory, RunError, RunIndex, StageState
 from kdgat.stage.configuration import apply_overrides
 from kdgat.stage.outcome import Finished
@@ -172,6 +172,12 @@ def test_what_the_weights_have_seen_before_is_no_test(
     scored = {f"{row.scenario}/{row.name}" for row in results.data.recordings if row.scenario.startswith("test")}
     assert scored == set(both.recordings)
     job = make_evaluation(second, data_root, None, below=tmp_path / "jobs")
+    entry = second / ENTRY_FILE
+    content = entry.read_bytes()
+    entry.write_text("{}")
+    (note,) = lineage_of(second).notes
+    assert "not all that the weights" in note
+    entry.write_bytes(content)
     shutil.rmtree(moved.model_path(line.first.id))  # which the job cannot see
     assert isinstance(run_stage(job, quiet=True), Finished)
     assert Results.read(job.path / "results.json").f1 == results.f1
