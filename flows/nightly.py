@@ -91,11 +91,11 @@ def nightly(
         preset: fills what `config` leaves out.
         overrides: single keys on top, as `training.max_epochs=5`; the same as `-O` of `kdgat`.
         start_from: `current` trains on from the weights of the model in service, `scratch` begins anew each night.
-        promotion: by how much a model must be better, and how much worse it may be in any one scenario.
+        promotion: by how much a model must be better, and how much worse than the best so far in any one scenario.
         site: where the stages run: `local`, the name of a site, or a description of one.
         command_line: what every job asks for instead of what preset and site say.
         keep_runs: how many run directories of registered models stay; what the registry holds of them always does.
-        settle_s: a file of the inbox that changed less than this many seconds ago waits for the next night.
+        settle_s: a file that changed less than this many seconds ago waits for the next night.
         config: everything that training depends on; at least which data.
     """
     config = config.completed(preset, overrides)
