@@ -17,7 +17,7 @@ from prefect.context import FlowRunContext
 from prefect.states import Cancelling
 
 import flows.nightly as module
-from flows.parameters import NO_REQUEST
+from flows.parameters import NO_REQUEST, as_site
 from flows.stages import _is_cancelling
 from kdgat.can.evaluation.stage import evaluate_run
 from kdgat.can.nightly.comparison import Comparison
@@ -64,7 +64,9 @@ class Decisions:
     def __init__(self, path: Path) -> None:
         self.registry = Registry(path / "registry")
         directory, rule = NightlyDirectory(path / "nights"), PromotionRule()
-        self.run = module._NightlyRun(small_config(path), self.registry, directory, rule, LOCAL, NO_REQUEST)
+        self.run = module._NightlyRun(
+            small_config(path), self.registry, directory, rule, as_site(LOCAL, NO_REQUEST), NO_REQUEST
+        )
         self.scores: dict[str, Metrics] = {}
 
     def night(self, name: str, **f1: float) -> tuple[str, Promotion]:
