@@ -29,6 +29,7 @@ from kdgat.can.nightly.registered import ModelSource, model_source
 from kdgat.can.nightly.run import (
     IN_SERVICE,
     NEW,
+    ComparisonPlan,
     NightlyDirectory,
     NightlyRecord,
     NightlyReport,
@@ -42,7 +43,7 @@ from kdgat.cluster.decision import AttemptLimits
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import LOCAL, Site
 from kdgat.registry.entry import ModelEntry, now
-from kdgat.registry.promotion import Promotion, PromotionRule, decide
+from kdgat.registry.promotion import Promotion, PromotionRule, best_models, decide, lost_scenarios
 from kdgat.registry.registry import Registry
 from kdgat.run.directory import OutputDirectory, RunError
 from kdgat.run.finished import EVALUATION
@@ -90,11 +91,11 @@ def nightly(
         preset: fills what `config` leaves out.
         overrides: single keys on top, as `training.max_epochs=5`; the same as `-O` of `kdgat`.
         start_from: `current` trains on from the weights of the model in service, `scratch` begins anew each night.
-        promotion: by how much a model must be better, and how much worse it may be in any one scenario.
+        promotion: by how much a model must be better, and how much worse than the best so far in any one scenario.
         site: where the stages run: `local`, the name of a site, or a description of one.
         command_line: what every job asks for instead of what preset and site say.
         keep_runs: how many run directories of registered models stay; what the registry holds of them always does.
-        settle_s: a file of the inbox that changed less than this many seconds ago waits for the next night.
+        settle_s: a file that changed less than this many seconds ago waits for the next night.
         config: everything that training depends on; at least which data.
     """
     config = config.completed(preset, overrides)
@@ -148,8 +149,14 @@ class _NightlyRun:
         logger.info("%s", new_recordings.describe())
         for file, reason in new_recordings.refused.items():
             logger.warning("refused %s: %s", file, reason)
+        unfinished = self.directory.unfinished_runs()
+        for path, num_bytes in unfinished.items():
+            logger.warning("%s: the run of a night that did not end, %.1f MB", path, num_bytes / 1e6)
         if not new_recordings.is_any and (not new_recordings.recordings or self._knows(ledger.model)):
-            sentence, text = idle_run(self.dataset, new_recordings, None if current is None else current.id)
+            held = None if current is None else self.registry.read().held(FAMILY.name, self.dataset)
+            sentence, text = idle_run(
+                self.dataset, new_recordings, None if current is None else current.id, held, unfinished
+            )
             _publish(text)
             return Completed(message=sentence)
 
@@ -166,9 +173,11 @@ class _NightlyRun:
             return Failed(message=f"training: {state.message}; the model in service stays, the next night tries again")
         source = model_source(path)
         against = self._compared_with(source, record)
+        others = self._held_to(against)
         contents = {NEW: source.content, "recordings": record.recordings}
+        plan = plan_comparison(path, config, new_recordings.recordings, contents, self.registry, others)
         try:
-            comparison = self._compare(path, config, contents, against)
+            comparison = self._compare(path, plan)
         except NightlyStoppedError as stopped:
             return Cancelled(message=f"{stopped}; the next night goes on from there")
         except NightlyFailedError as failed:
@@ -186,6 +195,7 @@ class _NightlyRun:
             rule=self.rule,
             decision=decision,
             run=path,
+            unfinished={other: num_bytes for other, num_bytes in unfinished.items() if other != path},
         )
         self._write_report(path.name, report.markdown())
         ledger.write(self.directory.ledger_path)
@@ -210,10 +220,14 @@ class _NightlyRun:
             return None if record.compared_with is None else self.registry.entry(record.compared_with)
         return current
 
-    def _compare(
-        self, path: Path, config: CanConfig, contents: dict[str, str], against: ModelEntry | None
-    ) -> Comparison:
-        plan = plan_comparison(path, config, contents, self.registry, against)
+    def _held_to(self, against: ModelEntry | None) -> dict[str, ModelEntry]:
+        """Name the models that a new one is measured with: the one in service, and earlier ones that still bind."""
+        if against is None:
+            return {}
+        names = self.registry.read().anchors(against)
+        return {IN_SERVICE: against, **{name: self.registry.entry(name) for name in names}}
+
+    def _compare(self, path: Path, plan: ComparisonPlan) -> Comparison:
         directory = make_comparison(path / "comparisons", plan.config)
         if not directory.is_finished():
             outcome = compare(directory, self.site, self.command_line)
@@ -246,14 +260,26 @@ class _NightlyRun:
         # Before the promotion: should this process die after it, the next one must know what it was compared with.
         record = record.model_copy(update={"compared_with": compared_with, "model": entry.id})
         self.directory.write(path, record)
-        faults = [f"{fault}; decide by `kdgat model promote {entry.id}`" for fault in comparison.faults]
-        decision = decide(scores, comparison.metrics.get(IN_SERVICE), self.rule, faults)
+        metrics, current_scores = comparison.metrics, comparison.metrics.get(IN_SERVICE)
+        anchors = {name: found for name, found in metrics.items() if name not in (NEW, IN_SERVICE)}
+        lost = [] if against is None else lost_scenarios(scores, against.metrics, self.rule)
+        faults = [f"{fault}; decide by `kdgat model promote {entry.id}`" for fault in (*comparison.faults, *lost)]
+        decision = decide(scores, current_scores, self.rule, faults, anchors)
         index = self.registry.read()
-        current = index.in_service(FAMILY.name, self.dataset)
-        if decision.accepted and current != entry.id:
+        current, held = index.in_service(FAMILY.name, self.dataset), index.held(FAMILY.name, self.dataset)
+        if current == entry.id:
+            return entry, decision, record
+        if held is not None:
+            reason = f"{current} is {held.describe_hold()}; `kdgat model release` lets nights replace it"
+            return entry, Promotion(False, (*decision.reasons, reason)), record
+        if decision.accepted:
             earlier = index.promoted_since(entry.id, record.created)
             if earlier is None:
-                self.registry.promote(entry.id, reason=decision.describe(), by=BY, expected=compared_with)
+                measured = {entry.id: scores}
+                if against is not None and current_scores is not None:
+                    measured |= {against.id: current_scores, **anchors}
+                best = tuple(name for name in best_models(measured, self.rule) if name != entry.id)
+                self.registry.promote(entry.id, reason=decision.describe(), by=BY, expected=compared_with, anchors=best)
             else:  # this night died after it had put its model there, and somebody has thought otherwise since
                 reason = f"it went into service at {earlier.when} and was taken out again since: {current} stays"
                 decision = Promotion(False, (*decision.reasons, reason))

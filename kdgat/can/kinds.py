@@ -124,6 +124,7 @@ class ComparisonStageConfig(Config):
     catalog: str | None = None
     hold_out: tuple[str, ...] = ()
     leave_out: tuple[str, ...] = ()
+    only: tuple[str, ...] | None = Field(None, description="files below the dataset's folder; None: all that are there")
     also_trained: dict[str, str] = Field({}, description="as of compare_runs")
     may_fail: tuple[str, ...] = ()
     contents: dict[str, str] = Field({}, description="hashes of what lies at the paths: other content, other stage")

@@ -26,6 +26,8 @@ RegistryPath = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 ModelId = Annotated[str, typer.Argument(metavar="ID", help="As in `kdgat model list`.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why, for the history.")]
+Hold = Annotated[bool, typer.Option("--hold", help="Keep it there: nights train and report, and replace nothing.")]
+Dataset = Annotated[str | None, typer.Option("--dataset", help="Of which dataset (default: the only one in service).")]
 
 
 class NoRegistryError(ValueError):
@@ -33,7 +35,7 @@ class NoRegistryError(ValueError):
 
 
 class NoServiceError(ValueError):
-    """It is not clear whose model is to be rolled back."""
+    """It is not clear which model in service is meant."""
 
 
 @app.callback()
@@ -48,7 +50,9 @@ def list_models(registry: RegistryPath = None, as_json: AsJson = False) -> None:
 
     index = _open(registry).read()
     if as_json:
-        _print_json({"in_service": index.services(), "models": [_listed(entry, index) for entry in index.models]})
+        held = {service: _plain(hold) for service, hold in index.holds().items()}
+        models = [_listed(entry, index) for entry in index.models]
+        _print_json({"in_service": index.services(), "held": held, "models": models})
         return
     console = output_console()
     if not index.models:
@@ -57,15 +61,18 @@ def list_models(registry: RegistryPath = None, as_json: AsJson = False) -> None:
     table = _table("model", "dataset", "created", "started from", "mean F1", "in service")
     for entry in index.models:
         row = _listed(entry, index)
-        table.add_row(
+        _add_row(
+            table,
             entry.id,
             entry.dataset,
             entry.created,
             entry.parent or "scratch",
             "-" if row["mean_f1"] is None else f"{row['mean_f1']:.4f}",
-            "yes" if row["in_service"] else "",
+            ("held" if row["held"] else "yes") if row["in_service"] else "",
         )
     console.print(table)
+    for service, hold in index.holds().items():
+        console.print(f"{service}: {hold.model} is {hold.describe_hold()}", markup=False)
 
 
 @app.command()
@@ -78,17 +85,19 @@ def show(model_id: ModelId, registry: RegistryPath = None, as_json: AsJson = Fal
     found.verify(entry)
     changes = [change for change in index.history if entry.id in (change.model, change.previous)]
     in_service = index.services().get(entry.service) == entry.id
+    hold = index.held(entry.family, entry.dataset) if in_service else None
     path = found.model_path(entry.id).absolute()
     if as_json:
         content = entry.model_dump(mode="json")
-        history = [change.model_dump(mode="json") for change in changes]
-        _print_json({**content, "path": str(path), "in_service": in_service, "history": history})
+        held = None if hold is None else _plain(hold)
+        history = [_plain(change) for change in changes]
+        _print_json({**content, "path": str(path), "in_service": in_service, "held": held, "history": history})
         return
     console = output_console()
     facts = _table("", "")
     facts.show_header = False
-    for name, value in _facts(entry, path, in_service).items():
-        facts.add_row(name, value)
+    for name, value in _facts(entry, path, in_service, hold).items():
+        _add_row(facts, name, value)
     console.print(facts)
     for table in (_scores_table(entry), _history_table(changes, entry.id)):
         if table.row_count:
@@ -98,39 +107,67 @@ def show(model_id: ModelId, registry: RegistryPath = None, as_json: AsJson = Fal
 
 @app.command()
 def promote(
-    model_id: ModelId, registry: RegistryPath = None, reason: Reason = "by hand", as_json: AsJson = False
+    model_id: ModelId,
+    registry: RegistryPath = None,
+    reason: Reason = "by hand",
+    hold: Hold = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Check a model's files and put it into service."""
-    _print_change(_open(registry).promote(model_id, reason=reason, by=_person()), as_json)
+    """Check a model's files and put it into service; with --hold, also the one that is there already.
+
+    What comes after is held to what this one scores, and no more to what was in service before. Without --hold a hold
+    of the dataset ends.
+    """
+    _print_change(_open(registry).promote(model_id, reason=reason, by=_person(), hold=hold), as_json)
 
 
 @app.command()
 def rollback(
     registry: RegistryPath = None,
-    dataset: Annotated[
-        str | None, typer.Option("--dataset", help="Of which dataset (default: the only one in service).")
-    ] = None,
+    dataset: Dataset = None,
+    reason: Reason = "by hand",
+    hold: Hold = False,
+    as_json: AsJson = False,
+) -> None:
+    """Put the model back into service that was in service before the present one.
+
+    Without --hold the next night may replace it, even by the model that was taken out.
+    """
+    found = _open(registry)
+    change = found.rollback(FAMILY, _dataset(found, dataset), reason=reason, by=_person(), hold=hold)
+    _print_change(change, as_json)
+
+
+@app.command()
+def release(
+    registry: RegistryPath = None,
+    dataset: Dataset = None,
     reason: Reason = "by hand",
     as_json: AsJson = False,
 ) -> None:
-    """Put the model back into service that was in service before the present one."""
+    """Let nights replace the model that was held by --hold."""
     found = _open(registry)
-    known = sorted({change.dataset for change in found.read().history if change.family == FAMILY})
+    _print_change(found.release(FAMILY, _dataset(found, dataset), reason=reason, by=_person()), as_json)
+
+
+def _dataset(registry: "Registry", dataset: str | None) -> str:
+    """Return the dataset that was named, or the only one there is; NoServiceError names those there are."""
+    known = sorted({change.dataset for change in registry.read().history if change.family == FAMILY})
     if dataset is None:
         if len(known) != 1:
             raise NoServiceError(
                 f"models of {len(known)} datasets are in service: name one of {', '.join(known)} by --dataset"
                 if known
-                else f"{found.path}: no model is in service, so there is nothing to roll back"
+                else f"{registry.path}: no model is in service, so there is nothing to change"
             )
-        dataset = known[0]
-    elif dataset not in known:
+        return known[0]
+    if dataset not in known:
         import difflib
 
         near = difflib.get_close_matches(dataset, known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else f"there is {', '.join(known) or 'none'}"
         raise NoServiceError(f"--dataset {dataset}: no model of it is in service; {hint}")
-    _print_change(found.rollback(FAMILY, dataset, reason=reason, by=_person()), as_json)
+    return dataset
 
 
 def _open(path: Path | None) -> "Registry":
@@ -165,17 +202,18 @@ def _listed(entry: "ModelEntry", index: "RegistryIndex") -> dict[str, Any]:
         "parent": entry.parent,
         "mean_f1": sum(values) / len(values) if values else None,
         "in_service": index.services().get(entry.service) == entry.id,
+        "held": entry.id in [hold.model for hold in index.holds().values()],
     }
 
 
-def _facts(entry: "ModelEntry", path: Path, in_service: bool) -> dict[str, str]:
+def _facts(entry: "ModelEntry", path: Path, in_service: bool, hold: "ServiceChange | None") -> dict[str, str]:
     provenance = entry.provenance
     git = provenance.get("git") or {}
     revision = f"{git.get('revision', 'unknown')}{' with changes' if git.get('dirty') else ''}"
     num_bytes = sum(file.num_bytes for file in entry.files.values())
     facts = {
         "model": entry.id,
-        "in service": "yes" if in_service else "no",
+        "in service": ("yes" if hold is None else hold.describe_hold()) if in_service else "no",
         "family": entry.family,
         "dataset": entry.dataset,
         "created": entry.created,
@@ -206,7 +244,7 @@ def _scores_table(entry: "ModelEntry") -> "Table":
     table = _table("scenario", "windows", "attacks", *metrics)
     for scenario, scores in entry.metrics.items():
         counts = [f"{scores.get(name) or 0:,.0f}" for name in ("num_windows", "num_attack_windows")]
-        table.add_row(scenario, *counts, *(format_value(scores.get(name)) for name in metrics))
+        _add_row(table, scenario, *counts, *(format_value(scores.get(name)) for name in metrics))
     return table
 
 
@@ -216,7 +254,11 @@ def _history_table(changes: "list[ServiceChange]", model_id: str) -> "Table":
         what = f"into service, before: {change.previous or 'none'}"
         if change.model != model_id:
             what = f"out of service, since then: {change.model}"
-        table.add_row(change.when, f"{change.kind}: {what}", change.by, change.reason)
+        elif change.hold:
+            what = "nights leave it in service" if change.kind == "hold" else f"{what}; nights leave it there"
+        elif change.kind == "release":
+            what = "nights may replace it"
+        _add_row(table, change.when, f"{change.kind}: {what}", change.by, change.reason)
     return table
 
 
@@ -229,12 +271,23 @@ def _table(*headings: str) -> "Table":
     return table
 
 
+def _add_row(table: "Table", *cells: str) -> None:
+    from rich.markup import escape
+
+    table.add_row(*map(escape, cells))  # a dataset or a reason may hold brackets
+
+
 def _print_change(change: "ServiceChange", as_json: bool) -> None:
     if as_json:
-        _print_json(change.model_dump(mode="json"))
+        _print_json(_plain(change))
     else:
-        before = f", before: {change.previous}" if change.previous else ""
-        print(f"{change.service}: {change.model} is in service{before}")
+        before = f", before: {change.previous}" if change.previous not in (None, change.model) else ""
+        what = "held in service" if change.hold else "in service"
+        print(f"{change.service}: {change.model} is {what}{before}")
+
+
+def _plain(change: "ServiceChange") -> dict[str, Any]:
+    return change.model_dump(mode="json")
 
 
 def _print_json(content: Any) -> None:

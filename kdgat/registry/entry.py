@@ -47,9 +47,9 @@ class ModelEntry(_Record):
 
 
 class ServiceChange(_Record):
-    """One line of the history: from now on another model is in service."""
+    """One line of the history: another model is in service from now on, or nights may, or may not, change which."""
 
-    kind: Literal["promotion", "rollback"]
+    kind: Literal["promotion", "rollback", "hold", "release"]
     when: str = Field(default_factory=now)
     family: str
     dataset: str
@@ -57,6 +57,15 @@ class ServiceChange(_Record):
     model: str = Field(description="id of the model that is in service from now on")
     reason: str
     by: str = Field(description="who decided: nightly, or a person")
+    hold: bool = Field(False, description="whether nights leave that model in service")
+    anchors: tuple[str, ...] | None = Field(
+        None,
+        description="earlier models that what follows is held to, too; None: a person decided, which begins anew",
+    )
+
+    def describe_hold(self) -> str:
+        """State who holds the model in service, since when and why."""
+        return f"held by {self.by} since {self.when}: {self.reason}"
 
     @property
     def service(self) -> str:
@@ -81,16 +90,40 @@ class RegistryIndex(_Record):
 
         A rollback takes the last one away: the next rollback goes one further back, not forth again.
         """
-        served: list[str] = []
-        for change in self.history:
-            if change.service == service_name(family, dataset):
-                served = served[:-1] if change.kind == "rollback" else [*served, change.model]
-        return served
+        return [change.model for change in self._promotions(family, dataset)]
+
+    def anchors(self, entry: ModelEntry) -> tuple[str, ...]:
+        """List the earlier models that what takes the place of this one is held to as well."""
+        promotions = reversed(self._promotions(entry.family, entry.dataset))
+        return next((change.anchors or () for change in promotions if change.model == entry.id), ())
+
+    def held(self, family: str, dataset: str) -> ServiceChange | None:
+        """Return the change since which nights leave the model in service; None if they need not."""
+        return self.holds().get(service_name(family, dataset))
+
+    def holds(self) -> dict[str, ServiceChange]:
+        """Return what nights leave in service: family/dataset -> the change since which they do."""
+        last = {change.service: change for change in self.history}
+        return {service: change for service, change in last.items() if change.hold}
 
     def promoted_since(self, model_id: str, when: str) -> ServiceChange | None:
         """Return the last change, not before `when`, that put a model into service; None if there was none."""
-        changes = [change for change in self.history if change.model == model_id and change.when >= when]
+        changes = [
+            change
+            for change in self.history
+            if change.model == model_id and change.when >= when and change.kind in ("promotion", "rollback")
+        ]
         return changes[-1] if changes else None
+
+    def _promotions(self, family: str, dataset: str) -> list[ServiceChange]:
+        promotions: list[ServiceChange] = []
+        for change in self.history:
+            if change.service == service_name(family, dataset):
+                if change.kind == "promotion":
+                    promotions.append(change)
+                elif change.kind == "rollback":
+                    del promotions[-1:]
+        return promotions
 
     def services(self) -> dict[str, str]:
         """Return what is in service: family/dataset -> model id."""

@@ -6,9 +6,11 @@ one. The directory can be moved or copied as a whole.
 """
 
 import difflib
+import logging
+import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -25,11 +27,14 @@ from kdgat.stage.files import (
 )
 from kdgat.stage.owner import Owner, own
 
+logger = logging.getLogger(__name__)
+
 ENTRY_FILE: Final = "entry.json"
 UNFINISHED: Final = ".adding-"  # begins the name of a model that is being copied
 LOCK_WAIT_S: Final = 60.0  # a writer needs about a second, unless models are large
 LOCK_POLL_S: Final = 0.2
 READ_ONLY: Final = 0o444
+NAME_LENGTH: Final = 60  # of a dataset in an id: file systems know names of up to 255 bytes
 
 
 class RegistryError(ValueError):
@@ -45,6 +50,7 @@ class Registry:
         self.models_path = self.path / "models"
         self.lock_path = self.path / "registry.lock"
         self.owner_path = self.path / "registry-owner.json"
+        self._ignored: set[Path] = set()  # folders that were warned of
 
     def exists(self) -> bool:
         """Return whether anything was registered here."""
@@ -124,7 +130,8 @@ class Registry:
             found = _same(index, family, dataset, content)
             if found is not None:
                 return found
-            model_id = _new_id(index, dataset, content)
+            known = {entry.id for entry in index.models}
+            model_id = _new_id(lambda name: self.model_path(name).exists() or name in known, dataset, content)
             unfinished = self.models_path / f"{UNFINISHED}{model_id}"
             files = {name: _copy(data, unfinished / name) for name, data in sorted(source.items())}
             entry = ModelEntry(
@@ -145,33 +152,49 @@ class Registry:
             self._write(index.model_copy(update={"models": (*index.models, entry)}), owner)
             return entry
 
-    def promote(self, model_id: str, *, reason: str, by: str, expected: str | None = "") -> ServiceChange:
+    def promote(
+        self,
+        model_id: str,
+        *,
+        reason: str,
+        by: str,
+        hold: bool = False,
+        expected: str | None = "",
+        anchors: tuple[str, ...] | None = None,
+    ) -> ServiceChange:
         """Put a model into service.
 
         Args:
             model_id: which one.
             reason: why, for the history.
             by: who decided.
-            expected: id of the model that must be in service still (None: none), because the decision compared with
-                it; by default any may be.
+            hold: whether nights leave it there; the one in service can be held, too.
+            expected: id of the model that must be in service still (None: none), and not held, because the decision
+                compared with it; by default any may be.
+            anchors: earlier models that what follows is held to as well; None where a person decided.
 
         Raises:
             RegistryError: if there is no such model, it is damaged or in service already, or another one than
-                `expected` is in service.
+                `expected` is in service, or is held there.
         """
         with self._writing() as (index, owner):
             entry = _entry(index, model_id, self.path)
-            current = index.in_service(entry.family, entry.dataset)
-            if current == model_id:
-                raise RegistryError(f"{model_id} is in service for {entry.service} already")
-            if expected != "" and current != expected:
+            current, held = index.in_service(entry.family, entry.dataset), index.held(entry.family, entry.dataset)
+            if current == model_id and not hold:
+                hint = "; `kdgat model release` lets nights replace it" if held else ""
+                raise RegistryError(f"{model_id} is in service for {entry.service} already{hint}")
+            if expected != "" and (current != expected or held):
+                what = f"is {held.describe_hold()}" if held else "is in service by now"
                 raise RegistryError(
-                    f"{entry.service}: {current or 'no model'} is in service by now, and {model_id} was compared with "
+                    f"{entry.service}: {current or 'no model'} {what}, and {model_id} was compared with "
                     f"{expected or 'none'}; compare again, or decide by `kdgat model promote {model_id}`"
                 )
-            return self._change(index, owner, entry, "promotion", current, reason, by)
+            kind = "hold" if current == model_id else "promotion"
+            return self._change(
+                index, owner, entry, kind=kind, previous=current, reason=reason, by=by, hold=hold, anchors=anchors
+            )
 
-    def rollback(self, family: str, dataset: str, *, reason: str, by: str) -> ServiceChange:
+    def rollback(self, family: str, dataset: str, *, reason: str, by: str, hold: bool = False) -> ServiceChange:
         """Put the model back into service that was in service before; RegistryError if there was none."""
         with self._writing() as (index, owner):
             served = index.served(family, dataset)
@@ -182,28 +205,23 @@ class Registry:
                     else f"{service_name(family, dataset)}: no model is in service, so there is nothing to roll back"
                 )
             entry = _entry(index, served[-2], self.path)
-            return self._change(index, owner, entry, "rollback", served[-1], reason, by)
+            return self._change(
+                index, owner, entry, kind="rollback", previous=served[-1], reason=reason, by=by, hold=hold
+            )
 
-    def _change(
-        self,
-        index: RegistryIndex,
-        owner: Owner,
-        entry: ModelEntry,
-        kind: Any,
-        previous: str | None,
-        reason: str,
-        by: str,
-    ) -> ServiceChange:
-        self.verify(entry)
-        change = ServiceChange(
-            kind=kind,
-            family=entry.family,
-            dataset=entry.dataset,
-            previous=previous,
-            model=entry.id,
-            reason=reason,
-            by=by,
-        )
+    def release(self, family: str, dataset: str, *, reason: str, by: str) -> ServiceChange:
+        """Let nights replace a model again that is held in service; RegistryError if none is."""
+        with self._writing() as (index, owner):
+            held = index.held(family, dataset)
+            if held is None:
+                raise RegistryError(f"{service_name(family, dataset)}: no model is held in service, nothing to release")
+            entry = _entry(index, held.model, self.path)
+            return self._change(index, owner, entry, kind="release", previous=entry.id, reason=reason, by=by)
+
+    def _change(self, index: RegistryIndex, owner: Owner, entry: ModelEntry, **parts: Any) -> ServiceChange:
+        change = ServiceChange(family=entry.family, dataset=entry.dataset, model=entry.id, **parts)
+        if change.kind != "release":
+            self.verify(entry)
         self._write(index.model_copy(update={"history": (*index.history, change)}), owner)
         return change
 
@@ -219,18 +237,33 @@ class Registry:
             remove_temporary_files(self.path)
             for left in self.models_path.glob(f"{UNFINISHED}*"):
                 shutil.rmtree(left)
-            known = {entry.id for entry in index.models}
-            complete = [
-                ModelEntry.model_validate_json(path.read_bytes())
-                for path in sorted(self.models_path.glob(f"*/{ENTRY_FILE}"))
-                if path.parent.name not in known and not path.parent.name.startswith(".")
-            ]
-            if complete or not self.exists():
-                index = index.model_copy(
-                    update={"models": (*index.models, *sorted(complete, key=lambda entry: entry.created))}
-                )
+            models = {entry.id: entry for entry in index.models}
+            models |= {entry.id: entry for entry in self._unlisted(models)}
+            if len(models) != len(index.models) or not self.exists():
+                index = index.model_copy(update={"models": tuple(models.values())})
                 self._write(index, owner)
             yield index, owner
+
+    def _unlisted(self, known: Collection[str]) -> list[ModelEntry]:
+        """Read the models that the index does not name, oldest first; warn once of folders that only look like one."""
+        found = []
+        for path in sorted(self.models_path.glob(f"*/{ENTRY_FILE}")):
+            folder = path.parent
+            if folder.name in known or folder.name.startswith("."):
+                continue
+            try:
+                entry = ModelEntry.model_validate_json(path.read_bytes())
+            except (OSError, ValidationError) as error:
+                problem = f"its {ENTRY_FILE} cannot be read ({str(error).splitlines()[0]})"
+            else:
+                if entry.id == folder.name:
+                    found.append(entry)
+                    continue
+                problem = f"its {ENTRY_FILE} is that of {entry.id}"
+            if folder not in self._ignored:
+                self._ignored.add(folder)
+                logger.warning("%s is no model of this registry and is ignored: %s", folder, problem)
+        return sorted(found, key=lambda entry: entry.created)
 
     @contextmanager
     def _lock(self) -> Iterator[Owner]:
@@ -267,16 +300,12 @@ def _same(index: RegistryIndex, family: str, dataset: str, content: str) -> Mode
     return next((entry for entry in index.models if (entry.family, entry.dataset, entry.content) == wanted), None)
 
 
-def _new_id(index: RegistryIndex, dataset: str, content: str) -> str:
+def _new_id(taken: Callable[[str], bool], dataset: str, content: str) -> str:
     """Name a model so that people can tell it: dataset, day, and the beginning of its content hash."""
-    known = {entry.id for entry in index.models}
-    name = "".join(letter if letter.isalnum() or letter in "_-" else "-" for letter in dataset).strip("-_") or "model"
+    name = re.sub(r"[^A-Za-z0-9_-]", "-", dataset)[:NAME_LENGTH].strip("-_") or "model"
     day = now()[:10].replace("-", "")
-    return next(
-        candidate
-        for digits in range(8, len(content) + 1)
-        if (candidate := f"{name}-{day}-{content[:digits]}") not in known
-    )
+    candidates = (f"{name}-{day}-{content[:digits]}" for digits in range(8, len(content) + 1))
+    return next(candidate for candidate in candidates if not taken(candidate))
 
 
 def _copy(data: Path | bytes, target: Path) -> ModelFile:

@@ -82,6 +82,48 @@ def test_a_person_promotes_and_rolls_back_and_the_history_says_who_and_why(
     assert f"no model was in service before {first.id}" in err
 
 
+def test_a_person_holds_a_model_and_releases_it_and_everybody_sees_who_and_why(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOGNAME", "ann")
+    first, second = add(registry, 1), add(registry, 2)
+    where = ("--registry", str(registry.path))
+    assert "held" not in run("list", *where)[1]
+    shown = run("rollback", "--hold", "--reason", "it [always] beeps", *where)
+    assert shown[1] == f"can/cars: {first.id} is held in service, before: {second.id}\n"
+    lines = run("list", *where)[1].splitlines()
+    assert [line.rstrip().endswith("held") for line in lines[1:3]] == [True, False]
+    assert lines[3].startswith(f"can/cars: {first.id} is held by ann since ")
+    assert lines[3].endswith("it [always] beeps")
+    listed = json.loads(run("list", *where, "--json")[1])
+    assert listed["held"]["can/cars"]["by"] == "ann"
+    assert [model["held"] for model in listed["models"]] == [True, False]
+    out = run("show", first.id, *where)[1]
+    assert "held by ann since" in out
+    assert out.count("it [always] beeps") == 2  # the hold, and the history
+    assert json.loads(run("show", first.id, *where, "--json")[1])["held"]["reason"] == "it [always] beeps"
+    assert json.loads(run("show", second.id, *where, "--json")[1])["held"] is None
+
+    assert run("release", *where)[1] == f"can/cars: {first.id} is in service\n"
+    assert json.loads(run("list", *where, "--json")[1])["held"] == {}
+    assert "nights may replace it" in run("show", first.id, *where)[1]
+    assert "no model is held in service" in run("release", *where)[2]
+    assert run("promote", first.id, "--hold", *where)[1] == f"can/cars: {first.id} is held in service\n"
+    assert "nights leave it in service" in run("show", first.id, *where)[1]
+    assert run("promote", second.id, *where)[0] == 0  # what a person decides next ends a hold
+    assert registry.read().holds() == {}
+
+
+def test_a_dataset_may_have_any_name(registry: Registry) -> None:
+    name = "[red]müller/süd"
+    entry = add(registry, 1, name)
+    where = ("--registry", str(registry.path))
+    assert name in run("list", *where)[1]
+    assert name in run("show", entry.id, *where)[1]
+    assert run("promote", entry.id, "--hold", *where)[1].startswith(f"can/{name}: ")
+    assert run("release", "--dataset", name, *where)[0] == 0
+
+
 def test_mistakes_are_one_line_that_says_what_to_do(
     registry: Registry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -124,7 +124,9 @@ def test_a_night_comes_by_itself_and_puts_a_model_into_service(installed: Instal
         )
         return found
 
-    parameters = {"settle_s": 0.0, "start_from": "scratch", "overrides": [*ONE_NETWORK, *UNTRAINED]}
+    promotion = {"minimum": 0.0, "most_false_alarms": 1.0}
+    overrides = [*ONE_NETWORK, *UNTRAINED]
+    parameters = {"settle_s": 0.0, "start_from": "scratch", "promotion": promotion, "overrides": overrides}
     # Soon, and then with time for a night to end: each one that finds the dataset taken is a process, too.
     soon = (datetime.now(UTC) + timedelta(seconds=20)).isoformat()
     schedule = {"schedule": {"interval": 120, "anchor_date": soon}, "active": True, "parameters": parameters}

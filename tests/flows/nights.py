@@ -8,9 +8,13 @@ from prefect.client.schemas.objects import State
 from flows.nightly import nightly
 from kdgat.can.nightly.run import NightlyDirectory
 from kdgat.can.simulation.synthetic import write_dataset
+from kdgat.registry.promotion import PromotionRule
 from kdgat.registry.registry import Registry
 from tests.can.small_runs import make_config
 from tests.support.small_runs import ONE_NETWORK
+
+# The first model of these nights has learned nothing.
+WITHOUT_FLOORS = PromotionRule(minimum=0.0, most_false_alarms=1.0)
 
 
 class NightlyRuns:
@@ -28,7 +32,7 @@ class NightlyRuns:
         data = {"dataset": "synthetic", "data_root": str(self.data_root)}
         config = make_config("quick", (*ONE_NETWORK, *overrides), data=data)
         places = {"registry": self.registry.path, "out": self.directory.path, "inbox": self.inbox}
-        return {"config": config, **places, "settle_s": 0.0, **others}
+        return {"config": config, **places, "settle_s": 0.0, "promotion": WITHOUT_FLOORS, **others}
 
     def run(self, *overrides: str, **others: Any) -> State[Any]:
         return nightly(**self.parameters(*overrides, **others), return_state=True)

@@ -17,10 +17,18 @@ from prefect.context import FlowRunContext
 from prefect.states import Cancelling
 
 import flows.nightly as module
+from flows.parameters import NO_REQUEST, as_site
 from flows.stages import _is_cancelling
 from kdgat.can.evaluation.stage import evaluate_run
+from kdgat.can.nightly.comparison import Comparison
+from kdgat.can.nightly.registered import ModelSource
+from kdgat.can.nightly.run import NEW, NightlyDirectory, NightlyRecord
+from kdgat.cluster.site import LOCAL
+from kdgat.registry.entry import Metrics, now
+from kdgat.registry.promotion import Promotion, PromotionRule
 from kdgat.registry.registry import Registry
 from kdgat.run.directory import OutputDirectory
+from tests.can.small_runs import small_config
 from tests.flows.nights import NightlyRuns
 from tests.support.command_line import kdgat, processes_of
 from tests.support.servers import PrefectServer
@@ -48,6 +56,110 @@ def test_training_stops_when_the_night_that_it_is_a_part_of_is_cancelled(prefect
 
     night_id: list[UUID] = []
     assert night() == (False, True)
+
+
+class Decisions:
+    """Nights of which only the end is real: models are registered and decided of, what they score is given."""
+
+    def __init__(self, path: Path) -> None:
+        self.registry = Registry(path / "registry")
+        directory, rule = NightlyDirectory(path / "nights"), PromotionRule()
+        self.run = module._NightlyRun(
+            small_config(path), self.registry, directory, rule, as_site(LOCAL, NO_REQUEST), NO_REQUEST
+        )
+        self.scores: dict[str, Metrics] = {}
+
+    def night(self, name: str, **f1: float) -> tuple[str, Promotion]:
+        self.last = source = ModelSource({"weights": name.encode()}, name.encode().hex().ljust(64, "0"), {})
+        record = NightlyRecord(created=now(), recordings=name, config="", start=None)
+        path = self.run.directory.runs_path / name
+        against = self.run._compared_with(source, record)
+        measured: Metrics = {
+            scenario: {"f1": value, "false_alarm_rate": 0.0, "num_windows": 500.0, "num_attack_windows": 50.0}
+            for scenario, value in f1.items()
+        }
+        others = {key: self.scores[entry.id] for key, entry in self.run._held_to(against).items()}
+        comparison = Comparison(metrics={NEW: measured, **others}, recordings=[], left_out={})
+        entry, decision, _ = self.run._decide(path, record, source, against, comparison)
+        self.scores[entry.id] = measured
+        return entry.id, decision
+
+    def in_service(self) -> str | None:
+        return self.registry.read().in_service("can", "synthetic")
+
+
+@pytest.fixture
+def decisions(tmp_path: Path) -> Decisions:
+    return Decisions(tmp_path)
+
+
+def test_a_night_is_held_to_the_best_of_all_nights_before(decisions: Decisions) -> None:
+    first, decision = decisions.night("first", a=0.9, b=0.8)
+    assert decision.accepted
+    second, decision = decisions.night("second", a=0.895, b=0.9)
+    assert decision.accepted
+    third, decision = decisions.night("third", a=0.889, b=0.95)  # worse by 0.006 than the second, 0.011 than the first
+    assert not decision.accepted
+    assert f"a: f1 0.9000 (the best so far, of {first}) -> 0.8890" in decision.describe()
+    fourth, decision = decisions.night("fourth", a=0.92, b=0.95)
+    assert decision.accepted
+    (*_, last) = decisions.registry.read().history
+    assert (last.model, last.anchors) == (fourth, ())  # it is the best everywhere
+
+    decisions.registry.promote(third, reason="it is faster", by="ann")
+    fifth, decision = decisions.night("fifth", a=0.885, b=0.96)  # a person has given up what the fourth had
+    assert decision.accepted
+    assert decisions.registry.read().served("can", "synthetic") == [first, second, fourth, third, fifth]
+
+
+def test_a_scenario_that_vanished_waits_for_a_person(decisions: Decisions) -> None:
+    decisions.night("first", a=0.9, b=0.8)
+    for name in ("second", "third"):
+        decisions.scores = {model: {"a": scores["a"]} for model, scores in decisions.scores.items()}
+        model, decision = decisions.night(name, a=0.95)
+        assert not decision.accepted
+        assert "b: the model in service was measured there, and no test recording of it is left" in decision.describe()
+        assert f"decide by `kdgat model promote {model}`" in decision.describe()
+    decisions.registry.promote(model, reason="b is no more", by="ann")
+    assert decisions.night("fourth", a=0.97)[1].accepted
+
+
+def test_the_first_model_must_reach_the_floors(decisions: Decisions) -> None:
+    assert not decisions.night("first", a=0.1)[1].accepted
+    assert decisions.in_service() is None
+    assert decisions.night("second", a=0.6)[1].accepted
+
+
+def test_a_night_leaves_a_model_that_a_person_holds_and_says_who_and_why(decisions: Decisions) -> None:
+    first, _ = decisions.night("first", a=0.8)
+    decisions.night("second", a=0.9)
+    decisions.registry.rollback("can", "synthetic", reason="it beeps", by="ann", hold=True)
+    _, decision = decisions.night("third", a=0.95)
+    assert not decision.accepted
+    assert decisions.in_service() == first
+    assert "mean f1 0.8000 -> 0.9500: better" in decision.describe()
+    assert f"{first} is held by ann since " in decision.describe()
+    assert "it beeps; `kdgat model release`" in decision.describe()
+    decisions.registry.release("can", "synthetic", reason="", by="ann")
+    assert decisions.night("fourth", a=0.96)[1].accepted
+
+
+def test_a_night_that_died_after_its_promotion_decides_the_same_again(decisions: Decisions) -> None:
+    first, _ = decisions.night("first", a=0.9, b=0.8)
+    decisions.night("second", a=0.895, b=0.9)
+    third, decision = decisions.night("third", a=0.895, b=0.95)
+    assert decision.accepted
+    record = decisions.run.directory.records()[decisions.run.directory.runs_path / "third"]
+    against = decisions.run._compared_with(decisions.last, record)
+    assert against is not None
+    held_to = decisions.run._held_to(against)
+    assert [entry.id for entry in held_to.values()] == [against.id, first]
+    before = decisions.registry.read()
+    metrics = {NEW: decisions.scores[third], **{key: decisions.scores[entry.id] for key, entry in held_to.items()}}
+    comparison = Comparison(metrics=metrics, recordings=[], left_out={})
+    path = decisions.run.directory.runs_path / "third"
+    assert decisions.run._decide(path, record, decisions.last, against, comparison)[1] == decision
+    assert decisions.registry.read() == before
 
 
 @pytest.fixture(scope="module")

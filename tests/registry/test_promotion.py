@@ -6,18 +6,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdgat.registry.entry import Metrics
-from kdgat.registry.promotion import PromotionRule, decide
+from kdgat.registry.entry import Metrics, ModelEntry, RegistryIndex, Scores, ServiceChange
+from kdgat.registry.promotion import Promotion, PromotionRule, best_models, decide, lost_scenarios
+from kdgat.stage.configuration import ConfigurationError, validate_config
 
 RULE = PromotionRule(margin=0.01, worse_by=0.02, more_false_alarms=0.005)
 
 
-def attacked(f1: float | None, false_alarms: float | None = 0.0) -> dict[str, float | None]:
-    return {"f1": f1, "false_alarm_rate": false_alarms, "num_attack_windows": 10.0}
+def attacked(f1: float | None, false_alarms: float | None = 0.0, *, windows: float = 1000.0) -> Scores:
+    return {"f1": f1, "false_alarm_rate": false_alarms, "num_windows": windows, "num_attack_windows": 10.0}
 
 
-def clean(false_alarms: float | None) -> dict[str, float | None]:
-    return {"f1": None, "false_alarm_rate": false_alarms, "num_attack_windows": 0.0}
+def clean(false_alarms: float | None) -> Scores:
+    return {"f1": None, "false_alarm_rate": false_alarms, "num_windows": 1000.0, "num_attack_windows": 0.0}
 
 
 @pytest.mark.parametrize(
@@ -54,6 +55,30 @@ def clean(false_alarms: float | None) -> dict[str, float | None]:
         ({"a": attacked(0.95)}, {"a": attacked(0.9), "b": attacked(0.9)}, False, "b: the new model was not measured"),
         ({"a": attacked(0.95), "b": attacked(1.0)}, {"a": attacked(0.9)}, False, "b: the model in service was not"),
         ({"a": attacked(0.95)}, {"a": attacked(math.nan)}, False, "a: f1 of the model in service is nan"),
+        # False alarms count where there are attacks as well.
+        ({"a": attacked(0.95, 0.011)}, {"a": attacked(0.9, 0.005)}, False, "a: false_alarm_rate 0.0050 -> 0.0110"),
+        ({"a": attacked(0.95, 0.010)}, {"a": attacked(0.9, 0.005)}, True, "no scenario"),
+        ({"a": attacked(0.95, None)}, {"a": attacked(0.9, 0.005)}, False, "false_alarm_rate of the new model is None"),
+        ({"a": attacked(0.95, None, windows=10)}, {"a": attacked(0.9, None, windows=10)}, False, "min_windows=100"),
+        # The first model has floors to reach.
+        ({"a": attacked(0.0, 1.0)}, None, False, "mean f1 0.0000 is below minimum=0.5"),
+        ({"a": attacked(0.9, 1.0)}, None, False, "a: false_alarm_rate 1.0000 is above most_false_alarms=0.1"),
+        ({"a": attacked(0.9), "b": clean(0.2)}, None, False, "b: false_alarm_rate 0.2000 is above"),
+        ({"a": attacked(0.9), "b": attacked(0.3)}, None, True, "no model was in service"),
+        # Few windows prove nothing, for or against.
+        ({"a": attacked(0.9, windows=1)}, None, False, "no scenario has as many windows as min_windows=100"),
+        (
+            {"a": attacked(0.92), "b": attacked(0.1, windows=99)},
+            {"a": attacked(0.9), "b": attacked(1.0, windows=99)},
+            True,
+            "b: 99 windows, fewer than min_windows=100",
+        ),
+        (
+            {"a": attacked(0.9), "b": attacked(1.0, windows=99)},
+            {"a": attacked(0.9), "b": attacked(0.1, windows=99)},
+            False,
+            "not better",
+        ),
     ],
 )
 def test_a_model_is_promoted_if_it_is_better_on_the_whole_and_worse_nowhere(
@@ -71,17 +96,28 @@ def test_numbers_that_cannot_be_held_against_each_other_promote_nothing() -> Non
         assert promotion.reasons == ("other windows",)
 
 
+def test_where_every_window_is_attacked_there_are_no_false_alarms_to_look_at() -> None:
+    new, current = ({"a": attacked(f1, None) | {"num_attack_windows": 1000.0}} for f1 in (0.95, 0.9))
+    assert decide(new, current, RULE).accepted
+
+
 def test_the_metric_is_chosen_by_the_rule() -> None:
-    new, current = ({"a": {"f1": f1, "auc": auc, "num_attack_windows": 3.0}} for f1, auc in ((0.5, 0.99), (0.9, 0.9)))
+    new, current = ({"a": attacked(f1) | {"auc": auc}} for f1, auc in ((0.5, 0.99), (0.9, 0.9)))
     assert not decide(new, current, RULE).accepted
     assert decide(new, current, RULE.model_copy(update={"metric": "auc"})).accepted
 
 
 values = st.one_of(st.none(), st.floats(0.0, 1.0), st.just(math.nan))
 scores = st.builds(
-    lambda f1, alarms, attacks: {"f1": f1, "false_alarm_rate": alarms, "num_attack_windows": attacks},
+    lambda f1, alarms, windows, attacks: {
+        "f1": f1,
+        "false_alarm_rate": alarms,
+        "num_windows": windows,
+        "num_attack_windows": attacks,
+    },
     values,
     values,
+    st.sampled_from([99.0, 1000.0]),
     st.sampled_from([0.0, 7.0]),
 )
 metrics = st.dictionaries(st.sampled_from("abcd"), scores, max_size=4)
@@ -93,26 +129,165 @@ def test_no_two_models_are_each_better_than_the_other_and_none_than_itself(
     one: Metrics, other: Metrics, rule: PromotionRule
 ) -> None:
     assert not decide(one, one, rule).accepted
-    # The scenarios must agree in having attacks, or they are not the same recordings.
-    other = {
-        name: {**row, "num_attack_windows": one[name]["num_attack_windows"] if name in one else 0.0}
-        for name, row in other.items()
-    }
+    other = of_the_same_recordings(other, one)
     assert not (decide(one, other, rule).accepted and decide(other, one, rule).accepted)
 
 
-@given(metrics, metrics, rules)
+def of_the_same_recordings(other: Metrics, one: Metrics) -> Metrics:
+    """Let scores be of the recordings of others: as many windows, as many of them attacked."""
+    counts = ("num_windows", "num_attack_windows")
+    return {name: {**row, **{key: one.get(name, row)[key] for key in counts}} for name, row in other.items()}
+
+
+@given(metrics, metrics, metrics, rules)
 def test_what_is_promoted_is_measured_everywhere_and_nowhere_worse_than_allowed(
-    new: Metrics, current: Metrics, rule: PromotionRule
+    new: Metrics, current: Metrics, anchor: Metrics, rule: PromotionRule
 ) -> None:
-    promotion = decide(new, current, rule)
+    current, anchor = of_the_same_recordings(current, new), of_the_same_recordings(anchor, new)
+    promotion = decide(new, current, rule, anchors={"old": anchor})
     assert promotion.reasons
     if promotion.accepted:
-        assert new.keys() == current.keys()
-        for name, row in new.items():
-            key, sign = ("f1", 1.0) if row["num_attack_windows"] else ("false_alarm_rate", -1.0)
-            ours, theirs = row[key], current[name][key]
+        assert new.keys() == current.keys() == anchor.keys()
+        assert any(row["num_windows"] == 1000.0 for row in new.values())
+        for before in (current, anchor):
+            assert_not_worse(new, before, rule)
+
+
+def assert_not_worse(new: Metrics, before: Metrics, rule: PromotionRule) -> None:
+    for name, row in new.items():
+        if (row["num_windows"] or 0) < rule.min_windows:
+            continue
+        measures = [("false_alarm_rate", -1.0, rule.more_false_alarms)]
+        measures += [("f1", 1.0, rule.worse_by)] if row["num_attack_windows"] else []
+        for key, sign, allowed in measures:
+            ours, theirs = row[key], before[name][key]
             assert ours is not None
             assert theirs is not None
-            allowed = rule.worse_by if row["num_attack_windows"] else rule.more_false_alarms
             assert sign * (theirs - ours) <= allowed + 1e-9
+
+
+class Nights:
+    """A registry's index, without its files, and the nights that add to it."""
+
+    def __init__(self, rule: PromotionRule) -> None:
+        self.rule = rule
+        self.index = RegistryIndex()
+
+    def entry(self, model: str) -> ModelEntry:
+        return ModelEntry(id=model, family="can", dataset="cars", content=model)
+
+    def change(self, kind: str, model: str, anchors: tuple[str, ...] | None = None) -> None:
+        parts = {"family": "can", "dataset": "cars", "previous": self.in_service(), "reason": "", "by": ""}
+        change = ServiceChange.model_validate({"kind": kind, "model": model, "anchors": anchors, **parts})
+        self.index = self.index.model_copy(update={"history": (*self.index.history, change)})
+
+    def in_service(self) -> str | None:
+        return self.index.in_service("can", "cars")
+
+    def night(self, model: str, scores: dict[str, Metrics]) -> Promotion:
+        """Measure a model with those it is held to on the recordings of tonight, and decide."""
+        current = self.in_service()
+        names = [] if current is None else [current, *self.index.anchors(self.entry(current))]
+        anchors = {name: scores[name] for name in names[1:]}
+        decision = decide(scores[model], scores[current] if current else None, self.rule, anchors=anchors)
+        if decision.accepted:
+            best = best_models({name: scores[name] for name in (model, *names)}, self.rule)
+            self.change("promotion", model, tuple(name for name in best if name != model))
+        return decision
+
+
+def test_a_scenario_that_loses_a_little_every_night_is_lost_once_and_no_more() -> None:
+    """60 nights, of which each loses 0.01 in one scenario, gains in five, and raises more false alarms."""
+    nights = Nights(PromotionRule())
+    scores: dict[str, Metrics] = {}
+    decisions = []
+    for number in range(60):
+        gained = {f"s{other}": attacked(0.8 + 0.0033 * number, 0.001) for other in range(5)}
+        scores[f"m{number}"] = {"lost": attacked(0.95 - 0.01 * number, 0.001 + 0.01 * number), **gained}
+        decisions.append(nights.night(f"m{number}", scores))
+    assert [decision.accepted for decision in decisions] == [True] + [False] * 59
+    assert "lost: false_alarm_rate 0.0010 -> 0.0110" in decisions[1].describe()
+
+    slowly = Nights(PromotionRule(more_false_alarms=1.0))  # by F1 alone
+    accepted = [slowly.night(f"m{number}", scores).accepted for number in range(60)]
+    assert accepted == [True, True] + [False] * 58
+    assert "lost: f1 0.9500 (the best so far, of m0) -> 0.9300" in slowly.night("m2", scores).describe()
+
+
+SCENARIOS = ("a", "b", "c")
+
+
+def moved(scores: Metrics, shifts: dict[str, tuple[float, float]]) -> Metrics:
+    """Let the scores of a model be others by so much: F1, false alarms."""
+    found = {}
+    for name, (f1, false_alarms) in shifts.items():
+        values = (scores[name]["f1"] or 0.0) + f1, (scores[name]["false_alarm_rate"] or 0.0) + false_alarms
+        found[name] = attacked(*(min(1.0, max(0.0, value)) for value in values))
+    return found
+
+
+small_shifts = st.fixed_dictionaries(
+    {name: st.tuples(st.floats(-0.02, 0.05), st.floats(-0.001, 0.002)) for name in SCENARIOS}
+)
+large_shifts = st.fixed_dictionaries(
+    {name: st.tuples(st.floats(-0.3, 0.3), st.floats(-0.01, 0.01)) for name in SCENARIOS}
+)
+events = st.sampled_from(["night"] * 6 + ["rollback", "promotion by a person", "other recordings"])
+
+
+@given(st.data())
+def test_no_sequence_of_nights_walks_a_scenario_down(data: st.DataObject) -> None:
+    """What a night promotes is within the rule of all that nights put into service, measured on the same recordings."""
+    nights = Nights(PromotionRule(worse_by=0.02, more_false_alarms=0.002, minimum=0.0))
+    scores: dict[str, Metrics] = {"m0": {name: attacked(0.5, 0.01) for name in SCENARIOS}}
+    nights.night("m0", scores)
+    line = ["m0"]  # what was in service since a person decided, or since the recordings changed
+    for number in range(1, data.draw(st.integers(1, 15))):
+        current, model, event = nights.in_service(), f"m{number}", data.draw(events)
+        assert current is not None
+        if event == "other recordings":  # all score otherwise on them; those that were best before still bind
+            scores = {name: moved(before, data.draw(large_shifts)) for name, before in scores.items()}
+            line = [current, *nights.index.anchors(nights.entry(current))]
+        scores[model] = moved(scores[current], data.draw(small_shifts))
+        if event == "promotion by a person":
+            nights.change("promotion", model)
+            line = [model]
+        elif event == "rollback" and len(served := nights.index.served("can", "cars")) > 1:
+            nights.change("rollback", served[-2])
+            line = [served[-2]]
+        elif nights.night(model, scores).accepted:
+            for before in line:
+                assert_not_worse(scores[model], scores[before], nights.rule)
+            line.append(model)
+
+
+def test_the_best_models_are_few_and_the_new_one_is_preferred() -> None:
+    measured = {
+        "new": {"a": attacked(0.9, 0.01), "b": attacked(0.8, 0.0), "few": attacked(0.0, 1.0, windows=3)},
+        "old": {"a": attacked(0.9, 0.01), "b": attacked(0.7, 0.0), "few": attacked(1.0, 0.0, windows=3)},
+        "older": {"a": attacked(0.8, 0.0), "b": attacked(0.8, 0.0), "few": attacked(1.0, 0.0, windows=3)},
+    }
+    assert best_models(measured, RULE) == ["new", "older"]
+
+
+def test_a_scenario_that_is_gone_or_too_small_by_now_is_named() -> None:
+    registered = {name: attacked(0.9) for name in "abc"} | {"few": attacked(0.9, windows=5)}
+    new = {"a": attacked(0.9, windows=100), "b": attacked(0.9, windows=99), "few": attacked(0.9, windows=4)}
+    assert lost_scenarios(new, registered, RULE) == [
+        "b: 99 of 1000 windows are left, fewer than min_windows=100",
+        "c: the model in service was measured there, and no test recording of it is left",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        ({"worse_bye": 0.1}, "did you mean 'worse_by'"),
+        ({"min_windows": 0}, "min_windows=0: Input should be greater than or equal to 1"),
+        ({"minimum": 1.5}, "minimum=1.5"),
+        ({"metric": "f2"}, "metric='f2'"),
+    ],
+)
+def test_a_mistake_in_the_rule_is_named(data: dict[str, object], words: str) -> None:
+    with pytest.raises(ConfigurationError, match=words.replace("(", r"\(")):
+        validate_config(PromotionRule, data)

@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -222,3 +223,161 @@ def test_a_model_that_went_into_service_and_was_taken_out_again_is_remembered(re
     assert change.kind == "promotion"
     assert index.promoted_since(second.id, "9999-01-01T00:00:00+00:00") is None
     assert index.promoted_since("other", before) is None
+
+
+def test_copies_and_foreign_folders_beside_the_models_are_no_models(
+    registry: Registry, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = add(registry)
+    folder = registry.model_path(first.id)
+    shutil.copytree(folder, registry.models_path / f"{first.id}.bak")
+    for name, text in (("half", '{"id": "half"'), ("other", '{"name": "what another program calls entry.json"}')):
+        (registry.models_path / name).mkdir()
+        (registry.models_path / name / ENTRY_FILE).write_text(text)
+    (registry.models_path / "folder" / ENTRY_FILE).mkdir(parents=True)
+    (registry.models_path / "notes.txt").write_text("mine")
+    second = add(registry, "second")
+    promote(registry, second)
+    promote(registry, first)
+    assert registry.read().models == (first, second)
+    assert [record.getMessage().split(" is no model")[0] for record in caplog.records] == [
+        str(registry.models_path / name) for name in (f"{first.id}.bak", "folder", "half", "other")
+    ]
+    # Whoever loses the index finds the models again, and those alone.
+    registry.index_path.unlink()
+    third = add(registry, "third")
+    assert registry.read().models == (first, second, third)
+
+
+def test_a_damaged_entry_of_one_model_is_in_nobodys_way(registry: Registry) -> None:
+    first = add(registry)
+    entry = registry.model_path(first.id) / ENTRY_FILE
+    entry.write_text("{")
+    second = add(registry, "second")
+    promote(registry, second)
+    promote(registry, first)  # the index knows what it was
+    assert registry.read().models == (first, second)
+
+
+def test_a_model_that_an_index_names_several_times_is_named_once_after_the_next_write(registry: Registry) -> None:
+    first = add(registry)
+    index = registry.read()
+    registry.index_path.write_text(index.model_copy(update={"models": (first, first, first)}).model_dump_json())
+    promote(registry, first)
+    assert registry.read().models == (first,)
+
+
+def test_a_folder_that_has_the_name_of_a_new_model_is_not_written_over(registry: Registry) -> None:
+    first = add(registry)
+    registry.index_path.unlink()
+    weights = registry.model_path(first.id) / "stages" / "normal" / "weights.bin"
+    (registry.model_path(first.id) / ENTRY_FILE).write_text("{")
+    second = add(registry)
+    assert second.id != first.id
+    assert weights.read_bytes() == b"first"
+    assert registry.read().models == (second,)
+
+
+@pytest.mark.parametrize(
+    ("dataset", "begins"),
+    [
+        ("müller", "m-ller-"),
+        ("my cars", "my-cars-"),
+        ("fleet/north", "fleet-north-"),
+        ("../../etc", "etc-"),
+        ("a.b..c", "a-b--c-"),
+        (".hidden", "hidden-"),
+        ("車", "model-"),
+        ("", "model-"),
+        ("²½", "model-"),
+        ("x" * 400, "x" * 60 + "-"),
+        ("[bold]\n", "bold-"),
+    ],
+)
+def test_a_dataset_may_have_any_name(registry: Registry, dataset: str, begins: str) -> None:
+    entry, other = add(registry, dataset=dataset), add(registry, "second", dataset)
+    promote(registry, entry)
+    promote(registry, other)
+    registry.rollback("can", dataset, reason="", by="")
+    assert entry.id.startswith(begins)
+    assert entry.id.isascii()
+    assert Registry(registry.path).in_service("can", dataset) == entry
+    assert registry.model_path(entry.id).parent == registry.models_path
+
+
+def test_a_model_that_a_person_holds_stays_until_it_is_released(registry: Registry) -> None:
+    first, second, third = (add(registry, text) for text in ("one", "two", "three"))
+    promote(registry, first)
+    promote(registry, second)
+    assert registry.read().held("can", "cars") is None
+    registry.rollback("can", "cars", reason="it beeps", by="ann", hold=True)
+    held = registry.read().held("can", "cars")
+    assert held is not None
+    assert (held.model, held.by, held.reason) == (first.id, "ann", "it beeps")
+    with pytest.raises(RegistryError, match=rf"{first.id} is held by ann since .*: it beeps"):
+        registry.promote(third.id, reason="better", by="nightly", expected=first.id, anchors=())
+    assert registry.in_service("can", "cars") == first
+    with pytest.raises(RegistryError, match="`kdgat model release` lets nights replace it"):
+        promote(registry, first)
+
+    registry.release("can", "cars", reason="mended", by="ben")
+    assert registry.read().held("can", "cars") is None
+    with pytest.raises(RegistryError, match="no model is held in service"):
+        registry.release("can", "cars", reason="", by="")
+    registry.promote(third.id, reason="better", by="nightly", expected=first.id, anchors=())
+
+    # The one in service can be held where it is, and what a person decides next ends that.
+    registry.promote(third.id, reason="a demonstration", by="ann", hold=True)
+    registry.promote(second.id, reason="", by="ann")
+    index = registry.read()
+    assert index.held("can", "cars") is None
+    assert index.served("can", "cars") == [first.id, third.id, second.id]
+    kinds = [change.kind for change in index.history]
+    assert kinds == ["promotion", "promotion", "rollback", "release", "promotion", "hold", "promotion"]
+
+
+def test_a_hold_of_one_dataset_is_none_of_another(registry: Registry) -> None:
+    first, other = add(registry), add(registry, "second", "trucks")
+    registry.promote(first.id, reason="", by="ann", hold=True)
+    promote(registry, other)
+    assert registry.read().held("can", "trucks") is None
+    assert registry.read().held("can", "cars") is not None
+
+
+def test_a_model_that_was_only_held_was_not_put_into_service_anew(registry: Registry) -> None:
+    first, second = add(registry), add(registry, "second")
+    promote(registry, first)
+    promote(registry, second)
+    after = "9999-01-01T00:00:00+00:00"
+    registry.promote(second.id, reason="", by="ann", hold=True)
+    index = registry.read()
+    late = [change.model_copy(update={"when": after}) if change.hold else change for change in index.history]
+    index = index.model_copy(update={"history": tuple(late)})
+    assert index.promoted_since(second.id, after) is None
+
+
+def test_what_a_night_is_held_to_is_told_by_its_promotion_and_by_none_of_a_person(registry: Registry) -> None:
+    first, second, third = (add(registry, text) for text in ("one", "two", "three"))
+    promote(registry, first)
+    registry.promote(second.id, reason="", by="nightly", expected=first.id, anchors=(first.id,))
+    assert registry.read().anchors(second) == (first.id,)
+    registry.promote(third.id, reason="", by="nightly", expected=second.id, anchors=(first.id, second.id))
+    registry.promote(third.id, reason="", by="ann", hold=True)  # changes nothing of that
+    assert registry.read().anchors(third) == (first.id, second.id)
+    registry.rollback("can", "cars", reason="", by="ann")
+    assert registry.read().anchors(second) == (first.id,)
+    promote(registry, third)
+    assert registry.read().anchors(third) == ()
+
+
+def test_an_index_of_before_there_were_holds_and_anchors_is_read(registry: Registry) -> None:
+    first = add(registry)
+    promote(registry, first)
+    content = json.loads(registry.index_path.read_text())
+    for name in ("hold", "anchors"):
+        del content["history"][0][name]
+    registry.index_path.write_text(json.dumps(content))
+    index = registry.read()
+    assert index.in_service("can", "cars") == first.id
+    assert index.held("can", "cars") is None
+    assert index.anchors(first) == ()

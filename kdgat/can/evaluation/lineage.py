@@ -1,12 +1,12 @@
 """What the models that a run started from were trained on: its weights have seen those recordings as well."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from kdgat.can.evaluation.finished_run import FinishedCanRun
+from kdgat.registry.entry import ModelEntry
 from kdgat.registry.registry import ENTRY_FILE
 from kdgat.run.directory import OutputDirectory
 
@@ -45,7 +45,7 @@ def _start_of(path: Path, config: Mapping[str, Any]) -> Path | None:
     """Return the directory of the run or model that this one started from; None if it began from scratch."""
     entry = path / ENTRY_FILE
     if entry.is_file():
-        parent = json.loads(entry.read_text(encoding="utf-8"))["parent"]
+        parent = ModelEntry.model_validate_json(entry.read_bytes()).parent
         return None if parent is None else path.absolute().parent / parent
     start = config.get("start_from")
     return None if start is None else Path(start)

@@ -11,6 +11,7 @@ from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.results import Results
 from kdgat.can.evaluation.stage import find_tests, score_files, windows_of
 from kdgat.can.kinds import COMPARISON, KINDS, ComparisonStageConfig
+from kdgat.can.recordings.catalog import find_entry, walk_recordings
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.results import Value
 from kdgat.stage.configuration import Config, validate_config
@@ -178,7 +179,7 @@ def run_comparison(spec: StageSpec, directory: RunDirectory) -> Outcome:
         config.dataset,
         catalog=config.catalog,
         hold_out=config.hold_out,
-        leave_out=config.leave_out,
+        leave_out=(*config.leave_out, *_later_files(config)),
         also_trained=config.also_trained,
         may_fail=config.may_fail,
         progress=show,
@@ -191,6 +192,15 @@ def run_comparison(spec: StageSpec, directory: RunDirectory) -> Outcome:
     }
     known = {name: value for name, value in metrics.items() if value is not None}
     return Finished(metrics=known, artifacts={"comparison": COMPARISON_FILE})
+
+
+def _later_files(config: ComparisonStageConfig) -> list[str]:
+    """List files that came after it was decided what is compared; they may be half there."""
+    if config.only is None:
+        return []
+    folder = find_entry(config.dataset, config.data_root, config.catalog).folder_in(config.data_root)
+    names = [path.relative_to(folder).as_posix() for *_, path in walk_recordings(folder)]
+    return [name for name in names if name not in config.only]
 
 
 def make_comparison(folder: Path, config: ComparisonStageConfig) -> RunDirectory:

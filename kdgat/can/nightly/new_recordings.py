@@ -5,7 +5,7 @@ used is named with its reason, looked at again every night, and stands in nobody
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -38,6 +38,10 @@ class Signature(_Record):
     modified_ns: int
     changed_ns: int
     inode: int
+
+    def is_fresh(self, settle_s: float) -> bool:
+        """Return whether the file may still be being written; one of the future is known by when it was put there."""
+        return time.time() - min(self.modified_ns, self.changed_ns) / 1e9 < settle_s
 
     @classmethod
     def of(cls, path: Path) -> "Signature":
@@ -108,7 +112,7 @@ class NewRecordings:
     imported: dict[str, str] = field(default_factory=dict)  # file of the inbox -> file of the dataset's folder
     refused: dict[str, str] = field(default_factory=dict)  # file -> reason
     waiting: list[str] = field(default_factory=list)  # files that are still being written
-    leave_out: tuple[str, ...] = ()  # files of the dataset's folder that cannot be used
+    leave_out: tuple[str, ...] = ()  # files of the dataset's folder that cannot be used, or not yet
 
     @property
     def is_any(self) -> bool:
@@ -138,7 +142,7 @@ def gather_new_recordings(
         data: the dataset, and what is tolerated in recordings.
         inbox: folder in the layout of a dataset's folder; None for none.
         ledger: what is known.
-        settle_s: a file of the inbox that changed less than this many seconds ago is still being written.
+        settle_s: a file that changed less than this many seconds ago, and not by this import, is still being written.
 
     Raises:
         NightlyError, DatasetError: naming a folder that is not there and what to do.
@@ -149,18 +153,18 @@ def gather_new_recordings(
     waiting: list[str] = []
     if inbox is not None:
         imported, refused, waiting = scan.take_in(inbox, settle_s)
-    known = scan.look()
+    known, growing = scan.look(settle_s, set(imported.values()))
     usable = {name: file.sha256 for name, file in known.items() if not file.refusal}
     refused |= {str(scan.folder / name): file.refusal for name, file in known.items() if file.refusal}
     return NewRecordings(
         recordings=usable,
         new=sorted(usable.keys() - ledger.done.keys()),
         changed=sorted(name for name in usable.keys() & ledger.done.keys() if usable[name] != ledger.done[name]),
-        gone=sorted(ledger.done.keys() - known.keys()),
+        gone=sorted(ledger.done.keys() - known.keys() - set(growing)),
         imported=imported,
         refused=refused,
-        waiting=waiting,
-        leave_out=tuple(sorted(name for name, file in known.items() if file.refusal)),
+        waiting=[*waiting, *(str(scan.folder / name) for name in growing)],
+        leave_out=tuple(sorted([*growing, *(name for name, file in known.items() if file.refusal)])),
     )
 
 
@@ -184,7 +188,6 @@ class _RecordingScan:
                 f"inbox={inbox}: lies in the dataset's folder {folder}, or around it; use another folder"
             )
         places = sorted(walk_recordings(inbox))
-        now = time.time()
         imported: dict[str, str] = {}
         refused: dict[str, str] = {}
         waiting: list[str] = []
@@ -200,7 +203,7 @@ class _RecordingScan:
                 # What was imported is judged where it lies now; what was refused is judged anew.
                 if before is not None and is_same and not before.refusal:
                     file = before
-                elif now - signature.modified_ns / 1e9 < settle_s:
+                elif signature.is_fresh(settle_s):
                     waiting.append(key)
                     if before is not None:
                         seen[key] = before
@@ -261,14 +264,18 @@ class _RecordingScan:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 path.replace(place)
 
-    def look(self) -> dict[str, KnownFile]:
-        """Look at every file of the dataset's folder; all are read but those known to be usable."""
+    def look(self, settle_s: float, imported: Collection[str]) -> tuple[dict[str, KnownFile], list[str]]:
+        """Look at every file of the dataset's folder; return what they are, and those that are still being written.
+
+        All are read but those known to be usable, in this process: a night that finds much parses it where it runs.
+        """
         if not self.folder.is_dir():
             raise NightlyError(
                 f"{self.folder}: no such folder; put recordings there as <scenario>__<recording>.parquet or "
                 "<scenario>/<recording>.csv, or into the inbox"
             )
         found: dict[str, KnownFile] = {}
+        growing: list[str] = []
         for scenario, name, path in sorted(walk_recordings(self.folder)):
             key = path.relative_to(self.folder).as_posix()
             before = self.ledger.data.get(key)
@@ -279,10 +286,13 @@ class _RecordingScan:
             if before is not None and (before.sha256, before.terms, before.refusal) == (sha256, terms, ""):
                 found[key] = before if is_same else before.model_copy(update={"signature": signature})
                 continue
+            if not is_same and key not in imported and signature.is_fresh(settle_s):
+                growing.append(key)
+                continue
             refusal = self._refusal(path, scenario, trains=terms.trains)
             found[key] = KnownFile(signature=signature, sha256=sha256, terms=terms, refusal=refusal)
         self.ledger.data = found
-        return found
+        return found, growing
 
     def _refusal(self, path: Path, scenario: str, *, trains: bool) -> str:
         """State why a file cannot be used; empty if it can."""

@@ -1,9 +1,10 @@
 """One nightly run of retraining, without what executes it: its directories, its training run, and its report."""
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+import stat
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
 
@@ -16,7 +17,7 @@ from kdgat.can.kinds import ComparisonStageConfig
 from kdgat.can.nightly.comparison import Comparison
 from kdgat.can.nightly.new_recordings import NewRecordings, NightlyError
 from kdgat.can.nightly.registered import config_hash, content_hash
-from kdgat.registry.entry import ModelEntry, now
+from kdgat.registry.entry import ModelEntry, ServiceChange, now
 from kdgat.registry.promotion import FALSE_ALARMS, Promotion, PromotionRule
 from kdgat.registry.registry import Registry, RegistryError
 from kdgat.run.directory import OutputDirectory, alone_in
@@ -102,6 +103,11 @@ class NightlyDirectory:
             if not record.is_over and record.model is not None and record.model == model:
                 self.write(path, record.model_copy(update={"is_over": True}))
 
+    def unfinished_runs(self) -> dict[Path, int]:
+        """Return the runs whose nights did not end, as after a failure, and how many bytes each takes."""
+        left = [path for path, record in self.records().items() if not record.is_over]
+        return {path: _num_bytes(path) for path in left}
+
     def old_runs(self, keep: int) -> list[Path]:
         """List all but the newest `keep` runs that are registered and over."""
         over = [path for path, record in self.records().items() if record.is_over and record.model is not None]
@@ -141,27 +147,33 @@ class ComparisonPlan:
 
 
 def plan_comparison(
-    run: Path, config: CanConfig, contents: Mapping[str, str], registry: Registry, against: ModelEntry | None
+    run: Path,
+    config: CanConfig,
+    recordings: Collection[str],
+    contents: Mapping[str, str],
+    registry: Registry,
+    others: Mapping[str, ModelEntry],
 ) -> ComparisonPlan:
-    """Plan to score a new model and the one in service, or the new one alone where the other's files are damaged.
+    """Plan to score a new model and those it is held to, without those of them whose files are damaged.
 
     Args:
         run: of the new model.
         config: of the run.
+        recordings: files below the dataset's folder that the night knows.
         contents: hashes of the new model and of the recordings.
-        registry: with the model in service.
-        against: the model in service, if there is one.
+        registry: with the others.
+        others: name -> the model in service and its anchors; none of them for the first model.
     """
     runs, contents = {NEW: run}, dict(contents)
-    faults: tuple[str, ...] = ()
-    if against is not None:
+    faults: list[str] = []
+    for name, entry in others.items():
         try:
-            registry.verify(against)
+            registry.verify(entry)
         except RegistryError as error:
-            faults = (f"{IN_SERVICE} cannot be compared: {error}",)
+            faults.append(f"{name} cannot be compared: {error}")
         else:
-            runs[IN_SERVICE] = registry.model_path(against.id).absolute()
-            contents[IN_SERVICE] = against.content
+            runs[name] = registry.model_path(entry.id).absolute()
+            contents[name] = entry.content
     catalog = None if config.data.catalog is None else Path(config.data.catalog).absolute()
     if catalog is not None:
         contents["catalog"] = sha256_of_file(catalog)
@@ -173,11 +185,13 @@ def plan_comparison(
         catalog=None if catalog is None else str(catalog),
         hold_out=config.data.hold_out,
         leave_out=config.data.leave_out,
+        only=tuple(sorted(recordings)),
         also_trained={key: name for line in lines for key, name in line.trained.items()},
-        may_fail=(IN_SERVICE,),
+        may_fail=tuple(others),
         contents=contents,
     )
-    return ComparisonPlan(stage_config, tuple(dict.fromkeys(note for line in lines for note in line.notes)), faults)
+    notes = tuple(dict.fromkeys(note for line in lines for note in line.notes))
+    return ComparisonPlan(stage_config, notes, tuple(faults))
 
 
 @dataclass(frozen=True)
@@ -193,6 +207,7 @@ class NightlyReport:
     rule: PromotionRule
     decision: Promotion
     run: Path
+    unfinished: Mapping[Path, int] = field(default_factory=dict)  # run of a night that did not end -> bytes
 
     def sentence(self) -> str:
         """Say in one sentence what changed."""
@@ -213,7 +228,8 @@ class NightlyReport:
             *(f"* {reason}" for reason in self.decision.reasons),
             "",
             f"Rule: mean {rule.metric} over scenarios better by {rule.margin:g}, none worse by more than "
-            f"{rule.worse_by:g}; false alarm rate without attacks higher by no more than {rule.more_false_alarms:g}.",
+            f"{rule.worse_by:g}; false alarm rate nowhere higher by more than {rule.more_false_alarms:g}.",
+            *(f"Held to what was best before, too: `{name}`." for name in self._anchors()),
             "",
             *new_recordings_lines(self.new_recordings),
             "## Scores",
@@ -223,8 +239,12 @@ class NightlyReport:
         ]
         lines += _listed("Test recordings left out of the comparison", _pairs(self.comparison.left_out))
         lines += _listed("Notes", self.comparison.notes)
+        lines += unfinished_lines(self.unfinished)
         lines += [f"Run: `{self.run}`", ""]
         return "\n".join(lines)
+
+    def _anchors(self) -> list[str]:
+        return [name for name in self.comparison.metrics if name not in (NEW, IN_SERVICE)]
 
     def _table(self) -> list[str]:
         new = self.comparison.metrics.get(NEW, {})
@@ -246,9 +266,16 @@ class NightlyReport:
         return [_row(header), _row(["---"] * len(header)), *map(_row, rows)]
 
 
-def idle_run(dataset: str, new_recordings: NewRecordings, model: str | None) -> tuple[str, str]:
+def idle_run(
+    dataset: str,
+    new_recordings: NewRecordings,
+    model: str | None,
+    held: ServiceChange | None = None,
+    unfinished: Mapping[Path, int] | None = None,
+) -> tuple[str, str]:
     """Return sentence and report of a nightly run with nothing to train on."""
     service = "no model is in service" if model is None else f"{model} stays in service"
+    service += "" if held is None else f", {held.describe_hold()}"
     sentence = f"nothing new: {new_recordings.describe()}; {service}"
     lines = [
         f"# {dataset}: nothing new",
@@ -256,8 +283,17 @@ def idle_run(dataset: str, new_recordings: NewRecordings, model: str | None) -> 
         f"{sentence[0].upper()}{sentence[1:]}.",
         "",
         *new_recordings_lines(new_recordings),
+        *unfinished_lines(unfinished or {}),
     ]
     return sentence, "\n".join(lines)
+
+
+def unfinished_lines(unfinished: Mapping[Path, int]) -> list[str]:
+    """List the runs of nights that did not end, which stay for a night with the same recordings and settings."""
+    return _listed(
+        "Unfinished runs, which stay until somebody removes them",
+        [f"`{path}`: {num_bytes / 1e6:,.1f} MB" for path, num_bytes in unfinished.items()],
+    )
 
 
 def new_recordings_lines(new_recordings: NewRecordings) -> list[str]:
@@ -276,6 +312,15 @@ def new_recordings_lines(new_recordings: NewRecordings) -> list[str]:
             "Files that are still being written, for the next night", [f"`{name}`" for name in new_recordings.waiting]
         ),
     ]
+
+
+def _num_bytes(folder: Path) -> int:
+    total = 0
+    with suppress(OSError):  # of what goes while we look
+        for file in folder.rglob("*"):
+            status = file.lstat()
+            total += status.st_size if stat.S_ISREG(status.st_mode) else 0
+    return total
 
 
 def _listed(title: str, items: Sequence[str]) -> list[str]:

@@ -13,10 +13,10 @@ from kdgat.can.evaluation.stage import evaluate_run, make_evaluation
 from kdgat.can.kinds import ComparisonStageConfig
 from kdgat.can.nightly.comparison import compare_runs, make_comparison, read_comparison, scores_of
 from kdgat.can.nightly.registered import config_hash, model_source
-from kdgat.can.nightly.run import ComparisonPlan, plan_comparison
+from kdgat.can.nightly.run import IN_SERVICE, ComparisonPlan, plan_comparison
 from kdgat.can.windows.feature_names import FEATURE_VERSION
 from kdgat.registry.entry import ModelEntry
-from kdgat.registry.registry import Registry
+from kdgat.registry.registry import ENTRY_FILE, Registry
 from kdgat.run.directory import OutputDirectory, RunError, RunIndex, StageState
 from kdgat.stage.configuration import apply_overrides
 from kdgat.stage.outcome import Finished
@@ -91,6 +91,21 @@ def test_the_stage_finds_the_same(
     assert not make_comparison(tmp_path, other).is_finished()
 
 
+def test_a_file_that_came_while_the_models_were_trained_is_not_read(
+    plain: OutputDirectory, data_root: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(data_root / "synthetic", tmp_path / "data" / "synthetic")
+    folder = tmp_path / "data" / "synthetic"
+    known = tuple(path.name for path in folder.iterdir())
+    (folder / "test_01_known_vehicle_known_attack__late.parquet").write_bytes(b"PAR1 and not yet more")
+    config = ComparisonStageConfig(
+        runs={"new": str(plain.path)}, data_root=str(tmp_path / "data"), dataset="synthetic", only=known
+    )
+    directory = make_comparison(tmp_path / "jobs", config)
+    assert isinstance(run_stage(directory, quiet=True), Finished)
+    assert read_comparison(directory) == compare_runs({"new": plain.path}, data_root, "synthetic")
+
+
 def test_a_run_that_has_not_finished_cannot_be_compared(
     plain: OutputDirectory, data_root: Path, tmp_path: Path
 ) -> None:
@@ -157,11 +172,17 @@ def test_what_the_weights_have_seen_before_is_no_test(
     scored = {f"{row.scenario}/{row.name}" for row in results.data.recordings if row.scenario.startswith("test")}
     assert scored == set(both.recordings)
     job = make_evaluation(second, data_root, None, below=tmp_path / "jobs")
+    entry = second / ENTRY_FILE
+    content = entry.read_bytes()
+    entry.write_text("{}")
+    (note,) = lineage_of(second).notes
+    assert "not all that the weights" in note
+    entry.write_bytes(content)
     shutil.rmtree(moved.model_path(line.first.id))  # which the job cannot see
     assert isinstance(run_stage(job, quiet=True), Finished)
     assert Results.read(job.path / "results.json").f1 == results.f1
     assert lineage_of(second).notes  # by now nobody can tell
-    config = plan_comparison(plain.path, small_config(data_root), {}, moved, line.second).config
+    config = plan_comparison(plain.path, small_config(data_root), [], {}, moved, {IN_SERVICE: line.second}).config
     assert not config.also_trained
 
 
@@ -175,7 +196,7 @@ def test_a_night_compares_on_what_no_model_of_the_line_has_seen(
     config = small_config(data_root, catalog="my.yaml")
 
     def planned(contents: str = "a", run: Path = plain.path) -> ComparisonPlan:
-        return plan_comparison(run, config, {"new": contents}, line.registry, line.second)
+        return plan_comparison(run, config, [], {"new": contents}, line.registry, {IN_SERVICE: line.second})
 
     plan = planned()
     assert plan.config.also_trained == lineage_of(line.registry.model_path(line.second.id)).trained != {}
@@ -203,6 +224,35 @@ def test_a_night_compares_on_what_no_model_of_the_line_has_seen(
     assert damaged.config.runs.keys() == {"new"}
     (fault,) = damaged.add_to(comparison).faults
     assert "in_service cannot be compared" in fault
+
+
+def test_the_models_that_a_night_is_held_to_are_measured_on_the_same_recordings(
+    plain: OutputDirectory, wide: OutputDirectory, data_root: Path, tmp_path: Path
+) -> None:
+    line = Line(tmp_path / "registry", wide, plain)
+    config = small_config(data_root)
+    known = [path.name for path in (data_root / "synthetic").iterdir()]
+    others = {IN_SERVICE: line.second, line.first.id: line.first}
+    plan = plan_comparison(plain.path, config, known, {}, line.registry, others)
+    assert set(plan.config.may_fail) == others.keys()
+    directory = make_comparison(tmp_path / "jobs", plan.config)
+    assert isinstance(run_stage(directory, quiet=True), Finished)
+    comparison = plan.add_to(read_comparison(directory))
+    assert not comparison.faults
+    assert comparison.metrics.keys() == {"new", IN_SERVICE, line.first.id}
+    counts = [
+        {name: scores["num_windows"] for name, scores in metrics.items()} for metrics in comparison.metrics.values()
+    ]
+    assert counts[0] == counts[1] == counts[2] != {}
+    alone = plan_comparison(plain.path, config, known, {}, line.registry, {IN_SERVICE: line.second})
+    assert not make_comparison(tmp_path / "jobs", alone.config).is_finished()  # another comparison
+
+    weights = next(line.registry.model_path(line.first.id).rglob("*.safetensors"))
+    weights.chmod(0o644)
+    weights.write_bytes(b"damaged")
+    plan = plan_comparison(plain.path, config, known, {}, line.registry, others)
+    assert plan.config.runs.keys() == {"new", IN_SERVICE}
+    assert [fault.partition(":")[0] for fault in plan.faults] == [f"{line.first.id} cannot be compared"]
 
 
 def test_a_registered_model_is_a_run_without_its_data(data_root: Path, plain: OutputDirectory, tmp_path: Path) -> None:

@@ -159,6 +159,47 @@ def test_a_file_that_is_still_being_written_waits(places: Places) -> None:
     assert places.night(settle_s=0.0).changed == ["train_1__late.parquet"]
 
 
+def test_a_file_that_is_being_copied_into_the_datasets_own_folder_waits_and_is_left_out(places: Places) -> None:
+    places.night()
+    growing = places.put(places.folder / "train_1__late.parquet", 5, age_s=1.0)
+    whole = growing.read_bytes()
+    growing.write_bytes(whole[: len(whole) // 2])
+    replaced = places.put(places.folder / "train_1__dos.parquet", 6, age_s=1.0)
+    touched = places.folder / "train_1__free.parquet"
+    touched.touch()
+    new_recordings = places.night()
+    assert not new_recordings.is_any
+    assert not new_recordings.refused
+    assert not new_recordings.gone
+    assert new_recordings.waiting == [str(replaced), str(growing)]
+    assert new_recordings.leave_out == (replaced.name, growing.name)
+    assert new_recordings.recordings.keys() == {touched.name, "test_1__fuzzy.parquet"}  # known as they were
+
+    growing.write_bytes(whole)
+    for path in (growing, replaced):
+        os.utime(path, (LONG_AGO, LONG_AGO))
+    assert places.night().new == [replaced.name, growing.name]
+
+
+def test_what_the_night_itself_imports_need_not_settle(places: Places) -> None:
+    places.night()
+    places.put(places.inbox / "train_1__late.csv", 5)
+    new_recordings = places.night(done=False)
+    assert new_recordings.new == ["train_1__late.parquet"]
+    assert not new_recordings.waiting
+    assert places.night().new == ["train_1__late.parquet"]  # the night after one that failed at once
+
+
+def test_a_file_of_the_future_does_not_wait_for_it(places: Places) -> None:
+    places.night()
+    tomorrow = -86400.0
+    places.put(places.inbox / "train_1__late.parquet", 5, age_s=tomorrow)
+    places.put(places.folder / "train_1__later.parquet", 6, age_s=tomorrow)
+    assert len(places.night().waiting) == 2
+    time.sleep(0.2)
+    assert places.night(settle_s=0.1).new == ["train_1__late.parquet", "train_1__later.parquet"]
+
+
 def test_what_cannot_be_used_is_named_stands_in_nobodys_way_and_is_tried_again_when_it_changes(places: Places) -> None:
     places.night()
     broken = places.inbox / "train_1__broken.parquet"
@@ -252,10 +293,13 @@ def test_a_broken_recording_is_left_out_until_it_is_mended_and_one_that_breaks_i
     path = places.folder / "train_1__dos.parquet"
     shutil.copy(path, places.data_root / "aside")
     path.write_bytes(b"cut off")
+    os.utime(path, (LONG_AGO, LONG_AGO))
     new_recordings = places.night()
+    assert new_recordings.refused.keys() == {str(path)}
     assert new_recordings.leave_out == (path.name,)
     assert not new_recordings.is_any
     shutil.copy(places.data_root / "aside", path)
+    os.utime(path, (LONG_AGO, LONG_AGO))
     assert places.night().new == [path.name]
     assert read_recording(path).num_messages
 

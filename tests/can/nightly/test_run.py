@@ -16,7 +16,7 @@ from kdgat.can.nightly.run import (
     idle_run,
     run_config,
 )
-from kdgat.registry.entry import ModelEntry
+from kdgat.registry.entry import ModelEntry, ServiceChange
 from kdgat.registry.promotion import Promotion, PromotionRule
 from kdgat.registry.registry import Registry
 from kdgat.run.directory import OutputDirectory, RunError
@@ -96,6 +96,18 @@ def test_only_the_newest_registered_runs_stay_and_nothing_else_is_touched(direct
     assert (unfinished / "stages" / "prepare" / "train.h5").is_file()
 
 
+def test_what_nights_that_did_not_end_leave_behind_is_reported_with_its_size(directory: NightlyDirectory) -> None:
+    over(directory, "night-1", "2026-01-01T00:00:00+00:00")
+    failed = over(directory, "night-2", "2026-01-02T00:00:00+00:00", is_over=False)
+    (failed / "stages" / "prepare" / "test.h5").write_bytes(b"x" * 2_000_000)
+    (failed / "data").symlink_to("/")  # what lies elsewhere is none of it
+    ((path, num_bytes),) = directory.unfinished_runs().items()
+    assert path == failed
+    assert 2_000_000 < num_bytes < 2_001_000
+    _, text = idle_run("cars", NewRecordings(recordings={}), None, unfinished={path: num_bytes})
+    assert f"* `{failed}`: 2.0 MB" in text
+
+
 def test_a_run_that_somebody_works_in_is_not_removed(directory: NightlyDirectory) -> None:
     runs = [over(directory, f"night-{number}", f"2026-01-0{number}T00:00:00+00:00") for number in (1, 2)]
     with OutputDirectory(runs[0]).lock(), pytest.raises(RunError, match="is in use"):
@@ -144,13 +156,18 @@ def test_the_report_says_what_came_what_was_compared_and_why_it_was_decided_so(t
         entry=ModelEntry(id="cars-new", family="can", dataset="cars", content="0"),
         compared_with=ModelEntry(id="cars-old", family="can", dataset="cars", content="1"),
         comparison=Comparison(
-            metrics={NEW: {"test_1": scores}, IN_SERVICE: {"test_1": scores | {"f1": 0.8}}},
+            metrics={
+                NEW: {"test_1": scores},
+                IN_SERVICE: {"test_1": scores | {"f1": 0.8}},
+                "cars-best": {"test_1": scores},
+            },
             recordings=["test_1/b"],
             left_out={"test_1/e": "in_service was trained on it"},
         ),
         rule=PromotionRule(),
         decision=Promotion(True, ("mean f1 0.8 -> 0.9",)),
         run=tmp_path,
+        unfinished={tmp_path / "night-0": 3_400_000},
     )
     text = report.markdown()
     for words in (
@@ -163,6 +180,8 @@ def test_the_report_says_what_came_what_was_compared_and_why_it_was_decided_so(t
         "* `d.csv`",
         "| test_1 | 1,234 | 0.9000 | 0.8000 | +0.1000 | 0.0000 | 0.0000 | +0.0000 |",
         "* `test_1/e`: in_service was trained on it",
+        "Held to what was best before, too: `cars-best`.",
+        f"* `{tmp_path}/night-0`: 3.4 MB",
     ):
         assert words in text
     assert report.sentence().startswith("recordings: 1 new, 1 changed, 1 refused, 1 still being written; cars-new went")
@@ -173,3 +192,13 @@ def test_a_quiet_night_still_names_what_it_refused() -> None:
     assert sentence == "nothing new: recordings: 1 refused; cars-old stays in service"
     assert "`c.csv`: broken" in text
     assert idle_run("cars", NewRecordings(recordings={}), None)[0].endswith("no model is in service")
+
+
+def test_a_quiet_night_names_who_holds_the_model_in_service() -> None:
+    held = ServiceChange(
+        **{"kind": "hold", "family": "can", "dataset": "cars", "previous": "m", "model": "m", "hold": True},
+        **{"reason": "it beeps", "by": "ann", "when": "2026-01-01T00:00:00+00:00"},
+    )
+    sentence, text = idle_run("cars", NewRecordings(recordings={}), "m", held)
+    assert sentence.endswith("m stays in service, held by ann since 2026-01-01T00:00:00+00:00: it beeps")
+    assert "it beeps" in text
