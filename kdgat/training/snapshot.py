@@ -47,8 +47,7 @@ class Snapshot:
             "random": capture_random_state(),
             "train_source": self.train.state_dict(),
             "validation_source": {} if self.validation is None else self.validation.state_dict(),
-            "checkpoint_s": self.deadline.checkpoint_s,
-            "step_s": self.deadline.step_s,
+            "checkpoint_s": self.deadline.typical_checkpoint_s(),
         }
 
     def apply(self, saved: Mapping[str, Any], file_name: str) -> FitState:
@@ -65,8 +64,7 @@ class Snapshot:
         self.train.load_state_dict(saved["train_source"])
         if self.validation is not None:
             self.validation.load_state_dict(saved["validation_source"])
-        self.deadline.observe_checkpoint(saved["checkpoint_s"])
-        self.deadline.observe_step(saved["step_s"])
+        self.deadline.restore(saved["checkpoint_s"])
         return FitState.from_state_dict(saved["state"])
 
     def _check_fits(self, saved: Mapping[str, Any], file_name: str) -> None:

@@ -1,10 +1,13 @@
 """A run that is killed and started again is the run that was not: same weights and rows, bit for bit."""
 
 import multiprocessing
+import os
 import random
+import shutil
 import signal
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 
@@ -149,10 +152,13 @@ class TestRestartEqualsUninterrupted:
         assert results(tmp_path) == undisturbed
         assert newest_path.with_suffix(".damaged").exists()
 
-    def test_with_all_checkpoints_damaged(self, children, tmp_path, undisturbed):
+    def test_with_all_checkpoints_damaged_it_does_not_start_again_unasked(self, children, tmp_path, undisturbed):
         assert run(children, tmp_path, 5, "step", 18, "kill") == -signal.SIGKILL
         for path in (tmp_path / "checkpoints").glob("*.pt"):
             path.write_bytes(b"")
+        with pytest.raises(CheckpointError, match="remove that folder to train from the start"):
+            train(RunDirectory(tmp_path))
+        shutil.rmtree(tmp_path / "checkpoints")
         assert run(children, tmp_path, 5) == EXIT_FINISHED
         assert results(tmp_path) == undisturbed
 
@@ -218,17 +224,66 @@ class TestDeadline:
         assert refused.checkpoint == ""
         assert not (tmp_path / "checkpoints").exists()
 
-    def test_refusal_on_resume_counts_the_checkpoint_time_of_the_attempt_before(self, tmp_path):
-        directory = RunDirectory(tmp_path)
+    def test_a_checkpoint_that_stalled_for_40_minutes_keeps_no_job_of_an_hour_from_training(
+        self, tmp_path, undisturbed
+    ):
         _, validation = make_sources()
         clock = Clock()
-        slow = Deadline(end_time=1030.0, margin_floor_s=20.0, clock=clock, checkpoint_s=4.0)
-        first = fit(GraphClassifier(), ClockedSource(clock), validation, CONFIG, directory, SEED, slow)
-        again = train(directory, deadline=Deadline(end_time=clock.now + 25.0, margin_floor_s=20.0, clock=clock))
-        assert "refused" not in first.reason
-        assert "refused" in again.reason
-        assert "28.0 s to save" in again.reason
-        assert again.checkpoint == first.checkpoint
+        stalled = Deadline(end_time=clock.now + 30.0, margin_floor_s=20.0, clock=clock)
+        write = Checkpoints.write
+
+        def write_slowly(self, state):
+            stalled.observe_checkpoint(2400.0)
+            return write(self, state)
+
+        directory = RunDirectory(tmp_path)
+        every = CONFIG.model_copy(update={"checkpoint_every_steps": 1})
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Checkpoints, "write", write_slowly)
+            torch.manual_seed(SEED)
+            first = fit(GraphClassifier(), ClockedSource(clock), validation, every, directory, SEED, stalled)
+        assert first.paused
+        saved = Checkpoints(directory).load_newest()
+        assert saved is not None
+        before = saved[1]["state"]["global_step"]
+        # A checkpoint from before restored times were bounded, which is the worst that can lie there.
+        Checkpoints(directory).write({**saved[1], "checkpoint_s": 2400.0, "step_s": 18_000.0})
+        hour = Deadline(end_time=clock.now + 3600.0, margin_floor_s=20.0, clock=clock)
+        again = fit(GraphClassifier(), ClockedSource(clock), validation, CONFIG, directory, SEED, hour)
+        assert not again.paused
+        assert before < NUM_STEPS
+        assert not train(directory).paused
+        assert results(tmp_path) == undisturbed
+
+    def test_a_suspended_job_loses_no_step_and_goes_on_when_it_is_woken(
+        self, children, tmp_path, undisturbed, monkeypatch
+    ):
+        """Stopped for longer than its walltime: Slurm moves the end on, and the pause was no step of that length."""
+        program, end = tmp_path / "squeue", tmp_path / "end"
+        program.write_text(f"#!/bin/sh\ncat {end}\n")
+        program.chmod(0o700)
+        stopped_s, rest_s = 9.0, 8.0  # a step of 9 s would not fit into the 8 s that are left
+        path, began = tmp_path / "run", time.time()
+        environment = {
+            "SLURM_JOB_ID": "7",
+            "SLURM_JOB_END_TIME": str(began + stopped_s),
+            "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
+        }
+        process = start(children, path, None, "step", 10, "stop", environment)
+        assert process.pid is not None
+        while state_of(process.pid) != "T":
+            assert process.is_alive()
+            time.sleep(0.01)
+        time.sleep(stopped_s)
+        end.write_text(datetime.fromtimestamp(int(time.time() + rest_s)).isoformat())
+        os.kill(process.pid, signal.SIGCONT)
+        process.join(timeout=60)
+        assert process.exitcode == EXIT_FINISHED
+        assert results(path) == undisturbed
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 class ForgetfulSource(CurriculumSource):
