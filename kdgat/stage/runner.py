@@ -37,7 +37,8 @@ def run_stage(directory: RunDirectory, quiet: bool = False) -> Outcome:
     """
     spec = directory.read_spec()
     directory.quiet = quiet
-    with directory.lock(), stage_log(directory, quiet), stop_signals() as stop, stop.watched():
+    # The signals first: one that comes while the directory is locked pauses the stage like any other.
+    with stop_signals() as stop, stop.watched(), directory.lock(), stage_log(directory, quiet):
         previous = directory.read_outcome()
         if isinstance(previous, Finished):
             logger.info("%s is finished already", directory.path.name)

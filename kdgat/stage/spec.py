@@ -71,7 +71,7 @@ class StageSpec(BaseModel):
     schema_version: int = SCHEMA_VERSION
     family: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
     stage: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
-    scale: str = "large"
+    scale: str = Field("large", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")  # in the name of the run directory
     seed: int
     config: dict[str, Any] = Field(default_factory=dict)
     inputs: dict[str, StageInput] = Field(default_factory=dict)

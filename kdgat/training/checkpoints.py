@@ -128,8 +128,10 @@ def portable(value: Any, key: str = "checkpoint") -> Any:
         return {name: portable(item, f"{key}.{name}") for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return type(value)(portable(item, f"{key}[{index}]") for index, item in enumerate(value))
-    if value is None or isinstance(value, (bool, int, float, str, bytes, torch.Tensor)):
-        return value.detach() if isinstance(value, torch.Tensor) else value
+    if isinstance(value, torch.Tensor):
+        return value.detach()
+    if value is None or type(value) in (bool, int, float, str, bytes):  # none derived from them, as an enumeration is
+        return value
     raise CheckpointError(f"{key} is a {type(value).__name__}: keep tensors, numpy arrays and plain Python values only")
 
 

@@ -20,13 +20,14 @@ from torch import Tensor
 from kdgat.stage.configuration import ConfigurationError
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import NumericError
+from kdgat.stage.provenance import note_in_attempt
 from kdgat.stage.signals import StopFlag, stop_signals
 from kdgat.training.averages import Averages
 from kdgat.training.batch_size import StepStart, cut, double_parts
 from kdgat.training.checkpoints import CheckpointError, Checkpoints
 from kdgat.training.config import TrainingConfig
 from kdgat.training.deadline import Deadline
-from kdgat.training.device import make_fabric, make_optimizer
+from kdgat.training.device import describe_machine, make_fabric, make_optimizer
 from kdgat.training.losses import LossWatch
 from kdgat.training.progress import Progress
 from kdgat.training.random_state import (
@@ -85,7 +86,9 @@ def fit(
     Raises:
         NumericError: if a loss or the monitored metric is not finite.
         ConfigurationError: if `config.monitor` is not among the metrics.
-        CheckpointError: if the checkpoint belongs to another configuration or seed.
+        CheckpointError: if the checkpoint belongs to another configuration or seed, or none of those there is good.
+        EnvironmentFaultError: if the GPU that the job was given cannot be used, or `config.deterministic` is true and
+            the checkpoint is from another kind of machine.
     """
     if deadline is None:
         deadline = Deadline.from_environment(config.checkpoint_margin_s)
@@ -95,8 +98,10 @@ def fit(
         fabric = make_fabric(config)
         on_cpu = fabric.device.type == "cpu"
         deterministic = on_cpu if config.deterministic is None else config.deterministic
-        stack.enter_context(repeatable(config.num_threads, deterministic))
-        one = _Fit(fabric, module, train, validation, config, directory, seed, deadline, name, stop)
+        stack.enter_context(repeatable(config.num_threads, deterministic, strict=config.deterministic is True))
+        machine = describe_machine(fabric.device)
+        note_in_attempt(directory.provenance_path, trains_on=machine)
+        one = _Fit(fabric, module, train, validation, config, directory, seed, deadline, name, stop, machine)
         stack.enter_context(one.running_time.watched())
         return one.run()
 
@@ -116,6 +121,7 @@ class _Fit:
         deadline: Deadline,
         name: str,
         stop: StopFlag,
+        machine: Mapping[str, str],
     ) -> None:
         self.fabric, self.module, self.train, self.validation = fabric, module, train, validation
         self.config, self.directory, self.seed, self.deadline = config, directory, seed, deadline
@@ -130,7 +136,7 @@ class _Fit:
         self.raw_optimizer = make_optimizer(module, config, fabric)
         _, self.optimizer = fabric.setup(module, self.raw_optimizer)
         self.snapshot = Snapshot(
-            fabric, module, self.raw_optimizer, self.averages, train, validation, deadline, config, seed
+            fabric, module, self.raw_optimizer, self.averages, train, validation, deadline, config, seed, machine
         )
         self.steps, self.step_start = Steps(module), StepStart(module, fabric.device)
         self.losses = LossWatch(fabric.device.type)

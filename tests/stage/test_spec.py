@@ -41,6 +41,17 @@ def test_identity_is_stable_across_versions_of_this_code():
     assert make_spec().identity() == "92b99e5ae22e36f0"
 
 
+@pytest.mark.parametrize("scale", ["../../x", "a/b", ".", "", "large\n", "a b"])
+def test_a_scale_that_could_lead_out_of_the_folder_of_stages_is_refused(scale):
+    with pytest.raises(ValidationError, match="scale"):
+        make_spec(scale=scale)
+
+
+@pytest.mark.parametrize("scale", ["large", "32_64", "1.5B"])
+def test_a_scale_is_a_word_or_a_number(scale):
+    assert f"-{scale}-" in make_spec(scale=scale).directory_name()
+
+
 def test_unknown_keys_and_bad_hashes_are_refused():
     with pytest.raises(ValidationError, match="sede"):
         make_spec(sede=1)

@@ -5,6 +5,7 @@ import logging
 import resource
 import shutil
 import signal
+from http import HTTPStatus
 
 import numpy as np
 import pytest
@@ -144,7 +145,16 @@ def test_nothing_written_means_nothing_loaded(tmp_path):
     assert Checkpoints(RunDirectory(tmp_path)).load_newest() is None
 
 
-@pytest.mark.parametrize(("value", "named"), [({1, 2}, "set"), (np.array(["a"]), "array of <U1"), (object(), "object")])
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ({1, 2}, "set"),
+        (HTTPStatus.OK, "HTTPStatus"),
+        (torch.__version__, "TorchVersion"),
+        (np.array(["a"]), "array of <U1"),
+        (object(), "object"),
+    ],
+)
 def test_state_that_needs_pickle_is_refused_by_key(tmp_path, value, named):
     with pytest.raises(CheckpointError, match=rf"checkpoint\.source\.scores\[1\] is a .*{named}"):
         Checkpoints(RunDirectory(tmp_path)).write({"source": {"scores": [1, value]}})

@@ -1,8 +1,10 @@
 """A run that is killed and started again is the run that was not: same weights and rows, bit for bit."""
 
+import json
 import multiprocessing
 import os
 import random
+import re
 import shutil
 import signal
 import time
@@ -15,10 +17,12 @@ import pytest
 import torch
 
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import OwnerLostError
+from kdgat.stage.errors import EnvironmentFaultError, OwnerLostError
 from kdgat.stage.outcome import EXIT_FINISHED, EXIT_PAUSED
+from kdgat.stage.provenance import record_attempt
 from kdgat.training.checkpoints import CheckpointError, Checkpoints
 from kdgat.training.deadline import Deadline
+from kdgat.training.device import describe_machine
 from kdgat.training.trainer import fit
 from tests.training.graph_training import (
     CONFIG,
@@ -317,6 +321,54 @@ def test_checkpoint_of_another_configuration_is_refused_with_both_values(tmp_pat
     train(RunDirectory(tmp_path), CONFIG.model_copy(update={"max_epochs": 1}))
     with pytest.raises(CheckpointError, match="max_epochs: 1 there, 4 now"):
         train(RunDirectory(tmp_path), CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"cpu": "AVX2"}, EnvironmentFaultError),
+        ({"device": "NVIDIA H200 (capability 9.0)"}, EnvironmentFaultError),
+        ({"torch": "2.0.0"}, CheckpointError),
+    ],
+)
+def test_a_checkpoint_of_another_kind_of_machine_is_warned_about_and_refused_where_the_same_bits_are_asked_for(
+    tmp_path, caplog, changes, error
+):
+    for deterministic in (None, True):
+        directory = RunDirectory(tmp_path / str(deterministic))
+        directory.path.mkdir()
+        config = CONFIG.model_copy(update={"deterministic": deterministic, "max_epochs": 1})
+        train(directory, config)
+        found = Checkpoints(directory).load_newest()
+        assert found is not None
+        assert found[1]["machine"] == describe_machine(torch.device("cpu"))
+        Checkpoints(directory).write({**found[1], "machine": {**found[1]["machine"], **changes}})
+        (key, value) = changes.popitem()
+        changes[key] = value
+        if deterministic:
+            with pytest.raises(error, match=rf"{key} was {re.escape(value)}, is .*training.deterministic is true"):
+                train(directory, config)
+        else:
+            train(directory, config)
+            assert f"{key} was {value}, is " in caplog.text
+
+
+def test_a_checkpoint_from_before_machines_were_noted_is_resumed_from(tmp_path, caplog):
+    train(RunDirectory(tmp_path))
+    found = Checkpoints(RunDirectory(tmp_path)).load_newest()
+    assert found is not None
+    old = {key: value for key, value in found[1].items() if key != "machine"}
+    Checkpoints(RunDirectory(tmp_path)).write(old)
+    assert not train(RunDirectory(tmp_path)).paused
+    assert "another kind of machine" not in caplog.text
+
+
+def test_an_attempt_notes_what_it_trains_on(tmp_path):
+    directory = RunDirectory(tmp_path)
+    record_attempt(directory.provenance_path)
+    train(directory, CONFIG.model_copy(update={"max_epochs": 1}))
+    (attempt,) = json.loads(directory.provenance_path.read_text())["attempts"]
+    assert attempt["trains_on"] == describe_machine(torch.device("cpu"))
 
 
 def test_checkpoint_settings_may_change_between_attempts(tmp_path):
