@@ -7,10 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from kdgat.stage.provenance import package_version
+from kdgat.stage.provenance import GPUS_VARIABLE, package_version
 
-# Set for each job: a stage that was given GPUs and sees none is on a broken node, and must not train on the processor.
-GPUS_VARIABLE: Final = "KDGAT_GPUS"
 VISIBLE_VARIABLE: Final = "CUDA_VISIBLE_DEVICES"
 DRIVER_FOLDER: Final = Path("/proc/driver/nvidia/gpus")
 ASK_TIMEOUT_S: Final = 20

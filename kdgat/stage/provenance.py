@@ -41,6 +41,8 @@ IMAGE_VARIABLE: Final = "KDGAT_IMAGE"
 IMAGE_DIGEST_VARIABLE: Final = "KDGAT_IMAGE_SHA256"
 IMAGE_STAMP_VARIABLE: Final = "KDGAT_IMAGE_STAMP"  # size and time of the file that has this digest
 IMAGE_STARTED_VARIABLE: Final = "KDGAT_IMAGE_STARTED"  # the same of the file that the node started
+# Set for each job: a stage that was given GPUs and sees none is on a broken node, and must not train on the processor.
+GPUS_VARIABLE: Final = "KDGAT_GPUS"
 # Inside an image there is neither the repository nor git: it says itself what it was built from.
 REVISION_VARIABLE: Final = "KDGAT_REVISION"
 IMAGE_LABELS: Final = Path("/.singularity.d/labels.json")
@@ -65,6 +67,7 @@ def collect_provenance() -> dict[str, object]:
         "slurm": {
             key: value for key, value in sorted(os.environ.items()) if key.startswith(("SLURM_JOB", "SLURM_ARRAY"))
         },
+        "given_gpus": os.environ.get(GPUS_VARIABLE),
         "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
     }
 
