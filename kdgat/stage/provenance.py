@@ -97,14 +97,15 @@ def _short_revision(git: Mapping[str, Any]) -> str:
     return revision + DIRTY_SUFFIX if revision and git.get("dirty") else revision
 
 
-def _read_attempts(path: Path) -> list[dict[str, Any]]:
-    """Read the attempts of a `provenance.json`; none where there is no such file, or it cannot be read."""
+def _read_attempts(path: Path) -> list[dict[str, Any]] | None:
+    """Read the attempts of a `provenance.json`, none before the first; None, with a warning, if that cannot be done."""
     try:
         attempts: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["attempts"]
-    except (OSError, json.JSONDecodeError, KeyError) as error:
-        if not isinstance(error, FileNotFoundError):
-            logger.warning("%s cannot be read: %s", path, error)
+    except FileNotFoundError:
         return []
+    except (OSError, json.JSONDecodeError, KeyError) as error:
+        logger.warning("%s is left as it is, for it cannot be read: %s", path, error)
+        return None
     return attempts
 
 
@@ -121,6 +122,8 @@ def record_attempt(path: Path, spec: StageSpec | None = None) -> None:
     Nothing is resumed from it: where it cannot be written, that is a warning.
     """
     attempts = _read_attempts(path)
+    if attempts is None:
+        return
     record = collect_provenance()
     if spec is not None:
         inputs = {name: source.sha256 for name, source in sorted(spec.inputs.items())}
