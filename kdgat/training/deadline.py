@@ -40,8 +40,8 @@ class Deadline:
     clock: Callable[[], float] = time.time
     step_s: float = 0.0  # longest recent step
     ask_end: Callable[[], float | None] = field(default=lambda: None, repr=False)  # again; None: it cannot be known
-    _restored_s: float = 0.0
-    _checkpoints: deque[float] = field(default_factory=lambda: deque(maxlen=NUM_RECENT), repr=False)
+    _restored_s: float = field(default=0.0, init=False, repr=False)
+    _checkpoints: deque[float] = field(default_factory=lambda: deque(maxlen=NUM_RECENT), init=False, repr=False)
     _origin: str = field(default="given", repr=False)
 
     @classmethod

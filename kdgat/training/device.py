@@ -48,7 +48,8 @@ def check_accelerator(accelerator: str) -> None:
         name, capability = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
         architectures = torch.cuda.get_arch_list()
         if torch.version.hip is None and not has_kernels(capability, architectures):
-            raise EnvironmentFaultError(
+            fault = EnvironmentFaultError if num_given_gpus() else ConfigurationError  # a job may get another GPU
+            raise fault(
                 f"torch {torch.__version__} has no kernels for {name} (capability {capability[0]}.{capability[1]}; it "
                 f"has {', '.join(architectures)}): use another kind of GPU, another build of torch, or "
                 "training.accelerator=cpu"
