@@ -74,10 +74,10 @@ def test_cpu_means_cpu_whatever_there_is(with_v100, monkeypatch):
     assert make_fabric(TrainingConfig(accelerator="cpu")).device.type == "cpu"
 
 
-def test_a_gpu_without_kernels_is_named_with_what_torch_was_built_for(with_v100):
-    with pytest.raises(
-        EnvironmentFaultError, match=r"no kernels for Tesla V100-SXM2-16GB \(capability 7.0; it has sm_75"
-    ):
+@pytest.mark.parametrize(("given", "error"), [("1", EnvironmentFaultError), ("0", ConfigurationError)])
+def test_a_gpu_without_kernels_is_named_with_what_torch_was_built_for(with_v100, monkeypatch, given, error):
+    monkeypatch.setenv("KDGAT_GPUS", given)
+    with pytest.raises(error, match=r"no kernels for Tesla V100-SXM2-16GB \(capability 7.0; it has sm_75,"):
         choose_device("auto")
 
 
