@@ -2,6 +2,7 @@
 
 import os
 import threading
+from collections import Counter
 from collections.abc import Set
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from kdgat.run.directory import DONE_STATES, ENDED_STATES, OutputDirectory, Stag
 from kdgat.run.local import cached_message, new_index
 from kdgat.run.plan import PlannedStage, Run, create_stage
 from kdgat.stage.directory import RunDirectory
+from kdgat.stage.gpus import VISIBLE_VARIABLE, visible_gpus
 from kdgat.stage.outcome import Failed, Finished, Paused
 
 
@@ -30,6 +32,8 @@ class Execution:
         self.image = NodeImage(site)
         self.image.check()  # here, before anything is written or submitted
         self.finished: dict[str, RunDirectory] = {}
+        self.gpus = visible_gpus() if site.scheduler == "local" and may_take_gpus(run) else ()
+        self._gpu_of: dict[str, str] = {}  # by name of a stage that has run
         self._lock = threading.Lock()
         self._changed = threading.Event()
         if site.scheduler == "slurm":
@@ -121,11 +125,13 @@ class Execution:
         self._changed.wait(timeout_s)
         self._changed.clear()
 
-    def runner(self) -> AttemptRunner:
-        """Return what runs the attempts of this run: child processes here, or jobs of the site."""
-        # The children need to know their share of the processor.
+    def runner(self, planned: PlannedStage) -> AttemptRunner:
+        """Return what runs the attempts at a stage: child processes here, or jobs of the site."""
+        # The children need to know their share of the processor, and their GPU.
         environment = {"OMP_NUM_THREADS": str(self.run.num_threads)}
         if self.site.scheduler == "local":
+            if self.gpus:
+                environment[VISIBLE_VARIABLE] = self._gpu_for(planned.name)
             return LocalAttempts(environment)
         return SlurmAttempts(self.site, self.output.slurm_path, environment, self.image)
 
@@ -134,6 +140,14 @@ class Execution:
         if self.site.scheduler == "local":
             return None
         return stage_resources(planned.stage, self.run.resources, self.site, self.command_line)
+
+    def _gpu_for(self, name: str) -> str:
+        """Choose the GPU on which the fewest stages run."""
+        with self._lock:
+            running = [record.name for record in self.in_state(StageState.RUNNING) if record.name != name]
+            taken = Counter(self._gpu_of.get(other) for other in running)
+            self._gpu_of[name] = min(self.gpus, key=lambda gpu: taken[gpu])
+            return self._gpu_of[name]
 
     def _state(self, name: str) -> StageState:
         return self.index.record(name).state
@@ -149,11 +163,20 @@ class Execution:
         self._changed.set()
 
 
-def num_parallel_stages(num_threads: int, site: Site, wanted: int | None = None) -> int:
-    """Return how many stages run side by side: as wanted, else as this machine's processors or the site allow."""
+def num_parallel_stages(num_threads: int, site: Site, wanted: int | None = None, num_gpus: int = 0) -> int:
+    """Return how many stages run side by side: as wanted, else as many as the site allows.
+
+    On this machine that is as many as it has processors for, and where it has GPUs, one on each.
+    """
     if site.scheduler == "slurm":
         return watchable_jobs(wanted or site.limits.jobs)
-    return wanted or max(1, num_usable_cores() // num_threads)
+    by_cores = max(1, num_usable_cores() // num_threads)
+    return wanted or (min(by_cores, num_gpus) if num_gpus else by_cores)
+
+
+def may_take_gpus(run: Run) -> bool:
+    """Return whether a stage of a run takes a GPU where it sees one."""
+    return any(run.config.training_for(stage).accelerator != "cpu" for stage in run.config.trained_stages())
 
 
 def num_usable_cores() -> int:

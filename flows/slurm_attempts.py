@@ -28,7 +28,7 @@ from kdgat.cluster.slurm import Slurm
 from kdgat.container.binds import Bind, stage_binds
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.files import sync_to_disk
-from kdgat.stage.provenance import IMAGE_STAMP_VARIABLE
+from kdgat.stage.provenance import GPUS_VARIABLE, IMAGE_STAMP_VARIABLE
 
 SETTLE_S: Final = STOP_GRACE_S + 30.0  # how long a job of a dead flow may take to save and end
 SETTLE_POLL_S: Final = 1.0
@@ -59,7 +59,7 @@ class SlurmAttempts:
         resources = attempt.record.resources
         assert resources is not None
         self.log_directory.mkdir(parents=True, exist_ok=True)
-        environment = {**self.environment, **self.image.check(attempt.on_line)}
+        environment = {**self.environment, **self.image.check(attempt.on_line), GPUS_VARIABLE: str(resources.gpus)}
         arguments = cluster_arguments(
             self.site,
             resources,

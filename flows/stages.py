@@ -68,7 +68,7 @@ def _run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -
     conclusion = run_to_end(
         Stage(
             directory,
-            runner=execution.runner(),
+            runner=execution.runner(planned),
             stop=stop,
             attempt_context=shown(planned.name, lambda message: execution.note(planned, message)),
             on_line=log,
@@ -113,7 +113,9 @@ def execute(
         execution = Execution(run, output, site, command_line)
         with stop_on_signals(stop, what_stops(site)):
             try:
-                _run_stages(execution, stop, num_parallel_stages(run.num_threads, site, parallel_stages))
+                _run_stages(
+                    execution, stop, num_parallel_stages(run.num_threads, site, parallel_stages, len(execution.gpus))
+                )
             except BaseException as error:
                 stop.set(f"the flow ended with {type(error).__name__}")  # the runner waits for its threads
                 raise

@@ -6,11 +6,13 @@ Hypothesis tries new examples on a developer's machine, and the same ones each t
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import settings
 
 from tests.support import command_line
+from tests.support.hashed_bytes import HashedBytes
 from tests.support.servers import PrefectServer
 
 # No deadline anywhere: how long an example takes is the machine's business.
@@ -71,6 +73,14 @@ def no_service_without_its_mark(request: pytest.FixtureRequest, monkeypatch: pyt
         monkeypatch.setenv("KDGAT_SERVER_START_TIMEOUT_S", "0")
     if "prefect_server" not in request.fixturenames:
         monkeypatch.delenv("PREFECT_API_URL", raising=False)
+
+
+@pytest.fixture
+def hashed(monkeypatch: pytest.MonkeyPatch) -> HashedBytes:
+    """Count the bytes of files that are hashed in this process."""
+    counter = HashedBytes()
+    monkeypatch.setattr("kdgat.stage.files.hashlib", SimpleNamespace(sha256=counter))
+    return counter
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ logger = logging.getLogger(__name__)
 
 Backend = Literal["auto", "cpu", "cuda"]
 KEY: Final = "backend"  # of what a spec says beside its identity
+ACCELERATOR_KEY: Final = "accelerator"  # likewise: of the stages that only score, which have no section `training`
 # From where on `auto` takes a GPU: about what one core does in the seconds that it takes to import the library.
 WORTHWHILE_BYTES: Final = 128 << 20  # of a Parquet file: some 12 million messages
 WORTHWHILE_VALUES: Final = 1 << 30  # of features

@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import Field, model_validator
 
-from kdgat.can.backend import KEY, Backend
+from kdgat.can.backend import ACCELERATOR_KEY, KEY, Backend
 from kdgat.can.kinds import FUSION_TRAINING, RUN_KINDS, SMALL_ATTENTION, SMALL_AUTOENCODER
 from kdgat.can.sections import (
     AttentionConfig,
@@ -120,6 +120,6 @@ class CanConfig(RunConfig):
             "models": self.evaluation.models,
         }
 
-    def execution(self) -> dict[str, Any]:
+    def execution(self, stage: str) -> dict[str, Any]:
         """Return how stages are executed: it changes no result, and is no part of their identity."""
-        return {KEY: self.data.backend}
+        return {KEY: self.data.backend, ACCELERATOR_KEY: self.training_for(stage).accelerator}

@@ -99,7 +99,7 @@ def _planned(
     """Plan a stage that reads these stores of `prepare` and the weights of these stages."""
     inputs = {store.removesuffix("*"): InputReference(PREPARE, store, store in OPTIONAL) for store in stores}
     inputs |= {name: InputReference(source, WEIGHTS) for name, source in weights.items()}
-    return KINDS[stage].plan(name, scale, seed, config.sections(stage, scale), inputs, config.execution())
+    return KINDS[stage].plan(name, scale, seed, config.sections(stage, scale), inputs, config.execution(stage))
 
 
 def _name(stage: str, scale: str, seed: int) -> str:

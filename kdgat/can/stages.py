@@ -13,13 +13,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
-import torch
 from lightning import LightningModule
 from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.data import Batch
 
-from kdgat.can.backend import KEY, use_backend
+from kdgat.can.backend import ACCELERATOR_KEY, KEY, use_backend
 from kdgat.can.kinds import (
     KINDS,
     AutoencoderStageConfig,
@@ -34,12 +33,13 @@ from kdgat.can.models.scoring import (
     ATTENTION,
     AUTOENCODER,
     check_features,
-    choose_device,
     describe_model,
     fit_standardisation,
     load_attention,
     load_autoencoder,
     score_autoencoder,
+    stage_device,
+    use_accelerator,
 )
 from kdgat.can.sections import AttentionConfig, AutoencoderConfig
 from kdgat.can.training.allocator import keep_freed_memory
@@ -58,7 +58,7 @@ from kdgat.stage.outcome import Outcome
 from kdgat.stage.spec import StageSpec
 from kdgat.training.config import TrainingConfig
 from kdgat.training.progress import phase_progress
-from kdgat.training.random_state import seed_everything
+from kdgat.training.random_state import repeatable, seed_everything
 from kdgat.training.source import EpochSource
 from kdgat.training.stage import train_stage
 
@@ -69,11 +69,16 @@ DIFFICULTY_FILE = "difficulty.npy"
 def run(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Run one stage, or resume it."""
     keep_freed_memory()
-    use_backend(spec.execution.get(KEY, "auto"))
+    training = validate_config(TrainingConfig, spec.config.get("training", {}))
+    accelerator = spec.execution.get(ACCELERATOR_KEY, training.accelerator)
+    use_accelerator(accelerator)
+    backend = spec.execution.get(KEY, "auto")
+    use_backend("cpu" if (backend, accelerator) == ("auto", "cpu") else backend)
     # Scoring too, not only training: what it computes must not depend on the machine's cores, and stages run beside
     # each other. Twice the threads of the machine made scoring several times slower than training.
-    torch.set_num_threads(int(spec.config.get("training", {}).get("num_threads", 1)))
-    return KINDS[spec.stage].run(spec, directory)
+    is_strict = training.deterministic is True
+    with repeatable(training.num_threads, is_strict, strict=is_strict):
+        return KINDS[spec.stage].run(spec, directory)
 
 
 class _Data:
@@ -130,7 +135,7 @@ def run_distill_gat(spec: StageSpec, directory: RunDirectory) -> Outcome:
     teacher_path = input_path(spec, directory, "teacher")
     teacher, description = load_attention(teacher_path)
     check_features(description, data.train, str(teacher_path))
-    teacher.to(choose_device())
+    teacher.to(stage_device())
 
     def forward(batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         output = teacher(batch)
@@ -154,7 +159,7 @@ def run_distill_autoencoder(spec: StageSpec, directory: RunDirectory) -> Outcome
     teacher_path = input_path(spec, directory, "teacher")
     teacher, description = load_autoencoder(teacher_path)
     check_features(description, pool, str(teacher_path))
-    teacher.to(choose_device())
+    teacher.to(stage_device())
 
     def forward(batch: Batch) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
         output = teacher(batch)
@@ -246,7 +251,7 @@ def _teacher_outputs(
     identity = {name: source.sha256 for name, source in sorted(spec.inputs.items())}
     progress = phase_progress(directory, "teacher")
     folder = directory.path / TEACHER_FOLDER
-    return TeacherOutputs.compute(folder, pool, forward, identity, indices, progress, choose_device())
+    return TeacherOutputs.compute(folder, pool, forward, identity, indices, progress, stage_device())
 
 
 def _train(

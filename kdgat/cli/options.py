@@ -23,7 +23,7 @@ Overrides = Annotated[
 ]
 Out = Annotated[Path, typer.Option("--out", help="Output directory; the same one again goes on where it stopped.")]
 ParallelStages = Annotated[
-    int | None, typer.Option("--parallel-stages", min=1, help="Stages side by side (default: by processors).")
+    int | None, typer.Option("--parallel-stages", min=1, help="Stages side by side (default: by processors and GPUs).")
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, only the result.")]
 DataRoot = Annotated[Path, typer.Option("--data-root", help="Folder that holds the dataset's folder.")]

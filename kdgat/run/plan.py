@@ -11,6 +11,7 @@ from kdgat.run.config import RunConfig
 from kdgat.run.directory import OutputDirectory, RunError
 from kdgat.stage.configuration import unknown_key_text
 from kdgat.stage.directory import RunDirectory
+from kdgat.stage.hashes import KnownHashes
 from kdgat.stage.outcome import Finished
 from kdgat.stage.spec import StageInput, StageSpec
 
@@ -101,8 +102,11 @@ def make_spec(
     """
     inputs: dict[str, StageInput] = {}
     for name, reference in planned.inputs.items():
-        for artifact, path in artifacts_of(reference, finished).items():
-            inputs[name + artifact.removeprefix(reference.artifact.removesuffix("*"))] = StageInput.of_file(path)
+        found = artifacts_of(reference, finished)
+        known = KnownHashes(finished[reference.stage].hashes_path)
+        for artifact, path in found.items():
+            source = StageInput.of_file(path, known)
+            inputs[name + artifact.removeprefix(reference.artifact.removesuffix("*"))] = source
     return StageSpec(
         family=family,
         stage=planned.stage,

@@ -41,6 +41,7 @@ class RunDirectory:
         self.parts_path = self.path / "parts"  # of a stage that works part by part: PART_GLOB stands for each one done
         self.owner_path = self.path / "owner.json"
         self.lock_path = self.path / "owner.lock"
+        self.hashes_path = self.path / "hashes.json"  # of inputs and artifacts
         self.provenance_path = self.path / "provenance.json"
         self.attempts_path = self.path / "attempts.json"
         self.quiet = False  # set by the runner: no progress on stderr

@@ -79,6 +79,7 @@ def own(lock_path: Path, owner_path: Path) -> Iterator[Owner]:
             "make it writable, or copy it to where it is"
         ) from error
     with lock_file:
+        is_locked = True
         try:
             fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -90,10 +91,13 @@ def own(lock_path: Path, owner_path: Path) -> Iterator[Owner]:
         except OSError as error:
             if error.errno not in _LOCKS_UNSUPPORTED:
                 raise
+            is_locked = False
             logger.warning("no file locks on %s (%s): only the owner token guards it", owner_path.parent, error)
         owner = Owner(owner_path)
         owner.claim()
         try:
             yield owner
         finally:
-            owner.release()
+            # Without a lock a successor's token could take the place of ours at this moment, and would be removed.
+            if is_locked:
+                owner.release()

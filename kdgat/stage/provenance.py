@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from kdgat.stage.files import write_json_atomically
+from kdgat.stage.files import to_json, write_snapshot
 from kdgat.stage.spec import StageSpec
 
 logger = logging.getLogger(__name__)
@@ -41,6 +41,8 @@ IMAGE_VARIABLE: Final = "KDGAT_IMAGE"
 IMAGE_DIGEST_VARIABLE: Final = "KDGAT_IMAGE_SHA256"
 IMAGE_STAMP_VARIABLE: Final = "KDGAT_IMAGE_STAMP"  # size and time of the file that has this digest
 IMAGE_STARTED_VARIABLE: Final = "KDGAT_IMAGE_STARTED"  # the same of the file that the node started
+# Set for each job: a stage that was given GPUs and sees none is on a broken node, and must not train on the processor.
+GPUS_VARIABLE: Final = "KDGAT_GPUS"
 # Inside an image there is neither the repository nor git: it says itself what it was built from.
 REVISION_VARIABLE: Final = "KDGAT_REVISION"
 IMAGE_LABELS: Final = Path("/.singularity.d/labels.json")
@@ -58,12 +60,14 @@ def collect_provenance() -> dict[str, object]:
         "python": platform.python_version(),
         "prefix": sys.prefix,
         "platform": platform.platform(),
+        "processor": processor_name(),
         "hostname": socket.gethostname(),
         "pid": os.getpid(),
         "arguments": sys.argv,
         "slurm": {
             key: value for key, value in sorted(os.environ.items()) if key.startswith(("SLURM_JOB", "SLURM_ARRAY"))
         },
+        "given_gpus": os.environ.get(GPUS_VARIABLE),
         "cuda_visible_devices": os.environ.get("CUDA_VISIBLE_DEVICES"),
     }
 
@@ -73,14 +77,14 @@ def code_difference(path: Path) -> str:
 
     Empty where they are the same, or where one of them is not known.
     """
-    try:
-        last = json.loads(path.read_text(encoding="utf-8"))["attempts"][-1]
-    except (FileNotFoundError, json.JSONDecodeError, KeyError, IndexError):
+    attempts = _read_attempts(path)
+    if not attempts:
         return ""
+    last = attempts[-1]
     git, packages = last.get("git") or {}, last.get("packages") or {}
     own = git_state(Path(__file__).parent) or {}
     pairs = {
-        "revision": (str(git.get("revision") or "")[:12], str(own.get("revision") or "")[:12]),
+        "revision": (_short_revision(git), _short_revision(own)),
         "torch": (packages.get("torch"), package_version("torch")),
     }
     return "; ".join(
@@ -88,12 +92,38 @@ def code_difference(path: Path) -> str:
     )
 
 
-def record_attempt(path: Path, spec: StageSpec | None = None) -> None:
-    """Add this process to the attempts in `provenance.json`, with the hashes of what the stage was asked to do."""
+def _short_revision(git: Mapping[str, Any]) -> str:
+    revision = str(git.get("revision") or "")[:12]
+    return revision + DIRTY_SUFFIX if revision and git.get("dirty") else revision
+
+
+def _read_attempts(path: Path) -> list[dict[str, Any]] | None:
+    """Read the attempts of a `provenance.json`, none before the first; None, with a warning, if that cannot be done."""
     try:
-        attempts = json.loads(path.read_text())["attempts"]
+        attempts: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["attempts"]
     except FileNotFoundError:
-        attempts = []
+        return []
+    except (OSError, json.JSONDecodeError, KeyError) as error:
+        logger.warning("%s is left as it is, for it cannot be read: %s", path, error)
+        return None
+    return attempts
+
+
+def note_in_attempt(path: Path, **values: object) -> None:
+    """Add what an attempt has found out since it began to its record; nothing where none was begun."""
+    if attempts := _read_attempts(path):
+        attempts[-1] |= values
+        write_snapshot(path, to_json({"attempts": attempts}))
+
+
+def record_attempt(path: Path, spec: StageSpec | None = None) -> None:
+    """Add this process to the attempts in `provenance.json`, with the hashes of what the stage was asked to do.
+
+    Nothing is resumed from it: where it cannot be written, that is a warning.
+    """
+    attempts = _read_attempts(path)
+    if attempts is None:
+        return
     record = collect_provenance()
     if spec is not None:
         inputs = {name: source.sha256 for name, source in sorted(spec.inputs.items())}
@@ -102,7 +132,7 @@ def record_attempt(path: Path, spec: StageSpec | None = None) -> None:
     if before is not None and before != now:
         record["image_changed_from"] = before
         logger.warning("this attempt runs in another image than the last one: sha256 %s, was %s", now, before)
-    write_json_atomically(path, {"attempts": [*attempts, record]})
+    write_snapshot(path, to_json({"attempts": [*attempts, record]}))
 
 
 def image_state(environment: Mapping[str, str] = os.environ) -> dict[str, object] | None:
@@ -137,6 +167,15 @@ def package_version(name: str) -> str | None:
         return metadata.version(name)
     except metadata.PackageNotFoundError:
         return None
+
+
+def processor_name(path: Path = Path("/proc/cpuinfo")) -> str | None:
+    """Return the model of this machine's processor, None where Linux does not say it."""
+    with contextlib.suppress(OSError):
+        for line in path.read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return None
 
 
 def git_state(folder: Path) -> dict[str, object] | None:

@@ -5,13 +5,14 @@ import logging
 import sys
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from pydantic import ValidationError
 
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import EnvironmentFaultError, OwnerLostError, StopRequested
 from kdgat.stage.families import family_package, is_own, own_packages
+from kdgat.stage.hashes import KnownHashes
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Outcome, Paused
 from kdgat.stage.provenance import code_difference, record_attempt
 from kdgat.stage.signals import StopFlag, stop_signals
@@ -37,7 +38,8 @@ def run_stage(directory: RunDirectory, quiet: bool = False) -> Outcome:
     """
     spec = directory.read_spec()
     directory.quiet = quiet
-    with directory.lock(), stage_log(directory, quiet), stop_signals() as stop, stop.watched():
+    # The signals first: one that comes while the directory is locked pauses the stage like any other.
+    with stop_signals() as stop, stop.watched(), directory.lock(), stage_log(directory, quiet):
         previous = directory.read_outcome()
         if isinstance(previous, Finished):
             logger.info("%s is finished already", directory.path.name)
@@ -54,6 +56,8 @@ def run_stage(directory: RunDirectory, quiet: bool = False) -> Outcome:
             raise
         directory.write_outcome(outcome)
         _log_outcome(outcome)
+        if isinstance(outcome, Finished):
+            note_hashes(directory, outcome)
         return outcome
 
 
@@ -61,8 +65,7 @@ def attempt(spec: StageSpec, directory: RunDirectory, stop: StopFlag) -> Outcome
     """Call the stage and translate whatever it raises to an outcome."""
     try:
         with stop.interrupting():
-            for source in spec.inputs.values():
-                source.verify(directory.path)
+            verify_inputs(spec, directory)
             return find_stage_function(spec.family)(spec, directory)
     except StopRequested as request:
         return Paused(
@@ -82,6 +85,23 @@ def find_stage_function(family: str) -> StageFunction:
     """Import the module `stages` of a family and return its `run`; an unknown family is the user's mistake."""
     function: StageFunction = importlib.import_module(f"{family_package(family)}.stages").run
     return function
+
+
+def verify_inputs(spec: StageSpec, directory: RunDirectory) -> None:
+    """Check that every input is the one that the spec names; StageInputError if not."""
+    known = KnownHashes(directory.hashes_path)
+    for source in spec.inputs.values():
+        source.verify(directory.path, known)
+    known.write()
+
+
+def note_hashes(directory: RunDirectory, outcome: Finished) -> None:
+    """Note the hashes of what a stage has written, so that nobody else reads it to know them."""
+    known = KnownHashes(directory.hashes_path)
+    for name in outcome.artifacts.values():
+        with suppress(OSError):
+            known.sha256(directory.path / name, is_finished=True)
+    known.write()
 
 
 def failure_kind(error: BaseException) -> FailureKind:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from kdgat.stage.configuration import without_keys
 from kdgat.stage.errors import StageInputError
-from kdgat.stage.files import sha256_of_file
+from kdgat.stage.hashes import KnownHashes, sha256_once
 
 SCHEMA_VERSION = 1
 IDENTITY_DIGITS = 16
@@ -25,19 +25,22 @@ class StageInput(BaseModel):
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
     @classmethod
-    def of_file(cls, path: Path) -> "StageInput":
-        """Describe an existing file."""
+    def of_file(cls, path: Path, known: KnownHashes | None = None) -> "StageInput":
+        """Describe an existing file, whose hash may be known already."""
         path = Path(path)
         if not path.is_file():
             raise StageInputError(f"input {path} is not a file: run the stage that writes it first")
-        return cls(path=str(path.absolute()), sha256=sha256_of_file(path))
+        sha256 = known.find(path) if known is not None else None
+        return cls(path=str(path.absolute()), sha256=sha256 or sha256_once(path))
 
     def resolve(self, base: Path) -> Path:
         """Return the path, relative ones being relative to `base` (the run directory)."""
         return Path(base) / self.path
 
-    def verify(self, base: Path) -> Path:
+    def verify(self, base: Path, known: KnownHashes) -> Path:
         """Return the path after checking that the file is there and has this hash.
+
+        A file that was verified before, as `known` has it, and has not changed since, is not read again.
 
         Raises:
             StageInputError: if the file is missing or its content differs.
@@ -47,7 +50,7 @@ class StageInput(BaseModel):
             raise StageInputError(
                 f"input {path} does not exist: run the stage that writes it, or correct inputs.*.path"
             )
-        found = sha256_of_file(path)
+        found = known.sha256(path)
         if found != self.sha256:
             raise StageInputError(
                 f"input {path} has sha256 {found[:16]}..., the spec was made for {self.sha256[:16]}...: "
@@ -71,7 +74,7 @@ class StageSpec(BaseModel):
     schema_version: int = SCHEMA_VERSION
     family: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
     stage: str = Field(pattern=r"^[a-z][a-z0-9_]*$")
-    scale: str = "large"
+    scale: str = Field("large", pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")  # in the name of the run directory
     seed: int
     config: dict[str, Any] = Field(default_factory=dict)
     inputs: dict[str, StageInput] = Field(default_factory=dict)

@@ -5,6 +5,7 @@ import io
 import logging
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ logger = logging.getLogger(__name__)
 
 CHECKPOINT_PATTERN = re.compile(r"checkpoint-(\d{8})\.pt")
 NUM_KEPT = 2
+SET_ASIDE = ".damaged"
 ARRAY_KEY = "__numpy__"
 
 
@@ -55,15 +57,30 @@ class Checkpoints:
         return target
 
     def load_newest(self) -> tuple[Path, dict[str, Any]] | None:
-        """Return the newest undamaged checkpoint; a damaged one is set aside with a warning."""
+        """Return the newest undamaged checkpoint, None before the first was written; damaged newer ones are set aside.
+
+        Raises:
+            CheckpointError: if there are checkpoints and none can be read: weeks of work start again only when asked.
+        """
+        damaged: dict[Path, str] = {}
         for number in reversed(self._numbers()):
             path = self._file(number)
             problem = _damage(path)
             if problem is None:
+                for one, why in damaged.items():
+                    logger.warning("checkpoint %s is damaged (%s): going back to the one before", one.name, why)
+                    self.directory.check_owner()
+                    with suppress(FileNotFoundError):
+                        one.replace(one.with_suffix(SET_ASIDE))
                 return path, restored(torch.load(path, map_location="cpu", weights_only=True))
-            logger.warning("checkpoint %s is damaged (%s): going back to the one before", path.name, problem)
-            self.directory.check_owner()
-            path.replace(path.with_suffix(".damaged"))
+            damaged[path] = problem
+        found = damaged | {path: "set aside as damaged" for path in sorted(self.path.glob(f"*{SET_ASIDE}"))}
+        if found:
+            raise CheckpointError(
+                f"no checkpoint in {self.path} can be resumed from "
+                f"({'; '.join(f'{path.name}: {why}' for path, why in found.items())}): put a good copy in their place, "
+                "or remove that folder to train from the start"
+            )
         return None
 
     def _numbers(self) -> list[int]:
@@ -93,7 +110,10 @@ def _damage(path: Path) -> str | None:
         expected = _hash_path(path).read_text().strip()
     except FileNotFoundError:
         return "its sha256 file is missing"
-    return None if sha256_of_file(path) == expected else "its sha256 differs"
+    try:
+        return None if sha256_of_file(path) == expected else "its sha256 differs"
+    except FileNotFoundError:
+        return "it vanished"
 
 
 def portable(value: Any, key: str = "checkpoint") -> Any:
@@ -108,8 +128,10 @@ def portable(value: Any, key: str = "checkpoint") -> Any:
         return {name: portable(item, f"{key}.{name}") for name, item in value.items()}
     if isinstance(value, (list, tuple)):
         return type(value)(portable(item, f"{key}[{index}]") for index, item in enumerate(value))
-    if value is None or isinstance(value, (bool, int, float, str, bytes, torch.Tensor)):
-        return value.detach() if isinstance(value, torch.Tensor) else value
+    if isinstance(value, torch.Tensor):
+        return value.detach()
+    if value is None or type(value) in (bool, int, float, str, bytes):  # none derived from them, as an enumeration is
+        return value
     raise CheckpointError(f"{key} is a {type(value).__name__}: keep tensors, numpy arrays and plain Python values only")
 
 

@@ -3,20 +3,29 @@
 import logging
 import math
 import os
+import statistics
 import subprocess
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Final
 
 logger = logging.getLogger(__name__)
 
-SQUEUE_TIMEOUT_S = 20
+SQUEUE_TIMEOUT_S: Final = 20
+AGAIN_TIMEOUT_S: Final = 5  # of the time that is left to save
+NUM_RECENT: Final = 8  # checkpoints that the margin is measured from: a filesystem that stalled once is forgotten
+RESTORED_SHARE: Final = 0.25  # of the job's time: what another attempt's checkpoints may count for, at most
 
 
 @dataclass
 class Deadline:
-    """End of the job in seconds since the epoch (inf: none) and the margin measured from this run's own times.
+    """End of the job in seconds since the epoch (inf: none) and the margin measured from this attempt's own times.
+
+    What the attempts before have measured holds only until this one has written a checkpoint itself, and never keeps
+    it from its first step: they may have run on another filesystem, or on a day when it stood still.
 
     >>> deadline = Deadline(end_time=100.0, margin_floor_s=20.0, clock=lambda: 70.0)
     >>> deadline.remaining_s, deadline.reached()
@@ -29,19 +38,36 @@ class Deadline:
     end_time: float = math.inf
     margin_floor_s: float = 20.0
     clock: Callable[[], float] = time.time
-    checkpoint_s: float = 0.0  # longest checkpoint so far
     step_s: float = 0.0  # longest recent step
+    ask_end: Callable[[], float | None] = field(default=lambda: None, repr=False)  # again; None: it cannot be known
+    _restored_s: float = field(default=0.0, init=False, repr=False)
+    _checkpoints: deque[float] = field(default_factory=lambda: deque(maxlen=NUM_RECENT), init=False, repr=False)
     _origin: str = field(default="given", repr=False)
 
     @classmethod
     def from_environment(cls, margin_floor_s: float = 20.0, environment: Mapping[str, str] = os.environ) -> "Deadline":
         """Read the end of the SLURM job from its environment, else from squeue; none outside of SLURM."""
         end_time, origin = find_end_time(environment)
-        return cls(end_time=end_time, margin_floor_s=margin_floor_s, _origin=origin)
+        job = environment.get("SLURM_JOB_ID")
+        ask_end = (lambda: ask_squeue(job, AGAIN_TIMEOUT_S)) if job else (lambda: None)
+        return cls(end_time=end_time, margin_floor_s=margin_floor_s, ask_end=ask_end, _origin=origin)
+
+    @property
+    def checkpoint_s(self) -> float:
+        """Return the longest of the recent checkpoints; before this attempt has written one, what was restored."""
+        return max(self._checkpoints, default=self._restored_s)
 
     def observe_checkpoint(self, seconds: float) -> None:
         """Note how long a checkpoint took."""
-        self.checkpoint_s = max(self.checkpoint_s, seconds)
+        self._checkpoints.append(seconds)
+
+    def typical_checkpoint_s(self) -> float:
+        """Return the median of the recent checkpoints, for the next attempt; one that stalled says nothing to it."""
+        return statistics.median(self._checkpoints) if self._checkpoints else self._restored_s
+
+    def restore(self, typical_checkpoint_s: float) -> None:
+        """Take over what an attempt before has measured, as far as this job's time goes."""
+        self._restored_s = min(typical_checkpoint_s, RESTORED_SHARE * max(self.remaining_s, 0.0))
 
     def observe_step(self, seconds: float) -> None:
         """Note how long a step took; a single slow one (compilation, cold cache) fades within some hundred steps."""
@@ -58,7 +84,17 @@ class Deadline:
         return self.margin_floor_s + 2.0 * self.checkpoint_s
 
     def reached(self) -> bool:
-        """Return whether another step might not leave time to save."""
+        """Return whether another step might not leave time to save; Slurm is asked again before that is said."""
+        if self._is_short() and (found := self.ask_end()) is not None and found != self.end_time:
+            logger.info("the end of the job was moved by %+.0f s", found - self.end_time)
+            self.end_time, self._origin = found, "squeue"
+        return self._is_short()
+
+    def too_late_to_begin(self) -> bool:
+        """Return whether there is no time to leave, whatever a step takes: the floor alone, and nothing restored."""
+        return self.reached() and self.remaining_s < self.margin_floor_s
+
+    def _is_short(self) -> bool:
         return self.remaining_s < self.margin_s + self.step_s
 
     def describe(self) -> str:
@@ -80,19 +116,28 @@ def find_end_time(environment: Mapping[str, str]) -> tuple[float, str]:
             return float(text), "SLURM_JOB_END_TIME"
         except ValueError:
             logger.warning("SLURM_JOB_END_TIME=%r is no number: asking squeue", text)
+    found = ask_squeue(job)
+    if found is None:
+        logger.warning("the end of SLURM job %s is unknown: only signals will pause this stage", job)
+        return math.inf, "unknown"
+    return found, "squeue"
+
+
+def ask_squeue(job: str, timeout_s: float = SQUEUE_TIMEOUT_S) -> float | None:
+    """Ask when a job ends, which changes where it is suspended or somebody moves its limit; None without an answer."""
     try:
         done = subprocess.run(
             ["squeue", "-h", "-j", job, "-o", "%e"],
             capture_output=True,
             text=True,
-            timeout=SQUEUE_TIMEOUT_S,
+            timeout=timeout_s,
             check=True,
             env={**os.environ, "SLURM_TIME_FORMAT": "standard"},  # a user's own format could not be read
         )
     except (OSError, subprocess.SubprocessError) as error:
-        logger.warning("the end of SLURM job %s is unknown (%s): only signals will pause this stage", job, error)
-        return math.inf, "unknown"
-    return parse_end_time(done.stdout), "squeue"
+        logger.info("squeue does not say when job %s ends: %s", job, error)
+        return None
+    return parse_end_time(done.stdout) if done.stdout.strip() else None
 
 
 def parse_end_time(text: str) -> float:

@@ -1,16 +1,24 @@
 """What differs between machines: device, precision, and the optimizer kernels that go with them."""
 
+import re
+from collections.abc import Iterable
+
 import torch
 from lightning import Fabric
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from torch import nn
 
 from kdgat.stage.configuration import ConfigurationError
+from kdgat.stage.errors import EnvironmentFaultError
+from kdgat.stage.gpus import num_given_gpus
 from kdgat.training.config import TrainingConfig
+
+_ARCHITECTURE = re.compile(r"(sm|compute)_(\d+)(\d)([a-z]?)")
 
 
 def make_fabric(config: TrainingConfig) -> Fabric:
-    """Choose device and precision; one device, no SLURM integration."""
+    """Choose device and precision; one device, no SLURM integration; errors of `check_accelerator`."""
+    check_accelerator(config.accelerator)
     fabric = Fabric(
         accelerator=config.accelerator, devices=1, precision=config.precision, plugins=[LightningEnvironment()]
     )
@@ -18,6 +26,89 @@ def make_fabric(config: TrainingConfig) -> Fabric:
         raise ConfigurationError("training.precision=16-mixed needs a GPU and there is none: use bf16-mixed or 32-true")
     fabric.launch()
     return fabric
+
+
+def choose_device(accelerator: str = "auto") -> torch.device:
+    """Return where to compute what is no training: on a CUDA device or the CPU; errors of `check_accelerator`."""
+    check_accelerator(accelerator)
+    on_gpu = accelerator not in ("cpu", "mps") and torch.cuda.is_available()
+    return torch.device("cuda" if on_gpu else "cpu")
+
+
+def check_accelerator(accelerator: str) -> None:
+    """Refuse a GPU that cannot be used, and one that is not there though the job was given it.
+
+    Raises:
+        EnvironmentFaultError: if another node, or this one when it is mended, would do.
+        ConfigurationError: if torch, or what was asked for, must change.
+    """
+    if accelerator in ("cpu", "mps"):
+        return
+    if torch.cuda.is_available():
+        name, capability = torch.cuda.get_device_name(), torch.cuda.get_device_capability()
+        architectures = torch.cuda.get_arch_list()
+        if torch.version.hip is None and not has_kernels(capability, architectures):
+            fault = EnvironmentFaultError if num_given_gpus() else ConfigurationError  # a job may get another GPU
+            raise fault(
+                f"torch {torch.__version__} has no kernels for {name} (capability {capability[0]}.{capability[1]}; it "
+                f"has {', '.join(architectures)}): use another kind of GPU, another build of torch, or "
+                "training.accelerator=cpu"
+            )
+        return
+    is_asked_for = accelerator == "cuda" or (accelerator == "gpu" and not torch.backends.mps.is_available())
+    if num_given_gpus() == 0 and not is_asked_for:
+        return
+    given = "the job was given a GPU" if num_given_gpus() else f"training.accelerator={accelerator}"
+    if torch.version.cuda is None and torch.version.hip is None:
+        raise ConfigurationError(
+            f"{given} and torch {torch.__version__} is built without CUDA: install a build with it, or ask for no GPU "
+            "and set training.accelerator=cpu"
+        )
+    reason = _why_no_gpu()
+    if num_given_gpus():
+        raise EnvironmentFaultError(f"{given} and torch sees none: {reason}")
+    raise ConfigurationError(f"{given} and torch sees none: {reason}; ask for a GPU, or set training.accelerator=auto")
+
+
+def has_kernels(capability: tuple[int, int], architectures: Iterable[str]) -> bool:
+    """Return whether a build for these architectures runs on a device of this compute capability.
+
+    Binaries (sm_80) run on devices of the same major number and at least the same minor one, PTX (compute_80) on all
+    newer ones; what ends in `a` on that very one alone.
+
+    >>> has_kernels((8, 6), ["sm_80", "sm_90"]), has_kernels((7, 0), ["sm_75", "sm_90", "compute_120"])
+    (True, False)
+    """
+    for text in architectures:
+        if (found := _ARCHITECTURE.fullmatch(text)) is None:
+            continue
+        built_for = (int(found[2]), int(found[3]))
+        if capability == built_for:
+            return True
+        is_newer = capability > built_for and (found[1] == "compute" or capability[0] == built_for[0])
+        if is_newer and found[4] != "a":
+            return True
+    return False
+
+
+def _why_no_gpu() -> str:
+    try:
+        torch.cuda.init()  # type: ignore[no-untyped-call]
+    except (RuntimeError, AssertionError) as error:
+        return (str(error).splitlines() or [type(error).__name__])[0]
+    return "the driver shows no device"
+
+
+def describe_machine(device: torch.device) -> dict[str, str]:
+    """Return what the last bits of a result depend on, beside the code: build of torch, kind of processor, device.
+
+    `cpu` is the instruction set that torch's own kernels use (`ATEN_CPU_CAPABILITY` sets it).
+    """
+    name = device.type
+    if device.type == "cuda":
+        major, minor = torch.cuda.get_device_capability(device)
+        name = f"{torch.cuda.get_device_name(device)} (capability {major}.{minor})"
+    return {"torch": str(torch.__version__), "cpu": torch.backends.cpu.get_cpu_capability(), "device": name}
 
 
 def make_optimizer(module: nn.Module, config: TrainingConfig, fabric: Fabric) -> torch.optim.AdamW:

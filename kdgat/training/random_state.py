@@ -25,18 +25,19 @@ def capture_random_state() -> dict[str, Any]:
         "python": {"version": version, "words": list(words), "gauss": gauss},
         "numpy": {"kind": kind, "keys": keys, "position": position, "has_gauss": has_gauss, "cached": cached},
         "torch": torch.get_rng_state(),
-        "cuda": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],  # type: ignore[no-untyped-call]
+        # Of the one device that trains.
+        "cuda": [torch.cuda.get_rng_state()] if torch.cuda.is_initialized() else [],  # type: ignore[no-untyped-call]
     }
 
 
 def restore_random_state(state: dict[str, Any]) -> None:
-    """Put every random state back; those of CUDA only where the same number of devices is visible."""
+    """Put every random state back; that of CUDA where there is a device, whatever its number is now."""
     python, numpy = state["python"], state["numpy"]
     random.setstate((python["version"], tuple(python["words"]), python["gauss"]))
     np.random.set_state((numpy["kind"], numpy["keys"], numpy["position"], numpy["has_gauss"], numpy["cached"]))
     torch.set_rng_state(state["torch"])
-    if state["cuda"] and torch.cuda.is_available() and len(state["cuda"]) == torch.cuda.device_count():
-        torch.cuda.set_rng_state_all(state["cuda"])
+    if state["cuda"] and torch.cuda.is_available():
+        torch.cuda.set_rng_state(state["cuda"][0])
 
 
 @contextmanager
@@ -51,8 +52,11 @@ def separate_randomness(seed: int) -> Iterator[None]:
 
 
 @contextmanager
-def repeatable(num_threads: int, deterministic: bool) -> Iterator[None]:
-    """Fix the number of threads and, if asked, choose deterministic kernels; both are put back afterwards."""
+def repeatable(num_threads: int, deterministic: bool, *, strict: bool = False) -> Iterator[None]:
+    """Fix the number of threads and, if asked, choose deterministic kernels; both are put back afterwards.
+
+    Where there is no deterministic kernel, `strict` makes an error of what is a warning else.
+    """
     threads_before = torch.get_num_threads()
     deterministic_before = torch.are_deterministic_algorithms_enabled()
     warn_only_before = torch.is_deterministic_algorithms_warn_only_enabled()
@@ -60,7 +64,7 @@ def repeatable(num_threads: int, deterministic: bool) -> Iterator[None]:
     torch.set_num_threads(num_threads)
     if deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # cuBLAS is repeatable with this alone
-        torch.use_deterministic_algorithms(True, warn_only=True)
+        torch.use_deterministic_algorithms(True, warn_only=not strict)
         torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]
     try:
         yield

@@ -1,5 +1,6 @@
 """Everything that the next training step depends on, as one dictionary and back."""
 
+import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -8,6 +9,7 @@ import torch
 from lightning import Fabric
 from torch import nn
 
+from kdgat.stage.errors import EnvironmentFaultError
 from kdgat.training.averages import Averages
 from kdgat.training.checkpoints import CheckpointError
 from kdgat.training.config import TrainingConfig
@@ -15,6 +17,8 @@ from kdgat.training.deadline import Deadline
 from kdgat.training.random_state import capture_random_state
 from kdgat.training.source import EpochSource
 from kdgat.training.state import FitState
+
+logger = logging.getLogger(__name__)
 
 CHECKPOINT_VERSION = 1
 
@@ -32,6 +36,7 @@ class Snapshot:
     deadline: Deadline
     config: TrainingConfig
     seed: int
+    machine: Mapping[str, str]  # `describe_machine`
 
     def take(self, state: FitState) -> dict[str, Any]:
         """Return all states; tensors are shared, so write them before the next step."""
@@ -39,6 +44,7 @@ class Snapshot:
             "version": CHECKPOINT_VERSION,
             "config": self.config.computation(),
             "seed": self.seed,
+            "machine": dict(self.machine),
             "state": state.state_dict(),
             "module": self.module.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -47,17 +53,18 @@ class Snapshot:
             "random": capture_random_state(),
             "train_source": self.train.state_dict(),
             "validation_source": {} if self.validation is None else self.validation.state_dict(),
-            "checkpoint_s": self.deadline.checkpoint_s,
-            "step_s": self.deadline.step_s,
+            "checkpoint_s": self.deadline.typical_checkpoint_s(),
         }
 
     def apply(self, saved: Mapping[str, Any], file_name: str) -> FitState:
         """Put all states back, except the random ones: those are restored right before the next step.
 
         Raises:
-            CheckpointError: if the checkpoint was written under settings that lead to other weights.
+            CheckpointError: if the checkpoint was written under settings, or by a torch, that lead to other weights.
+            EnvironmentFaultError: if it was written on another kind of machine, and the same bits are asked for.
         """
         self._check_fits(saved, file_name)
+        self._check_machine(saved.get("machine", {}), file_name)
         self.module.load_state_dict(saved["module"])
         self.optimizer.load_state_dict(saved["optimizer"])
         self.fabric.strategy.precision.load_state_dict(saved["precision"])
@@ -65,8 +72,7 @@ class Snapshot:
         self.train.load_state_dict(saved["train_source"])
         if self.validation is not None:
             self.validation.load_state_dict(saved["validation_source"])
-        self.deadline.observe_checkpoint(saved["checkpoint_s"])
-        self.deadline.observe_step(saved["step_s"])
+        self.deadline.restore(saved["checkpoint_s"])
         return FitState.from_state_dict(saved["state"])
 
     def _check_fits(self, saved: Mapping[str, Any], file_name: str) -> None:
@@ -80,4 +86,20 @@ class Snapshot:
         if different:
             raise CheckpointError(
                 f"{file_name} was written under other settings ({'; '.join(different)}): use a new run directory"
+            )
+
+    def _check_machine(self, found: Mapping[str, str], file_name: str) -> None:
+        different = [key for key in found if found[key] != self.machine.get(key)]
+        if not different:
+            return
+        changes = "; ".join(f"{key} was {found[key]}, is {self.machine.get(key)}" for key in different)
+        text = f"{file_name} was written on another kind of machine ({changes}): last bits of the weights may differ"
+        if not self.config.deterministic:
+            logger.warning("%s from those of a run that stayed on one", text)
+        elif different == ["torch"]:
+            raise CheckpointError(f"{text}, and training.deterministic is true: resume with that torch")
+        else:
+            raise EnvironmentFaultError(
+                f"{text}, and training.deterministic is true: keep the jobs to one kind of node (--constraint among "
+                "the site's directives), or set ATEN_CPU_CAPABILITY"
             )

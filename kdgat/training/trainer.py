@@ -20,13 +20,14 @@ from torch import Tensor
 from kdgat.stage.configuration import ConfigurationError
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import NumericError
+from kdgat.stage.provenance import note_in_attempt
 from kdgat.stage.signals import StopFlag, stop_signals
 from kdgat.training.averages import Averages
-from kdgat.training.batch_size import cut, double_parts
+from kdgat.training.batch_size import StepStart, cut, double_parts
 from kdgat.training.checkpoints import CheckpointError, Checkpoints
 from kdgat.training.config import TrainingConfig
 from kdgat.training.deadline import Deadline
-from kdgat.training.device import make_fabric, make_optimizer
+from kdgat.training.device import describe_machine, make_fabric, make_optimizer
 from kdgat.training.losses import LossWatch
 from kdgat.training.progress import Progress
 from kdgat.training.random_state import (
@@ -36,6 +37,7 @@ from kdgat.training.random_state import (
     separate_randomness,
 )
 from kdgat.training.result import FitResult
+from kdgat.training.running_time import RunningTime
 from kdgat.training.schedule import learning_rate
 from kdgat.training.snapshot import Snapshot
 from kdgat.training.source import EmptyPlanError, EpochSource, plan_digest
@@ -84,7 +86,9 @@ def fit(
     Raises:
         NumericError: if a loss or the monitored metric is not finite.
         ConfigurationError: if `config.monitor` is not among the metrics.
-        CheckpointError: if the checkpoint belongs to another configuration or seed.
+        CheckpointError: if the checkpoint belongs to another configuration or seed, or none of those there is good.
+        EnvironmentFaultError: if the GPU that the job was given cannot be used, or `config.deterministic` is true and
+            the checkpoint is from another kind of machine.
     """
     if deadline is None:
         deadline = Deadline.from_environment(config.checkpoint_margin_s)
@@ -94,8 +98,12 @@ def fit(
         fabric = make_fabric(config)
         on_cpu = fabric.device.type == "cpu"
         deterministic = on_cpu if config.deterministic is None else config.deterministic
-        stack.enter_context(repeatable(config.num_threads, deterministic))
-        return _Fit(fabric, module, train, validation, config, directory, seed, deadline, name, stop).run()
+        stack.enter_context(repeatable(config.num_threads, deterministic, strict=config.deterministic is True))
+        machine = describe_machine(fabric.device)
+        note_in_attempt(directory.provenance_path, trains_on=machine)
+        one = _Fit(fabric, module, train, validation, config, directory, seed, deadline, name, stop, machine)
+        stack.enter_context(one.running_time.watched())
+        return one.run()
 
 
 class _Fit:
@@ -113,10 +121,12 @@ class _Fit:
         deadline: Deadline,
         name: str,
         stop: StopFlag,
+        machine: Mapping[str, str],
     ) -> None:
         self.fabric, self.module, self.train, self.validation = fabric, module, train, validation
         self.config, self.directory, self.seed, self.deadline = config, directory, seed, deadline
         self.name, self.stop = name, stop
+        self.running_time = RunningTime()
         self.checkpoints = Checkpoints(directory, name)
         self.progress = Progress(directory, name, config.max_epochs, deadline)
         self.state = FitState(num_parts=config.accumulate)
@@ -126,9 +136,9 @@ class _Fit:
         self.raw_optimizer = make_optimizer(module, config, fabric)
         _, self.optimizer = fabric.setup(module, self.raw_optimizer)
         self.snapshot = Snapshot(
-            fabric, module, self.raw_optimizer, self.averages, train, validation, deadline, config, seed
+            fabric, module, self.raw_optimizer, self.averages, train, validation, deadline, config, seed, machine
         )
-        self.steps = Steps(module)
+        self.steps, self.step_start = Steps(module), StepStart(module, fabric.device)
         self.losses = LossWatch(fabric.device.type)
         self.random_state: dict[str, Any] | None = None  # to restore before the next step, after a resume
         self.checkpoint_path = ""
@@ -139,7 +149,7 @@ class _Fit:
         """Resume or start, then train epoch by epoch."""
         self._resume()
         try:
-            if not self.state.stop_reason and self.deadline.reached():
+            if not self.state.stop_reason and self.deadline.too_late_to_begin():
                 raise _Refusal(self.deadline)
             while not self.state.stop_reason:
                 self._train_epoch()
@@ -179,13 +189,12 @@ class _Fit:
             self.averages.clear()
         self._restore_random_state()
         with self.averages.listen(self.module):
-            started = time.monotonic()
+            started = self.running_time()
             for step in range(state.step, num_steps):
                 self._train_step(plan[step], step, num_steps)
-                ended = time.monotonic()
-                self.deadline.observe_step(ended - started)
+                self.deadline.observe_step(self.running_time() - started)
                 self._save_or_pause()
-                started = time.monotonic()
+                started = self.running_time()
         self.losses.check()
         self.progress.end_epoch()
 
@@ -215,6 +224,7 @@ class _Fit:
     def _accumulate_gradients(self, indices: Any, step: int) -> Tensor:
         """Return the loss of a batch and leave its gradient in the parameters; cut the batch if memory is short."""
         sums, weights = self.averages.copy()
+        self.step_start.note()
         while True:
             try:
                 losses = [
@@ -224,6 +234,7 @@ class _Fit:
             except torch.OutOfMemoryError as error:
                 self.state.num_parts = double_parts(self.state.num_parts, len(indices), error)
             self.raw_optimizer.zero_grad(set_to_none=True)
+            self.step_start.put_back()
             self.averages.sums, self.averages.weights = dict(sums), dict(weights)
 
     def _backward(self, indices: Any, step: int, share: float) -> Tensor:
@@ -331,10 +342,10 @@ class _Fit:
         if self.checkpointed == (state.epoch, state.step):
             return
         self.losses.check()  # never keep a state that is beyond repair
-        started = time.monotonic()
+        started = self.running_time()
         path = self.checkpoints.write(self.snapshot.take(state))
+        self.deadline.observe_checkpoint(self.running_time() - started)
         self.last_checkpoint_time = time.monotonic()
-        self.deadline.observe_checkpoint(self.last_checkpoint_time - started)
         self.checkpointed = (state.epoch, state.step)
         self.checkpoint_path = str(path.relative_to(self.directory.path))
 

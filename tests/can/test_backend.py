@@ -31,6 +31,7 @@ from kdgat.can.sections import AttentionConfig
 from kdgat.can.stages import run
 from kdgat.can.training.preparation import run_prepare
 from kdgat.can.windows.pool import PooledStores
+from kdgat.run.kinds import StageKind
 from kdgat.run.plan import make_spec
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.spec import StageInput, StageSpec
@@ -261,7 +262,7 @@ def test_the_backend_is_no_part_of_a_stage_and_its_stores_are_the_same(
 ) -> None:
     specs = {name: prepare_spec(tmp_path, name) for name in ("auto", "cpu", "cuda")}
     assert len({spec.identity() for spec in specs.values()}) == 1
-    assert specs["cuda"].execution == {"backend": "cuda"}
+    assert specs["cuda"].execution == {"backend": "cuda", "accelerator": "auto"}
     contents = []
     for name in ("cpu", "cuda"):
         directory = RunDirectory(tmp_path / name).create(specs[name])
@@ -273,6 +274,23 @@ def test_the_backend_is_no_part_of_a_stage_and_its_stores_are_the_same(
         )
     assert contents[0] == contents[1]
     assert contents[0]
+
+
+@pytest.mark.parametrize(("accelerator", "expected"), [("cpu", None), ("auto", pandas)])
+def test_a_run_on_the_cpu_is_prepared_there_too(
+    tmp_path: Path,
+    usable: dict[str, Capability],
+    monkeypatch: pytest.MonkeyPatch,
+    accelerator: str,
+    expected: ModuleType | None,
+) -> None:
+    usable[CUDF] = Capability(CUDF, True, "26.10", "computes")
+    monkeypatch.setitem(__import__("sys").modules, CUDF, pandas)
+    found = []
+    monkeypatch.setattr(StageKind, "run", lambda *_: found.append(dataframes(MUCH)))
+    spec = prepare_spec(tmp_path, "auto")
+    run(spec.model_copy(update={"execution": {**spec.execution, "accelerator": accelerator}}), RunDirectory(tmp_path))
+    assert found == [expected]
 
 
 def test_a_stage_computes_on_the_backend_that_its_spec_names(tmp_path: Path, usable: dict[str, Capability]) -> None:

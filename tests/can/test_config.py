@@ -132,6 +132,6 @@ def test_quick_fits_one_core_and_full_trains_on_gpus_but_prepares_without() -> N
 
 def test_what_a_job_asks_for_is_no_part_of_any_stage() -> None:
     plain = make_config("quick", data=DATA)
-    other = make_config("quick", ["resources.default.walltime=90", "resources.normal.gpus=4"], data=DATA)
+    other = make_config("quick", ["resources.default.walltime=90", "resources.normal.gpus=1"], data=DATA)
     assert other.resources != plain.resources
     assert plan_can(other) == plan_can(plain)  # with the sections that are a stage's identity

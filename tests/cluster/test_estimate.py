@@ -33,7 +33,7 @@ def test_two_stages_of_one_run_ask_for_different_things() -> None:
 
 
 def test_no_gpus_on_the_command_line_beats_a_gpu_in_the_configuration() -> None:
-    requests = {"default": ResourceRequest(gpus=2, gpu_type="a100")}
+    requests = {"default": ResourceRequest(gpus=1, gpu_type="a100")}
     found = stage_resources("normal", requests, UNLIMITED, ResourceRequest(gpus=0))
     assert (found.gpus, found.gpu_type) == (0, None)
 
@@ -46,16 +46,16 @@ def test_the_type_of_gpu_that_a_request_names_beats_that_of_the_site() -> None:
 
 
 def test_a_configuration_is_held_to_the_limits_and_that_can_be_said() -> None:
-    limits = Limits(walltime="02:00:00", memory="8G", cores=4, gpus=1)
+    limits = Limits(walltime="02:00:00", memory="8G", cores=4, gpus=0)
     site = Site(name="small", scheduler="slurm", limits=limits)
-    requests = {"default": ResourceRequest(walltime="16:00:00", memory="128G", cores=4, gpus=2)}
+    requests = {"default": ResourceRequest(walltime="16:00:00", memory="128G", cores=4, gpus=1)}
     assert stage_resources("normal", requests, site, NOTHING) == Resources(
-        walltime_s=7200, memory_mib=8192, cores=4, gpus=1
+        walltime_s=7200, memory_mib=8192, cores=4, gpus=0
     )
     assert held_to_limits("normal", requests, site, NOTHING) == {
         "walltime": ("16:00:00", "02:00:00"),
         "memory": ("128G", "8G"),
-        "gpus": (2, 1),
+        "gpus": (1, 0),
     }
 
 
@@ -90,7 +90,7 @@ def test_a_command_line_beyond_a_limit_is_refused_with_both_numbers(asked: Resou
         walltime=st.none() | st.integers(1, 9999),
         memory=st.none() | st.integers(1, 99_999),
         cores=st.none() | st.integers(1, 99),
-        gpus=st.none() | st.integers(0, 9),
+        gpus=st.none() | st.integers(0, 1),
     ),
     limits=st.builds(
         Limits,

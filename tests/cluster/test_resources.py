@@ -19,7 +19,7 @@ REQUESTS = st.builds(
     walltime=st.none() | st.integers(1, 10_000),
     memory=st.none() | st.integers(1, 1_000_000),
     cores=st.none() | st.integers(1, 64),
-    gpus=st.none() | st.integers(0, 8),
+    gpus=st.none() | st.integers(0, 1),
     gpu_type=st.none() | st.sampled_from(["v100", "a100"]),
 )
 
@@ -150,6 +150,7 @@ def test_a_wrong_amount_of_memory_is_refused_with_value_and_fix(wrong: object, w
         ({"memory": "lots"}, "memory='lots' cannot be read"),
         ({"cores": 0}, "cores=0"),
         ({"gpus": -1}, "gpus=-1"),
+        ({"gpus": 2}, "gpus=2: a stage trains on one GPU: write 1"),
         ({"gpus": True}, "gpus=True"),
     ],
 )

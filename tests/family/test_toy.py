@@ -17,8 +17,11 @@ from kdgat.run.directory import OutputDirectory, RunError, StageState
 from kdgat.run.local import run_locally
 from kdgat.run.plan import create_stage
 from kdgat.stage.directory import RunDirectory
+from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Finished
+from kdgat.stage.runner import verify_inputs
 from tests.support.command_line import Answer
+from tests.support.hashed_bytes import HashedBytes
 from tests.support.toy import LONG
 
 
@@ -62,6 +65,45 @@ def test_a_part_of_a_finished_run_is_looked_at_again_without_forgetting_the_rest
     toy.collect(OutputDirectory(tmp_path))
     with pytest.raises(RunError, match="unknown key 'prepar': did you mean 'prepare'"):
         run_locally(run, tmp_path, only=["prepar"])
+
+
+def test_each_file_is_hashed_by_who_wrote_it_and_by_each_stage_that_reads_it_and_never_for_the_plan(
+    toy: Family, tmp_path: Path, hashed: HashedBytes
+) -> None:
+    run = toy.plan(toy.config.from_preset("quick", {"seeds": [0, 1, 2]}, ["data.points=4096"]))
+    finished = run_locally(run, tmp_path).values()
+    written = read = 0
+    for directory in finished:
+        outcome = directory.read_outcome()
+        assert isinstance(outcome, Finished)
+        written += sum((directory.path / name).stat().st_size for name in outcome.artifacts.values())
+        read += sum(source.resolve(directory.path).stat().st_size for source in directory.read_spec().inputs.values())
+    assert len(finished) == 7
+    assert hashed.num_bytes == written + read
+    run_locally(run, tmp_path)  # the next command
+    assert hashed.num_bytes == written + read
+
+
+def test_an_input_is_read_again_by_the_next_attempt_only_where_it_changed(
+    toy: Family, tmp_path: Path, hashed: HashedBytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kdgat.stage.hashes.SETTLED_S", -1.0)  # as if the store were some seconds old
+    run = toy.plan(toy.config.from_preset("quick", {}))
+    output = OutputDirectory(tmp_path)
+    prepared = run_locally(run, tmp_path, only=["prepare"])
+    directory, _ = create_stage(run, run.plan[1], prepared, output)
+    counted = []
+    for _ in range(3):
+        before = hashed.num_bytes
+        verify_inputs(directory.read_spec(), directory)
+        counted.append(hashed.num_bytes - before)
+    store = prepared["prepare"].path / "points.npy"
+    assert counted == [store.stat().st_size, 0, 0]
+    content = bytearray(store.read_bytes())
+    content[-1] ^= 1
+    store.write_bytes(content)
+    with pytest.raises(StageInputError, match="the file was rewritten since"):
+        verify_inputs(directory.read_spec(), directory)
 
 
 def test_a_finished_stage_of_other_code_says_so(toy: Family, tmp_path: Path) -> None:

@@ -132,6 +132,39 @@ def test_an_output_directory_takes_one_run_at_a_time(tmp_path: Path) -> None:
         pass
 
 
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kdgat.stage.gpus.package_version", lambda name: "2.13.0")  # a build with CUDA
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+
+
+def test_stages_on_this_machine_have_a_gpu_each(two_gpus: None, tmp_path: Path) -> None:
+    execution = Execution(can_run(configured()), OutputDirectory(tmp_path), LOCAL, NOTHING)
+
+    def gpus_of(*wanted: str) -> list[str]:
+        runners = [execution.runner(planned) for planned in execution.run.plan if planned.name in wanted]
+        return [runner.environment["CUDA_VISIBLE_DEVICES"] for runner in runners if isinstance(runner, LocalAttempts)]
+
+    names(execution)
+    assert gpus_of("prepare") == ["3"]
+    finish(execution, "prepare")
+    first, second = names(execution)
+    assert gpus_of(first) + gpus_of(second) == ["3", "5"]
+    finish(execution, first)
+    (third, *_) = names(execution)
+    assert gpus_of(third) == ["3"], "which is free again"
+    assert gpus_of(second) == ["5"], "a stage that is tried again takes no other one"
+    assert num_parallel_stages(1, LOCAL, num_gpus=len(execution.gpus)) == min(2, num_usable_cores())
+    assert num_parallel_stages(1, LOCAL, wanted=4, num_gpus=len(execution.gpus)) == 4
+
+
+def test_stages_that_compute_on_the_processor_share_no_gpus(two_gpus: None, tmp_path: Path) -> None:
+    config = configured("training.accelerator=cpu")
+    assert Execution(can_run(config), OutputDirectory(tmp_path), LOCAL, NOTHING).gpus == ()
+    partly = config.model_copy(update={"training_of": {"normal": {"accelerator": "auto"}}})
+    assert Execution(can_run(partly), OutputDirectory(tmp_path), LOCAL, NOTHING).gpus == ("3", "5")
+
+
 def test_stages_share_the_processors_of_this_machine() -> None:
     assert num_parallel_stages(1, LOCAL) == num_usable_cores()
     assert num_parallel_stages(10000, LOCAL) == 1
@@ -172,8 +205,12 @@ def test_processes_on_this_machine_ask_for_nothing(tmp_path: Path) -> None:
 
 def test_attempts_run_where_the_site_says_and_know_their_threads(tmp_path: Path) -> None:
     config = configured("training.num_threads=3")
-    local = Execution(can_run(config), OutputDirectory(tmp_path), LOCAL, NOTHING).runner()
-    slurm = Execution(can_run(config), OutputDirectory(tmp_path), SLURM, NOTHING).runner()
+    local, slurm = (
+        execution.runner(execution.run.plan[0])
+        for execution in (
+            Execution(can_run(config), OutputDirectory(tmp_path), site, NOTHING) for site in (LOCAL, SLURM)
+        )
+    )
     assert isinstance(local, LocalAttempts)
     assert isinstance(slurm, SlurmAttempts)
     assert local.environment == slurm.environment == {"OMP_NUM_THREADS": "3"}

@@ -210,9 +210,14 @@ def watched(job: StageJob, slurm: PrivateSlurm) -> Iterator[StageJob]:
 def deadline_once(path: Path, seconds: float) -> list[str]:
     """Return the prologue that gives each stage's first job that many seconds, as a walltime would that Slurm knows.
 
-    The stage reads the end of its job from the variable (`kdgat.training.deadline`); Slurm's own shortest walltime is a
-    minute, and it looks at it every half minute.
+    The stage reads the end of its job from the variable, and before it leaves once more from `squeue`
+    (`kdgat.training.deadline`); Slurm's own shortest walltime is a minute, and it looks at it every half minute.
     """
     path.mkdir(exist_ok=True)
+    squeue = path.with_name(f"{path.name}-bin") / "squeue"
+    squeue.parent.mkdir(exist_ok=True)
+    squeue.write_text("#!/bin/sh\ndate -d @$SLURM_JOB_END_TIME +%FT%T\n")
+    squeue.chmod(0o755)
     end = f"export SLURM_JOB_END_TIME=$(( $(date +%s) + {seconds:.0f} )); echo $SLURM_JOB_END_TIME > $first"
-    return [f"first={path}/$SLURM_JOB_NAME; if [ ! -e $first ]; then {end}; fi"]
+    known = f"export PATH={squeue.parent}:$PATH"
+    return [f"first={path}/$SLURM_JOB_NAME; if [ ! -e $first ]; then {end}; {known}; fi"]

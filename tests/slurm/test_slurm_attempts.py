@@ -1,5 +1,6 @@
 """Attempts as jobs of a real Slurm, without Prefect around them: what goes wrong before and beside training."""
 
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -42,6 +43,9 @@ def test_a_stage_finishes_in_a_job_of_its_own(job: StageJob, slurm: PrivateSlurm
     assert slurm.job(record.job_id)["JobState"] == "COMPLETED"
     assert "gpu:v100:1" in slurm.job(record.job_id)["TresPerNode"]
     assert any("parameters" in line for line in job.lines)
+    (attempt,) = json.loads(job.directory.provenance_path.read_text())["attempts"]
+    assert attempt["given_gpus"] == "1"
+    assert attempt["trains_on"]["device"] == "cpu", "as its configuration says"
     assert job.states[-1][0] == "Running"
 
 

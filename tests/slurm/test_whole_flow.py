@@ -58,7 +58,12 @@ def survivor(tmp_path_factory: pytest.TempPathFactory, slurm: PrivateSlurm) -> I
     write_dataset(path / "data", "synthetic", "small")
     run = ClusterRun(path / "data", path / "out")
     # One stage trains long enough to be hurt, and asks for more than the others.
-    longer = ("training_of.normal.max_epochs=40", "training.batch_size=16", "training.checkpoint_every_steps=4")
+    # Its GPU is a file: whoever is given one and sees none does not train.
+    longer = (
+        "training_of.normal={max_epochs: 40, accelerator: cpu}",
+        "training.batch_size=16",
+        "training.checkpoint_every_steps=4",
+    )
     run.overrides = (*ALL_STAGES, *longer, "resources.normal.memory=2G", "resources.normal.gpus=1")
     with pytest.MonkeyPatch.context() as patch, ending(run):
         patch.delenv(API_URL_VARIABLE, raising=False)  # of a server that other tests share: this run starts its own

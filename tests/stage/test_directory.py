@@ -1,5 +1,7 @@
 """A run directory has one spec, one writer at a time, and a finished one is never overwritten."""
 
+import errno
+import fcntl
 import json
 import multiprocessing
 import os
@@ -7,6 +9,7 @@ import socket
 
 import pytest
 
+from kdgat.stage import owner
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import OwnerLostError, RunDirectoryError, StageBusyError
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
@@ -173,6 +176,25 @@ def test_owner_whose_token_was_replaced_writes_nothing_more(tmp_path):
     assert directory.owner_path.read_text() == taken
     assert directory.read_metrics() == [{"epoch": 0}]
     assert directory.read_outcome() is None
+
+
+def test_without_locks_the_token_of_a_successor_that_comes_just_now_is_not_removed(tmp_path, monkeypatch):
+    def no_locks(file, operation):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    directory, successor = RunDirectory(tmp_path), json.dumps({"token": "other", "pid": 5, "host": "node2"})
+    read = owner.read_owner
+
+    def read_and_be_succeeded(path):
+        found = read(path)
+        path.write_text(successor)
+        return found
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with directory.lock():
+        monkeypatch.setattr(owner, "read_owner", read_and_be_succeeded)
+    monkeypatch.undo()
+    assert directory.owner_path.exists()
 
 
 def test_newest_part_stands_for_a_checkpoint_where_there_is_none(tmp_path):

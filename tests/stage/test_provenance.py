@@ -5,8 +5,16 @@ from pathlib import Path
 import pytest
 
 from kdgat.stage import provenance
-from kdgat.stage.provenance import code_difference, git_state, image_state, record_attempt
+from kdgat.stage.provenance import (
+    code_difference,
+    git_state,
+    image_state,
+    note_in_attempt,
+    processor_name,
+    record_attempt,
+)
 from kdgat.stage.spec import StageInput, StageSpec
+from tests.support.faults import unwritable
 
 DIGEST, OTHER = "a" * 64, "b" * 64
 INSIDE = {
@@ -88,7 +96,7 @@ def test_an_attempt_names_the_spec_and_the_data_that_it_was_made_for(tmp_path: P
     assert spec.identity() == spec.model_copy(update={"reads": ()}).identity()
 
 
-def test_other_code_than_that_of_the_last_attempt_is_named(tmp_path: Path) -> None:
+def test_other_code_than_that_of_the_last_attempt_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "provenance.json"
     assert code_difference(path) == "", "there was no attempt"
     record_attempt(path)
@@ -99,6 +107,32 @@ def test_other_code_than_that_of_the_last_attempt_is_named(tmp_path: Path) -> No
         content["attempts"][-1]["git"]["revision"] = "0" * 40
     path.write_text(json.dumps(content))
     assert "torch was 2.0.0, is " in code_difference(path)
+    content["attempts"][-1]["packages"]["torch"] = provenance.package_version("torch")
+    content["attempts"][-1]["git"] = {"revision": "0123456789abcdef", "dirty": False}
+    path.write_text(json.dumps(content))
+    monkeypatch.setattr(provenance, "git_state", lambda folder: {"revision": "0123456789abcdef", "dirty": True})
+    assert code_difference(path) == "revision was 0123456789ab, is 0123456789ab-dirty"
     content["attempts"][-1] |= {"packages": None, "git": None}
     path.write_text(json.dumps(content))
     assert code_difference(path) == "", "what is not known is no difference"
+
+
+def test_what_an_attempt_finds_out_later_is_added_to_its_record_and_ends_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "provenance.json"
+    note_in_attempt(path, trains_on="cpu")
+    assert not path.exists(), "nobody began an attempt"
+    for _ in range(2):
+        record_attempt(path)
+    note_in_attempt(path, trains_on="cpu")
+    with unwritable(path):
+        note_in_attempt(path, trains_on="cuda")
+        record_attempt(path)
+    attempts = json.loads(path.read_text())["attempts"]
+    assert [attempt.get("trains_on") for attempt in attempts] == [None, "cpu"]
+
+
+def test_the_model_of_the_processor_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "cpuinfo"
+    path.write_text("processor\t: 0\nmodel name\t: Intel(R) Xeon(R) Gold 6148 CPU @ 2.40GHz\n")
+    assert processor_name(path) == "Intel(R) Xeon(R) Gold 6148 CPU @ 2.40GHz"
+    assert processor_name(tmp_path / "none") is None

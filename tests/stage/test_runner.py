@@ -13,6 +13,7 @@ import pytest
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import OwnerLostError
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
+from kdgat.stage.owner import Owner
 from kdgat.stage.runner import run_stage
 from kdgat.stage.spec import StageInput, StageSpec
 
@@ -163,6 +164,21 @@ def test_pause_outside_of_a_loop_still_names_the_newest_checkpoint(tmp_path, fam
     outcome = run_stage(directory, quiet=True)
     assert isinstance(outcome, Paused)
     assert outcome.checkpoint == "checkpoints/named/checkpoint-00000001.pt"
+
+
+def test_a_signal_while_the_directory_is_locked_pauses_the_stage_too(tmp_path, family, monkeypatch):
+    directory = make(tmp_path, "finish")
+    claim = Owner.claim
+
+    def claim_and_be_asked_to_leave(self):
+        claim(self)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(Owner, "claim", claim_and_be_asked_to_leave)
+    outcome = run_stage(directory, quiet=True)
+    assert isinstance(outcome, Paused)
+    assert directory.read_outcome() == outcome
+    assert not (directory.path / "calls").exists()
 
 
 def test_loop_that_watches_the_flag_leaves_by_itself(tmp_path, family):

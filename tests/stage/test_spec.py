@@ -4,6 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from kdgat.stage.errors import StageInputError
+from kdgat.stage.hashes import KnownHashes
 from kdgat.stage.spec import StageInput, StageSpec
 
 
@@ -41,6 +42,17 @@ def test_identity_is_stable_across_versions_of_this_code():
     assert make_spec().identity() == "92b99e5ae22e36f0"
 
 
+@pytest.mark.parametrize("scale", ["../../x", "a/b", ".", "", "large\n", "a b"])
+def test_a_scale_that_could_lead_out_of_the_folder_of_stages_is_refused(scale):
+    with pytest.raises(ValidationError, match="scale"):
+        make_spec(scale=scale)
+
+
+@pytest.mark.parametrize("scale", ["large", "32_64", "1.5B"])
+def test_a_scale_is_a_word_or_a_number(scale):
+    assert f"-{scale}-" in make_spec(scale=scale).directory_name()
+
+
 def test_unknown_keys_and_bad_hashes_are_refused():
     with pytest.raises(ValidationError, match="sede"):
         make_spec(sede=1)
@@ -49,17 +61,18 @@ def test_unknown_keys_and_bad_hashes_are_refused():
 
 
 def test_input_is_verified_by_content_relative_to_the_run_directory(tmp_path):
+    known = KnownHashes(tmp_path / "hashes.json")
     (tmp_path / "train.h5").write_bytes(b"graphs")
     made = StageInput.of_file(tmp_path / "train.h5")
     relative = made.model_copy(update={"path": "train.h5"})
-    assert relative.verify(tmp_path) == tmp_path / "train.h5"
-    assert made.verify(tmp_path / "anywhere") == tmp_path / "train.h5"
+    assert relative.verify(tmp_path, known) == tmp_path / "train.h5"
+    assert made.verify(tmp_path / "anywhere", known) == tmp_path / "train.h5"
     (tmp_path / "train.h5").write_bytes(b"other graphs")
     with pytest.raises(StageInputError, match=r"train.h5 has sha256 .* the file was rewritten since"):
-        relative.verify(tmp_path)
+        relative.verify(tmp_path, known)
     (tmp_path / "train.h5").unlink()
     with pytest.raises(StageInputError, match=r"train.h5 does not exist: run the stage that writes it"):
-        relative.verify(tmp_path)
+        relative.verify(tmp_path, known)
     with pytest.raises(StageInputError, match="not a file"):
         StageInput.of_file(tmp_path / "train.h5")
 
@@ -80,4 +93,4 @@ def test_inputs_inside_a_moved_folder_are_found_where_it_lies_now(tmp_path):
     (tmp_path / "out" / "b").mkdir()
     (tmp_path / "out").rename(tmp_path / "moved")
     for source in movable.inputs.values():
-        source.verify(tmp_path / "moved" / "b")
+        source.verify(tmp_path / "moved" / "b", KnownHashes(tmp_path / "hashes.json"))

@@ -8,7 +8,7 @@ import os
 import resource
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -195,14 +195,30 @@ def die_while_writing() -> None:
 
 
 def run_child(
-    path: Path, checkpoint_every_steps: int | None, event: str = "", occurrence: int = 0, how: str = ""
+    path: Path,
+    checkpoint_every_steps: int | None,
+    event: str = "",
+    occurrence: int = 0,
+    how: str = "",
+    environment: Mapping[str, str] | None = None,
 ) -> None:
-    """Be the child: train in `path`, with something happening to it at an event, and exit like a stage."""
+    """Be the child: train in `path`, with something happening to it at an event, and exit like a stage.
+
+    Within a job that is about to end, as its environment says, no time is kept free for what is not measured.
+    """
     torch.set_num_threads(1)
-    actions = {"kill": kill_self, "partial": die_while_writing, "term": partial(os.kill, os.getpid(), signal.SIGTERM)}
+    os.environ.update(environment or {})
+    actions = {
+        "kill": kill_self,
+        "partial": die_while_writing,
+        "term": partial(os.kill, os.getpid(), signal.SIGTERM),
+        "stop": partial(os.kill, os.getpid(), signal.SIGSTOP),
+    }
     if event:
         at_event(event, occurrence, actions[how])
     config = CONFIG.model_copy(update={"checkpoint_every_steps": checkpoint_every_steps})
+    if environment:
+        config = config.model_copy(update={"checkpoint_margin_s": 0.0})
     path.mkdir(parents=True, exist_ok=True)
     with RunDirectory(path).lock() as directory:
         result = train(directory, config)

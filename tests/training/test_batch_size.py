@@ -88,6 +88,39 @@ def test_validation_that_does_not_fit_starts_again_and_counts_each_graph_once(tm
     assert [row["num_validated"] for row in result.history] == [30.0] * 3
 
 
+class Counting(SmallMemory):
+    """Counts its steps and draws a number in each, before memory runs out."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__(room)
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("unused", None)
+        self.draws: list[float] = []
+
+    def training_step(self, batch: Batch) -> torch.Tensor:
+        self.steps += 1
+        self.draws.append(float(torch.rand(())))
+        return self.loss(batch)
+
+
+def test_a_step_that_is_done_again_in_parts_counts_once_and_draws_the_same_numbers(tmp_path):
+    room, config = 6, CONFIG.model_copy(update={"max_epochs": 1})
+    modules = []
+    for name, accumulate in (("again", 1), ("at once", 2)):
+        (tmp_path / name).mkdir()
+        graphs = make_graphs(24, seed=1)
+        sources = [GraphSource(graphs, size, 0, shuffle=size == 12) for size in (12, 6)]
+        module = Counting(room)
+        changed = config.model_copy(update={"accumulate": accumulate})
+        fit(module, *sources, changed, RunDirectory(tmp_path / name), 0)
+        modules.append(module)
+    again, at_once = modules
+    assert int(again.steps) == int(at_once.steps) == 4
+    assert again.draws[1:] == at_once.draws
+    for name, tensor in at_once.state_dict().items():
+        assert torch.equal(again.state_dict()[name], tensor), name
+
+
 def test_number_of_parts_is_in_the_checkpoint(tmp_path):
     run(tmp_path / "run", room=3)
     found = Checkpoints(RunDirectory(tmp_path / "run")).load_newest()

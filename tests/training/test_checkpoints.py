@@ -1,8 +1,11 @@
 """Checkpoints: two are kept, damage is noticed, only plain data goes in."""
 
+import errno
 import logging
 import resource
+import shutil
 import signal
+from http import HTTPStatus
 
 import numpy as np
 import pytest
@@ -55,6 +58,57 @@ def test_damaged_newest_falls_back_with_a_warning_and_the_next_write_goes_on(tmp
     assert again[1] == {"step": 3}
 
 
+def test_without_any_good_checkpoint_training_does_not_start_again_unasked(tmp_path):
+    checkpoints = Checkpoints(RunDirectory(tmp_path))
+    paths = [checkpoints.write({"step": step}) for step in (1, 2)]
+    contents = [path.read_bytes() for path in paths]
+    for path in paths:
+        path.write_bytes(b"")
+    for _ in range(2):  # the next attempt says the same
+        with pytest.raises(CheckpointError, match=r"00000002.pt: its sha256 differs; .*00000001.*remove that folder"):
+            checkpoints.load_newest()
+    paths[0].write_bytes(contents[0])
+    found = checkpoints.load_newest()
+    assert found is not None
+    assert found[1] == {"step": 1}
+    paths[0].unlink()
+    with pytest.raises(CheckpointError, match=r"checkpoint-00000002.damaged: set aside"):
+        checkpoints.load_newest()
+    shutil.rmtree(checkpoints.path)
+    assert checkpoints.load_newest() is None
+
+
+def test_a_checkpoint_that_vanishes_while_it_is_read_is_passed_over(tmp_path, monkeypatch):
+    checkpoints = Checkpoints(RunDirectory(tmp_path))
+    checkpoints.write({"step": 1})
+    newest = checkpoints.write({"step": 2})
+    monkeypatch.setattr(checkpoints, "_numbers", lambda: [1, 2])  # as a listing that is older than the removal
+    newest.unlink()
+    found = checkpoints.load_newest()
+    assert found is not None
+    assert found[1] == {"step": 1}
+    assert not list(checkpoints.path.glob("*.damaged"))
+
+
+def test_a_checkpoint_that_cannot_be_read_just_now_is_not_called_damaged(tmp_path, monkeypatch):
+    checkpoints = Checkpoints(RunDirectory(tmp_path))
+    checkpoints.write({"step": 1})
+    checkpoints.write({"step": 2})
+
+    def stale(path):
+        raise OSError(errno.ESTALE, "Stale file handle", str(path))
+
+    before = sorted(checkpoints.path.iterdir())
+    with monkeypatch.context() as patch:
+        patch.setattr("kdgat.training.checkpoints.sha256_of_file", stale)
+        with pytest.raises(OSError, match="Stale file handle"):
+            checkpoints.load_newest()
+    assert sorted(checkpoints.path.iterdir()) == before
+    found = checkpoints.load_newest()
+    assert found is not None
+    assert found[1] == {"step": 2}
+
+
 def test_leftovers_of_a_killed_writer_are_removed(tmp_path):
     checkpoints = Checkpoints(RunDirectory(tmp_path))
     checkpoints.write({"step": 1})
@@ -91,7 +145,16 @@ def test_nothing_written_means_nothing_loaded(tmp_path):
     assert Checkpoints(RunDirectory(tmp_path)).load_newest() is None
 
 
-@pytest.mark.parametrize(("value", "named"), [({1, 2}, "set"), (np.array(["a"]), "array of <U1"), (object(), "object")])
+@pytest.mark.parametrize(
+    ("value", "named"),
+    [
+        ({1, 2}, "set"),
+        (HTTPStatus.OK, "HTTPStatus"),
+        (torch.__version__, "TorchVersion"),
+        (np.array(["a"]), "array of <U1"),
+        (object(), "object"),
+    ],
+)
 def test_state_that_needs_pickle_is_refused_by_key(tmp_path, value, named):
     with pytest.raises(CheckpointError, match=rf"checkpoint\.source\.scores\[1\] is a .*{named}"):
         Checkpoints(RunDirectory(tmp_path)).write({"source": {"scores": [1, value]}})

@@ -3,11 +3,12 @@
 import math
 import os
 import stat
+import time
 from datetime import datetime
 
 import pytest
 
-from kdgat.training.deadline import Deadline, find_end_time, parse_end_time
+from kdgat.training.deadline import NUM_RECENT, Deadline, find_end_time, parse_end_time
 
 
 @pytest.fixture
@@ -71,6 +72,64 @@ def test_margin_grows_with_the_longest_checkpoint_and_reached_counts_one_step():
     assert deadline.reached()
     assert "59.0 s remain" in deadline.describe()
     assert "50.0 s to save and leave (checkpoint 15.00 s) + 10.00 s for a step" in deadline.describe()
+
+
+def test_one_stalled_checkpoint_is_forgotten_after_some_that_were_not():
+    deadline = Deadline(end_time=14_400.0, clock=lambda: 0.0)
+    deadline.observe_checkpoint(2400.0)
+    assert deadline.margin_s == 4820.0
+    for _ in range(NUM_RECENT):
+        deadline.observe_checkpoint(1.0)
+    assert deadline.margin_s == 22.0
+
+
+def test_what_the_next_attempt_is_told_of_is_the_usual_checkpoint():
+    deadline = Deadline()
+    for seconds in (1.0, 2400.0, 2.0):
+        deadline.observe_checkpoint(seconds)
+    assert deadline.checkpoint_s == 2400.0
+    assert deadline.typical_checkpoint_s() == 2.0
+
+
+@pytest.mark.parametrize("walltime_s", [60.0, 3600.0])
+def test_restored_times_leave_room_for_steps_and_give_way_to_own_ones(walltime_s):
+    deadline = Deadline(end_time=walltime_s, clock=lambda: 0.0)
+    deadline.restore(2400.0)
+    assert not deadline.too_late_to_begin()
+    deadline.observe_step(1.0)
+    assert not deadline.reached()
+    deadline.observe_checkpoint(0.5)
+    assert deadline.margin_s == 21.0
+
+
+def test_an_attempt_that_cannot_even_leave_in_time_does_not_begin():
+    assert Deadline(end_time=19.0, clock=lambda: 0.0).too_late_to_begin()
+    barely = Deadline(end_time=21.0, clock=lambda: 0.0)
+    barely.restore(2400.0)
+    assert not barely.too_late_to_begin()
+
+
+def test_slurm_is_asked_again_before_a_stage_leaves(squeue, tmp_path):
+    now = time.time()
+    end = datetime.fromtimestamp(int(now) + 600).isoformat()
+    squeue(f"echo asked >> {tmp_path}/calls; echo {end}")
+    deadline = Deadline.from_environment(environment={"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": str(now + 100.0)})
+    assert not deadline.reached()
+    assert not (tmp_path / "calls").exists(), "no load while there is time"
+    deadline.observe_step(200.0)
+    assert not deadline.reached()
+    assert deadline.end_time == int(now) + 600
+    deadline.observe_step(700.0)
+    assert deadline.reached()
+
+
+@pytest.mark.parametrize("script", ["exit 1", "true"])
+def test_a_squeue_without_an_answer_moves_no_end(squeue, script):
+    squeue(script)
+    end = time.time() + 10.0
+    deadline = Deadline.from_environment(environment={"SLURM_JOB_ID": "7", "SLURM_JOB_END_TIME": str(end)})
+    assert deadline.reached()
+    assert deadline.end_time == end
 
 
 def test_one_slow_step_fades():

@@ -1,10 +1,15 @@
 """A run that is killed and started again is the run that was not: same weights and rows, bit for bit."""
 
+import json
 import multiprocessing
+import os
 import random
+import re
+import shutil
 import signal
 import time
 from collections.abc import Iterator
+from datetime import datetime
 from multiprocessing.context import ForkServerContext, ForkServerProcess
 from pathlib import Path
 
@@ -12,10 +17,12 @@ import pytest
 import torch
 
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import OwnerLostError
+from kdgat.stage.errors import EnvironmentFaultError, OwnerLostError
 from kdgat.stage.outcome import EXIT_FINISHED, EXIT_PAUSED
+from kdgat.stage.provenance import record_attempt
 from kdgat.training.checkpoints import CheckpointError, Checkpoints
 from kdgat.training.deadline import Deadline
+from kdgat.training.device import describe_machine
 from kdgat.training.trainer import fit
 from tests.training.graph_training import (
     CONFIG,
@@ -149,10 +156,13 @@ class TestRestartEqualsUninterrupted:
         assert results(tmp_path) == undisturbed
         assert newest_path.with_suffix(".damaged").exists()
 
-    def test_with_all_checkpoints_damaged(self, children, tmp_path, undisturbed):
+    def test_with_all_checkpoints_damaged_it_does_not_start_again_unasked(self, children, tmp_path, undisturbed):
         assert run(children, tmp_path, 5, "step", 18, "kill") == -signal.SIGKILL
         for path in (tmp_path / "checkpoints").glob("*.pt"):
             path.write_bytes(b"")
+        with pytest.raises(CheckpointError, match="remove that folder to train from the start"):
+            train(RunDirectory(tmp_path))
+        shutil.rmtree(tmp_path / "checkpoints")
         assert run(children, tmp_path, 5) == EXIT_FINISHED
         assert results(tmp_path) == undisturbed
 
@@ -218,17 +228,66 @@ class TestDeadline:
         assert refused.checkpoint == ""
         assert not (tmp_path / "checkpoints").exists()
 
-    def test_refusal_on_resume_counts_the_checkpoint_time_of_the_attempt_before(self, tmp_path):
-        directory = RunDirectory(tmp_path)
+    def test_a_checkpoint_that_stalled_for_40_minutes_keeps_no_job_of_an_hour_from_training(
+        self, tmp_path, undisturbed
+    ):
         _, validation = make_sources()
         clock = Clock()
-        slow = Deadline(end_time=1030.0, margin_floor_s=20.0, clock=clock, checkpoint_s=4.0)
-        first = fit(GraphClassifier(), ClockedSource(clock), validation, CONFIG, directory, SEED, slow)
-        again = train(directory, deadline=Deadline(end_time=clock.now + 25.0, margin_floor_s=20.0, clock=clock))
-        assert "refused" not in first.reason
-        assert "refused" in again.reason
-        assert "28.0 s to save" in again.reason
-        assert again.checkpoint == first.checkpoint
+        stalled = Deadline(end_time=clock.now + 30.0, margin_floor_s=20.0, clock=clock)
+        write = Checkpoints.write
+
+        def write_slowly(self, state):
+            stalled.observe_checkpoint(2400.0)
+            return write(self, state)
+
+        directory = RunDirectory(tmp_path)
+        every = CONFIG.model_copy(update={"checkpoint_every_steps": 1})
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(Checkpoints, "write", write_slowly)
+            torch.manual_seed(SEED)
+            first = fit(GraphClassifier(), ClockedSource(clock), validation, every, directory, SEED, stalled)
+        assert first.paused
+        saved = Checkpoints(directory).load_newest()
+        assert saved is not None
+        before = saved[1]["state"]["global_step"]
+        # A checkpoint from before restored times were bounded, which is the worst that can lie there.
+        Checkpoints(directory).write({**saved[1], "checkpoint_s": 2400.0, "step_s": 18_000.0})
+        hour = Deadline(end_time=clock.now + 3600.0, margin_floor_s=20.0, clock=clock)
+        again = fit(GraphClassifier(), ClockedSource(clock), validation, CONFIG, directory, SEED, hour)
+        assert not again.paused
+        assert before < NUM_STEPS
+        assert not train(directory).paused
+        assert results(tmp_path) == undisturbed
+
+    def test_a_suspended_job_loses_no_step_and_goes_on_when_it_is_woken(
+        self, children, tmp_path, undisturbed, monkeypatch
+    ):
+        """Stopped for longer than its walltime: Slurm moves the end on, and the pause was no step of that length."""
+        program, end = tmp_path / "squeue", tmp_path / "end"
+        program.write_text(f"#!/bin/sh\ncat {end}\n")
+        program.chmod(0o700)
+        stopped_s, rest_s = 9.0, 8.0  # a step of 9 s would not fit into the 8 s that are left
+        path, began = tmp_path / "run", time.time()
+        environment = {
+            "SLURM_JOB_ID": "7",
+            "SLURM_JOB_END_TIME": str(began + stopped_s),
+            "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
+        }
+        process = start(children, path, None, "step", 10, "stop", environment)
+        assert process.pid is not None
+        while state_of(process.pid) != "T":
+            assert process.is_alive()
+            time.sleep(0.01)
+        time.sleep(stopped_s)
+        end.write_text(datetime.fromtimestamp(int(time.time() + rest_s)).isoformat())
+        os.kill(process.pid, signal.SIGCONT)
+        process.join(timeout=60)
+        assert process.exitcode == EXIT_FINISHED
+        assert results(path) == undisturbed
+
+
+def state_of(pid: int) -> str:
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 class ForgetfulSource(CurriculumSource):
@@ -262,6 +321,54 @@ def test_checkpoint_of_another_configuration_is_refused_with_both_values(tmp_pat
     train(RunDirectory(tmp_path), CONFIG.model_copy(update={"max_epochs": 1}))
     with pytest.raises(CheckpointError, match="max_epochs: 1 there, 4 now"):
         train(RunDirectory(tmp_path), CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"cpu": "AVX2"}, EnvironmentFaultError),
+        ({"device": "NVIDIA H200 (capability 9.0)"}, EnvironmentFaultError),
+        ({"torch": "2.0.0"}, CheckpointError),
+    ],
+)
+def test_a_checkpoint_of_another_kind_of_machine_is_warned_about_and_refused_where_the_same_bits_are_asked_for(
+    tmp_path, caplog, changes, error
+):
+    for deterministic in (None, True):
+        directory = RunDirectory(tmp_path / str(deterministic))
+        directory.path.mkdir()
+        config = CONFIG.model_copy(update={"deterministic": deterministic, "max_epochs": 1})
+        train(directory, config)
+        found = Checkpoints(directory).load_newest()
+        assert found is not None
+        assert found[1]["machine"] == describe_machine(torch.device("cpu"))
+        Checkpoints(directory).write({**found[1], "machine": {**found[1]["machine"], **changes}})
+        (key, value) = changes.popitem()
+        changes[key] = value
+        if deterministic:
+            with pytest.raises(error, match=rf"{key} was {re.escape(value)}, is .*training.deterministic is true"):
+                train(directory, config)
+        else:
+            train(directory, config)
+            assert f"{key} was {value}, is " in caplog.text
+
+
+def test_a_checkpoint_from_before_machines_were_noted_is_resumed_from(tmp_path, caplog):
+    train(RunDirectory(tmp_path))
+    found = Checkpoints(RunDirectory(tmp_path)).load_newest()
+    assert found is not None
+    old = {key: value for key, value in found[1].items() if key != "machine"}
+    Checkpoints(RunDirectory(tmp_path)).write(old)
+    assert not train(RunDirectory(tmp_path)).paused
+    assert "another kind of machine" not in caplog.text
+
+
+def test_an_attempt_notes_what_it_trains_on(tmp_path):
+    directory = RunDirectory(tmp_path)
+    record_attempt(directory.provenance_path)
+    train(directory, CONFIG.model_copy(update={"max_epochs": 1}))
+    (attempt,) = json.loads(directory.provenance_path.read_text())["attempts"]
+    assert attempt["trains_on"] == describe_machine(torch.device("cpu"))
 
 
 def test_checkpoint_settings_may_change_between_attempts(tmp_path):

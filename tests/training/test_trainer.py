@@ -3,6 +3,7 @@
 import copy
 import json
 import math
+import os
 import signal
 from contextlib import nullcontext
 
@@ -267,6 +268,20 @@ def test_bf16_mixed_precision_autocasts_and_keeps_float32_weights(tmp_path):
     fit(module, *make_sources(), config, RunDirectory(tmp_path), SEED)
     assert module.dtype_seen == torch.bfloat16
     assert {parameter.dtype for parameter in module.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize(("deterministic", "warns_only"), [(None, True), (True, False)])
+def test_deterministic_is_meant_where_it_is_asked_for(tmp_path, monkeypatch, deterministic, warns_only):
+    class Looking(Follower):
+        def training_step(self, batch):
+            assert torch.are_deterministic_algorithms_enabled()
+            assert torch.is_deterministic_algorithms_warn_only_enabled() is warns_only
+            assert os.environ["CUBLAS_WORKSPACE_CONFIG"] == ":4096:8"
+            return super().training_step(batch, 0)
+
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    config = STEADY.model_copy(update={"deterministic": deterministic, "max_epochs": 1})
+    fit(Looking(), Numbers(VALUES), Numbers(VALUES), config, RunDirectory(tmp_path), 0)
 
 
 def test_process_settings_and_signal_handlers_are_put_back(tmp_path):

@@ -18,11 +18,13 @@ from kdgat.can.models.standardise import StatisticsError, column_statistics
 from kdgat.can.sections import AttentionConfig, AutoencoderConfig
 from kdgat.can.windows.pool import PooledStores
 from kdgat.stage.configuration import validate_config
+from kdgat.training.device import choose_device
 from kdgat.training.weights import load_weights
 
 ATTENTION, AUTOENCODER = "attention", "autoencoder"
 # On a CPU larger batches are slower: their intermediates no longer fit the cache. On a GPU they fill the device.
 WINDOWS_PER_BATCH = {"cpu": 128, "cuda": 2048}
+_accelerator = "auto"
 
 Outputs = dict[str, Tensor]  # name -> [G, ...] of one batch
 Progress = Callable[[int, int], None]  # windows done, of how many
@@ -124,9 +126,15 @@ def _statistics(
     return column_statistics(chunks)
 
 
-def choose_device() -> torch.device:
-    """Return the GPU if there is one, else the CPU."""
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+def use_accelerator(accelerator: str) -> None:
+    """Choose where this process computes what is no training, as `training.accelerator` has it."""
+    global _accelerator
+    _accelerator = accelerator
+
+
+def stage_device() -> torch.device:
+    """Return the device of this process; errors of `kdgat.training.device.check_accelerator`."""
+    return choose_device(_accelerator)
 
 
 def run_model(
@@ -138,11 +146,11 @@ def run_model(
 ) -> dict[str, NDArray[np.float32]]:
     """Return `forward(model, batch)` for windows `indices` (default: all), one row per window in that order.
 
-    The model is used in evaluation mode and left so, on the device that it was moved to.
+    The model is used in evaluation mode and left so, on the device of this process.
     """
     chosen = np.arange(pool.num_graphs) if indices is None else np.asarray(indices, np.int64)
     order = np.argsort(chosen, kind="stable")  # the pool keeps ascending indices in their order
-    device = choose_device()
+    device = stage_device()
     size = WINDOWS_PER_BATCH[device.type]
     model = model.to(device).eval()
     results: dict[str, NDArray[np.float32]] = {}

@@ -1,0 +1,85 @@
+"""sha256 of files that were hashed before, known again by what the filesystem says of them: stores have gigabytes."""
+
+import json
+import logging
+import os
+import time
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from kdgat.stage.files import sha256_of_file, to_json, write_snapshot
+
+logger = logging.getLogger(__name__)
+
+SETTLED_S: Final = 2.0  # a file that was changed later than this may be changed again without another time
+Signature = tuple[int, int, int, int]
+
+
+def signature_of(path: Path) -> Signature:
+    """Return inode, size, and the times of the last change of content and of anything; all nodes see the same."""
+    found = path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
+
+
+class KnownHashes:
+    """The hashes in a JSON file: {path relative to its folder: {signature, sha256}}.
+
+    Only the owner of the folder writes it. Nothing is resumed from it, and what is missing is computed.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._known = _read(path)
+
+    def find(self, file: Path) -> str | None:
+        """Return the hash of a file that has not changed since it was noted."""
+        entry = self._known.get(self._name(file))
+        return entry[1] if entry is not None and entry[0] == signature_of(file) else None
+
+    def sha256(self, file: Path, *, is_finished: bool = False) -> str:
+        """Return the hash, and note it; `is_finished` says that whoever writes the file has just done so."""
+        found = self.find(file)
+        if found is None:
+            signature = signature_of(file)
+            is_settled = is_finished or has_settled(signature)
+            found = sha256_of_file(file)
+            if is_settled and signature_of(file) == signature:
+                self._known[self._name(file)] = (signature, found)
+        return found
+
+    def write(self) -> None:
+        """Write the file, if there is anything to know."""
+        content = {name: {"signature": one[0], "sha256": one[1]} for name, one in sorted(self._known.items())}
+        if content:
+            write_snapshot(self.path, to_json(content))
+
+    def _name(self, file: Path) -> str:
+        return os.path.relpath(file, self.path.parent)
+
+
+def _read(path: Path) -> dict[str, tuple[Signature, str]]:
+    try:
+        content = json.loads(path.read_bytes())
+        return {name: (tuple(one["signature"]), str(one["sha256"])) for name, one in content.items()}
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        logger.warning("%s cannot be read, files are hashed again: %s", path, error)
+        return {}
+
+
+def has_settled(signature: Signature) -> bool:
+    """Return whether a file was last changed so long ago that another change would show in its times."""
+    return time.time() - max(signature[2:]) / 1e9 > SETTLED_S
+
+
+def sha256_once(file: Path) -> str:
+    """Return the hash of a file, computed once in this process for as long as the file stays as it is."""
+    signature = signature_of(file)
+    return _hash(file, signature) if has_settled(signature) else sha256_of_file(file)
+
+
+@lru_cache(maxsize=10_000)
+def _hash(file: Path, signature: Signature) -> str:
+    return sha256_of_file(file)
