@@ -1,10 +1,12 @@
-"""What another process appends to a file: the last lines, or those that are new."""
+"""What another process appends to a file: the last lines, or those that are new, and that it does not grow for ever."""
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Final
 
 MAX_BYTES: Final = 64_000
+MAX_LOG_BYTES: Final = 8 << 20
 
 
 def last_lines(path: Path, num_lines: int = 8) -> str:
@@ -15,6 +17,18 @@ def last_lines(path: Path, num_lines: int = 8) -> str:
         log.seek(max(0, log.seek(0, os.SEEK_END) - MAX_BYTES))
         lines = log.read().decode(errors="replace").rstrip().splitlines()
     return "\n".join(lines[-num_lines:]) or "(nothing)"
+
+
+def trim(path: Path, max_bytes: int = MAX_LOG_BYTES) -> None:
+    """Leave the last half of `max_bytes` of a log that is longer; whoever has it open for appending goes on there."""
+    with contextlib.suppress(OSError), path.open("r+b") as log:
+        size = log.seek(0, os.SEEK_END)
+        if size > max_bytes:
+            log.seek(size - max_bytes // 2)
+            _, _, rest = log.read().partition(b"\n")
+            log.seek(0)
+            log.write(rest)
+            log.truncate()
 
 
 class LogTail:
