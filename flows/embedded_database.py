@@ -29,14 +29,17 @@ class EmbeddedDatabase:
     def fetch(self) -> None:
         """Go on with what is kept; one that has grown too large is set aside, and an empty one begins."""
         self.kept.parent.mkdir(parents=True, exist_ok=True)
-        if not self.kept.is_file():
+        try:
+            if self.kept.stat().st_size > MAX_KEPT_BYTES:
+                self.kept.replace(self.kept.with_name(f"{self.kept.stem}-before{self.kept.suffix}"))
+                return
+            shutil.copyfile(self.kept, self.path)
+            if Path(f"{self.kept}-wal").is_file():  # of a command that used the file where it lies, and was killed
+                shutil.copyfile(f"{self.kept}-wal", f"{self.path}-wal")
+        except FileNotFoundError:  # the first command
             return
-        if self.kept.stat().st_size > MAX_KEPT_BYTES:
-            self.kept.replace(self.kept.with_name(f"{self.kept.stem}-before{self.kept.suffix}"))
-            return
-        shutil.copyfile(self.kept, self.path)
-        with contextlib.suppress(FileNotFoundError):  # of a command that used the file where it lies, and was killed
-            shutil.copyfile(f"{self.kept}-wal", f"{self.path}-wal")
+        except OSError as error:
+            logger.warning("what Prefect showed of earlier runs is left out, %s: %s", self.kept, error)
 
     def keep(self) -> None:
         """Copy the present state while others write. A failure is one warning: nothing is resumed from it."""

@@ -7,6 +7,7 @@ from typing import Final
 
 MAX_BYTES: Final = 64_000
 MAX_LOG_BYTES: Final = 8 << 20
+KEPT_JOBS: Final = 20
 
 
 def last_lines(path: Path, num_lines: int = 8) -> str:
@@ -29,6 +30,19 @@ def trim(path: Path, max_bytes: int = MAX_LOG_BYTES) -> None:
             log.seek(0)
             log.write(rest)
             log.truncate()
+
+
+def remove_old_output(folder: Path, kept: int = KEPT_JOBS) -> None:
+    """Remove what the jobs of each stage printed, NAME-NUMBER.out and .err, but for the last `kept` of them."""
+    jobs: dict[str, list[tuple[int, Path]]] = {}
+    for path in [*folder.glob("*-*.out"), *folder.glob("*-*.err")]:
+        name, _, number = path.stem.rpartition("-")
+        if number.isdigit():
+            jobs.setdefault(name + path.suffix, []).append((int(number), path))
+    for found in jobs.values():
+        for _, path in sorted(found)[:-kept]:
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 class LogTail:
