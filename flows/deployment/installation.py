@@ -79,10 +79,13 @@ class Installation(Config):
         """
         home = Path(environment.get(HOME_VARIABLE) or Path.home() / ".kdgat").expanduser().absolute()
         written = _read(home / "installation.env")
+        given = {name: value for name, value in environment.items() if value}
         if written.get("KDGAT_AUTH") == "0":  # the default of earlier versions: nobody has chosen it
+            if written.items() <= given.items():  # nor has a shell that has read that file
+                del given["KDGAT_AUTH"]
             del written["KDGAT_AUTH"]
         listed = {DATABASE_VARIABLE: environment.get(OLD_DATABASE_VARIABLE), **written}
-        listed |= {name: value for name, value in environment.items() if value}
+        listed |= given
         # From the file alone: the environment may have that of another server.
         listed |= {HOME_VARIABLE: str(home), SERVER_AUTH_VARIABLE: written.get(SERVER_AUTH_VARIABLE)}
         variables = {field.alias for field in cls.model_fields.values() if field.alias}

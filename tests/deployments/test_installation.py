@@ -94,10 +94,12 @@ def test_an_installation_of_before_there_was_a_string_by_default_gets_one(tmp_pa
     here = find(tmp_path, KDGAT_AUTH="0", KDGAT_SITE="pitzer")
     here.write()
     here.path.write_text(here.path.read_text().replace("KDGAT_AUTH=off", "KDGAT_AUTH=0"))
-    after = find(tmp_path)
-    assert after.auth
-    assert after.auth_string
-    assert after.site == "pitzer"
+    read_by_a_shell = {name: str(value) for name, value in here.environment().items()} | {"KDGAT_AUTH": "0"}
+    for after in (find(tmp_path), Installation.find(read_by_a_shell)):
+        assert after.auth
+        assert after.auth_string
+        assert after.site == "pitzer"
+    assert not find(tmp_path, KDGAT_AUTH="0").auth
 
 
 def test_pages_of_the_ui_alone_may_ask_the_server(tmp_path: Path) -> None:
