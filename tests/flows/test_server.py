@@ -1,6 +1,7 @@
 import contextlib
 import os
 import signal
+import socket
 import sqlite3
 import stat
 import subprocess
@@ -12,7 +13,8 @@ import httpx
 import pytest
 from prefect.context import refresh_global_settings_context
 
-from flows.loopback import is_ours
+from flows.deployment.installation import Installation
+from flows.loopback import LOOPBACK, is_ours
 from flows.server import (
     API_URL_VARIABLE,
     CLIENT_AUTH_VARIABLE,
@@ -37,6 +39,30 @@ def test_a_configured_server_is_used_and_none_is_started(tmp_path: Path, monkeyp
     with prefect_api(tmp_path / "prefect.db", tmp_path / "server.log") as url:
         assert url == "http://127.0.0.1:9/api"
     assert not (tmp_path / "server.log").exists()
+
+
+def test_the_server_of_an_installation_is_told_its_string_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def auth_string(host: str, port: int) -> str | None:
+        monkeypatch.setenv(API_URL_VARIABLE, f"http://{host}:{port}/api")
+        with prefect_api(tmp_path / "prefect.db", tmp_path / "server.log"):
+            return os.environ.get(CLIENT_AUTH_VARIABLE)
+
+    monkeypatch.delenv(CLIENT_AUTH_VARIABLE, raising=False)
+    monkeypatch.setenv("KDGAT_HOME", str(tmp_path / "home"))
+    with socket.create_server((LOOPBACK, 0)) as ours, socket.create_server((LOOPBACK, 0)) as other:
+        port = ours.getsockname()[1]
+        assert auth_string(LOOPBACK, port) is None  # nothing is installed
+        here = Installation.find({"KDGAT_HOME": str(tmp_path / "home"), "KDGAT_PORT": str(port)})
+        here.write()
+        assert auth_string(LOOPBACK, port) == auth_string("localhost", port) == here.auth_string
+        assert auth_string(LOOPBACK, other.getsockname()[1]) is None
+        assert auth_string("prefect.example", port) is None
+        monkeypatch.setenv(CLIENT_AUTH_VARIABLE, "my:own")
+        assert auth_string(LOOPBACK, port) == "my:own"
+    monkeypatch.delenv(CLIENT_AUTH_VARIABLE)
+    assert auth_string(LOOPBACK, port) is None  # whoever comes to listen there
 
 
 def test_a_server_that_does_not_come_up_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
