@@ -4,6 +4,7 @@ import base64
 import contextlib
 import os
 import socket
+import sys
 import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 LOOPBACK: Final = "127.0.0.1"
+ANY: Final = "0.0.0.0"
 SOCKETS: Final = Path("/proc/net/tcp")  # of everybody, also where processes of others are hidden
 LISTENING: Final = "0A"
 ANSWER_S: Final = 5.0
@@ -43,10 +45,10 @@ def is_free(port: int) -> bool:
 
 def is_ours(port: int) -> bool:
     """Tell whether somebody listens on a port of the loopback, and nobody but this user does."""
+    addresses = {f"{int.from_bytes(socket.inet_aton(ip), sys.byteorder):08X}:{port:04X}" for ip in (LOOPBACK, ANY)}
     rows = [line.split() for line in SOCKETS.read_text().splitlines()[1:]]
-    # Local address and port as hexadecimal numbers, state, and the owner's number.
-    owners = {int(row[7]) for row in rows if row[3] == LISTENING and int(row[1].partition(":")[2], 16) == port}
-    return owners == {os.getuid()}
+    # Number, own address, the other's address, state, ..., owner.
+    return {int(row[7]) for row in rows if row[1] in addresses and row[3] == LISTENING} == {os.getuid()}
 
 
 def answers(url: str, auth_string: str = "") -> bool:

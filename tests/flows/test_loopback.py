@@ -21,15 +21,15 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_response(200 if self.headers["Authorization"] != "Basic dXM6d3Jvbmc=" else 401)
         self.end_headers()
     def log_message(self, *args): pass
-server = http.server.HTTPServer(("127.0.0.1", 0), Handler)
+server = http.server.HTTPServer((sys.argv[2], int(sys.argv[3])), Handler)
 print(server.server_port, flush=True)
 server.serve_forever()
 """
 
 
 class Listener:
-    def __init__(self, user: int) -> None:
-        command = [sys.executable, "-I", "-c", STRANGER, str(user)]
+    def __init__(self, user: int, host: str = LOOPBACK, port: int = 0) -> None:
+        command = [sys.executable, "-I", "-c", STRANGER, str(user), host, str(port)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         assert self.process.stdout is not None
         self.port = int(self.process.stdout.readline())
@@ -56,8 +56,18 @@ def test_a_server_of_ours_is_one_that_lets_us_in(ours: Listener) -> None:
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can listen as somebody else")
-def test_whoever_else_answers_is_not_ours_and_is_told_nothing() -> None:
-    stranger = Listener(NOBODY)
+def test_who_listens_on_another_address_does_not_matter(ours: Listener) -> None:
+    stranger = Listener(NOBODY, "127.0.0.2", ours.port)
+    try:
+        assert answers(ours.url, "us:right")
+    finally:
+        stranger.end()
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can listen as somebody else")
+@pytest.mark.parametrize("host", [LOOPBACK, "0.0.0.0"])
+def test_whoever_else_answers_is_not_ours_and_is_told_nothing(host: str) -> None:
+    stranger = Listener(NOBODY, host)
     try:
         assert not is_free(stranger.port)
         assert not is_ours(stranger.port)
