@@ -12,6 +12,7 @@ from typing import Final
 import psutil
 
 from flows.deployment import runs
+from flows.deployment.disk import warn_of_database
 from flows.deployment.installation import (
     CLIENT_AUTH_VARIABLE,
     DATABASE_VARIABLE,
@@ -67,6 +68,8 @@ def up(log: Log) -> Installation:
             log("what was started by this command is ended again")
             raise
         started.pop_all()  # it stays
+    if warning := warn_of_database(here.database):
+        log(warning)
     if not here.auth:
         log("note: every user of this machine can start runs in your name: KDGAT_AUTH=1 asks them for a string")
     return here
