@@ -69,7 +69,8 @@ def evaluate_can(
     where = as_site(site, command_line)
     source = run.absolute() if run is not None else _in_service(registry, model_of or dataset)
     logger.info("detectors of %s", source)
-    directory = make_evaluation(source, data_root, dataset, catalog, below=out.absolute() / "evaluations")
+    with where.creating_files():
+        directory = make_evaluation(source, data_root, dataset, catalog, below=out.absolute() / "evaluations")
     stated = OutputDirectory(source).read_index().config.get("resources", {})
     outcome = run_single_stage(
         directory.path,

@@ -7,6 +7,7 @@ from collections.abc import Set
 from pathlib import Path
 
 from flows.attempts import AttemptRunner, Conclusion, LocalAttempts
+from flows.log_tail import remove_old_output
 from flows.node_image import NodeImage
 from flows.open_files import watchable_jobs
 from flows.slurm_attempts import SlurmAttempts, remove_left_keys
@@ -38,6 +39,7 @@ class Execution:
         self._changed = threading.Event()
         if site.scheduler == "slurm":
             remove_left_keys(output.slurm_path)
+            remove_old_output(output.slurm_path)
         self.index = new_index(run)
         output.write_index(self.index)
 

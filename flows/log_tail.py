@@ -1,10 +1,13 @@
-"""What another process appends to a file: the last lines, or those that are new."""
+"""What another process appends to a file: the last lines, or those that are new, and that it does not grow for ever."""
 
+import contextlib
 import os
 from pathlib import Path
 from typing import Final
 
 MAX_BYTES: Final = 64_000
+MAX_LOG_BYTES: Final = 8 << 20
+KEPT_JOBS: Final = 20
 
 
 def last_lines(path: Path, num_lines: int = 8) -> str:
@@ -15,6 +18,31 @@ def last_lines(path: Path, num_lines: int = 8) -> str:
         log.seek(max(0, log.seek(0, os.SEEK_END) - MAX_BYTES))
         lines = log.read().decode(errors="replace").rstrip().splitlines()
     return "\n".join(lines[-num_lines:]) or "(nothing)"
+
+
+def trim(path: Path, max_bytes: int = MAX_LOG_BYTES) -> None:
+    """Leave the last half of `max_bytes` of a log that is longer; whoever has it open for appending goes on there."""
+    with contextlib.suppress(OSError), path.open("r+b") as log:
+        size = log.seek(0, os.SEEK_END)
+        if size > max_bytes:
+            log.seek(size - max_bytes // 2)
+            _, _, rest = log.read().partition(b"\n")
+            log.seek(0)
+            log.write(rest)
+            log.truncate()
+
+
+def remove_old_output(folder: Path, kept: int = KEPT_JOBS) -> None:
+    """Remove what the jobs of each stage printed, NAME-NUMBER.out and .err, but for the last `kept` of them."""
+    jobs: dict[str, list[tuple[int, Path]]] = {}
+    for path in [*folder.glob("*-*.out"), *folder.glob("*-*.err")]:
+        name, _, number = path.stem.rpartition("-")
+        if number.isdigit():
+            jobs.setdefault(name + path.suffix, []).append((int(number), path))
+    for found in jobs.values():
+        for _, path in sorted(found)[:-kept]:
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 class LogTail:

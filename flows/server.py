@@ -5,30 +5,27 @@ reported its state, a killed flow leaves it behind, and two runs at once wait fo
 """
 
 import contextlib
-import importlib.util
 import os
-import random
-import signal
-import socket
 import subprocess
 import sys
-import urllib.request
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
 
-from flows.log_tail import last_lines
-from kdgat.stage.parent import signal_on_parent_death
+from flows.deployment.installation import CLIENT_AUTH_VARIABLE, SERVER_AUTH_VARIABLE, Installation, new_auth_string
+from flows.embedded_database import EmbeddedDatabase
+from flows.log_tail import last_lines, trim
+from flows.loopback import LOOPBACK, answers, is_ours, reserved_port
 from kdgat.stage.polling import wait_until
 
-API_URL_VARIABLE = "PREFECT_API_URL"
-START_TIMEOUT_VARIABLE = "KDGAT_SERVER_START_TIMEOUT_S"
-START_TIMEOUT_S = 180.0  # 3 to 30 s are usual; a busy two-core machine needs its time
-STOP_TIMEOUT_S = 5.0
-DRAIN_TIMEOUT_S = 20.0
-PORTS = range(20_000, 32_000)  # below the ports that Linux hands out by itself
-PORT_ATTEMPTS = 20
-PORT_TAKEN_STATUS = 3  # uvicorn's exit status when it cannot bind
-PRIVACY = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}
+API_URL_VARIABLE: Final = "PREFECT_API_URL"
+START_TIMEOUT_VARIABLE: Final = "KDGAT_SERVER_START_TIMEOUT_S"
+START_TIMEOUT_S: Final = 180.0  # 3 to 30 s are usual; a busy two-core machine needs its time
+STOP_TIMEOUT_S: Final = 5.0
+DRAIN_TIMEOUT_S: Final = 20.0
+PRIVACY: Final = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}
 
 
 class ServerStartError(RuntimeError):
@@ -39,33 +36,95 @@ class ServerStartError(RuntimeError):
 def prefect_api(database: Path, log: Path) -> Iterator[str]:
     """Yield the URL of a Prefect API: the configured one, or an embedded server that stops with the context.
 
+    The embedded one asks for a string, which is made anew each time and lies in the environment of this process.
+
     Args:
-        database: SQLite file of the embedded server; the history of earlier runs in it stays.
+        database: file in which what the embedded server holds is kept; the history of earlier runs in it stays.
         log: file that takes what the embedded server prints.
 
     Raises:
         ServerStartError: if the embedded server does not answer in time.
     """
-    os.environ.update({name: os.environ.get(name, value) for name, value in PRIVACY.items()})
-    _refresh_prefect_settings()
-    configured = configured_api_url()
-    if configured is not None:
-        yield configured
-        return
-    process, url = _start(database, log)
-    previous = os.environ.get(API_URL_VARIABLE)
-    os.environ[API_URL_VARIABLE] = url
-    _refresh_prefect_settings()
+    with _environment({name: os.environ.get(name, value) for name, value in PRIVACY.items()}):
+        configured = configured_api_url()
+        if configured is not None:
+            with _environment(_installation_auth(configured)):
+                yield configured
+            return
+        with (
+            _embedded(database, log) as (url, auth_string),
+            _environment({API_URL_VARIABLE: url, CLIENT_AUTH_VARIABLE: auth_string}),
+        ):
+            try:
+                yield url
+            finally:
+                _drain_prefect_queues()
+
+
+@contextlib.contextmanager
+def _embedded(database: Path, log: Path) -> Iterator[tuple[str, str]]:
+    """Start a server, yield its address and the string that it asks for, and keep its database when it has ended."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    trim(log)
+    with (
+        tempfile.TemporaryDirectory(prefix="kdgat-prefect-", ignore_cleanup_errors=True) as folder,
+        reserved_port() as serving,
+    ):
+        local, auth_string = EmbeddedDatabase(Path(folder), database), new_auth_string()
+        local.fetch()
+        words = (os.getpid(), serving.fileno(), folder, database, log)
+        with log.open("ab") as output:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "flows.server_process", *map(str, words)],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={
+                    **os.environ,
+                    "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{local.path}",
+                    "PREFECT_SERVER_UI_ENABLED": "false",
+                    SERVER_AUTH_VARIABLE: auth_string,
+                },
+                pass_fds=[serving.fileno()],
+                start_new_session=True,  # Ctrl-C is for the flow, which then still has somebody to report to
+            )
+        host, port = serving.getsockname()
+        serving.close()
+        try:
+            _wait_until_up(process, f"http://{host}:{port}/api", auth_string, log)
+            yield f"http://{host}:{port}/api", auth_string
+        finally:
+            _stop(process)
+            local.keep()
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Add to the environment of all threads, and take it back; a settings context of Prefect reaches one thread."""
+    from prefect.context import refresh_global_settings_context
+
+    previous = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    refresh_global_settings_context()
     try:
-        yield url
+        yield
     finally:
-        _drain_prefect_queues()
-        if previous is None:
-            del os.environ[API_URL_VARIABLE]
-        else:
-            os.environ[API_URL_VARIABLE] = previous
-        _refresh_prefect_settings()
-        _stop(process)
+        for name, value in previous.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        refresh_global_settings_context()
+
+
+def _installation_auth(url: str) -> dict[str, str]:
+    """Return the variable that lets this process in, where `url` is the server of the user's own installation."""
+    address = urlsplit(url)
+    if CLIENT_AUTH_VARIABLE in os.environ or address.hostname not in (LOOPBACK, "localhost"):
+        return {}
+    here = Installation.find()
+    known = here.auth and here.path.is_file() and address.port == here.port and is_ours(here.port)
+    return {CLIENT_AUTH_VARIABLE: here.auth_string} if known else {}
 
 
 def configured_api_url() -> str | None:
@@ -73,13 +132,6 @@ def configured_api_url() -> str | None:
     from prefect.settings import get_current_settings
 
     return get_current_settings().api.url
-
-
-def _refresh_prefect_settings() -> None:
-    """Let every thread see the environment as it is now; a settings context would reach only this thread."""
-    from prefect.context import refresh_global_settings_context
-
-    refresh_global_settings_context()
 
 
 def _drain_prefect_queues() -> None:
@@ -91,81 +143,15 @@ def _drain_prefect_queues() -> None:
     EventsWorker.drain_all(timeout=DRAIN_TIMEOUT_S)
 
 
-def _start(database: Path, log: Path) -> tuple[subprocess.Popen[bytes], str]:
-    database.parent.mkdir(parents=True, exist_ok=True)
+def _wait_until_up(process: subprocess.Popen[bytes], url: str, auth_string: str, log: Path) -> None:
     limit_s = float(os.environ.get(START_TIMEOUT_VARIABLE, START_TIMEOUT_S))
-    for _ in range(PORT_ATTEMPTS):
-        port = random.choice(PORTS)
-        if not is_free(port):
-            continue
-        process, url = _launch(port, database, log), f"http://127.0.0.1:{port}/api"
-        try:
-            if _comes_up(process, url, limit_s):
-                return process, url
-        except BaseException:
-            _stop(process)
-            raise
-        if process.poll() != PORT_TAKEN_STATUS:
-            _stop(process)
-            break
-    raise ServerStartError(
-        f"the embedded Prefect API did not answer within {limit_s:g} s. Its log {log} ends with:\n{last_lines(log)}\n"
-        f"Give it more time with {START_TIMEOUT_VARIABLE}=600, or start a server with `prefect server start` and set "
-        f"{API_URL_VARIABLE}=http://127.0.0.1:4200/api"
-    )
-
-
-def _launch(port: int, database: Path, log: Path) -> subprocess.Popen[bytes]:
-    prefect_spec = importlib.util.find_spec("prefect")
-    assert prefect_spec is not None
-    assert prefect_spec.origin is not None
-    server = [
-        *("-m", "uvicorn", "--app-dir", str(Path(prefect_spec.origin).parent.parent)),
-        *("--factory", "prefect.server.api.server:create_app"),
-        *("--host", "127.0.0.1", "--port", str(port), "--log-level", "error", "--lifespan", "on"),
-    ]
-    environment = {
-        **os.environ,
-        **PRIVACY,
-        "PREFECT_SERVER_DATABASE_CONNECTION_URL": f"sqlite+aiosqlite:///{database.absolute()}",
-        "PREFECT_SERVER_UI_ENABLED": "false",
-        "PREFECT__SERVER_EPHEMERAL": "1",  # only the services that a single flow run needs
-        "PREFECT__SERVER_FINAL": "1",
-    }
-    with log.open("ab") as output:
-        return subprocess.Popen(
-            [sys.executable, "-m", "flows.server", str(os.getpid()), *server],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env=environment,
-            start_new_session=True,  # Ctrl-C is for the flow, which then still has somebody to report to
+    wait_until(lambda: process.poll() is not None or answers(url, auth_string), limit_s)
+    if process.poll() is not None or not answers(url, auth_string):
+        raise ServerStartError(
+            f"the embedded Prefect API did not answer within {limit_s:g} s. Its log {log} ends with:\n"
+            f"{last_lines(log)}\nGive it more time with {START_TIMEOUT_VARIABLE}=600, or start a server with "
+            f"`prefect server start` and set {API_URL_VARIABLE}=http://127.0.0.1:4200/api"
         )
-
-
-def _comes_up(process: subprocess.Popen[bytes], url: str, limit_s: float) -> bool:
-    return wait_until(lambda: process.poll() is not None or is_healthy(url), limit_s) and process.poll() is None
-
-
-def is_healthy(url: str) -> bool:
-    """Tell whether a Prefect API on the loopback answers."""
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever proxy the environment names
-    try:
-        with opener.open(f"{url}/health", timeout=5.0) as answer:
-            return bool(answer.status == 200)
-    except OSError:  # not listening yet, or too busy
-        return False
-
-
-def is_free(port: int) -> bool:
-    """Tell whether nobody listens on a port of the loopback."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as a server does
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
@@ -175,14 +161,3 @@ def _stop(process: subprocess.Popen[bytes]) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def _become_server(parent: int, arguments: list[str]) -> None:
-    """Replace this process by the server, after asking the kernel to end it when the flow's process dies."""
-    if not signal_on_parent_death(signal.SIGKILL, parent):
-        sys.exit("the process that asked for this server is gone")
-    os.execv(sys.executable, [sys.executable, *arguments])
-
-
-if __name__ == "__main__":
-    _become_server(int(sys.argv[1]), sys.argv[2:])

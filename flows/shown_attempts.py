@@ -25,11 +25,13 @@ from kdgat.run.attempts import attempt_rows
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.progress import describe_progress, fraction_done
 
-PROGRESS_INTERVAL_S: Final = 3.0
+PROGRESS_INTERVAL_S: Final = 15.0  # each is a write to Prefect's database, and there may be a hundred attempts
+LINE_INTERVAL_S: Final = 60.0  # of what a stage logs as it goes: `stage.log` has every line
 # What a Prefect API that is busy or gone for a while makes its client raise: no reason to stop training.
 API_ERRORS: Final = (httpx.HTTPError, PrefectException)
 # A line of a stage's log: Prefect shows time and level of its own, once is enough.
 LOG_LINE: Final = re.compile(r"[\d-]{10} [\d:,]{12} (?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<text>.*)")
+TRACEBACK: Final = "Traceback (most recent call last):"
 MOMENTARY: Final = ("graphs_per_s", "seconds_to_deadline")  # of a progress, once the attempt is over
 
 Log = logging.Logger | logging.LoggerAdapter[logging.Logger]
@@ -67,17 +69,33 @@ def run_attempt(progress_key: str, body: AttemptBody, on_message: OnLine, result
                 client.set_task_run_state(context.task_run.id, Running(name=name, message=message), force=True)
 
     bar = ProgressArtifact(progress_key)
-    result = body(lambda line: log_line(logger, line), bar, set_state)
+    result = body(StageLines(logger), bar, set_state)
     bar.close(result)
     results.append(result)
     return attempt_state(result)
 
 
-def log_line(logger: Log, line: str) -> None:
-    """Log a line that the stage logged, at the level that it had there."""
-    found = LOG_LINE.fullmatch(line)
-    level, text = (found["level"], found["text"]) if found else ("INFO", line)
-    logger.log(logging.getLevelNamesMapping()[level], "%s", text)
+class StageLines:
+    """Log the lines of a stage, at the level that they had there; all on the terminal, the most telling in Prefect.
+
+    Prefect keeps warnings, errors, tracebacks, what a process says that has not begun to log, and one line a minute.
+    """
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._keeps_following = True  # the lines without a level that follow belong to one that Prefect keeps
+        self._next_line = 0.0
+
+    def __call__(self, line: str) -> None:
+        """Log a line."""
+        found = LOG_LINE.fullmatch(line)
+        level = logging.getLevelNamesMapping()[found["level"]] if found else logging.INFO
+        if found or line.startswith(TRACEBACK):
+            self._keeps_following = not found or level >= logging.WARNING
+        is_kept = self._keeps_following or time.monotonic() >= self._next_line
+        if is_kept and not self._keeps_following:
+            self._next_line = time.monotonic() + LINE_INTERVAL_S
+        self._log.log(level, "%s", found["text"] if found else line, extra={"send_to_api": is_kept})
 
 
 def attempt_state(performed: AttemptResult) -> State[Any]:

@@ -72,7 +72,7 @@ def run_single_stage(
         image.check(log)
         runner = SlurmAttempts(site, directory.path / "slurm", _environment(spec), image)
     stop = StopRequest()
-    with _watching_alone(directory), stop_on_signals(stop, what_stops(site)):
+    with site.creating_files(), _watching_alone(directory), stop_on_signals(stop, what_stops(site)):
         outcome = directory.read_outcome()
         if isinstance(outcome, Finished):
             log(f"{directory.path.name} is finished already")

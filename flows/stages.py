@@ -105,10 +105,9 @@ def execute(
         parallel_stages: how many stages run side by side; by default as many as the processors or the site allow.
         publish: writes the results of a run whose evaluations are done, and says in one sentence what they are.
     """
-    output.path.mkdir(parents=True, exist_ok=True)
     stop = StopRequest()
     started = time.time()
-    with output.lock():
+    with site.creating_files(), output.lock():
         mark_lost_runs(output)
         execution = Execution(run, output, site, command_line)
         with stop_on_signals(stop, what_stops(site)):
@@ -178,16 +177,15 @@ def _is_cancelling() -> bool:
     return True
 
 
-def run_flow(flow: Callable[..., State[Any]], output: OutputDirectory, **parameters: Any) -> RunEnd:
+def run_flow(flow: Callable[..., State[Any]], output: OutputDirectory, site: Site, **parameters: Any) -> RunEnd:
     """Run a flow that ends as `execute` does, against the configured Prefect API or an embedded one.
 
     Raises:
         RunError: if another process trains into the same output directory.
         ServerStartError: if the embedded Prefect API does not come up.
     """
-    output.path.mkdir(parents=True, exist_ok=True)
-    with prefect_api(output.prefect_database_path, output.prefect_log_path):
-        state = flow(out=output.path, **parameters, return_state=True)
+    with site.creating_files(), prefect_api(output.prefect_database_path, output.prefect_log_path):
+        state = flow(out=output.path, site=site, **parameters, return_state=True)
         if state.is_failed() or state.is_crashed():
             with contextlib.suppress(FailedRun, CrashedRun):  # a state that the flow returned: its message says it all
                 state.result()  # raises what the flow raised

@@ -102,9 +102,9 @@ def run_training(
     command_line: ResourceRequest = NO_REQUEST,
 ) -> RunEnd:
     """Run a family's flow against the configured Prefect API, or an embedded one; `run_flow` says what it raises."""
-    parameters: dict[str, Any] = {"parallel_stages": parallel_stages, "site": site, "command_line": command_line}
+    parameters: dict[str, Any] = {"parallel_stages": parallel_stages, "command_line": command_line}
     if family.flow:
         module, _, name = family.flow.partition(":")
         own: Callable[..., State[Any]] = getattr(importlib.import_module(module), name)
-        return run_flow(own, output, config=config, **parameters)
-    return run_flow(train, output, family=family.name, config=config.model_dump(mode="json"), **parameters)
+        return run_flow(own, output, site, config=config, **parameters)
+    return run_flow(train, output, site, family=family.name, config=config.model_dump(mode="json"), **parameters)

@@ -72,7 +72,8 @@ def no_service_without_its_mark(request: pytest.FixtureRequest, monkeypatch: pyt
     if not any(request.node.get_closest_marker(name) for name in SERVICES):
         monkeypatch.setenv("KDGAT_SERVER_START_TIMEOUT_S", "0")
     if "prefect_server" not in request.fixturenames:
-        monkeypatch.delenv("PREFECT_API_URL", raising=False)
+        for name in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING"):
+            monkeypatch.delenv(name, raising=False)
 
 
 @pytest.fixture
@@ -96,7 +97,7 @@ def prefect_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prefect
 
     path = tmp_path_factory.mktemp("prefect")
     with prefect_api(path / "prefect.db", path / "server.log") as url:
-        yield PrefectServer(url, path / "prefect.db")
+        yield PrefectServer(url)
 
 
 @pytest.fixture(scope="session")

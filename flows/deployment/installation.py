@@ -28,6 +28,7 @@ CLIENT_AUTH_VARIABLE: Final = "PREFECT_API_AUTH_STRING"
 POOL: Final = "kdgat"
 HOST: Final = "127.0.0.1"
 HEARTBEAT_S: Final = 30  # the shortest that Prefect allows
+RETENTION_DAYS: Final = 90  # how long the server shows a run that has ended
 WORKER_POLL_S: Final = 5  # how long a run may wait for the worker to look
 _HEADER: Final = """\
 # Written by `make deploy`. Values set in its environment win over those in here, and are then written here.
@@ -59,7 +60,7 @@ class Installation(Config):
     port: int = Field(4200, ge=1, le=65535, alias="KDGAT_PORT")
     nightly_cron: str = Field("0 2 * * *", alias="KDGAT_NIGHTLY_CRON")
     timezone: str = Field(default_factory=lambda: machine_timezone(), alias="KDGAT_TIMEZONE")
-    auth: bool = Field(False, alias="KDGAT_AUTH")  # whether the server answers only to those who know the string
+    auth: bool = Field(True, alias="KDGAT_AUTH")  # whether the server answers only to those who know the string
     auth_string: str = Field("", alias=SERVER_AUTH_VARIABLE)  # USER:PASSWORD
 
     @field_validator("timezone")
@@ -78,8 +79,13 @@ class Installation(Config):
         """
         home = Path(environment.get(HOME_VARIABLE) or Path.home() / ".kdgat").expanduser().absolute()
         written = _read(home / "installation.env")
+        given = {name: value for name, value in environment.items() if value}
+        if written.get("KDGAT_AUTH") == "0":  # the default of earlier versions: nobody has chosen it
+            if written.items() <= given.items():  # nor has a shell that has read that file
+                del given["KDGAT_AUTH"]
+            del written["KDGAT_AUTH"]
         listed = {DATABASE_VARIABLE: environment.get(OLD_DATABASE_VARIABLE), **written}
-        listed |= {name: value for name, value in environment.items() if value}
+        listed |= given
         # From the file alone: the environment may have that of another server.
         listed |= {HOME_VARIABLE: str(home), SERVER_AUTH_VARIABLE: written.get(SERVER_AUTH_VARIABLE)}
         variables = {field.alias for field in cls.model_fields.values() if field.alias}
@@ -88,7 +94,7 @@ class Installation(Config):
         except ConfigurationError as error:
             raise InstallationError(str(error).removeprefix(f"{cls.__name__}: ")) from error
         if found.auth and not found.auth_string:
-            return found.model_copy(update={"auth_string": f"kdgat:{secrets.token_urlsafe(24)}"})
+            return found.model_copy(update={"auth_string": new_auth_string()})
         return found
 
     @property
@@ -108,7 +114,8 @@ class Installation(Config):
 
     def environment(self) -> dict[str, str]:
         """Return the variables for server, worker and runs: nothing leaves this machine, dead runs are noticed."""
-        values = self.model_dump(by_alias=True) | {"KDGAT_AUTH": int(self.auth), CLIENT_AUTH_VARIABLE: self.auth_string}
+        values = self.model_dump(by_alias=True) | {CLIENT_AUTH_VARIABLE: self.auth_string}
+        values["KDGAT_AUTH"] = "on" if self.auth else "off"
         secret = () if self.auth else (SERVER_AUTH_VARIABLE, CLIENT_AUTH_VARIABLE)
         own = {name: str(value) for name, value in values.items() if name not in secret}
         # Any page of the web could have the user's browser ask the loopback; only the UI's own may.
@@ -126,6 +133,9 @@ class Installation(Config):
             # end of a run that is cancelled at once, as where another one has the dataset.
             "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_BATCH_SIZE": "1",
             "PREFECT_WORKER_QUERY_SECONDS": str(WORKER_POLL_S),
+            # With `flow_runs`, a run goes with its task runs, logs and artifacts; by default they stay for ever.
+            "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",
+            "PREFECT_SERVER_SERVICES_DB_VACUUM_RETENTION_PERIOD": str(RETENTION_DAYS * 86_400),
         }
 
     def write(self) -> None:
@@ -146,6 +156,11 @@ class Installation(Config):
         """Make the home, for its owner alone; one that is there stays as it is."""
         self.home.parent.mkdir(parents=True, exist_ok=True)
         self.home.mkdir(mode=0o700, exist_ok=True)
+
+
+def new_auth_string() -> str:
+    """Make what a server asks for: a name, a colon, and what nobody guesses."""
+    return f"kdgat:{secrets.token_urlsafe(24)}"
 
 
 def describe() -> dict[str, Any]:

@@ -12,6 +12,7 @@ from typing import Final
 import psutil
 
 from flows.deployment import runs
+from flows.deployment.disk import warn_of_database
 from flows.deployment.installation import (
     CLIENT_AUTH_VARIABLE,
     DATABASE_VARIABLE,
@@ -23,11 +24,12 @@ from flows.deployment.installation import (
     Installation,
     InstallationError,
 )
-from flows.deployment.privacy import others_are_here, without_passwords
+from flows.deployment.privacy import without_passwords
 from flows.deployment.runs import DEPLOY, WORKER_VARIABLE, has_worker, run_ids, run_processes
 from flows.deployment.service import Service, end, is_alive
 from flows.log_tail import last_lines
-from flows.server import START_TIMEOUT_S, START_TIMEOUT_VARIABLE, is_free, is_healthy
+from flows.loopback import answers, is_free
+from flows.server import START_TIMEOUT_S, START_TIMEOUT_VARIABLE
 from kdgat.container.process import signals_as_exit
 from kdgat.stage.owner import Owner, own
 from kdgat.stage.polling import wait_until
@@ -66,7 +68,9 @@ def up(log: Log) -> Installation:
             log("what was started by this command is ended again")
             raise
         started.pop_all()  # it stays
-    if not here.auth and others_are_here():
+    if warning := warn_of_database(here.database):
+        log(warning)
+    if not here.auth:
         log("note: every user of this machine can start runs in your name: KDGAT_AUTH=1 asks them for a string")
     return here
 
@@ -79,11 +83,13 @@ def update(log: Log) -> None:
         StageBusyError: if another command works on this installation.
     """
     here = Installation.find()
-    if not is_healthy(here.url):
+    if not answers(here.url, here.auth_string):
         raise InstallationError(f"{here.url} does not answer: start the server first, by `make deploy` or by systemd")
     with _alone(here):
         _prepare(here)
         _fill_server(here, log)
+    if here.auth and answers(here.url):
+        log("note: the server that runs asks for no string, it was started before there was one: start it again")
 
 
 def down(log: Log) -> None:
@@ -121,7 +127,7 @@ def status(log: Log) -> bool:
     """State how the installation is; true if server and worker run."""
     here = Installation.find()
     log(f"home     {here.home}")
-    answers = is_healthy(here.url)
+    is_up = answers(here.url, here.auth_string)
     both = True
     for name in ("server", "worker"):
         service = Service(here.home, name)
@@ -131,21 +137,22 @@ def status(log: Log) -> bool:
             log(f"{name:8} does not run{died}")
             both = False
         else:
-            where = f", {here.url}{'' if answers else ' (does not answer)'}" if name == "server" else ""
+            where = f", {here.url}{'' if is_up else ' (does not answer)'}" if name == "server" else ""
             log(f"{name:8} runs, pid {process.pid}{where}; log: {service.log_path}")
     under_way = run_processes(here.home)
     if under_way:
         log(f"runs     {len(under_way)}: pid {', '.join(str(process.pid) for process in under_way)}")
-    if answers:
+    if is_up:
         _take_over(here)
         _log_deployments(log)
-    return both and answers
+    return both and is_up
 
 
 def next_commands(here: Installation) -> str:
     """Write what a person does after `make deploy`."""
     reach = f"set -a; . {shlex.quote(str(here.path))}; set +a" if here.auth else f"export PREFECT_API_URL={here.url}"
-    key = f"         asks for {CLIENT_AUTH_VARIABLE} of {here.path}\n" if here.auth else ""
+    ask = f"sed -n s/^{CLIENT_AUTH_VARIABLE}=//p {shlex.quote(str(here.path))}"
+    key = f"         asks for a string, which this shows: {ask}\n" if here.auth else ""
     return (
         f"\nUI       {here.url.removesuffix('/api')}\n{key}"
         f"home     {here.home}\n\n"
@@ -228,7 +235,7 @@ def _ensure_server(here: Installation, started: contextlib.ExitStack, log: Log) 
         log(f"server: starting on {here.url} ...")
     limit_s = float(os.environ.get(START_TIMEOUT_VARIABLE, START_TIMEOUT_S))
     message = f"the server does not answer within {limit_s:g} s ({START_TIMEOUT_VARIABLE} gives it more)"
-    _wait(lambda: is_healthy(here.url), process, limit_s, message, service)
+    _wait(lambda: answers(here.url, here.auth_string), process, limit_s, message, service)
     log(f"server: runs, pid {process.pid}")
 
 

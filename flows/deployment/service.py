@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import psutil
 
+from flows.log_tail import trim
 from kdgat.stage.files import write_json_atomically
 from kdgat.stage.polling import wait_until
 
@@ -45,6 +46,7 @@ class Service:
     ) -> psutil.Process:
         """Start it in a session of its own; `facts` are noted beside the command."""
         write_json_atomically(self.note_path, {"command": list(command), **facts})
+        trim(self.log_path)
         with self.log_path.open("ab") as log:
             return psutil.Popen(
                 command,
@@ -59,6 +61,16 @@ class Service:
     def forget(self) -> None:
         """Remove the note of a process that is over."""
         self.note_path.unlink(missing_ok=True)
+
+
+def trim_logs() -> None:
+    """Shorten what the programs of this installation have printed; before each run, a step of `prefect.yaml`.
+
+    They outlive every command, and print what runs print; under systemd its journal takes that.
+    """
+    if MARK in os.environ:
+        for path in Path(os.environ[MARK]).parent.glob("*.log"):
+            trim(path)
 
 
 def read_note(path: Path) -> dict[str, Any]:

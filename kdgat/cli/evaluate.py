@@ -112,7 +112,8 @@ def _score_in_job(
     from kdgat.run.finished import EVALUATION
     from kdgat.stage.outcome import Finished, exit_status
 
-    directory = detects.make_evaluation(run, data_root, dataset, catalog)
+    with site.creating_files():
+        directory = detects.make_evaluation(run, data_root, dataset, catalog)
     outcome = run_single_stage(directory.path, site, request, quiet=quiet, like_stage=EVALUATION)
     if not isinstance(outcome, Finished):
         raise typer.Exit(exit_status(outcome))

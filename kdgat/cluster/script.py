@@ -23,6 +23,11 @@ SCRATCH_VARIABLE: Final = "KDGAT_SCRATCH"
 PRELOAD: Final = "kdgat.cluster.worker"
 LOOPBACK: Final = "127.0.0.1"
 NO_DASHBOARD: Final = "127.0.0.1:0"  # Dask serves its metrics somewhere in any case: where nobody else gets at them
+# sbatch hands on its whole environment, which Slurm may write down: what opens servers and databases has no use there.
+SECRETS: Final = (
+    *("PREFECT_API_AUTH_STRING", "PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_KEY", "PGPASSWORD"),
+    *(f"PREFECT_{of}_DATABASE_{name}" for of in ("SERVER", "API") for name in ("CONNECTION_URL", "PASSWORD")),
+)
 DEATH_TIMEOUT_S: Final = 30  # a worker that finds no scheduler ends its job: the flow has died meanwhile
 _EXCLUSION: Final = re.compile(r"(?:^|\s)(?:--exclude[=\s]|-x)\s*(\S+)")
 
@@ -98,6 +103,8 @@ def cluster_arguments(
         "log_directory": str(log_directory),
         "shared_temp_directory": str(log_directory),
         "job_script_prologue": [
+            f"umask {site.umask:04o}",
+            "unset PGPASSWORD ${!PREFECT_*}",
             *clearing_lines(site),
             *_scratch(site),
             *(f"module load {module}" for module in site.modules),
@@ -121,6 +128,7 @@ def cluster_arguments(
 
 def _directives(site: Site, resources: Resources, excluded_nodes: Iterable[str]) -> list[str]:
     lines = ["--no-requeue", "--dependency=singleton"]  # Slurm must not start a job again behind the flow's back
+    lines.append(f"--export=ALL,{','.join(f'{name}=' for name in SECRETS)}")
     if site.qos is not None:
         lines.append(f"--qos={site.qos}")
     if resources.gpus:

@@ -7,6 +7,8 @@ import shlex
 import shutil
 import socket
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -104,9 +106,24 @@ class Site(Config):
     limits: Limits = Limits()
     start_timeout_s: Seconds = 3600.0
     on_start_timeout: Literal["wait", "stop"] = "wait"
+    readable_by: Literal["user", "group", "all"] = "user"
     poll_interval_s: Seconds = 5.0
     silence_timeout_s: Seconds = 60.0
     stall_timeout_s: Seconds = 900.0
+
+    @property
+    def umask(self) -> int:
+        """Return what is taken from the permissions of the files of a run."""
+        return {"user": 0o077, "group": 0o027, "all": 0o022}[self.readable_by]
+
+    @contextmanager
+    def creating_files(self) -> Iterator[None]:
+        """Let files that this process, and what it starts, creates meanwhile be read by whom the site says."""
+        previous = os.umask(self.umask)
+        try:
+            yield
+        finally:
+            os.umask(previous)
 
     @field_validator("name", "account", "qos", "partition", "gpu_partition")
     @classmethod

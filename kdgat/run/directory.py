@@ -100,7 +100,7 @@ class OutputDirectory:
         self.lock_path = self.path / "run.lock"
         self.owner_path = self.path / "run-owner.json"
         self.slurm_path = self.path / "slurm"  # what jobs print
-        self.prefect_database_path = self.path / "prefect" / "prefect.db"
+        self.prefect_database_path = self.path / "prefect" / "prefect.db"  # as it was when it was last copied here
         self.prefect_log_path = self.path / "prefect" / "server.log"
 
     def read_index(self) -> RunIndex:

@@ -5,6 +5,7 @@ the difference.
 """
 
 import os
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,11 @@ from typing import Any
 import dask.config
 import pytest
 from dask_jobqueue.slurm import SLURMCluster, SLURMJob
+from prefect.settings import Settings
+from prefect.settings.legacy import _get_settings_fields
 
 from kdgat.cluster.resources import Resources
-from kdgat.cluster.script import JobScriptError, cluster_arguments, job_name
+from kdgat.cluster.script import SECRETS, JobScriptError, cluster_arguments, job_name
 from kdgat.cluster.site import Site, load_site
 from kdgat.container.binds import Bind
 
@@ -169,3 +172,29 @@ def test_scratch_is_what_its_variables_are_on_the_node() -> None:
         command, env={"USER": "ada", "PATH": os.environ["PATH"]}, capture_output=True, text=True
     ).stdout
     assert said == '/scratch/ada/my "own" `files`\n'
+
+
+def test_what_opens_servers_and_databases_stays_out_of_a_job() -> None:
+    secrets = {name for name, setting in _get_settings_fields(Settings).items() if setting.is_secret and name.isupper()}
+    assert {*secrets, "PGPASSWORD"} == set(SECRETS)
+    text = script(Site(name="here"), SMALL)
+    (exported,) = re.findall("#SBATCH --export=ALL,(.*)", text)
+    assert exported.split(",") == [f"{name}=" for name in SECRETS]
+    # In the shell of the job, before anything that the site has asked for.
+    (line,) = [line for line in text.splitlines() if line.startswith("unset ")]
+    environment = {
+        "PATH": os.defpath,
+        "SITE": "here",
+        "PREFECT_API_URL": "http://a",
+        **dict.fromkeys(SECRETS, "secret"),
+    }
+    answer = subprocess.run(["bash", "-c", f"{line}; env"], env=environment, capture_output=True, text=True, check=True)
+    assert "secret" not in answer.stdout
+    assert "PREFECT" not in answer.stdout
+    assert "SITE=here" in answer.stdout
+
+
+@pytest.mark.parametrize(("readable_by", "umask"), [("user", "0077"), ("group", "0027"), ("all", "0022")])
+def test_files_of_a_job_are_for_whom_the_site_says(readable_by: Any, umask: str) -> None:
+    assert f"\numask {umask}\n" in script(Site(name="here", readable_by=readable_by), SMALL)
+    assert "\numask 0077\n" in script(Site(name="here"), SMALL)

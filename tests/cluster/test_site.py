@@ -1,7 +1,10 @@
+import os
 import shutil
+import stat
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
@@ -245,3 +248,19 @@ def test_variables_for_what_the_site_leaves_open_are_heeded(monkeypatch: pytest.
     require_usable(Site(name="a", scheduler="slurm"))
     with pytest.raises(SiteError, match="`unset SBATCH_PARTITION`"):
         require_usable(Site(name="a", scheduler="slurm", gpu_partition="gpu"))
+
+
+@pytest.mark.parametrize(("readable_by", "modes"), [("user", "700 600"), ("group", "750 640"), ("all", "755 644")])
+def test_files_are_made_for_whom_the_site_says_and_others_as_ever(tmp_path: Path, readable_by: Any, modes: str) -> None:
+    before = os.umask(0o002)
+    try:
+        with Site(name="here", readable_by=readable_by).creating_files():
+            (tmp_path / "made").mkdir()
+            command = ["touch", str(tmp_path / "made" / "by a child")]
+            subprocess.run(command, check=True)
+        (tmp_path / "after").touch()
+    finally:
+        assert os.umask(before) == 0o002
+    made = [tmp_path / "made", tmp_path / "made" / "by a child"]
+    assert " ".join(f"{stat.S_IMODE(path.stat().st_mode):o}" for path in made) == modes
+    assert stat.S_IMODE((tmp_path / "after").stat().st_mode) == 0o664

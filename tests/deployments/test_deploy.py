@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from flows.deployment.service import Service
@@ -43,13 +44,32 @@ def test_it_is_up_with_all_deployments_and_doing_it_again_changes_nothing(instal
     again = installed.command("up")
     assert again.returncode == 0, again.stderr
     assert [Service(installed.here.home, name).process() for name in ("server", "worker")] == before
-    assert f"export PREFECT_API_URL={installed.here.url}" in again.stdout
+    assert f"set -a; . {installed.here.path}; set +a" in again.stdout
     listed = installed.command("status")
     assert listed.returncode == 0, listed.stdout
     for name in ("can-ids/synthetic", "nightly/hcrl-sa", "evaluate-can/recordings", "0 2 * * *", "schedule paused"):
         assert name in listed.stdout
     limits = installed.api("POST", "/v2/concurrency_limits/filter", {})
     assert {limit["name"]: limit["limit"] for limit in limits}["dataset synthetic"] == 1
+
+
+def test_who_does_not_know_the_string_is_refused_and_no_log_or_command_shows_it(installed: Installed) -> None:
+    here, secret = installed.here, installed.here.auth_string.partition(":")[2]
+    for auth in (None, ("kdgat", "guessed")):
+        with httpx.Client(trust_env=False, auth=auth) as client:
+            assert client.post(f"{here.url}/flow_runs/filter", json={}).status_code == httpx.codes.UNAUTHORIZED
+    page = {"Origin": "http://elsewhere.example", "Access-Control-Request-Method": "POST"}
+    with httpx.Client(trust_env=False) as client:
+        asked = client.options(f"{here.url}/flow_runs/filter", headers=page)
+    assert "access-control-allow-origin" not in asked.headers
+    again = installed.command("up")
+    texts = [path.read_text(errors="replace") for path in here.home.glob("*.[jl]*")]
+    assert len(texts) > 3
+    assert not any(secret in text for text in (*texts, *installed.processes().values(), again.stdout, again.stderr))
+    # What it says to show the string does so.
+    (line,) = [line for line in again.stdout.splitlines() if "asks for a string" in line]
+    shown = subprocess.run(line.partition(": ")[2], shell=True, capture_output=True, text=True, check=True)
+    assert shown.stdout.strip() == here.auth_string
 
 
 def test_a_good_run_ends_with_0_and_leaves_results_and_is_evaluated_again(installed: Installed) -> None:

@@ -10,6 +10,7 @@ from prefect.settings import Settings
 from flows.deployment.installation import (
     DATABASE_VARIABLE,
     HEARTBEAT_S,
+    RETENTION_DAYS,
     WORKER_POLL_S,
     Installation,
     InstallationError,
@@ -64,17 +65,40 @@ def test_a_home_is_made_for_its_owner_alone_and_one_that_is_there_stays_as_it_is
     assert stat.S_IMODE(here.home.stat().st_mode) == 0o750
 
 
-def test_the_string_that_the_server_asks_for_is_made_once_and_only_on_request(tmp_path: Path) -> None:
-    names = {"PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_AUTH_STRING"}
-    find(tmp_path).write()
-    assert not names & set(find(tmp_path).environment())
+AUTH_STRINGS = ("PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_AUTH_STRING")
+
+
+def test_the_string_that_the_server_asks_for_is_made_once(tmp_path: Path) -> None:
     # That of another server, which the user's shell has for it.
-    asked = find(tmp_path, KDGAT_AUTH="1", PREFECT_API_AUTH_STRING="of:another")
-    asked.write()
+    first = find(tmp_path, PREFECT_API_AUTH_STRING="of:another")
+    assert len(first.auth_string) > len("kdgat:") + 30
+    first.write()
     again = find(tmp_path)
     assert again.auth
-    assert {again.environment()[name] for name in names} == {asked.auth_string}
-    assert len(asked.auth_string) > 30
+    assert {again.environment()[name] for name in AUTH_STRINGS} == {first.auth_string}
+    assert find(tmp_path / "other").auth_string != first.auth_string
+
+
+def test_who_wants_no_string_is_asked_for_none_until_further_notice(tmp_path: Path) -> None:
+    find(tmp_path).write()
+    without = find(tmp_path, KDGAT_AUTH="0")
+    without.write()
+    again = find(tmp_path)
+    assert not again.auth
+    assert not set(AUTH_STRINGS) & set(again.environment())
+    assert not any(name in again.path.read_text() for name in AUTH_STRINGS)
+    assert find(tmp_path, KDGAT_AUTH="1").auth
+
+
+def test_an_installation_of_before_there_was_a_string_by_default_gets_one(tmp_path: Path) -> None:
+    here = find(tmp_path, KDGAT_AUTH="0", KDGAT_SITE="pitzer")
+    here.write()
+    here.path.write_text(here.path.read_text().replace("KDGAT_AUTH=off", "KDGAT_AUTH=0"))
+    read_by_a_shell = {name: str(value) for name, value in here.environment().items()} | {"KDGAT_AUTH": "0"}
+    for after in (find(tmp_path), Installation.find(read_by_a_shell)):
+        assert after.auth
+        assert after.auth_string
+        assert after.site == "pitzer"
     assert not find(tmp_path, KDGAT_AUTH="0").auth
 
 
@@ -139,7 +163,7 @@ def test_nothing_that_is_started_reports_usage_to_anybody(tmp_path: Path) -> Non
 
 
 def test_prefect_understands_what_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = find(tmp_path, KDGAT_AUTH="1")
+    here = find(tmp_path)
     for name, value in here.environment().items():
         monkeypatch.setenv(name, value)
     settings = Settings()
@@ -151,6 +175,9 @@ def test_prefect_understands_what_it_is_told(tmp_path: Path, monkeypatch: pytest
         assert secret.get_secret_value() == here.auth_string
     assert settings.server.services.event_persister.batch_size == 1
     assert settings.server.concurrency.lease_storage.endswith("filesystem")
+    vacuum = settings.server.services.db_vacuum
+    assert vacuum.enabled_vacuum_types == {"events", "flow_runs", "orphans"}
+    assert vacuum.retention_period.days == RETENTION_DAYS
     assert settings.flows.heartbeat_frequency == HEARTBEAT_S
     assert settings.worker.query_seconds == WORKER_POLL_S
     assert not settings.server.analytics_enabled

@@ -15,8 +15,11 @@ from prefect.utilities.schema_tools.validation import validate
 from prefect.utilities.templating import apply_values
 
 from flows.deployment.installation import POOL, PREFECT_FILE, Installation, describe
+from flows.deployment.service import MARK
+from flows.log_tail import MAX_LOG_BYTES
 from kdgat.can.recordings.catalog import load_catalog
 
+SET_FOLDER = "prefect.deployments.steps.set_working_directory"
 ROOT = Path(__file__).parents[2]
 CONTENT: dict[str, Any] = yaml.safe_load((ROOT / PREFECT_FILE).read_text())
 DEPLOYMENTS: list[dict[str, Any]] = CONTENT["deployments"]
@@ -101,7 +104,19 @@ def test_nights_have_a_time_and_a_zone_and_are_awake_where_there_are_data(instal
 
 
 def test_runs_begin_in_the_checkout(installation: dict[str, Any]) -> None:
-    ((step,),) = ([pull.values() for pull in CONTENT["pull"]],)
-    (inputs,) = step
+    (inputs,) = [step[SET_FOLDER] for step in CONTENT["pull"] if SET_FOLDER in step]
     assert apply_values(inputs, {"installation": installation}) == {"directory": str(ROOT)}
     assert importlib.util.find_spec("flows.deployment.installation") is not None
+
+
+def test_runs_begin_with_logs_of_bounded_length(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (name,) = {name for step in CONTENT["pull"] for name in step} - {SET_FOLDER}
+    log = tmp_path / "worker.log"
+    log.write_bytes(b"a line\n" * (2 * MAX_LOG_BYTES // 7))
+    step = import_object(name)
+    monkeypatch.delenv(MARK, raising=False)
+    step()
+    assert log.stat().st_size > MAX_LOG_BYTES
+    monkeypatch.setenv(MARK, str(tmp_path / "worker.json"))
+    step()
+    assert log.stat().st_size <= MAX_LOG_BYTES

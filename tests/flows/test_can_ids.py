@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sqlite3
+import stat
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,7 @@ def test_recordings_become_an_evaluated_detector_and_a_second_run_does_nothing_t
     assert set(results.f1) == {path.name.partition("__")[0] for path in (data_root / "synthetic").glob("test_*")}
     assert results.seeds == [0]
     assert (out / "report.html").is_file()
+    assert not [path for path in (out, *out.rglob("*")) if stat.S_IMODE(path.stat().st_mode) & 0o077]  # nobody else's
     for text in (*results.f1, str(out / "report.html")):
         assert text in first.stdout
 

@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +12,7 @@ from uuid import UUID
 import pytest
 from prefect import flow
 from prefect.client.orchestration import get_client
+from prefect.client.schemas.filters import ArtifactFilter, ArtifactFilterKey
 from prefect.context import FlowRunContext
 from prefect.states import Cancelling
 
@@ -276,15 +276,13 @@ def test_a_night_that_fails_or_dies_changes_nothing_the_next_one_goes_on_and_a_w
     shown = kdgat("model", "rollback", "--registry", moved.path, "--json", status=0)
     assert json.loads(shown.stdout)["previous"] == second
 
-    connection = sqlite3.connect(prefect_server.database)
-    artifacts = connection.execute("select data from artifact where key = 'night' order by created").fetchall()
-    states = connection.execute(
-        "select state_type from flow_run join flow on flow.id = flow_id where flow.name = 'nightly'"
-        " or flow.name = 'can-ids' and flow_run.parent_task_run_id is not null"  # others use this server, too
-    ).fetchall()
-    connection.close()
-    assert sum(third.id in data for (data,) in artifacts) == 1
-    ends = {state for (state,) in states}
+    with get_client(sync_client=True) as client:
+        artifacts = client.read_artifacts(artifact_filter=ArtifactFilter(key=ArtifactFilterKey(any_=["night"])))
+        flow_id = client.read_flow_by_name("nightly").id
+        # Others use this server, too.
+        runs = [run for run in client.read_flow_runs() if run.flow_id == flow_id or run.parent_task_run_id]
+    assert sum(third.id in str(artifact.data) for artifact in artifacts) == 1
+    ends = {run.state_type.value for run in runs if run.state_type is not None}
     assert "CRASHED" in ends
     assert ends <= {"COMPLETED", "FAILED", "CRASHED", "CANCELLED"}  # nothing seems to run for ever
 

@@ -1,26 +1,28 @@
+import contextlib
 import os
 import signal
+import socket
+import sqlite3
+import stat
 import subprocess
 import sys
-import threading
-import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 from prefect.context import refresh_global_settings_context
 
-from flows.server import API_URL_VARIABLE, START_TIMEOUT_VARIABLE, ServerStartError, prefect_api
-from tests.support.waiting import TIMEOUT_S, wait_until
-
-
-def is_healthy(url: str) -> bool:
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-    try:
-        with opener.open(f"{url}/health", timeout=5.0) as answer:
-            return bool(answer.status == 200)
-    except OSError:
-        return False
+from flows.deployment.installation import Installation
+from flows.loopback import LOOPBACK, is_ours
+from flows.server import (
+    API_URL_VARIABLE,
+    CLIENT_AUTH_VARIABLE,
+    START_TIMEOUT_VARIABLE,
+    ServerStartError,
+    prefect_api,
+)
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +41,30 @@ def test_a_configured_server_is_used_and_none_is_started(tmp_path: Path, monkeyp
     assert not (tmp_path / "server.log").exists()
 
 
+def test_the_server_of_an_installation_is_told_its_string_and_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def auth_string(host: str, port: int) -> str | None:
+        monkeypatch.setenv(API_URL_VARIABLE, f"http://{host}:{port}/api")
+        with prefect_api(tmp_path / "prefect.db", tmp_path / "server.log"):
+            return os.environ.get(CLIENT_AUTH_VARIABLE)
+
+    monkeypatch.delenv(CLIENT_AUTH_VARIABLE, raising=False)
+    monkeypatch.setenv("KDGAT_HOME", str(tmp_path / "home"))
+    with socket.create_server((LOOPBACK, 0)) as ours, socket.create_server((LOOPBACK, 0)) as other:
+        port = ours.getsockname()[1]
+        assert auth_string(LOOPBACK, port) is None  # nothing is installed
+        here = Installation.find({"KDGAT_HOME": str(tmp_path / "home"), "KDGAT_PORT": str(port)})
+        here.write()
+        assert auth_string(LOOPBACK, port) == auth_string("localhost", port) == here.auth_string
+        assert auth_string(LOOPBACK, other.getsockname()[1]) is None
+        assert auth_string("prefect.example", port) is None
+        monkeypatch.setenv(CLIENT_AUTH_VARIABLE, "my:own")
+        assert auth_string(LOOPBACK, port) == "my:own"
+    monkeypatch.delenv(CLIENT_AUTH_VARIABLE)
+    assert auth_string(LOOPBACK, port) is None  # whoever comes to listen there
+
+
 def test_a_server_that_does_not_come_up_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(START_TIMEOUT_VARIABLE, "0.2")
     with (
@@ -49,50 +75,101 @@ def test_a_server_that_does_not_come_up_is_explained(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.prefect
-def test_two_servers_at_once_serve_on_the_loopback_and_end_with_their_contexts(tmp_path: Path) -> None:
-    urls: dict[str, str] = {}
-    leave = threading.Event()
-
-    def serve(name: str) -> None:
-        command = [sys.executable, "-c", SERVE, str(tmp_path / name)]
-        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            urls[name] = process.stdout.readline().strip()
-            leave.wait(TIMEOUT_S)
-            process.communicate("")
-
-    threads = [threading.Thread(target=serve, args=(name,)) for name in ("a", "b")]
-    for thread in threads:
-        thread.start()
+def test_two_servers_at_once_serve_their_commands_alone_and_keep_what_they_held(tmp_path: Path) -> None:
+    served = [Served(tmp_path / name) for name in ("a", "b")]
     try:
-        wait_until(lambda: len(urls) == 2, "two servers")
-        assert len(set(urls.values())) == 2
-        assert all(url.startswith("http://127.0.0.1:") and is_healthy(url) for url in urls.values())
+        (first, second) = [server.wait_until_up() for server in served]
+        assert first.url != second.url
+        for server, other in ((first, second), (second, first)):
+            assert server.url.startswith("http://127.0.0.1:")
+            assert server.status(server.auth_string) == httpx.codes.OK
+            for stranger in ("", other.auth_string):
+                assert server.status(stranger) == httpx.codes.UNAUTHORIZED
+            # Neither a command line nor a log has it; the database lies on this machine's own disk.
+            secret = server.auth_string.partition(":")[2]
+            assert not any(secret in command for command in commands())
+            assert (folder := server.local_folder()).parent == tmp_path / "local"
+            assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+            assert not (server.folder / "prefect.db").exists()
     finally:
-        leave.set()
-        for thread in threads:
-            thread.join()
-    assert not any(is_healthy(url) for url in urls.values())
+        for server in served:
+            server.process.communicate("")
+    for server in (first, second):
+        assert not is_ours(server.port)
+        assert server.flow_names() == {"told"}
+        assert server.auth_string.partition(":")[2] not in (server.folder / "server.log").read_text()
+    assert list((tmp_path / "local").iterdir()) == []
 
 
 @pytest.mark.prefect
-def test_a_killed_process_takes_its_server_along(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", SERVE, str(tmp_path)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    url = process.stdout.readline().strip()
-    assert is_healthy(url)
-    os.kill(process.pid, signal.SIGKILL)
-    process.communicate()
-    wait_until(lambda: not is_healthy(url), "the end of the server", timeout_s=10.0)
+def test_a_killed_process_takes_its_server_along_which_keeps_what_it_held(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    with contextlib.closing(sqlite3.connect(tmp_path / "a" / "prefect.db")) as earlier:
+        earlier.execute("PRAGMA journal_mode = WAL")  # of a version that used the file where it lies
+        earlier.execute("create table of_earlier (a integer)")
+        server = Served(tmp_path / "a").wait_until_up()
+    os.kill(server.process.pid, signal.SIGKILL)
+    server.process.communicate()
+    wait_until(lambda: not is_ours(server.port), "the end of the server", timeout_s=10.0)
+    wait_until(lambda: not list((tmp_path / "local").iterdir()), "what it leaves")
+    assert server.flow_names() == {"told"}
+    with contextlib.closing(sqlite3.connect(tmp_path / "a" / "prefect.db")) as kept:
+        assert list(kept.execute("select * from of_earlier")) == []
+    assert sorted(path.name for path in (tmp_path / "a").iterdir()) == ["prefect.db", "server.log"]
 
 
-SERVE = """
-import sys
+class Served:
+    """A process with an embedded server, of which its own flow `told` is known."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        (folder.parent / "local").mkdir(exist_ok=True)
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", SERVE, str(folder)],
+            env={**os.environ, "TMPDIR": str(folder.parent / "local")},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def wait_until_up(self) -> "Served":
+        assert self.process.stdout is not None
+        self.url, self.auth_string = self.process.stdout.readline().split()
+        self.port = int(self.url.removesuffix("/api").rpartition(":")[2])
+        return self
+
+    def status(self, auth_string: str) -> int:
+        user, _, password = auth_string.partition(":")
+        with httpx.Client(trust_env=False, auth=(user, password) if user else None) as client:
+            return client.post(f"{self.url}/flow_runs/filter", json={}).status_code
+
+    def local_folder(self) -> Path:
+        (words,) = [words for words in commands() if str(self.process.pid) in words and "flows.server_process" in words]
+        return Path(words[words.index("flows.server_process") + 3])
+
+    def flow_names(self) -> set[str]:
+        with contextlib.closing(sqlite3.connect(f"file:{self.folder}/prefect.db?mode=ro", uri=True)) as kept:
+            return {name for (name,) in kept.execute("select name from flow")}
+
+
+def commands() -> list[list[str]]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with contextlib.suppress(OSError):
+            found.append(path.read_bytes().decode(errors="replace").split("\0"))
+    return found
+
+
+SERVE = f"""
+import os, sys
 from pathlib import Path
+from prefect.client.orchestration import get_client
 from flows.server import prefect_api
 folder = Path(sys.argv[1])
 with prefect_api(folder / "prefect.db", folder / "server.log") as url:
-    print(url, flush=True)
+    with get_client(sync_client=True) as client:
+        client.create_flow_from_name("told")
+    print(url, os.environ["{CLIENT_AUTH_VARIABLE}"], flush=True)
     sys.stdin.read()
+assert "{CLIENT_AUTH_VARIABLE}" not in os.environ
 """

@@ -4,7 +4,7 @@ import pytest
 from prefect.client.schemas.objects import StateType
 
 from flows.attempts import AttemptResult
-from flows.shown_attempts import ProgressArtifact, attempt_state, log_line
+from flows.shown_attempts import ProgressArtifact, StageLines, attempt_state
 from kdgat.cluster.decision import Retry, Stop
 from kdgat.cluster.ending import EndKind
 from kdgat.cluster.resources import Resources
@@ -113,5 +113,31 @@ def test_a_line_of_the_stage_keeps_its_level_and_has_one_time(
     line: str, level: int, text: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    log_line(logging.getLogger("stage"), line)
+    StageLines(logging.getLogger("stage"))(line)
     assert [(record.levelno, record.getMessage()) for record in caplog.records] == [(level, text)]
+
+
+def test_prefect_keeps_warnings_with_what_follows_and_one_other_line_a_minute(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 1000.0
+    monkeypatch.setattr("flows.shown_attempts.time.monotonic", lambda: now)
+    caplog.set_level(logging.INFO)
+    log = StageLines(logging.getLogger("stage"))
+
+    def lines(*texts: str) -> list[str]:
+        """Log lines; return those that Prefect keeps."""
+        caplog.clear()
+        for text in texts:
+            log(text)
+        assert len(caplog.records) == len(texts)  # on the terminal, all of them
+        return [record.getMessage() for record in caplog.records if vars(record)["send_to_api"]]
+
+    at = "2026-11-21 12:31:13,375"
+    assert lines("cannot open shared object file", "Aborted") == ["cannot open shared object file", "Aborted"]
+    assert lines(f"{at} INFO epoch 1", "a bar", f"{at} INFO epoch 2") == ["epoch 1"]
+    assert lines(f"{at} WARNING disk full", "of 1 GB", f"{at} INFO epoch 3", "a bar") == ["disk full", "of 1 GB"]
+    traceback = ["Traceback (most recent call last):", '  File "a.py", line 1', "KeyError: 1"]
+    assert lines(f"{at} INFO epoch 4", *traceback) == traceback
+    now += 61.0
+    assert lines(f"{at} INFO epoch 5", f"{at} INFO epoch 6") == ["epoch 5"]

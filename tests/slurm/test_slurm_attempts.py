@@ -2,6 +2,7 @@
 
 import json
 import os
+import stat
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from kdgat.cluster import slurm as cluster_slurm
 from kdgat.cluster.ending import EndKind
 from kdgat.cluster.history import AttemptLedger
-from kdgat.cluster.script import job_name
+from kdgat.cluster.script import SECRETS, job_name
 from kdgat.stage.outcome import Failed, Finished, Paused
 from tests.slurm.slurm import PrivateSlurm
 from tests.slurm.stage_job import StageJob, site, watched
@@ -54,6 +55,29 @@ def test_the_epilogue_and_the_prologue_run_on_the_node(job: StageJob) -> None:
     conclusion = job.run(site(prologue=[f"echo before > {told}"], epilogue=[f"echo after $SLURM_JOB_ID >> {told}"]))
     assert isinstance(conclusion.outcome, Finished)
     assert told.read_text().splitlines() == ["before", f"after {job.attempts[0].job_id}"]
+
+
+def test_a_job_gets_no_secrets_and_nobody_else_reads_its_files(
+    job: StageJob, slurm: PrivateSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in (*SECRETS, "PREFECT_API_URL"):
+        monkeypatch.setenv(name, "a-secret")
+    monkeypatch.setenv("OF_THE_USER", "not-a-secret")
+    shell, worker = job.path / "shell", job.path / "worker"
+    here = site(prologue=[f"cat /proc/$$/environ > {shell}; env > {worker}"])
+    with here.creating_files():
+        conclusion = job.run(here)
+    assert isinstance(conclusion.outcome, Finished)
+    handed_in = dict(word.split("=", 1) for word in shell.read_text().split("\0") if "=" in word)
+    assert handed_in["OF_THE_USER"] == "not-a-secret"
+    assert {name: handed_in[name] for name in SECRETS} == dict.fromkeys(SECRETS, "")
+    assert not [line for line in worker.read_text().splitlines() if line.startswith(("PREFECT_", "PGPASSWORD"))]
+    log = "\n".join(path.read_text(errors="replace") for path in (slurm.directory / "log").glob("*.log"))
+    assert "a-secret" not in log.replace("not-a-secret", "")
+    files = [job.directory.log_path, job.directory.weights_path, *(job.path / "slurm").iterdir()]
+    assert len(files) > 3
+    assert {oct(stat.S_IMODE(path.stat().st_mode)) for path in files} == {"0o600"}
+    assert stat.S_IMODE((job.path / "slurm").stat().st_mode) == 0o700
 
 
 def test_a_refused_job_stops_at_once_with_the_words_of_slurm(job: StageJob) -> None:

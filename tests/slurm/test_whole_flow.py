@@ -7,12 +7,13 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from prefect.client.orchestration import get_client
+from prefect.client.schemas.objects import StateType
 
 from flows.server import API_URL_VARIABLE, prefect_api
 from kdgat.can.evaluation.results import Results
@@ -161,18 +162,15 @@ def test_cancelling_the_run_in_prefect_ends_its_jobs_with_a_checkpoint(
 ) -> None:
     monkeypatch.delenv(API_URL_VARIABLE, raising=False)
     monkeypatch.setenv("PREFECT_HOME", str(tmp_path / "home"))
-    database_path = tmp_path / "server.db"
-    with prefect_api(database_path, tmp_path / "server.log"):
+    with prefect_api(tmp_path / "server.db", tmp_path / "server.log"), get_client(sync_client=True) as client:
         run.start().wait_for_checkpoint()
-        with contextlib.closing(sqlite3.connect(database_path)) as database:
-            ((flow_run,),) = database.execute("select id from flow_run")
-        command = [sys.executable, "-m", "prefect", "--no-prompt", "flow-run", "cancel", str(uuid.UUID(flow_run))]
+        (flow_run,) = client.read_flow_runs()
+        command = [sys.executable, "-m", "prefect", "--no-prompt", "flow-run", "cancel", str(flow_run.id)]
         cancelled = subprocess.run(command, capture_output=True, text=True, check=False)
         assert cancelled.returncode == 0, cancelled.stderr
         assert run.finish() == 130, run.printed()
         assert slurm.jobs() == []
-        with contextlib.closing(sqlite3.connect(database_path)) as database:
-            assert list(database.execute("select state_type from flow_run")) == [("CANCELLED",)]
+        assert client.read_flow_run(flow_run.id).state_type is StateType.CANCELLED
     outcome = run.directory.read_outcome()
     assert isinstance(outcome, Paused)
     assert (run.directory.path / outcome.checkpoint).is_file()

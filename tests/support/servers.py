@@ -1,11 +1,9 @@
 """What tests know of the services that they share."""
 
-from pathlib import Path
 from typing import NamedTuple
 
 
 class PrefectServer(NamedTuple):
-    """A Prefect API that answers, and its database."""
+    """A Prefect API that answers, and lets in who has the environment of the tests."""
 
     url: str
-    database: Path
