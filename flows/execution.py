@@ -8,8 +8,9 @@ from pathlib import Path
 from flows.attempts import AttemptRunner, Conclusion, LocalAttempts
 from flows.node_image import NodeImage
 from flows.open_files import watchable_jobs
-from flows.slurm_attempts import SlurmAttempts, remove_left_keys
+from flows.slurm_attempts import SlurmAttempts
 from kdgat.cluster.estimate import stage_resources
+from kdgat.cluster.history import AttemptLedger
 from kdgat.cluster.resources import ResourceRequest, Resources
 from kdgat.cluster.site import Site
 from kdgat.run.directory import DONE_STATES, ENDED_STATES, OutputDirectory, StageRecord, StageState
@@ -32,10 +33,12 @@ class Execution:
         self.finished: dict[str, RunDirectory] = {}
         self._lock = threading.Lock()
         self._changed = threading.Event()
-        if site.scheduler == "slurm":
-            remove_left_keys(output.slurm_path)
         self.index = new_index(run)
         output.write_index(self.index)
+        self._runner = self._new_runner()
+        # What a command that is gone had begun: jobs of stages that this one has, or no longer has.
+        found = map(RunDirectory, sorted(path.parent for path in output.stages_path.glob("*/attempts.json")))
+        self._left = [directory for directory in found if AttemptLedger(directory).left_open()]
 
     def startable(self, num_free: int) -> list[PlannedStage]:
         """Choose up to `num_free` stages whose dependencies are done, in the order of the plan."""
@@ -123,6 +126,30 @@ class Execution:
 
     def runner(self) -> AttemptRunner:
         """Return what runs the attempts of this run: child processes here, or jobs of the site."""
+        return self._runner
+
+    def cancel_orphans(self) -> list[str]:
+        """Cancel the jobs of stages that are not in the plan, or are there with another identity; say which."""
+        if not isinstance(self._runner, SlurmAttempts):
+            return []
+        with self._lock:
+            taken = {record.directory for record in self.index.stages}
+            # Their identity is known once those are done that they depend on.
+            undecided = {record.name for record in self.index.stages if record.directory is None}
+            orphans = [
+                directory
+                for directory in self._left
+                if str(directory.path.relative_to(self.output.path)) not in taken
+                and directory.path.name.rpartition("-")[0] not in undecided
+            ]
+            self._left = [directory for directory in self._left if directory not in orphans]
+        return [self._runner.cancel_orphan(directory) for directory in orphans]
+
+    def close(self) -> None:
+        """Give back what the attempts shared; jobs go on."""
+        self._runner.close()
+
+    def _new_runner(self) -> AttemptRunner:
         # The children need to know their share of the processor.
         environment = {"OMP_NUM_THREADS": str(self.run.num_threads)}
         if self.site.scheduler == "local":

@@ -105,8 +105,10 @@ class Site(Config):
     start_timeout_s: Seconds = 3600.0
     on_start_timeout: Literal["wait", "stop"] = "wait"
     poll_interval_s: Seconds = 5.0
+    report_timeout_s: Seconds = 300.0
     silence_timeout_s: Seconds = 60.0
     stall_timeout_s: Seconds = 900.0
+    on_lost_flow: Literal["detach", "stop"] = "detach"
 
     @field_validator("name", "account", "qos", "partition", "gpu_partition")
     @classmethod
