@@ -94,12 +94,12 @@ class SlurmAttempts:
 
     def cancel_orphan(self, directory: RunDirectory) -> str:
         """Cancel the jobs of a stage that nobody asks for any more, and note it; say what was done."""
+        text = f"nobody asks for {directory.path.name} any more"
+        jobs = self.queue.named(job_name(directory.path))
+        if jobs is None or not self.queue.scheduler.cancel(*jobs):
+            return f"{text}, but Slurm does not answer: the next command cancels what is left of it"
+        text += f": cancelled job {', '.join(jobs)}" if jobs else ""
         ledger = AttemptLedger(directory)
-        jobs = self.queue.named(job_name(directory.path)) or []
-        self.queue.scheduler.cancel(*jobs)
-        text = f"nobody asks for {directory.path.name} any more" + (
-            f": cancelled job {', '.join(jobs)}" if jobs else ""
-        )
         for record in ledger.left_open():
             ledger.abandon(record, ORPHANED, text)
         return text

@@ -214,3 +214,11 @@ def test_the_job_of_a_stage_that_nobody_asks_for_is_cancelled_and_it_is_said(pla
     assert place.attempts.cancel_orphan(place.directory) == "nobody asks for run any more: cancelled job 1"
     assert place.states == ["COMPLETING"]
     assert [record.end for record in place.records] == [ORPHANED]
+
+
+def test_an_orphan_is_left_to_the_next_command_where_slurm_does_not_answer(place: Place) -> None:
+    place.leave(20)
+    place.slurm.stop_controller()
+    place.slurm.clock.sleep(10)
+    assert "Slurm does not answer" in place.attempts.cancel_orphan(place.directory)
+    assert len(AttemptLedger(place.directory).left_open()) == 1
