@@ -153,9 +153,9 @@ def _outcome(end: AttemptEnd, decision: Decision, stop: StopRequest) -> Outcome:
     """State how the stage ended, given how its last attempt did."""
     if isinstance(end.outcome, Finished | Failed):
         return end.outcome
-    if stop.is_set():
+    if stop.is_set() and end.kind is not EndKind.DETACHED:
         return Paused(checkpoint=end.checkpoint, reason=stop.reason)
-    if end.kind is EndKind.CANCELLED:
+    if end.kind in (EndKind.CANCELLED, EndKind.DETACHED):
         return Paused(checkpoint=end.checkpoint, reason=decision.reason)
     return Failed(kind=FailureKind.ERROR, evidence=decision.reason)
 

@@ -18,6 +18,8 @@ from kdgat.cluster.attendance import attend
 from kdgat.cluster.connection import FILE_NAME, Connection
 from kdgat.cluster.report import NodeReport, parse_report
 
+logger = logging.getLogger(__name__)
+
 FETCH_S: Final = 10.0  # a report is some hundred bytes
 
 # A worker that is gone says nothing about its stage: no task is run again by Dask, and none is given up for silence.
@@ -115,8 +117,11 @@ class DaskJobs:
                 cluster, client = self._opened
                 self._opened = None
                 self._path.unlink(missing_ok=True)
-                client.close()
-                cluster.close()
+                try:
+                    client.close()
+                    cluster.close()
+                except (TimeoutError, RuntimeError) as error:  # what was to be known of jobs is known
+                    logger.warning("the Dask scheduler did not end in time: %s", error)
 
     @property
     def opened(self) -> "tuple[distributed.SpecCluster, distributed.Client] | None":

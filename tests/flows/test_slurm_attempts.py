@@ -108,7 +108,8 @@ def place(tmp_path: Path) -> Place:
 
 def test_a_job_that_trains_is_taken_over_under_its_number(place: Place) -> None:
     conclusion = place.leave(20)
-    assert conclusion.outcome == Paused(checkpoint="", reason="SIGTERM")
+    reason = "SIGTERM: job 1 goes on; the same command watches it again"
+    assert conclusion.outcome == Paused(checkpoint="", reason=reason)
     assert place.states == ["RUNNING"]
     assert isinstance(place.run().outcome, Finished)
     assert place.states == ["COMPLETED"]

@@ -153,7 +153,9 @@ def test_a_walltime_that_is_too_short_grows_where_the_site_allows(job: StageJob,
 def test_a_job_goes_on_without_its_command_and_the_next_one_watches_it(job: StageJob, slurm: PrivateSlurm) -> None:
     first = job.start(site()).job_id
     job.stop.detach("SIGHUP")
-    assert job.finish().outcome == Paused(checkpoint="", reason="SIGHUP")
+    outcome = job.finish().outcome
+    assert isinstance(outcome, Paused)
+    assert f"job {first} goes on" in outcome.reason
     slurm.wait_for_job(first, "COMPLETED")
     assert isinstance(job.run(site()).outcome, Finished)
     assert [(record.job_id, record.end) for record in job.attempts] == [(first, "Completed")]
@@ -179,11 +181,11 @@ def test_a_job_that_waits_keeps_its_place_for_the_next_command(job: StageJob, sl
 
 def test_a_job_connects_to_each_command_that_watches_it(endless_job: StageJob, slurm: PrivateSlurm) -> None:
     job = endless_job
-    for time in range(3):
+    for number in range(3):
         job.start(site())
         output = job.wait_until(lambda: list((job.path / "slurm").glob("*.out")), "the output of the job")[0]
-        job.wait_until(lambda: output.read_text().count("connected to ") == time + 1, "a connection")  # noqa: B023
-        job.stop.set("a test") if time == 2 else job.stop.detach("SIGHUP")
+        job.wait_until(lambda: output.read_text().count("connected to ") == number + 1, "a connection")  # noqa: B023
+        job.stop.set("a test") if number == 2 else job.stop.detach("SIGHUP")
         job.finish()
     assert len(job.attempts) == 1
     assert job.ends == ["Paused"]
