@@ -193,13 +193,21 @@ def _watch(
             kill_at = time.monotonic() + STOP_GRACE_S
         if stop.insisted or (kill_at is not None and time.monotonic() > kill_at):
             break
-        if on_progress is not None and time.monotonic() >= next_progress:
+        if time.monotonic() >= next_progress:
             next_progress = time.monotonic() + PROGRESS_INTERVAL_S
-            progress = read_progress(directory)
-            if progress and progress != seen:
-                seen = progress
-                on_progress(progress)
+            seen = _pass_on_progress(directory, on_progress, seen)
         time.sleep(POLL_S)
+    _pass_on_progress(directory, on_progress, seen)
+
+
+def _pass_on_progress(directory: RunDirectory, on_progress: OnProgress | None, seen: dict[str, Any]) -> dict[str, Any]:
+    """Pass on what is new, and return it."""
+    if on_progress is None:
+        return seen
+    progress = read_progress(directory)
+    if progress and progress != seen:
+        on_progress(progress)
+    return progress
 
 
 def _has_ended(child: "subprocess.Popen[str]") -> bool:
