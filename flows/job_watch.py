@@ -59,6 +59,7 @@ class JobWatch:
         self._asked_at: float | None = None  # when the stage was asked to leave
         self._woken_at: float | None = None  # when a frozen job was cancelled
         self._gone_at: float | None = None
+        self._failing_since: float | None = None  # of looks
         # Of a job that began before this command: what was written since it was submitted is its own.
         submitted_ns = attempt.record.submitted * 1e9
         self._before = tuple(one for one in checkpoint_marker(attempt.directory) if one[1] < submitted_ns)
@@ -66,14 +67,34 @@ class JobWatch:
         self._progress: dict[str, Any] = read_progress(attempt.directory)
 
     def until_end(self) -> AttemptEnd:
-        """Watch the job and say how it ended; `DETACHED` where it goes on."""
+        """Watch the job and say how it ended; `DETACHED` where it goes on.
+
+        Raises:
+            OSError: if the run directory cannot be read for longer than a network filesystem takes to recover.
+        """
         self._queue.hurry()
-        while (end := self._look()) is None:
+        while (end := self._look_again()) is None:
             self._forward()
             self._clock.sleep(POLL_S)
         self._forward(at_once=True)
         if end.kind is not EndKind.DETACHED:
             self._see_off()
+        return end
+
+    def _look_again(self) -> AttemptEnd | None:
+        """Look, and bear with a filesystem that cannot be read for a while: the job may know nothing of it."""
+        try:
+            end = self._look()
+        except OSError as error:
+            now = self._clock.monotonic()
+            if self._failing_since is None:
+                self._failing_since = now
+                logger.warning("job %s: %s; looking again", self.job_id, error)
+            if now - self._failing_since > SEEN_S:
+                raise
+            self._clock.sleep(FILES_INTERVAL_S)
+            return None
+        self._failing_since = None
         return end
 
     def _look(self) -> AttemptEnd | None:
@@ -216,7 +237,7 @@ class JobWatch:
             return self._of_report(report)
         status, now = self._queue.scheduler.status(self.job_id), self._clock.monotonic()
         if status.state == UNKNOWN:
-            self._queue.hurry()
+            self._clock.sleep(self.site.poll_interval_s)
             return None
         if not status.is_over:  # of another job, which has its number by now
             status = JobStatus(GONE)

@@ -65,7 +65,11 @@ class SlurmAttempts:
         except SubmitError as error:
             return self._not_submitted(attempt, *refusal(str(error)))
         worker = self.jobs.worker(attempt.record.job_id)
-        return JobWatch(self.site, attempt, worker, self.queue, self.clock, self.log_directory).until_end()
+        try:
+            return JobWatch(self.site, attempt, worker, self.queue, self.clock, self.log_directory).until_end()
+        except (ValueError, OSError):  # the attempt counts as over: nobody would watch its job again
+            self.queue.scheduler.cancel(attempt.record.job_id)
+            raise
 
     def adopt(self, attempt: Attempt) -> bool:
         """Find the job that the attempt has already, by number or by name; tell whether there is one.

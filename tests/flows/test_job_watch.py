@@ -1,5 +1,6 @@
 """Everything that can become of a job while the flow watches it, in a time that passes at once."""
 
+import errno
 import math
 import os
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from kdgat.cluster.decision import AttemptLimits, History
 from kdgat.cluster.ending import AttemptEnd, EndKind
 from kdgat.cluster.history import AttemptLedger, AttemptRecord
 from kdgat.cluster.queue import JobQueue
+from kdgat.cluster.report import JobFiles
 from kdgat.cluster.resources import Resources
 from kdgat.cluster.script import job_name
 from kdgat.cluster.site import Site
@@ -373,6 +375,27 @@ def test_a_report_that_never_becomes_visible_is_lost_in_the_end(watched: Watched
     watched.worker.connects, watched.worker.visible_s = False, math.inf
     assert watched.run().kind is EndKind.JOB_LOST
     assert SEEN_S < watched.took_s - 63 < SEEN_S + 40
+
+
+@pytest.mark.parametrize("seconds", [SEEN_S - 10, math.inf])
+def test_a_filesystem_that_cannot_be_read_for_a_while_ends_nothing(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    def stale(files: JobFiles) -> None:
+        raise OSError(errno.ESTALE, "Stale file handle")
+
+    def break_it() -> None:
+        found = JobFiles.read_report
+        monkeypatch.setattr(JobFiles, "read_report", stale)
+        watched.after(seconds, lambda: monkeypatch.setattr(JobFiles, "read_report", found))
+
+    watched.worker.connects, watched.worker.trains_s = False, 150
+    watched.after(20, break_it)
+    if seconds < math.inf:
+        assert watched.run().kind is EndKind.FINISHED
+    else:
+        with pytest.raises(OSError, match="Stale"):
+            watched.run()
 
 
 # Whoever watches leaves, and somebody else goes on.

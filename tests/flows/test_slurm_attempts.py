@@ -18,6 +18,7 @@ from kdgat.cluster.resources import Resources
 from kdgat.cluster.script import job_name
 from kdgat.cluster.site import Site
 from kdgat.stage.directory import RunDirectory
+from kdgat.stage.errors import RunDirectoryError
 from kdgat.stage.outcome import Finished, Paused
 from kdgat.stage.spec import StageSpec
 from tests.support import fake_slurm
@@ -215,6 +216,15 @@ def test_the_job_of_a_stage_that_nobody_asks_for_is_cancelled_and_it_is_said(pla
     assert place.attempts.cancel_orphan(place.directory) == "nobody asks for run any more: cancelled job 1"
     assert place.states == ["COMPLETING"]
     assert [record.end for record in place.records] == [ORPHANED]
+
+
+def test_a_job_that_cannot_be_watched_is_not_left_to_itself(place: Place) -> None:
+    place.slurm.clock.after(20, lambda: place.directory.outcome_path.write_text("{"))
+    place.slurm.clock.after(21, lambda: place.slurm.kill_script("1"))
+    with pytest.raises(RunDirectoryError):
+        place.run()
+    assert place.states == ["FAILED"]
+    assert place.records[0].end == "RunDirectoryError"
 
 
 def test_an_orphan_is_left_to_the_next_command_where_slurm_does_not_answer(place: Place) -> None:
