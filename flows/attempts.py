@@ -34,16 +34,19 @@ class Attempt:
     on_line: OnLine
     on_progress: OnProgress
     on_state: OnState = lambda name, message: None
+    is_left: bool = False  # begun by a command that is gone
 
 
 class AttemptRunner(Protocol):
     """Run attempts somewhere."""
 
+    jobs_outlive: bool  # whether an attempt goes on without the process that began it
+
     def run(self, attempt: Attempt) -> AttemptEnd:
         """Run one attempt and return how it ended."""
 
-    def settle(self, directory: RunDirectory, record: AttemptRecord, stop: StopRequest) -> str:
-        """See to it that nothing of an attempt of a dead flow starts any more; say in one sentence what was found."""
+    def close(self) -> None:
+        """Give back what attempts shared."""
 
 
 @dataclass(frozen=True)
@@ -89,18 +92,22 @@ class Stage:
 def run_to_end(stage: Stage) -> Conclusion:
     """Run the stage of a directory until it finishes, fails, is asked to stop, or gets nowhere."""
     ledger = AttemptLedger(stage.directory)
+    left = []
     for record in ledger.left_open():
-        found = stage.runner.settle(stage.directory, record, stage.stop)
-        stage.on_line(f"attempt {record.number} was left by a flow that died: {found}")
-        ledger.abandon(record, FLOW_LOST, found)
+        if stage.runner.jobs_outlive and record.resources is not None:
+            left.append(record)
+        else:
+            ledger.abandon(record, FLOW_LOST, "its process was told to write a checkpoint and leave")
     history = History(stage.resources)
     while True:
-        if stage.stop.is_set():
+        if stage.stop.is_set() and not left:
             checkpoint = stage.directory.newest_checkpoint()
             return Conclusion(Paused(checkpoint=checkpoint, reason=stage.stop.reason), len(history.ends))
-        result = _run_attempt(stage, ledger, history)
+        result = _run_attempt(stage, ledger, history, left.pop(0) if left else None)
         end, decision = result.end, result.decision
         history = History(history.resources, (*history.ends, end), history.excluded_nodes)
+        if left:
+            continue
         if not isinstance(decision, Retry) or (stage.stop.is_set() and end.kind is not EndKind.FAILED):
             return Conclusion(_outcome(end, decision, stage.stop), len(history.ends))
         stage.on_line(f"attempt {ledger.records[-1].number}: {end.kind.value}: {result.describe()}")
@@ -108,8 +115,9 @@ def run_to_end(stage: Stage) -> Conclusion:
         history = History(decision.resources, history.ends, decision.excluded_nodes)
 
 
-def _run_attempt(stage: Stage, ledger: AttemptLedger, history: History) -> AttemptResult:
-    record = ledger.open(history.resources, history.excluded_nodes)
+def _run_attempt(stage: Stage, ledger: AttemptLedger, history: History, left: AttemptRecord | None) -> AttemptResult:
+    record = left or ledger.open(history.resources, history.excluded_nodes)
+    history = replace(history, resources=record.resources, excluded_nodes=frozenset(record.excluded_nodes))
 
     def body(on_line: OnLine, on_progress: OnProgress, on_state: OnState) -> AttemptResult:
         attempt = Attempt(
@@ -122,6 +130,7 @@ def _run_attempt(stage: Stage, ledger: AttemptLedger, history: History) -> Attem
             on_line,
             on_progress,
             on_state,
+            left is not None,
         )
         try:
             end = stage.runner.run(attempt)
@@ -129,6 +138,8 @@ def _run_attempt(stage: Stage, ledger: AttemptLedger, history: History) -> Attem
             ledger.abandon(record, type(error).__name__, str(error))
             raise
         decision = decide(end, history, stage.limits)
+        if end.kind is EndKind.DETACHED:  # its record stays open, for the next command
+            return AttemptResult(end, decision)
         if isinstance(decision, Retry) and stage.stop.is_set():
             source = end.checkpoint or "the start of the stage"
             decision = replace(decision, reason=f"{stage.stop.reason}: the next run goes on from {source}")
@@ -142,15 +153,17 @@ def _outcome(end: AttemptEnd, decision: Decision, stop: StopRequest) -> Outcome:
     """State how the stage ended, given how its last attempt did."""
     if isinstance(end.outcome, Finished | Failed):
         return end.outcome
-    if stop.is_set():
+    if stop.is_set() and end.kind is not EndKind.DETACHED:
         return Paused(checkpoint=end.checkpoint, reason=stop.reason)
-    if end.kind is EndKind.CANCELLED:
+    if end.kind in (EndKind.CANCELLED, EndKind.DETACHED):
         return Paused(checkpoint=end.checkpoint, reason=decision.reason)
     return Failed(kind=FailureKind.ERROR, evidence=decision.reason)
 
 
 class LocalAttempts:
-    """Run each attempt as a child process on this machine."""
+    """Run each attempt as a child process on this machine; the kernel ends it with this process."""
+
+    jobs_outlive = False
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self.environment = environment
@@ -177,9 +190,8 @@ class LocalAttempts:
         message = f"killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
         return AttemptEnd(EndKind.PROCESS_KILLED, message, **common)
 
-    def settle(self, directory: RunDirectory, record: AttemptRecord, stop: StopRequest) -> str:
-        """Do nothing: the kernel told the child, and the next one waits until it has left the directory."""
-        return "its process was told to write a checkpoint and leave"
+    def close(self) -> None:
+        """Do nothing: attempts share nothing."""
 
 
 def of_outcome(outcome: Outcome, **common: Any) -> AttemptEnd:

@@ -10,8 +10,9 @@ from flows.attempts import AttemptRunner, Conclusion, LocalAttempts
 from flows.log_tail import remove_old_output
 from flows.node_image import NodeImage
 from flows.open_files import watchable_jobs
-from flows.slurm_attempts import SlurmAttempts, remove_left_keys
+from flows.slurm_attempts import SlurmAttempts
 from kdgat.cluster.estimate import stage_resources
+from kdgat.cluster.history import AttemptLedger
 from kdgat.cluster.resources import ResourceRequest, Resources
 from kdgat.cluster.site import Site
 from kdgat.run.directory import DONE_STATES, ENDED_STATES, OutputDirectory, StageRecord, StageState
@@ -38,10 +39,14 @@ class Execution:
         self._lock = threading.Lock()
         self._changed = threading.Event()
         if site.scheduler == "slurm":
-            remove_left_keys(output.slurm_path)
             remove_old_output(output.slurm_path)
         self.index = new_index(run)
         output.write_index(self.index)
+        is_cluster = site.scheduler == "slurm"
+        self._jobs = SlurmAttempts(site, output.slurm_path, self._environment(), self.image) if is_cluster else None
+        # What a command that is gone had begun: jobs of stages that this one has, or no longer has.
+        found = map(RunDirectory, sorted(path.parent for path in output.stages_path.glob("*/attempts.json")))
+        self._left = [directory for directory in found if AttemptLedger(directory).left_open()]
 
     def startable(self, num_free: int) -> list[PlannedStage]:
         """Choose up to `num_free` stages whose dependencies are done, in the order of the plan."""
@@ -129,13 +134,38 @@ class Execution:
 
     def runner(self, planned: PlannedStage) -> AttemptRunner:
         """Return what runs the attempts at a stage: child processes here, or jobs of the site."""
-        # The children need to know their share of the processor, and their GPU.
-        environment = {"OMP_NUM_THREADS": str(self.run.num_threads)}
-        if self.site.scheduler == "local":
-            if self.gpus:
-                environment[VISIBLE_VARIABLE] = self._gpu_for(planned.name)
-            return LocalAttempts(environment)
-        return SlurmAttempts(self.site, self.output.slurm_path, environment, self.image)
+        if self._jobs is not None:
+            return self._jobs
+        environment = self._environment()
+        if self.gpus:
+            environment[VISIBLE_VARIABLE] = self._gpu_for(planned.name)
+        return LocalAttempts(environment)
+
+    def cancel_orphans(self) -> list[str]:
+        """Cancel the jobs of stages that are not in the plan, or are there with another identity; say which."""
+        if self._jobs is None:
+            return []
+        with self._lock:
+            taken = {record.directory for record in self.index.stages}
+            # Their identity is known once those are done that they depend on.
+            undecided = {record.name for record in self.index.stages if record.directory is None}
+            orphans = [
+                directory
+                for directory in self._left
+                if str(directory.path.relative_to(self.output.path)) not in taken
+                and directory.path.name.rpartition("-")[0] not in undecided
+            ]
+            self._left = [directory for directory in self._left if directory not in orphans]
+        return [self._jobs.cancel_orphan(directory) for directory in orphans]
+
+    def close(self) -> None:
+        """Give back what the attempts shared; jobs go on."""
+        if self._jobs is not None:
+            self._jobs.close()
+
+    def _environment(self) -> dict[str, str]:
+        # The children need to know their share of the processor.
+        return {"OMP_NUM_THREADS": str(self.run.num_threads)}
 
     def resources(self, planned: PlannedStage) -> Resources | None:
         """Return what the job of a stage asks for; None where it is no job."""

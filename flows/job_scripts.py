@@ -10,7 +10,6 @@ from kdgat.cluster.resources import Resources
 from kdgat.cluster.script import cluster_arguments
 from kdgat.cluster.site import Site
 
-OF_THE_CLUSTER: Final = ("scheduler_options", "shared_temp_directory")  # the other arguments are the job's
 ADDRESS: Final = "tls://FLOW:PORT"  # where the flow will listen, once it runs
 
 
@@ -20,7 +19,6 @@ def job_script(site: Site, resources: Resources, directory: Path, log_directory:
     What the stage sees of the machine inside a container image is bound when its inputs are known, and left out here.
     """
     arguments = cluster_arguments(site, resources, directory, log_directory)
-    of_job = {key: value for key, value in arguments.items() if key not in OF_THE_CLUSTER}
     with tempfile.TemporaryDirectory() as folder:  # a job makes its log directory as soon as it is described
-        job = SLURMJob(scheduler=ADDRESS, name="0", **{**of_job, "log_directory": folder})
+        job = SLURMJob(scheduler=ADDRESS, name="0", **{**arguments, "log_directory": folder})
         return str(job.job_script()).replace(folder, str(log_directory))

@@ -1,115 +1,141 @@
-"""One job, watched from the login node from its submission to what is known about its end."""
+"""One job, watched from the login node from its submission, or from where another command left it, to its end.
+
+The end is the job's report, by its connection or by its file; where there is none, what Slurm says once the job is
+gone. A connection that is lost is no end.
+"""
 
 import logging
-from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any, Final
 
 from flows.attempts import Attempt, of_outcome
-from flows.job_worker import CallFailedError, JobWorker, WorkerLostError
+from flows.job_worker import JobWorker
 from flows.log_tail import LogTail
-from flows.waiting import REPORT_TIMEOUT_S, Heartbeat, Queue
+from flows.waiting import Heartbeat, StartTimeout
 from kdgat.cluster.child import STOP_GRACE_S, checkpoint_marker, read_progress
 from kdgat.cluster.clock import Clock
 from kdgat.cluster.decision import Stop, decide
 from kdgat.cluster.ending import AttemptEnd, EndKind
+from kdgat.cluster.queue import JobQueue
+from kdgat.cluster.report import JobFiles, NodeReport
 from kdgat.cluster.resources import format_memory
-from kdgat.cluster.scheduler import Scheduler, wait_for_end, wait_until_over
+from kdgat.cluster.scheduler import GONE, UNKNOWN, JobStatus
+from kdgat.cluster.script import SIGNS_OF_LIFE, job_name
 from kdgat.cluster.site import Site
-from kdgat.cluster.worker import NodeReport
 from kdgat.stage.outcome import Finished, Paused
 
 logger = logging.getLogger(__name__)
 
-POLL_S: Final = 0.1
+POLL_S: Final = 0.25
 FORWARD_INTERVAL_S: Final = 1.0
-WAKE_S: Final = 45.0  # from the scancel of a frozen worker to giving it up: Slurm's KillWait and some
+FILES_INTERVAL_S: Final = 1.0  # between two looks at the files of a job that runs and is not connected
+WAKE_S: Final = 45.0  # from the scancel of a frozen job to giving it up: Slurm's KillWait and some
 SEEN_S: Final = 90.0  # how long a network filesystem may hide what a node wrote from who looked there before
-LEAVE_S: Final = 3.0  # how long a worker that has done its work may take to end its job
+LEAVE_S: Final = 3.0  # how long a job that has reported may take to end
+COMPLETING_S: Final = 90.0  # how long one that Slurm ends may take: KillWait, the cluster's epilogue
 STDERR_LINES: Final = 5
 
 
 class JobWatch:
-    """Watch one attempt; `until_end` is the whole of its life."""
+    """Watch one attempt, whose record has the job's number; `until_end` is the whole of its life."""
 
-    def __init__(self, site: Site, attempt: Attempt, worker: JobWorker, scheduler: Scheduler, clock: Clock) -> None:
+    def __init__(
+        self, site: Site, attempt: Attempt, worker: JobWorker, queue: JobQueue, clock: Clock, log_directory: Path
+    ) -> None:
         self.site, self.attempt = site, attempt
-        self._worker, self._scheduler, self._clock = worker, scheduler, clock
-        self.job_id = ""
-        self.ended_by_slurm = False  # the stage left with a checkpoint because Slurm was ending its job
-        self._was_seen = False  # the worker reported at least once
+        self.job_id, self._name = attempt.record.job_id, job_name(attempt.directory.path)
+        self._worker, self._queue, self._clock = worker, queue, clock
+        self._error_path = log_directory / f"{self._name}-{self.job_id}.err"
+        self._files = JobFiles(attempt.directory, self.job_id)
+        self._since = clock.monotonic()
+        self._start_timeout, self._heartbeat = StartTimeout(site.start_timeout_s, clock), Heartbeat(clock)
+        self._status = JobStatus(UNKNOWN)
+        self._is_connected = False
+        self._sign: tuple[str, int] | None = None  # of life
+        self._has_begun = False
+        self._next_files = self._next_forward = 0.0
+        self._prologue_over_at: float | None = None
         self._asked_at: float | None = None  # when the stage was asked to leave
-        self._woken_at: float | None = None  # when the job of a frozen worker was cancelled
-        self._queue, self._heartbeat = Queue(site, scheduler, clock), Heartbeat(clock)
-        self._before = checkpoint_marker(attempt.directory)
+        self._woken_at: float | None = None  # when a frozen job was cancelled
+        self._gone_at: float | None = None
+        self._failing_since: float | None = None  # of looks
+        # Of a job that began before this command: what was written since it was submitted is its own.
+        submitted_ns = attempt.record.submitted * 1e9
+        self._before = tuple(one for one in checkpoint_marker(attempt.directory) if one[1] < submitted_ns)
         self._log = LogTail(attempt.directory.log_path)
         self._progress: dict[str, Any] = read_progress(attempt.directory)
-        self._next_forward = 0.0
 
-    def until_end(self, environment: Mapping[str, str]) -> AttemptEnd:
-        """Submit the job, watch it, and say how it ended."""
-        path = str(self.attempt.directory.path)
-        self._worker.start(path, environment, self.site.stall_timeout_s, self.site.epilogue)
-        end = None
-        while end is None:
-            self._clock.sleep(POLL_S)
-            self._note_job()
-            end = self._of_call() if self._worker.has_ended() else self._look()
+    def until_end(self) -> AttemptEnd:
+        """Watch the job and say how it ended; `DETACHED` where it goes on.
+
+        Raises:
+            OSError: if the run directory cannot be read for longer than a network filesystem takes to recover.
+        """
+        self._queue.hurry()
+        while (end := self._look_again()) is None:
             self._forward()
+            self._clock.sleep(POLL_S)
         self._forward(at_once=True)
+        if end.kind is not EndKind.DETACHED:
+            self._see_off()
+        return end
+
+    def _look_again(self) -> AttemptEnd | None:
+        """Look, and bear with a filesystem that cannot be read for a while: the job may know nothing of it."""
+        try:
+            end = self._look()
+        except OSError as error:
+            now = self._clock.monotonic()
+            if self._failing_since is None:
+                self._failing_since = now
+                logger.warning("job %s: %s; looking again", self.job_id, error)
+            if now - self._failing_since > SEEN_S:
+                raise
+            self._clock.sleep(FILES_INTERVAL_S)
+            return None
+        self._failing_since = None
         return end
 
     def _look(self) -> AttemptEnd | None:
-        """Look once at a job that has not reported its end; return the end if there is one all the same."""
-        refusal = self._worker.refusal() if self.job_id == "" else None
-        if refusal is not None:
-            return self._end(*refusal)
-        last_seen = self._worker.last_seen()
-        if last_seen is not None:
-            self._note_worker()
-            return self._while_working(self._heartbeat.silence_s(last_seen))
-        return self._of_lost_worker() if self._was_seen else self._while_waiting()
+        """Look once; return the end if there is one."""
+        stop, last_seen = self.attempt.stop, self._worker.last_seen()
+        if (last_seen is not None) != self._is_connected:
+            self._is_connected, self._next_files = last_seen is not None, 0.0
+            self._queue.hurry()
+        report = self._worker.report() or self._look_at_files()
+        if report is not None:
+            return self._of_report(report)
+        if stop.leaves_jobs and not stop.insisted:
+            return self._end(EndKind.DETACHED, f"{stop.reason}: job {self.job_id} goes on")
+        self._status, before = self._queue.status(self.job_id, self._name, self._since), self._status
+        if self._status.state == GONE:
+            return self._of_gone()
+        if self._is_connected or (self._sign is not None and self._sign[0]):
+            self._note_begin()
+        if stop.is_set() or stop.insisted:
+            return self._while_stopping()
+        if self._status.is_waiting:
+            if self._status != before and self._status.reason != "None":  # Slurm has not looked at it yet
+                self.attempt.on_state("SlurmPending", f"job {self.job_id} waits: {self._status.describe()}")
+            return self._while_waiting()
+        if self._has_begun:
+            return self._while_working(self._heartbeat.silence_s((last_seen, self._sign)))
+        return self._while_starting()
 
-    def _while_working(self, silence_s: float) -> AttemptEnd | None:
-        """Pass on a wish to stop; wake a worker that is silent, and give it up if it stays so."""
-        stop, now = self.attempt.stop, self._clock.monotonic()
-        if stop.is_set() and self._asked_at is None:
-            self._asked_at = now
-            self.attempt.on_state("Stopping", f"job {self.job_id} is asked for a checkpoint")
-            self._scheduler.ask_to_leave(self.job_id)
-        if stop.insisted or (self._asked_at is not None and now - self._asked_at > STOP_GRACE_S):
-            return self._end(EndKind.PAUSED, stop.reason)
-        text = f"no heartbeat of its worker for {silence_s:.0f} s"
-        if self._woken_at is not None:
-            return self._end(EndKind.FROZEN, text) if now - self._woken_at > WAKE_S else None
-        if silence_s > self.site.silence_timeout_s:
-            if self._scheduler.status(self.job_id).state == "SUSPENDED":  # by Slurm, for another job: it will go on
-                self.attempt.on_state("SlurmSuspended", f"job {self.job_id} is suspended by Slurm")
-                self._heartbeat.restart()
-                return None
-            logger.warning("job %s: %s; cancelling it", self.job_id, text)
-            self.attempt.on_state(EndKind.FROZEN.value, f"job {self.job_id}: {text}; it is cancelled")
-            self._woken_at = now
-            # Begins with SIGCONT and SIGTERM: a worker that was only stopped can still save.
-            self._scheduler.cancel(self.job_id)
-        return None
+    def _look_at_files(self) -> NodeReport | None:
+        """Look what the job has written, as often as makes sense."""
+        now = self._clock.monotonic()
+        if now < self._next_files or (self._status.is_waiting and not self._is_connected):
+            return None
+        seldom_s = self.site.silence_timeout_s / SIGNS_OF_LIFE
+        self._next_files = now + (seldom_s if self._is_connected else FILES_INTERVAL_S)
+        self._sign = self._files.sign_of_life()
+        return self._files.read_report()
 
     def _while_waiting(self) -> AttemptEnd | None:
-        """Watch a job whose worker has not reported."""
-        if self.attempt.stop.is_set():
-            return self._end(EndKind.PAUSED, f"{self.attempt.stop.reason}, before the job began")
-        status = self._queue.ask(self.job_id)
-        if status is None:
-            return None
-        if status.is_over:
-            kind = status.how_it_ended(had_worker=False)
-            return self._end(kind, f"{status.describe()} before its worker reported{self._stderr()}", status.node)
-        if self._queue.is_silent():
-            message = f"{REPORT_TIMEOUT_S:.0f} s without a word from its worker{self._stderr()}"
-            return self._end(EndKind.NOT_STARTED, message, status.node)
-        if status.is_waiting and self._queue.has_changed():
-            self.attempt.on_state("SlurmPending", f"job {self.job_id} waits: {status.describe()}")
-        if waited_s := self._queue.overdue_s():
-            message = f"job {self.job_id} has been {status.describe()} for {waited_s:.0f} s"
+        if waited_s := self._start_timeout.overdue_s():
+            message = f"job {self.job_id} has been {self._status.describe()} for {waited_s:.0f} s"
             pending = self._end(EndKind.STILL_PENDING, message)
             decision = decide(pending, self.attempt.history, self.attempt.limits)
             if isinstance(decision, Stop):
@@ -118,17 +144,55 @@ class JobWatch:
             self.attempt.on_state(EndKind.STILL_PENDING.value, decision.reason)
         return None
 
-    def _of_call(self) -> AttemptEnd:
-        """Read how the attempt ended from what the worker reported, or from why it did not."""
-        try:
-            report = self._worker.report()
-        except WorkerLostError:
-            return self._of_lost_worker()
-        except CallFailedError as error:
-            return self._end(EndKind.NOT_STARTED, f"the worker raised {error}")
-        return self._of_report(report)
+    def _while_starting(self) -> AttemptEnd | None:
+        """Count the time that the job's process takes to begin; the prologue may take as long as it likes."""
+        if self._sign is None:
+            return None
+        now = self._clock.monotonic()
+        self._prologue_over_at = self._prologue_over_at or now
+        if now - self._prologue_over_at > self.site.report_timeout_s:
+            text = f"{self.site.report_timeout_s:.0f} s after its prologue its process has not begun{self._stderr()}"
+            return self._end(EndKind.NOT_STARTED, text, self._status.node)
+        return None
+
+    def _while_stopping(self) -> AttemptEnd | None:
+        """Pass on a wish to stop."""
+        stop, now = self.attempt.stop, self._clock.monotonic()
+        if not self._has_begun:
+            return self._end(EndKind.PAUSED, f"{stop.reason}, before the job began")
+        if self._asked_at is None:
+            self._asked_at = now
+            self.attempt.on_state("Stopping", f"job {self.job_id} is asked for a checkpoint")
+            self._queue.scheduler.ask_to_leave(self.job_id)
+        if stop.insisted or now - self._asked_at > STOP_GRACE_S:
+            return self._end(EndKind.PAUSED, stop.reason)
+        return None
+
+    def _while_working(self, silence_s: float) -> AttemptEnd | None:
+        """Wake a job that gives no sign of life, and give it up if it stays silent."""
+        text = f"no sign of life for {silence_s:.0f} s"
+        if self._woken_at is not None:
+            is_given_up = self._clock.monotonic() - self._woken_at > WAKE_S
+            return self._end(EndKind.FROZEN, text) if is_given_up else None
+        if silence_s <= self.site.silence_timeout_s:
+            return None
+        state = self._queue.scheduler.status(self.job_id).state
+        if state != "RUNNING":  # suspended by Slurm for another job: it will go on; or nobody knows
+            if state == "SUSPENDED":
+                self.attempt.on_state("SlurmSuspended", f"job {self.job_id} is suspended by Slurm")
+            self._heartbeat.restart()
+            self._queue.hurry()
+            return None
+        logger.warning("job %s: %s; cancelling it", self.job_id, text)
+        self.attempt.on_state(EndKind.FROZEN.value, f"job {self.job_id}: {text}; it is cancelled")
+        self._woken_at = self._clock.monotonic()
+        # Begins with SIGCONT and SIGTERM: a process that was only stopped can still save.
+        self._queue.scheduler.cancel(self.job_id)
+        return None
 
     def _of_report(self, report: NodeReport) -> AttemptEnd:
+        self._worker.let_go()  # before Slurm is asked: the job waits for us
+        self._queue.hurry()
         common: dict[str, Any] = {
             "job_id": self.job_id,
             "node": report.node,
@@ -140,12 +204,6 @@ class JobWatch:
         if outcome is None and report.stop_reason and not report.was_oom_killed:
             # The signal found it importing: nothing was begun, nothing is lost.
             outcome = Paused(checkpoint=report.checkpoint, reason=f"{report.stop_reason} before training began")
-        by_signal = report.stop_reason == "SIGTERM" and not self.attempt.stop.is_set() and self._woken_at is None
-        # A job that still runs got its signal by hand, or from a preemption that grants time.
-        if by_signal and isinstance(outcome, Paused):
-            self.ended_by_slurm = self._scheduler.status(self.job_id).state != "RUNNING"
-        self._worker.let_go()
-        wait_until_over(self._scheduler, self.job_id, LEAVE_S, self._clock, POLL_S)
         if report.was_oom_killed and not isinstance(outcome, Finished | Paused):
             resources = self.attempt.record.resources
             assert resources is not None
@@ -156,9 +214,48 @@ class JobWatch:
             return AttemptEnd(EndKind.FROZEN, message, outcome, **common)
         if isinstance(outcome, Finished):
             self._wait_until_visible()
-        if outcome is not None:
-            return of_outcome(outcome, **common)
-        return AttemptEnd(EndKind.PROCESS_KILLED, f"the stage was killed by signal {-report.status}", **common)
+        if outcome is None:
+            return AttemptEnd(EndKind.PROCESS_KILLED, f"the stage was killed by signal {-report.status}", **common)
+        by_signal = report.stop_reason == "SIGTERM" and not self.attempt.stop.is_set() and self._woken_at is None
+        end = of_outcome(outcome, **common)
+        return self._explain(end) if by_signal and isinstance(outcome, Paused) else end
+
+    def _explain(self, end: AttemptEnd) -> AttemptEnd:
+        """Find why SIGTERM came: Slurm tells a walltime from a `scancel` or a preemption only when the job is over."""
+        self._wait_until_gone(COMPLETING_S)
+        status = self._queue.scheduler.status(self.job_id)
+        if status.state == "COMPLETED":  # by hand, or from a preemption that grants time
+            return end
+        kind = status.how_it_ended(had_begun=True)
+        kind = kind if kind in (EndKind.CANCELLED, EndKind.PREEMPTED) else end.kind
+        return replace(end, kind=kind, message=f"{end.message} ({status.describe()})")
+
+    def _of_gone(self) -> AttemptEnd | None:
+        """Read how a job ended that is no longer in the queue: from its report, else from Slurm."""
+        report = self._files.read_report()
+        if report is not None:
+            return self._of_report(report)
+        status, now = self._queue.scheduler.status(self.job_id), self._clock.monotonic()
+        if status.state == UNKNOWN:
+            self._clock.sleep(self.site.poll_interval_s)
+            return None
+        if not status.is_over:  # of another job, which has its number by now
+            status = JobStatus(GONE)
+        self._gone_at = self._gone_at or now
+        if status.state == "COMPLETED" and now - self._gone_at < SEEN_S:
+            list(self.attempt.directory.path.iterdir())  # asks the server for the names anew
+            self._clock.sleep(FILES_INTERVAL_S)
+            return None
+        sign, record = self._files.sign_of_life(), self.attempt.record
+        had_begun = self._has_begun or record.started > 0 or (sign is not None and sign[0] != "")
+        kind = status.how_it_ended(had_begun=had_begun)
+        if self._woken_at is not None:
+            kind = EndKind.FROZEN
+        elif self.attempt.stop.is_set():
+            kind = EndKind.PAUSED
+        if had_begun:
+            return self._end(kind, f"it left no report; Slurm says {status.describe()}", status.node)
+        return self._end(kind, f"{status.describe()} before its process began{self._stderr()}", status.node)
 
     def _wait_until_visible(self) -> None:
         """Wait until the outcome can be read here, too: what follows reads it."""
@@ -167,32 +264,32 @@ class JobWatch:
             list(directory.path.iterdir())  # asks the server for the names anew
             self._clock.sleep(POLL_S)
 
-    def _of_lost_worker(self) -> AttemptEnd:
-        """Ask Slurm what became of the job; it may take a moment to know."""
-        status = wait_for_end(self._scheduler, self.job_id, self._clock)
-        kind = status.how_it_ended(had_worker=True)
-        if self._woken_at is not None:
-            kind = EndKind.FROZEN
-        elif self.attempt.stop.is_set():
-            kind = EndKind.PAUSED
-        return self._end(kind, f"its worker is gone; Slurm says {status.describe()}", status.node)
+    def _wait_until_gone(self, limit_s: float) -> bool:
+        give_up_at = self._clock.monotonic() + limit_s
+        while self._queue.status(self.job_id, self._name, self._since).state != GONE:
+            if self._clock.monotonic() >= give_up_at:
+                return False
+            self._clock.sleep(POLL_S)
+        return True
 
-    def _note_job(self) -> None:
-        """Write the job's number down as soon as there is one: a flow that dies now must find it again."""
-        if self.job_id == "" and (job_id := self._worker.job_id):
-            self.job_id = job_id
-            self.attempt.ledger.submitted(self.attempt.record, job_id)
-            self._queue.begin()
+    def _see_off(self) -> None:
+        """Leave nothing in the queue: a job that has reported ends by itself, any other is cancelled."""
+        has_reported = self._files.read_report() is not None
+        if not self._wait_until_gone(LEAVE_S if has_reported else 0.0):
+            self._queue.scheduler.cancel(self.job_id)
+            self._queue.hurry()
+            self._wait_until_gone(LEAVE_S)
 
-    def _note_worker(self) -> None:
-        if self._was_seen:
+    def _note_begin(self) -> None:
+        if self._has_begun:
             return
-        self._was_seen = True
-        self.attempt.record.node = self._scheduler.status(self.job_id).node
-        self.attempt.ledger.started(self.attempt.record)
-        resources = self.attempt.record.resources
-        text = resources.describe() if resources is not None else ""
-        self.attempt.on_state("Running", f"job {self.job_id} on {self.attempt.record.node}: {text}")
+        self._has_begun = True
+        record = self.attempt.record
+        named = self._sign[0] if self._sign is not None else ""
+        record.node = named or self._status.node or self._queue.scheduler.status(self.job_id).node
+        self.attempt.ledger.started(record)
+        text = record.resources.describe() if record.resources is not None else ""
+        self.attempt.on_state("Running", f"job {self.job_id} on {record.node}: {text}")
 
     def _end(self, kind: EndKind, message: str, node: str = "") -> AttemptEnd:
         """Name an end that nobody reported; what the stage itself wrote before counts more than how its job ended."""
@@ -211,7 +308,7 @@ class JobWatch:
     def _forward(self, at_once: bool = False) -> None:
         """Pass on what the stage logged and how far it is."""
         now = self._clock.monotonic()
-        if now < self._next_forward and not at_once:
+        if not at_once and (now < self._next_forward or not self._has_begun):
             return
         self._next_forward = now + FORWARD_INTERVAL_S
         for line in self._log.new_lines():
@@ -223,5 +320,9 @@ class JobWatch:
 
     def _stderr(self) -> str:
         """Return the end of what the job printed, for jobs that died before they could say anything better."""
-        lines = self._worker.error_output()[-STDERR_LINES:]
-        return f"; its error output ends with: {' | '.join(lines)}" if lines else ""
+        try:
+            lines = self._error_path.read_text(errors="replace").splitlines()
+        except OSError:
+            return ""
+        found = [line.strip() for line in lines if line.strip()][-STDERR_LINES:]
+        return f"; its error output ends with: {' | '.join(found)}" if found else ""

@@ -4,9 +4,8 @@ import signal
 
 _on_interrupt = signal.getsignal(signal.SIGINT)
 try:
-    from dask_jobqueue import SLURMCluster
     from dask_jobqueue.slurm import SLURMJob
 finally:
     signal.signal(signal.SIGINT, _on_interrupt)
 
-__all__ = ["SLURMCluster", "SLURMJob"]
+__all__ = ["SLURMJob"]

@@ -19,7 +19,7 @@ from flows.can_ids import FormConfig, can_ids
 from flows.lost_runs import mark_lost_runs, output_tag
 from flows.parameters import NO_REQUEST, Overrides, Preset, as_site
 from flows.shown_attempts import api_may_fail, shown
-from flows.signals import stop_on_signals, what_stops
+from flows.signals import stop_on_signals
 from flows.single_stage import run_single_stage
 from kdgat.can.config import CanConfig
 from kdgat.can.family import FAMILY
@@ -298,7 +298,7 @@ def compare(directory: RunDirectory, site: Site, command_line: ResourceRequest) 
     if site.scheduler == "slurm":
         return run_single_stage(directory.path, site, command_line, quiet=True, like_stage=EVALUATION)
     stop = StopRequest()
-    with stop_on_signals(stop, what_stops(site)):
+    with stop_on_signals(stop, site):
         stage = Stage(
             directory,
             runner=LocalAttempts({"OMP_NUM_THREADS": "1"}),

@@ -1,4 +1,4 @@
-"""How many jobs one process can watch: each holds connections, pipes and a listening socket of its own."""
+"""How many jobs one process can watch: each holds connections, and pipes while it is submitted."""
 
 import logging
 import resource
@@ -6,15 +6,15 @@ from typing import Final
 
 logger = logging.getLogger(__name__)
 
-FILES_PER_JOB: Final = 24  # 18 were measured with twenty jobs at once; one that starts or ends needs some more
+FILES_PER_JOB: Final = 8  # 2 were measured with thirty jobs at once; one that is submitted or read needs some more
 OWN_FILES: Final = 160  # of the flow itself, its Prefect client and what is opened for a moment
 
 
 def watchable_jobs(num_jobs: int) -> int:
     """Raise this process's limit of open files as far as watching `num_jobs` needs; return how many it suffices for.
 
-    Never more than is needed: Slurm hands the limit on to the jobs. A process that runs out of files loses all its
-    jobs, not only the one too many.
+    Never more than is needed: Slurm hands the limit on to the jobs. A process that runs out of files can watch none of
+    its jobs, not only the one too many.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = OWN_FILES + num_jobs * FILES_PER_JOB

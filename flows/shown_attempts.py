@@ -104,7 +104,7 @@ def attempt_state(performed: AttemptResult) -> State[Any]:
     match end.kind:
         case EndKind.FINISHED:
             return Completed(message=end.describe())
-        case EndKind.PAUSED:
+        case EndKind.PAUSED | EndKind.DETACHED:
             return Completed(name=end.kind.value, message=message)
         case EndKind.CANCELLED:
             return Cancelled(name=end.kind.value, message=message)

@@ -1,10 +1,14 @@
-"""Ctrl-C, SIGTERM and a lost terminal ask a flow to stop in order; a second signal insists, a third ends it."""
+"""Ctrl-C asks a flow to stop in order; a second signal insists, a third ends it.
+
+SIGTERM and a lost terminal are nobody's wish to stop training: the machine is shut down, a connection broke. The flow
+leaves, and jobs go on without it, unless the site wants otherwise or the flow run is cancelled in Prefect.
+"""
 
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -13,15 +17,21 @@ from kdgat.cluster.site import Site
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 OUTPUTS = (1, 2)  # file descriptors
+DETACHES = "the jobs go on, and the same command watches them again; Ctrl-C to cancel them"
 
 
 @contextmanager
-def stop_on_signals(stop: StopRequest, explanation: str) -> Iterator[None]:
+def stop_on_signals(stop: StopRequest, site: Site, is_cancelled: Callable[[], bool] = lambda: False) -> Iterator[None]:
     """Turn the first signal into a stop request and the second into a demand; a third ends the process at once.
 
     A stop that came from elsewhere, as a cancellation in Prefect, is no signal: a worker sends the first one after it.
-    `explanation` is what a person reads after the first. SIGHUP counts unless it is ignored, as it is under nohup.
-    Off the main thread Python installs no handlers; a flow that runs there is stopped through Prefect.
+    SIGHUP counts unless it is ignored, as it is under nohup. Off the main thread Python installs no handlers; a flow
+    that runs there is stopped through Prefect.
+
+    Args:
+        stop: what is asked.
+        site: where the stages run: whether jobs go on without this process.
+        is_cancelled: tells a cancellation from any other reason for a SIGTERM; called in a thread of its own.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -36,13 +46,18 @@ def stop_on_signals(stop: StopRequest, explanation: str) -> Iterator[None]:
             # Something does not come to its end. What this process started saves and leaves when it misses it.
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
-        elif seen:
+        elif seen and (number == signal.SIGINT or not jobs_go_on(site)):
             print(f"\n{name}: at once; once more ends this command, whatever it waits for", file=sys.stderr)
             stop.insist()
-        else:
+        elif not seen:  # a terminal that is lost, or a machine that goes down, says it more than once
             seen.append(number)
-            print(f"\n{name}: {explanation}", file=sys.stderr)
-            stop.set(name)
+            if number == signal.SIGINT or not jobs_go_on(site):
+                print(f"\n{name}: {_what_stops(site)}", file=sys.stderr)
+                stop.set(name)
+                return
+            print(f"\n{name}: {DETACHES}", file=sys.stderr)
+            # Not here: a handler may run in the middle of whatever talks to the API.
+            threading.Thread(target=_leave_or_stop, args=(stop, name, is_cancelled), daemon=True).start()
 
     hangs_up = signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN
     numbers = [number for number in STOP_SIGNALS if number != signal.SIGHUP or hangs_up]
@@ -54,8 +69,29 @@ def stop_on_signals(stop: StopRequest, explanation: str) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def what_stops(site: Site) -> str:
-    """State what a stop means on a site."""
+def jobs_go_on(site: Site) -> bool:
+    """Return whether the jobs of a site go on without the process that watches them."""
+    return site.scheduler == "slurm" and site.on_lost_flow == "detach"
+
+
+def leave(stop: StopRequest, site: Site, reason: str) -> None:
+    """Ask to leave jobs alone where they go on without this process, and to stop them elsewhere."""
+    stop.detach(reason) if jobs_go_on(site) else stop.set(reason)
+
+
+def _leave_or_stop(stop: StopRequest, name: str, is_cancelled: Callable[[], bool]) -> None:
+    try:
+        cancelled = is_cancelled()
+    except Exception as error:  # an API that is gone as well
+        print(f"{name}: nobody says whether the run is cancelled: {error}", file=sys.stderr)
+        cancelled = False
+    if cancelled:
+        stop.set("a cancellation in Prefect")
+    else:
+        stop.detach(name)
+
+
+def _what_stops(site: Site) -> str:
     if site.scheduler == "slurm":
         return "the jobs are asked for their checkpoints, then cancelled; once more to cancel them at once"
     return "the stages write their checkpoints and stop; once more to kill them"

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from flows.attempts import AttemptBody, AttemptContext, AttemptResult, AttemptRunner, LocalAttempts, Stage, run_to_end
 from flows.node_image import NodeImage
-from flows.signals import stop_on_signals, what_stops
+from flows.signals import stop_on_signals
 from flows.slurm_attempts import SlurmAttempts
 from kdgat.cluster.child import OnLine, StopRequest
 from kdgat.cluster.decision import AttemptLimits
@@ -72,7 +72,12 @@ def run_single_stage(
         image.check(log)
         runner = SlurmAttempts(site, directory.path / "slurm", _environment(spec), image)
     stop = StopRequest()
-    with site.creating_files(), _watching_alone(directory), stop_on_signals(stop, what_stops(site)):
+    with (
+        site.creating_files(),
+        _watching_alone(directory),
+        stop_on_signals(stop, site),
+        contextlib.closing(runner),
+    ):
         outcome = directory.read_outcome()
         if isinstance(outcome, Finished):
             log(f"{directory.path.name} is finished already")

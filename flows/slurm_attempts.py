@@ -1,42 +1,41 @@
-"""Attempts in Slurm: one job, one Dask worker in it, one call.
+"""Attempts in Slurm: a job each, which goes on without the command that submitted it and is taken over by the next.
 
 Prefect's engine stays on the login node: a node needs no route to the Prefect API and no Prefect, and a job that dies
-takes with it nothing that somebody else would have to report. Dask's own cures are switched off: it must neither run
-the stage twice on its own, nor bring a worker back. What a lost worker means is read from Slurm, and what is done
-about it is decided in `kdgat.cluster.decision`.
+takes with it nothing that somebody else would have to report. What has become of a job is read from its report and
+from Slurm (`flows.job_watch`), and what is done about it is decided in `kdgat.cluster.decision`.
 """
 
-import contextlib
+import logging
 from collections.abc import Mapping
-from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from flows.attempts import Attempt
-from flows.dask_job import dask_job
-from flows.job_watch import JobWatch
+from flows.dask_jobs import DaskJobs, SchedulerStartError, SubmitError
+from flows.job_watch import POLL_S, JobWatch
 from flows.node_image import NodeImage
-from kdgat.cluster.child import STOP_GRACE_S, StopRequest
 from kdgat.cluster.clock import SYSTEM_CLOCK, Clock
 from kdgat.cluster.ending import AttemptEnd, EndKind
-from kdgat.cluster.history import AttemptRecord
-from kdgat.cluster.scheduler import Scheduler, wait_for_end
-from kdgat.cluster.script import cluster_arguments, job_name
+from kdgat.cluster.history import AttemptLedger
+from kdgat.cluster.queue import JobQueue
+from kdgat.cluster.report import jobs_with_files, remove_job_files
+from kdgat.cluster.scheduler import Scheduler
+from kdgat.cluster.script import cluster_arguments, job_name, scheduler_options
 from kdgat.cluster.site import Site
-from kdgat.cluster.slurm import Slurm
+from kdgat.cluster.slurm import Slurm, refusal
 from kdgat.container.binds import Bind, stage_binds
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.files import sync_to_disk
-from kdgat.stage.provenance import GPUS_VARIABLE, IMAGE_STAMP_VARIABLE
+from kdgat.stage.provenance import GPUS_VARIABLE
 
-SETTLE_S: Final = STOP_GRACE_S + 30.0  # how long a job of a dead flow may take to save and end
-SETTLE_POLL_S: Final = 1.0
-KEY_FILES: Final = ".dask-jobqueue.worker.*"
+logger = logging.getLogger(__name__)
+
+ORPHANED: Final = "Orphaned"
 
 
 class SlurmAttempts:
-    """Run each attempt as a job of a site."""
+    """Run each attempt as a job of a site; one for all stages of a run, used by several threads."""
+
+    jobs_outlive = True
 
     def __init__(
         self,
@@ -52,14 +51,71 @@ class SlurmAttempts:
         self.log_directory = log_directory
         self.environment = dict(environment)
         self.image = image or NodeImage(site)
-        self.scheduler, self.clock = scheduler or Slurm(), clock
+        self.clock = clock
+        self.queue = JobQueue(scheduler or Slurm(), site.poll_interval_s, clock)
+        self.jobs = DaskJobs(log_directory, scheduler_options(site))
 
     def run(self, attempt: Attempt) -> AttemptEnd:
-        """Submit one job, watch it to its end, and leave nothing of it in the queue."""
+        """Watch the attempt's job to its end: the one that is there, else one that is submitted now."""
+        self.log_directory.mkdir(parents=True, exist_ok=True)
+        try:
+            if not self.adopt(attempt):
+                self._submit(attempt)
+        except SchedulerStartError as error:
+            return self._not_submitted(attempt, EndKind.UNREACHABLE, str(error))
+        except SubmitError as error:
+            return self._not_submitted(attempt, *refusal(str(error)))
+        worker = self.jobs.worker(attempt.record.job_id)
+        try:
+            return JobWatch(self.site, attempt, worker, self.queue, self.clock, self.log_directory).until_end()
+        except (ValueError, OSError):  # the attempt counts as over: nobody would watch its job again
+            self.queue.scheduler.cancel(attempt.record.job_id)
+            raise
+
+    def adopt(self, attempt: Attempt) -> bool:
+        """Find the job that the attempt has already, by number or by name; tell whether there is one.
+
+        No number was noted if the command died right after `sbatch`, or if `sbatch` gave up on an answer that came.
+        """
+        record, ledger = attempt.record, attempt.ledger
+        if not record.job_id:
+            found = self.queue.named(job_name(attempt.directory.path))
+            while found is None and attempt.is_left and not attempt.stop.is_set():
+                self.clock.sleep(POLL_S * 4)
+                found = self.queue.named(job_name(attempt.directory.path))
+            noted = {one.job_id for one in ledger.records}
+            alive = [job for job in found or () if job not in noted]
+            ended = [job for job in jobs_with_files(attempt.directory) if job not in noted] if attempt.is_left else []
+            if not alive and not ended:
+                return False
+            ledger.submitted(record, [*alive, *ended][0])
+            self.queue.scheduler.cancel(*alive[1:])
+        attempt.on_line(f"watching job {record.job_id}, which was submitted before")
+        try:
+            self.jobs.open()
+        except SchedulerStartError as error:
+            logger.warning("%s; reports come by files alone", error)
+        return True
+
+    def cancel_orphan(self, directory: RunDirectory) -> str:
+        """Cancel the jobs of a stage that nobody asks for any more, and note it; say what was done."""
+        text = f"nobody asks for {directory.path.name} any more"
+        jobs = self.queue.named(job_name(directory.path))
+        if jobs is None or not self.queue.scheduler.cancel(*jobs):
+            return f"{text}, but Slurm does not answer: the next command cancels what is left of it"
+        text += f": cancelled job {', '.join(jobs)}" if jobs else ""
+        ledger = AttemptLedger(directory)
+        for record in ledger.left_open():
+            ledger.abandon(record, ORPHANED, text)
+        return text
+
+    def close(self) -> None:
+        """Stop what listens here; the jobs go on."""
+        self.jobs.close()
+
+    def _submit(self, attempt: Attempt) -> None:
         resources = attempt.record.resources
         assert resources is not None
-        self.log_directory.mkdir(parents=True, exist_ok=True)
-        environment = {**self.environment, **self.image.check(attempt.on_line), GPUS_VARIABLE: str(resources.gpus)}
         arguments = cluster_arguments(
             self.site,
             resources,
@@ -67,69 +123,16 @@ class SlurmAttempts:
             self.log_directory,
             attempt.record.excluded_nodes,
             self._binds(attempt.directory),
-            environment.get(IMAGE_STAMP_VARIABLE, ""),
+            {**self.environment, **self.image.check(attempt.on_line), GPUS_VARIABLE: str(resources.gpus)},
         )
-        self.cancel_strays(attempt)
-        with ExitStack() as stack:
-            try:
-                worker = stack.enter_context(dask_job(arguments))
-            except (TimeoutError, RuntimeError) as error:  # a login node that is busy
-                text = f"the Dask scheduler did not start: {error}"
-                return AttemptEnd(EndKind.UNREACHABLE, text, checkpoint=attempt.directory.newest_checkpoint())
-            self._write_keys()
-            watch = JobWatch(self.site, attempt, worker, self.scheduler, self.clock)
-            end = watch.until_end(environment)
-        return self.explain(end) if watch.ended_by_slurm else end
+        remove_job_files(attempt.directory)
+        attempt.ledger.submitted(attempt.record, self.jobs.submit(arguments))
+
+    def _not_submitted(self, attempt: Attempt, kind: EndKind, message: str) -> AttemptEnd:
+        return AttemptEnd(kind, message, checkpoint=attempt.directory.newest_checkpoint())
 
     def _binds(self, directory: RunDirectory) -> list[Bind]:
-        """List what the stage sees inside an image; beside its own, the key for the connection in the log directory."""
+        """List what the stage sees inside an image; beside its own, where whoever watches it listens."""
         if self.image.name is None:
             return []
         return stage_binds(directory, directory.read_spec(), [self.log_directory])
-
-    def settle(self, directory: RunDirectory, record: AttemptRecord, stop: StopRequest) -> str:
-        """Take a job that still waits out of the queue; let one that runs save and end."""
-        if not record.job_id:
-            return "it had noted no job"
-        give_up_at = self.clock.monotonic() + SETTLE_S
-        # By its name: after a while another job has the same number.
-        while record.job_id in self.scheduler.find(job_name(directory.path)):
-            status = self.scheduler.status(record.job_id)
-            if status.is_over:
-                break
-            if status.is_waiting or stop.is_set() or self.clock.monotonic() >= give_up_at:
-                text = f"job {record.job_id} was still {status.describe()}"
-                is_cancelled = self.scheduler.cancel(record.job_id)
-                return f"{text} and is cancelled" if is_cancelled else f"{text}, not cancelled"
-            self.clock.sleep(SETTLE_POLL_S)
-        return f"job {record.job_id} is over ({self.scheduler.status(record.job_id).describe()})"
-
-    def cancel_strays(self, attempt: Attempt) -> None:
-        """Cancel jobs for this directory that nobody has noted.
-
-        They are there if the flow died right after `sbatch`, or if `sbatch` gave up on an answer that came.
-        """
-        noted = {record.job_id for record in attempt.ledger.records}
-        strays = [job for job in self.scheduler.find(job_name(attempt.directory.path)) if job not in noted]
-        if strays:
-            attempt.on_line(f"cancelling what nobody waits for any more: job {', '.join(strays)}")
-            self.scheduler.cancel(*strays)
-
-    def _write_keys(self) -> None:
-        """Send the keys for the connection to the disk: they are still open here, and NFS may hold them back."""
-        for path in self.log_directory.glob(KEY_FILES):
-            with contextlib.suppress(FileNotFoundError):  # of another attempt, which has just ended
-                sync_to_disk(path)
-
-    def explain(self, end: AttemptEnd) -> AttemptEnd:
-        """Find why SIGTERM came: Slurm tells a walltime from a `scancel` or a preemption only when the job is over."""
-        status = wait_for_end(self.scheduler, end.job_id, self.clock)
-        kind = status.how_it_ended(had_worker=True)
-        text = f"{end.message} ({status.describe()})"
-        return replace(end, kind=kind if kind in (EndKind.CANCELLED, EndKind.PREEMPTED) else end.kind, message=text)
-
-
-def remove_left_keys(log_directory: Path) -> None:
-    """Remove the keys that a killed flow left; only where no other flow uses the directory."""
-    for path in log_directory.glob(KEY_FILES):
-        path.unlink(missing_ok=True)

@@ -5,6 +5,8 @@ model and no data, and whatever happens to it, the directories say how far the r
 """
 
 import contextlib
+import contextvars
+import functools
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -23,7 +25,7 @@ from flows.execution import Execution, num_parallel_stages
 from flows.lost_runs import mark_lost_runs
 from flows.server import prefect_api
 from flows.shown_attempts import API_ERRORS, publish_attempts, shown
-from flows.signals import stop_on_signals, what_stops
+from flows.signals import leave, stop_on_signals
 from kdgat.cluster.child import StopRequest
 from kdgat.cluster.decision import AttemptLimits
 from kdgat.cluster.resources import ResourceRequest
@@ -52,6 +54,8 @@ def run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) ->
 def _run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -> State[Any]:
     logger = get_run_logger()
     directory = execution.open_directory(planned)
+    for text in execution.cancel_orphans():
+        logger.warning("%s", text)
     outcome = directory.read_outcome()
     if isinstance(outcome, Finished):
         execution.conclude(planned, directory, Conclusion(outcome, attempts=0))
@@ -110,13 +114,15 @@ def execute(
     with site.creating_files(), output.lock():
         mark_lost_runs(output)
         execution = Execution(run, output, site, command_line)
-        with stop_on_signals(stop, what_stops(site)):
+        context = contextvars.copy_context()  # a signal is looked into in a thread of its own
+        is_cancelling = functools.partial(context.run, _is_cancelling)
+        with contextlib.closing(execution), stop_on_signals(stop, site, is_cancelling):
             try:
                 _run_stages(
                     execution, stop, num_parallel_stages(run.num_threads, site, parallel_stages, len(execution.gpus))
                 )
             except BaseException as error:
-                stop.set(f"the flow ended with {type(error).__name__}")  # the runner waits for its threads
+                leave(stop, site, f"the flow ended with {type(error).__name__}")  # the runner waits for its threads
                 raise
         publish_attempts(output, started)
         return _conclude(execution, stop, publish)

@@ -5,7 +5,7 @@ import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -38,6 +38,10 @@ Walltime = Annotated[
 Memory = Annotated[str | None, typer.Option("--memory", help="Of every stage's jobs, as 128G.")]
 Cores = Annotated[int | None, typer.Option("--cores", help="Of every stage's jobs.")]
 Gpus = Annotated[int | None, typer.Option("--gpus", help="Of every stage's jobs; 0 for none.")]
+OnLostFlow = Annotated[
+    Literal["detach", "stop"] | None,
+    typer.Option("--on-lost-flow", help="Jobs whose command is gone: go on, or save and leave (default: the site's)."),
+]
 
 
 class OptionError(ValueError):
@@ -123,7 +127,13 @@ def require_job_library() -> None:
 
 
 def site_and_request(
-    name: str, *, walltime: str | None, memory: str | None, cores: int | None, gpus: int | None
+    name: str,
+    *,
+    walltime: str | None,
+    memory: str | None,
+    cores: int | None,
+    gpus: int | None,
+    on_lost_flow: Literal["detach", "stop"] | None = None,
 ) -> "tuple[Site, ResourceRequest]":
     """Read the site and what the command line asks for there.
 
@@ -137,6 +147,8 @@ def site_and_request(
     from kdgat.cluster.site import load_site
 
     site = load_site(name)
+    if on_lost_flow is not None:
+        site = site.model_copy(update={"on_lost_flow": on_lost_flow})
     request = make_request(walltime=walltime, memory=memory, cores=cores, gpus=gpus)
     if site.scheduler == "local" and (explicit := request.explicit_values()):
         given = ", ".join(f"--{key} {value}" for key, value in explicit.items())

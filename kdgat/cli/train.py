@@ -41,13 +41,16 @@ def train_command(family: "Family") -> Any:
         memory: options.Memory = None,
         cores: options.Cores = None,
         gpus: options.Gpus = None,
+        on_lost_flow: options.OnLostFlow = None,
         quiet: options.Quiet = False,
         *,
         given: dict[str, Any],
     ) -> None:
         from kdgat.cli.flow_run import check_place, watch_flow
 
-        where, request = options.site_and_request(site, walltime=walltime, memory=memory, cores=cores, gpus=gpus)
+        where, request = options.site_and_request(
+            site, walltime=walltime, memory=memory, cores=cores, gpus=gpus, on_lost_flow=on_lost_flow
+        )
         config = options.family_config(family, preset, given, seeds, override)
         # Mistakes come to light before anything is started.
         family.plan_into(config, out)

@@ -32,6 +32,7 @@ from kdgat.stage.polling import wait_until
 BUSY_WAIT_S: Final = 120.0  # a previous attempt may still be writing its checkpoint
 STOP_GRACE_S: Final = 120.0  # from SIGTERM to SIGKILL
 POLL_S: Final = 0.1
+PROGRESS_INTERVAL_S: Final = 1.0
 OWN_PAUSE_S: Final = 5.0  # between two looks at a process: longer, and it was this one that did not run
 EVIDENCE_LINES: Final = 5
 
@@ -50,11 +51,17 @@ class StopRequest:
         self._is_set = False
         self.reason = ""
         self.insisted = False
+        self.leaves_jobs = False  # who watches jobs leaves, they go on
 
     def set(self, reason: str) -> None:
         """Ask for a checkpoint and an end; the first reason is kept."""
         self.reason = self.reason or reason
         self._is_set = True
+
+    def detach(self, reason: str) -> None:
+        """Ask whoever watches jobs to leave them alone; processes on this machine are asked for a checkpoint."""
+        self.leaves_jobs = not self._is_set
+        self.set(reason)
 
     def insist(self) -> None:
         """Ask for an end at once, without a checkpoint."""
@@ -86,7 +93,7 @@ def run_child(
     stop: StopRequest,
     environment: Mapping[str, str],
     on_line: OnLine,
-    on_progress: OnProgress = lambda progress: None,
+    on_progress: OnProgress | None = None,
     stall_timeout_s: float | None = None,
 ) -> ChildEnd:
     """Run the stage of a directory once, in a process of its own, and return how that ended.
@@ -96,7 +103,7 @@ def run_child(
         stop: when set, the process gets a SIGTERM; it has `STOP_GRACE_S` to write its checkpoint.
         environment: added to the environment of this process.
         on_line: gets each line that the process prints, in a thread.
-        on_progress: gets each new content of `progress.json`.
+        on_progress: gets what is new in `progress.json`, once a second; without it nobody reads the file.
         stall_timeout_s: a process that uses no processor time for this long is asked to leave, then killed.
     """
     previous = _written_at(directory)
@@ -171,11 +178,12 @@ def _watch(
     child: "subprocess.Popen[str]",
     directory: RunDirectory,
     stop: StopRequest,
-    on_progress: OnProgress,
+    on_progress: OnProgress | None,
     activity: "_Activity",
 ) -> None:
     """Wait for the end of the child, or until it must be killed."""
     seen: dict[str, Any] = {}
+    next_progress = 0.0
     kill_at: float | None = None
     while not _has_ended(child):
         activity.look()
@@ -185,11 +193,21 @@ def _watch(
             kill_at = time.monotonic() + STOP_GRACE_S
         if stop.insisted or (kill_at is not None and time.monotonic() > kill_at):
             break
-        progress = read_progress(directory)
-        if progress and progress != seen:
-            seen = progress
-            on_progress(progress)
+        if time.monotonic() >= next_progress:
+            next_progress = time.monotonic() + PROGRESS_INTERVAL_S
+            seen = _pass_on_progress(directory, on_progress, seen)
         time.sleep(POLL_S)
+    _pass_on_progress(directory, on_progress, seen)
+
+
+def _pass_on_progress(directory: RunDirectory, on_progress: OnProgress | None, seen: dict[str, Any]) -> dict[str, Any]:
+    """Pass on what is new, and return it."""
+    if on_progress is None:
+        return seen
+    progress = read_progress(directory)
+    if progress and progress != seen:
+        on_progress(progress)
+    return progress
 
 
 def _has_ended(child: "subprocess.Popen[str]") -> bool:

@@ -119,6 +119,8 @@ def _choose(end: AttemptEnd, history: History, limits: AttemptLimits) -> Decisio
             return Stop(f"{end.message}; the site says on_start_timeout: stop")
         case EndKind.STILL_PENDING:
             return Wait(f"{end.message}; waiting on")
+        case EndKind.DETACHED:
+            return Stop(f"{end.message}; the same command watches it again")
         case EndKind.NOT_STARTED:
             return _after_no_start(end, history)
         case EndKind.HOST_OOM:

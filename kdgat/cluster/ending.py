@@ -23,6 +23,7 @@ class EndKind(StrEnum):
     NOT_STARTED = "SlurmJobNotStarted"  # the job ended before its worker reported
     REFUSED = "SlurmSubmitRefused"
     UNREACHABLE = "SlurmUnreachable"  # the controller does not answer
+    DETACHED = "SlurmJobGoesOn"  # not an end: whoever watched the job leaves
     STILL_PENDING = "SlurmStillPending"  # not an end: the job waits longer than the start timeout
 
 

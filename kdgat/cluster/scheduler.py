@@ -1,17 +1,13 @@
 """How a job stands and how it ended, asked of a `Scheduler`: the real one is `kdgat.cluster.slurm.Slurm`.
 
-A job enters the queue by dask-jobqueue, which writes its script (`flows.dask_job`); all else goes through here.
+A job enters the queue by dask-jobqueue, which writes its script (`flows.dask_jobs`); all else goes through here.
 """
 
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from kdgat.cluster.clock import Clock
 from kdgat.cluster.ending import EndKind
 
-POLL_S: Final = 0.25
-VERDICT_S: Final = 3.0  # how long Slurm may take to notice that a job's script is gone; a dead node takes it minutes
-COMPLETING_S: Final = 90.0
 TIME_LIMIT: Final = "TimeLimit"  # a job's reason once its walltime has passed
 GONE: Final = "GONE"  # Slurm has forgotten the job
 UNKNOWN: Final = "UNKNOWN"  # Slurm did not answer
@@ -79,16 +75,21 @@ class JobStatus:
         words = [self.state, self.reason if self.reason not in ("", "None") else ""]
         return " ".join(word for word in (*words, f"exit code {self.exit_code}" if self.was_killed else "") if word)
 
-    def how_it_ended(self, *, had_worker: bool) -> EndKind:
-        """Name the end of a job whose worker is gone, or never came."""
+    def how_it_ended(self, *, had_begun: bool) -> EndKind:
+        """Name the end of a job that left no report."""
         if self.state in ENDS:
             return ENDS[self.state]
         if self.reason == TIME_LIMIT:
             return EndKind.TIMEOUT
-        if self.is_alive and self.state != "COMPLETING" and had_worker:
-            # The worker's connection broke and Slurm noticed nothing: the node, or its network, is gone.
-            return EndKind.NODE_FAILURE
-        return EndKind.JOB_LOST if had_worker or self.was_killed else EndKind.NOT_STARTED
+        return EndKind.JOB_LOST if had_begun or self.was_killed else EndKind.NOT_STARTED
+
+
+@dataclass(frozen=True)
+class QueuedJob:
+    """A job that waits or runs, with its name: after a while another one has the same number."""
+
+    name: str
+    status: JobStatus
 
 
 class Scheduler(Protocol):
@@ -97,37 +98,11 @@ class Scheduler(Protocol):
     def status(self, job_id: str) -> JobStatus:
         """State how a job stands: state `UNKNOWN` without an answer, `GONE` where the job is forgotten."""
 
-    def find(self, name: str) -> list[str]:
-        """Return this user's jobs of that name that wait or run; none without an answer."""
+    def queue(self) -> dict[str, QueuedJob] | None:
+        """Return all jobs of this user that are not over, by number; None without an answer."""
 
     def ask_to_leave(self, job_id: str) -> bool:
         """Send SIGUSR1 to the job's script: write a checkpoint and leave; return whether the scheduler took it."""
 
     def cancel(self, *job_ids: str) -> bool:
         """End jobs by SIGTERM, then SIGKILL; return whether the scheduler took it. Ended jobs are no mistake."""
-
-
-def wait_until_over(
-    scheduler: Scheduler, job_id: str, timeout_s: float, clock: Clock, poll_s: float = POLL_S
-) -> JobStatus:
-    """Ask until the job is over, at most `timeout_s` seconds, and return how it stands then."""
-    give_up_at = clock.monotonic() + timeout_s
-    while True:
-        status = scheduler.status(job_id)
-        if status.is_over or clock.monotonic() >= give_up_at:
-            return status
-        clock.sleep(poll_s)
-
-
-def wait_for_end(scheduler: Scheduler, job_id: str, clock: Clock) -> JobStatus:
-    """Ask what became of a job whose worker is gone, until the scheduler knows, or plainly has not noticed.
-
-    While a job is `COMPLETING` (KillWait, the cluster's epilogue) Slurm does not say yet whether it was cancelled.
-    """
-    began = clock.monotonic()
-    while True:
-        status, waited_s = scheduler.status(job_id), clock.monotonic() - began
-        limit_s = COMPLETING_S if status.state == "COMPLETING" else VERDICT_S
-        if status.is_over or status.reason == TIME_LIMIT or waited_s >= limit_s:
-            return status
-        clock.sleep(POLL_S)

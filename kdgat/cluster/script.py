@@ -1,13 +1,15 @@
-"""The job that runs one attempt: what dask-jobqueue's SLURMCluster is given, as a pure function."""
+"""The job that runs one attempt: what dask-jobqueue's SLURMJob is given, as a pure function."""
 
 import hashlib
 import re
 import shlex
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from kdgat.cluster.attendance import NO_DASHBOARD
+from kdgat.cluster.connection import FILE_NAME
 from kdgat.cluster.container import (
     clearing_lines,
     container_command,
@@ -15,20 +17,21 @@ from kdgat.cluster.container import (
     in_double_quotes,
     local_directory,
 )
+from kdgat.cluster.report import ALIVE
 from kdgat.cluster.resources import Resources, format_walltime
 from kdgat.cluster.site import Site
 from kdgat.container.binds import Bind
+from kdgat.stage.provenance import IMAGE_STAMP_VARIABLE
 
 SCRATCH_VARIABLE: Final = "KDGAT_SCRATCH"
-PRELOAD: Final = "kdgat.cluster.worker"
+JOB_MODULE: Final = "kdgat.cluster.job"
 LOOPBACK: Final = "127.0.0.1"
-NO_DASHBOARD: Final = "127.0.0.1:0"  # Dask serves its metrics somewhere in any case: where nobody else gets at them
+SIGNS_OF_LIFE: Final = 4  # within the time of silence after which a job counts as frozen
 # sbatch hands on its whole environment, which Slurm may write down: what opens servers and databases has no use there.
 SECRETS: Final = (
     *("PREFECT_API_AUTH_STRING", "PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_KEY", "PGPASSWORD"),
     *(f"PREFECT_{of}_DATABASE_{name}" for of in ("SERVER", "API") for name in ("CONNECTION_URL", "PASSWORD")),
 )
-DEATH_TIMEOUT_S: Final = 30  # a worker that finds no scheduler ends its job: the flow has died meanwhile
 _EXCLUSION: Final = re.compile(r"(?:^|\s)(?:--exclude[=\s]|-x)\s*(\S+)")
 
 
@@ -67,24 +70,26 @@ def cluster_arguments(
     log_directory: Path,
     excluded_nodes: Iterable[str] = (),
     binds: Iterable[Bind] = (),
-    image_stamp: str = "",
+    environment: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return the keyword arguments of `SLURMCluster` for one attempt at the stage in `directory`.
+    """Return the keyword arguments of dask-jobqueue's `SLURMJob` for one attempt at the stage in `directory`.
 
     Args:
         site: what is particular about the cluster.
         resources: what the job asks for.
         directory: run directory of the stage.
-        log_directory: on a filesystem that all nodes share; takes the output of the job and its TLS key.
+        log_directory: on a filesystem that all nodes share; takes the output of the job, and says where whoever watches
+            it listens.
         excluded_nodes: where the job must not run.
         binds: what the stage sees of the machine inside a container image.
-        image_stamp: the state of the image's file that was checked; a job that finds another one ends.
+        environment: of the stage; with the state of the image's file that was checked: a job that finds another ends.
 
     Raises:
         JobScriptError: if the name of the log directory cannot stand in a job's script.
         BindError: if something cannot be bound into the image.
     """
     require_one_word(log_directory)
+    environment = environment or {}
     arguments: dict[str, Any] = {
         "job_name": job_name(directory),
         "queue": (site.gpu_partition if resources.gpus else None) or site.partition,
@@ -94,14 +99,12 @@ def cluster_arguments(
         "memory": f"{resources.memory_mib}MiB",
         "job_mem": f"{resources.memory_mib}M",
         "walltime": format_walltime(resources.walltime_s),
-        "nanny": False,  # a nanny kills its worker within milliseconds of a SIGTERM: no time for a checkpoint
-        # `exec`, because Slurm sends SIGTERM to its direct child alone: that must be the worker, not a shell.
+        "worker_command": JOB_MODULE,
+        # `exec`, because Slurm sends SIGTERM to its direct child alone: that must be the job's process, not a shell.
         "python": "exec " + container_command(site, sys.executable, resources.gpus > 0, binds, directory.absolute()),
-        "worker_extra_args": ["--preload", PRELOAD, "--dashboard-address", NO_DASHBOARD],
-        "death_timeout": DEATH_TIMEOUT_S,
+        "worker_extra_args": _job_options(site, directory.absolute(), log_directory.absolute(), environment),
         "local_directory": local_directory(site),  # Dask makes a folder per worker there, and clears those of dead ones
         "log_directory": str(log_directory),
-        "shared_temp_directory": str(log_directory),
         "job_script_prologue": [
             f"umask {site.umask:04o}",
             "unset PGPASSWORD ${!PREFECT_*}",
@@ -109,21 +112,44 @@ def cluster_arguments(
             *_scratch(site),
             *(f"module load {module}" for module in site.modules),
             *site.prologue,
-            *container_lines(site, image_stamp),
+            *container_lines(site, environment.get(IMAGE_STAMP_VARIABLE, "")),
+            _end_of_prologue(directory),
         ],
         "job_extra_directives": _directives(site, resources, excluded_nodes),
         # Said here, because Dask would take them from a file in the user's home otherwise.
         "job_directives_skip": [],
         "shebang": "#!/usr/bin/env bash",
     }
-    options: dict[str, Any] = {"dashboard": False, "dashboard_address": NO_DASHBOARD}
-    if site.interface is None:  # everything on one machine
-        options["host"] = LOOPBACK
-        arguments["worker_extra_args"] += ["--host", LOOPBACK]
-    else:
+    if site.interface is not None:
         arguments["interface"] = site.interface
-    arguments["scheduler_options"] = options
     return arguments
+
+
+def scheduler_options(site: Site) -> dict[str, Any]:
+    """Return the keyword arguments of the Dask scheduler to which the jobs of a run report."""
+    place = {"host": LOOPBACK} if site.interface is None else {"interface": site.interface}  # none: all on one machine
+    return {"dashboard": False, "dashboard_address": NO_DASHBOARD, **place}
+
+
+def _job_options(site: Site, directory: Path, log_directory: Path, environment: Mapping[str, str]) -> list[str]:
+    """Return what `kdgat.cluster.job` is told, as words of a shell."""
+    options: dict[str, Iterable[str]] = {
+        "directory": [str(directory)],
+        "connection": [str(log_directory / FILE_NAME)],
+        "stall-timeout-s": [f"{site.stall_timeout_s:g}"],
+        "alive-interval-s": [f"{site.silence_timeout_s / SIGNS_OF_LIFE:g}"],
+        "on-lost-flow": [site.on_lost_flow],
+        "environment": [f"{name}={value}" for name, value in environment.items()],
+        "epilogue": site.epilogue,
+    }
+    if site.interface is None:
+        options["host"] = [LOOPBACK]
+    return [f"--{name}={shlex.quote(value)}" for name, values in options.items() for value in values]
+
+
+def _end_of_prologue(directory: Path) -> str:
+    """Let whoever watches know that what follows are kdgat's own imports."""
+    return f': > {shlex.quote(str(directory.absolute() / ALIVE.format("")))}"$SLURM_JOB_ID"'
 
 
 def _directives(site: Site, resources: Resources, excluded_nodes: Iterable[str]) -> list[str]:

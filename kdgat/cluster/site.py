@@ -108,8 +108,10 @@ class Site(Config):
     on_start_timeout: Literal["wait", "stop"] = "wait"
     readable_by: Literal["user", "group", "all"] = "user"
     poll_interval_s: Seconds = 5.0
+    report_timeout_s: Seconds = 300.0
     silence_timeout_s: Seconds = 60.0
     stall_timeout_s: Seconds = 900.0
+    on_lost_flow: Literal["detach", "stop"] = "detach"
 
     @property
     def umask(self) -> int:

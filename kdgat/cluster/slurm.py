@@ -7,7 +7,7 @@ import subprocess
 from typing import Final
 
 from kdgat.cluster.ending import EndKind
-from kdgat.cluster.scheduler import GONE, UNKNOWN, JobStatus
+from kdgat.cluster.scheduler import GONE, UNKNOWN, JobStatus, QueuedJob
 
 logger = logging.getLogger(__name__)
 
@@ -40,15 +40,15 @@ class Slurm:
             return JobStatus(GONE if "Invalid job id" in done.stderr else UNKNOWN)
         return parse_job(done.stdout)
 
-    def find(self, name: str) -> list[str]:
-        """Ask `squeue` for this user's jobs of that name."""
+    def queue(self) -> dict[str, QueuedJob] | None:
+        """Ask `squeue` once for all jobs of this user."""
         try:
-            done = _run("squeue", "--noheader", f"--user={os.getuid()}", f"--name={name}", "--format=%A")
+            done = _run("squeue", "--noheader", f"--user={os.getuid()}", "--format=%A|%T|%N|%j|%r")
             done.check_returncode()
         except (OSError, subprocess.SubprocessError) as error:
             logger.warning("squeue: %s", error)
-            return []
-        return done.stdout.split()
+            return None
+        return dict(map(_queued, done.stdout.splitlines()))
 
     def ask_to_leave(self, job_id: str) -> bool:
         """Send SIGUSR1 to the script alone, without Slurm's KillWait behind it."""
@@ -73,6 +73,11 @@ def parse_job(text: str) -> JobStatus:
         node="" if node == "(null)" else node,
         exit_code=field("ExitCode"),
     )
+
+
+def _queued(line: str) -> tuple[str, QueuedJob]:
+    job_id, state, node, name, reason = line.strip().split("|", 4)
+    return job_id, QueuedJob(name, JobStatus(state, reason, node))
 
 
 def refusal(submit_error: str) -> tuple[EndKind, str]:

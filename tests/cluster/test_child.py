@@ -167,6 +167,20 @@ def test_new_progress_is_passed_on(run: Run) -> None:
     assert seen == [{"epoch": 3}]
 
 
+def test_the_last_progress_is_passed_on_however_soon_the_end_follows(run: Run) -> None:
+    seen: list[dict[str, Any]] = []
+    run(
+        WRITES + "time.sleep(0.3); (DIR / 'progress.json').write_text('{\"epoch\": 3}')",
+        on_progress=seen.append,
+    )
+    assert seen == [{"epoch": 3}]
+
+
+def test_progress_that_nobody_wants_is_not_read(run: Run, directory: RunDirectory) -> None:
+    os.mkfifo(directory.progress_path)  # whoever reads it waits for ever
+    assert run("import time; time.sleep(0.5)").status == 0
+
+
 def test_the_environment_is_added_to_that_of_this_process(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KDGAT_OF_PARENT", "1")
     code = "import os; print(os.environ['KDGAT_OF_PARENT'], os.environ['OF_CALLER'])"

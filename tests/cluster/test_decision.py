@@ -59,6 +59,7 @@ OUT_OF_MEMORY = ended(EndKind.HOST_OOM)
 
 CASES = [
     Case("finished", ended(EndKind.FINISHED, outcome=Finished()), Stop("finished")),
+    Case("left alone", ended(EndKind.DETACHED, message="job 7 goes on"), Stop("job 7 goes on; the same command")),
     # Time
     Case("paused with a checkpoint", PAUSED, Retry(f"again from {CHECKPOINT}", ASKED)),
     Case("paused for the hundredth time, always with progress", PAUSED, Retry("again", ASKED), before=(PAUSED,) * 99),
@@ -372,8 +373,10 @@ def test_a_controller_that_is_gone_is_asked_ever_less_often_and_given_up_in_the_
     assert sum(delays) > 3600  # a restart of the controller, or an upgrade, is survived
 
 
-# Anything that may happen to an attempt, in a random order. `STILL_PENDING` is no end.
-KINDS = st.sampled_from([kind for kind in EndKind if kind not in (EndKind.STILL_PENDING, EndKind.FAILED)])
+# Anything that may happen to an attempt, in a random order. `STILL_PENDING` and `DETACHED` are no end.
+KINDS = st.sampled_from(
+    [kind for kind in EndKind if kind not in (EndKind.STILL_PENDING, EndKind.DETACHED, EndKind.FAILED)]
+)
 NODES = st.sampled_from(["n1", "n2", "n3", ""])
 ENDS = st.one_of(
     st.builds(ended, KINDS, node=NODES),

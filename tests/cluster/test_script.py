@@ -4,28 +4,32 @@ After a change that is meant: `KDGAT_UPDATE_GOLDEN=1 python -m pytest tests/clus
 the difference.
 """
 
+import json
 import os
 import re
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import dask.config
 import pytest
-from dask_jobqueue.slurm import SLURMCluster, SLURMJob
+from dask_jobqueue.slurm import SLURMJob
 from prefect.settings import Settings
 from prefect.settings.legacy import _get_settings_fields
 
+from kdgat.cluster.job import parse_options
+from kdgat.cluster.report import JobFiles
 from kdgat.cluster.resources import Resources
-from kdgat.cluster.script import SECRETS, JobScriptError, cluster_arguments, job_name
+from kdgat.cluster.script import SECRETS, JobScriptError, cluster_arguments, job_name, scheduler_options
 from kdgat.cluster.site import Site, load_site
 from kdgat.container.binds import Bind
+from kdgat.stage.directory import RunDirectory
 
 GOLDEN = Path(__file__).parent / "golden"
 DIRECTORY = Path("/scratch/someone/run/stages/normal-large-seed0-0123abcd")
 LOGS = Path("/scratch/someone/run/slurm")
 PYTHON = "/home/someone/kdgat/.venv/bin/python"
-OF_THE_CLUSTER = ("scheduler_options", "shared_temp_directory")  # the others are the job's
 
 SMALL = Resources(walltime_s=600, memory_mib=1500)
 LARGE = Resources(walltime_s=57_600, memory_mib=131_072, cores=8, gpus=1, gpu_type="v100")
@@ -59,7 +63,7 @@ def _python(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def script(site: Site, resources: Resources, **more: Any) -> str:
-    given = {key: value for key, value in arguments(site, resources, **more).items() if key not in OF_THE_CLUSTER}
+    given = arguments(site, resources, **more)
     return str(SLURMJob(scheduler="tls://127.0.0.1:41000", name="0", **given).job_script())
 
 
@@ -84,12 +88,35 @@ def test_a_job_script_is_the_one_that_was_looked_at(
     assert len([line for line in text.splitlines() if line.startswith("exec ")]) == 1
 
 
-def test_the_worker_takes_the_place_of_the_shell_and_of_nothing_else() -> None:
+def test_the_jobs_process_takes_the_place_of_the_shell_and_of_nothing_else() -> None:
     # Slurm sends its SIGTERM to the direct child alone; whatever came before `exec` must be over by then.
     *_, last = script(load_site("slurm-test"), SMALL).strip().splitlines()
-    assert last.startswith(f"exec {PYTHON} -m distributed.cli.dask_worker ")
-    assert "--no-nanny" in last
-    assert "--preload kdgat.cluster.worker" in last
+    assert last.startswith(f"exec {PYTHON} -m kdgat.cluster.job ")
+
+
+def test_what_a_job_is_told_survives_the_shell(tmp_path: Path) -> None:
+    site = Site(name="here", scheduler="slurm", epilogue=("echo 'a  b' \"$HOME\"\ntrue", "done=%s"))
+    told = {"OMP_NUM_THREADS": "2", "KDGAT_IMAGE": "/a b/$c.sif"}
+    given = cluster_arguments(site, SMALL, DIRECTORY, LOGS, environment=told)
+    program = "import sys, json; print(json.dumps(sys.argv[1:]))"
+    line = " ".join(["python", "-c", shlex.quote(program), *given["worker_extra_args"]])
+    printed = subprocess.run(["bash", "-c", line], capture_output=True, text=True, check=True).stdout
+    options = parse_options(["tls://x", *json.loads(printed)])
+    assert options.directory == str(DIRECTORY)
+    assert options.connection == LOGS / "connection.json"
+    assert options.environment == ["OMP_NUM_THREADS=2", "KDGAT_IMAGE=/a b/$c.sif"]
+    assert options.epilogue == list(site.epilogue)
+    assert (options.stall_timeout_s, options.alive_interval_s, options.on_lost_flow) == (900.0, 15.0, "detach")
+
+
+def test_the_end_of_the_prologue_is_a_file_that_whoever_watches_sees(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path)
+    given = cluster_arguments(Site(name="here", scheduler="slurm"), SMALL, tmp_path, LOGS)
+    *_, line = given["job_script_prologue"]
+    subprocess.run(["bash", "-c", line], env={**os.environ, "SLURM_JOB_ID": "17"}, check=True)
+    sign = JobFiles(directory, "17").sign_of_life()
+    assert sign is not None
+    assert sign[0] == ""
 
 
 def test_a_directory_has_one_job_name_and_shares_it_with_no_other(
@@ -130,26 +157,19 @@ def test_gpu_jobs_go_to_the_common_partition_where_there_is_no_other() -> None:
 
 
 def test_without_an_interface_nothing_listens_beyond_this_machine() -> None:
-    given = arguments(Site(name="here"), SMALL)
-    assert given["scheduler_options"] == {"host": "127.0.0.1", "dashboard": False, "dashboard_address": "127.0.0.1:0"}
-    assert given["worker_extra_args"][-2:] == ["--host", "127.0.0.1"]
+    site = Site(name="here")
+    given = arguments(site, SMALL)
+    assert scheduler_options(site) == {"host": "127.0.0.1", "dashboard": False, "dashboard_address": "127.0.0.1:0"}
+    assert given["worker_extra_args"][-1] == "--host=127.0.0.1"
     assert "interface" not in given
 
 
 def test_with_an_interface_dask_chooses_its_address_there_and_metrics_stay_on_loopback() -> None:
-    given = arguments(Site(name="here", interface="ib0"), SMALL)
+    site = Site(name="here", interface="ib0")
+    given = arguments(site, SMALL)
     assert given["interface"] == "ib0"
-    assert given["scheduler_options"] == {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
-    assert "--host" not in given["worker_extra_args"]
-
-
-def test_a_real_cluster_takes_all_the_arguments(tmp_path: Path) -> None:
-    given = cluster_arguments(load_site("slurm-test"), SMALL, DIRECTORY, tmp_path)
-    with SLURMCluster(security=True, silence_logs=False, **given) as cluster:
-        assert cluster.scheduler_address.startswith("tls://127.0.0.1:")
-        *_, last = cluster.job_script().strip().splitlines()
-    # The key that the worker needs lies where all nodes see it, and where the run's other files lie.
-    assert f"--tls-key {tmp_path}/" in last
+    assert scheduler_options(site) == {"interface": "ib0", "dashboard": False, "dashboard_address": "127.0.0.1:0"}
+    assert "--host=127.0.0.1" not in given["worker_extra_args"]
 
 
 @pytest.mark.parametrize("name", ["my runs", "100%", "it's", "$HOME", "a;b", "line\nfeed"])

@@ -10,10 +10,9 @@ from kdgat.cluster.scheduler import (
     UNKNOWN,
     WAITING_STATES,
     JobStatus,
-    wait_until_over,
+    QueuedJob,
 )
 from kdgat.cluster.slurm import Slurm, parse_job, refusal
-from tests.support.fake_slurm import FakeClock
 
 # What `scontrol --oneliner show job` of Slurm 22.05.8 said of real jobs, a comment before each.
 PRINTED = (Path(__file__).parent / "golden" / "scontrol_jobs.txt").read_text().splitlines()
@@ -50,7 +49,7 @@ def test_output_that_is_no_job_is_no_answer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("status", "with_worker", "without_worker"),
+    ("status", "once_begun", "before"),
     [
         (STATUSES["timeout"], EndKind.TIMEOUT, EndKind.TIMEOUT),
         (JobStatus("DEADLINE"), EndKind.TIMEOUT, EndKind.TIMEOUT),
@@ -61,8 +60,6 @@ def test_output_that_is_no_job_is_no_answer() -> None:
         (JobStatus("PREEMPTED", "None", "n1", "0:15"), EndKind.PREEMPTED, EndKind.PREEMPTED),
         (STATUSES["cancelled"], EndKind.CANCELLED, EndKind.CANCELLED),
         (STATUSES["cancelled while pending"], EndKind.CANCELLED, EndKind.CANCELLED),
-        # Slurm still believes in a node whose worker is gone.
-        (STATUSES["running"], EndKind.NODE_FAILURE, EndKind.NOT_STARTED),
         # It knows that the job ends and not yet why: that says nothing against the node.
         (STATUSES["ending after scancel"], EndKind.JOB_LOST, EndKind.NOT_STARTED),
         (STATUSES["killed"], EndKind.JOB_LOST, EndKind.JOB_LOST),
@@ -74,9 +71,9 @@ def test_output_that_is_no_job_is_no_answer() -> None:
     ],
     ids=lambda value: f"{value.state} {value.reason} {value.exit_code}" if isinstance(value, JobStatus) else value.name,
 )
-def test_the_end_of_a_job_has_a_name(status: JobStatus, with_worker: EndKind, without_worker: EndKind) -> None:
-    assert status.how_it_ended(had_worker=True) is with_worker
-    assert status.how_it_ended(had_worker=False) is without_worker
+def test_the_end_of_a_job_has_a_name(status: JobStatus, once_begun: EndKind, before: EndKind) -> None:
+    assert status.how_it_ended(had_begun=True) is once_begun
+    assert status.how_it_ended(had_begun=False) is before
 
 
 def test_a_job_that_slurm_forgot_is_over_and_one_it_says_nothing_of_is_not() -> None:
@@ -167,10 +164,9 @@ def no_slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("no_slurm")
 def test_without_slurms_commands_nothing_is_known_and_nobody_is_hurt(caplog: pytest.LogCaptureFixture) -> None:
-    slurm, clock = Slurm(), FakeClock()
+    slurm = Slurm()
     assert slurm.status("7") == JobStatus(UNKNOWN)
-    assert wait_until_over(slurm, "7", 5.0, clock) == JobStatus(UNKNOWN)
-    assert slurm.find("name") == []
+    assert slurm.queue() is None
     assert not slurm.cancel("7", "8")
     assert not slurm.ask_to_leave("7")
     assert "scancel 7 8: " in caplog.text
@@ -180,3 +176,16 @@ def test_without_slurms_commands_nothing_is_known_and_nobody_is_hurt(caplog: pyt
 @pytest.mark.usefixtures("no_slurm")
 def test_no_jobs_need_no_scancel() -> None:
     assert Slurm().cancel()
+
+
+def test_the_queue_is_one_question_whatever_the_jobs_are_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = tmp_path / "squeue"
+    command.write_text("#!/bin/sh\necho '7|RUNNING|n1|kdgat-a-1|None'\necho '8|PENDING||b|ReqNodeNotAvail, n2|n3'\n")
+    command.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
+    assert Slurm().queue() == {
+        "7": QueuedJob("kdgat-a-1", JobStatus("RUNNING", "None", "n1")),
+        "8": QueuedJob("b", JobStatus("PENDING", "ReqNodeNotAvail, n2|n3", "")),
+    }

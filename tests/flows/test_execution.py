@@ -7,12 +7,17 @@ from flows.execution import Execution, num_parallel_stages, num_usable_cores
 from flows.slurm_attempts import SlurmAttempts
 from kdgat.can.config import CanConfig
 from kdgat.can.inputs import can_run
+from kdgat.cluster.history import AttemptLedger
+from kdgat.cluster.queue import JobQueue
 from kdgat.cluster.resources import ResourceError, ResourceRequest, Resources
+from kdgat.cluster.script import job_name
 from kdgat.cluster.site import Limits, Site
 from kdgat.run.directory import OutputDirectory, RunError, StageState
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
+from kdgat.stage.spec import StageSpec
 from tests.can.small_runs import make_config
+from tests.support.fake_slurm import SLEEPS, FakeSlurm
 from tests.support.faults import unwritable
 
 DATA = {"dataset": "synthetic", "data_root": "data"}
@@ -216,3 +221,35 @@ def test_attempts_run_where_the_site_says_and_know_their_threads(tmp_path: Path)
     assert local.environment == slurm.environment == {"OMP_NUM_THREADS": "3"}
     assert slurm.log_directory == tmp_path / "slurm"
     assert slurm.image.name is None
+
+
+def test_jobs_of_stages_that_are_in_the_plan_no_more_are_cancelled_once_that_is_known(tmp_path: Path) -> None:
+    slurm, output, job_ids = FakeSlurm(), OutputDirectory(tmp_path), {}
+    of_another_plan, another_data, of_another_seed = "gone-large-seed0-0000", "prepare-0000", "normal-large-seed9-0000"
+    undecided = "normal-large-seed0-0000"  # its identity depends on the data, which are not prepared
+    for name in (of_another_plan, another_data, of_another_seed, undecided):
+        directory = RunDirectory(output.stages_path / name).create(StageSpec(family="nowhere", stage="none", seed=0))
+        ledger = AttemptLedger(directory)
+        job_ids[name] = slurm.submit(SLEEPS, job_name(directory.path))
+        ledger.submitted(ledger.open(Resources(walltime_s=60, memory_mib=1, cores=1, gpus=0)), job_ids[name])
+    execution = Execution(can_run(configured()), output, SLURM, NOTHING)
+    runner = execution.runner()
+    assert isinstance(runner, SlurmAttempts)
+    runner.queue = JobQueue(slurm, 5.0, slurm.clock)
+
+    def cancelled() -> list[str]:
+        execution.cancel_orphans()
+        return sorted(
+            name for name, job_id in job_ids.items() if slurm.status(job_id).state in ("CANCELLED", "COMPLETING")
+        )
+
+    assert cancelled() == sorted([of_another_plan, of_another_seed])
+    execution.conclude(execution.run.plan[0], RunDirectory(output.stages_path / "prepare-1111"), FINISHED)
+    execution.index.record("prepare").directory = "stages/prepare-1111"
+    slurm.clock.sleep(10)
+    assert cancelled() == sorted([of_another_plan, of_another_seed, another_data])
+    assert execution.cancel_orphans() == []
+
+
+def test_processes_of_this_machine_leave_no_orphans(execution: Execution) -> None:
+    assert execution.cancel_orphans() == []

@@ -32,10 +32,10 @@ def test_a_limit_that_is_too_low_is_raised_as_far_as_needed() -> None:
 
 
 def test_where_the_limit_cannot_be_raised_fewer_jobs_are_watched_and_it_is_said() -> None:
-    (jobs, soft, hard), said = watchable(256, 1024, 100)
-    assert 1 <= jobs < 100
+    (jobs, soft, hard), said = watchable(256, 1024, 200)
+    assert 1 <= jobs < 200
     assert soft == hard == 1024
-    assert f"watch {jobs} jobs at once instead of 100" in said
+    assert f"watch {jobs} jobs at once instead of 200" in said
 
 
 def test_at_least_one_job_is_watched() -> None:

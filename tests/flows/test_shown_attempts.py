@@ -15,6 +15,7 @@ ASKED = Resources(walltime_s=3600, memory_mib=4096, cores=2, gpus=1, gpu_type="v
 TYPES = {
     EndKind.FINISHED: StateType.COMPLETED,
     EndKind.PAUSED: StateType.COMPLETED,
+    EndKind.DETACHED: StateType.COMPLETED,
     EndKind.CANCELLED: StateType.CANCELLED,
     EndKind.FAILED: StateType.FAILED,
     EndKind.REFUSED: StateType.FAILED,

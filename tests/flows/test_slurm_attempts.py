@@ -1,125 +1,235 @@
-"""What attempts in Slurm do about jobs that a dead flow left, and about a SIGTERM that nobody explained."""
+"""Which job an attempt gets: the one that a command which is gone has left, or a new one; in no real time."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from flows.attempts import Attempt
-from flows.slurm_attempts import SETTLE_S, SlurmAttempts
+from flows.attempts import Conclusion, Stage, run_to_end
+from flows.dask_jobs import SubmitError
+from flows.slurm_attempts import ORPHANED, SlurmAttempts
+from kdgat.cluster import decision
 from kdgat.cluster.child import StopRequest
-from kdgat.cluster.decision import AttemptLimits, History
-from kdgat.cluster.ending import AttemptEnd, EndKind
+from kdgat.cluster.ending import EndKind
 from kdgat.cluster.history import AttemptLedger, AttemptRecord
+from kdgat.cluster.report import JobFiles
+from kdgat.cluster.resources import Resources
 from kdgat.cluster.script import job_name
 from kdgat.cluster.site import Site
 from kdgat.stage.directory import RunDirectory
-from tests.support.fake_slurm import LEAVES_SLOWLY, SLEEPS, FakeSlurm
+from kdgat.stage.errors import RunDirectoryError
+from kdgat.stage.outcome import Finished, Paused
+from kdgat.stage.spec import StageSpec
+from tests.support import fake_slurm
+from tests.support.fake_slurm import SLEEPS, FakeSlurm
+from tests.support.fake_worker import FakeWorker
 
 SITE = Site(name="here", scheduler="slurm")
+RESOURCES = Resources(walltime_s=600, memory_mib=1500, cores=1, gpus=0)
+LARGER = RESOURCES.model_copy(update={"memory_mib": 4000})
 
 
-class Left:
-    """A run directory whose flow died, and what it left in the queue."""
+class FakeJobs:
+    """What `DaskJobs` is to the flow."""
+
+    def __init__(self, slurm: FakeSlurm, directory: RunDirectory) -> None:
+        self.slurm, self.directory = slurm, directory
+        self.workers: dict[str, FakeWorker] = {}
+        self.submitted: list[dict[str, Any]] = []
+        self.answers = True  # sbatch, which may have been heard all the same
+
+    def open(self) -> None:
+        pass
+
+    def submit(self, arguments: Mapping[str, Any]) -> str:
+        self.submitted.append(dict(arguments))
+        worker = FakeWorker(self.slurm, self.directory)
+        try:
+            job_id = self.slurm.submit(worker, arguments["job_name"])
+        except fake_slurm.SubmitError as error:
+            raise SubmitError(str(error)) from error
+        self.workers[job_id] = worker
+        if not self.answers:
+            self.answers = True
+            self.slurm.clock.sleep(30)
+            raise SubmitError("sbatch did not answer in 30 s")
+        return job_id
+
+    def worker(self, job_id: str) -> FakeWorker:
+        return self.workers.get(job_id) or FakeWorker(self.slurm, self.directory)
+
+
+class Place:
+    """A run directory and commands that run its stage, one after the other."""
 
     def __init__(self, path: Path) -> None:
-        self.directory, self.slurm, self.stop = RunDirectory(path / "run"), FakeSlurm(), StopRequest()
+        self.directory = RunDirectory(path / "run").create(StageSpec(family="nowhere", stage="none", seed=0))
+        self.slurm, self.stop = FakeSlurm(), StopRequest()
         self.name = job_name(self.directory.path)
         self.attempts = SlurmAttempts(SITE, path / "slurm", {}, scheduler=self.slurm, clock=self.slurm.clock)
+        self.jobs = FakeJobs(self.slurm, self.directory)
+        self.attempts.jobs = self.jobs  # type: ignore[assignment]
+        self.lines: list[str] = []
 
-    def settle(self, job_id: str) -> str:
-        return self.attempts.settle(self.directory, AttemptRecord(number=1, job_id=job_id), self.stop)
+    def run(self, resources: Resources = RESOURCES) -> Conclusion:
+        """Give the command."""
+        lines = self.lines.append
+        return run_to_end(
+            Stage(
+                self.directory,
+                runner=self.attempts,
+                stop=self.stop,
+                attempt_context=lambda record, body: body(lines, lambda progress: None, lambda *words: None),
+                on_line=lines,
+                resources=resources,
+            )
+        )
 
-    def state(self, job_id: str) -> str:
-        return self.slurm.status(job_id).state
+    def leave(self, seconds: float) -> Conclusion:
+        """Give the command, whose process gets SIGTERM after so many seconds."""
+        self.slurm.clock.after(seconds, lambda: self.stop.detach("SIGTERM"))
+        conclusion = self.run()
+        self.stop = StopRequest()
+        return conclusion
+
+    @property
+    def records(self) -> list[AttemptRecord]:
+        return AttemptLedger(self.directory).records
+
+    @property
+    def states(self) -> list[str]:
+        return [job.state for job in self.slurm.jobs.values()]
 
 
 @pytest.fixture
-def left(tmp_path: Path) -> Left:
-    return Left(tmp_path)
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path)
 
 
-def test_a_flow_that_died_before_it_submitted_left_nothing(left: Left) -> None:
-    assert left.settle("") == "it had noted no job"
+def test_a_job_that_trains_is_taken_over_under_its_number(place: Place) -> None:
+    conclusion = place.leave(20)
+    reason = "SIGTERM: job 1 goes on; the same command watches it again"
+    assert conclusion.outcome == Paused(checkpoint="", reason=reason)
+    assert place.states == ["RUNNING"]
+    assert isinstance(place.run().outcome, Finished)
+    assert place.states == ["COMPLETED"]
+    assert [(record.number, record.job_id, record.end) for record in place.records] == [(1, "1", "Completed")]
+    assert "watching job 1, which was submitted before" in place.lines
 
 
-def test_a_job_that_still_waits_is_taken_out_of_the_queue(left: Left) -> None:
-    left.slurm.drain()
-    job = left.slurm.submit(SLEEPS, left.name)
-    left.slurm.clock.sleep(1)
-    assert left.settle(job) == "job 1 was still PENDING Resources and is cancelled"
-    assert left.state(job) == "CANCELLED"
+def test_a_job_that_waits_keeps_its_place(place: Place) -> None:
+    place.slurm.drain()
+    place.leave(20)
+    place.slurm.clock.after(60, place.slurm.undrain)
+    assert isinstance(place.run(LARGER).outcome, Finished)
+    assert len(place.jobs.submitted) == 1
+    assert place.records[0].resources == RESOURCES
 
 
-def test_a_job_that_runs_may_save_and_end(left: Left) -> None:
-    job = left.slurm.submit(SLEEPS, left.name)
-    left.slurm.clock.after(60, lambda: left.slurm.jobs[job].exit("0:0"))
-    left.slurm.clock.sleep(1)
-    assert left.settle(job) == "job 1 is over (COMPLETED)"
+def test_a_job_whose_number_was_not_noted_is_found_by_its_name(place: Place) -> None:
+    AttemptLedger(place.directory).open(RESOURCES)
+    worker = FakeWorker(place.slurm, place.directory)
+    other = place.slurm.submit(SLEEPS, "of somebody else")
+    place.jobs.workers[place.slurm.submit(worker, place.name)] = worker
+    assert isinstance(place.run().outcome, Finished)
+    assert place.jobs.submitted == []
+    assert [(record.number, record.job_id) for record in place.records] == [(1, "2")]
+    assert place.slurm.status(other).state == "RUNNING"
 
 
-def test_a_job_that_does_not_end_is_cancelled_after_a_while(left: Left) -> None:
-    job = left.slurm.submit(SLEEPS, left.name)
-    left.slurm.clock.sleep(1)
-    began = left.slurm.clock.monotonic()
-    assert left.settle(job) == "job 1 was still RUNNING and is cancelled"
-    assert left.slurm.clock.monotonic() - began == pytest.approx(SETTLE_S, abs=2)
+def test_an_attempt_that_was_not_submitted_is_submitted_now(place: Place) -> None:
+    AttemptLedger(place.directory).open(RESOURCES)
+    assert isinstance(place.run().outcome, Finished)
+    assert [(record.number, record.job_id) for record in place.records] == [(1, "1")]
 
 
-def test_who_stops_meanwhile_does_not_wait_for_it(left: Left) -> None:
-    job = left.slurm.submit(SLEEPS, left.name)
-    left.slurm.clock.after(10, lambda: left.stop.set("a test"))
-    left.slurm.clock.sleep(1)
-    assert left.settle(job) == "job 1 was still RUNNING and is cancelled"
-    assert left.slurm.clock.monotonic() < 1015
+@pytest.mark.parametrize("seconds", [30, 600], ids=["while the job trains", "when it is over"])
+def test_nothing_is_submitted_for_an_attempt_that_may_have_a_job_until_slurm_answers(
+    place: Place, seconds: float
+) -> None:
+    AttemptLedger(place.directory).open(RESOURCES)
+    worker = FakeWorker(place.slurm, place.directory)
+    place.jobs.workers[place.slurm.submit(worker, place.name)] = worker
+    place.slurm.stop_controller()
+    place.slurm.clock.after(seconds, place.slurm.start_controller)
+    assert isinstance(place.run().outcome, Finished)
+    assert place.jobs.submitted == []
+    assert [record.job_id for record in place.records] == ["1"]
 
 
-def test_a_job_with_a_number_that_was_ours_once_is_left_alone(left: Left) -> None:
-    stranger = left.slurm.submit(SLEEPS, "of somebody else")
-    left.slurm.clock.sleep(1)
-    assert left.settle(stranger) == "job 1 is over (RUNNING)"
-    assert left.state(stranger) == "RUNNING"
+def test_sbatch_that_gave_up_on_an_answer_that_came_submits_nothing_twice(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decision, "FIRST_DELAY_S", 0.0)
+    place.jobs.answers = False
+    assert isinstance(place.run().outcome, Finished)
+    assert [record.end for record in place.records] == [EndKind.UNREACHABLE.value, "Completed"]
+    assert [record.job_id for record in place.records] == ["", "1"]
+    assert place.states == ["COMPLETED"]
 
 
-def test_what_cannot_be_cancelled_is_said(left: Left, monkeypatch: pytest.MonkeyPatch) -> None:
-    job = left.slurm.submit(SLEEPS, left.name)
-    left.stop.set("a test")
-    monkeypatch.setattr(left.slurm, "cancel", lambda *jobs: False)
-    left.slurm.clock.sleep(1)
-    assert left.settle(job) == "job 1 was still RUNNING, not cancelled"
+def test_a_job_that_ended_meanwhile_is_read_and_what_follows_is_decided_as_ever(place: Place) -> None:
+    place.leave(20)
+    worker = place.jobs.workers["1"]
+    worker.connects = False
+    worker.end(Paused(checkpoint="checkpoints/1.pt", reason="deadline"), stop_reason="")
+    place.slurm.clock.sleep(3600)
+    assert isinstance(place.run().outcome, Finished)
+    assert [record.end for record in place.records] == ["Paused", "Completed"]
+    assert place.states == ["COMPLETED", "COMPLETED"]
 
 
-@pytest.mark.parametrize(
-    ("fault", "kind"),
-    [("cancel", EndKind.CANCELLED), ("preempt", EndKind.PREEMPTED), ("end_walltime", EndKind.PAUSED)],
-)
-def test_slurm_says_why_it_ended_a_stage_that_saved(left: Left, fault: str, kind: EndKind) -> None:
-    job = left.slurm.submit(LEAVES_SLOWLY, left.name)
-    left.slurm.clock.sleep(1)
-    getattr(left.slurm, fault)(job)
-    end = left.attempts.explain(AttemptEnd(EndKind.PAUSED, "SIGTERM", job_id=job))
-    assert end.kind is kind
-    assert end.message.startswith(f"SIGTERM ({left.state(job)}")
+def test_more_memory_is_counted_from_what_the_job_had(place: Place) -> None:
+    place.leave(20)
+    place.slurm.jobs["1"].out_of_memory()
+    place.slurm.clock.sleep(10)
+    place.run(LARGER)
+    assert [record.resources.memory_mib for record in place.records if record.resources] == [1500, 2250]
 
 
-def test_jobs_that_nobody_noted_are_cancelled_and_those_of_others_left_alone(left: Left) -> None:
-    left.directory.path.mkdir()
-    ledger = AttemptLedger(left.directory)
-    noted, stray, other = (left.slurm.submit(SLEEPS, name) for name in (left.name, left.name, "of somebody else"))
-    ledger.submitted(ledger.open(None), noted)
-    left.slurm.clock.sleep(1)
-    lines: list[str] = []
-    left.attempts.cancel_strays(
-        Attempt(
-            left.directory,
-            ledger.records[0],
-            ledger,
-            History(),
-            AttemptLimits(),
-            left.stop,
-            lines.append,
-            lambda progress: None,
-        )
-    )
-    left.slurm.clock.sleep(1)
-    assert lines == [f"cancelling what nobody waits for any more: job {stray}"]
-    assert [left.state(job) for job in (noted, stray, other)] == ["RUNNING", "CANCELLED", "RUNNING"]
+def test_a_stop_ends_the_job_of_a_command_that_is_gone_as_well(place: Place) -> None:
+    place.leave(20)
+    place.stop.set("SIGINT")
+    assert isinstance(place.run().outcome, Paused)
+    assert place.states == ["COMPLETED"]
+    assert AttemptLedger(place.directory).left_open() == []
+
+
+def test_files_of_earlier_jobs_are_removed_when_the_next_is_submitted(place: Place) -> None:
+    files = JobFiles(place.directory, "7")
+    files.begin("n1")
+    assert isinstance(place.run().outcome, Finished)
+    assert not files.alive_path.exists()
+    assert [path.name for path in place.directory.path.glob("report-*")] == ["report-1.json"]
+
+
+def test_a_refused_job_ends_with_the_words_of_slurm(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place.slurm, "nodes", ())
+    place.run()
+    assert place.records[0].end == EndKind.REFUSED.value
+    assert "Requested node configuration is not available" in place.records[0].message
+
+
+def test_the_job_of_a_stage_that_nobody_asks_for_is_cancelled_and_it_is_said(place: Place) -> None:
+    place.leave(20)
+    assert place.attempts.cancel_orphan(place.directory) == "nobody asks for run any more: cancelled job 1"
+    assert place.states == ["COMPLETING"]
+    assert [record.end for record in place.records] == [ORPHANED]
+
+
+def test_a_job_that_cannot_be_watched_is_not_left_to_itself(place: Place) -> None:
+    place.slurm.clock.after(20, lambda: place.directory.outcome_path.write_text("{"))
+    place.slurm.clock.after(21, lambda: place.slurm.kill_script("1"))
+    with pytest.raises(RunDirectoryError):
+        place.run()
+    assert place.states == ["FAILED"]
+    assert place.records[0].end == "RunDirectoryError"
+
+
+def test_an_orphan_is_left_to_the_next_command_where_slurm_does_not_answer(place: Place) -> None:
+    place.leave(20)
+    place.slurm.stop_controller()
+    place.slurm.clock.sleep(10)
+    assert "Slurm does not answer" in place.attempts.cancel_orphan(place.directory)
+    assert len(AttemptLedger(place.directory).left_open()) == 1

@@ -34,7 +34,7 @@ TRAINING = (
     "gat.large.heads=2",
 )
 # What a test kills is found by what it is.
-WORKER = b"distributed.cli.dask_worker"
+WORKER = b"kdgat.cluster.job"
 RESUMED = re.compile(r"going on from \S+: (epoch \d+ step \d+)")
 PAUSED = re.compile(r"paused at (epoch \d+ step \d+)")
 
@@ -69,7 +69,7 @@ class ClusterRun:
     def stop(self) -> None:
         """End the process if a test left it running."""
         if self.process is not None and self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
+            self.process.send_signal(signal.SIGINT)  # with its jobs
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self.process.wait(30)
             self.process.kill()

@@ -28,7 +28,7 @@ from tests.support.waiting import wait_until
 
 Found = TypeVar("Found")
 ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
-WORKER = "distributed.cli.dask_worker"
+WORKER = "kdgat.cluster.job"
 STEPS_PER_EPOCH = 8  # of the planted windows in batches of 32
 CHECKPOINT_STEPS = 20
 # Nothing ends it but its last epoch, and steps alone say when it saves.
@@ -181,19 +181,19 @@ class StageJob:
         return datetime.strptime(line[:23], "%Y-%m-%d %H:%M:%S,%f").timestamp() - began
 
     def _run(self, runner: AttemptRunner, site: Site | None, request: ResourceRequest) -> Conclusion:
-        return run_to_end(
-            Stage(
-                self.directory,
-                runner=runner,
-                stop=self.stop,
-                attempt_context=lambda record, body: body(
-                    self.lines.append, lambda progress: None, lambda *words: self.states.append(words)
-                ),
-                on_line=self.lines.append,
-                resources=None if site is None else stage_resources("normal", {}, site, request),
-                limits=AttemptLimits() if site is None else AttemptLimits.of(site),
-            )
+        stage = Stage(
+            self.directory,
+            runner=runner,
+            stop=self.stop,
+            attempt_context=lambda record, body: body(
+                self.lines.append, lambda progress: None, lambda *words: self.states.append(words)
+            ),
+            on_line=self.lines.append,
+            resources=None if site is None else stage_resources("normal", {}, site, request),
+            limits=AttemptLimits() if site is None else AttemptLimits.of(site),
         )
+        with contextlib.closing(runner):
+            return run_to_end(stage)
 
 
 @contextlib.contextmanager

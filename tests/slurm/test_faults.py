@@ -161,7 +161,7 @@ def test_a_killed_child_is_started_again(job: StageJob, undisturbed: Undisturbed
 
 
 def test_a_dead_node_is_left_out(job: StageJob, undisturbed: Undisturbed, slurm: PrivateSlurm) -> None:
-    job.start(site()).hold()
+    job.start(site(silence_timeout_s=600)).hold()  # Slurm notices first
     node = slurm.job(job.job_id)["NodeList"]
     try:
         slurm.kill_node(node)
@@ -178,6 +178,20 @@ def test_a_frozen_worker_is_woken_to_save(job: StageJob, undisturbed: Undisturbe
     os.kill(job.worker(slurm), signal.SIGSTOP)
     check(job, undisturbed, "worker frozen, silence_timeout_s 4", EndKind.PAUSED, EndKind.FINISHED)
     assert lost_nothing(job)
+
+
+def test_a_node_whose_death_slurm_does_not_notice_is_left_out(
+    job: StageJob, undisturbed: Undisturbed, slurm: PrivateSlurm
+) -> None:
+    job.start(site(silence_timeout_s=4)).hold()
+    node = slurm.job(job.job_id)["NodeList"]
+    try:
+        slurm.kill_node(node)
+        job.wait_until(lambda: len(job.attempts) == 2, "another attempt")
+    finally:
+        slurm.revive_node(node)
+    check(job, undisturbed, "node dead, silence_timeout_s 4", EndKind.FROZEN, EndKind.FINISHED)
+    assert job.attempts[1].excluded_nodes == (node,)
 
 
 @pytest.mark.nightly

@@ -61,7 +61,7 @@ def train(out: Path, *options: str, meanwhile: Callable[[], object] = lambda: No
         finally:
             if process.poll() is None:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(process.pid, signal.SIGTERM)
+                    os.kill(process.pid, signal.SIGINT)
                 process.wait(60)
 
 

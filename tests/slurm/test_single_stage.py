@@ -52,7 +52,7 @@ def started(directory: RunDirectory, log: Path) -> Iterator["subprocess.Popen[by
         yield process
     finally:
         if process.poll() is None:
-            process.send_signal(signal.SIGTERM)
+            process.send_signal(signal.SIGINT)
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(30)
             process.kill()

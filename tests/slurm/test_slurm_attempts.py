@@ -14,7 +14,7 @@ import pytest
 from kdgat.cluster import slurm as cluster_slurm
 from kdgat.cluster.ending import EndKind
 from kdgat.cluster.history import AttemptLedger
-from kdgat.cluster.script import SECRETS, job_name
+from kdgat.cluster.script import SECRETS
 from kdgat.stage.outcome import Failed, Finished, Paused
 from tests.slurm.slurm import PrivateSlurm
 from tests.slurm.stage_job import StageJob, site, watched
@@ -91,7 +91,7 @@ def test_a_worker_that_cannot_import_is_not_tried_again(job: StageJob) -> None:
     python = Path(sys.base_prefix) / "bin" / "python3"  # the interpreter without what is installed beside it
     conclusion = job.run(site(python=str(python)))
     assert isinstance(conclusion.outcome, Failed)
-    assert "No module named 'distributed'" in conclusion.outcome.evidence
+    assert "No module named '" in conclusion.outcome.evidence
     assert job.ends == [EndKind.NOT_STARTED.value]
 
 
@@ -179,18 +179,45 @@ def test_a_walltime_that_is_too_short_grows_where_the_site_allows(job: StageJob,
     assert walltimes == [60, 180]
 
 
-@pytest.mark.nightly
-def test_a_job_of_a_dead_flow_that_still_waits_is_taken_out_of_the_queue(
-    job: StageJob, slurm: PrivateSlurm, full_cluster: None
-) -> None:
-    job_id = slurm.submit("sleep 600", "--partition=gpu", f"--job-name={job_name(job.directory.path)}")
-    ledger = AttemptLedger(job.directory)
-    ledger.submitted(ledger.open(None), job_id)
-    when(lambda: slurm.job(job_id)["JobState"] == "CANCELLED", lambda: job.stop.set("a test"))
-    job.run(site())
-    assert job.ends[0] == "FlowProcessLost"
-    assert "is cancelled" in job.attempts[0].message
-    assert slurm.job(job_id)["JobState"] == "CANCELLED"
+def test_a_job_goes_on_without_its_command_and_the_next_one_watches_it(job: StageJob, slurm: PrivateSlurm) -> None:
+    first = job.start(site()).job_id
+    job.stop.detach("SIGHUP")
+    outcome = job.finish().outcome
+    assert isinstance(outcome, Paused)
+    assert f"job {first} goes on" in outcome.reason
+    slurm.wait_for_job(first, "COMPLETED")
+    assert isinstance(job.run(site()).outcome, Finished)
+    assert [(record.job_id, record.end) for record in job.attempts] == [(first, "Completed")]
+    assert job.attempts[0].peak_memory_mib is not None  # from the report
+
+
+def test_a_job_that_waits_keeps_its_place_for_the_next_command(job: StageJob, slurm: PrivateSlurm) -> None:
+    nodes = ",".join(slurm.nodes)
+    slurm.command("scontrol", "update", f"NodeName={nodes}", "State=DRAIN", "Reason=test")
+    try:
+        first = job.start(site()).job_id
+        job.stop.detach("SIGHUP")
+        job.finish()
+        ledger = AttemptLedger(job.directory)
+        ledger.submitted(ledger.records[0], "")  # as if the command had died right after sbatch
+        job.start(site())
+        job.wait_until(lambda: any(f"watching job {first}" in line for line in job.lines), "the job")
+    finally:
+        slurm.command("scontrol", "update", f"NodeName={nodes}", "State=RESUME")
+    assert isinstance(job.finish().outcome, Finished)
+    assert [(record.job_id, record.end) for record in job.attempts] == [(first, "Completed")]
+
+
+def test_a_job_connects_to_each_command_that_watches_it(endless_job: StageJob, slurm: PrivateSlurm) -> None:
+    job = endless_job
+    for number in range(3):
+        job.start(site())
+        output = job.wait_until(lambda: list((job.path / "slurm").glob("*.out")), "the output of the job")[0]
+        job.wait_until(lambda: output.read_text().count("connected to ") == number + 1, "a connection")  # noqa: B023
+        job.stop.set("a test") if number == 2 else job.stop.detach("SIGHUP")
+        job.finish()
+    assert len(job.attempts) == 1
+    assert job.ends == ["Paused"]
 
 
 @pytest.mark.nightly
@@ -204,13 +231,6 @@ def test_a_job_with_a_number_that_was_ours_once_is_left_alone(job: StageJob, slu
     finally:
         slurm.command("scancel", stranger)
         slurm.wait_for_job(stranger, "CANCELLED")
-
-
-def test_a_job_that_a_dead_flow_had_no_time_to_note_is_cancelled(job: StageJob, slurm: PrivateSlurm) -> None:
-    stray = slurm.submit("sleep 600", "--partition=gpu", f"--job-name={job_name(job.directory.path)}")
-    assert isinstance(job.run(site()).outcome, Finished)
-    assert slurm.job(stray)["JobState"] == "CANCELLED"
-    assert any(f"job {stray}" in line for line in job.lines)
 
 
 def test_a_worker_that_dies_with_its_report_has_finished_its_stage(job: StageJob) -> None:

@@ -8,10 +8,10 @@ import heapq
 import itertools
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
-from kdgat.cluster.scheduler import GONE, TIME_LIMIT, UNKNOWN, JobStatus
+from kdgat.cluster.scheduler import GONE, TIME_LIMIT, UNKNOWN, JobStatus, QueuedJob
 
 START_S: Final = 0.1  # from sbatch to the job's script on an idle node
 KILL_WAIT_S: Final = 30.0  # from SIGTERM to SIGKILL
@@ -176,6 +176,7 @@ class FakeSlurm:
         self.jobs: dict[str, FakeJob] = {}
         self.notices_s = 0.0  # how long the end of a script goes unnoticed
         self.is_reachable = True
+        self.num_questions = 0
         self._drained: set[str] = set()
         self._dead: set[str] = set()
 
@@ -206,9 +207,12 @@ class FakeSlurm:
             return JobStatus(UNKNOWN)
         return self.jobs[job_id].status if job_id in self.jobs else JobStatus(GONE)
 
-    def find(self, name: str) -> list[str]:
-        jobs = self.jobs.values() if self.is_reachable else ()
-        return [job.job_id for job in jobs if job.name == name and not job.status.is_over]
+    def queue(self) -> dict[str, QueuedJob] | None:
+        self.num_questions += 1
+        if not self.is_reachable:
+            return None
+        listed = [job for job in self.jobs.values() if not job.status.is_over]
+        return {job.job_id: QueuedJob(job.name, replace(job.status, exit_code="")) for job in listed}
 
     def ask_to_leave(self, job_id: str) -> bool:
         if self.is_reachable and (job := self.jobs.get(job_id)) is not None and job.state == "RUNNING":

@@ -1,113 +1,82 @@
-"""A job's worker without Dask: a `flows.job_worker.JobWorker` whose job is one of `FakeSlurm`."""
+"""A job's process without Dask: the script of a `FakeSlurm` job and the `flows.job_worker.JobWorker` in it."""
 
 import math
 import signal
-from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from flows.job_worker import CallFailedError, WorkerLostError
-from kdgat.cluster.ending import EndKind
-from kdgat.cluster.slurm import refusal
-from kdgat.cluster.worker import NodeReport
+from kdgat.cluster.report import JobFiles, NodeReport
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished, Outcome, Paused
-from tests.support.fake_slurm import FakeJob, FakeSlurm, SubmitError
+from tests.support.fake_slurm import FakeJob, FakeSlurm
 
 HEARTBEAT_S: Final = 0.5
-SUBMIT_S: Final = 0.3  # what sbatch takes
 CHECKPOINT: Final = "checkpoints/checkpoint-00000040.pt"
 
 
 class FakeWorker:
-    """Connects, trains and reports in the time of the fake; a test sets what is different in its case."""
+    """Begins, trains and reports in the time of the fake; a test sets what is different in its case."""
 
     def __init__(self, slurm: FakeSlurm, directory: RunDirectory) -> None:
         self.slurm, self.clock, self.directory = slurm, slurm.clock, directory
-        self.submission: dict[str, Any] = {"name": "kdgat"}  # arguments of FakeSlurm.submit
-        self.connects_s = 3.0  # from the job's start
+        self.prologue_s = 0.0  # from the job's start
+        self.begins_s = 3.0  # from then on, to its first word
         self.trains_s = 60.0  # from then on
         self.saves_s = 1.0  # from a signal to its report; inf: it takes no notice
         self.leaves_s = 0.5  # from being let go to the end of the job
-        self.visible_s = 0.0  # until others see the outcome that it wrote
+        self.waits_s = 3.0  # for being let go
+        self.visible_s = 0.0  # until others see what it wrote at its end
+        self.connects = True
+        self.alive_interval_s = 5.0
         self.outcome: Outcome | None = Finished()  # of a stage that nobody asked to leave
         self.reported: dict[str, Any] = {}  # what its report says besides
-        self.raises = ""
-        self.dies_with_report = False
         self.wakes = True  # at SIGCONT
-        self.loss_is_noticed = True  # Dask says that the call was lost; otherwise the worker is just no longer there
-        self.printed: list[str] = []
-        self.started_with: tuple[Any, ...] = ()
         self._job: FakeJob | None = None
-        self._job_id = self._refused = ""
-        self._is_connected = self._is_lost = self._is_stopping = False
+        self._is_alive = self._is_stopping = False
         self._run = 0
         self._frozen_at: float | None = None
         self._report: NodeReport | None = None
 
     # What the flow sees.
 
-    @property
-    def job_id(self) -> str:
-        return self._job_id
-
-    def start(
-        self, directory_path: str, environment: Mapping[str, str], stall_timeout_s: float, epilogue: Sequence[str]
-    ) -> None:
-        self.started_with = (directory_path, dict(environment), stall_timeout_s, tuple(epilogue))
-        self.clock.after(SUBMIT_S, self._submit)
-
-    def refusal(self) -> tuple[EndKind, str] | None:
-        return refusal(self._refused) if self._refused else None
-
     def last_seen(self) -> float | None:
-        if not self._is_connected:
+        if not self._is_alive or not self.connects:
             return None
         now = self.clock.monotonic() if self._frozen_at is None else self._frozen_at
         return now // HEARTBEAT_S
 
-    def has_ended(self) -> bool:
-        return (
-            self._report is not None
-            or bool(self.raises and self._is_connected)
-            or (self._is_lost and self.loss_is_noticed)
-        )
-
-    def report(self) -> NodeReport:
-        if self.dies_with_report and self._report is not None:
-            self.slurm.kill_script(self._job_id)
-            raise WorkerLostError
-        if self._report is None:
-            raise CallFailedError(self.raises) if self.raises else WorkerLostError
-        return self._report
+    def report(self) -> NodeReport | None:
+        return self._report if self.connects and self._is_alive else None
 
     def let_go(self) -> None:
-        assert self._job is not None
-        job = self._job
-        self.clock.after(self.leaves_s, lambda: job.exit("0:0"))
-
-    def error_output(self) -> list[str]:
-        return self.printed
+        if self._job is not None and self.connects:
+            self._leave_after(self.leaves_s)
 
     # What its job does with it.
+
+    @property
+    def files(self) -> JobFiles:
+        assert self._job is not None
+        return JobFiles(self.directory, self._job.job_id)
 
     def begin(self, job: FakeJob) -> None:
         self._job = job
         self._run += 1
-        self._is_lost = False
         run = self._run
-        self.clock.after(self.connects_s, lambda: self._connect(run))
+        self.clock.after(self.prologue_s, lambda: run == self._run and self.files.begin(""))
+        self.clock.after(self.prologue_s + self.begins_s, lambda: run == self._run and self._begin(run))
 
     def signal(self, job: FakeJob, name: str) -> None:
         if name == "KILL":
-            self._is_lost, self._is_connected, self._run = self._is_connected, False, self._run + 1
+            self._is_alive, self._run = False, self._run + 1
         elif name == "STOP":
             self.freeze()
         elif name == "CONT":
             self._frozen_at = None if self.wakes else self._frozen_at
-        elif self._frozen_at is None and self._is_connected:
+        elif self._frozen_at is None and self._is_alive:
             self._stop(f"SIG{name}")
-        elif self._frozen_at is None and name == "TERM":
-            self.clock.after(0.0, lambda: job.exit("0:15"))
+        elif self._frozen_at is None:  # a shell, in the prologue
+            self._run += 1
+            self.clock.after(0.0, lambda: job.exit("0:15" if name == "TERM" else "0:10"))
 
     def freeze(self) -> None:
         """Let nothing be heard of it from now on."""
@@ -118,10 +87,8 @@ class FakeWorker:
 
     def end(self, outcome: Outcome | None, **reported: Any) -> None:
         """Report, unless it has or is gone."""
-        if self._report is not None or not self._is_connected:
+        if self._report is not None or not self._is_alive:
             return
-        if outcome is not None:
-            self.clock.after(self.visible_s, lambda: self.directory.write_outcome(outcome))
         checkpoint = outcome.checkpoint if isinstance(outcome, Paused) else ""
         told: dict[str, Any] = {
             "status": 0 if outcome is not None else -signal.SIGKILL,
@@ -134,20 +101,38 @@ class FakeWorker:
             "was_oom_killed": False,
             "stalled": False,
         }
-        self._report = NodeReport(**{**told, **self.reported, **reported})
+        report = self._report = NodeReport(**{**told, **self.reported, **reported})
+        self.clock.after(self.visible_s, lambda: self._write(outcome, report))
+        self._leave_after(self.waits_s + self.leaves_s if self.connects else self.leaves_s)
 
-    def _submit(self) -> None:
-        try:
-            self._job_id = self.slurm.submit(self, **self.submission)
-        except SubmitError as error:
-            self._refused = str(error)
+    def _write(self, outcome: Outcome | None, report: NodeReport) -> None:
+        if outcome is not None and not self.directory.is_finished():
+            self.directory.write_outcome(outcome)
+        self.files.write_report(report)
 
-    def _connect(self, run: int) -> None:
-        if run == self._run:
-            self._is_connected = True
-            self.clock.after(
-                self.trains_s, lambda: run == self._run and not self._is_stopping and self.end(self.outcome)
-            )
+    def _leave_after(self, seconds: float) -> None:
+        job, run = self._job, self._run
+        assert job is not None
+
+        def leave() -> None:
+            if run == self._run:
+                self._is_alive, self._run = False, self._run + 1
+                job.exit("0:0")
+
+        self.clock.after(seconds, leave)
+
+    def _begin(self, run: int) -> None:
+        self._is_alive = True
+        assert self._job is not None
+        self.files.begin(self._job.node)
+        self._live(run)
+        self.clock.after(self.trains_s, lambda: run == self._run and not self._is_stopping and self.end(self.outcome))
+
+    def _live(self, run: int) -> None:
+        if run == self._run and self._report is None:
+            if self._frozen_at is None:
+                self.files.touch()
+            self.clock.after(self.alive_interval_s, lambda: self._live(run))
 
     def _stop(self, reason: str) -> None:
         if self.saves_s < math.inf:

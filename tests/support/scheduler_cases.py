@@ -13,7 +13,7 @@ import pytest
 
 from kdgat.cluster.clock import Clock
 from kdgat.cluster.ending import EndKind
-from kdgat.cluster.scheduler import GONE, TIME_LIMIT, UNKNOWN, JobStatus, Scheduler, wait_for_end, wait_until_over
+from kdgat.cluster.scheduler import GONE, TIME_LIMIT, UNKNOWN, JobStatus, QueuedJob, Scheduler
 from kdgat.cluster.slurm import refusal
 from tests.support.fake_slurm import (
     ENDS,
@@ -72,9 +72,14 @@ def started(cluster: Cluster, script: ShellScript = SLEEPS, **options: Any) -> s
 
 def ended(cluster: Cluster, job_id: str) -> JobStatus:
     """Wait for the end of a job."""
-    status = wait_until_over(cluster.scheduler, job_id, TIMEOUT_S, cluster.clock)
-    assert status.is_over
-    return status
+    return wait_for(cluster, job_id, lambda status: status.is_over)
+
+
+def queue(cluster: Cluster) -> dict[str, QueuedJob]:
+    """Return all that waits or runs."""
+    found = cluster.scheduler.queue()
+    assert found is not None
+    return found
 
 
 @dataclass(frozen=True)
@@ -86,8 +91,8 @@ class End:
     state: str
     reason: str
     exit_code: str | None  # None: depends on how quickly the script heard of it
-    with_worker: EndKind
-    without_worker: EndKind
+    once_begun: EndKind
+    before: EndKind
     marks: tuple[pytest.MarkDecorator, ...] = ()
 
 
@@ -101,8 +106,8 @@ def cancel_slowly(cluster: Cluster, job_id: str) -> None:
     cluster.clock.sleep(1.0)
     status = cluster.scheduler.status(job_id)
     assert (status.state, status.is_over, status.is_alive) == ("COMPLETING", False, True)
-    assert status.how_it_ended(had_worker=True) is EndKind.JOB_LOST
-    assert wait_for_end(cluster.scheduler, job_id, cluster.clock).state == "CANCELLED"
+    assert status.how_it_ended(had_begun=True) is EndKind.JOB_LOST
+    assert queue(cluster)[job_id].status.state == "COMPLETING"
 
 
 def ask_to_leave(cluster: Cluster, job_id: str) -> None:
@@ -113,15 +118,14 @@ def kill_node(cluster: Cluster, job_id: str) -> None:
     """Let the node die; Slurm believes in it for a while."""
     node = cluster.scheduler.status(job_id).node
     cluster.kill_node(node)
-    status = wait_for_end(cluster.scheduler, job_id, cluster.clock)
-    assert status.how_it_ended(had_worker=True) is EndKind.NODE_FAILURE
-    assert status.node == node
+    status = cluster.scheduler.status(job_id)
+    assert (status.state, status.node) == ("RUNNING", node)
     cluster.revive_node(node)
 
 
 def end_walltime(cluster: Cluster, job_id: str) -> None:
     cluster.end_walltime(job_id)
-    assert wait_for(cluster, job_id, lambda status: status.reason == TIME_LIMIT).how_it_ended(had_worker=True) is (
+    assert wait_for(cluster, job_id, lambda status: status.reason == TIME_LIMIT).how_it_ended(had_begun=True) is (
         EndKind.TIMEOUT
     )
 
@@ -188,8 +192,8 @@ def check_ending(cluster: Cluster, end: End) -> None:
     assert (status.state, status.reason) == (end.state, end.reason)
     assert status.exit_code == end.exit_code or end.exit_code is None
     assert status.node
-    assert status.how_it_ended(had_worker=True) is end.with_worker
-    assert status.how_it_ended(had_worker=False) is end.without_worker
+    assert status.how_it_ended(had_begun=True) is end.once_begun
+    assert status.how_it_ended(had_begun=False) is end.before
     assert cluster.scheduler.cancel(job_id)  # again is no mistake
     assert cluster.scheduler.status(job_id) == status
 
@@ -207,18 +211,24 @@ def a_full_cluster_lets_jobs_wait_and_a_waiting_job_can_be_cancelled(cluster: Cl
         cluster.undrain()
 
 
-def jobs_are_found_by_name_while_they_wait_or_run(cluster: Cluster) -> None:
+def jobs_are_listed_with_their_names_while_they_wait_or_run(cluster: Cluster) -> None:
     running = started(cluster, name="one")
     cluster.drain()
     try:
         waiting = cluster.submit(SLEEPS, name="one")
         other = cluster.submit(SLEEPS, name="two")
-        assert sorted(cluster.scheduler.find("one"), key=int) == [running, waiting]
-        assert cluster.scheduler.find("nobody") == []
+        wait_for(cluster, other, lambda status: status.reason not in ("None", "Priority"))
+        found = queue(cluster)
+        assert [found[job].name for job in (running, waiting, other)] == ["one", "one", "two"]
+        for job in (running, waiting, other):
+            listed, asked = found[job].status, cluster.scheduler.status(job)
+            assert (listed.state, listed.node) == (asked.state, asked.node)
+        assert found[running].status.is_alive
+        assert found[waiting].status.is_waiting
         assert cluster.scheduler.cancel(running, waiting, other)
         for job_id in (running, waiting, other):
             ended(cluster, job_id)
-        assert cluster.scheduler.find("one") == []
+        assert not {running, waiting, other} & set(queue(cluster))
     finally:
         cluster.undrain()
 
@@ -238,7 +248,7 @@ def a_requeued_job_waits_again(cluster: Cluster) -> None:
     job_id = started(cluster, requeue=True)
     cluster.requeue(job_id)
     status = wait_for(cluster, job_id, lambda status: status.is_waiting)
-    assert status.how_it_ended(had_worker=True) is LOST
+    assert status.how_it_ended(had_begun=True) is LOST
     cancel(cluster, job_id)
     assert ended(cluster, job_id).state == "CANCELLED"
 
@@ -270,14 +280,14 @@ def a_controller_that_is_down_answers_nothing_and_loses_nothing(cluster: Cluster
         scheduler = cluster.scheduler
         questions = (
             lambda: scheduler.status(job_id),
-            lambda: scheduler.find("one"),
+            scheduler.queue,
             lambda: scheduler.cancel(job_id),
             lambda: scheduler.ask_to_leave(job_id),
             lambda: refused(cluster)[0],
         )
         with ThreadPoolExecutor(len(questions)) as pool:  # each of Slurm's commands tries for ten seconds
             answers = [answer.result() for answer in [pool.submit(question) for question in questions]]
-        assert answers == [JobStatus(UNKNOWN), [], False, False, EndKind.UNREACHABLE]
+        assert answers == [JobStatus(UNKNOWN), None, False, False, EndKind.UNREACHABLE]
     finally:
         cluster.start_controller()
     assert cluster.scheduler.status(job_id).state == "RUNNING"
@@ -287,7 +297,7 @@ def a_controller_that_is_down_answers_nothing_and_loses_nothing(cluster: Cluster
 
 BEHAVIOURS: Final = (
     a_full_cluster_lets_jobs_wait_and_a_waiting_job_can_be_cancelled,
-    jobs_are_found_by_name_while_they_wait_or_run,
+    jobs_are_listed_with_their_names_while_they_wait_or_run,
     a_suspended_job_says_so_and_goes_on,
     a_requeued_job_waits_again,
     a_job_that_nobody_knows_is_gone_and_cancelling_it_is_no_mistake,

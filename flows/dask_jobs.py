@@ -1,0 +1,169 @@
+"""The jobs of a run over dask-jobqueue and Dask: their submission, and one scheduler to which those that run report."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import CancelledError
+from pathlib import Path
+from typing import Any, Final
+
+import dask
+import distributed
+from distributed.security import Security
+
+from flows.jobqueue import SLURMJob
+from kdgat.cluster import slurm
+from kdgat.cluster.attendance import attend
+from kdgat.cluster.connection import FILE_NAME, Connection
+from kdgat.cluster.report import NodeReport, parse_report
+
+logger = logging.getLogger(__name__)
+
+FETCH_S: Final = 10.0  # a report is some hundred bytes
+
+# A worker that is gone says nothing about its stage: no task is run again by Dask, and none is given up for silence.
+dask.config.set({"distributed.scheduler.allowed-failures": 0, "distributed.scheduler.worker-ttl": None})
+# What Dask logs about lost workers and refused jobs is told in our own words, once.
+logging.getLogger("distributed").setLevel(logging.CRITICAL)
+
+
+class SchedulerStartError(RuntimeError):
+    """Dask's scheduler does not start, because the login node is busy."""
+
+
+class SubmitError(RuntimeError):
+    """`sbatch` failed; the text has its words."""
+
+
+class Job(SLURMJob):
+    """A job that waits no longer for `sbatch` than for any command of Slurm."""
+
+    @staticmethod
+    async def _call(cmd: Sequence[str], **kwargs: Any) -> str:
+        """Run `sbatch` and return what it printed; RuntimeError if it fails or does not answer."""
+        pipe = asyncio.subprocess.PIPE
+        process = await asyncio.create_subprocess_exec(*cmd, stdout=pipe, stderr=pipe, **kwargs)
+        try:
+            output, errors = await asyncio.wait_for(process.communicate(), slurm.COMMAND_TIMEOUT_S)
+        except TimeoutError:
+            process.kill()
+            raise RuntimeError(f"{cmd[0]} {slurm.NO_ANSWER} in {slurm.COMMAND_TIMEOUT_S:.0f} s") from None
+        if process.returncode != 0:
+            raise RuntimeError(f"{errors.decode(errors='replace')}{output.decode(errors='replace')}")
+        return output.decode()
+
+
+class DaskJobs:
+    """One Dask scheduler and client for all jobs of a run, open from the first job on; for several threads."""
+
+    def __init__(self, log_directory: Path, scheduler_options: Mapping[str, Any]) -> None:
+        self._path = log_directory / FILE_NAME
+        self._options = dict(scheduler_options)
+        self._lock = threading.Lock()
+        self._opened: tuple[distributed.SpecCluster, distributed.Client] | None = None
+
+    def open(self) -> "tuple[distributed.SpecCluster, distributed.Client]":
+        """Start the scheduler and let jobs know of it, unless that is done.
+
+        Raises:
+            SchedulerStartError: if it does not start.
+        """
+        with self._lock:
+            if self._opened is None:
+                # The connection carries code: encrypted, and only for whoever can read the file with the key.
+                security = Security.temporary()
+                options = {**self._options, "protocol": "tls://", "security": security}
+                try:
+                    cluster = distributed.SpecCluster(
+                        workers={},
+                        scheduler={"cls": distributed.Scheduler, "options": options},
+                        security=security,
+                        silence_logs=False,
+                    )
+                    client = distributed.Client(cluster, set_as_default=False)
+                except (TimeoutError, RuntimeError) as error:
+                    raise SchedulerStartError(f"the Dask scheduler did not start: {error}") from error
+                self._path.parent.mkdir(parents=True, exist_ok=True)
+                Connection(
+                    address=cluster.scheduler_address, certificate=security.tls_ca_file, key=security.tls_worker_key
+                ).write(self._path)
+                self._opened = cluster, client
+            return self._opened
+
+    def submit(self, arguments: Mapping[str, Any]) -> str:
+        """Submit a job of these arguments (`kdgat.cluster.script`) and return its number.
+
+        Raises:
+            SchedulerStartError: if Dask's scheduler does not start.
+            SubmitError: if the job is refused, or nobody answers.
+        """
+        cluster, _ = self.open()
+        job = Job(scheduler=cluster.scheduler_address, name=arguments["job_name"], **arguments)
+        try:
+            cluster.sync(job.start)
+        except (RuntimeError, ValueError, OSError) as error:
+            raise SubmitError(str(error)) from error
+        return str(job.job_id)
+
+    def worker(self, job_id: str) -> "DaskWorker":
+        """Return the worker of a job, whoever submitted it; the scheduler must be open for it to connect."""
+        return DaskWorker(self, job_id)
+
+    def close(self) -> None:
+        """Stop the scheduler; the jobs go on."""
+        with self._lock:
+            if self._opened is not None:
+                cluster, client = self._opened
+                self._opened = None
+                self._path.unlink(missing_ok=True)
+                try:
+                    client.close()
+                    cluster.close()
+                except (TimeoutError, RuntimeError) as error:  # what was to be known of jobs is known
+                    logger.warning("the Dask scheduler did not end in time: %s", error)
+
+    @property
+    def opened(self) -> "tuple[distributed.SpecCluster, distributed.Client] | None":
+        """Return scheduler and client if they are there."""
+        return self._opened
+
+
+class DaskWorker:
+    """The `JobWorker` of one job: a Dask worker whose name is the job's number, with one task."""
+
+    def __init__(self, jobs: DaskJobs, job_id: str) -> None:
+        self._jobs, self._job_id = jobs, job_id
+        self._address = ""
+        self._future: distributed.Future | None = None
+
+    def last_seen(self) -> float | None:
+        """Return when Dask's scheduler last heard of the worker; one that has just connected gets its task."""
+        if self._jobs.opened is None:
+            return None
+        cluster, client = self._jobs.opened
+        address = cluster.scheduler.aliases.get(self._job_id)
+        worker = cluster.scheduler.workers.get(address)
+        if worker is None:
+            self._address, self._future = "", None
+            return None
+        if address != self._address:
+            self._address = address
+            # By address: a name that is not there might be taken for a host's.
+            self._future = client.submit(attend, pure=False, retries=0, workers=[address], allow_other_workers=False)
+        return float(worker.last_seen)
+
+    def report(self) -> NodeReport | None:
+        """Fetch the report."""
+        if self._future is None or self._future.status != "finished":
+            return None
+        try:
+            return parse_report(self._future.result(timeout=FETCH_S))
+        except (TimeoutError, CancelledError, distributed.KilledWorker):
+            return None  # gone with its report, which is on disk
+
+    def let_go(self) -> None:
+        """Close the worker."""
+        if self._jobs.opened is not None and self._address:
+            cluster, _ = self._jobs.opened
+            cluster.loop.add_callback(cluster.scheduler.close_worker, self._address)

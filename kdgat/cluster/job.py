@@ -1,0 +1,157 @@
+"""What runs inside a job: `python -m kdgat.cluster.job`, which dask-jobqueue's script starts.
+
+It starts the process that trains, watches it, and writes down how it ended; exit status 0 means that the report is on
+disk. Nothing of that needs whoever submitted the job: `kdgat.cluster.attendance` reports to them while they are there.
+`SIGTERM` (Slurm at walltime, `scancel`, preemption) and `SIGUSR1` mean "write a checkpoint, then leave" and not "die".
+"""
+
+import argparse
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from kdgat.cluster.attendance import Attendance
+from kdgat.cluster.child import ChildEnd, StopRequest, checkpoint_marker, run_child
+from kdgat.cluster.memory import num_oom_kills
+from kdgat.cluster.report import JobFiles, NodeReport
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.polling import wait_until
+
+EPILOGUE_TIMEOUT_S: Final = 60.0
+OOM_NOTICE_S: Final = 0.5  # the kernel counts the kill a moment after the process is gone
+JOB_VARIABLE: Final = "SLURM_JOB_ID"
+
+
+def main() -> None:
+    """Run one attempt as the command line says, and leave its report."""
+    options = parse_options(sys.argv[1:])
+    stop, over = StopRequest(), threading.Event()
+
+    def handle(number: int, frame: FrameType | None) -> None:
+        stop.set(signal.Signals(number).name)
+
+    for number in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, handle)
+    directory, job_id = RunDirectory(options.directory), os.environ[JOB_VARIABLE]
+    files = JobFiles(directory, job_id)
+    with contextlib.suppress(OSError):  # a full disk says it where the stage writes what matters
+        files.begin(_node())
+    threading.Thread(target=_live, args=(files, options.alive_interval_s, over), daemon=True).start()
+    attendance = Attendance(options.connection, job_id, options, stop)
+    attendance.start()
+    environment = dict(word.partition("=")[::2] for word in options.environment)
+    report = run_attempt(directory, environment, options.stall_timeout_s, options.epilogue, stop)
+    over.set()
+    try:
+        files.write_report(report)
+    finally:
+        attendance.end(report.model_dump_json())
+
+
+def run_attempt(
+    directory: RunDirectory,
+    environment: Mapping[str, str],
+    stall_timeout_s: float,
+    epilogue: Sequence[str],
+    stop: StopRequest,
+) -> NodeReport:
+    """Run one attempt at the stage of a directory, then the site's epilogue, and report how the attempt ended."""
+    before, oom_kills = checkpoint_marker(directory), num_oom_kills()
+    end = run_child(
+        directory,
+        stop=stop,
+        environment=environment,
+        on_line=lambda line: print(line, flush=True),
+        stall_timeout_s=stall_timeout_s,
+    )
+    report = _report(directory, end, before, oom_kills, stop)
+    _run_epilogue(epilogue, stop)
+    return report
+
+
+def parse_options(words: Sequence[str]) -> argparse.Namespace:
+    """Read what the job's script says (`kdgat.cluster.script`)."""
+    parser = argparse.ArgumentParser(allow_abbrev=False)
+    parser.add_argument("scheduler", help="as it was when the job was submitted; --connection says where it is now")
+    parser.add_argument("--directory", required=True)
+    parser.add_argument("--connection", type=Path, required=True)
+    parser.add_argument("--environment", action="append", default=[], metavar="NAME=VALUE")
+    parser.add_argument("--epilogue", action="append", default=[], metavar="LINE")
+    parser.add_argument("--stall-timeout-s", type=float, required=True)
+    parser.add_argument("--alive-interval-s", type=float, required=True)
+    parser.add_argument("--on-lost-flow", default="detach")
+    for name in ("--host", "--interface", "--local-directory"):
+        parser.add_argument(name)
+    options, _ = parser.parse_known_args(words)  # the others are meant for Dask's own command
+    return options
+
+
+def _node() -> str:
+    return os.environ.get("SLURMD_NODENAME") or socket.gethostname()
+
+
+def _live(files: JobFiles, interval_s: float, over: threading.Event) -> None:
+    while not over.wait(interval_s):
+        with contextlib.suppress(OSError):
+            files.touch()
+
+
+def _report(
+    directory: RunDirectory, end: ChildEnd, before: tuple[tuple[str, int], ...], oom_kills: int, stop: StopRequest
+) -> NodeReport:
+    if end.status == -signal.SIGKILL and num_oom_kills() == oom_kills:
+        time.sleep(OOM_NOTICE_S)
+    return NodeReport(
+        status=end.status,
+        outcome=end.outcome,
+        node=_node(),
+        stop_reason=stop.reason,
+        checkpoint=directory.newest_checkpoint(),
+        made_progress=checkpoint_marker(directory) != before,
+        peak_memory_mib=end.peak_memory_mib,
+        was_oom_killed=num_oom_kills() > oom_kills,
+        stalled=end.stalled,
+    )
+
+
+def _run_epilogue(lines: Sequence[str], stop: StopRequest) -> None:
+    """Run the site's shell lines; what they print goes to the job's output, and their failure fails nothing.
+
+    They end when somebody wants the job to leave: Slurm's SIGKILL may be seconds away, and the report matters more.
+    """
+    if not lines or stop.is_set():
+        return
+    try:
+        shell = subprocess.Popen(["bash", "-c", "\n".join(lines)], start_new_session=True)
+    except OSError as error:
+        print(f"epilogue: {error}", flush=True)
+        return
+    wait_until(lambda: shell.poll() is not None or stop.is_set(), EPILOGUE_TIMEOUT_S)
+    if shell.poll() is None:
+        os.killpg(shell.pid, signal.SIGKILL)  # not reaped yet: the number is still the shell's
+        shell.wait()
+        print(f"epilogue: ended by {stop.reason or f'its limit of {EPILOGUE_TIMEOUT_S:g} s'}", flush=True)
+    elif shell.returncode != 0:
+        print(f"epilogue: exit status {shell.returncode}", flush=True)
+
+
+if __name__ == "__main__":
+    status = 1
+    try:
+        main()
+        status = 0
+    except Exception:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # whatever Dask's threads still do

@@ -1,0 +1,102 @@
+"""What a job leaves in the run directory for whoever watches it, now or later: signs of life, then its report.
+
+Files, because whoever began a job may be gone when it ends. All bear the job's number.
+"""
+
+import os
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.files import write_bytes_atomically
+from kdgat.stage.outcome import Outcome
+
+ALIVE: Final = "alive-{}"  # empty from the end of the prologue on, then the node's name; touched while the job lives
+REPORT: Final = "report-{}.json"
+
+
+class NodeReport(BaseModel):
+    """What a job reports about its attempt."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")  # of a job that is older than who watches it, or younger
+
+    status: int  # exit status of the stage; negative: the signal that ended it
+    outcome: Outcome | None
+    node: str
+    stop_reason: str  # who asked it to leave; empty: nobody
+    checkpoint: str
+    made_progress: bool
+    peak_memory_mib: int
+    was_oom_killed: bool
+    stalled: bool
+
+
+def parse_report(text: str | bytes) -> NodeReport | None:
+    """Read a report from JSON; None if it is none."""
+    try:
+        return NodeReport.model_validate_json(text)
+    except ValidationError:
+        return None
+
+
+class JobFiles:
+    """The files of one job in its run directory.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     files = JobFiles(RunDirectory(folder), "17")
+    ...     before = files.sign_of_life()
+    ...     files.begin("n1")
+    ...     before, files.sign_of_life()[0], files.read_report()
+    (None, 'n1', None)
+    """
+
+    def __init__(self, directory: RunDirectory, job_id: str) -> None:
+        self.alive_path = directory.path / ALIVE.format(job_id)
+        self.report_path = directory.path / REPORT.format(job_id)
+
+    def begin(self, node: str) -> None:
+        """Write the first sign of life."""
+        self.alive_path.write_text(node)
+
+    def touch(self) -> None:
+        """Give another sign of life."""
+        os.utime(self.alive_path)
+
+    def write_report(self, report: NodeReport) -> None:
+        """Write the report, and give no sign of life any more."""
+        write_bytes_atomically(self.report_path, report.model_dump_json(indent=2).encode())
+        self.alive_path.unlink(missing_ok=True)
+
+    def read_report(self) -> NodeReport | None:
+        """Read the report; None while there is none."""
+        try:
+            return parse_report(self.report_path.read_bytes())
+        except OSError:  # not there yet, or a network filesystem that has lost its handle: the next look finds it
+            return None
+
+    def sign_of_life(self) -> tuple[str, int] | None:
+        """Return the node, empty before the job's process began, and a number that changes; None in the prologue."""
+        try:
+            with self.alive_path.open() as file:  # opened, because a network filesystem then asks its server
+                return file.read().strip(), os.fstat(file.fileno()).st_mtime_ns
+        except OSError:
+            return None
+
+
+def jobs_with_files(directory: RunDirectory) -> list[str]:
+    """Return the numbers of the jobs that left files, oldest first."""
+    found = {
+        path.name.partition("-")[2].partition(".")[0]: path.stat().st_mtime
+        for pattern in (ALIVE, REPORT)
+        for path in directory.path.glob(pattern.format("*"))
+    }
+    return sorted(found, key=lambda job_id: found[job_id])
+
+
+def remove_job_files(directory: RunDirectory) -> None:
+    """Remove what earlier jobs left; only where none of them is watched any more."""
+    for pattern in (ALIVE, REPORT):
+        for path in directory.path.glob(pattern.format("*")):
+            path.unlink(missing_ok=True)

@@ -1,0 +1,86 @@
+"""A command that dies while its jobs run and wait: they go on, and the same command watches the same jobs again."""
+
+import shutil
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kdgat.can.simulation.synthetic import write_dataset
+from kdgat.cluster.history import AttemptLedger, AttemptRecord
+from kdgat.stage.directory import RunDirectory
+from tests.slurm.cluster_run import STAGE, ClusterRun, ending, stray_processes
+from tests.slurm.slurm import PrivateSlurm
+from tests.support.servers import PrefectServer
+
+SEEDS = ("--seeds", *"0123")
+BIG_JOBS = ("--memory", "4G", "--cores", "1")  # one fits on a node
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory, prefect_server: PrefectServer) -> ClusterRun:
+    """A run that nobody touched, on this machine."""
+    path = tmp_path_factory.mktemp("undisturbed")
+    write_dataset(path / "data", "synthetic", "small")
+    run = ClusterRun(path / "data", path / "out", site="local").start(*SEEDS)
+    assert run.finish() == 0, run.printed()
+    return run
+
+
+@pytest.fixture
+def run(
+    undisturbed: ClusterRun, tmp_path: Path, slurm: PrivateSlurm, prefect_server: PrefectServer
+) -> Iterator[ClusterRun]:
+    """A run with its data prepared and two of the three nodes taken: four stages train, two of them at a time."""
+    shutil.copytree(undisturbed.out, tmp_path / "out", ignore=shutil.ignore_patterns(f"{STAGE}-*", "prefect"))
+    run = ClusterRun(undisturbed.data_root, tmp_path / "out")
+    slurm.command("scontrol", "update", f"NodeName={slurm.nodes[0]}", "State=DRAIN", "Reason=test")
+    try:
+        with ending(run):
+            yield run
+    finally:
+        slurm.command("scontrol", "update", f"NodeName={slurm.nodes[0]}", "State=RESUME")
+    assert slurm.jobs() == []
+    assert stray_processes(run.out) == []
+
+
+def stages(run: ClusterRun) -> dict[str, RunDirectory]:
+    return {path.name: RunDirectory(path) for path in sorted((run.out / "stages").glob(f"{STAGE}-*"))}
+
+
+def attempts(run: ClusterRun) -> dict[str, list[AttemptRecord]]:
+    return {name: AttemptLedger(directory).records for name, directory in stages(run).items()}
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])
+def test_no_job_ends_with_its_command_and_none_is_submitted_again(
+    run: ClusterRun, undisturbed: ClusterRun, slurm: PrivateSlurm, number: signal.Signals
+) -> None:
+    run.start(*SEEDS, *BIG_JOBS)
+    run.wait_until(lambda: len(jobs := states(slurm)) == 4 and jobs.count("RUNNING") == 2, "four jobs")
+    run.wait_until(lambda: any(stage.newest_checkpoint() for stage in stages(run).values()), "a checkpoint")
+    run.wait_until(lambda: all(one and one[0].job_id for one in attempts(run).values()), "four numbers")
+    before = {name: records[0].job_id for name, records in attempts(run).items()}
+    assert run.process is not None
+    run.process.send_signal(number)
+    assert run.finish() == (-signal.SIGKILL if number == signal.SIGKILL else 130), run.printed()
+    assert len(states(slurm)) >= 2  # those that waited, at least
+    run.start(*SEEDS, *BIG_JOBS)
+    assert run.finish() == 0, run.printed()
+    after = attempts(run)
+    assert {name: [(one.job_id, one.end) for one in records] for name, records in after.items()} == {
+        name: [(job_id, "Completed")] for name, job_id in before.items()
+    }
+    by_number = sorted((records[0] for records in after.values()), key=lambda one: int(one.job_id))
+    starts = [slurm.job(record.job_id)["StartTime"] for record in by_number]
+    assert starts == sorted(starts)
+    for name, directory in stages(run).items():
+        assert "going on from" not in directory.log_path.read_text()  # never interrupted
+        expected = RunDirectory(undisturbed.out / "stages" / name)
+        assert directory.weights_path.read_bytes() == expected.weights_path.read_bytes()
+        assert directory.metrics_path.read_bytes() == expected.metrics_path.read_bytes()
+
+
+def states(slurm: PrivateSlurm) -> list[str]:
+    return [job["state"] for job in slurm.jobs()]
