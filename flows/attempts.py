@@ -3,6 +3,7 @@
 Knows neither Prefect nor Slurm: `LocalAttempts` here and `SlurmAttempts` beside it run single attempts.
 """
 
+import contextlib
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from kdgat.cluster.ending import AttemptEnd, EndKind
 from kdgat.cluster.history import AttemptLedger, AttemptRecord
 from kdgat.cluster.resources import Resources
 from kdgat.stage.directory import RunDirectory
+from kdgat.stage.faults import is_environment_fault
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Outcome, Paused
 
 FLOW_LOST: Final = "FlowProcessLost"
@@ -93,19 +95,17 @@ def run_to_end(stage: Stage) -> Conclusion:
         found = stage.runner.settle(stage.directory, record, stage.stop)
         stage.on_line(f"attempt {record.number} was left by a flow that died: {found}")
         ledger.abandon(record, FLOW_LOST, found)
-    history = History(stage.resources)
+    count = 0
     while True:
         if stage.stop.is_set():
             checkpoint = stage.directory.newest_checkpoint()
-            return Conclusion(Paused(checkpoint=checkpoint, reason=stage.stop.reason), len(history.ends))
-        result = _run_attempt(stage, ledger, history)
-        end, decision = result.end, result.decision
-        history = History(history.resources, (*history.ends, end), history.excluded_nodes)
+            return Conclusion(Paused(checkpoint=checkpoint, reason=stage.stop.reason), count)
+        result = _run_attempt(stage, ledger, ledger.history(stage.resources, stage.limits))
+        count, end, decision = count + 1, result.end, result.decision
         if not isinstance(decision, Retry) or (stage.stop.is_set() and end.kind is not EndKind.FAILED):
-            return Conclusion(_outcome(end, decision, stage.stop), len(history.ends))
+            return Conclusion(_outcome(end, decision, stage.stop), count)
         stage.on_line(f"attempt {ledger.records[-1].number}: {end.kind.value}: {result.describe()}")
         stage.stop.wait(decision.delay_s)
-        history = History(decision.resources, history.ends, decision.excluded_nodes)
 
 
 def _run_attempt(stage: Stage, ledger: AttemptLedger, history: History) -> AttemptResult:
@@ -126,8 +126,14 @@ def _run_attempt(stage: Stage, ledger: AttemptLedger, history: History) -> Attem
         try:
             end = stage.runner.run(attempt)
         except (ValueError, OSError) as error:
-            ledger.abandon(record, type(error).__name__, str(error))
-            raise
+            if not is_environment_fault(error):
+                ledger.abandon(record, type(error).__name__, str(error))
+                raise
+            checkpoint = ""
+            with contextlib.suppress(OSError):
+                checkpoint = stage.directory.newest_checkpoint()
+            # Of this machine: no node is to blame.
+            end = of_outcome(Failed(kind=FailureKind.ENVIRONMENT, evidence=str(error)), checkpoint=checkpoint)
         decision = decide(end, history, stage.limits)
         if isinstance(decision, Retry) and stage.stop.is_set():
             source = end.checkpoint or "the start of the stage"
@@ -175,7 +181,7 @@ class LocalAttempts:
             return of_outcome(end.outcome, **common)
         name = signal.Signals(-end.status).name
         message = f"killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
-        return AttemptEnd(EndKind.PROCESS_KILLED, message, **common)
+        return AttemptEnd(EndKind.PROCESS_KILLED, message, **common, signal=-end.status)
 
     def settle(self, directory: RunDirectory, record: AttemptRecord, stop: StopRequest) -> str:
         """Do nothing: the kernel told the child, and the next one waits until it has left the directory."""

@@ -106,6 +106,9 @@ class JobWatch:
         if self._queue.is_silent():
             message = f"{REPORT_TIMEOUT_S:.0f} s without a word from its worker{self._stderr()}"
             return self._end(EndKind.NOT_STARTED, message, status.node)
+        if status.is_hopeless and not self._queue.has_changed():  # said twice: no passing state of the controller
+            self._scheduler.cancel(self.job_id)
+            return self._end(EndKind.CANNOT_START, f"job {self.job_id} would wait for ever: {status.describe()}")
         if status.is_waiting and self._queue.has_changed():
             self.attempt.on_state("SlurmPending", f"job {self.job_id} waits: {status.describe()}")
         if waited_s := self._queue.overdue_s():
@@ -158,7 +161,9 @@ class JobWatch:
             self._wait_until_visible()
         if outcome is not None:
             return of_outcome(outcome, **common)
-        return AttemptEnd(EndKind.PROCESS_KILLED, f"the stage was killed by signal {-report.status}", **common)
+        return AttemptEnd(
+            EndKind.PROCESS_KILLED, f"the stage was killed by signal {-report.status}", **common, signal=-report.status
+        )
 
     def _wait_until_visible(self) -> None:
         """Wait until the outcome can be read here, too: what follows reads it."""

@@ -21,7 +21,7 @@ from kdgat.cluster.child import STOP_GRACE_S, StopRequest
 from kdgat.cluster.clock import SYSTEM_CLOCK, Clock
 from kdgat.cluster.ending import AttemptEnd, EndKind
 from kdgat.cluster.history import AttemptRecord
-from kdgat.cluster.scheduler import Scheduler, wait_for_end
+from kdgat.cluster.scheduler import UNKNOWN, JobStatus, Scheduler, wait_for_end
 from kdgat.cluster.script import cluster_arguments, job_name
 from kdgat.cluster.site import Site
 from kdgat.cluster.slurm import Slurm
@@ -93,13 +93,13 @@ class SlurmAttempts:
             return "it had noted no job"
         give_up_at = self.clock.monotonic() + SETTLE_S
         # By its name: after a while another job has the same number.
-        while record.job_id in self.scheduler.find(job_name(directory.path)):
-            status = self.scheduler.status(record.job_id)
+        while (found := self.scheduler.find(job_name(directory.path))) is None or record.job_id in found:
+            status = JobStatus(UNKNOWN) if found is None else self.scheduler.status(record.job_id)
             if status.is_over:
                 break
             if status.is_waiting or stop.is_set() or self.clock.monotonic() >= give_up_at:
                 text = f"job {record.job_id} was still {status.describe()}"
-                is_cancelled = self.scheduler.cancel(record.job_id)
+                is_cancelled = found is not None and self.scheduler.cancel(record.job_id)
                 return f"{text} and is cancelled" if is_cancelled else f"{text}, not cancelled"
             self.clock.sleep(SETTLE_POLL_S)
         return f"job {record.job_id} is over ({self.scheduler.status(record.job_id).describe()})"
@@ -110,7 +110,8 @@ class SlurmAttempts:
         They are there if the flow died right after `sbatch`, or if `sbatch` gave up on an answer that came.
         """
         noted = {record.job_id for record in attempt.ledger.records}
-        strays = [job for job in self.scheduler.find(job_name(attempt.directory.path)) if job not in noted]
+        found = self.scheduler.find(job_name(attempt.directory.path)) or []  # without an answer the lock must do
+        strays = [job for job in found if job not in noted]
         if strays:
             attempt.on_line(f"cancelling what nobody waits for any more: job {', '.join(strays)}")
             self.scheduler.cancel(*strays)

@@ -3,6 +3,7 @@
 A job enters the queue by dask-jobqueue, which writes its script (`flows.dask_job`); all else goes through here.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -40,8 +41,15 @@ ENDS: Final = {
     "BOOT_FAIL": EndKind.NODE_FAILURE,
     "PREEMPTED": EndKind.PREEMPTED,
     "CANCELLED": EndKind.CANCELLED,
-    "REVOKED": EndKind.CANCELLED,
 }
+# Why a job waits, where waiting does not help: no job gets what this one asks for, until somebody changes the job, or
+# what Slurm grants. All else passes: nodes that are down, reservations, licences, limits on what runs at a time, and a
+# hold (JobHeldUser, JobHeldAdmin), which a person puts on a job and takes off again.
+HOPELESS_REASONS: Final = re.compile(
+    r"PartitionTimeLimit|PartitionNodeLimit|MaxMemPerLimit|BadConstraints|DependencyNeverSatisfied"
+    r"|Invalid(Account|QOS)|(Account|QOS)NotAllowed"
+    r"|(QOS|Assoc)Max(WallDurationPerJobLimit|\w+(PerJob(Limit)?|PerNode(Limit)?))|QOSMin\w+"
+)
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,11 @@ class JobStatus:
     def is_over(self) -> bool:
         """Return whether nothing of the job runs any more, as far as the scheduler knows."""
         return self.state in OVER_STATES
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Return whether the job waits for what never comes."""
+        return self.is_waiting and HOPELESS_REASONS.fullmatch(self.reason) is not None
 
     @property
     def was_killed(self) -> bool:
@@ -97,8 +110,8 @@ class Scheduler(Protocol):
     def status(self, job_id: str) -> JobStatus:
         """State how a job stands: state `UNKNOWN` without an answer, `GONE` where the job is forgotten."""
 
-    def find(self, name: str) -> list[str]:
-        """Return this user's jobs of that name that wait or run; none without an answer."""
+    def find(self, name: str) -> list[str] | None:
+        """Return this user's jobs of that name that wait or run; None without an answer."""
 
     def ask_to_leave(self, job_id: str) -> bool:
         """Send SIGUSR1 to the job's script: write a checkpoint and leave; return whether the scheduler took it."""

@@ -104,6 +104,7 @@ class Site(Config):
     limits: Limits = Limits()
     start_timeout_s: Seconds = 3600.0
     on_start_timeout: Literal["wait", "stop"] = "wait"
+    submit_timeout_s: Seconds = 86_400.0
     poll_interval_s: Seconds = 5.0
     silence_timeout_s: Seconds = 60.0
     stall_timeout_s: Seconds = 900.0

@@ -41,6 +41,7 @@ class RunDirectory:
         self.parts_path = self.path / "parts"  # of a stage that works part by part: PART_GLOB stands for each one done
         self.owner_path = self.path / "owner.json"
         self.lock_path = self.path / "owner.lock"
+        self.watcher_path = self.path / "watcher.json"  # who starts attempts
         self.provenance_path = self.path / "provenance.json"
         self.attempts_path = self.path / "attempts.jsonl"
         self.quiet = False  # set by the runner: no progress on stderr
@@ -152,8 +153,8 @@ class RunDirectory:
             raise RunDirectoryMissingError(f"{self.path} does not exist: create it from a spec first")
         with own(self.lock_path, self.owner_path) as owner:
             self._owner = owner
-            # Whoever starts attempts writes their history, and the spec, without owning the directory.
-            remove_temporary_files(self.path, others=(self.attempts_path, self.spec_path))
+            # Whoever starts attempts writes these without owning the directory.
+            remove_temporary_files(self.path, others=(self.spec_path, self.watcher_path))
             try:
                 yield self
             finally:

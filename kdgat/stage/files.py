@@ -109,13 +109,13 @@ def temporary_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")
 
 
-def remove_temporary_files(directory: Path, pattern: str = "*", others: Collection[Path] = ()) -> None:
-    """Remove what killed writers left of files with such names; only the owner of a directory may do so.
+def remove_temporary_files(directory: Path, others: Collection[Path] = ()) -> None:
+    """Remove what killed writers left; only the owner of a directory may do so.
 
     Another process may be writing `others` at this moment: what stands beside them is left alone.
     """
     theirs = tuple(f".{path.name}." for path in others)
-    for entry in directory.glob(f".{pattern}.tmp"):
+    for entry in directory.glob(".*.tmp"):
         if not entry.name.startswith(theirs):
             entry.unlink(missing_ok=True)
 

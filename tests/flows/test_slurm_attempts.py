@@ -88,6 +88,17 @@ def test_what_cannot_be_cancelled_is_said(left: Left, monkeypatch: pytest.Monkey
     assert left.settle(job) == "job 1 was still RUNNING, not cancelled"
 
 
+def test_a_job_of_which_slurm_says_nothing_is_waited_for_and_not_called_over(left: Left) -> None:
+    job = left.slurm.submit(SLEEPS, left.name)
+    left.slurm.clock.after(60, lambda: left.slurm.jobs[job].exit("0:0"))
+    left.slurm.clock.after(5, left.slurm.stop_controller)
+    left.slurm.clock.after(90, left.slurm.start_controller)
+    left.slurm.clock.sleep(10)
+    assert left.settle(job) == "job 1 is over (COMPLETED)"
+    left.slurm.stop_controller()
+    assert left.settle(job) == "job 1 was still UNKNOWN, not cancelled"
+
+
 @pytest.mark.parametrize(
     ("fault", "kind"),
     [("cancel", EndKind.CANCELLED), ("preempt", EndKind.PREEMPTED), ("end_walltime", EndKind.PAUSED)],

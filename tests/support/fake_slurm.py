@@ -206,9 +206,10 @@ class FakeSlurm:
             return JobStatus(UNKNOWN)
         return self.jobs[job_id].status if job_id in self.jobs else JobStatus(GONE)
 
-    def find(self, name: str) -> list[str]:
-        jobs = self.jobs.values() if self.is_reachable else ()
-        return [job.job_id for job in jobs if job.name == name and not job.status.is_over]
+    def find(self, name: str) -> list[str] | None:
+        if not self.is_reachable:
+            return None
+        return [job.job_id for job in self.jobs.values() if job.name == name and not job.status.is_over]
 
     def ask_to_leave(self, job_id: str) -> bool:
         if self.is_reachable and (job := self.jobs.get(job_id)) is not None and job.state == "RUNNING":
