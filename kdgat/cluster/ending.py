@@ -74,8 +74,10 @@ class AttemptEnd:
     @property
     def is_fault(self) -> bool:
         """Return whether the stage itself, or what it asked for, kept it from getting further."""
+        if self.kind is EndKind.FAILED:  # after another failure a person has mended something
+            return self.failure in (FailureKind.HOST_OOM, FailureKind.CUDA_OOM) and not self.made_progress
         others = (*UNCOUNTED, EndKind.NOT_STARTED, EndKind.CANCELLED)
-        return not (self.made_progress or self.is_of_environment or self.is_loss or self.kind in others)
+        return not (self.made_progress or self.is_loss or self.kind in others)
 
     @property
     def needed_walltime_s(self) -> float | None:

@@ -163,6 +163,12 @@ CASES = [
     ),
     Case("the stage crashed", CRASHED, Retry("again", ASKED)),
     Case(
+        "the stage crashed, after errors that a person has mended since",
+        CRASHED,
+        Retry("again", ASKED),
+        before=(failed(FailureKind.ERROR), failed(FailureKind.BAD_INPUT), failed(FailureKind.NUMERIC)),
+    ),
+    Case(
         "the stage crashed for the third time",
         CRASHED,
         Stop("no progress: 3 attempts"),
