@@ -32,7 +32,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run_directory(path: Path, *, quiet: bool, wait_s: float) -> int:
     """Run the stage in `path`, waiting up to `wait_s` seconds for a previous attempt to leave it; return its status."""
     follow_parent_into_death()
-    return exit_status(_run_when_free(RunDirectory(path), quiet=quiet, wait_s=wait_s))
+    try:
+        return exit_status(_run_when_free(RunDirectory(path), quiet=quiet, wait_s=wait_s))
+    except Exception as error:
+        if not is_environment_fault(error):
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_ENVIRONMENT
 
 
 def _run_when_free(directory: RunDirectory, *, quiet: bool, wait_s: float) -> Outcome:
@@ -57,12 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parsed = parser.parse_args(arguments)
     try:
         return run_directory(parsed.directory, quiet=parsed.quiet, wait_s=parsed.wait_s)
-    except Exception as error:
-        is_environment = is_environment_fault(error)
-        if not is_environment and not isinstance(error, RunDirectoryError):
-            raise
+    except RunDirectoryError as error:
         print(f"error: {error}", file=sys.stderr)
-        return EXIT_ENVIRONMENT if is_environment else EXIT_FAILED
+        return EXIT_FAILED
 
 
 if __name__ == "__main__":
