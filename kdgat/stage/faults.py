@@ -20,7 +20,9 @@ _MISTAKES: Final = frozenset(
         errno.ENOTTY, errno.EOVERFLOW, errno.EPIPE, errno.ERANGE, errno.ESPIPE, errno.ESRCH, errno.EXDEV,
     }
 )  # fmt: skip
-_OURS: Final = (EnvironmentFaultError, StageBusyError, OwnerLostError, RunDirectoryMissingError)
+_BY_CLASS: Final = (
+    EnvironmentFaultError, StageBusyError, OwnerLostError, RunDirectoryMissingError, TimeoutError, ConnectionError
+)  # fmt: skip
 # How HDF5 and Rust (safetensors, polars) name an errno in a text.
 _ERRNO: Final = re.compile(r"errno = (\d+)|os error (\d+)|\[Errno (\d+)\]")
 # A file that could not be written to its end: numpy, torch.save.
@@ -45,7 +47,7 @@ def is_environment_fault(error: BaseException) -> bool:
 
 def _is_fault(error: BaseException) -> bool:
     text = str(error)
-    if isinstance(error, _OURS):
+    if isinstance(error, _BY_CLASS) and not isinstance(error, BrokenPipeError):
         return True
     if isinstance(error, ImportError):
         return _LINKER.search(text) is not None

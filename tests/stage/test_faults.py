@@ -144,6 +144,16 @@ def test_imports_fail_on_this_node_or_on_every_node(error: ImportError, kind: Fa
     assert failure_kind(error) is kind
 
 
+@pytest.mark.parametrize("error", [TimeoutError("no answer"), ConnectionResetError(), ConnectionRefusedError()])
+def test_whoever_does_not_answer_is_not_the_stage(error: OSError) -> None:
+    assert error.errno is None  # as asyncio raises them
+    assert is_environment_fault(error)
+
+
+def test_a_reader_that_went_away_is_no_fault_of_the_machine() -> None:
+    assert not is_environment_fault(BrokenPipeError())
+
+
 def test_a_directory_that_others_have_is_no_fault_of_the_stage() -> None:
     for error in (StageBusyError("in use"), OwnerLostError("taken over"), EnvironmentFaultError("no GPU")):
         assert is_environment_fault(error)
