@@ -186,7 +186,7 @@ def _after_environment(end: AttemptEnd, history: History) -> Decision:
 def _again(end: AttemptEnd, history: History, delay_s: float, *, is_of_node: bool) -> Retry:
     """Start it again, and leave out the node where that was at fault and is known."""
     resources, excluded = _same(history)
-    left_out = {end.node} if is_of_node and end.node and resources is not None else set()
+    left_out = {end.node} if is_of_node and end.node else set()
     without = f", without node {end.node}" if left_out else ""
     return Retry(f"again from {_source(end)}{_in(delay_s)}{without}", resources, excluded | left_out, delay_s)
 

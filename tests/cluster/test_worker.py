@@ -11,7 +11,7 @@ import pytest
 from kdgat.cluster import child, worker
 from kdgat.cluster.worker import NodeReport, run_attempt
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Failed
+from kdgat.stage.outcome import Failed, FailureKind
 from kdgat.stage.spec import StageSpec
 from tests.cluster.attempts import CHECKPOINT
 from tests.support.waiting import wait_until
@@ -142,8 +142,9 @@ def attempt(directory: RunDirectory, *epilogue: str) -> NodeReport:
 def test_a_stage_that_cannot_run_is_reported_and_not_raised(directory: RunDirectory) -> None:
     directory.spec_path.unlink()
     report = attempt(directory)
-    assert report.status == 1
+    assert report.status == 69
     assert isinstance(report.outcome, Failed)
+    assert report.outcome.kind is FailureKind.ENVIRONMENT
     assert "no run directory" in report.outcome.evidence
 
 
