@@ -3,6 +3,7 @@
 Knows neither Prefect nor Slurm: `LocalAttempts` here and `SlurmAttempts` beside it run single attempts.
 """
 
+import contextlib
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -14,6 +15,7 @@ from kdgat.cluster.ending import AttemptEnd, EndKind
 from kdgat.cluster.history import AttemptLedger, AttemptRecord
 from kdgat.cluster.resources import Resources
 from kdgat.stage.directory import RunDirectory
+from kdgat.stage.faults import is_environment_fault
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Outcome, Paused
 
 FLOW_LOST: Final = "FlowProcessLost"
@@ -98,24 +100,23 @@ def run_to_end(stage: Stage) -> Conclusion:
             left.append(record)
         else:
             ledger.abandon(record, FLOW_LOST, "its process was told to write a checkpoint and leave")
-    history = History(stage.resources)
+    count = 0
     while True:
         if stage.stop.is_set() and not left:
             checkpoint = stage.directory.newest_checkpoint()
-            return Conclusion(Paused(checkpoint=checkpoint, reason=stage.stop.reason), len(history.ends))
-        result = _run_attempt(stage, ledger, history, left.pop(0) if left else None)
-        end, decision = result.end, result.decision
-        history = History(history.resources, (*history.ends, end), history.excluded_nodes)
+            return Conclusion(Paused(checkpoint=checkpoint, reason=stage.stop.reason), count)
+        result = _run_attempt(stage, ledger, left.pop(0) if left else None)
+        count, end, decision = count + 1, result.end, result.decision
         if left:
             continue
         if not isinstance(decision, Retry) or (stage.stop.is_set() and end.kind is not EndKind.FAILED):
-            return Conclusion(_outcome(end, decision, stage.stop), len(history.ends))
+            return Conclusion(_outcome(end, decision, stage.stop), count)
         stage.on_line(f"attempt {ledger.records[-1].number}: {end.kind.value}: {result.describe()}")
         stage.stop.wait(decision.delay_s)
-        history = History(decision.resources, history.ends, decision.excluded_nodes)
 
 
-def _run_attempt(stage: Stage, ledger: AttemptLedger, history: History, left: AttemptRecord | None) -> AttemptResult:
+def _run_attempt(stage: Stage, ledger: AttemptLedger, left: AttemptRecord | None) -> AttemptResult:
+    history = ledger.history(stage.resources, stage.limits)
     record = left or ledger.open(history.resources, history.excluded_nodes)
     history = replace(history, resources=record.resources, excluded_nodes=frozenset(record.excluded_nodes))
 
@@ -135,8 +136,14 @@ def _run_attempt(stage: Stage, ledger: AttemptLedger, history: History, left: At
         try:
             end = stage.runner.run(attempt)
         except (ValueError, OSError) as error:
-            ledger.abandon(record, type(error).__name__, str(error))
-            raise
+            if not is_environment_fault(error):
+                ledger.abandon(record, type(error).__name__, str(error))
+                raise
+            checkpoint = ""
+            with contextlib.suppress(OSError):
+                checkpoint = stage.directory.newest_checkpoint()
+            # Of this machine: no node is to blame.
+            end = of_outcome(Failed(kind=FailureKind.ENVIRONMENT, evidence=str(error)), checkpoint=checkpoint)
         decision = decide(end, history, stage.limits)
         if end.kind is EndKind.DETACHED:  # its record stays open, for the next command
             return AttemptResult(end, decision)
@@ -188,7 +195,7 @@ class LocalAttempts:
             return of_outcome(end.outcome, **common)
         name = signal.Signals(-end.status).name
         message = f"killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
-        return AttemptEnd(EndKind.PROCESS_KILLED, message, **common)
+        return AttemptEnd(EndKind.PROCESS_KILLED, message, **common, signal=-end.status)
 
     def close(self) -> None:
         """Do nothing: attempts share nothing."""

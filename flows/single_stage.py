@@ -127,7 +127,7 @@ def _watching_alone(directory: RunDirectory) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         if directory.path.parent == run.stages_path and run.index_path.is_file():
             stack.enter_context(run.lock())
-        stack.enter_context(own(directory.path / "watcher.lock", directory.path / "watcher.json"))
+        stack.enter_context(own(directory.watcher_path.with_suffix(".lock"), directory.watcher_path))
         yield
 
 

@@ -14,14 +14,15 @@ class StageCommandError(ValueError):
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Parse the words after `kdgat stage` and return the exit status of the stage: 0, 75 or 1."""
+    """Parse the words after `kdgat stage` and return the exit status of the stage: 0, 75, 69 or 1."""
     parser = argparse.ArgumentParser(prog="kdgat stage", description="Run one stage from its run directory.")
     commands = parser.add_subparsers(dest="command", required=True)
     command = commands.add_parser(
         "run",
         help="run the stage described by DIR/spec.json",
         description="Run the stage described by DIR/spec.json, here or as jobs of a cluster. Exit status: 0 finished, "
-        "75 paused (checkpoint written, run it again to go on), 1 failed; DIR/outcome.json says the rest.",
+        "75 paused (checkpoint written, run it again to go on), 69 for no fault of its own (a full disk, a directory "
+        "that is locked or not there), 1 failed; DIR/outcome.json says the rest.",
     )
     add_arguments(command)
     jobs = command.add_argument_group("as jobs of a cluster, watched to the end of the stage")

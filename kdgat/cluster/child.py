@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from kdgat.stage.directory import CHECKPOINT_GLOB, PART_GLOB, RunDirectory
 from kdgat.stage.outcome import (
+    EXIT_ENVIRONMENT,
     EXIT_FAILED,
     EXIT_FINISHED,
     EXIT_PAUSED,
@@ -263,7 +264,7 @@ def _written_at(directory: RunDirectory) -> tuple[int, int] | None:
     """Tell one `outcome.json` from the next, even of the same text: each is a new file."""
     try:
         found = directory.outcome_path.stat()
-    except FileNotFoundError:
+    except OSError:  # none yet, or a filesystem that does not answer: then what is read later counts as new
         return None
     return found.st_ino, found.st_mtime_ns
 
@@ -272,7 +273,10 @@ def _outcome_of(
     directory: RunDirectory, status: int, previous: tuple[int, int] | None, last_lines: list[str]
 ) -> Outcome | None:
     is_new = _written_at(directory) != previous
-    outcome = directory.read_outcome() if is_new or status == EXIT_FINISHED else None
+    try:
+        outcome = directory.read_outcome() if is_new or status == EXIT_FINISHED else None
+    except OSError as error:  # a file that is there and cannot be read: the stage is not what is at fault
+        return Failed(kind=FailureKind.ENVIRONMENT, evidence=str(error))
     if status < 0:
         # Killed on its way out: what it had written down by then is true all the same.
         return outcome if isinstance(outcome, Finished | Paused) else None
@@ -280,7 +284,8 @@ def _outcome_of(
         return outcome
     if status == EXIT_PAUSED:
         return outcome if isinstance(outcome, Paused) else Paused(checkpoint="", reason="exit status 75")
-    if status == EXIT_FAILED and isinstance(outcome, Failed):
+    if status in (EXIT_FAILED, EXIT_ENVIRONMENT) and isinstance(outcome, Failed):
         return outcome
     output = " | ".join(last_lines) or "it printed nothing"
-    return Failed(kind=FailureKind.ERROR, evidence=f"exit status {status} without an outcome: {output}")
+    kind = FailureKind.ENVIRONMENT if status == EXIT_ENVIRONMENT else FailureKind.ERROR
+    return Failed(kind=kind, evidence=f"exit status {status} without an outcome: {output}")

@@ -1,5 +1,6 @@
 """How an attempt at a stage ended, as far as it matters for what to do next and for the person who watches."""
 
+import signal
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -22,13 +23,22 @@ class EndKind(StrEnum):
     FROZEN = "WorkerFrozen"  # no heartbeat, or no processor time used
     NOT_STARTED = "SlurmJobNotStarted"  # the job ended before its worker reported
     REFUSED = "SlurmSubmitRefused"
+    CANNOT_START = "SlurmJobCannotStart"  # it waits for what never comes: Slurm grants no job what this one asks for
+    DEFERRED = "SlurmSubmitDeferred"  # not now: a submit limit is reached, or nothing known as a mistake was said
     UNREACHABLE = "SlurmUnreachable"  # the controller does not answer
     DETACHED = "SlurmJobGoesOn"  # not an end: whoever watched the job leaves
     STILL_PENDING = "SlurmStillPending"  # not an end: the job waits longer than the start timeout
 
 
+# No job came of these: Slurm is asked again.
+NOT_NOW = (EndKind.UNREACHABLE, EndKind.DEFERRED)
+# Nor of these: asked for so much, Slurm starts none.
+NEVER = (EndKind.REFUSED, EndKind.CANNOT_START)
 # The stage did nothing wrong and neither did its resources: these ends say nothing about progress.
-UNCOUNTED = (EndKind.PREEMPTED, EndKind.UNREACHABLE, EndKind.REFUSED)
+UNCOUNTED = (EndKind.PREEMPTED, *NOT_NOW, *NEVER)
+# Signals that a process brings upon itself. Others come from outside: from a person, the kernel (SIGBUS: a memory map
+# whose file is out of reach), a processor without an instruction (SIGILL).
+CRASHES = (signal.SIGSEGV, signal.SIGABRT, signal.SIGFPE, signal.SIGTRAP, signal.SIGSYS)
 
 
 @dataclass(frozen=True)
@@ -43,11 +53,32 @@ class AttemptEnd:
     checkpoint: str = ""  # newest one after the attempt, relative to the run directory
     made_progress: bool = False  # a checkpoint was written in this attempt
     peak_memory_mib: int | None = None
+    signal: int = 0  # that ended the process of the stage
 
     @property
     def failure(self) -> FailureKind | None:
         """Return why the stage itself failed, if it did."""
         return self.outcome.kind if isinstance(self.outcome, Failed) else None
+
+    @property
+    def is_of_environment(self) -> bool:
+        """Return whether node, filesystem or GPU kept the stage from going on, as it says itself."""
+        return self.failure is FailureKind.ENVIRONMENT
+
+    @property
+    def is_loss(self) -> bool:
+        """Return whether the attempt was ended from outside."""
+        if self.kind is EndKind.PROCESS_KILLED:
+            return self.signal not in CRASHES
+        return self.kind in (EndKind.JOB_LOST, EndKind.NODE_FAILURE, EndKind.FROZEN)
+
+    @property
+    def is_fault(self) -> bool:
+        """Return whether the stage itself, or what it asked for, kept it from getting further."""
+        if self.kind is EndKind.FAILED:  # after another failure a person has mended something
+            return self.failure in (FailureKind.HOST_OOM, FailureKind.CUDA_OOM) and not self.made_progress
+        others = (*UNCOUNTED, EndKind.NOT_STARTED, EndKind.CANCELLED)
+        return not (self.made_progress or self.is_loss or self.kind in others)
 
     @property
     def needed_walltime_s(self) -> float | None:

@@ -1,16 +1,23 @@
-"""The attempts at a stage: `attempts.json` in its run directory, written by whoever starts them."""
+"""The attempts at a stage: `attempts.jsonl` in its run directory, written by whoever starts them.
 
+What the next attempt needs to know of the earlier ones is read from here, also by the next command: a stage that needed
+more memory yesterday needs it today.
+"""
+
+import json
 import time
 from typing import Final
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from kdgat.cluster.decision import Decision
-from kdgat.cluster.ending import AttemptEnd
+from kdgat.cluster.decision import AttemptLimits, Decision, History, Retry
+from kdgat.cluster.ending import NEVER, NOT_NOW, AttemptEnd, EndKind
+from kdgat.cluster.experience import Experience
 from kdgat.cluster.resources import Resources
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import RunDirectoryError
-from kdgat.stage.files import remove_temporary_files, write_snapshot
+from kdgat.stage.files import append_snapshot
+from kdgat.stage.outcome import Failed, FailureKind
 
 OPEN: Final = ""  # the end of an attempt that has none yet
 
@@ -32,51 +39,95 @@ class AttemptRecord(BaseModel):
     message: str = ""
     checkpoint: str = ""
     peak_memory_mib: int | None = None
+    made_progress: bool = False
+    failure: FailureKind | None = None  # what the stage said
+    signal: int = 0  # that ended its process
     decision: str = ""
+    next_resources: Resources | None = None  # where the decision was to try again
+    next_excluded_nodes: tuple[str, ...] | None = None
 
-
-class _Ledger(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-    attempts: list[AttemptRecord] = Field(default_factory=list)
+    def as_end(self) -> AttemptEnd | None:
+        """Return the end as it was; None of an attempt that is open, or that its flow abandoned."""
+        try:
+            kind = EndKind(self.end)
+        except ValueError:
+            return None
+        return AttemptEnd(
+            kind=kind,
+            message=self.message,
+            outcome=Failed(kind=self.failure, evidence=self.message) if self.failure is not None else None,
+            job_id=self.job_id,
+            node=self.node,
+            checkpoint=self.checkpoint,
+            made_progress=self.made_progress,
+            peak_memory_mib=self.peak_memory_mib,
+            signal=self.signal,
+        )
 
 
 class AttemptLedger:
     """All attempts ever made at a stage, also by earlier runs of the flow; every change is written when it returns.
 
-    No stage ends for want of it: what cannot be written is written with the next change.
+    A change is a line of its own, the whole record as it stands then; the last one of a number counts. No stage ends
+    for want of it: what cannot be written is written with the next change.
     """
 
     def __init__(self, directory: RunDirectory) -> None:
-        self.path = directory.attempts_path
+        self.directory, self.path = directory, directory.attempts_path
+        self._unwritten: dict[int, AttemptRecord] = {}
+        self._ends: list[AttemptEnd] = []  # since the last new checkpoint
+        self._experience = Experience()
         self.records = self._read()
+        for record in self.records:
+            # How long Slurm was asked in vain is counted anew: somebody has given the command again.
+            if record.end not in NOT_NOW:
+                self._learn(record)
+        self._experience.refused = None  # Slurm may grant more by now
+
+    def history(self, asked: Resources | None, limits: AttemptLimits) -> History:
+        """Return what the next attempt asks for, and what is to be known when it ends.
+
+        `asked` is what the command asks for. It is raised to what earlier attempts have shown to be needed.
+        """
+        resources, unescalated = self._experience.resources(asked, limits)
+        return History(
+            resources=resources,
+            ends=tuple(self._ends),
+            excluded_nodes=self._experience.excluded_nodes(time.time()),
+            unescalated=unescalated,
+            refused=self._experience.refused,
+        )
 
     def open(self, resources: Resources | None, excluded_nodes: frozenset[str] = frozenset()) -> AttemptRecord:
         """Note that an attempt begins; its number is used once, whatever happens to the flow."""
         number = self.records[-1].number + 1 if self.records else 1
-        remove_temporary_files(self.path.parent, f"{self.path.name}.*")  # of flows that were killed
         record = AttemptRecord(number=number, resources=resources, excluded_nodes=tuple(sorted(excluded_nodes)))
         self.records.append(record)
-        self._write()
+        self._write(record)
         return record
 
     def submitted(self, record: AttemptRecord, job_id: str) -> None:
         """Note the job, so that a flow that is started again finds it."""
         record.job_id, record.submitted = job_id, time.time()
-        self._write()
+        self._write(record)
 
     def started(self, record: AttemptRecord) -> None:
         """Note that the worker is there."""
         record.started = time.time()
-        self._write()
+        self._write(record)
 
     def close(self, record: AttemptRecord, end: AttemptEnd, decision: Decision) -> None:
         """Note how the attempt ended and what was decided."""
         record.end, record.message, record.checkpoint = end.kind.value, end.message, end.checkpoint
         record.job_id, record.node = end.job_id or record.job_id, end.node
         record.peak_memory_mib, record.ended = end.peak_memory_mib, time.time()
+        record.made_progress, record.failure, record.signal = end.made_progress, end.failure, end.signal
         record.decision = decision.reason
-        self._write()
+        if isinstance(decision, Retry):
+            record.next_resources = decision.resources
+            record.next_excluded_nodes = tuple(sorted(decision.excluded_nodes))
+        self._learn(record)
+        self._write(record)
 
     def left_open(self) -> list[AttemptRecord]:
         """Return the attempts whose end nobody noted: the flow that made them died."""
@@ -85,18 +136,52 @@ class AttemptLedger:
     def abandon(self, record: AttemptRecord, name: str, message: str) -> None:
         """Note that the flow which made an attempt is gone."""
         record.end, record.message, record.ended = name, message, time.time()
-        self._write()
+        record.checkpoint = self.directory.newest_checkpoint()
+        record.made_progress = record.checkpoint != self._checkpoint_before(record)
+        self._learn(record)
+        self._write(record)
+
+    def _checkpoint_before(self, record: AttemptRecord) -> str:
+        return next((one.checkpoint for one in reversed(self.records) if one.number < record.number), "")
+
+    def _learn(self, record: AttemptRecord) -> None:
+        if record.made_progress:
+            self._ends.clear()
+        elif (end := record.as_end()) is not None:
+            self._ends.append(end)
+        if record.next_excluded_nodes is not None:
+            self._experience.exclude(record.next_excluded_nodes, record.excluded_nodes, record.ended)
+            self._experience.change(record.resources, record.next_resources, undone=record.end in NEVER)
 
     def _read(self) -> list[AttemptRecord]:
+        """Read the last line of each attempt; a line that a power cut or a full disk cut short is none."""
         try:
-            return _Ledger.model_validate_json(self.path.read_bytes()).attempts
+            lines = self.path.read_bytes().splitlines()
         except FileNotFoundError:
             return []
-        except ValidationError as error:
-            raise RunDirectoryError(
-                f"{self.path} is damaged: {error}; remove it: only the history of attempts is lost"
-            ) from error
+        records: dict[int, AttemptRecord] = {}
+        for line in lines:
+            if not _is_whole(line):
+                continue
+            try:
+                record = AttemptRecord.model_validate_json(line)
+            except ValidationError as error:
+                raise RunDirectoryError(
+                    f"{self.path} is damaged: {error}; remove it: only the history of attempts is lost"
+                ) from error
+            records[record.number] = record
+        return list(records.values())
 
-    def _write(self) -> None:
-        content = _Ledger(attempts=self.records).model_dump_json(indent=2) + "\n"
-        write_snapshot(self.path, content.encode())
+    def _write(self, record: AttemptRecord) -> None:
+        self._unwritten[record.number] = record
+        lines = "".join(one.model_dump_json() + "\n" for one in self._unwritten.values())
+        if append_snapshot(self.path, lines.encode()):
+            self._unwritten.clear()
+
+
+def _is_whole(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True

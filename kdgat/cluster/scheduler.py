@@ -3,6 +3,7 @@
 A job enters the queue by dask-jobqueue, which writes its script (`flows.dask_jobs`); all else goes through here.
 """
 
+import re
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -36,8 +37,15 @@ ENDS: Final = {
     "BOOT_FAIL": EndKind.NODE_FAILURE,
     "PREEMPTED": EndKind.PREEMPTED,
     "CANCELLED": EndKind.CANCELLED,
-    "REVOKED": EndKind.CANCELLED,
 }
+# Why a job waits, where waiting does not help: no job gets what this one asks for, until somebody changes the job, or
+# what Slurm grants. All else passes: nodes that are down, reservations, licences, limits on what runs at a time, and a
+# hold (JobHeldUser, JobHeldAdmin), which a person puts on a job and takes off again.
+HOPELESS_REASONS: Final = re.compile(
+    r"PartitionTimeLimit|PartitionNodeLimit|MaxMemPerLimit|BadConstraints|DependencyNeverSatisfied"
+    r"|Invalid(Account|QOS)|(Account|QOS)NotAllowed"
+    r"|(QOS|Assoc)Max(WallDurationPerJobLimit|\w+(PerJob(Limit)?|PerNode(Limit)?))|QOSMin\w+"
+)
 
 
 @dataclass(frozen=True)
@@ -63,6 +71,11 @@ class JobStatus:
     def is_over(self) -> bool:
         """Return whether nothing of the job runs any more, as far as the scheduler knows."""
         return self.state in OVER_STATES
+
+    @property
+    def is_hopeless(self) -> bool:
+        """Return whether the job waits for what never comes."""
+        return self.is_waiting and HOPELESS_REASONS.fullmatch(self.reason) is not None
 
     @property
     def was_killed(self) -> bool:

@@ -106,6 +106,7 @@ class Site(Config):
     limits: Limits = Limits()
     start_timeout_s: Seconds = 3600.0
     on_start_timeout: Literal["wait", "stop"] = "wait"
+    submit_timeout_s: Seconds = 86_400.0
     readable_by: Literal["user", "group", "all"] = "user"
     poll_interval_s: Seconds = 5.0
     report_timeout_s: Seconds = 300.0

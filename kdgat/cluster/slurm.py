@@ -7,23 +7,28 @@ import subprocess
 from typing import Final
 
 from kdgat.cluster.ending import EndKind
-from kdgat.cluster.scheduler import GONE, UNKNOWN, JobStatus, QueuedJob
+from kdgat.cluster.scheduler import GONE, HOPELESS_REASONS, UNKNOWN, JobStatus, QueuedJob
 
 logger = logging.getLogger(__name__)
 
 COMMAND_TIMEOUT_S: Final = 30.0
 NO_ANSWER: Final = "did not answer"
-# What sbatch says when it is the controller that is in trouble, not the job.
-UNREACHABLE_WORDS: Final = (
-    NO_ANSWER,
-    "Unable to contact slurm controller",
-    "Socket timed out",
-    "Slurm temporarily unable to accept job",
-    "Resource temporarily unavailable",
-    "Zero Bytes were transmitted or received",
-    "Connection refused",
-    "Unexpected message received",
-    "Munge encode failed",  # the login node's credential service is being restarted
+# What sbatch says when it is the controller that is in trouble, or the way to it, and neither the job nor a limit.
+UNREACHABLE_WORDS: Final = re.compile(
+    rf"{NO_ANSWER}|Unable to contact slurm controller|Socket timed out|Slurm temporarily unable to accept job"
+    r"|Resource temporarily unavailable|Zero Bytes were transmitted or received|Connection refused"
+    r"|Unexpected message received|Munge encode failed|[Aa]uthentication|credential|standby mode"
+    r"|Message (send|receive) failure|Communication (connection|shutdown) failure|establish a configuration source"
+)
+# What sbatch says of a mistake, which no later time mends. All else is "not now".
+MISTAKES: Final = re.compile(
+    r"[Ii]nvalid [^\n]*(specifi|partition|account|qos|argument|--)|specification (invalid|can not be satisfied)"
+    r"|node configuration is not available|Memory required by task is not available"
+    r"|More processors requested than permitted|Requested nodes not in this partition|No partition specified"
+    r"|time limit is invalid|Time limit specification required|Requested reservation is invalid"
+    r"|Access denied to requested reservation|Access/permission denied|not permitted to use this partition"
+    r"|unrecognized option|option requires an argument|is ambiguous|parameter too long"
+    rf"|{HOPELESS_REASONS.pattern}"
 )
 
 
@@ -81,10 +86,13 @@ def _queued(line: str) -> tuple[str, QueuedJob]:
 
 
 def refusal(submit_error: str) -> tuple[EndKind, str]:
-    """Tell a controller in trouble from a job that it refuses, and return that with what `sbatch` itself said."""
+    """Tell whether a controller is in trouble, refuses the job, or takes it not now; and what `sbatch` itself said."""
     messages = re.findall(r"^.*sbatch: (?:error: |fatal: )?(.+)$", submit_error, flags=re.MULTILINE)
-    is_unreachable = any(word in submit_error for word in UNREACHABLE_WORDS)
-    return EndKind.UNREACHABLE if is_unreachable else EndKind.REFUSED, " ".join(messages) or submit_error.strip()
+    if UNREACHABLE_WORDS.search(submit_error):
+        kind = EndKind.UNREACHABLE
+    else:
+        kind = EndKind.REFUSED if MISTAKES.search(submit_error) else EndKind.DEFERRED
+    return kind, " ".join(messages) or submit_error.strip()
 
 
 def _run(*command: str) -> "subprocess.CompletedProcess[str]":

@@ -8,7 +8,8 @@ from pathlib import Path
 
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import RunDirectoryError, StageBusyError
-from kdgat.stage.outcome import EXIT_FAILED, Outcome, exit_status
+from kdgat.stage.faults import is_environment_fault
+from kdgat.stage.outcome import EXIT_ENVIRONMENT, EXIT_FAILED, Outcome, exit_status
 from kdgat.stage.parent import follow_parent_into_death
 from kdgat.stage.runner import run_stage
 
@@ -31,7 +32,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run_directory(path: Path, *, quiet: bool, wait_s: float) -> int:
     """Run the stage in `path`, waiting up to `wait_s` seconds for a previous attempt to leave it; return its status."""
     follow_parent_into_death()
-    return exit_status(_run_when_free(RunDirectory(path), quiet=quiet, wait_s=wait_s))
+    try:
+        return exit_status(_run_when_free(RunDirectory(path), quiet=quiet, wait_s=wait_s))
+    except Exception as error:
+        if not is_environment_fault(error):
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        return EXIT_ENVIRONMENT
 
 
 def _run_when_free(directory: RunDirectory, *, quiet: bool, wait_s: float) -> Outcome:
@@ -50,13 +57,13 @@ def _run_when_free(directory: RunDirectory, *, quiet: bool, wait_s: float) -> Ou
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the stage of a directory and return its exit status: 0 finished, 75 paused, 1 failed."""
+    """Run the stage of a directory and return its exit status: 0 finished, 75 paused, 1 failed, 69 not its fault."""
     parser = argparse.ArgumentParser(prog="python -m kdgat.stage", description="Run the stage of a run directory.")
     add_arguments(parser)
     parsed = parser.parse_args(arguments)
     try:
         return run_directory(parsed.directory, quiet=parsed.quiet, wait_s=parsed.wait_s)
-    except (StageBusyError, RunDirectoryError) as error:
+    except RunDirectoryError as error:
         print(f"error: {error}", file=sys.stderr)
         return EXIT_FAILED
 

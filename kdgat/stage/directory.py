@@ -8,7 +8,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from kdgat.stage.errors import RunDirectoryError
+from kdgat.stage.errors import RunDirectoryError, RunDirectoryMissingError
 from kdgat.stage.files import remove_temporary_files, to_json, write_bytes_atomically, write_snapshot
 from kdgat.stage.outcome import Finished, Outcome, parse_outcome
 from kdgat.stage.owner import Owner, own
@@ -42,8 +42,9 @@ class RunDirectory:
         self.owner_path = self.path / "owner.json"
         self.lock_path = self.path / "owner.lock"
         self.hashes_path = self.path / "hashes.json"  # of inputs and artifacts
+        self.watcher_path = self.path / "watcher.json"  # who starts attempts
         self.provenance_path = self.path / "provenance.json"
-        self.attempts_path = self.path / "attempts.json"
+        self.attempts_path = self.path / "attempts.jsonl"
         self.quiet = False  # set by the runner: no progress on stderr
         self._owner: Owner | None = None
 
@@ -68,7 +69,10 @@ class RunDirectory:
         try:
             return StageSpec.model_validate_json(self.spec_path.read_bytes())
         except FileNotFoundError:
-            raise RunDirectoryError(f"{self.path} is no run directory: {self.spec_path.name} is missing") from None
+            raise RunDirectoryMissingError(
+                f"{self.path} is no run directory: {self.spec_path.name} is missing; "
+                "if it is there on other machines, its filesystem is not mounted on this one"
+            ) from None
         except ValidationError as error:
             raise RunDirectoryError(f"{self.spec_path} is not a valid spec: {error}") from error
 
@@ -147,11 +151,11 @@ class RunDirectory:
     def lock(self) -> Iterator["RunDirectory"]:
         """Be the only writer while the context lasts; StageBusyError names pid and host of another one."""
         if not self.path.is_dir():
-            raise RunDirectoryError(f"{self.path} does not exist: create it from a spec first")
+            raise RunDirectoryMissingError(f"{self.path} does not exist: create it from a spec first")
         with own(self.lock_path, self.owner_path) as owner:
             self._owner = owner
-            # Whoever starts attempts writes their history, and the spec, without owning the directory.
-            remove_temporary_files(self.path, others=(self.attempts_path, self.spec_path))
+            # Whoever starts attempts writes these without owning the directory.
+            remove_temporary_files(self.path, others=(self.spec_path, self.watcher_path))
             try:
                 yield self
             finally:

@@ -5,6 +5,10 @@ class RunDirectoryError(ValueError):
     """A run directory lacks a file, holds a damaged one, or belongs to another spec."""
 
 
+class RunDirectoryMissingError(RunDirectoryError):
+    """There is no run directory, as this machine sees it."""
+
+
 class StageInputError(ValueError):
     """An input file is missing or is not the one that the spec names."""
 

@@ -64,11 +64,34 @@ def write_snapshot(path: Path, data: bytes, *, durable: bool = True) -> None:
     try:
         write_bytes_atomically(path, data, durable=durable)
     except OSError as error:
-        if path not in _unwritten:
-            _unwritten.add(path)
-            logger.warning("%s cannot be written, the next change tries again: %s", path, error)
+        _warn_once(path, error)
     else:
         _unwritten.discard(path)
+
+
+def append_snapshot(path: Path, lines: bytes) -> bool:
+    """Append lines to a file that nothing is resumed from; where it cannot be written, that is one warning and False.
+
+    The next line begins on a line of its own, also after one that was cut short.
+    """
+    try:
+        with path.open("ab+") as file:
+            size = file.seek(0, os.SEEK_END)
+            file.seek(max(size - 1, 0))
+            file.write(lines if file.read(1) in (b"", b"\n") else b"\n" + lines)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        _warn_once(path, error)
+        return False
+    _unwritten.discard(path)
+    return True
+
+
+def _warn_once(path: Path, error: OSError) -> None:
+    if path not in _unwritten:
+        _unwritten.add(path)
+        logger.warning("%s cannot be written, the next change tries again: %s", path, error)
 
 
 def write_json_atomically(path: Path, value: object) -> None:
@@ -86,13 +109,13 @@ def temporary_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")
 
 
-def remove_temporary_files(directory: Path, pattern: str = "*", others: Collection[Path] = ()) -> None:
-    """Remove what killed writers left of files with such names; only the owner of a directory may do so.
+def remove_temporary_files(directory: Path, others: Collection[Path] = ()) -> None:
+    """Remove what killed writers left; only the owner of a directory may do so.
 
     Another process may be writing `others` at this moment: what stands beside them is left alone.
     """
     theirs = tuple(f".{path.name}." for path in others)
-    for entry in directory.glob(f".{pattern}.tmp"):
+    for entry in directory.glob(".*.tmp"):
         if not entry.name.startswith(theirs):
             entry.unlink(missing_ok=True)
 

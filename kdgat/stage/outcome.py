@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter
 
 EXIT_FINISHED = 0
 EXIT_FAILED = 1
+EXIT_ENVIRONMENT = 69  # EX_UNAVAILABLE of sysexits.h: also where no outcome could be written
 EXIT_PAUSED = 75  # EX_TEMPFAIL of sysexits.h: try again later
 
 
@@ -77,4 +78,6 @@ def exit_status(outcome: Outcome) -> int:
     """Translate an outcome to the exit status of the process."""
     if isinstance(outcome, Finished):
         return EXIT_FINISHED
-    return EXIT_PAUSED if isinstance(outcome, Paused) else EXIT_FAILED
+    if isinstance(outcome, Paused):
+        return EXIT_PAUSED
+    return EXIT_ENVIRONMENT if outcome.kind is FailureKind.ENVIRONMENT else EXIT_FAILED

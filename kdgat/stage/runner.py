@@ -1,5 +1,6 @@
 """Run one attempt at a stage: lock, verify inputs, call the family's code, write down how it ended."""
 
+import errno
 import importlib
 import logging
 import sys
@@ -10,8 +11,9 @@ from contextlib import contextmanager, suppress
 from pydantic import ValidationError
 
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import EnvironmentFaultError, OwnerLostError, StopRequested
+from kdgat.stage.errors import OwnerLostError, StopRequested
 from kdgat.stage.families import family_package, is_own, own_packages
+from kdgat.stage.faults import is_environment_fault
 from kdgat.stage.hashes import KnownHashes
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Outcome, Paused
 from kdgat.stage.provenance import code_difference, record_attempt
@@ -109,9 +111,10 @@ def failure_kind(error: BaseException) -> FailureKind:
     cls, text = type(error), str(error)
     if (cls.__name__ == "OutOfMemoryError" and cls.__module__.startswith("torch")) or "CUDA out of memory" in text:
         return FailureKind.CUDA_OOM
-    if isinstance(error, MemoryError) or "DefaultCPUAllocator: can't allocate memory" in text:
+    no_memory = isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM)
+    if no_memory or "DefaultCPUAllocator: can't allocate memory" in text:
         return FailureKind.HOST_OOM
-    if isinstance(error, EnvironmentFaultError):
+    if is_environment_fault(error):
         return FailureKind.ENVIRONMENT
     if isinstance(error, FloatingPointError):
         return FailureKind.NUMERIC

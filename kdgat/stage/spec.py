@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field
 
 from kdgat.stage.configuration import without_keys
-from kdgat.stage.errors import StageInputError
+from kdgat.stage.errors import EnvironmentFaultError, StageInputError
 from kdgat.stage.hashes import KnownHashes, sha256_once
 
 SCHEMA_VERSION = 1
@@ -44,9 +44,14 @@ class StageInput(BaseModel):
 
         Raises:
             StageInputError: if the file is missing or its content differs.
+            EnvironmentFaultError: if the filesystem that it lies on is not mounted on this machine.
         """
         path = self.resolve(base)
         if not path.is_file():
+            if (mount_point := _empty_folder_above(path)) is not None:
+                raise EnvironmentFaultError(
+                    f"input {path} is not there, because {mount_point} is empty: its filesystem is not mounted here"
+                )
             raise StageInputError(
                 f"input {path} does not exist: run the stage that writes it, or correct inputs.*.path"
             )
@@ -57,6 +62,13 @@ class StageInput(BaseModel):
                 "the file was rewritten since; plan the stage again to get a new run directory"
             )
         return path
+
+
+def _empty_folder_above(path: Path) -> Path | None:
+    """Return the folder in which a path's folders are missing, if it is empty: a mount point without its mount."""
+    folder = next(folder for folder in path.absolute().parents if folder.exists())
+    is_empty = folder != path.absolute().parent and folder.is_dir() and not any(folder.iterdir())
+    return folder if is_empty else None
 
 
 class StageSpec(BaseModel):

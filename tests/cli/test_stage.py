@@ -40,7 +40,7 @@ def test_a_directory_in_use_is_waited_for_and_a_paused_stage_exits_75_with_a_che
     command = [*PROGRAM, "stage", "run", str(directory.path), "--quiet", "--wait-s", "60"]
     with contextlib.ExitStack() as stack:
         with directory.lock():
-            assert str(os.getpid()) in kdgat("stage", "run", directory.path, status=1).stderr
+            assert str(os.getpid()) in kdgat("stage", "run", directory.path, status=69).stderr
             process = stack.enter_context(subprocess.Popen(command, stderr=subprocess.PIPE, text=True))
             stack.callback(process.kill)
             assert process.stderr is not None
@@ -57,11 +57,11 @@ def test_a_directory_in_use_is_waited_for_and_a_paused_stage_exits_75_with_a_che
 def test_a_failed_stage_exits_1_and_says_why(tmp_path: Path) -> None:
     directory = training(tmp_path)
     (tmp_path / "validation.h5").unlink()
-    assert "validation.h5" in kdgat("stage", "run", directory.path, status=1).stderr
+    assert "validation.h5" in kdgat("stage", "run", directory.path, status=69).stderr
 
 
-def test_a_directory_without_a_spec_is_a_user_mistake(tmp_path: Path) -> None:
-    assert "spec.json" in kdgat("stage", "run", tmp_path, status=1).stderr
+def test_a_directory_without_a_spec_is_one_sentence_and_no_fault_of_a_stage(tmp_path: Path) -> None:
+    assert "spec.json" in kdgat("stage", "run", tmp_path, status=69).stderr
 
 
 def test_a_stage_whose_parent_is_gone_does_not_start(tmp_path: Path) -> None:

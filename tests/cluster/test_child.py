@@ -87,6 +87,20 @@ def test_a_failure_without_an_outcome_shows_what_was_printed_last(run: Run) -> N
     assert end.outcome.evidence == f"exit status 1 without an outcome: {' | '.join(end.last_lines)}"
 
 
+def test_a_stage_that_could_write_nothing_says_with_its_status_that_it_is_not_its_fault(run: Run) -> None:
+    outcome = run("print('error: Stale file handle'); raise SystemExit(69)").outcome
+    assert isinstance(outcome, Failed)
+    assert outcome.kind is FailureKind.ENVIRONMENT
+    assert outcome.evidence == "exit status 69 without an outcome: error: Stale file handle"
+
+
+def test_an_outcome_that_cannot_be_read_is_not_the_stages_fault(run: Run) -> None:
+    outcome = run(WRITES + "(DIR / 'outcome.json').symlink_to('/proc/self/mem'); sys.exit(1)").outcome
+    assert isinstance(outcome, Failed)
+    assert outcome.kind is FailureKind.ENVIRONMENT
+    assert "Input/output error" in outcome.evidence
+
+
 def test_a_silent_failure_says_so(run: Run) -> None:
     outcome = run("import os; os._exit(3)").outcome
     assert isinstance(outcome, Failed)

@@ -1,3 +1,4 @@
+import signal
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -7,8 +8,10 @@ from hypothesis import strategies as st
 
 from kdgat.cluster.decision import (
     LONGEST_DELAY_S,
+    LONGEST_OUTAGE_DELAY_S,
+    MAX_ENVIRONMENT,
     MAX_FRUITLESS_ATTEMPTS,
-    MAX_UNREACHABLE,
+    MAX_LOST,
     AttemptLimits,
     Decision,
     History,
@@ -44,6 +47,12 @@ class Case:
     resources: Resources | None = ASKED
     excluded: frozenset[str] = frozenset()
     limits: AttemptLimits = LIMITS
+    unescalated: Resources | None = None
+    refused: Resources | None = None
+
+    @property
+    def history(self) -> History:
+        return History(self.resources, self.before, self.excluded, self.unescalated, self.refused)
 
 
 TIMEOUT, LOST = ended(EndKind.TIMEOUT), ended(EndKind.JOB_LOST)
@@ -56,6 +65,13 @@ IMAGE_REPLACED = ended(
 REFUSED = ended(EndKind.REFUSED, message="invalid partition specified: nosuch")
 PENDING = ended(EndKind.STILL_PENDING, message="job 7 has been PENDING Priority for 3600 s")
 OUT_OF_MEMORY = ended(EndKind.HOST_OOM)
+ENVIRONMENT = failed(FailureKind.ENVIRONMENT, message="ENVIRONMENT: [Errno 116] Stale file handle: 'x'")
+CRASHED = ended(EndKind.PROCESS_KILLED, signal=signal.SIGSEGV)
+KILLED = ended(EndKind.PROCESS_KILLED, signal=signal.SIGKILL)
+CANNOT_START = ended(EndKind.CANNOT_START, node="", message="job 7 would wait for ever: PENDING MaxMemPerLimit")
+DEFERRED = ended(EndKind.DEFERRED, job_id="", node="", message="QOSMaxSubmitJobPerUserLimit")
+MORE_MEMORY = asked(memory_mib=6144)
+N1 = frozenset({"n1"})
 
 CASES = [
     Case("finished", ended(EndKind.FINISHED, outcome=Finished()), Stop("finished")),
@@ -123,15 +139,88 @@ CASES = [
         Retry("again from the start of the stage", ASKED),
     ),
     # Lost work
-    Case("training process killed", ended(EndKind.PROCESS_KILLED), Retry("again from the start of the stage", ASKED)),
+    Case("training process killed", KILLED, Retry("again from the start of the stage", ASKED)),
     Case("job lost", replace(LOST, checkpoint=CHECKPOINT), Retry(f"again from {CHECKPOINT}", ASKED)),
-    Case("job lost, second time without a checkpoint", LOST, Retry("again", ASKED), before=(LOST,)),
-    Case("job lost, third time without a checkpoint", LOST, Stop("no progress: 3 attempts"), before=(LOST, LOST)),
+    Case("job lost, second time", LOST, Retry("stage in 5 s", ASKED, delay_s=5.0), before=(LOST,)),
+    Case("job lost, third time", LOST, Retry("stage in 10 s", ASKED, delay_s=10.0), before=(LOST, LOST)),
     Case(
-        "different faults in a row, none of them with a checkpoint",
+        "three power cuts before the first checkpoint",
+        ended(EndKind.NODE_FAILURE),
+        Retry("stage in 10 s, without node n1", ASKED, N1, delay_s=10.0),
+        before=(ended(EndKind.NODE_FAILURE), ended(EndKind.NODE_FAILURE)),
+    ),
+    Case("job lost, with a new checkpoint each time", replace(LOST, made_progress=True), Retry("", ASKED)),
+    Case(
+        "attempts ended from outside, ten times, whatever came between",
         LOST,
+        Stop("10 attempts since the last checkpoint were ended from outside ... what was seen"),
+        before=(LOST, KILLED, TIMEOUT, ended(EndKind.NODE_FAILURE), ENVIRONMENT, *(ended(EndKind.FROZEN),) * 6),
+    ),
+    Case(
+        "different faults in a row, none of them with a checkpoint, and what is no fault does not count",
+        LOST,
+        Retry("again", ASKED, delay_s=10.0),
+        before=(ended(EndKind.NODE_FAILURE), LOST, TIMEOUT),
+    ),
+    Case("the stage crashed", CRASHED, Retry("again", ASKED)),
+    Case(
+        "the stage crashed, after errors that a person has mended since",
+        CRASHED,
+        Retry("again", ASKED),
+        before=(failed(FailureKind.ERROR), failed(FailureKind.BAD_INPUT), failed(FailureKind.NUMERIC)),
+    ),
+    Case(
+        "the stage crashed for the third time",
+        CRASHED,
         Stop("no progress: 3 attempts"),
-        before=(ended(EndKind.NODE_FAILURE), TIMEOUT),
+        before=(CRASHED, LOST, ENVIRONMENT, TIMEOUT),
+    ),
+    Case(
+        "a memory map whose file is out of reach",
+        ended(EndKind.PROCESS_KILLED, signal=signal.SIGBUS),
+        Retry("without node n1", ASKED, N1),
+    ),
+    # What is around the stage
+    Case(
+        "a stale file handle",
+        ENVIRONMENT,
+        Retry("again from the start of the stage in 5 s, without node n1", ASKED, N1, delay_s=5.0),
+    ),
+    Case(
+        "something is broken around the stage for the third time",
+        ENVIRONMENT,
+        Retry("in 20 s, without node n1", ASKED, N1 | {"n2"}, delay_s=20.0),
+        before=(ENVIRONMENT, LOST, TIMEOUT, ENVIRONMENT),
+        excluded=frozenset({"n2"}),
+    ),
+    Case(
+        "something is broken around the stage for the tenth time",
+        ENVIRONMENT,
+        Stop("10 attempts since the last checkpoint found something broken ... mend it ... Stale file handle"),
+        before=(*(ENVIRONMENT,) * 5, LOST, *(ENVIRONMENT,) * 4),
+    ),
+    Case(
+        "something is broken after a new checkpoint",
+        replace(ENVIRONMENT, made_progress=True, checkpoint=CHECKPOINT),
+        Retry(f"again from {CHECKPOINT} in 5 s, without node n1", ASKED, N1, delay_s=5.0),
+        before=(ENVIRONMENT,) * 9,
+    ),
+    Case(
+        "a quota is exceeded, on whatever node",
+        failed(FailureKind.ENVIRONMENT, message="ENVIRONMENT: [Errno 122] Disk quota exceeded: 'x'"),
+        Retry("in 5 s", ASKED, delay_s=5.0),
+    ),
+    Case(
+        "the run directory is locked from a node that is dead",
+        failed(FailureKind.ENVIRONMENT, message="exit status 69: error: DIR is in use by pid 5 on n2: wait"),
+        Retry("in 10 s", ASKED, delay_s=10.0),
+        before=(ended(EndKind.NODE_FAILURE), ENVIRONMENT),
+    ),
+    Case(
+        "a quota is exceeded on this machine",
+        failed(FailureKind.ENVIRONMENT, node=""),
+        Retry("again from the start of the stage in 5 s", None, delay_s=5.0),
+        resources=None,
     ),
     Case(
         "node failed",
@@ -155,28 +244,96 @@ CASES = [
         excluded=frozenset({"n2"}),
     ),
     Case(
+        "preempted again and again, at once",
+        PREEMPTED,
+        Retry("higher priority ... again in 20 s, not counted", ASKED, delay_s=20.0),
+        before=(PREEMPTED, LOST, PREEMPTED, PREEMPTED),
+    ),
+    Case(
+        "preempted after it saved",
+        replace(PREEMPTED, made_progress=True),
+        Retry("again, not counted", ASKED),
+        before=(PREEMPTED, PREEMPTED),
+    ),
+    Case(
         "preemptions do not count as attempts without progress",
-        LOST,
+        CRASHED,
         Retry("again", ASKED),
-        before=(LOST, PREEMPTED, PREEMPTED, PREEMPTED),
+        before=(CRASHED, PREEMPTED, PREEMPTED, PREEMPTED),
     ),
     Case(
         "preemptions do not hide that nothing is gained",
-        LOST,
+        CRASHED,
         Stop("no progress: 3 attempts"),
-        before=(LOST, PREEMPTED, LOST, PREEMPTED),
+        before=(CRASHED, PREEMPTED, CRASHED, PREEMPTED),
     ),
     Case(
         "a preempted attempt that saved is progress",
-        LOST,
+        CRASHED,
         Retry("again", ASKED),
-        before=(LOST, LOST, replace(PREEMPTED, made_progress=True)),
+        before=(CRASHED, CRASHED, replace(PREEMPTED, made_progress=True)),
     ),
     Case(
         "a job that was refused for its excluded nodes is no attempt",
-        LOST,
+        TIMEOUT,
         Retry("again", ASKED),
         before=(ended(EndKind.NODE_FAILURE), REFUSED),
+    ),
+    # More than Slurm grants
+    Case(
+        "a job that can never start, as it was asked for by a person",
+        CANNOT_START,
+        Stop("Slurm refuses the job: job 7 would wait for ever: PENDING MaxMemPerLimit"),
+        before=(OUT_OF_MEMORY,),
+    ),
+    Case(
+        "a job that can never start since its memory grew",
+        CANNOT_START,
+        Retry("Slurm grants no job so much: again with 01:00:00, 4G ... MaxMemPerLimit", ASKED),
+        before=(OUT_OF_MEMORY,),
+        resources=MORE_MEMORY,
+        unescalated=ASKED,
+    ),
+    Case(
+        "a job is refused since its walltime grew",
+        REFUSED,
+        Retry("Slurm grants no job so much: again with 01:00:00, 4G", ASKED),
+        resources=asked(walltime_s=7200),
+        unescalated=ASKED,
+    ),
+    Case(
+        "a job that can never start on the nodes that are left",
+        CANNOT_START,
+        Retry("no node is left without n2", MORE_MEMORY),
+        resources=MORE_MEMORY,
+        unescalated=ASKED,
+        excluded=frozenset({"n2"}),
+    ),
+    Case(
+        "out of memory where Slurm grants no more",
+        OUT_OF_MEMORY,
+        Stop("4G are not enough and the site allows no more"),
+        refused=MORE_MEMORY,
+        limits=NO_LIMITS,
+    ),
+    Case(
+        "out of memory where Slurm granted no longer walltime",
+        OUT_OF_MEMORY,
+        Retry("6G", MORE_MEMORY),
+        refused=asked(walltime_s=7200),
+    ),
+    Case(
+        "out of time where Slurm grants no more",
+        TIMEOUT,
+        Stop("walltime of 01:00:00 is too short ... allows 01:00:00 at most"),
+        before=(TIMEOUT,),
+        refused=asked(walltime_s=7200),
+    ),
+    Case(
+        "the GPU's memory is too small, and Slurm has none of the next kind",
+        failed(FailureKind.CUDA_OOM),
+        Retry("again on h100", asked(gpu_type="h100")),
+        refused=asked(gpu_type="a100"),
     ),
     # Memory
     Case("out of memory", OUT_OF_MEMORY, Retry("4G were not enough: again with 6G", asked(memory_mib=6144))),
@@ -227,7 +384,12 @@ CASES = [
     Case(
         "no such python on one node, which may lack a mount",
         ended(EndKind.NOT_STARTED, message="/opt/python: No such file or directory"),
-        Retry("once more, without node n1", ASKED, frozenset({"n1"})),
+        Retry("again from the start of the stage in 5 s, without node n1", ASKED, N1, delay_s=5.0),
+    ),
+    Case(
+        "a library that this node lacks",
+        ended(EndKind.NOT_STARTED, message="ImportError: libcuda.so.1: cannot open shared object file"),
+        Retry("without node n1", ASKED, N1, delay_s=5.0),
     ),
     Case(
         "the image was replaced while the job waited: no node's fault",
@@ -244,27 +406,33 @@ CASES = [
     Case(
         "a job did not start after the image was replaced",
         NOT_STARTED,
-        Retry("once more, without node n1", ASKED, frozenset({"n1"})),
+        Retry("in 5 s, without node n1", ASKED, N1, delay_s=5.0),
         before=(NOT_STARTED, IMAGE_REPLACED),
     ),
-    Case("a job did not start", NOT_STARTED, Retry("once more, without node n1", ASKED, frozenset({"n1"}))),
-    Case("a job did not start nobody knows where", replace(NOT_STARTED, node=""), Retry("once more", ASKED)),
+    Case("a job did not start", NOT_STARTED, Retry("in 5 s, without node n1", ASKED, N1, delay_s=5.0)),
+    Case("a job did not start nobody knows where", replace(NOT_STARTED, node=""), Retry("in 5 s", ASKED, delay_s=5.0)),
     Case(
-        "two jobs in a row did not start",
+        "three jobs in a row did not start, while a filesystem was away",
         NOT_STARTED,
-        Stop("2 jobs in a row ended before their worker reported ... what was seen"),
-        before=(NOT_STARTED,),
+        Retry("in 20 s", ASKED, N1, delay_s=20.0),
+        before=(NOT_STARTED,) * 2,
     ),
     Case(
-        "two jobs in a row did not start, though Slurm was away and the nodes ran out in between",
+        "four jobs in a row did not start",
         NOT_STARTED,
-        Stop("2 jobs in a row"),
-        before=(NOT_STARTED, UNREACHABLE, REFUSED),
+        Stop("4 jobs in a row ended before their worker reported ... what was seen"),
+        before=(NOT_STARTED,) * 3,
+    ),
+    Case(
+        "four jobs in a row did not start, though Slurm was away and the nodes ran out in between",
+        NOT_STARTED,
+        Stop("4 jobs in a row"),
+        before=(NOT_STARTED, UNREACHABLE, NOT_STARTED, REFUSED, DEFERRED, NOT_STARTED),
     ),
     Case(
         "a job did not start, after one that did",
         NOT_STARTED,
-        Retry("once more", ASKED, frozenset({"n1"})),
+        Retry("in 5 s", ASKED, N1, delay_s=5.0),
         before=(NOT_STARTED, LOST),
     ),
     Case("refused by sbatch", REFUSED, Stop("Slurm refuses the job: invalid partition specified: nosuch")),
@@ -282,35 +450,47 @@ CASES = [
         Stop("3600 s ... on_start_timeout: stop"),
         limits=replace(LIMITS, on_start_timeout="stop"),
     ),
-    Case("Slurm does not answer", UNREACHABLE, Retry("asking Slurm again in 5 s", ASKED, delay_s=5.0)),
+    Case("Slurm does not answer", UNREACHABLE, Retry("asking it again in 5 s", ASKED, delay_s=5.0)),
+    Case(
+        "a submit limit is reached",
+        DEFERRED,
+        Retry("Slurm takes no job now: asking it again in 10 s", ASKED, delay_s=10.0),
+        before=(UNREACHABLE,),
+    ),
+    Case(
+        "a submit limit is reached for longer than the site waits",
+        DEFERRED,
+        Stop("asked 6 times in 00:02:30 ... takes no job now ... goes on when it does: QOSMaxSubmitJobPerUserLimit"),
+        before=(LOST, *(DEFERRED,) * 5),
+        limits=replace(LIMITS, submit_timeout_s=150.0),
+    ),
     Case(
         "Slurm does not answer for the third time",
         UNREACHABLE,
-        Retry("asking Slurm again in 20 s", ASKED, frozenset({"n2"}), delay_s=20.0),
+        Retry("Slurm does not answer: asking it again in 20 s", ASKED, frozenset({"n2"}), delay_s=20.0),
         before=(LOST, UNREACHABLE, UNREACHABLE),
         excluded=frozenset({"n2"}),
     ),
     Case(
         "Slurm answered in between",
         UNREACHABLE,
-        Retry("asking Slurm again in 5 s", ASKED, delay_s=5.0),
+        Retry("asking it again in 5 s", ASKED, delay_s=5.0),
         before=(UNREACHABLE, UNREACHABLE, LOST),
     ),
-    Case(
-        "Slurm does not answer for the twentieth time",
-        UNREACHABLE,
-        Stop("did not answer 20 times; the same command goes on"),
-        before=(UNREACHABLE,) * 19,
-    ),
     # A process on this machine, without a job around it
+    Case("process killed on this machine", replace(KILLED, node=""), Retry("again", None), resources=None),
     Case(
-        "process killed on this machine", ended(EndKind.PROCESS_KILLED, node=""), Retry("again", None), resources=None
+        "process killed on this machine for the tenth time",
+        replace(KILLED, node=""),
+        Stop("10 attempts since the last checkpoint were ended from outside"),
+        before=(replace(KILLED, node=""),) * 9,
+        resources=None,
     ),
     Case(
-        "process killed on this machine for the third time",
-        ended(EndKind.PROCESS_KILLED, node=""),
+        "process crashed on this machine for the third time",
+        replace(CRASHED, node=""),
         Stop("no progress: 3 attempts"),
-        before=(ended(EndKind.PROCESS_KILLED, node=""),) * 2,
+        before=(replace(CRASHED, node=""),) * 2,
         resources=None,
     ),
     Case("process paused on this machine", PAUSED, Retry(f"again from {CHECKPOINT}", None), resources=None),
@@ -334,7 +514,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", [pytest.param(case, id=case.name) for case in CASES])
 def test_what_follows_an_end(case: Case) -> None:
-    decision = decide(case.end, History(case.resources, case.before, case.excluded), case.limits)
+    decision = decide(case.end, case.history, case.limits)
     sentence = decision.reason
     assert replace(decision, reason="") == replace(case.follows, reason=""), sentence
     place = 0
@@ -356,8 +536,9 @@ def test_limits_are_those_of_the_site() -> None:
         limits=Limits(walltime="2-00:00:00", memory="128G"),
         bigger_gpu_types=("a100",),
         on_start_timeout="stop",
+        submit_timeout_s=600,
     )
-    assert AttemptLimits.of(site) == AttemptLimits(172_800, 131_072, ("a100",), "stop")
+    assert AttemptLimits.of(site) == AttemptLimits(172_800, 131_072, ("a100",), "stop", 600)
     assert AttemptLimits.of(Site(name="here")) == NO_LIMITS
 
 
@@ -369,8 +550,26 @@ def test_a_controller_that_is_gone_is_asked_ever_less_often_and_given_up_in_the_
         ends = (*ends, UNREACHABLE)
     assert delays == sorted(delays)
     assert delays[-1] == LONGEST_DELAY_S
-    assert len(delays) == MAX_UNREACHABLE - 1
-    assert sum(delays) > 3600  # a restart of the controller, or an upgrade, is survived
+    assert 0 <= sum(delays) - LIMITS.submit_timeout_s < LONGEST_DELAY_S
+    assert LIMITS.submit_timeout_s == Site(name="here").submit_timeout_s == 24 * 3600
+
+
+@pytest.mark.parametrize(
+    ("end", "most", "longest_s"),
+    [(LOST, MAX_LOST, LONGEST_DELAY_S), (ENVIRONMENT, MAX_ENVIRONMENT, LONGEST_OUTAGE_DELAY_S)],
+)
+def test_an_outage_is_waited_out_and_a_fault_that_stays_comes_to_an_end(
+    end: AttemptEnd, most: int, longest_s: float
+) -> None:
+    ends: tuple[AttemptEnd, ...] = ()
+    delays = []
+    while isinstance(decision := decide(end, History(ASKED, ends), LIMITS), Retry):
+        delays.append(decision.delay_s)
+        ends = (*ends, end)
+    assert len(delays) == most - 1
+    assert delays == sorted(delays)
+    assert delays[-1] <= longest_s
+    assert sum(delays) > 900
 
 
 # Anything that may happen to an attempt, in a random order. `STILL_PENDING` and `DETACHED` are no end.
@@ -396,6 +595,7 @@ LIMITED = st.builds(
     max_walltime_s=st.none() | st.integers(7200, 100_000),
     max_memory_mib=st.none() | st.integers(100_000, 1_000_000),
     bigger_gpu_types=st.sampled_from([(), ("a100",), ("v100", "a100", "h100")]),
+    submit_timeout_s=st.sampled_from([1.0, 300.0, 3600.0]),
 )
 
 
@@ -422,8 +622,8 @@ def test_no_job_asks_for_more_than_the_site_grants(
         history = History(granted, (*history.ends, end), decision.excluded_nodes)
 
 
-# Between two attempts that count: the controller away for up to nineteen times, and once no node left.
-LONGEST = MAX_FRUITLESS_ATTEMPTS * (MAX_UNREACHABLE + 2)
+# Each kind of end is bounded, and those of a pattern take turns; with the controller away for up to twenty times.
+LONGEST = (MAX_FRUITLESS_ATTEMPTS + MAX_LOST + MAX_ENVIRONMENT + 20) * 6
 
 
 @settings(max_examples=200, deadline=None)
@@ -443,6 +643,7 @@ def test_attempts_without_progress_come_to_an_end_whatever_befalls_them(
     pytest.fail(f"{LONGEST} attempts and no end")
 
 
-def test_preemptions_may_go_on_for_ever() -> None:
-    history = History(ASKED, (PREEMPTED,) * 1000)
-    assert isinstance(decide(PREEMPTED, history, LIMITS), Retry)
+def test_preemptions_may_go_on_for_ever_at_the_pace_of_the_longest_delay() -> None:
+    decision = decide(PREEMPTED, History(ASKED, (PREEMPTED,) * 5000), LIMITS)
+    assert isinstance(decision, Retry)
+    assert decision.delay_s == LONGEST_DELAY_S

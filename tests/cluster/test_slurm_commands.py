@@ -67,6 +67,8 @@ def test_output_that_is_no_job_is_no_answer() -> None:
         (STATUSES["failed"], EndKind.JOB_LOST, EndKind.NOT_STARTED),
         (STATUSES["completed"], EndKind.JOB_LOST, EndKind.NOT_STARTED),
         (JobStatus(GONE), EndKind.JOB_LOST, EndKind.NOT_STARTED),
+        # Another cluster of the federation has started it: nobody has cancelled anything.
+        (JobStatus("REVOKED"), EndKind.JOB_LOST, EndKind.NOT_STARTED),
         (JobStatus(UNKNOWN), EndKind.JOB_LOST, EndKind.NOT_STARTED),
     ],
     ids=lambda value: f"{value.state} {value.reason} {value.exit_code}" if isinstance(value, JobStatus) else value.name,
@@ -152,9 +154,126 @@ def test_a_controller_in_trouble_is_no_refusal(stderr: str) -> None:
     assert refusal(as_dask_jobqueue_says_it(stderr))[0] is EndKind.UNREACHABLE
 
 
+# Of Slurm's own table of errors (strings of libslurmfull.so 22.05.8), by what each comes to.
+FAILED = "sbatch: error: Batch job submission failed: "
+SAID: dict[EndKind, list[str]] = {
+    EndKind.UNREACHABLE: [
+        "Slurm backup controller in standby mode",
+        "Controller is in standby mode, try a different controller",
+        "Protocol authentication error",
+        "Invalid authentication credential",
+        "Message send failure",
+        "Message receive failure",
+        "Communication connection failure",
+        "Unable to contact slurm controller (receive failure)",
+        "Zero Bytes were transmitted or received",
+    ],
+    EndKind.DEFERRED: [
+        "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)",
+        "Requested account has breached requested QOS usage threshold",
+        "Required node not available (down, drained or reserved)",
+        "Required partition not available (inactive or drain)",
+        "Requested partition configuration not available now",
+        "Unable to create job record, try again",
+        "I/O error writing script/environment to file",
+        "System submissions disabled",
+        "Slurm internal error, contact system administrator",
+        "Unspecified error",
+        "Job script not specified",
+        "Invalid user id",  # the directory of users does not answer
+    ],
+    EndKind.REFUSED: [
+        "Invalid account or account/partition combination specified",
+        "Invalid partition name specified",
+        "Invalid qos specification",
+        "Invalid feature specification",
+        "Invalid generic resource (gres) specification",
+        "Invalid license specification",
+        "Invalid node name specified",
+        "Invalid time-min specification (exceeds job's time or other limits)",
+        "Requested node configuration is not available",
+        "Requested time limit is invalid (missing or exceeds some limit)",
+        "Time limit specification required, but not provided",
+        "Memory required by task is not available",
+        "CPU count specification invalid",
+        "More processors requested than permitted",
+        "User's group not permitted to use this partition",
+        "Access denied to requested reservation",
+        "Access/permission denied",
+    ],
+}
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"), [pytest.param(words, kind, id=words) for kind, said in SAID.items() for words in said]
+)
+def test_only_a_mistake_that_is_known_as_one_is_a_refusal(words: str, kind: EndKind) -> None:
+    assert refusal(as_dask_jobqueue_says_it(FAILED + words))[0] is kind
+
+
+POLICY = FAILED + "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+
+
+@pytest.mark.parametrize(
+    ("limit", "kind"),
+    [
+        ("QOSMaxSubmitJobPerUserLimit", EndKind.DEFERRED),
+        ("AssocMaxSubmitJobLimit", EndKind.DEFERRED),
+        ("AssocGrpSubmitJobsLimit", EndKind.DEFERRED),
+        ("QOSMaxWallDurationPerJobLimit", EndKind.REFUSED),
+        ("AssocMaxCpuPerJobLimit", EndKind.REFUSED),
+        ("QOSMaxMemoryPerJob", EndKind.REFUSED),
+    ],
+)
+def test_a_limit_that_others_make_room_in_is_told_from_one_on_the_job_itself(limit: str, kind: EndKind) -> None:
+    assert refusal(as_dask_jobqueue_says_it(f"sbatch: error: {limit}\n{POLICY}"))[0] is kind
+
+
 def test_what_sbatch_did_not_say_is_told_as_it_is() -> None:
+    # It was in PATH when the command began: its filesystem is away for a moment.
     said = "[Errno 2] No such file or directory: 'sbatch'"
-    assert refusal(f"  {said}\n") == (EndKind.REFUSED, said)
+    assert refusal(f"  {said}\n") == (EndKind.DEFERRED, said)
+
+
+@pytest.mark.parametrize(
+    ("reason", "is_hopeless"),
+    [
+        ("PartitionTimeLimit", True),
+        ("PartitionNodeLimit", True),
+        ("QOSMaxWallDurationPerJobLimit", True),
+        ("AssocMaxWallDurationPerJobLimit", True),
+        ("MaxMemPerLimit", True),
+        ("QOSMaxMemoryPerNode", True),
+        ("QOSMaxGRESPerJob", True),
+        ("QOSMinGRES", True),
+        ("AssocMaxNodePerJobLimit", True),
+        ("BadConstraints", True),
+        ("InvalidAccount", True),
+        ("InvalidQOS", True),
+        ("QOSNotAllowed", True),
+        ("DependencyNeverSatisfied", True),
+        ("Priority", False),
+        ("Resources", False),
+        ("Dependency", False),
+        ("Licenses", False),
+        ("JobHeldAdmin", False),
+        ("JobHeldUser", False),
+        ("ReqNodeNotAvail", False),
+        ("Reservation", False),
+        ("PartitionDown", False),
+        ("QOSMaxJobsPerUserLimit", False),
+        ("QOSMaxCpuPerUserLimit", False),
+        ("AssocGrpCpuLimit", False),
+        ("AssocMaxJobsLimit", False),
+        ("QOSUsageThreshold", False),
+        ("BeginTime", False),
+        ("None", False),
+        ("", False),
+    ],
+)
+def test_a_job_waits_for_what_comes_or_for_what_never_comes(reason: str, is_hopeless: bool) -> None:
+    assert JobStatus("PENDING", reason).is_hopeless is is_hopeless
+    assert not JobStatus("RUNNING", reason).is_hopeless
 
 
 @pytest.fixture

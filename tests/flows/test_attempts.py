@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 import signal
@@ -8,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from flows.attempts import Conclusion, LocalAttempts, Stage, run_to_end
-from kdgat.cluster import child
-from kdgat.cluster.child import StopRequest, checkpoint_marker
+from flows.attempts import Attempt, AttemptRunner, Conclusion, LocalAttempts, Stage, run_to_end
+from kdgat.cluster import child, decision
+from kdgat.cluster.child import StopRequest, checkpoint_marker, child_command
 from kdgat.cluster.decision import MAX_STALE_ATTEMPTS
+from kdgat.cluster.ending import AttemptEnd
 from kdgat.cluster.history import AttemptLedger
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
@@ -29,12 +31,14 @@ def training(path: Path, **settings: Any) -> RunDirectory:
     return make_stage(path / "run", "normal", config, make_stores(path))
 
 
-def run(directory: RunDirectory, stop: StopRequest | None = None) -> tuple[Conclusion, list[str]]:
+def run(
+    directory: RunDirectory, stop: StopRequest | None = None, runner: AttemptRunner | None = None
+) -> tuple[Conclusion, list[str]]:
     lines: list[str] = []
     conclusion = run_to_end(
         Stage(
             directory,
-            runner=LocalAttempts(ENVIRONMENT),
+            runner=runner or LocalAttempts(ENVIRONMENT),
             stop=stop or StopRequest(),
             attempt_context=lambda record, body: body(lines.append, lambda progress: None, lambda name, message: None),
             on_line=lines.append,
@@ -84,12 +88,74 @@ def test_a_killed_child_is_started_again_from_its_checkpoint(tmp_path: Path) -> 
 
 def test_attempts_that_get_nowhere_come_to_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     directory = training(tmp_path)
-    # A process that is killed before it can do anything, as by a memory limit that is too small.
-    monkeypatch.setattr(child, "child_command", lambda _: [sys.executable, "-c", "import os; os.kill(os.getpid(), 9)"])
+    # A process that crashes before it can do anything. One that is killed by SIGKILL is tried for a quarter of an hour.
+    monkeypatch.setattr(child, "child_command", lambda _: [sys.executable, "-c", "import os; os.kill(os.getpid(), 11)"])
     conclusion, _ = run(directory)
     assert isinstance(conclusion.outcome, Failed)
     assert conclusion.attempts == MAX_STALE_ATTEMPTS
-    assert "SIGKILL" in conclusion.outcome.evidence
+    assert "SIGSEGV" in conclusion.outcome.evidence
+    conclusion, _ = run(directory)  # giving the command again is one more attempt, not three
+    assert conclusion.attempts == 1
+
+
+@pytest.mark.parametrize("limit", ["-f 0", "-f 8"], ids=["nothing can be written", "a checkpoint cannot be written"])
+def test_a_quota_that_is_exceeded_for_a_while_costs_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: str
+) -> None:
+    monkeypatch.setattr(decision, "FIRST_DELAY_S", 0.5)
+    undisturbed = training(tmp_path / "undisturbed")
+    run(undisturbed)
+    directory, exceeded, command = training(tmp_path), tmp_path / "exceeded", child_command
+    exceeded.touch()
+    # No file may grow above that many KiB: every write fails in the process of the stage, as it does with a quota.
+    script = f'test -e {exceeded} && ulimit {limit}; exec "$@"'
+    monkeypatch.setattr(child, "child_command", lambda of: ["bash", "-c", script, "bash", *command(of)])
+    when(lambda: len(AttemptLedger(directory).records) > 1, exceeded.unlink)
+    conclusion, lines = run(directory)
+    assert isinstance(conclusion.outcome, Finished)
+    assert conclusion.attempts >= 2
+    ends = [(record.end, record.failure) for record in AttemptLedger(directory).records]
+    assert ends == [("StageFailed", "ENVIRONMENT")] * (len(ends) - 1) + [("Completed", None)]
+    assert any("File too large" in line and "again from the start of the stage in 0 s" in line for line in lines)
+    assert directory.weights_path.read_bytes() == undisturbed.weights_path.read_bytes()
+
+
+def test_a_run_directory_that_is_away_for_a_while_costs_seconds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decision, "FIRST_DELAY_S", 0.5)
+    directory, away = training(tmp_path), tmp_path / "away"
+    directory.spec_path.rename(away)  # as a node sees it whose filesystem is not mounted
+    when(lambda: len(AttemptLedger(directory).records) > 1, lambda: away.rename(directory.spec_path))
+    conclusion, lines = run(directory)
+    assert isinstance(conclusion.outcome, Finished)
+    assert any("spec.json is missing" in line for line in lines)
+
+
+class BrokenLoginNode(LocalAttempts):
+    """Cannot start anything for a while."""
+
+    def __init__(self, error: OSError, times: int) -> None:
+        super().__init__(ENVIRONMENT)
+        self.error, self.times = error, times
+
+    def run(self, attempt: Attempt) -> AttemptEnd:
+        if attempt.record.number <= self.times:
+            raise self.error
+        return super().run(attempt)
+
+
+def test_an_error_of_the_machine_that_starts_attempts_ends_no_stage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decision, "FIRST_DELAY_S", 0.1)
+    stale = OSError(errno.ESTALE, os.strerror(errno.ESTALE), "slurm")
+    conclusion, lines = run(training(tmp_path), runner=BrokenLoginNode(stale, 2))
+    assert isinstance(conclusion.outcome, Finished)
+    assert conclusion.attempts == 3
+    assert sum("Stale file handle" in line for line in lines) == 2
+    with pytest.raises(FileNotFoundError):
+        run(training(tmp_path / "other"), runner=BrokenLoginNode(FileNotFoundError(errno.ENOENT, "no", "sbatch"), 1))
 
 
 def test_a_damaged_input_fails_once_with_its_evidence(tmp_path: Path) -> None:

@@ -148,6 +148,23 @@ def test_a_job_that_waits_too_long_is_given_up_where_the_site_says_so(watched: W
     assert "job 1 has been PENDING Resources for 12" in end.message
 
 
+def test_a_job_that_waits_for_what_never_comes_is_taken_out_of_the_queue(watched: Watched) -> None:
+    watched.slurm.drain()
+    watched.after(30, lambda: setattr(watched.job, "reason", "PartitionTimeLimit"))
+    end = watched.run()
+    assert (end.kind, end.job_id) == (EndKind.CANNOT_START, "1")
+    assert end.message == "job 1 would wait for ever: PENDING PartitionTimeLimit"
+    assert watched.job.state == "CANCELLED"
+    assert watched.took_s < 45
+
+
+def test_a_reason_that_passes_at_once_is_not_taken_for_hopeless(watched: Watched) -> None:
+    watched.slurm.drain()
+    watched.after(30, lambda: setattr(watched.job, "reason", "InvalidAccount"))  # the controller has just started
+    watched.after(34, watched.slurm.undrain)
+    assert watched.run().kind is EndKind.FINISHED
+
+
 def test_a_job_cancelled_in_the_queue_is_cancelled(watched: Watched) -> None:
     watched.slurm.drain()
     watched.after(30, lambda: watched.slurm.cancel("1"))

@@ -1,3 +1,5 @@
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from kdgat.stage.directory import RunDirectory
 from tests.can.small_runs import make_config
 from tests.cluster.attempts import CHECKPOINT, ended
 
+At = Callable[[float], None]
 ASKED = Resources(walltime_s=3600, memory_mib=4096, cores=2, gpus=1, gpu_type="v100")
 
 
@@ -28,18 +31,27 @@ def output(tmp_path: Path) -> OutputDirectory:
     return output
 
 
+@pytest.fixture
+def at(monkeypatch: pytest.MonkeyPatch) -> At:
+    """Set the clock, in seconds since the epoch."""
+    return lambda now: monkeypatch.setattr(time, "time", lambda: now)
+
+
 def ledger_of(output: OutputDirectory, name: str) -> AttemptLedger:
     return AttemptLedger(RunDirectory(output.stages_path / name))
 
 
-def test_the_table_lists_the_attempts_in_the_order_of_the_plan(output: OutputDirectory) -> None:
+def test_the_table_lists_the_attempts_in_the_order_of_the_plan(output: OutputDirectory, at: At) -> None:
     ledger = ledger_of(output, "normal")
     first = ledger.open(ASKED)
-    first.submitted, first.started = 1000.0, 1060.0
+    at(1000)
+    ledger.submitted(first, "7")
+    at(1060)
+    ledger.started(first)
+    at(1090)
     ledger.close(
         first, ended(EndKind.HOST_OOM, progress=True, peak_memory_mib=4000), Retry("4G were not enough", ASKED)
     )
-    first.ended = 1090.0
     ledger.close(ledger.open(ASKED), ended(EndKind.FINISHED), Stop("finished"))
     first_row, second_row = attempt_rows(output)
     ledger = ledger_of(output, "prepare")
@@ -73,25 +85,24 @@ def test_an_attempt_without_a_job_leaves_its_columns_empty(output: OutputDirecto
     assert [row[column] for column in columns] == [""] * 7
 
 
-def test_a_job_that_never_began_waited_until_its_end(output: OutputDirectory) -> None:
+def test_a_job_that_never_began_waited_until_its_end(output: OutputDirectory, at: At) -> None:
     ledger = ledger_of(output, "normal")
     record = ledger.open(ASKED)
+    at(1000)
     ledger.submitted(record, "7")
+    at(1250)
     ledger.close(record, ended(EndKind.CANCELLED, node=""), Stop("somebody cancelled job 7"))
-    record.submitted, record.ended = 1000.0, 1250.0
-    ledger.started(ledger.open(ASKED))  # writes both down
     (row,) = attempt_rows(output)
     assert (row["waited"], row["ran"], row["job"], row["node"]) == ("4 min 10 s", "", "7", "")
 
 
-def test_attempts_of_earlier_runs_and_open_ones_are_left_out(output: OutputDirectory) -> None:
+def test_attempts_of_earlier_runs_and_open_ones_are_left_out(output: OutputDirectory, at: At) -> None:
     ledger = ledger_of(output, "normal")
     old, new = ledger.open(ASKED), ledger.open(ASKED)
     ledger.open(ASKED)
-    for record in (old, new):
+    for record, now in ((old, 1000), (new, 2000)):
+        at(now)
         ledger.close(record, ended(EndKind.PAUSED), Retry("again", ASKED))
-    old.ended, new.ended = 1000.0, 2000.0
-    ledger.close(new, ended(EndKind.PAUSED), Retry("again", ASKED))  # writes both down
     assert [row["attempt"] for row in attempt_rows(output, started=1500.0)] == ["2"]
 
 

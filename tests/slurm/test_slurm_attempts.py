@@ -12,8 +12,10 @@ import distributed
 import pytest
 
 from kdgat.cluster import slurm as cluster_slurm
-from kdgat.cluster.ending import EndKind
+from kdgat.cluster.decision import MAX_NOT_STARTED, Retry
+from kdgat.cluster.ending import AttemptEnd, EndKind
 from kdgat.cluster.history import AttemptLedger
+from kdgat.cluster.resources import Resources
 from kdgat.cluster.script import SECRETS
 from kdgat.stage.outcome import Failed, Finished, Paused
 from tests.slurm.slurm import PrivateSlurm
@@ -96,19 +98,19 @@ def test_a_worker_that_cannot_import_is_not_tried_again(job: StageJob) -> None:
 
 
 @pytest.mark.nightly
-def test_a_python_that_is_not_there_is_looked_for_on_one_more_node(job: StageJob) -> None:
+def test_a_python_that_is_not_there_is_looked_for_on_other_nodes(job: StageJob) -> None:
     conclusion = job.run(site(python="/nowhere/python"))
     assert isinstance(conclusion.outcome, Failed)
     assert "/nowhere/python" in conclusion.outcome.evidence
-    assert job.ends == [EndKind.NOT_STARTED.value] * 2
+    assert job.ends.count(EndKind.NOT_STARTED.value) == MAX_NOT_STARTED
 
 
 @pytest.mark.nightly
-def test_a_prologue_that_fails_the_job_is_tried_on_one_more_node(job: StageJob) -> None:
+def test_a_prologue_that_fails_the_job_is_tried_on_other_nodes(job: StageJob) -> None:
     conclusion = job.run(site(prologue=["echo broken node >&2; exit 3"]))
     assert isinstance(conclusion.outcome, Failed)
     assert "broken node" in conclusion.outcome.evidence
-    assert job.ends == [EndKind.NOT_STARTED.value] * 2
+    assert job.ends.count(EndKind.NOT_STARTED.value) == MAX_NOT_STARTED
     assert job.attempts[0].node != job.attempts[1].node
 
 
@@ -128,6 +130,46 @@ def test_a_job_that_waits_too_long_is_given_up_where_the_site_says_so(job: Stage
     assert "has been PENDING" in conclusion.outcome.evidence
     assert job.ends == [EndKind.STILL_PENDING.value]
     assert any(name == "SlurmPending" for name, _ in job.states)
+
+
+@pytest.fixture
+def short_partition(slurm: PrivateSlurm) -> Iterator[None]:
+    """The partition grants no job more than an hour; Slurm takes jobs that ask for more and never starts them."""
+    slurm.command("scontrol", "update", "PartitionName=gpu", "MaxTime=60")
+    yield
+    slurm.command("scontrol", "update", "PartitionName=gpu", "MaxTime=1-00:00:00")
+
+
+@pytest.mark.usefixtures("short_partition")
+def test_a_job_that_can_never_start_stops_with_the_words_of_slurm(job: StageJob, slurm: PrivateSlurm) -> None:
+    conclusion = job.run(site(poll_interval_s=0.5), walltime="02:00:00")
+    assert isinstance(conclusion.outcome, Failed)
+    assert "PENDING PartitionTimeLimit" in conclusion.outcome.evidence
+    (record,) = job.attempts
+    assert record.end == EndKind.CANNOT_START.value
+    assert slurm.job(record.job_id)["JobState"] == "CANCELLED"
+
+
+@pytest.mark.usefixtures("short_partition")
+def test_a_walltime_that_grew_beyond_what_slurm_grants_is_undone(job: StageJob) -> None:
+    ledger, asked = AttemptLedger(job.directory), Resources(walltime_s=3600, memory_mib=1000)
+    longer = asked.model_copy(update={"walltime_s": 7200})
+    ledger.close(ledger.open(asked), AttemptEnd(EndKind.TIMEOUT, "of an earlier command"), Retry("2 h", longer))
+    conclusion = job.run(site(poll_interval_s=0.5), walltime="01:00:00")
+    assert isinstance(conclusion.outcome, Finished)
+    assert job.ends == [EndKind.TIMEOUT.value, EndKind.CANNOT_START.value, EndKind.FINISHED.value]
+    assert [record.resources.walltime_s for record in job.attempts if record.resources] == [3600, 7200, 3600]
+
+
+@pytest.mark.nightly
+def test_a_stage_whose_directory_is_away_goes_on_when_it_is_back(job: StageJob) -> None:
+    away = job.path / "away"
+    job.directory.spec_path.rename(away)  # as on a node that has not mounted the filesystem
+    when(lambda: "StageFailed" in job.ends, lambda: away.rename(job.directory.spec_path))
+    conclusion = job.run(site())
+    assert isinstance(conclusion.outcome, Finished)
+    assert (job.attempts[0].failure, job.ends[-1]) == ("ENVIRONMENT", EndKind.FINISHED.value)
+    assert job.attempts[0].node in job.attempts[1].excluded_nodes
 
 
 @pytest.mark.nightly

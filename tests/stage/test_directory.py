@@ -159,6 +159,15 @@ def test_directory_of_a_killed_owner_is_free_at_once_and_cleaned(tmp_path):
         assert not list(tmp_path.glob(".*.tmp"))
 
 
+def test_stage_that_starts_leaves_alone_what_its_watcher_may_be_writing(tmp_path):
+    # Of the command that starts attempts, on the login node: `.NAME.HOST.PID.tmp` while it writes.
+    theirs = {".spec.json.login.2.tmp", ".watcher.json.login.2.tmp"}
+    for name in theirs:
+        (tmp_path / name).touch()
+    with RunDirectory(tmp_path).lock():
+        assert {path.name for path in tmp_path.glob(".*.tmp")} == theirs
+
+
 def test_owner_whose_token_was_replaced_writes_nothing_more(tmp_path):
     # What a second owner does where the filesystem knows no locks: it writes its own token.
     directory = RunDirectory(tmp_path)

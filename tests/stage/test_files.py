@@ -66,12 +66,10 @@ def test_only_temporary_files_are_removed(tmp_path):
 
 
 def test_what_another_process_may_be_writing_is_not_removed(tmp_path):
-    for name in (".owner.json.host.1.tmp", ".attempts.json.login.2.tmp"):
+    for name in (".owner.json.host.1.tmp", ".spec.json.login.2.tmp"):
         (tmp_path / name).touch()
-    remove_temporary_files(tmp_path, others=[tmp_path / "attempts.json"])
-    assert names(tmp_path) == [".attempts.json.login.2.tmp"]
-    remove_temporary_files(tmp_path, "attempts.json.*")
-    assert names(tmp_path) == []
+    remove_temporary_files(tmp_path, others=[tmp_path / "spec.json"])
+    assert names(tmp_path) == [".spec.json.login.2.tmp"]
 
 
 def test_a_snapshot_that_cannot_be_written_is_one_warning_until_it_can(tmp_path, caplog):

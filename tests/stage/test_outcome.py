@@ -11,6 +11,7 @@ OUTCOMES = [
     (Finished(metrics={"f1": 0.5}, artifacts={"weights": "weights.safetensors"}), 0),
     (Paused(checkpoint="checkpoints/checkpoint-00000001.pt", reason="SIGTERM received"), 75),
     (Failed(kind=FailureKind.CUDA_OOM, evidence="out of memory"), 1),
+    (Failed(kind=FailureKind.ENVIRONMENT, evidence="Stale file handle"), 69),
 ]
 
 

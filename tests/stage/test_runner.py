@@ -55,6 +55,22 @@ def cuda_memory(spec, directory):
 def lost_gpu(spec, directory):
     raise EnvironmentFaultError("the job was given a GPU and sees none")
 
+def full_disk(spec, directory):
+    Path("/dev/full").write_text("x")
+
+def broken_gpu(spec, directory):
+    import torch
+    raise torch.AcceleratorError("CUDA error: uncorrectable ECC error encountered")
+
+def runs_out_of_quota(spec, directory):
+    import resource
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+    return Finished()
+
+def loses_its_directory(spec, directory):
+    directory.path.rename(directory.path.with_name("gone"))
+    return Finished()
+
 def bug(spec, directory):
     return {}["missing"]
 
@@ -126,6 +142,8 @@ def test_finished_stage_is_not_run_again(tmp_path, family):
         ("torch_host_memory", FailureKind.HOST_OOM, "can't allocate memory"),
         ("cuda_memory", FailureKind.CUDA_OOM, "Tried to allocate 2.00 GiB"),
         ("lost_gpu", FailureKind.ENVIRONMENT, "the job was given a GPU and sees none"),
+        ("full_disk", FailureKind.ENVIRONMENT, "No space left on device"),
+        ("broken_gpu", FailureKind.ENVIRONMENT, "uncorrectable ECC error"),
         ("bug", FailureKind.ERROR, "KeyError: 'missing'"),
         ("bare_value_error", FailureKind.ERROR, "invalid literal"),
     ],
@@ -258,7 +276,7 @@ def command(folder: Path, directory: Path, *options: str) -> list[str]:
     return [sys.executable, "-c", program, str(directory), *options]
 
 
-@pytest.mark.parametrize(("stage", "code"), [("finish", 0), ("bug", 1), ("interrupted", 75)])
+@pytest.mark.parametrize(("stage", "code"), [("finish", 0), ("bug", 1), ("full_disk", 69), ("interrupted", 75)])
 def test_exit_status_of_the_process_without_heavy_imports(tmp_path, family, stage, code):
     directory = make(tmp_path, stage)
     done = subprocess.run(command(family, directory.path, "--quiet"), cwd=REPOSITORY, capture_output=True, check=False)
@@ -292,13 +310,45 @@ def test_process_whose_reader_died_still_saves_and_exits_75(tmp_path, family):
     assert isinstance(directory.read_outcome(), Paused)
 
 
-def test_user_mistake_on_the_command_line_is_one_sentence(tmp_path):
+@pytest.mark.parametrize(
+    ("stage", "words"),
+    [("runs_out_of_quota", "File too large"), ("loses_its_directory", "was taken over by pid None")],
+)
+def test_process_that_could_write_nothing_says_so_with_its_exit_status(tmp_path, family, stage, words):
+    directory = make(tmp_path, stage)
     done = subprocess.run(
-        [sys.executable, "-m", "kdgat.stage", str(tmp_path)],
-        cwd=REPOSITORY,
-        capture_output=True,
-        text=True,
-        check=False,
+        command(family, directory.path, "--quiet"), cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
+    assert done.returncode == 69, done.stderr
+    assert words in done.stderr
+    assert directory.read_outcome() is None
+
+
+def run_by_hand(path):
+    return subprocess.run(
+        [sys.executable, "-m", "kdgat.stage", str(path)], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+
+
+@pytest.mark.parametrize("name", ["empty", "missing"])
+def test_directory_that_is_not_there_is_one_sentence_and_the_environments_fault(tmp_path, name):
+    (tmp_path / "empty").mkdir()
+    done = run_by_hand(tmp_path / name)
+    assert done.returncode == 69
+    assert done.stderr.startswith(f"error: {tmp_path / name} is no run directory: spec.json is missing")
+    assert "not mounted" in done.stderr
+
+
+def test_user_mistake_on_the_command_line_is_one_sentence(tmp_path):
+    (tmp_path / "spec.json").write_text("{")
+    done = run_by_hand(tmp_path)
     assert done.returncode == 1
-    assert done.stderr == f"error: {tmp_path} is no run directory: spec.json is missing\n"
+    assert done.stderr.startswith(f"error: {tmp_path / 'spec.json'} is not a valid spec")
+
+
+def test_directory_that_is_in_use_is_the_environments_fault(tmp_path, family):
+    directory = make(tmp_path, "finish")
+    with directory.lock():
+        done = run_by_hand(directory.path)
+    assert done.returncode == 69
+    assert done.stderr.startswith(f"error: {directory.path} is in use by pid {os.getpid()}")

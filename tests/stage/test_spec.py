@@ -3,7 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from kdgat.stage.errors import StageInputError
+from kdgat.stage.errors import EnvironmentFaultError, StageInputError
 from kdgat.stage.hashes import KnownHashes
 from kdgat.stage.spec import StageInput, StageSpec
 
@@ -75,6 +75,20 @@ def test_input_is_verified_by_content_relative_to_the_run_directory(tmp_path):
         relative.verify(tmp_path, known)
     with pytest.raises(StageInputError, match="not a file"):
         StageInput.of_file(tmp_path / "train.h5")
+
+
+def test_input_on_a_filesystem_that_is_not_mounted_is_no_mistake_of_the_user(tmp_path):
+    path = tmp_path / "fs" / "data" / "train.h5"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"graphs")
+    made = StageInput.of_file(path)
+    (tmp_path / "fs").rename(tmp_path / "elsewhere")
+    (tmp_path / "fs").mkdir()
+    with pytest.raises(EnvironmentFaultError, match=rf"{tmp_path / 'fs'} is empty: its filesystem is not mounted"):
+        made.verify(tmp_path)
+    (tmp_path / "fs" / "other").touch()
+    with pytest.raises(StageInputError, match=r"train.h5 does not exist"):
+        made.verify(tmp_path)
 
 
 def test_inputs_inside_a_moved_folder_are_found_where_it_lies_now(tmp_path):
