@@ -213,7 +213,7 @@ def attempt(directory: RunDirectory, *epilogue: str) -> NodeReport:
 def test_a_stage_that_cannot_run_is_reported_and_not_raised(directory: RunDirectory) -> None:
     directory.spec_path.unlink()
     report = attempt(directory)
-    assert report.status == 1
+    assert report.status == 69
     assert isinstance(report.outcome, Failed)
     assert "no run directory" in report.outcome.evidence
 
