@@ -41,7 +41,7 @@ class Signature(_Record):
 
     def is_fresh(self, settle_s: float) -> bool:
         """Return whether the file may still be being written; one of the future is known by when it was put there."""
-        return time.time() - min(self.modified_ns, self.changed_ns) / 1e9 < settle_s
+        return max(0.0, time.time() - min(self.modified_ns, self.changed_ns) / 1e9) < settle_s
 
     @classmethod
     def of(cls, path: Path) -> "Signature":
@@ -153,18 +153,19 @@ def gather_new_recordings(
     waiting: list[str] = []
     if inbox is not None:
         imported, refused, waiting = scan.take_in(inbox, settle_s)
-    known, growing = scan.look(settle_s, set(imported.values()))
+    known, left = scan.look(settle_s, set(imported.values()))
     usable = {name: file.sha256 for name, file in known.items() if not file.refusal}
-    refused |= {str(scan.folder / name): file.refusal for name, file in known.items() if file.refusal}
+    refusals = left | {name: file.refusal for name, file in known.items() if file.refusal}
+    refused |= {str(scan.folder / name): reason for name, reason in refusals.items() if reason}
     return NewRecordings(
         recordings=usable,
         new=sorted(usable.keys() - ledger.done.keys()),
         changed=sorted(name for name in usable.keys() & ledger.done.keys() if usable[name] != ledger.done[name]),
-        gone=sorted(ledger.done.keys() - known.keys() - set(growing)),
+        gone=sorted(ledger.done.keys() - known.keys() - left.keys()),
         imported=imported,
         refused=refused,
-        waiting=[*waiting, *(str(scan.folder / name) for name in growing)],
-        leave_out=tuple(sorted([*growing, *(name for name, file in known.items() if file.refusal)])),
+        waiting=[*waiting, *(str(scan.folder / name) for name, reason in left.items() if not reason)],
+        leave_out=tuple(sorted(refusals)),
     )
 
 
@@ -264,10 +265,11 @@ class _RecordingScan:
                 place.parent.mkdir(parents=True, exist_ok=True)
                 path.replace(place)
 
-    def look(self, settle_s: float, imported: Collection[str]) -> tuple[dict[str, KnownFile], list[str]]:
-        """Look at every file of the dataset's folder; return what they are, and those that are still being written.
+    def look(self, settle_s: float, imported: Collection[str]) -> tuple[dict[str, KnownFile], dict[str, str]]:
+        """Look at every file of the dataset's folder; return what they are, and which could not be looked at.
 
-        All are read but those known to be usable, in this process: a night that finds much parses it where it runs.
+        Of these, why; no reason is given for one that is still being written. All are read
+        but those known to be usable, in this process: a night that finds much parses it where it runs.
         """
         if not self.folder.is_dir():
             raise NightlyError(
@@ -275,24 +277,37 @@ class _RecordingScan:
                 "<scenario>/<recording>.csv, or into the inbox"
             )
         found: dict[str, KnownFile] = {}
-        growing: list[str] = []
+        left: dict[str, str] = {}
         for scenario, name, path in sorted(walk_recordings(self.folder)):
             key = path.relative_to(self.folder).as_posix()
-            before = self.ledger.data.get(key)
-            signature = Signature.of(path)
             terms = Terms(trains=self._trains(scenario, name), max_bad_fraction=self.limits.max_bad_fraction)
-            is_same = before is not None and before.signature == signature
-            sha256 = before.sha256 if before is not None and is_same else sha256_of_file(path)
-            if before is not None and (before.sha256, before.terms, before.refusal) == (sha256, terms, ""):
-                found[key] = before if is_same else before.model_copy(update={"signature": signature})
-                continue
-            if not is_same and key not in imported and signature.is_fresh(settle_s):
-                growing.append(key)
-                continue
-            refusal = self._refusal(path, scenario, trains=terms.trains)
-            found[key] = KnownFile(signature=signature, sha256=sha256, terms=terms, refusal=refusal)
+            try:
+                file = self._look_at(
+                    path, scenario, terms, self.ledger.data.get(key), 0.0 if key in imported else settle_s
+                )
+            except OSError as error:  # gone or not readable by us: the others are not
+                left[key] = str(error)
+            else:
+                if file is None:
+                    left[key] = ""
+                else:
+                    found[key] = file
         self.ledger.data = found
-        return found, growing
+        return found, left
+
+    def _look_at(
+        self, path: Path, scenario: str, terms: Terms, before: KnownFile | None, settle_s: float
+    ) -> KnownFile | None:
+        """Return what a file is, from what was known where it is the same; None while it is being written."""
+        signature = Signature.of(path)
+        is_same = before is not None and before.signature == signature
+        sha256 = before.sha256 if before is not None and is_same else sha256_of_file(path)
+        if before is not None and (before.sha256, before.terms, before.refusal) == (sha256, terms, ""):
+            return before.model_copy(update={"signature": signature})
+        if not is_same and signature.is_fresh(settle_s):
+            return None
+        refusal = self._refusal(path, scenario, trains=terms.trains)
+        return KnownFile(signature=signature, sha256=sha256, terms=terms, refusal=refusal)
 
     def _refusal(self, path: Path, scenario: str, *, trains: bool) -> str:
         """State why a file cannot be used; empty if it can."""

@@ -1,5 +1,6 @@
 """What a night finds: new and changed recordings, by content, in an inbox and in the dataset's folder."""
 
+import errno
 import os
 import shutil
 import time
@@ -13,6 +14,7 @@ from kdgat.can.config import DataConfig
 from kdgat.can.nightly.new_recordings import NewRecordings, NightlyError, NightlyLedger, gather_new_recordings
 from kdgat.can.recordings.catalog import DatasetError, find_recordings
 from kdgat.can.recordings.logs import read_recording, write_recording
+from kdgat.stage.files import sha256_of_file
 from tests.can.recording_files import random_messages, write_text
 
 LONG_AGO = time.time() - 3600.0
@@ -179,6 +181,26 @@ def test_a_file_that_is_being_copied_into_the_datasets_own_folder_waits_and_is_l
     for path in (growing, replaced):
         os.utime(path, (LONG_AGO, LONG_AGO))
     assert places.night().new == [replaced.name, growing.name]
+
+
+def test_a_file_of_the_datasets_folder_that_cannot_be_read_is_named_and_left_out(
+    places: Places, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    places.night()
+    path = places.put(places.folder / "train_1__locked.parquet", 5)
+
+    def refuse(asked: Path) -> str:
+        if asked == path:  # root, as which tests may run, may read everything
+            raise PermissionError(errno.EACCES, "Permission denied", str(asked))
+        return sha256_of_file(asked)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("kdgat.can.nightly.new_recordings.sha256_of_file", refuse)
+        new_recordings = places.night()
+    assert new_recordings.leave_out == (path.name,)
+    assert "Permission denied" in new_recordings.refused[str(path)]
+    assert not new_recordings.is_any
+    assert places.night().new == [path.name]
 
 
 def test_what_the_night_itself_imports_need_not_settle(places: Places) -> None:
