@@ -158,6 +158,8 @@ def _run_attempt(stage: Stage, ledger: AttemptLedger, left: AttemptRecord | None
 
 def _outcome(end: AttemptEnd, decision: Decision, stop: StopRequest) -> Outcome:
     """State how the stage ended, given how its last attempt did."""
+    if end.is_of_environment:  # how often, and since when, says more than what the last attempt met
+        return Failed(kind=FailureKind.ENVIRONMENT, evidence=decision.reason)
     if isinstance(end.outcome, Finished | Failed):
         return end.outcome
     if stop.is_set() and end.kind is not EndKind.DETACHED:

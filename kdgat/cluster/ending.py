@@ -63,7 +63,7 @@ class AttemptEnd:
     @property
     def is_of_environment(self) -> bool:
         """Return whether node, filesystem or GPU kept the stage from going on, as it says itself."""
-        return self.failure is FailureKind.ENVIRONMENT
+        return self.kind is EndKind.FAILED and self.failure is FailureKind.ENVIRONMENT
 
     @property
     def is_loss(self) -> bool:

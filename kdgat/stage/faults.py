@@ -29,7 +29,8 @@ _ERRNO: Final = re.compile(r"errno = (\d+)|os error (\d+)|\[Errno (\d+)\]")
 _CUT_SHORT: Final = re.compile(r"\d+ requested and \d+ written|inline_container\S+ \. unexpected pos|file write failed")
 _GPU: Final = re.compile(
     r"CUDA (driver )?error|CUDA driver|CUDA initialization|CUDA unknown error|No CUDA GPUs|no NVIDIA driver|"
-    r"cuda runtime error|cuDNN error|(CUBLAS|CUDNN|CUSOLVER|CUSPARSE|CUFFT|NVML)_[A-Z_]+"
+    r"cuda runtime error|cudaGetDevice|torch\.cuda\.is_available\(\) is False|cuDNN error|"
+    r"(CUBLAS|CUDNN|CUSOLVER|CUSPARSE|CUFFT|NVML)_[A-Z_]+"
 )
 # On another GPU of the kind the code would do the same.
 _GPU_MISTAKES: Final = re.compile(
@@ -49,10 +50,10 @@ def _is_fault(error: BaseException) -> bool:
     text = str(error)
     if isinstance(error, _BY_CLASS) and not isinstance(error, BrokenPipeError):
         return True
-    if isinstance(error, ImportError):
-        return _LINKER.search(text) is not None
     if isinstance(error, OSError) and error.errno is not None:
         return error.errno not in _MISTAKES
+    if isinstance(error, ImportError | OSError) and _LINKER.search(text) is not None:  # ctypes raises an OSError
+        return True
     if isinstance(error, ValueError):  # a sentence of ours, which may quote anything
         return False
     numbers = [int(number) for found in _ERRNO.findall(text) for number in found if number]

@@ -229,6 +229,11 @@ CASES = [
         excluded=frozenset({"n2"}),
     ),
     Case("worker frozen", ended(EndKind.FROZEN), Retry("without node n1", ASKED, frozenset({"n1"}))),
+    Case(
+        "frozen, and it said before what it waited for",
+        ended(EndKind.FROZEN, outcome=ENVIRONMENT.outcome),
+        Retry("again from the start of the stage, without node n1", ASKED, N1),
+    ),
     Case("frozen on a node that is not known", ended(EndKind.FROZEN, node=""), Retry("again", ASKED)),
     Case(
         "all nodes are excluded",

@@ -12,7 +12,7 @@ import pytest
 from flows.attempts import Attempt, AttemptRunner, Conclusion, LocalAttempts, Stage, run_to_end
 from kdgat.cluster import child, decision
 from kdgat.cluster.child import StopRequest, checkpoint_marker, child_command
-from kdgat.cluster.decision import MAX_STALE_ATTEMPTS
+from kdgat.cluster.decision import MAX_ENVIRONMENT, MAX_STALE_ATTEMPTS
 from kdgat.cluster.ending import AttemptEnd
 from kdgat.cluster.history import AttemptLedger
 from kdgat.stage.directory import RunDirectory
@@ -148,12 +148,17 @@ class BrokenLoginNode(LocalAttempts):
 def test_an_error_of_the_machine_that_starts_attempts_ends_no_stage(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decision, "FIRST_DELAY_S", 0.1)
+    monkeypatch.setattr(decision, "FIRST_DELAY_S", 0.01)
     stale = OSError(errno.ESTALE, os.strerror(errno.ESTALE), "slurm")
     conclusion, lines = run(training(tmp_path), runner=BrokenLoginNode(stale, 2))
     assert isinstance(conclusion.outcome, Finished)
     assert conclusion.attempts == 3
     assert sum("Stale file handle" in line for line in lines) == 2
+    conclusion, _ = run(training(tmp_path / "for ever"), runner=BrokenLoginNode(stale, 99))
+    assert isinstance(conclusion.outcome, Failed)
+    assert (conclusion.attempts, conclusion.outcome.kind) == (MAX_ENVIRONMENT, FailureKind.ENVIRONMENT)
+    assert "10 attempts since the last checkpoint found something broken" in conclusion.outcome.evidence
+    assert "Stale file handle" in conclusion.outcome.evidence
     with pytest.raises(FileNotFoundError):
         run(training(tmp_path / "other"), runner=BrokenLoginNode(FileNotFoundError(errno.ENOENT, "no", "sbatch"), 1))
 

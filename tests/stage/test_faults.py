@@ -104,6 +104,8 @@ def test_no_memory_for_a_process_is_no_memory() -> None:
         "CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`",
         "cuDNN error: CUDNN_STATUS_NOT_INITIALIZED",
         "CUDA driver initialization failed, you might not have a CUDA gpu.",
+        "Unexpected error from cudaGetDeviceCount(). Error 802: system not yet initialized",
+        "Attempting to deserialize object on a CUDA device but torch.cuda.is_available() is False.",
     ],
 )
 def test_a_gpu_that_is_broken_taken_or_not_there(text: str) -> None:
@@ -135,12 +137,13 @@ def test_a_gpu_of_which_the_stage_itself_took_too_much() -> None:
     ("error", "kind"),
     [
         (ImportError("libcuda.so.1: cannot open shared object file: No such file"), FailureKind.ENVIRONMENT),
+        (OSError("libcudart.so.13: cannot open shared object file: No such file"), FailureKind.ENVIRONMENT),  # ctypes
         (ImportError("/lib64/libc.so.6: version `GLIBC_2.34' not found"), FailureKind.ENVIRONMENT),
         (ModuleNotFoundError("No module named 'torch'"), FailureKind.ERROR),  # no node would have it
         (ImportError("cannot import name 'run' from 'demo.stages'"), FailureKind.ERROR),
     ],
 )
-def test_imports_fail_on_this_node_or_on_every_node(error: ImportError, kind: FailureKind) -> None:
+def test_imports_fail_on_this_node_or_on_every_node(error: Exception, kind: FailureKind) -> None:
     assert failure_kind(error) is kind
 
 
