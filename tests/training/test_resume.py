@@ -259,18 +259,16 @@ class TestDeadline:
         assert not train(directory).paused
         assert results(tmp_path) == undisturbed
 
-    def test_a_suspended_job_loses_no_step_and_goes_on_when_it_is_woken(
-        self, children, tmp_path, undisturbed, monkeypatch
-    ):
+    def test_a_suspended_job_loses_no_step_and_goes_on_when_it_is_woken(self, children, tmp_path, undisturbed):
         """Stopped for longer than its walltime: Slurm moves the end on, and the pause was no step of that length."""
         program, end = tmp_path / "squeue", tmp_path / "end"
         program.write_text(f"#!/bin/sh\ncat {end}\n")
         program.chmod(0o700)
         stopped_s, rest_s = 9.0, 8.0  # a step of 9 s would not fit into the 8 s that are left
-        path, began = tmp_path / "run", time.time()
+        path, job_end = tmp_path / "run", time.time() + 15.0
         environment = {
             "SLURM_JOB_ID": "7",
-            "SLURM_JOB_END_TIME": str(began + stopped_s),
+            "SLURM_JOB_END_TIME": str(job_end),
             "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
         }
         process = start(children, path, None, "step", 10, "stop", environment)
@@ -278,7 +276,7 @@ class TestDeadline:
         while state_of(process.pid) != "T":
             assert process.is_alive()
             time.sleep(0.01)
-        time.sleep(stopped_s)
+        time.sleep(max(stopped_s, job_end + 1.0 - time.time()))
         end.write_text(datetime.fromtimestamp(int(time.time() + rest_s)).isoformat())
         os.kill(process.pid, signal.SIGCONT)
         process.join(timeout=60)

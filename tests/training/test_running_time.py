@@ -53,31 +53,33 @@ def test_a_long_computation_that_lets_no_other_thread_run_counts(machine: Machin
 
 
 PROGRAM = """
-import sys, time
+import os, signal, sys, time
 from kdgat.training.running_time import RunningTime
 
 with RunningTime().watched() as running_time:
-    print("ready", flush=True)
-    time.sleep(float(sys.argv[1]))
-    print(running_time(), running_time.stopped_s, flush=True)
+    began = running_time()
+    if sys.argv[1] == "stopped":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    else:
+        time.sleep(float(sys.argv[2]))
+    print(running_time() - began, running_time.stopped_s, flush=True)
 """
 
 
-@pytest.mark.parametrize("is_stopped", [False, True])
-def test_a_real_process_notices_that_it_was_stopped_and_not_that_it_slept(is_stopped: bool) -> None:
-    sleep_s = 2.0 * PAUSE_S
-    command = [sys.executable, "-c", PROGRAM, str(sleep_s)]
+@pytest.mark.parametrize("how", ["stopped", "waiting"])
+def test_a_real_process_notices_that_it_was_stopped_and_not_that_it_waited(how: str) -> None:
+    seconds = 2.0 * PAUSE_S
+    command = [sys.executable, "-c", PROGRAM, how, str(seconds)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        assert process.stdout.readline() == "ready\n"
-        if is_stopped:
-            os.kill(process.pid, signal.SIGSTOP)
-        time.sleep(sleep_s + 1.0)
-        os.kill(process.pid, signal.SIGCONT)
+        if how == "stopped":
+            os.waitpid(process.pid, os.WUNTRACED)
+            time.sleep(seconds)
+            os.kill(process.pid, signal.SIGCONT)
         ran_s, stopped_s = map(float, process.stdout.read().split())
-    if is_stopped:
-        assert stopped_s > sleep_s - 1.0
+    if how == "stopped":
+        assert stopped_s > seconds - 1.0
         assert ran_s < PAUSE_S
     else:
-        assert stopped_s == 0.0
-        assert ran_s >= sleep_s
+        assert stopped_s < 1.0
+        assert ran_s > seconds - 1.0
