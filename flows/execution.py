@@ -8,6 +8,7 @@ from pathlib import Path
 from flows.attempts import AttemptRunner, Conclusion, LocalAttempts
 from flows.node_image import NodeImage
 from flows.open_files import watchable_jobs
+from flows.pool import Pool
 from flows.slurm_attempts import SlurmAttempts, remove_left_keys
 from kdgat.cluster.estimate import stage_resources
 from kdgat.cluster.resources import ResourceRequest, Resources
@@ -22,11 +23,14 @@ from kdgat.stage.outcome import Failed, Finished, Paused
 class Execution:
     """Walk a plan in any order its dependencies allow; safe to use from several threads."""
 
-    def __init__(self, run: Run, output: OutputDirectory, site: Site, command_line: ResourceRequest) -> None:
+    def __init__(
+        self, run: Run, output: OutputDirectory, site: Site, command_line: ResourceRequest, num_pool_workers: int = 0
+    ) -> None:
         self.run = run
         self.output = output
         self.site = site
         self.command_line = command_line
+        self.num_pool_workers = num_pool_workers
         self.image = NodeImage(site)
         self.image.check()  # here, before anything is written or submitted
         self.finished: dict[str, RunDirectory] = {}
@@ -121,19 +125,25 @@ class Execution:
         self._changed.wait(timeout_s)
         self._changed.clear()
 
+    def pool(self) -> Pool:
+        """Return what makes the parts of a stage ahead of it."""
+        return Pool(self.site, self.num_pool_workers, self.output.slurm_path, self.image, self._environment())
+
     def runner(self) -> AttemptRunner:
         """Return what runs the attempts of this run: child processes here, or jobs of the site."""
-        # The children need to know their share of the processor.
-        environment = {"OMP_NUM_THREADS": str(self.run.num_threads)}
         if self.site.scheduler == "local":
-            return LocalAttempts(environment)
-        return SlurmAttempts(self.site, self.output.slurm_path, environment, self.image)
+            return LocalAttempts(self._environment())
+        return SlurmAttempts(self.site, self.output.slurm_path, self._environment(), self.image)
 
     def resources(self, planned: PlannedStage) -> Resources | None:
         """Return what the job of a stage asks for; None where it is no job."""
         if self.site.scheduler == "local":
             return None
         return stage_resources(planned.stage, self.run.resources, self.site, self.command_line)
+
+    def _environment(self) -> dict[str, str]:
+        # The children need to know their share of the processor.
+        return {"OMP_NUM_THREADS": str(self.run.num_threads)}
 
     def _state(self, name: str) -> StageState:
         return self.index.record(name).state

@@ -24,6 +24,8 @@ PRELOAD: Final = "kdgat.cluster.worker"
 LOOPBACK: Final = "127.0.0.1"
 NO_DASHBOARD: Final = "127.0.0.1:0"  # Dask serves its metrics somewhere in any case: where nobody else gets at them
 DEATH_TIMEOUT_S: Final = 30  # a worker that finds no scheduler ends its job: the flow has died meanwhile
+SINGLETON: Final = "--dependency=singleton"
+POOL_FAILURES: Final = 2  # workers that a part may lose; what waits at a worker that dies counts as well
 _EXCLUSION: Final = re.compile(r"(?:^|\s)(?:--exclude[=\s]|-x)\s*(\S+)")
 
 
@@ -119,8 +121,40 @@ def cluster_arguments(
     return arguments
 
 
+def pool_arguments(
+    site: Site,
+    resources: Resources,
+    directory: Path,
+    log_directory: Path,
+    binds: Iterable[Bind] = (),
+    image_stamp: str = "",
+) -> dict[str, Any]:
+    """Return the keyword arguments of a `SLURMCluster` whose jobs make parts of the stage in `directory`.
+
+    Any number of them run side by side, none owns the stage, and one that is lost is replaced: another job makes its
+    part. Arguments and errors as of `cluster_arguments`.
+    """
+    arguments = cluster_arguments(site, resources, directory, log_directory, (), binds, image_stamp)
+    directives = [line for line in arguments["job_extra_directives"] if line != SINGLETON]
+    preload = arguments["worker_extra_args"].index("--preload")
+    del arguments["worker_extra_args"][preload : preload + 2]  # which would take a SIGTERM for "save"
+    return {
+        **arguments,
+        "job_name": pool_name(directory),
+        "job_extra_directives": directives,
+        # After dask-jobqueue's own, the last one counts: a part may use all cores, two must not share them.
+        "worker_extra_args": [*arguments["worker_extra_args"], "--nthreads", "1"],
+        "scheduler_options": {**arguments["scheduler_options"], "allowed_failures": POOL_FAILURES},
+    }
+
+
+def pool_name(directory: Path) -> str:
+    """Name the jobs of a pool for a run directory; no attempt at the stage has this name."""
+    return f"pool-{job_name(directory)}"
+
+
 def _directives(site: Site, resources: Resources, excluded_nodes: Iterable[str]) -> list[str]:
-    lines = ["--no-requeue", "--dependency=singleton"]  # Slurm must not start a job again behind the flow's back
+    lines = ["--no-requeue", SINGLETON]  # Slurm must not start a job again behind the flow's back
     if site.qos is not None:
         lines.append(f"--qos={site.qos}")
     if resources.gpus:

@@ -1,9 +1,11 @@
 """Work in parts: a stage that is killed loses the part that it was at, and others may make parts ahead of it."""
 
+import importlib
 import json
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -89,3 +91,26 @@ class Parts:
         """Remove the files of parts that have been joined; their summaries stay, and say that they were made."""
         for name in names:
             self.path(name).unlink(missing_ok=True)
+
+
+def missing_parts(function: str, path: str) -> list[str]:
+    """Name the parts that a stage still has to make; what a pool of workers asks one of its own for.
+
+    Args:
+        function: "package.module:name" of what returns the `Parts` of a stage, given its spec and run directory.
+        path: the run directory.
+    """
+    return _parts(function, path, RunDirectory(path).read_spec().identity()).missing()
+
+
+def make_part(function: str, path: str, name: str) -> None:
+    """Make one part of a stage, in whatever process; arguments as of `missing_parts`."""
+    _parts(function, path, RunDirectory(path).read_spec().identity()).make(name)
+
+
+@lru_cache(maxsize=1)  # what parts have in common is read once by a process that makes several
+def _parts(function: str, path: str, identity: str) -> Parts:
+    module, _, name = function.partition(":")
+    directory = RunDirectory(path)
+    parts: Parts = getattr(importlib.import_module(module), name)(directory.read_spec(), directory)
+    return parts
