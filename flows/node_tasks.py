@@ -43,7 +43,7 @@ class NodeTaskRunner(DaskTaskRunner):
             max_waiting=self.max_waiting,
         )
 
-    def submit(  # type: ignore[override]
+    def submit(
         self,
         task: "Task[Any, Any]",
         parameters: dict[str, Any],

@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 POLL_S: Final = 0.5
 MAX_FRUITLESS_JOBS: Final = 3  # times the size of the pool: so many jobs that make no part, and the pool is given up
 
-part = task(make_part, name="part", task_run_name="{name}", cache_policy=NO_CACHE, persist_result=False)
+part = task(name="part", task_run_name="{name}", cache_policy=NO_CACHE, persist_result=False)(make_part)
 
 
 @dataclass(frozen=True)
