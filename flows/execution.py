@@ -10,6 +10,7 @@ from flows.attempts import AttemptRunner, Conclusion, LocalAttempts
 from flows.log_tail import remove_old_output
 from flows.node_image import NodeImage
 from flows.open_files import watchable_jobs
+from flows.pool import Pool
 from flows.slurm_attempts import SlurmAttempts
 from kdgat.cluster.estimate import stage_resources
 from kdgat.cluster.history import AttemptLedger
@@ -26,11 +27,14 @@ from kdgat.stage.outcome import Failed, Finished, Paused
 class Execution:
     """Walk a plan in any order its dependencies allow; safe to use from several threads."""
 
-    def __init__(self, run: Run, output: OutputDirectory, site: Site, command_line: ResourceRequest) -> None:
+    def __init__(
+        self, run: Run, output: OutputDirectory, site: Site, command_line: ResourceRequest, num_pool_workers: int = 0
+    ) -> None:
         self.run = run
         self.output = output
         self.site = site
         self.command_line = command_line
+        self.num_pool_workers = num_pool_workers
         self.image = NodeImage(site)
         self.image.check()  # here, before anything is written or submitted
         self.finished: dict[str, RunDirectory] = {}
@@ -132,6 +136,14 @@ class Execution:
         self._changed.wait(timeout_s)
         self._changed.clear()
 
+    def has_job(self, directory: RunDirectory) -> bool:
+        """Tell whether another command has left a job that may be at this stage at this moment."""
+        return self._jobs is not None and bool(AttemptLedger(directory).left_open())
+
+    def pool(self) -> Pool:
+        """Return what makes the parts of a stage ahead of it."""
+        return Pool(self.site, self.num_pool_workers, self.output.slurm_path, self.image, self._environment())
+
     def runner(self, planned: PlannedStage) -> AttemptRunner:
         """Return what runs the attempts at a stage: child processes here, or jobs of the site."""
         if self._jobs is not None:
@@ -163,15 +175,15 @@ class Execution:
         if self._jobs is not None:
             self._jobs.close()
 
-    def _environment(self) -> dict[str, str]:
-        # The children need to know their share of the processor.
-        return {"OMP_NUM_THREADS": str(self.run.num_threads)}
-
     def resources(self, planned: PlannedStage) -> Resources | None:
         """Return what the job of a stage asks for; None where it is no job."""
         if self.site.scheduler == "local":
             return None
         return stage_resources(planned.stage, self.run.resources, self.site, self.command_line)
+
+    def _environment(self) -> dict[str, str]:
+        # The children need to know their share of the processor.
+        return {"OMP_NUM_THREADS": str(self.run.num_threads)}
 
     def _gpu_for(self, name: str) -> str:
         """Choose the GPU on which the fewest stages run."""

@@ -4,8 +4,8 @@ import signal
 
 _on_interrupt = signal.getsignal(signal.SIGINT)
 try:
-    from dask_jobqueue.slurm import SLURMJob
+    from dask_jobqueue.slurm import SLURMCluster, SLURMJob
 finally:
     signal.signal(signal.SIGINT, _on_interrupt)
 
-__all__ = ["SLURMJob"]
+__all__ = ["SLURMCluster", "SLURMJob"]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final
 from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.task_runners import ThreadPoolTaskRunner
-from pydantic import PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 
 from flows.parameters import NO_REQUEST, Overrides, Preset, WithoutDefaults
 from flows.training import name_by_output, train_family
@@ -32,6 +32,7 @@ def progressive(
     out: Path,
     site: Site | str = LOCAL,
     parallel_stages: PositiveInt | None = None,
+    pool: NonNegativeInt = 0,
     command_line: ResourceRequest = NO_REQUEST,
     config: FormConfig = LapConfig(),  # noqa: B008 - frozen
 ) -> State[Any]:
@@ -44,7 +45,8 @@ def progressive(
             again, those that were stopped resume from their checkpoints.
         site: where the stages run: `local`, the name of a site of `kdgat site list`, or a description of one.
         parallel_stages: how many stages run side by side; by default as many as the processors or the site allow.
+        pool: how many workers at most make the parts of a preparation ahead of it, side by side; 0 for none.
         command_line: what every job asks for instead of what preset and site say.
         config: everything the run depends on.
     """
-    return train_family(FAMILY, config, preset, overrides, out, site, parallel_stages, command_line)
+    return train_family(FAMILY, config, preset, overrides, out, site, parallel_stages, pool, command_line)

@@ -69,6 +69,8 @@ def _run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -
         logger.info("%s", line)
         execution.note(planned, line)
 
+    if planned.parts and execution.num_pool_workers and not execution.has_job(directory):
+        execution.pool().make_parts(planned.parts, directory, execution.resources(planned), stop, log)
     conclusion = run_to_end(
         Stage(
             directory,
@@ -96,6 +98,7 @@ def execute(
     site: Site,
     command_line: ResourceRequest,
     parallel_stages: int | None,
+    pool: int,
     publish: Callable[[OutputDirectory], str],
 ) -> State[Any]:
     """Run the stages of a plan inside a flow run and return how it ended.
@@ -107,13 +110,14 @@ def execute(
         site: where the stages run.
         command_line: what every job asks for instead of what configuration and site say.
         parallel_stages: how many stages run side by side; by default as many as the processors or the site allow.
+        pool: how many workers at most make the parts of a preparation ahead of it, side by side; 0 for none.
         publish: writes the results of a run whose evaluations are done, and says in one sentence what they are.
     """
     stop = StopRequest()
     started = time.time()
     with site.creating_files(), output.lock():
         mark_lost_runs(output)
-        execution = Execution(run, output, site, command_line)
+        execution = Execution(run, output, site, command_line, pool)
         context = contextvars.copy_context()  # a signal is looked into in a thread of its own
         is_cancelling = functools.partial(context.run, _is_cancelling)
         with contextlib.closing(execution), stop_on_signals(stop, site, is_cancelling):

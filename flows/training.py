@@ -14,7 +14,7 @@ from prefect import flow
 from prefect.client.schemas.objects import State
 from prefect.runtime import flow_run as runtime_flow_run
 from prefect.task_runners import ThreadPoolTaskRunner
-from pydantic import PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 
 from flows.execution import as_output
 from flows.parameters import LOCAL_SITE, NO_REQUEST, Overrides, as_site, check_output
@@ -50,6 +50,7 @@ def train(
     out: Path,
     site: Site | str = LOCAL,
     parallel_stages: PositiveInt | None = None,
+    pool: NonNegativeInt = 0,
     command_line: ResourceRequest = NO_REQUEST,
     config: dict[str, Any],
 ) -> State[Any]:
@@ -63,12 +64,13 @@ def train(
             again, those that were stopped resume from their checkpoints.
         site: where the stages run: `local`, the name of a site of `kdgat site list`, or a description of one.
         parallel_stages: how many stages run side by side; by default as many as the processors or the site allow.
+        pool: how many workers at most make the parts of a preparation ahead of it, side by side; 0 for none.
         command_line: what every job asks for instead of what preset and site say.
         config: everything the run depends on.
     """
     found = find_family(family)
     typed = found.config.from_data(config)
-    return train_family(found, typed, preset, overrides, out, site, parallel_stages, command_line)
+    return train_family(found, typed, preset, overrides, out, site, parallel_stages, pool, command_line)
 
 
 def train_family(
@@ -79,6 +81,7 @@ def train_family(
     out: Path,
     site: Site | str,
     parallel_stages: int | None,
+    pool: int,
     command_line: ResourceRequest,
 ) -> State[Any]:
     """Complete and plan a run inside a flow run, execute it, and return how it ended; arguments as of `train`.
@@ -89,7 +92,7 @@ def train_family(
     output, where = as_output(out), as_site(site, command_line)
     run = family.plan_into(config.completed(preset, overrides), output.path)
     check_output(output, where)
-    return execute(run, output, where, command_line, parallel_stages, partial(publish_results, family.name))
+    return execute(run, output, where, command_line, parallel_stages, pool, partial(publish_results, family.name))
 
 
 def run_training(
@@ -98,11 +101,12 @@ def run_training(
     output: OutputDirectory,
     parallel_stages: int | None = None,
     *,
+    pool: int = 0,
     site: Site = LOCAL_SITE,
     command_line: ResourceRequest = NO_REQUEST,
 ) -> RunEnd:
     """Run a family's flow against the configured Prefect API, or an embedded one; `run_flow` says what it raises."""
-    parameters: dict[str, Any] = {"parallel_stages": parallel_stages, "command_line": command_line}
+    parameters: dict[str, Any] = {"parallel_stages": parallel_stages, "pool": pool, "command_line": command_line}
     if family.flow:
         module, _, name = family.flow.partition(":")
         own: Callable[..., State[Any]] = getattr(importlib.import_module(module), name)

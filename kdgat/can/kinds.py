@@ -133,7 +133,14 @@ class ComparisonStageConfig(Config):
 # Of a training run, in its order.
 RUN_KINDS: Final = StageKinds(
     (
-        StageKind(PREPARE, PrepareConfig, "kdgat.can.training.preparation:run_prepare", trains=False, code_version=2),
+        StageKind(
+            PREPARE,
+            PrepareConfig,
+            "kdgat.can.training.preparation:run_prepare",
+            trains=False,
+            code_version=2,
+            parts="kdgat.can.training.preparation:preparation_parts",
+        ),
         StageKind("autoencoder", AutoencoderStageConfig, "kdgat.can.stages:run_autoencoder", title="VGAE"),
         StageKind("normal", NormalStageConfig, "kdgat.can.stages:run_normal", title="GAT"),
         StageKind("curriculum", CurriculumStageConfig, "kdgat.can.stages:run_curriculum", title="GAT, curriculum"),

@@ -46,10 +46,11 @@ from kdgat.can.training.allocator import keep_freed_memory
 from kdgat.can.training.curriculum import CurriculumSource
 from kdgat.can.training.distillation import DistilledSource, TeacherOutputs
 from kdgat.can.training.objective import AutoencoderObjective, DetectionObjective
-from kdgat.can.training.sampling import INJECTED, TRAIN, PoolSource, SampledSource
+from kdgat.can.training.sampling import PoolSource, SampledSource
 from kdgat.can.training.start import read_start
 from kdgat.can.windows.pool import PooledStores
-from kdgat.can.windows.stage_inputs import INJECTED_VALIDATION, VALIDATION, open_pool
+from kdgat.can.windows.schema import INJECTED, INJECTED_VALIDATION, TRAIN, VALIDATION
+from kdgat.can.windows.stage_inputs import open_pool
 from kdgat.run.inputs import input_path
 from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory

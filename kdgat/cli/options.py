@@ -25,6 +25,9 @@ Out = Annotated[Path, typer.Option("--out", help="Output directory; the same one
 ParallelStages = Annotated[
     int | None, typer.Option("--parallel-stages", min=1, help="Stages side by side (default: by processors and GPUs).")
 ]
+Pool = Annotated[
+    int, typer.Option("--pool", min=0, metavar="N", help="Workers that make the parts of preparations side by side.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress, only the result.")]
 DataRoot = Annotated[Path, typer.Option("--data-root", help="Folder that holds the dataset's folder.")]
 Catalog = Annotated[Path | None, typer.Option("--catalog", help="YAML file with entries of your own datasets.")]

@@ -36,6 +36,7 @@ def train_command(family: "Family") -> Any:
         seeds: options.Seeds = None,
         override: options.Overrides = None,
         parallel_stages: options.ParallelStages = None,
+        pool: options.Pool = 0,
         site: options.SiteName = "local",
         walltime: options.Walltime = None,
         memory: options.Memory = None,
@@ -59,7 +60,7 @@ def train_command(family: "Family") -> Any:
         def run() -> "RunEnd":
             from flows.training import run_training  # Prefect: only who trains waits for it
 
-            return run_training(family, config, output, parallel_stages, site=where, command_line=request)
+            return run_training(family, config, output, parallel_stages, pool=pool, site=where, command_line=request)
 
         raise typer.Exit(watch_flow(output, run, lambda done: print_results(family, done), quiet=quiet))
 

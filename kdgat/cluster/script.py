@@ -27,6 +27,8 @@ SCRATCH_VARIABLE: Final = "KDGAT_SCRATCH"
 JOB_MODULE: Final = "kdgat.cluster.job"
 LOOPBACK: Final = "127.0.0.1"
 SIGNS_OF_LIFE: Final = 4  # within the time of silence after which a job counts as frozen
+POOL_DEATH_TIMEOUT_S: Final = 30  # a worker of a pool that finds no scheduler ends its job: the flow has gone meanwhile
+POOL_FAILURES: Final = 2  # workers that a part may lose; what waits at a worker that dies counts as well
 # sbatch hands on its whole environment, which Slurm may write down: what opens servers and databases has no use there.
 SECRETS: Final = (
     *("PREFECT_API_AUTH_STRING", "PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_KEY", "PGPASSWORD"),
@@ -88,10 +90,64 @@ def cluster_arguments(
         JobScriptError: if the name of the log directory cannot stand in a job's script.
         BindError: if something cannot be bound into the image.
     """
-    require_one_word(log_directory)
     environment = environment or {}
-    arguments: dict[str, Any] = {
+    arguments = _job_arguments(site, resources, directory, log_directory, binds, environment)
+    return {
+        **arguments,
         "job_name": job_name(directory),
+        "worker_command": JOB_MODULE,
+        "worker_extra_args": _job_options(site, directory.absolute(), log_directory.absolute(), environment),
+        "job_script_prologue": [*arguments["job_script_prologue"], _end_of_prologue(directory)],
+        "job_extra_directives": _directives(site, resources, excluded_nodes, "--dependency=singleton"),
+    }
+
+
+def pool_arguments(
+    site: Site,
+    resources: Resources,
+    directory: Path,
+    log_directory: Path,
+    binds: Iterable[Bind],
+    environment: Mapping[str, str],
+) -> dict[str, Any]:
+    """Return the keyword arguments of a `SLURMCluster` whose jobs make parts of the stage in `directory`.
+
+    Any number of them run side by side, none owns the stage, and one that is lost is replaced: another job makes its
+    part. Arguments and errors as of `cluster_arguments`.
+    """
+    arguments = _job_arguments(site, resources, directory, log_directory, binds, environment)
+    # After dask-jobqueue's own, the last one counts: a part may use all cores, two must not share them.
+    words = ["--nthreads", "1", "--dashboard-address", NO_DASHBOARD]
+    exports = [f"export {name}={shlex.quote(value)}" for name, value in environment.items()]
+    return {
+        **arguments,
+        "job_name": pool_name(directory),
+        "nanny": False,  # a job that dies is replaced as a whole
+        "death_timeout": POOL_DEATH_TIMEOUT_S,
+        "shared_temp_directory": str(log_directory),  # of the key for the connection
+        "worker_extra_args": [*words, *(["--host", LOOPBACK] if site.interface is None else [])],
+        "job_script_prologue": [*arguments["job_script_prologue"], *exports],
+        "job_extra_directives": _directives(site, resources, ()),
+        "scheduler_options": {**scheduler_options(site), "allowed_failures": POOL_FAILURES},
+    }
+
+
+def pool_name(directory: Path) -> str:
+    """Name the jobs of a pool for a run directory; no attempt at the stage has this name."""
+    return f"pool-{job_name(directory)}"
+
+
+def _job_arguments(
+    site: Site,
+    resources: Resources,
+    directory: Path,
+    log_directory: Path,
+    binds: Iterable[Bind],
+    environment: Mapping[str, str],
+) -> dict[str, Any]:
+    """Return what every job on a site has that works for the stage in `directory`."""
+    require_one_word(log_directory)
+    arguments: dict[str, Any] = {
         "queue": (site.gpu_partition if resources.gpus else None) or site.partition,
         "account": site.account,
         "cores": resources.cores,
@@ -99,10 +155,8 @@ def cluster_arguments(
         "memory": f"{resources.memory_mib}MiB",
         "job_mem": f"{resources.memory_mib}M",
         "walltime": format_walltime(resources.walltime_s),
-        "worker_command": JOB_MODULE,
         # `exec`, because Slurm sends SIGTERM to its direct child alone: that must be the job's process, not a shell.
         "python": "exec " + container_command(site, sys.executable, resources.gpus > 0, binds, directory.absolute()),
-        "worker_extra_args": _job_options(site, directory.absolute(), log_directory.absolute(), environment),
         "local_directory": local_directory(site),  # Dask makes a folder per worker there, and clears those of dead ones
         "log_directory": str(log_directory),
         "job_script_prologue": [
@@ -113,9 +167,7 @@ def cluster_arguments(
             *(f"module load {module}" for module in site.modules),
             *site.prologue,
             *container_lines(site, environment.get(IMAGE_STAMP_VARIABLE, "")),
-            _end_of_prologue(directory),
         ],
-        "job_extra_directives": _directives(site, resources, excluded_nodes),
         # Said here, because Dask would take them from a file in the user's home otherwise.
         "job_directives_skip": [],
         "shebang": "#!/usr/bin/env bash",
@@ -152,8 +204,8 @@ def _end_of_prologue(directory: Path) -> str:
     return f': > {shlex.quote(str(directory.absolute() / ALIVE.format("")))}"$SLURM_JOB_ID"'
 
 
-def _directives(site: Site, resources: Resources, excluded_nodes: Iterable[str]) -> list[str]:
-    lines = ["--no-requeue", "--dependency=singleton"]  # Slurm must not start a job again behind the flow's back
+def _directives(site: Site, resources: Resources, excluded_nodes: Iterable[str], *own: str) -> list[str]:
+    lines = ["--no-requeue", *own]  # Slurm must not start a job again behind the flow's back
     lines.append(f"--export=ALL,{','.join(f'{name}=' for name in SECRETS)}")
     if site.qos is not None:
         lines.append(f"--qos={site.qos}")

@@ -31,7 +31,14 @@ GROUP_WORD: Final = "_and_"
 TRAINING: Final = "training"  # the kind of every stage that is called after stages of the progression
 KINDS: Final = StageKinds(
     (
-        StageKind(PREPARE, PrepareConfig, "kdgat.lap.training.preparation:run_prepare", trains=False, code_version=2),
+        StageKind(
+            PREPARE,
+            PrepareConfig,
+            "kdgat.lap.training.preparation:run_prepare",
+            trains=False,
+            code_version=2,
+            parts="kdgat.lap.training.preparation:preparation_parts",
+        ),
         StageKind(TRAINING, TrainingStageConfig, "kdgat.lap.stages:run_training"),
         StageKind(EVALUATION, EvaluationStageConfig, "kdgat.lap.evaluation.stage:run_evaluation", trains=False),
     )

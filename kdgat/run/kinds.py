@@ -33,6 +33,7 @@ class StageKind:
     function: str  # "package.module:name", imported in the process that runs the stage
     trains: bool = True
     code_version: int = 1
+    parts: str = ""  # "package.module:name", returns the `Parts` that a pool may make ahead of the stage
     title: str = ""  # what reports call its model
 
     def plan(
@@ -64,6 +65,7 @@ class StageKind:
             execution=dict(execution or {}),
             execution_keys=execution_keys(self.config),
             code_version=self.code_version,
+            parts=self.parts,
         )
 
     def run(self, spec: StageSpec, directory: RunDirectory) -> Outcome:

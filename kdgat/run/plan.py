@@ -43,6 +43,7 @@ class PlannedStage:
     execution: dict[str, Any] = field(default_factory=dict)  # changes no result, and is no part of the identity
     execution_keys: tuple[str, ...] = ()  # keys of `config` of which the same holds
     code_version: int = 1  # of the stage kind
+    parts: str = ""  # of the stage kind
 
     @property
     def depends_on(self) -> tuple[str, ...]:

@@ -21,7 +21,14 @@ from prefect.settings.legacy import _get_settings_fields
 from kdgat.cluster.job import parse_options
 from kdgat.cluster.report import JobFiles
 from kdgat.cluster.resources import Resources
-from kdgat.cluster.script import SECRETS, JobScriptError, cluster_arguments, job_name, scheduler_options
+from kdgat.cluster.script import (
+    SECRETS,
+    JobScriptError,
+    cluster_arguments,
+    job_name,
+    pool_arguments,
+    scheduler_options,
+)
 from kdgat.cluster.site import Site, load_site
 from kdgat.container.binds import Bind
 from kdgat.stage.directory import RunDirectory
@@ -92,6 +99,21 @@ def test_the_jobs_process_takes_the_place_of_the_shell_and_of_nothing_else() -> 
     # Slurm sends its SIGTERM to the direct child alone; whatever came before `exec` must be over by then.
     *_, last = script(load_site("slurm-test"), SMALL).strip().splitlines()
     assert last.startswith(f"exec {PYTHON} -m kdgat.cluster.job ")
+
+
+def test_jobs_of_a_pool_run_side_by_side_and_are_no_attempts_at_the_stage() -> None:
+    given = pool_arguments(load_site("slurm-test"), SMALL, DIRECTORY, LOGS, (), {"OMP_NUM_THREADS": "2"})
+    del given["scheduler_options"]
+    text = str(SLURMJob(scheduler="tls://127.0.0.1:41000", name="0", **given).job_script())
+    assert "singleton" not in text
+    assert given["job_name"] != job_name(DIRECTORY)
+    assert "export OMP_NUM_THREADS=2" in text
+    assert all(f"{name}=" in text for name in SECRETS)
+    *_, last = text.strip().splitlines()
+    assert last.startswith(f"exec {PYTHON} -m distributed.cli.dask_worker ")
+    words = last.split()
+    assert words[len(words) - words[::-1].index("--nthreads")] == "1"  # the last one counts
+    assert "--no-nanny" in words
 
 
 def test_what_a_job_is_told_survives_the_shell(tmp_path: Path) -> None:

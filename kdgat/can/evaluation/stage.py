@@ -36,13 +36,13 @@ from kdgat.can.evaluation.results import (
 from kdgat.can.evaluation.score_tables import ScoreTable, make_table, read_table, write_table
 from kdgat.can.evaluation.scores import Scores, scores_path, write_scores
 from kdgat.can.kinds import KINDS, MODELS, SCORE_RECORDINGS, EvaluationStageConfig, RecordingsStageConfig
-from kdgat.can.recordings.data_summary import RunningSummary
+from kdgat.can.recordings.data_summary import RunningSummary, list_bad_rows, summarise_recording
 from kdgat.can.recordings.messages import ReadLimits
 from kdgat.can.sections import EvaluationConfig, WindowConfig
 from kdgat.can.windows.feature_names import FEATURE_VERSION
 from kdgat.can.windows.pool import PooledStores
-from kdgat.can.windows.schema import RECORDINGS, SCHEMA
-from kdgat.can.windows.stage_inputs import INJECTED_VALIDATION, VALIDATION, open_pool
+from kdgat.can.windows.schema import INJECTED_VALIDATION, RECORDINGS, SCHEMA, VALIDATION
+from kdgat.can.windows.stage_inputs import open_pool
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import GraphStore
 from kdgat.run.directory import OutputDirectory
@@ -248,7 +248,7 @@ def score_files(
         for file in (file for file in files if file.scenario == scenario):
             messages = file.read(limits)
             graphs = build_graphs(messages, windows)
-            summary.add(messages, file.role, graphs)
+            summary.add(summarise_recording(messages, file.role, graphs), list_bad_rows(messages))
             if progress is not None:
                 progress(f"{scenario}/{file.name}", len(summary.content.recordings), len(files))
             name = f"{scenario}/{file.name}"

@@ -10,7 +10,7 @@ from typing import Any, Final
 from kdgat.can.config import CanConfig
 from kdgat.can.evaluation.finished_run import SCORES_PREFIX, FinishedCanRun
 from kdgat.can.evaluation.results import DataSummary
-from kdgat.can.windows.stage_inputs import VALIDATION
+from kdgat.can.windows.schema import VALIDATION
 from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
 from kdgat.stage.configuration import execution_keys, without_keys
 from kdgat.stage.directory import RunDirectory

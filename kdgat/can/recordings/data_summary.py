@@ -1,6 +1,6 @@
 """What is said about recordings as they are read: one row each, and their sums."""
 
-from kdgat.can.evaluation.results import DataSummary, RecordingSummary
+from kdgat.can.evaluation.results import DataSummary, RecordingSummary, SplitSummary
 from kdgat.can.recordings.messages import Messages
 from kdgat.graphs.columns import GraphColumns
 from kdgat.stage.configuration import Config
@@ -15,10 +15,9 @@ class RunningSummary:
         """Begin without recordings; `windows` says how they are cut."""
         self.content = DataSummary(window=windows.model_dump(mode="json"))
 
-    def add(self, messages: Messages, role: str, graphs: GraphColumns) -> None:
+    def add(self, row: RecordingSummary, bad_rows: list[str]) -> None:
         """Add one recording that is used."""
-        old, row = self.content, _row(messages, role, graphs)
-        bad_rows = [f"{messages.scenario}/{messages.name}:{row.line}: {row.reason}" for row in messages.bad_rows]
+        old = self.content
         self.content = old.model_copy(
             update={
                 "num_messages": old.num_messages + row.num_messages,
@@ -30,21 +29,26 @@ class RunningSummary:
             }
         )
 
-    def add_duplicate(self, messages: Messages) -> None:
+    def add_duplicate(self, row: RecordingSummary) -> None:
         """Add a recording that was left out, with the one that holds the same messages."""
-        old, row = self.content, _row(messages, DUPLICATE_ROLE)
+        old = self.content
         kept = {other.content_hash: f"{other.scenario}/{other.name}" for other in reversed(old.recordings)}
         row = row.model_copy(update={"duplicate_of": kept.get(row.content_hash)})
         self.content = old.model_copy(
             update={"num_dropped_duplicates": old.num_dropped_duplicates + 1, "recordings": [*old.recordings, row]}
         )
 
+    def add_split(self, name: str, split: SplitSummary) -> None:
+        """Add what a store holds."""
+        self.content = self.content.model_copy(update={"splits": {**self.content.splits, name: split}})
+
     def note(self, text: str) -> None:
         """Add a sentence that the report shows."""
         self.content = self.content.model_copy(update={"notes": [*self.content.notes, text]})
 
 
-def _row(messages: Messages, role: str, graphs: GraphColumns | None = None) -> RecordingSummary:
+def summarise_recording(messages: Messages, role: str, graphs: GraphColumns | None = None) -> RecordingSummary:
+    """Describe one recording, and the windows that it was cut into."""
     return RecordingSummary(
         name=messages.name,
         scenario=messages.scenario,
@@ -56,3 +60,8 @@ def _row(messages: Messages, role: str, graphs: GraphColumns | None = None) -> R
         num_backward=messages.num_backward,
         content_hash=messages.content_hash(),
     )
+
+
+def list_bad_rows(messages: Messages) -> list[str]:
+    """Describe the first bad rows of a recording: where, and what is wrong."""
+    return [f"{messages.scenario}/{messages.name}:{row.line}: {row.reason}" for row in messages.bad_rows]

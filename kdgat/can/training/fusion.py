@@ -33,10 +33,10 @@ from kdgat.can.models.scoring import (
 from kdgat.can.models.standardise import column_statistics
 from kdgat.can.sections import FusionConfig
 from kdgat.can.training.objective import ConfusionCounts
-from kdgat.can.training.sampling import INJECTED, TRAIN
 from kdgat.can.training.start import read_start
 from kdgat.can.windows.pool import PooledStores
-from kdgat.can.windows.stage_inputs import INJECTED_VALIDATION, VALIDATION, open_pool
+from kdgat.can.windows.schema import INJECTED, INJECTED_VALIDATION, TRAIN, VALIDATION
+from kdgat.can.windows.stage_inputs import open_pool
 from kdgat.graphs.plans import plan_by_graphs
 from kdgat.run.inputs import input_path
 from kdgat.stage.configuration import validate_config

@@ -7,37 +7,42 @@ training recording validates, with a gap before it; the injected traffic of each
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
-from kdgat.can.evaluation.results import InjectionSummary, SplitSummary
+from kdgat.can.backend import KEY, use_backend
+from kdgat.can.evaluation.results import InjectionSummary, RecordingSummary, SplitSummary
 from kdgat.can.kinds import PrepareConfig
-from kdgat.can.recordings.data_summary import DUPLICATE_ROLE, RunningSummary
+from kdgat.can.recordings.data_summary import DUPLICATE_ROLE, RunningSummary, list_bad_rows, summarise_recording
 from kdgat.can.recordings.logs import ReadLimits, read_recording
 from kdgat.can.recordings.messages import Messages
 from kdgat.can.sections import WindowConfig
-from kdgat.can.virtual.injected_pool import InjectedPool
+from kdgat.can.virtual.injected_pool import InjectedPool, name_variant, summarise_injection
 from kdgat.can.virtual.injection import clean_stretches
 from kdgat.can.windows.feature_names import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES
 from kdgat.can.windows.graphs import build_graphs
-from kdgat.can.windows.schema import RECORDINGS, SCHEMA
+from kdgat.can.windows.schema import INJECTED, INJECTED_VALIDATION, RECORDINGS, SCHEMA, TRAIN, VALIDATION
 from kdgat.graphs.columns import GraphColumns
-from kdgat.graphs.store import write_store
+from kdgat.graphs.store import GraphStore, write_store
 from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.files import write_json_atomically
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
-from kdgat.training.progress import phase_progress
+from kdgat.training.deadline import Deadline
+from kdgat.training.parts import Part, Parts
 
 logger = logging.getLogger(__name__)
 
 TRAIN_ROLE: Final = "train"
 TEST_ROLE: Final = "test"
+VARIANTS_IN_PART: Final = 25  # virtual recordings; seconds to a minute
 VALIDATION_SEED: Final = 1_000_003  # keeps injected validation traffic apart from that of training
 SHORTEST_STRETCH_S: Final = 0.7  # attack-free traffic that a virtual recording can be made of
 DATA_SUMMARY: Final = "data_summary"
@@ -48,126 +53,262 @@ class PreparationError(ValueError):
     """Recordings that cannot be turned into training data; the text says what to do."""
 
 
-@dataclass
-class _Split:
-    """A recording's messages and graphs, divided in time."""
-
-    messages: Messages
-    graphs: GraphColumns
-    training_end: int  # messages before it train
-    validation_begin: int  # messages from it on validate; those between are the gap
-    training: np.ndarray[Any, np.dtype[np.bool_]]  # [G]
-    validation: np.ndarray[Any, np.dtype[np.bool_]]  # [G]
-
-
-def split_in_time(messages: Messages, config: PrepareConfig) -> _Split:
-    """Build a recording's graphs and give its first part to training, its last to validation.
+@dataclass(frozen=True)
+class Division:
+    """Which messages of a recording train and which validate; those between are the gap.
 
     No message is in both: windows that reach over the border, and `gap` strides after it, belong to neither.
     """
-    graphs = build_graphs(messages, config.windows)
-    border = int(len(messages) * (1.0 - config.data.validation_fraction))
-    ends = graphs["first_message"] + graphs["message_count"]
-    training = ends <= border
-    validation_begin = border + config.data.gap * config.windows.stride
-    validation = graphs["first_message"] >= validation_begin
-    return _Split(messages, graphs, border, validation_begin, training, validation)
+
+    training_end: int  # messages before it train
+    validation_begin: int  # messages from it on validate
+
+    @classmethod
+    def of(cls, num_messages: int, config: PrepareConfig) -> Division:
+        """Give the first part of a recording to training, its last to validation."""
+        border = int(num_messages * (1.0 - config.data.validation_fraction))
+        return cls(border, border + config.data.gap * config.windows.stride)
+
+    def windows(self, graphs: GraphColumns, store: str) -> NDArray[np.intp]:
+        """Return which windows of the recording train, or validate."""
+        if store == TRAIN:
+            return np.flatnonzero(graphs["first_message"] + graphs["message_count"] <= self.training_end)
+        return np.flatnonzero(graphs["first_message"] >= self.validation_begin)
 
 
 def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Write the stores of a run: train, validation, injected, injected_validation, test-<scenario>.
 
+    Paused if the job ends before all parts are made.
+
     Raises:
         PreparationError: if no recording trains, or no window is left for validation.
         RecordingError: naming the file, if one cannot be read.
     """
-    config = validate_config(PrepareConfig, spec.config)
-    if config.feature_version != FEATURE_VERSION:
-        raise PreparationError(
-            f"planned for features of version {config.feature_version}, this kdgat computes version {FEATURE_VERSION}: "
-            "give the training command again"
-        )
-    limits = ReadLimits(max_bad_fraction=config.data.max_bad_fraction)
-    files = {role: _inputs_of(spec, directory, role) for role in (TRAIN_ROLE, TEST_ROLE, DUPLICATE_ROLE)}
-    if not files[TRAIN_ROLE]:
-        raise PreparationError(
-            f"dataset {config.data.dataset!r}: no recording trains; name a scenario train_..., or list "
-            "train_scenarios in its catalog entry"
-        )
-    summary = RunningSummary(config.windows)
-    report = _reporter(directory, len(files[TRAIN_ROLE]) + len(files[TEST_ROLE]))
-    splits = []
-    for scenario, name, path in files[TRAIN_ROLE]:
-        messages = _read(path, scenario, name, limits)
-        if not messages.labelled:
+    work = _Preparation(spec, directory)
+    deadline = Deadline.from_environment()
+    if paused := work.parts.make_missing(deadline, work.recordings[TRAIN_ROLE]):
+        return paused
+    work.check_windows()  # before anything is made of them
+    if paused := work.parts.make_missing(deadline):
+        return paused
+    return work.join()
+
+
+def preparation_parts(spec: StageSpec, directory: RunDirectory) -> Parts:
+    """Return the parts of a preparation, which may be made in any order and anywhere; raises what the stage does."""
+    use_backend(spec.execution.get(KEY, "auto"))
+    return _Preparation(spec, directory).parts
+
+
+@dataclass(frozen=True)
+class _Recording:
+    """A recording, as the spec names it."""
+
+    role: str
+    scenario: str
+    name: str
+    path: Path
+
+    @property
+    def title(self) -> str:
+        return f"{self.scenario}/{self.name}"
+
+
+@dataclass(frozen=True)
+class _Pool:
+    """What a store of injected windows is made of."""
+
+    seed: int
+    num_variants: int
+    shortest_s: float  # of the stretches that it is made of, where there are any so long
+    parts: dict[str, range]  # name -> variants
+
+
+class _Preparation:
+    """The stores of a run, and the parts that they are joined from: one per recording, and some virtual ones each."""
+
+    def __init__(self, spec: StageSpec, directory: RunDirectory) -> None:
+        config = validate_config(PrepareConfig, spec.config)
+        if config.feature_version != FEATURE_VERSION:
             raise PreparationError(
-                f"{path}: has no labels, so attacks in it would be learned as benign; if it holds none, bring it in by "
-                "`kdgat data import --attack-free`, else remove it from the training scenario"
+                f"planned for features of version {config.feature_version}, this kdgat computes version "
+                f"{FEATURE_VERSION}: give the training command again"
             )
-        splits.append(split_in_time(messages, config))
-        summary.add(messages, TRAIN_ROLE, splits[-1].graphs)
-        report(name)
-    recorded = {
-        "train": [split.graphs.select(np.flatnonzero(split.training)) for split in splits],
-        "validation": [split.graphs.select(np.flatnonzero(split.validation)) for split in splits],
-    }
-    for store, parts in recorded.items():
-        if sum(part.num_graphs for part in parts) == 0:
+        self.config, self.directory = config, directory
+        self.limits = ReadLimits(max_bad_fraction=config.data.max_bad_fraction)
+        self.recordings = {role: _inputs_of(spec, directory, role) for role in (TRAIN_ROLE, TEST_ROLE, DUPLICATE_ROLE)}
+        if not self.recordings[TRAIN_ROLE]:
             raise PreparationError(
-                f"dataset {config.data.dataset!r}: no window is left for {store}; give longer recordings, or change "
-                f"data.validation_fraction={config.data.validation_fraction} or windows.size={config.windows.size}"
+                f"dataset {config.data.dataset!r}: no recording trains; name a scenario train_..., or list "
+                "train_scenarios in its catalog entry"
             )
-    training_traffic: list[Messages] = []
-    if config.injection.enabled:
-        training_traffic = _clean([s.messages.select(slice(0, s.training_end)) for s in splits], 10.0)
-        if not training_traffic:
+        injection, seed = config.injection, config.data.seed
+        num_validation = max(1, round(injection.variants * injection.validation_share))
+        self.pools = {
+            INJECTED: _Pool(seed, injection.variants, 10.0, _divide(INJECTED, injection.variants)),
+            INJECTED_VALIDATION: _Pool(
+                seed + VALIDATION_SEED, num_validation, 3.0, _divide(INJECTED_VALIDATION, num_validation)
+            ),
+        }
+        if not injection.enabled:
+            self.pools = {}
+        parts = [Part(name, 1, partial(self._make_recording, one)) for name, one in self.recordings[TRAIN_ROLE].items()]
+        for store, pool in self.pools.items():
+            for name, variants in pool.parts.items():
+                parts.append(Part(name, len(variants), partial(self._make_injected, store, pool, variants)))
+        for role in (TEST_ROLE, DUPLICATE_ROLE):
+            parts += [Part(name, 1, partial(self._make_recording, one)) for name, one in self.recordings[role].items()]
+        self.parts = Parts(directory, "recordings", parts)
+
+    @cached_property
+    def traffic(self) -> dict[str, list[Messages]]:
+        """Cut the attack-free stretches out of the training recordings, for each pool those of its own split."""
+        found: dict[str, list[Messages]] = {INJECTED: [], INJECTED_VALIDATION: []}
+        for one in self.recordings[TRAIN_ROLE].values():
+            messages = self._read(one)
+            division = Division.of(len(messages), self.config)
+            found[INJECTED].append(messages.select(slice(0, division.training_end)))
+            found[INJECTED_VALIDATION].append(messages.select(slice(division.validation_begin, None)))
+        return {store: _clean(found[store], pool.shortest_s) for store, pool in self.pools.items()}
+
+    def _make_recording(self, one: _Recording, path: Path) -> dict[str, Any]:
+        """Write the windows of one recording; return what is in it. One that is left out has none."""
+        messages = self._read(one)
+        for row in messages.bad_rows:
+            logger.warning("%s:%d: dropped, %s", one.path, row.line, row.reason)
+        if messages.num_backward:
+            logger.warning("%s: the clock runs backwards %d times; file order is kept", one.path, messages.num_backward)
+        if one.role == TRAIN_ROLE and not messages.labelled:
             raise PreparationError(
-                f"dataset {config.data.dataset!r}: no training recording has {SHORTEST_STRETCH_S:g} s without "
+                f"{one.path}: has no labels, so attacks in it would be learned as benign; if it holds none, bring it "
+                "in by `kdgat data import --attack-free`, else remove it from the training scenario"
+            )
+        graphs, num_windows = None, {}
+        if one.role != DUPLICATE_ROLE and messages.labelled:
+            graphs = build_graphs(messages, self.config.windows)
+            _write_graphs(path, [graphs], [one.title], self.config.windows)
+            division = Division.of(len(messages), self.config)
+            num_windows = {store: len(division.windows(graphs, store)) for store in (TRAIN, VALIDATION)}
+        logger.info("read %s", one.title)
+        return {
+            "labelled": messages.labelled,
+            "num_windows": num_windows,
+            "recording": summarise_recording(messages, one.role, graphs).model_dump(mode="json"),
+            "bad_rows": list_bad_rows(messages),
+        }
+
+    def _make_injected(self, store: str, pool: _Pool, variants: range, path: Path) -> dict[str, Any] | None:
+        """Write the windows of some virtual recordings; return what was injected, None where nothing can be."""
+        traffic = self.traffic[store]
+        if not traffic and store == INJECTED:
+            raise PreparationError(
+                f"dataset {self.config.data.dataset!r}: no training recording has {SHORTEST_STRETCH_S:g} s without "
                 "attack to inject into; add attack-free recordings, or train on the recordings alone with "
                 "-O injection.enabled=false"
             )
-    names = [f"{split.messages.scenario}/{split.messages.name}" for split in splits]
-    artifacts = {store: _write(directory, store, parts, names, config, summary) for store, parts in recorded.items()}
+        if not traffic:
+            return None
+        made = InjectedPool(traffic, self.config.injection, self.config.windows, pool.seed, variants)
+        numbered = (_numbered(graphs, number) for number, graphs in enumerate(made))
+        _write_graphs(path, numbered, [name_variant(variant) for variant in variants], self.config.windows)
+        return made.counts()
 
-    injection = InjectionSummary(enabled=config.injection.enabled, seed=config.data.seed)
-    if config.injection.enabled:
-        validation_traffic = _clean([s.messages.select(slice(s.validation_begin, None)) for s in splits], 3.0)
-        num_validation = max(1, round(config.injection.variants * config.injection.validation_share))
-        for store, traffic, seed, num_variants in (
-            ("injected", training_traffic, config.data.seed, config.injection.variants),
-            ("injected_validation", validation_traffic, config.data.seed + VALIDATION_SEED, num_validation),
-        ):
-            if not traffic:
+    def _read(self, one: _Recording) -> Messages:
+        messages = read_recording(one.path, scenario=one.scenario, limits=self.limits)
+        messages.name = one.name
+        return messages
+
+    def check_windows(self) -> None:
+        """Refuse training recordings that leave nothing to train on, or to validate with."""
+        for store in (TRAIN, VALIDATION):
+            if not any(self.parts.summary(name)["num_windows"][store] for name in self.recordings[TRAIN_ROLE]):
+                data, windows = self.config.data, self.config.windows
+                raise PreparationError(
+                    f"dataset {data.dataset!r}: no window is left for {store}; give longer recordings, or change "
+                    f"data.validation_fraction={data.validation_fraction} or windows.size={windows.size}"
+                )
+
+    def join(self) -> Finished:
+        """Write the stores from the parts, and what is said about them, and remove the parts."""
+        summary = RunningSummary(self.config.windows)
+        artifacts: dict[str, str] = {}
+
+        def write(store: str, columns: Iterable[GraphColumns], names: Sequence[str]) -> None:
+            path = self.directory.path / f"{store}.h5"
+            if not path.is_file():
+                _write_graphs(path, columns, names, self.config.windows)
+            split = _summarise_store(path)
+            summary.add_split(store, split)
+            logger.info("%s: %d windows, %d of them attacked", path.name, split.num_windows, split.num_attack_windows)
+            artifacts[store] = path.name
+
+        for name in self.recordings[TRAIN_ROLE]:
+            summary.add(*self._described(name))
+        titles = [one.title for one in self.recordings[TRAIN_ROLE].values()]
+        for store in (TRAIN, VALIDATION):
+            write(store, self._divided(store), titles)
+        injection = InjectionSummary(enabled=self.config.injection.enabled, seed=self.config.data.seed)
+        for store, pool in self.pools.items():
+            counts = [self.parts.summary(name) for name in pool.parts]
+            if None in counts:
                 summary.note(f"{store}: no stretch without attack is long enough; nothing is injected")
                 continue
-            progress = phase_progress(directory, store)
-            pool = InjectedPool(traffic, config.injection, config.windows, seed, num_variants, progress)
-            artifacts[store] = _write(directory, store, pool, pool.names, config, summary)
-            if store == "injected":
-                injection = pool.summary(config.data.seed)
+            write(store, self._injected(pool), [name_variant(variant) for variant in range(pool.num_variants)])
+            if store == INJECTED:
+                injection = summarise_injection(counts, pool.seed, pool.num_variants)
+        for scenario in sorted({one.scenario for one in self.recordings[TEST_ROLE].values()}):
+            tests = {name: one for name, one in self.recordings[TEST_ROLE].items() if one.scenario == scenario}
+            for name, one in list(tests.items()):
+                if self.parts.summary(name)["labelled"]:
+                    summary.add(*self._described(name))
+                else:
+                    summary.note(f"{one.title} has no labels and tests nothing")
+                    del tests[name]
+            if tests:
+                chunks = (self._columns(name, number) for number, name in enumerate(tests))
+                write(f"test-{scenario}", chunks, [one.title for one in tests.values()])
+        for name in self.recordings[DUPLICATE_ROLE]:
+            summary.add_duplicate(self._described(name)[0])
+        for note in summary.content.notes:
+            logger.warning("%s", note)
+        write_json_atomically(self.directory.path / f"{DATA_SUMMARY}.json", summary.content.model_dump(mode="json"))
+        write_json_atomically(self.directory.path / f"{INJECTION_SUMMARY}.json", injection.model_dump(mode="json"))
+        self.parts.remove_files(self.parts.by_name)
+        artifacts |= {DATA_SUMMARY: f"{DATA_SUMMARY}.json", INJECTION_SUMMARY: f"{INJECTION_SUMMARY}.json"}
+        metrics = {f"num_windows_{name}": float(split.num_windows) for name, split in summary.content.splits.items()}
+        return Finished(metrics=metrics, artifacts=artifacts)
 
-    for scenario in sorted({scenario for scenario, _, _ in files[TEST_ROLE]}):
-        parts, names = [], []
-        for _, name, path in (file for file in files[TEST_ROLE] if file[0] == scenario):
-            messages = _read(path, scenario, name, limits)
-            if not messages.labelled:
-                summary.note(f"{scenario}/{name} has no labels and tests nothing")
-                continue
-            parts.append(build_graphs(messages, config.windows))
-            names.append(f"{scenario}/{name}")
-            summary.add(messages, TEST_ROLE, parts[-1])
-            report(name)
-        if parts:
-            artifacts[f"test-{scenario}"] = _write(directory, f"test-{scenario}", parts, names, config, summary)
-    for scenario, name, path in files[DUPLICATE_ROLE]:
-        summary.add_duplicate(_read(path, scenario, name, limits))
-    for note in summary.content.notes:
-        logger.warning("%s", note)
-    write_json_atomically(directory.path / f"{DATA_SUMMARY}.json", summary.content.model_dump(mode="json"))
-    write_json_atomically(directory.path / f"{INJECTION_SUMMARY}.json", injection.model_dump(mode="json"))
-    artifacts |= {DATA_SUMMARY: f"{DATA_SUMMARY}.json", INJECTION_SUMMARY: f"{INJECTION_SUMMARY}.json"}
-    metrics = {f"num_windows_{name}": float(split.num_windows) for name, split in summary.content.splits.items()}
-    return Finished(metrics=metrics, artifacts=artifacts)
+    def _described(self, name: str) -> tuple[RecordingSummary, list[str]]:
+        found = self.parts.summary(name)
+        return validate_config(RecordingSummary, found["recording"]), found["bad_rows"]
+
+    def _columns(self, name: str, number: int) -> GraphColumns:
+        """Return the windows of a recording as number `number` of a store."""
+        return _numbered(GraphStore.open(self.parts.path(name), SCHEMA).columns, number)
+
+    def _divided(self, store: str) -> Iterator[GraphColumns]:
+        """Yield the windows of each training recording that train, or that validate."""
+        for number, name in enumerate(self.recordings[TRAIN_ROLE]):
+            columns = self._columns(name, number)
+            division = Division.of(self._described(name)[0].num_messages, self.config)
+            yield columns.select(division.windows(columns, store))
+
+    def _injected(self, pool: _Pool) -> Iterator[GraphColumns]:
+        for name, variants in pool.parts.items():
+            columns = GraphStore.open(self.parts.path(name), SCHEMA).columns
+            yield columns.replace(recording=columns["recording"] + np.int32(variants.start))
+
+
+def _numbered(graphs: GraphColumns, number: int) -> GraphColumns:
+    """Say that windows are of recording `number` of a store."""
+    return graphs.replace(recording=np.full(graphs.num_graphs, number, np.int32))
+
+
+def _divide(store: str, num_variants: int) -> dict[str, range]:
+    """Name the parts of a pool."""
+    starts = range(0, num_variants, VARIANTS_IN_PART)
+    return {f"{store}/{start:05d}": range(start, min(start + VARIANTS_IN_PART, num_variants)) for start in starts}
 
 
 def store_attributes(windows: WindowConfig) -> dict[str, Any]:
@@ -175,25 +316,16 @@ def store_attributes(windows: WindowConfig) -> dict[str, Any]:
     return {"family": "can", "feature_version": FEATURE_VERSION, "windows": windows.model_dump(mode="json")}
 
 
-def _inputs_of(spec: StageSpec, directory: RunDirectory, role: str) -> list[tuple[str, str, Path]]:
+def _inputs_of(spec: StageSpec, directory: RunDirectory, role: str) -> dict[str, _Recording]:
+    """Return the recordings of a role by the name of their part."""
     found = []
     for key in sorted(spec.inputs):
         parts = key.split("/", 2)
         if len(parts) != 3 or parts[0] not in (TRAIN_ROLE, TEST_ROLE, DUPLICATE_ROLE):
             raise PreparationError(f"input {key!r} is not named <train|test|duplicate>/<scenario>/<recording>")
         if parts[0] == role:
-            found.append((parts[1], parts[2], spec.inputs[key].resolve(directory.path)))
-    return found
-
-
-def _read(path: Path, scenario: str, name: str, limits: ReadLimits) -> Messages:
-    messages = read_recording(path, scenario=scenario, limits=limits)
-    messages.name = name
-    for row in messages.bad_rows:
-        logger.warning("%s:%d: dropped, %s", path, row.line, row.reason)
-    if messages.num_backward:
-        logger.warning("%s: the clock runs backwards %d times; file order is kept", path, messages.num_backward)
-    return messages
+            found.append(_Recording(role, parts[1], parts[2], spec.inputs[key].resolve(directory.path)))
+    return {f"{role}/{number:05d}": one for number, one in enumerate(found)}
 
 
 def _clean(parts: Sequence[Messages], shortest_s: float) -> list[Messages]:
@@ -206,49 +338,23 @@ def _clean(parts: Sequence[Messages], shortest_s: float) -> list[Messages]:
     return []
 
 
-def _reporter(directory: RunDirectory, total: int) -> Callable[[str], None]:
-    done = 0
-
-    def report(name: str) -> None:
-        nonlocal done
-        done += 1
-        directory.write_progress({"phase": "recordings", "done": done, "total": total})
-        logger.info("read %s", name)
-
-    return report
-
-
-def _write(
-    directory: RunDirectory,
-    store: str,
-    parts: Sequence[GraphColumns] | InjectedPool,
-    names: Sequence[str],
-    config: PrepareConfig,
-    summary: RunningSummary,
-) -> str:
-    """Write one store whose recordings are numbered in the order of the parts; return its file name."""
-    split = SplitSummary(num_windows=0, num_attack_windows=0, num_messages=0)
-
-    def numbered() -> Iterator[GraphColumns]:
-        nonlocal split
-        for number, part in enumerate(parts):
-            split = SplitSummary(
-                num_windows=split.num_windows + part.num_graphs,
-                num_attack_windows=split.num_attack_windows + int(part["y"].sum()),
-                num_messages=split.num_messages + int(part["message_count"].sum()),
-            )
-            yield part.replace(recording=np.full(part.num_graphs, number, np.int32))
-
-    path = directory.path / f"{store}.h5"
+def _write_graphs(path: Path, chunks: Iterable[GraphColumns], names: Sequence[str], windows: WindowConfig) -> None:
+    """Write a store whose chunks say which of the recordings `names` they are from."""
     write_store(
         path,
         SCHEMA,
-        numbered(),
+        chunks,
         node_features=NODE_FEATURES,
         edge_features=EDGE_FEATURES,
         attributes={RECORDINGS: list(names)},
-        build=store_attributes(config.windows),
+        build=store_attributes(windows),
     )
-    summary.content = summary.content.model_copy(update={"splits": {**summary.content.splits, store: split}})
-    logger.info("%s: %d windows, %d of them attacked", path.name, split.num_windows, split.num_attack_windows)
-    return path.name
+
+
+def _summarise_store(path: Path) -> SplitSummary:
+    columns = GraphStore.open(path, SCHEMA).columns
+    return SplitSummary(
+        num_windows=columns.num_graphs,
+        num_attack_windows=int(columns["y"].sum()),
+        num_messages=int(columns["message_count"].sum()),
+    )

@@ -8,11 +8,10 @@ from torch_geometric.data import Batch
 
 from kdgat.can.sections import SamplingConfig
 from kdgat.can.windows.pool import PooledStores
+from kdgat.can.windows.schema import INJECTED, TRAIN
 from kdgat.graphs.plans import plan_by_edges, plan_by_graphs, plan_by_nodes
 from kdgat.training.config import TrainingConfig
 from kdgat.training.source import StatelessSource
-
-TRAIN, INJECTED = "train", "injected"
 
 
 class SamplingError(ValueError):

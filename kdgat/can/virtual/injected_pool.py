@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from kdgat.graphs.columns import GraphColumns
 
 
 class InjectedPool:
-    """Virtual recordings, made and built one at a time so that memory holds a single one."""
+    """Some virtual recordings of a pool, made and built one at a time so that memory holds a single one."""
 
     def __init__(
         self,
@@ -24,31 +25,26 @@ class InjectedPool:
         config: InjectionConfig,
         windows: WindowConfig,
         seed: int,
-        num_variants: int,
-        progress: Callable[[int, int], None],
+        variants: range,
     ) -> None:
-        """Make `num_variants` recordings from attack-free traffic; `progress` is called with how many are made."""
+        """Make these `variants` from attack-free traffic, each by its number and the seed alone."""
         self.traffic = traffic
         self.config = config
         self.windows = windows
         self.seed = seed
-        self.num_variants = num_variants
-        self.progress = progress
-        self.names = [f"injected/virtual-{variant:05d}" for variant in range(num_variants)]
+        self.variants = variants
         self._attacks: dict[str, Counter[str]] = {}
         self._changes: Counter[str] = Counter()
         self._totals: Counter[str] = Counter()
 
     def __iter__(self) -> Iterator[GraphColumns]:
-        for variant in range(self.num_variants):
+        for variant in self.variants:
             injected = make_variant(self.traffic, self.config, self.seed, variant)
             graphs = build_graphs(injected.messages, self.windows)
             rng = np.random.default_rng([self.seed, variant, 1])
             kept = np.flatnonzero(rng.random(graphs.num_graphs) < self.config.kept_fraction)
             graphs = graphs.select(kept)
             self._count(injected, graphs)
-            if variant % 10 == 9:
-                self.progress(variant + 1, self.num_variants)
             yield graphs
 
     def _count(self, injected: Injected, graphs: GraphColumns) -> None:
@@ -59,19 +55,37 @@ class InjectedPool:
             counter = self._attacks.setdefault(kind, Counter())
             counter.update(windows=int(graphs["y"].sum()), messages=int(graphs["attack_count"].sum()), recordings=1)
 
-    def summary(self, seed: int) -> InjectionSummary:
-        """State what was injected; complete once every variant was made."""
-        return InjectionSummary(
-            enabled=True,
-            seed=seed,
-            num_virtual_vehicles=self.num_variants,
-            num_windows=self._totals["windows"],
-            num_attack_windows=self._totals["attack_windows"],
-            attacks={
-                kind: InjectedAttack(
-                    num_windows=count["windows"], num_messages=count["messages"], num_recordings=count["recordings"]
-                )
-                for kind, count in sorted(self._attacks.items())
-            },
-            diversity=dict(sorted(self._changes.items())),
-        )
+    def counts(self) -> dict[str, Any]:
+        """Count what was injected, as plain data; complete once every variant was made."""
+        return {"totals": self._totals, "changes": self._changes, "attacks": self._attacks}
+
+
+def name_variant(variant: int) -> str:
+    """Name a virtual recording in a store."""
+    return f"injected/virtual-{variant:05d}"
+
+
+def summarise_injection(counts: Sequence[Mapping[str, Any]], seed: int, num_variants: int) -> InjectionSummary:
+    """State what was injected, by the counts of all parts of a pool."""
+    totals: Counter[str] = Counter()
+    changes: Counter[str] = Counter()
+    attacks: dict[str, Counter[str]] = {}
+    for one in counts:
+        totals.update(one["totals"])
+        changes.update(one["changes"])
+        for kind, counted in one["attacks"].items():
+            attacks.setdefault(kind, Counter()).update(counted)
+    return InjectionSummary(
+        enabled=True,
+        seed=seed,
+        num_virtual_vehicles=num_variants,
+        num_windows=totals["windows"],
+        num_attack_windows=totals["attack_windows"],
+        attacks={
+            kind: InjectedAttack(
+                num_windows=count["windows"], num_messages=count["messages"], num_recordings=count["recordings"]
+            )
+            for kind, count in sorted(attacks.items())
+        },
+        diversity=dict(sorted(changes.items())),
+    )

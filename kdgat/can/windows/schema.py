@@ -4,6 +4,10 @@ from typing import Final
 
 from kdgat.graphs.schema import CORE, EDGE_ATTR, Column, Schema
 
+# The stores of a run, beside one per test scenario.
+TRAIN, VALIDATION = "train", "validation"
+INJECTED, INJECTED_VALIDATION = "injected", "injected_validation"
+
 RECORDINGS: Final = "recordings"  # the names that `recording` indexes, among the attributes of a store
 
 SCHEMA: Final = Schema(

@@ -7,8 +7,6 @@ from kdgat.run.inputs import input_path
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.spec import StageSpec
 
-VALIDATION, INJECTED_VALIDATION = "validation", "injected_validation"
-
 
 def open_pool(spec: StageSpec, directory: RunDirectory, required: str, optional: str) -> PooledStores:
     """Map a store of recorded windows and, where there is one with windows in it, its injected companion."""

@@ -5,12 +5,13 @@ ones are the model that users get. Nothing here needs a solver before the stage 
 read anywhere.
 """
 
-import json
+from __future__ import annotations
+
 import logging
-import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kdgat.lap.evaluation.results import Evaluation, LapResults, Measurement, summarise
 from kdgat.lap.names import TEST_PREFIX, WEIGHTS_PREFIX
@@ -22,11 +23,13 @@ from kdgat.run.results import origin
 from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import StageInputError
-from kdgat.stage.files import write_json_atomically
-from kdgat.stage.outcome import Finished, Outcome, Paused
+from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
 from kdgat.training.deadline import Deadline
-from kdgat.training.progress import phase_progress
+from kdgat.training.parts import Part, Parts
+
+if TYPE_CHECKING:
+    from kdgat.lap.evaluation.measurement import Part as MeasuredPart
 
 logger = logging.getLogger(__name__)
 
@@ -49,32 +52,28 @@ def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
     config = planned.evaluation
     weights = _weights(spec, directory, planned.stages)
     stores = _test_stores(spec, directory, config)
-    deadline = Deadline.from_environment()
-    report = phase_progress(directory, "instances")
-    directory.parts_path.mkdir(exist_ok=True)
     checked: dict[str, dict[str, int]] = {}
     measurements: list[Measurement] = []
     with one_thread():
         measurer = Measurer(config, weights)
-        parts = [part for size, path in stores.items() for part in measurer.parts(path, size)]
-        if not parts:
+        wanted = {part.name: part for size, path in stores.items() for part in measurer.parts(path, size)}
+        if not wanted:
             raise StageInputError("evaluation: no test instance is of a wanted family: correct evaluation.families")
-        total, done = sum(len(part.indices) for part in parts), 0
-        for part in parts:
-            path = directory.parts_path / f"{part.name}.json"
-            if not path.is_file():
-                if deadline.reached():
-                    reason = f"{deadline.describe()}; {done} of {total} instances are measured and checked"
-                    return Paused(checkpoint=directory.newest_checkpoint(), reason=reason)
-                began = time.monotonic()
-                write_json_atomically(path, [row.model_dump(mode="json") for row in measurer.work(part)])
-                deadline.observe_step(time.monotonic() - began)
-            rows = json.loads(path.read_text(encoding="utf-8"))
-            measurements += [Measurement.model_validate(row) for row in rows]
-            counts = checked.setdefault(str(part.size), {})
-            counts[part.family] = counts.get(part.family, 0) + len(part.indices)
-            done += len(part.indices)
-            report(done, total)
+
+        def measure(part: MeasuredPart, _: Path) -> list[dict[str, Any]]:
+            return [row.model_dump(mode="json") for row in measurer.work(part)]
+
+        parts = Parts(
+            directory,
+            "instances",
+            [Part(name, len(part.indices), partial(measure, part)) for name, part in wanted.items()],
+        )
+        if paused := parts.make_missing(Deadline.from_environment()):
+            return paused
+    for part in wanted.values():
+        measurements += [Measurement.model_validate(row) for row in parts.summary(part.name)]
+        counts = checked.setdefault(str(part.size), {})
+        counts[part.family] = counts.get(part.family, 0) + len(part.indices)
     evaluation = Evaluation(
         seed=spec.seed,
         final_method=measurer.final_method,
@@ -84,7 +83,7 @@ def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
         measurements=measurements,
     )
     evaluation.write(directory.path / EVALUATION_FILE)
-    logger.info("%d instances checked, all optimal", total)
+    logger.info("%d instances checked, all optimal", parts.total)
     return Finished(metrics=_metrics(evaluation), artifacts={"results": EVALUATION_FILE})
 
 

@@ -6,12 +6,11 @@ taken. Work is done in parts of some instances, each a file of its own, so that 
 
 from __future__ import annotations
 
-import json
 import logging
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,10 +25,10 @@ from kdgat.lap.sections import FEATURE_VERSION, LARGEST_COUNT, GeneratedConfig, 
 from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.files import write_json_atomically
-from kdgat.stage.outcome import Finished, Outcome, Paused
+from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
 from kdgat.training.deadline import Deadline
-from kdgat.training.progress import phase_progress
+from kdgat.training.parts import Part, Parts
 
 if TYPE_CHECKING:
     from kdgat.lap.instances.records import Record, StoredRecord
@@ -56,14 +55,6 @@ class Source:
     storage: Storage
 
 
-@dataclass(frozen=True)
-class Split:
-    """What one split came to."""
-
-    families: dict[str, int]  # instances
-    contents: list[str]  # hash of each instance, in order
-
-
 def instance_seed(seed: int, split: str, place: int) -> int:
     """Return the seed of an instance: no two splits of one data seed share one, nor do two data seeds."""
     return (len(SPLITS) * seed + SPLITS.index(split)) * LARGEST_COUNT + place
@@ -76,25 +67,26 @@ def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
         SourceError: if a file holds no instance of the size.
         PreparationError: if two splits hold the same instance.
     """
-    config = validate_config(PrepareConfig, spec.config)
-    if config.feature_version != FEATURE_VERSION:
-        raise PreparationError(
-            f"planned for features of version {config.feature_version}, this kdgat computes version {FEATURE_VERSION}: "
-            "give the training command again"
-        )
-    sources = {split: _source(split, config, spec, directory) for split in SPLITS}
-    work = _Work(config, directory, sum(source.count for source in sources.values()))
-    found: dict[str, Split] = {}
-    for split, source in sources.items():
-        part = work.run(split, source)
-        if isinstance(part, Paused):
-            return part
-        found[split] = part
-    _refuse_shared(found)
-    metrics = {f"num_instances_{split}": float(sum(one.families.values())) for split, one in found.items()}
-    write_json_atomically(directory.path / "families.json", {split: one.families for split, one in found.items()})
+    work = _Preparation(spec, directory)
+    if paused := work.parts.make_missing(Deadline.from_environment()):
+        return paused
+    summaries = {split: [work.parts.summary(name) for name in names] for split, names in work.names.items()}
+    _refuse_shared({split: [one for part in parts for one in part["contents"]] for split, parts in summaries.items()})
+    for split in SPLITS:
+        work.join(split)
+    families = {
+        split: dict(sorted(sum((Counter(part["families"]) for part in parts), Counter()).items()))
+        for split, parts in summaries.items()
+    }
+    metrics = {f"num_instances_{split}": float(sum(counts.values())) for split, counts in families.items()}
+    write_json_atomically(directory.path / "families.json", families)
     artifacts = {split: f"{split}.h5" for split in SPLITS}
     return Finished(metrics=metrics, artifacts={**artifacts, "families": "families.json"})
+
+
+def preparation_parts(spec: StageSpec, directory: RunDirectory) -> Parts:
+    """Return the parts of a preparation, which may be made in any order and anywhere; raises what the stage does."""
+    return _Preparation(spec, directory).parts
 
 
 def _source(split: str, config: PrepareConfig, spec: StageSpec, directory: RunDirectory) -> Source:
@@ -122,58 +114,38 @@ def _generated(split: str, size: int, config: GeneratedConfig) -> Source:
     return Source(getattr(config, split), record, record, config.storage)
 
 
-class _Work:
-    """Make the stores of a size part by part, resuming after the parts that are there."""
+class _Preparation:
+    """The stores of one size, and the parts that they are joined from."""
 
-    def __init__(self, config: PrepareConfig, directory: RunDirectory, total: int) -> None:
-        self.config = config
-        self.directory = directory
-        self.total = total
-        self.done = 0
-        self.report = phase_progress(directory, "instances")
-        self.deadline = Deadline.from_environment()
-        self.num_in_part = max(1, min(LARGEST_PART, PART_ENTRIES // config.size**2))
+    def __init__(self, spec: StageSpec, directory: RunDirectory) -> None:
+        config = validate_config(PrepareConfig, spec.config)
+        if config.feature_version != FEATURE_VERSION:
+            raise PreparationError(
+                f"planned for features of version {config.feature_version}, this kdgat computes version "
+                f"{FEATURE_VERSION}: give the training command again"
+            )
+        self.config, self.directory = config, directory
+        self.sources = {split: _source(split, config, spec, directory) for split in SPLITS}
+        num_in_part = max(1, min(LARGEST_PART, PART_ENTRIES // config.size**2))
+        self.names: dict[str, list[str]] = {split: [] for split in SPLITS}
+        parts = []
+        for split, source in self.sources.items():
+            for start in range(0, source.count, num_in_part):
+                places = range(start, min(start + num_in_part, source.count))
+                name = f"{split}/{start:08d}"
+                self.names[split].append(name)
+                parts.append(Part(name, len(places), partial(self._make, split, places)))
+        self.parts = Parts(directory, "instances", parts)
 
-    def run(self, split: str, source: Source) -> Split | Paused:
-        """Make one split; Paused if the job ends before it is done."""
-        store_path = self.directory.path / f"{split}.h5"
-        folder = self.directory.parts_path / split
-        folder.mkdir(parents=True, exist_ok=True)
-        starts = range(0, source.count, self.num_in_part)
-        families: Counter[str] = Counter()
-        contents: list[str] = []
-        for start in starts:
-            places = range(start, min(start + self.num_in_part, source.count))
-            summary_path = folder / f"{start:08d}.json"
-            if not summary_path.is_file():  # written last: what it belongs to is complete
-                if self.deadline.reached():
-                    reason = f"{self.deadline.describe()}; {self.done} of {self.total} instances are made"
-                    return Paused(checkpoint=self.directory.newest_checkpoint(), reason=reason)
-                began = time.monotonic()
-                write_json_atomically(summary_path, self._make(split, source, places, _part(summary_path)))
-                self.deadline.observe_step(time.monotonic() - began)
-            summary = json.loads(summary_path.read_text(encoding="utf-8"))
-            families.update(summary["families"])
-            contents += summary["contents"]
-            self.done += len(places)
-            self.report(self.done, self.total)
-        parts = [_part(folder / f"{start:08d}.json") for start in starts]
-        if not store_path.is_file():
-            self._join(split, source, parts, store_path)
-        for part in parts:
-            part.unlink(missing_ok=True)
-        logger.info("%s: %d instances of size %d", store_path.name, source.count, self.config.size)
-        return Split(dict(sorted(families.items())), contents)
-
-    def _make(self, split: str, source: Source, places: Sequence[int], path: Path) -> dict[str, Any]:
+    def _make(self, split: str, places: Sequence[int], path: Path) -> dict[str, Any]:
         """Write one part; return which families are in it and the hashes of its instances."""
+        source = self.sources[split]
         families: list[str] = []
         contents: list[str] = []
 
         def note(record: Record | StoredRecord) -> None:
             families.append(record.family)
             contents.append(record.content)
-            self.report(self.done + len(contents), self.total)
 
         def graphs() -> Iterator[GraphColumns]:
             for place in places:
@@ -193,6 +165,24 @@ class _Work:
             self._write_graphs(path, graphs())
         return {"families": Counter(families), "contents": contents}
 
+    def join(self, split: str) -> None:
+        """Write the store of a split from its parts, and remove them."""
+        path, parts = self.directory.path / f"{split}.h5", [self.parts.path(name) for name in self.names[split]]
+        if not path.is_file():
+            self._join(split, parts, path)
+        self.parts.remove_files(self.names[split])
+        logger.info("%s: %d instances of size %d", path.name, self.sources[split].count, self.config.size)
+
+    def _join(self, split: str, parts: Sequence[Path], path: Path) -> None:
+        if split == TEST:
+            from kdgat.lap.instances.store import LapStore
+
+            stores = [LapStore.open(part) for part in parts]
+            records = (store.stored(index) for store in stores for index in range(len(store)))
+            _write_instances(path, records, self.sources[split].storage)
+        else:
+            self._write_graphs(path, (GraphStore.open(part).columns for part in parts))
+
     def _write_graphs(self, path: Path, chunks: Iterator[GraphColumns]) -> None:
         write_graph_store(
             path,
@@ -203,25 +193,11 @@ class _Work:
             build=store_attributes(self.config),
         )
 
-    def _join(self, split: str, source: Source, parts: Sequence[Path], path: Path) -> None:
-        if split == TEST:
-            from kdgat.lap.instances.store import LapStore
-
-            stores = [LapStore.open(part) for part in parts]
-            records = (store.stored(index) for store in stores for index in range(len(store)))
-            _write_instances(path, records, source.storage)
-        else:
-            self._write_graphs(path, (GraphStore.open(part).columns for part in parts))
-
 
 def store_attributes(config: PrepareConfig) -> dict[str, Any]:
     """Return what a graph store says about how it was built."""
     graph = config.graph.model_dump(mode="json")
     return {"family": FAMILY, "feature_version": FEATURE_VERSION, "size": config.size, "graph": graph}
-
-
-def _part(summary_path: Path) -> Path:
-    return summary_path.with_suffix(".h5")
 
 
 def _write_instances(path: Path, records: Iterator[Record | StoredRecord], storage: Storage) -> None:
@@ -230,11 +206,11 @@ def _write_instances(path: Path, records: Iterator[Record | StoredRecord], stora
     write_store(path, records, storage)
 
 
-def _refuse_shared(found: Mapping[str, Split]) -> None:
+def _refuse_shared(contents: Mapping[str, Sequence[str]]) -> None:
     """Refuse splits that share an instance: a test on what was trained on says nothing."""
     owner: dict[str, str] = {}
-    for split, one in found.items():
-        for place, content in enumerate(one.contents):
+    for split, hashes in contents.items():
+        for place, content in enumerate(hashes):
             if owner.setdefault(content, split) != split:
                 raise PreparationError(
                     f"instance {place} of {split} is in {owner[content]} too: split the files again by "

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +14,18 @@ from kdgat.can.kinds import PrepareConfig
 from kdgat.can.recordings.logs import write_recording
 from kdgat.can.recordings.messages import Messages
 from kdgat.can.sections import InjectionConfig, WindowConfig
-from kdgat.can.training.preparation import PreparationError, run_prepare, split_in_time
-from kdgat.can.windows.schema import RECORDINGS
+from kdgat.can.training import preparation
+from kdgat.can.training.preparation import Division, PreparationError, preparation_parts, run_prepare
+from kdgat.can.windows.graphs import build_graphs
+from kdgat.can.windows.schema import RECORDINGS, TRAIN, VALIDATION
 from kdgat.graphs.store import GraphStore
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Failed, FailureKind, Finished
+from kdgat.stage.files import sha256_of_file
+from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
 from kdgat.stage.runner import run_stage
 from kdgat.stage.spec import StageInput, StageSpec
+from kdgat.training.deadline import Deadline
+from kdgat.training.parts import Parts
 from tests.can.traffic import bus_traffic, make_messages, merge
 
 LAST_PART_ID, TEST_ID, FIRST_PART_ID = 0x7E1, 0x7E2, 0x7E3
@@ -90,6 +95,12 @@ def _stores(directory: RunDirectory) -> dict[str, GraphStore]:
     return {name: GraphStore.open(directory.path / path) for name, path in paths.items()}
 
 
+def _hashes(directory: RunDirectory) -> dict[str, str]:
+    outcome = directory.read_outcome()
+    assert isinstance(outcome, Finished)
+    return {path: sha256_of_file(directory.path / path) for path in outcome.artifacts.values()}
+
+
 def test_every_split_becomes_a_store(prepared: RunDirectory) -> None:
     stores = _stores(prepared)
     assert set(stores) == {
@@ -129,14 +140,14 @@ def test_no_split_ever_shares_a_message(size: int, stride: int, gap: int) -> Non
         {"data": {"dataset": "hand", "gap": gap}, "windows": {"size": size, "stride": stride}}
     )
     messages = _planted(4)
-    split = split_in_time(messages, config)
-    ends = split.graphs["first_message"] + split.graphs["message_count"]
-    assert split.training.any()
-    assert split.validation.any()
-    assert ends[split.training].max() <= split.training_end
-    assert split.graphs["first_message"][split.validation].min() >= split.validation_begin
-    assert split.training_end == int(0.8 * len(messages))
-    assert split.validation_begin == split.training_end + gap * stride
+    graphs, division = build_graphs(messages, config.windows), Division.of(len(messages), config)
+    training, validation = (division.windows(graphs, store) for store in (TRAIN, VALIDATION))
+    assert len(training)
+    assert len(validation)
+    assert (graphs["first_message"] + graphs["message_count"])[training].max() <= division.training_end
+    assert graphs["first_message"][validation].min() >= division.validation_begin
+    assert division.training_end == int(0.8 * len(messages))
+    assert division.validation_begin == division.training_end + gap * stride
 
 
 def _ids(store: GraphStore) -> set[int]:
@@ -172,11 +183,83 @@ def test_other_test_recordings_change_no_byte_of_the_training_stores(
 
 def test_same_inputs_give_the_same_bytes(prepared: RunDirectory, inputs: dict[str, StageInput], tmp_path: Path) -> None:
     directory = _directory(tmp_path / "again", inputs)
-    outcome = run_stage(directory, quiet=True)
-    assert isinstance(outcome, Finished)
-    for path in outcome.artifacts.values():
-        hashes = [hashlib.sha256((run.path / path).read_bytes()).hexdigest() for run in (directory, prepared)]
-        assert hashes[0] == hashes[1], path
+    assert isinstance(run_stage(directory, quiet=True), Finished)
+    assert _hashes(directory) == _hashes(prepared)
+
+
+class KilledError(BaseException):
+    """Ends a process of the test as a signal does: nobody cleans up."""
+
+
+def test_a_killed_preparation_keeps_its_parts_and_comes_to_the_same_bytes(
+    prepared: RunDirectory, inputs: dict[str, StageInput], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = _directory(tmp_path / "run", inputs)
+    monkeypatch.setattr(preparation, "VARIANTS_IN_PART", 2)
+    made: list[str] = []
+    make, kills = Parts.make, iter((1, 3, 4, 7))
+    kill_at = next(kills)
+
+    def dying(parts: Parts, name: str) -> None:
+        if len(made) == kill_at:
+            raise KilledError
+        make(parts, name)
+        made.append(name)
+
+    monkeypatch.setattr(Parts, "make", dying)
+    for following in (*kills, 1000):
+        with pytest.raises(KilledError):
+            run_stage(directory, quiet=True)
+        assert directory.newest_checkpoint() == f"parts/{made[-1]}.json"
+        kill_at = following
+    assert isinstance(run_stage(directory, quiet=True), Finished)
+    assert len(made) == len(set(made)) == 10  # two train, 3 + 2 injected, two test, one duplicate
+    assert _hashes(directory) == _hashes(prepared)
+    assert not list(directory.parts_path.rglob("*.h5"))
+
+
+def test_parts_that_others_made_ahead_in_any_order_are_joined_to_the_same_bytes(
+    prepared: RunDirectory, inputs: dict[str, StageInput], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = _directory(tmp_path / "run", inputs)
+    parts = preparation_parts(directory.read_spec(), directory)
+    for name in reversed(parts.missing()):
+        parts.make(name)
+        parts.make(name)
+    assert parts.missing() == []
+    monkeypatch.setattr(Parts, "make", lambda parts, name: pytest.fail(f"{name} is made again"))
+    assert isinstance(run_stage(directory, quiet=True), Finished)
+    assert _hashes(directory) == _hashes(prepared)
+
+
+def test_a_preparation_whose_parts_are_joined_already_finishes_without_them(
+    prepared: RunDirectory, inputs: dict[str, StageInput], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = _directory(tmp_path / "run", inputs)
+    remove = Parts.remove_files
+
+    def dying(parts: Parts, names: Iterable[str]) -> None:
+        remove(parts, names)
+        raise KilledError
+
+    monkeypatch.setattr(Parts, "remove_files", dying)
+    with pytest.raises(KilledError):
+        run_stage(directory, quiet=True)
+    monkeypatch.setattr(Parts, "remove_files", remove)
+    assert isinstance(run_stage(directory, quiet=True), Finished)
+    assert _hashes(directory) == _hashes(prepared)
+
+
+def test_a_preparation_whose_job_ends_pauses_after_a_part(
+    inputs: dict[str, StageInput], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = iter([0.0, 0.0, *[1000.0] * 20])
+    deadline = Deadline(end_time=1000.0, clock=lambda: next(now))
+    monkeypatch.setattr(Deadline, "from_environment", classmethod(lambda *_: deadline))
+    outcome = run_stage(_directory(tmp_path, inputs), quiet=True)
+    assert isinstance(outcome, Paused)
+    assert outcome.checkpoint.startswith("parts/train/")
+    assert "of 14 recordings are done" in outcome.reason
 
 
 def test_injected_traffic_depends_on_the_data_seed_alone(

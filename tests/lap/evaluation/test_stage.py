@@ -144,7 +144,7 @@ def test_a_job_that_ends_soon_pauses_the_stage_after_what_is_done(
     monkeypatch.setenv("SLURM_JOB_END_TIME", str(time.time() + 5.0))
     outcome = run_evaluation(directory.read_spec(), directory)
     assert isinstance(outcome, Paused)
-    assert "0 of 6 instances are measured and checked" in outcome.reason
+    assert "0 of 6 instances are done" in outcome.reason
     monkeypatch.setenv("SLURM_JOB_END_TIME", str(time.time() + 500.0))
     assert isinstance(run_evaluation(directory.read_spec(), directory), Finished)
 
