@@ -49,8 +49,9 @@ class StepStart:
 
     def note(self) -> None:
         """Remember how it is now."""
-        found = [buffers[name] for buffers, name in self._places]
-        self._buffers = [(buffer, None if buffer is None else buffer.detach().clone()) for buffer in found]
+        with torch.no_grad():
+            found = [buffers[name] for buffers, name in self._places]
+            self._buffers = [(buffer, None if buffer is None else buffer.clone()) for buffer in found]
         self._random = [torch.get_rng_state()]
         if self._device is not None:
             self._random.append(torch.cuda.get_rng_state(self._device))
