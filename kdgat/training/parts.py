@@ -2,7 +2,6 @@
 
 import importlib
 import json
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -14,6 +13,7 @@ from kdgat.stage.files import remove_temporary_files, write_json_atomically
 from kdgat.stage.outcome import Paused
 from kdgat.training.deadline import Deadline
 from kdgat.training.progress import phase_progress
+from kdgat.training.running_time import RunningTime
 
 
 @dataclass(frozen=True)
@@ -74,17 +74,18 @@ class Parts:
         done = self.num_made()
         self.report(done, self.total)
         wanted = self.by_name if names is None else set(names)
-        for name in missing:
-            if name not in wanted:
-                continue
-            if deadline.reached():
-                reason = f"{deadline.describe()}; {done} of {self.total} {self.unit} are done"
-                return Paused(checkpoint=self.directory.newest_checkpoint(), reason=reason)
-            began = time.monotonic()
-            self.make(name)
-            deadline.observe_step(time.monotonic() - began)
-            done += self.by_name[name].size
-            self.report(done, self.total)
+        with RunningTime().watched() as running_time:
+            for name in missing:
+                if name not in wanted:
+                    continue
+                if deadline.reached():
+                    reason = f"{deadline.describe()}; {done} of {self.total} {self.unit} are done"
+                    return Paused(checkpoint=self.directory.newest_checkpoint(), reason=reason)
+                began = running_time()
+                self.make(name)
+                deadline.observe_step(running_time() - began)
+                done += self.by_name[name].size
+                self.report(done, self.total)
         return None
 
     def remove_files(self, names: Iterable[str]) -> None:

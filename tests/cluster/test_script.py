@@ -103,7 +103,7 @@ def test_the_jobs_process_takes_the_place_of_the_shell_and_of_nothing_else() -> 
 
 def test_jobs_of_a_pool_run_side_by_side_and_are_no_attempts_at_the_stage() -> None:
     given = pool_arguments(load_site("slurm-test"), SMALL, DIRECTORY, LOGS, (), {"OMP_NUM_THREADS": "2"})
-    del given["scheduler_options"]
+    del given["scheduler_options"], given["shared_temp_directory"]  # of the cluster, not of its jobs
     text = str(SLURMJob(scheduler="tls://127.0.0.1:41000", name="0", **given).job_script())
     assert "singleton" not in text
     assert given["job_name"] != job_name(DIRECTORY)
