@@ -49,7 +49,7 @@ class Execution:
         is_cluster = site.scheduler == "slurm"
         self._jobs = SlurmAttempts(site, output.slurm_path, self._environment(), self.image) if is_cluster else None
         # What a command that is gone had begun: jobs of stages that this one has, or no longer has.
-        found = map(RunDirectory, sorted(path.parent for path in output.stages_path.glob("*/attempts.json")))
+        found = map(RunDirectory, sorted(output.stages_path.glob("*/")))
         self._left = [directory for directory in found if AttemptLedger(directory).left_open()]
 
     def startable(self, num_free: int) -> list[PlannedStage]:

@@ -59,7 +59,7 @@ class JobWatch:
         self._asked_at: float | None = None  # when the stage was asked to leave
         self._woken_at: float | None = None  # when a frozen job was cancelled
         self._gone_at: float | None = None
-        self._hopeless_since: float | None = None
+        self._hopeless_since: float | None = None  # of a job that waits
         self._failing_since: float | None = None  # of looks
         # Of a job that began before this command: what was written since it was submitted is its own.
         submitted_ns = attempt.record.submitted * 1e9
@@ -135,10 +135,8 @@ class JobWatch:
         return self._files.read_report()
 
     def _while_waiting(self) -> AttemptEnd | None:
-        if self._is_hopeless():
-            self._queue.scheduler.cancel(self.job_id)
-            text = f"job {self.job_id} would wait for ever: {self._status.describe()}"
-            return self._end(EndKind.CANNOT_START, text)
+        if self._waits_in_vain():
+            return self._end(EndKind.CANNOT_START, f"job {self.job_id} would wait for ever: {self._status.describe()}")
         if waited_s := self._start_timeout.overdue_s():
             message = f"job {self.job_id} has been {self._status.describe()} for {waited_s:.0f} s"
             pending = self._end(EndKind.STILL_PENDING, message)
@@ -149,11 +147,11 @@ class JobWatch:
             self.attempt.on_state(EndKind.STILL_PENDING.value, decision.reason)
         return None
 
-    def _is_hopeless(self) -> bool:
-        """Tell whether Slurm has said again that the job waits for what never comes: no passing state of it."""
+    def _waits_in_vain(self) -> bool:
+        """Tell whether Slurm has said more than once that the job never starts: no passing state of the controller."""
         now = self._clock.monotonic()
         self._hopeless_since = (self._hopeless_since or now) if self._status.is_hopeless else None
-        return self._hopeless_since is not None and now - self._hopeless_since > self.site.poll_interval_s
+        return self._hopeless_since is not None and now - self._hopeless_since > 2 * self.site.poll_interval_s
 
     def _while_starting(self) -> AttemptEnd | None:
         """Count the time that the job's process takes to begin; the prologue may take as long as it likes."""
@@ -226,8 +224,8 @@ class JobWatch:
         if isinstance(outcome, Finished):
             self._wait_until_visible()
         if outcome is None:
-            text = f"the stage was killed by signal {-report.status}"
-            return AttemptEnd(EndKind.PROCESS_KILLED, text, **common, signal=-report.status)
+            message = f"the stage was killed by signal {-report.status}"
+            return AttemptEnd(EndKind.PROCESS_KILLED, message, **common, signal=-report.status)
         by_signal = report.stop_reason == "SIGTERM" and not self.attempt.stop.is_set() and self._woken_at is None
         end = of_outcome(outcome, **common)
         return self._explain(end) if by_signal and isinstance(outcome, Paused) else end

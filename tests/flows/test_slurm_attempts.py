@@ -180,12 +180,12 @@ def test_a_job_that_ended_meanwhile_is_read_and_what_follows_is_decided_as_ever(
     assert place.states == ["COMPLETED", "COMPLETED"]
 
 
-def test_more_memory_is_counted_from_what_the_job_had(place: Place) -> None:
+def test_who_asks_for_more_by_hand_than_was_shown_to_be_needed_gets_it(place: Place) -> None:
     place.leave(20)
     place.slurm.jobs["1"].out_of_memory()
     place.slurm.clock.sleep(10)
     place.run(LARGER)
-    assert [record.resources.memory_mib for record in place.records if record.resources] == [1500, 2250]
+    assert [record.resources.memory_mib for record in place.records if record.resources] == [1500, 4000]
 
 
 def test_a_stop_ends_the_job_of_a_command_that_is_gone_as_well(place: Place) -> None:
