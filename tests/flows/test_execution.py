@@ -233,7 +233,7 @@ def test_jobs_of_stages_that_are_in_the_plan_no_more_are_cancelled_once_that_is_
         job_ids[name] = slurm.submit(SLEEPS, job_name(directory.path))
         ledger.submitted(ledger.open(Resources(walltime_s=60, memory_mib=1, cores=1, gpus=0)), job_ids[name])
     execution = Execution(can_run(configured()), output, SLURM, NOTHING)
-    runner = execution.runner()
+    runner = execution.runner(execution.run.plan[0])
     assert isinstance(runner, SlurmAttempts)
     runner.queue = JobQueue(slurm, 5.0, slurm.clock)
 
