@@ -107,6 +107,7 @@ class JobWatch:
         report = self._worker.report() or self._look_at_files()
         if report is not None:
             return self._of_report(report)
+        is_stopping = self._is_stopping()  # asked once: it may change while Slurm is asked
         if stop.leaves_jobs and not stop.insisted:
             return self._end(EndKind.DETACHED, f"{stop.reason}: job {self.job_id} goes on")
         self._status, before = self._queue.status(self.job_id, self._name, self._since), self._status
@@ -114,7 +115,7 @@ class JobWatch:
             return self._of_gone()
         if self._is_connected or (self._sign is not None and self._sign[0]):
             self._note_begin()
-        if stop.is_set() or stop.insisted:
+        if is_stopping:
             return self._while_stopping()
         if self._status.is_waiting:
             if self._status != before and self._status.reason != "None":  # Slurm has not looked at it yet
@@ -123,6 +124,11 @@ class JobWatch:
         if self._has_begun:
             return self._while_working(self._heartbeat.silence_s((last_seen, self._sign)))
         return self._while_starting()
+
+    def _is_stopping(self) -> bool:
+        """Tell whether somebody wants the job to end, and not only this command to leave it alone."""
+        stop = self.attempt.stop
+        return stop.insisted or (stop.is_set() and not stop.leaves_jobs)
 
     def _look_at_files(self) -> NodeReport | None:
         """Look what the job has written, as often as makes sense."""
@@ -226,7 +232,7 @@ class JobWatch:
         if outcome is None:
             message = f"the stage was killed by signal {-report.status}"
             return AttemptEnd(EndKind.PROCESS_KILLED, message, **common, signal=-report.status)
-        by_signal = report.stop_reason == "SIGTERM" and not self.attempt.stop.is_set() and self._woken_at is None
+        by_signal = report.stop_reason == "SIGTERM" and not self._is_stopping() and self._woken_at is None
         end = of_outcome(outcome, **common)
         return self._explain(end) if by_signal and isinstance(outcome, Paused) else end
 
@@ -261,7 +267,7 @@ class JobWatch:
         kind = status.how_it_ended(had_begun=had_begun)
         if self._woken_at is not None:
             kind = EndKind.FROZEN
-        elif self.attempt.stop.is_set():
+        elif self._is_stopping():
             kind = EndKind.PAUSED
         if had_begun:
             return self._end(kind, f"it left no report; Slurm says {status.describe()}", status.node)

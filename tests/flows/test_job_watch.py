@@ -432,6 +432,23 @@ def test_a_job_goes_on_without_who_watches_it_and_is_watched_again(watched: Watc
     assert list(watched.slurm.jobs) == ["1"]
 
 
+@pytest.mark.parametrize("seconds", [0.5, 20.0])
+def test_a_job_goes_on_though_who_watches_it_leaves_while_slurm_is_asked(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    ask = watched.slurm.queue
+
+    def leave_meanwhile() -> Any:
+        if watched.clock.monotonic() >= 1000 + seconds:
+            watched.stop.detach("SIGHUP")
+        return ask()
+
+    monkeypatch.setattr(watched.slurm, "queue", leave_meanwhile)
+    watched.worker.trains_s = 600
+    assert watched.run().kind is EndKind.DETACHED
+    assert watched.job.state == "RUNNING"
+
+
 def test_who_insists_ends_the_job_after_all(watched: Watched) -> None:
     watched.after(20, lambda: (watched.stop.detach("SIGHUP"), watched.stop.insist()))
     assert watched.run().kind is EndKind.PAUSED
