@@ -13,12 +13,15 @@ from kdgat.cluster.child import OnLine, OnProgress, StopRequest, checkpoint_mark
 from kdgat.cluster.decision import AttemptLimits, Decision, History, Retry, decide
 from kdgat.cluster.ending import AttemptEnd, EndKind
 from kdgat.cluster.history import AttemptLedger, AttemptRecord
+from kdgat.cluster.report import JobFiles
 from kdgat.cluster.resources import Resources
 from kdgat.stage.directory import RunDirectory
+from kdgat.stage.errors import StageBusyError
 from kdgat.stage.faults import is_environment_fault
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Outcome, Paused
 
 FLOW_LOST: Final = "FlowProcessLost"
+LIVING_S: Final = 600.0  # since its last sign of life, and a job counts as one that trains
 
 OnState = Callable[[str, str], None]  # name and message of what the attempt does now, while it does not train
 
@@ -99,6 +102,7 @@ def run_to_end(stage: Stage) -> Conclusion:
         if stage.runner.jobs_outlive and record.resources is not None:
             left.append(record)
         else:
+            _refuse_living_job(stage.directory, record)
             ledger.abandon(record, FLOW_LOST, "its process was told to write a checkpoint and leave")
     count = 0
     while True:
@@ -113,6 +117,23 @@ def run_to_end(stage: Stage) -> Conclusion:
             return Conclusion(_outcome(end, decision, stage.stop), count)
         stage.on_line(f"attempt {ledger.records[-1].number}: {end.kind.value}: {result.describe()}")
         stage.stop.wait(decision.delay_s)
+
+
+def _refuse_living_job(directory: RunDirectory, record: AttemptRecord) -> None:
+    """Raise StageBusyError where a job of a cluster trains the stage that is to run elsewhere now."""
+    seen_s_ago = JobFiles(directory, record.job_id).last_sign_s() if record.job_id else None
+    if seen_s_ago is not None and seen_s_ago < LIVING_S:
+        raise StageBusyError(
+            f"job {record.job_id} trains {directory.path.name}: give --site as before, and it is watched on; "
+            f"or end it, by `scancel {record.job_id}`"
+        )
+
+
+def note_finished(directory: RunDirectory, outcome: Finished) -> None:
+    """Close the attempts of a stage that finished while nobody watched."""
+    ledger = AttemptLedger(directory)
+    for record in ledger.left_open():
+        ledger.abandon(record, EndKind.FINISHED.value, outcome.describe_metrics())
 
 
 def _run_attempt(stage: Stage, ledger: AttemptLedger, left: AttemptRecord | None) -> AttemptResult:

@@ -77,6 +77,7 @@ def evaluate_can(
         where,
         command_line,
         like_stage=EVALUATION,
+        begins_anew=True,
         requests={stage: validate_config(ResourceRequest, request) for stage, request in stated.items()},
         attempt_context=shown(EVALUATION, lambda message: logger.info("%s", message)),
         on_line=lambda line: logger.info("%s", line),
@@ -87,7 +88,8 @@ def evaluate_can(
         return Cancelled(message=f"{outcome.reason}; an evaluation begins anew")
     results = FAMILY.results.read(directory.path / outcome.artifacts["results"])
     path = out.absolute() / f"{directory.path.name}.json"
-    results.write(path)
+    with where.creating_files():
+        results.write(path)
     scores = next(table for table in FAMILY.tables(results) if table.key)
     caption = f"{results.detector.name} of `{source}` on {results.dataset}; all metrics are in `{path}`"
     with api_may_fail("results"):

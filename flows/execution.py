@@ -1,5 +1,6 @@
 """Which stage may start, which is done: the state of one run, kept in `run.json` for whoever watches."""
 
+import logging
 import os
 import threading
 from collections import Counter
@@ -20,8 +21,11 @@ from kdgat.run.directory import DONE_STATES, ENDED_STATES, OutputDirectory, Stag
 from kdgat.run.local import cached_message, new_index
 from kdgat.run.plan import PlannedStage, Run, create_stage
 from kdgat.stage.directory import RunDirectory
+from kdgat.stage.errors import RunDirectoryError
 from kdgat.stage.gpus import VISIBLE_VARIABLE, visible_gpus
 from kdgat.stage.outcome import Failed, Finished, Paused
+
+logger = logging.getLogger(__name__)
 
 
 class Execution:
@@ -50,7 +54,7 @@ class Execution:
         self._jobs = SlurmAttempts(site, output.slurm_path, self._environment(), self.image) if is_cluster else None
         # What a command that is gone had begun: jobs of stages that this one has, or no longer has.
         found = map(RunDirectory, sorted(output.stages_path.glob("*/")))
-        self._left = [directory for directory in found if AttemptLedger(directory).left_open()]
+        self._left = [directory for directory in found if _has_open_attempts(directory)]
 
     def startable(self, num_free: int) -> list[PlannedStage]:
         """Choose up to `num_free` stages whose dependencies are done, in the order of the plan."""
@@ -205,6 +209,15 @@ class Execution:
             setattr(record, key, value)
         self.output.note_index(self.index)
         self._changed.set()
+
+
+def _has_open_attempts(directory: RunDirectory) -> bool:
+    """Tell whether a command has left attempts at a stage, which may be of another plan or of a newer kdgat."""
+    try:
+        return bool(AttemptLedger(directory).left_open())
+    except (RunDirectoryError, OSError) as error:
+        logger.warning("whether a job is left of %s is not known: %s", directory.path.name, error)
+        return False
 
 
 def num_parallel_stages(num_threads: int, site: Site, wanted: int | None = None, num_gpus: int = 0) -> int:

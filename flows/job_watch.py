@@ -93,6 +93,7 @@ class JobWatch:
                 logger.warning("job %s: %s; looking again", self.job_id, error)
             if now - self._failing_since > SEEN_S:
                 raise
+            self._heartbeat.restart()  # of what cannot be read nobody knows whether it is silent
             self._clock.sleep(FILES_INTERVAL_S)
             return None
         self._failing_since = None

@@ -111,7 +111,8 @@ def nightly(
         as_site(site, command_line),
         command_line,
     )
-    with nightly_run.directory.lock(), tags(output_tag(OutputDirectory(nightly_run.directory.path))):
+    site_files = nightly_run.site.creating_files()
+    with site_files, nightly_run.directory.lock(), tags(output_tag(OutputDirectory(nightly_run.directory.path))):
         # Of nights, and of their training: it has the same tag.
         mark_lost_runs(OutputDirectory(nightly_run.directory.path))
         return nightly_run.run(inbox, start_from, keep_runs, settle_s)
@@ -296,7 +297,7 @@ def compare(directory: RunDirectory, site: Site, command_line: ResourceRequest) 
     """Score the new model and the one in service on the same recordings, in a process or a job of its own."""
     logger = get_run_logger()
     if site.scheduler == "slurm":
-        return run_single_stage(directory.path, site, command_line, quiet=True, like_stage=EVALUATION)
+        return run_single_stage(directory.path, site, command_line, quiet=True, like_stage=EVALUATION, begins_anew=True)
     stop = StopRequest()
     with stop_on_signals(stop, site):
         stage = Stage(

@@ -17,6 +17,7 @@ from distributed.core import Status
 from distributed.security import Security
 from prefect import task
 from prefect.cache_policies import NO_CACHE
+from prefect.client.schemas.objects import State
 
 from flows.dask_jobs import Job
 from flows.jobqueue import SLURMCluster
@@ -72,8 +73,9 @@ class Pool:
             with self._runner(directory, resources) as runner:
                 keeper = _Keeper(runner, self.site, log) if self.site.scheduler == "slurm" else None
                 if keeper is not None:
+                    log("the pool waits for its first worker")
                     keeper.scale(1)
-                names = _ask(runner, keeper, stop, missing_parts, function, path)
+                names = _ask(runner, keeper, stop, self.site.start_timeout_s, missing_parts, function, path)
                 if not names:
                     return
                 size = min(self.num_workers, len(names))
@@ -147,6 +149,7 @@ class _Keeper:
         self._next_look = time.monotonic() + self._interval_s
         self._size = 0
         self._lost_in_vain = 0  # jobs that were lost since a part was made
+        self._seen: set[Any] = set()  # jobs that were there at the last look
 
     def scale(self, size: int) -> None:
         """Ask for so many jobs."""
@@ -166,27 +169,48 @@ class _Keeper:
         alive = self._scheduler.queue()
         if alive is None:
             return
-        lost = [key for key, job in jobs.items() if job.error or (job.job_id and job.job_id not in alive)]
+        statuses = [alive[job.job_id].status for job in jobs.values() if job.job_id in alive]
+        if hopeless := next((status for status in statuses if status.is_hopeless), None):
+            raise _PoolLostError(f"jobs of the pool would wait for ever: {hopeless.describe()}")
+        # SpecCluster itself forgets a job some seconds after it has lost the worker, and asks for no other.
+        lost = [*(self._seen - jobs.keys())]
+        lost += [key for key, job in jobs.items() if job.error or (job.job_id and job.job_id not in alive)]
+        self._seen = jobs.keys() - set(lost)
         if not lost:
             return
         self._lost_in_vain += len(lost)
         words = next((job.error for job in jobs.values() if job.error), None) or "they ended before they made a part"
         if self._lost_in_vain >= MAX_FRUITLESS_JOBS * self._size:
             raise _PoolLostError(f"{self._lost_in_vain} jobs of the pool were lost in a row: {words.strip()}")
-        self._log(f"{len(lost)} of {len(jobs)} jobs of the pool are gone, and asked for again")
+        self._log(f"{len(lost)} of {self._size} jobs of the pool are gone, and asked for again")
         for key in lost:
             self._cluster.workers.pop(key, None)
         self._cluster.scale(self._size)
 
 
 def _ask(
-    runner: NodeTaskRunner, keeper: _Keeper | None, stop: StopRequest, function: Callable[..., Any], *arguments: str
+    runner: NodeTaskRunner,
+    keeper: _Keeper | None,
+    stop: StopRequest,
+    limit_s: float,
+    function: Callable[..., Any],
+    *arguments: str,
 ) -> Any:
-    """Call a function on the first worker that comes; None if somebody asked to stop before."""
+    """Call a function on the first worker that comes; None if somebody asked to stop before.
+
+    Raises:
+        _PoolLostError: if no worker comes in time, or none lives long enough, or the function raises there.
+    """
     future = runner.client.submit(function, *arguments, pure=False)
+    give_up_at = time.monotonic() + limit_s
     while not stop.is_set():
         if future.done():
-            return future.result()
+            try:
+                return future.result()
+            except Exception as error:  # whatever it is, the stage meets it too, and says it better
+                raise _PoolLostError(f"the pool's first worker: {type(error).__name__}: {error}") from error
+        if time.monotonic() > give_up_at:
+            raise _PoolLostError(f"no worker of the pool has come within {limit_s:.0f} s")
         if keeper is not None:
             keeper.look()
         time.sleep(POLL_S)
@@ -201,10 +225,11 @@ def _make(
         while left:
             ended = [future for future in left if future.wrapped_future.done()]
             left = [future for future in left if not future.wrapped_future.done()]
-            if ended and keeper is not None:
+            states: list[State[Any]] = [future.wrapped_future.result() for future in ended]
+            if keeper is not None and any(state.is_completed() for state in states):
                 keeper.note_progress()
             # What a part raises, the stage will raise too, and say it better.
-            if stop.is_set() or any(future.state.is_failed() for future in ended):
+            if stop.is_set() or any(state.is_failed() for state in states):
                 return
             if keeper is not None:
                 keeper.look()

@@ -7,7 +7,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from flows.attempts import AttemptBody, AttemptContext, AttemptResult, AttemptRunner, LocalAttempts, Stage, run_to_end
+from flows.attempts import (
+    AttemptBody,
+    AttemptContext,
+    AttemptResult,
+    AttemptRunner,
+    LocalAttempts,
+    Stage,
+    note_finished,
+    run_to_end,
+)
+from flows.cancellation import in_any_thread
 from flows.node_image import NodeImage
 from flows.signals import stop_on_signals
 from flows.slurm_attempts import SlurmAttempts
@@ -35,6 +45,7 @@ def run_single_stage(
     *,
     quiet: bool = False,
     like_stage: str | None = None,
+    begins_anew: bool = False,
     requests: Mapping[str, ResourceRequest] | None = None,
     attempt_context: AttemptContext | None = None,
     on_line: OnLine | None = None,
@@ -49,6 +60,7 @@ def run_single_stage(
         command_line: what the jobs ask for instead of what configuration and site say.
         quiet: leave out the stage's log and its progress; what goes wrong is said all the same.
         like_stage: the stage whose resources it asks for; by default its own.
+        begins_anew: the next command makes another directory, so that a job must not outlive this one.
         requests: what stages ask for, where the directory lies in no run that says it.
         attempt_context, on_line: what shows attempts and messages to people; by default this terminal.
 
@@ -61,6 +73,8 @@ def run_single_stage(
     directory = RunDirectory(path.absolute())
     spec = directory.read_spec()
     log = on_line or _log
+    if begins_anew:
+        site = site.model_copy(update={"on_lost_flow": "stop"})
     runner: AttemptRunner = LocalAttempts(_environment(spec))
     resources = None
     if site.scheduler == "slurm":
@@ -75,11 +89,12 @@ def run_single_stage(
     with (
         site.creating_files(),
         _watching_alone(directory),
-        stop_on_signals(stop, site),
+        stop_on_signals(stop, site, in_any_thread()),
         contextlib.closing(runner),
     ):
         outcome = directory.read_outcome()
         if isinstance(outcome, Finished):
+            note_finished(directory, outcome)
             log(f"{directory.path.name} is finished already")
             return outcome
         if resources is not None and not quiet:

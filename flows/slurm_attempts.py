@@ -60,6 +60,8 @@ class SlurmAttempts:
         self.log_directory.mkdir(parents=True, exist_ok=True)
         try:
             if not self.adopt(attempt):
+                if attempt.is_left and attempt.stop.is_set():  # Slurm does not say whether there is a job
+                    return self._not_submitted(attempt, EndKind.DETACHED, attempt.stop.reason)
                 self._submit(attempt)
         except SchedulerStartError as error:
             return self._not_submitted(attempt, EndKind.UNREACHABLE, str(error))

@@ -5,22 +5,19 @@ model and no data, and whatever happens to it, the directories say how far the r
 """
 
 import contextlib
-import contextvars
-import functools
 import time
 from collections.abc import Callable
 from typing import Any, Final
 
 from prefect import get_run_logger, task
 from prefect.cache_policies import NO_CACHE
-from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
-from prefect.context import FlowRunContext
 from prefect.exceptions import CrashedRun, FailedRun
 from prefect.futures import PrefectConcurrentFuture
 from prefect.states import Cancelled, Completed, Failed
 
-from flows.attempts import Conclusion, Stage, run_to_end
+from flows.attempts import Conclusion, Stage, note_finished, run_to_end
+from flows.cancellation import in_any_thread, is_cancelling
 from flows.execution import Execution, num_parallel_stages
 from flows.lost_runs import mark_lost_runs
 from flows.server import prefect_api
@@ -58,6 +55,7 @@ def _run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -
         logger.warning("%s", text)
     outcome = directory.read_outcome()
     if isinstance(outcome, Finished):
+        note_finished(directory, outcome)
         execution.conclude(planned, directory, Conclusion(outcome, attempts=0))
         message = execution.index.record(planned.name).message
         message = message or "finished before, with the same inputs and configuration"
@@ -118,9 +116,7 @@ def execute(
     with site.creating_files(), output.lock():
         mark_lost_runs(output)
         execution = Execution(run, output, site, command_line, pool)
-        context = contextvars.copy_context()  # a signal is looked into in a thread of its own
-        is_cancelling = functools.partial(context.run, _is_cancelling)
-        with contextlib.closing(execution), stop_on_signals(stop, site, is_cancelling):
+        with contextlib.closing(execution), stop_on_signals(stop, site, in_any_thread()):
             try:
                 _run_stages(
                     execution, stop, num_parallel_stages(run.num_threads, site, parallel_stages, len(execution.gpus))
@@ -148,7 +144,7 @@ def _run_stages(execution: Execution, stop: StopRequest, parallel_stages: int) -
         if time.monotonic() > next_poll:
             next_poll = time.monotonic() + CANCEL_POLL_S
             try:
-                if _is_cancelling():
+                if is_cancelling():
                     stop.set("a cancellation in Prefect")
             except API_ERRORS as error:
                 get_run_logger().warning("Prefect does not say whether this run is cancelled, asking again: %s", error)
@@ -168,23 +164,6 @@ def _conclude(execution: Execution, stop: StopRequest, publish: Callable[[Output
         return Completed(message="all stages that were asked for are done; evaluation was not")
     execution.output.write_index(execution.index)  # what is published is found by it
     return Completed(message=publish(execution.output))
-
-
-def _is_cancelling() -> bool:
-    """Tell whether this flow run is being cancelled, or one that it is a part of."""
-    context = FlowRunContext.get()
-    if context is None or context.flow_run is None:
-        return False
-    with get_client(sync_client=True) as client:
-        flow_run = client.read_flow_run(context.flow_run.id)
-        while not (flow_run.state is not None and (flow_run.state.is_cancelling() or flow_run.state.is_cancelled())):
-            if flow_run.parent_task_run_id is None:
-                return False
-            parent = client.read_task_run(flow_run.parent_task_run_id).flow_run_id
-            if parent is None:
-                return False
-            flow_run = client.read_flow_run(parent)
-    return True
 
 
 def run_flow(flow: Callable[..., State[Any]], output: OutputDirectory, site: Site, **parameters: Any) -> RunEnd:

@@ -114,7 +114,7 @@ def _score_in_job(
 
     with site.creating_files():
         directory = detects.make_evaluation(run, data_root, dataset, catalog)
-    outcome = run_single_stage(directory.path, site, request, quiet=quiet, like_stage=EVALUATION)
+    outcome = run_single_stage(directory.path, site, request, quiet=quiet, like_stage=EVALUATION, begins_anew=True)
     if not isinstance(outcome, Finished):
         raise typer.Exit(exit_status(outcome))
     return family.results.read(directory.path / outcome.artifacts["results"])

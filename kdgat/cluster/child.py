@@ -61,7 +61,7 @@ class StopRequest:
 
     def detach(self, reason: str) -> None:
         """Ask whoever watches jobs to leave them alone; processes on this machine are asked for a checkpoint."""
-        self.leaves_jobs = not self._is_set
+        self.leaves_jobs = self.leaves_jobs or not self._is_set
         self.set(reason)
 
     def insist(self) -> None:

@@ -113,7 +113,7 @@ class AttemptLedger:
 
     def started(self, record: AttemptRecord) -> None:
         """Note that the worker is there."""
-        record.started = time.time()
+        record.started = record.started or time.time()  # a job that is watched on began before
         self._write(record)
 
     def close(self, record: AttemptRecord, end: AttemptEnd, decision: Decision) -> None:

@@ -44,8 +44,6 @@ def main() -> None:
         signal.signal(number, handle)
     directory, job_id = RunDirectory(options.directory), os.environ[JOB_VARIABLE]
     files = JobFiles(directory, job_id)
-    with contextlib.suppress(OSError):  # a full disk says it where the stage writes what matters
-        files.begin(_node())
     threading.Thread(target=_live, args=(files, options.alive_interval_s, over), daemon=True).start()
     attendance = Attendance(options.connection, job_id, options, stop)
     attendance.start()
@@ -101,9 +99,14 @@ def _node() -> str:
 
 
 def _live(files: JobFiles, interval_s: float, over: threading.Event) -> None:
-    while not over.wait(interval_s):
-        with contextlib.suppress(OSError):
-            files.touch()
+    """Give signs of life; the first names the node, and is tried again where the disk is full."""
+    has_begun = False
+    while True:
+        with contextlib.suppress(OSError):  # a full disk says it where the stage writes what matters
+            files.touch() if has_begun else files.begin(_node())
+            has_begun = True
+        if over.wait(interval_s):
+            return
 
 
 def _report(

@@ -4,6 +4,7 @@ Files, because whoever began a job may be gone when it ends. All bear the job's 
 """
 
 import os
+import time
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -81,7 +82,14 @@ class JobFiles:
         try:
             with self.alive_path.open() as file:  # opened, because a network filesystem then asks its server
                 return file.read().strip(), os.fstat(file.fileno()).st_mtime_ns
-        except OSError:
+        except FileNotFoundError:
+            return None
+
+    def last_sign_s(self) -> float | None:
+        """Return how long ago the last sign of life was; None where there is none any more."""
+        try:
+            return time.time() - self.alive_path.stat().st_mtime
+        except FileNotFoundError:
             return None
 
 

@@ -42,7 +42,7 @@ ENDS: Final = {
 # what Slurm grants. All else passes: nodes that are down, reservations, licences, limits on what runs at a time, and a
 # hold (JobHeldUser, JobHeldAdmin), which a person puts on a job and takes off again.
 HOPELESS_REASONS: Final = re.compile(
-    r"PartitionTimeLimit|PartitionNodeLimit|MaxMemPerLimit|BadConstraints|DependencyNeverSatisfied"
+    r"PartitionTimeLimit|MaxMemPerLimit|BadConstraints|DependencyNeverSatisfied"
     r"|Invalid(Account|QOS)|(Account|QOS)NotAllowed"
     r"|(QOS|Assoc)Max(WallDurationPerJobLimit|\w+(PerJob(Limit)?|PerNode(Limit)?))|QOSMin\w+"
 )

@@ -48,7 +48,7 @@ class Slurm:
     def queue(self) -> dict[str, QueuedJob] | None:
         """Ask `squeue` once for all jobs of this user."""
         try:
-            done = _run("squeue", "--noheader", f"--user={os.getuid()}", "--format=%A|%T|%N|%j|%r")
+            done = _run("squeue", "--noheader", "--all", f"--user={os.getuid()}", "--format=%A|%T|%N|%j|%r")
             done.check_returncode()
         except (OSError, subprocess.SubprocessError) as error:
             logger.warning("squeue: %s", error)
@@ -96,7 +96,11 @@ def refusal(submit_error: str) -> tuple[EndKind, str]:
 
 
 def _run(*command: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False)
+    # What a user set to see less of the queue, or other columns of it, is not meant for us.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("SQUEUE_")}
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False, env=environment
+    )
 
 
 def _scancel(*arguments: str) -> bool:

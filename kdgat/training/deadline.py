@@ -125,6 +125,9 @@ def find_end_time(environment: Mapping[str, str]) -> tuple[float, str]:
 
 def ask_squeue(job: str, timeout_s: float = SQUEUE_TIMEOUT_S) -> float | None:
     """Ask when a job ends, which changes where it is suspended or somebody moves its limit; None without an answer."""
+    # What a user set for himself, of times or of what is listed, could not be read.
+    own = {name: value for name, value in os.environ.items() if not name.startswith("SQUEUE_")}
+    environment = {**own, "SLURM_TIME_FORMAT": "standard"}
     try:
         done = subprocess.run(
             ["squeue", "-h", "-j", job, "-o", "%e"],
@@ -132,7 +135,7 @@ def ask_squeue(job: str, timeout_s: float = SQUEUE_TIMEOUT_S) -> float | None:
             text=True,
             timeout=timeout_s,
             check=True,
-            env={**os.environ, "SLURM_TIME_FORMAT": "standard"},  # a user's own format could not be read
+            env=environment,
         )
     except (OSError, subprocess.SubprocessError) as error:
         logger.info("squeue does not say when job %s ends: %s", job, error)

@@ -358,3 +358,14 @@ def test_progress_that_cannot_be_read_is_none(directory: RunDirectory, content: 
     if content is not None:
         directory.progress_path.write_text(content)
     assert read_progress(directory) == {}
+
+
+def test_whoever_leaves_jobs_alone_and_is_told_so_again_does_not_stop_them() -> None:
+    stop = StopRequest()
+    stop.detach("SIGTERM")
+    stop.detach("the flow ended with RuntimeError")
+    assert stop.leaves_jobs
+    stopped = StopRequest()
+    stopped.set("SIGINT")
+    stopped.detach("SIGTERM")
+    assert not stopped.leaves_jobs

@@ -239,7 +239,7 @@ def test_what_sbatch_did_not_say_is_told_as_it_is() -> None:
     ("reason", "is_hopeless"),
     [
         ("PartitionTimeLimit", True),
-        ("PartitionNodeLimit", True),
+        ("PartitionNodeLimit", False),
         ("QOSMaxWallDurationPerJobLimit", True),
         ("AssocMaxWallDurationPerJobLimit", True),
         ("MaxMemPerLimit", True),

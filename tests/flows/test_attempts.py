@@ -9,15 +9,28 @@ from typing import Any
 
 import pytest
 
-from flows.attempts import Attempt, AttemptRunner, Conclusion, LocalAttempts, Stage, run_to_end
+from flows.attempts import (
+    FLOW_LOST,
+    Attempt,
+    AttemptRunner,
+    Conclusion,
+    LocalAttempts,
+    Stage,
+    note_finished,
+    run_to_end,
+)
 from kdgat.cluster import child, decision
 from kdgat.cluster.child import StopRequest, checkpoint_marker, child_command
 from kdgat.cluster.decision import MAX_ENVIRONMENT, MAX_STALE_ATTEMPTS
-from kdgat.cluster.ending import AttemptEnd
+from kdgat.cluster.ending import AttemptEnd, EndKind
 from kdgat.cluster.history import AttemptLedger
+from kdgat.cluster.report import JobFiles
+from kdgat.cluster.resources import Resources
 from kdgat.stage.directory import RunDirectory
+from kdgat.stage.errors import StageBusyError
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
 from kdgat.stage.parent import PARENT_PROCESS_VARIABLE
+from kdgat.stage.spec import StageSpec
 from tests.can.stage_inputs import FAST, SMALL_GAT, make_stage, make_stores
 from tests.support.waiting import when
 
@@ -202,3 +215,24 @@ def _is_zombie(pid: int) -> bool:
         return "Z (zombie)" in Path(f"/proc/{pid}/status").read_text()
     except FileNotFoundError:
         return True
+
+
+def test_a_stage_that_a_job_trains_is_not_trained_here_as_well(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path / "run").create(StageSpec(family="nowhere", stage="none", seed=0))
+    ledger = AttemptLedger(directory)
+    ledger.submitted(ledger.open(Resources(walltime_s=60, memory_mib=1, cores=1, gpus=0)), "17")
+    JobFiles(directory, "17").begin("n1")
+    with pytest.raises(StageBusyError, match="job 17 trains run: give --site as before"):
+        run(directory)
+    os.utime(JobFiles(directory, "17").alive_path, (0, 0))  # its node died long ago
+    conclusion, _ = run(directory)
+    assert isinstance(conclusion.outcome, Failed)
+    assert [record.end for record in AttemptLedger(directory).records] == [FLOW_LOST, "StageFailed"]
+
+
+def test_an_attempt_whose_job_finished_while_nobody_watched_is_closed(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path / "run").create(StageSpec(family="nowhere", stage="none", seed=0))
+    AttemptLedger(directory).open(None)
+    note_finished(directory, Finished(metrics={"f1": 0.5}))
+    (record,) = AttemptLedger(directory).records
+    assert (record.end, record.message) == (EndKind.FINISHED.value, "f1 0.5")

@@ -17,8 +17,8 @@ from prefect.context import FlowRunContext
 from prefect.states import Cancelling
 
 import flows.nightly as module
+from flows.cancellation import is_cancelling
 from flows.parameters import NO_REQUEST, as_site
-from flows.stages import _is_cancelling
 from kdgat.can.evaluation.stage import evaluate_run
 from kdgat.can.nightly.comparison import Comparison
 from kdgat.can.nightly.registered import ModelSource
@@ -41,10 +41,10 @@ INBOX_RECORDING = "train_02_with_attacks__DoS-birch"
 def test_training_stops_when_the_night_that_it_is_a_part_of_is_cancelled(prefect_server: PrefectServer) -> None:
     @flow
     def training() -> tuple[bool, bool]:
-        before = _is_cancelling()
+        before = is_cancelling()
         with get_client(sync_client=True) as client:
             client.set_flow_run_state(night_id[0], Cancelling(), force=True)
-        return before, _is_cancelling()
+        return before, is_cancelling()
 
     @flow
     def night() -> tuple[bool, bool]:
