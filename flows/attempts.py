@@ -98,6 +98,9 @@ def run_to_end(stage: Stage) -> Conclusion:
             left.append(record)
         else:
             ledger.abandon(record, FLOW_LOST, "its process was told to write a checkpoint and leave")
+    outcome = stage.directory.read_outcome()
+    if isinstance(outcome, Finished) and not left:
+        return Conclusion(outcome, 0)
     history = History(stage.resources)
     while True:
         if stage.stop.is_set() and not left:
