@@ -104,6 +104,9 @@ def run_to_end(stage: Stage) -> Conclusion:
         else:
             _refuse_living_job(stage.directory, record)
             ledger.abandon(record, FLOW_LOST, "its process was told to write a checkpoint and leave")
+    outcome = stage.directory.read_outcome()
+    if isinstance(outcome, Finished) and not left:
+        return Conclusion(outcome, 0)
     count = 0
     while True:
         if stage.stop.is_set() and not left:
@@ -127,13 +130,6 @@ def _refuse_living_job(directory: RunDirectory, record: AttemptRecord) -> None:
             f"job {record.job_id} trains {directory.path.name}: give --site as before, and it is watched on; "
             f"or end it, by `scancel {record.job_id}`"
         )
-
-
-def note_finished(directory: RunDirectory, outcome: Finished) -> None:
-    """Close the attempts of a stage that finished while nobody watched."""
-    ledger = AttemptLedger(directory)
-    for record in ledger.left_open():
-        ledger.abandon(record, EndKind.FINISHED.value, outcome.describe_metrics())
 
 
 def _run_attempt(stage: Stage, ledger: AttemptLedger, left: AttemptRecord | None) -> AttemptResult:

@@ -34,6 +34,7 @@ WAKE_S: Final = 45.0  # from the scancel of a frozen job to giving it up: Slurm'
 SEEN_S: Final = 90.0  # how long a network filesystem may hide what a node wrote from who looked there before
 LEAVE_S: Final = 3.0  # how long a job that has reported may take to end
 COMPLETING_S: Final = 90.0  # how long one that Slurm ends may take: KillWait, the cluster's epilogue
+HOPELESS_S: Final = 10.0  # for which Slurm says that a job never starts, before it is believed
 STDERR_LINES: Final = 5
 
 
@@ -157,8 +158,13 @@ class JobWatch:
     def _waits_in_vain(self) -> bool:
         """Tell whether Slurm has said more than once that the job never starts: no passing state of the controller."""
         now = self._clock.monotonic()
-        self._hopeless_since = (self._hopeless_since or now) if self._status.is_hopeless else None
-        return self._hopeless_since is not None and now - self._hopeless_since > 2 * self.site.poll_interval_s
+        if not self._status.is_hopeless:
+            self._hopeless_since = None
+        elif self._hopeless_since is None:
+            self._hopeless_since = now
+            self._queue.hurry()  # the answer may be old
+        enough_s = max(HOPELESS_S, 2 * self.site.poll_interval_s)
+        return self._hopeless_since is not None and now - self._hopeless_since > enough_s
 
     def _while_starting(self) -> AttemptEnd | None:
         """Count the time that the job's process takes to begin; the prologue may take as long as it likes."""

@@ -14,7 +14,6 @@ from flows.attempts import (
     AttemptRunner,
     LocalAttempts,
     Stage,
-    note_finished,
     run_to_end,
 )
 from flows.cancellation import in_any_thread
@@ -24,7 +23,7 @@ from flows.slurm_attempts import SlurmAttempts
 from kdgat.cluster.child import OnLine, StopRequest
 from kdgat.cluster.decision import AttemptLimits
 from kdgat.cluster.estimate import stage_resources
-from kdgat.cluster.history import AttemptRecord
+from kdgat.cluster.history import AttemptLedger, AttemptRecord
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import Site, require_usable
 from kdgat.run.directory import OutputDirectory
@@ -93,8 +92,7 @@ def run_single_stage(
         contextlib.closing(runner),
     ):
         outcome = directory.read_outcome()
-        if isinstance(outcome, Finished):
-            note_finished(directory, outcome)
+        if isinstance(outcome, Finished) and not AttemptLedger(directory).left_open():
             log(f"{directory.path.name} is finished already")
             return outcome
         if resources is not None and not quiet:

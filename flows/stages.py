@@ -16,7 +16,7 @@ from prefect.exceptions import CrashedRun, FailedRun
 from prefect.futures import PrefectConcurrentFuture
 from prefect.states import Cancelled, Completed, Failed
 
-from flows.attempts import Conclusion, Stage, note_finished, run_to_end
+from flows.attempts import Conclusion, Stage, run_to_end
 from flows.cancellation import in_any_thread, is_cancelling
 from flows.execution import Execution, num_parallel_stages
 from flows.lost_runs import mark_lost_runs
@@ -25,6 +25,7 @@ from flows.shown_attempts import API_ERRORS, publish_attempts, shown
 from flows.signals import leave, stop_on_signals
 from kdgat.cluster.child import StopRequest
 from kdgat.cluster.decision import AttemptLimits
+from kdgat.cluster.history import AttemptLedger
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import Site
 from kdgat.run.directory import DONE_STATES, OutputDirectory, StageState
@@ -54,8 +55,8 @@ def _run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -
     for text in execution.cancel_orphans():
         logger.warning("%s", text)
     outcome = directory.read_outcome()
-    if isinstance(outcome, Finished):
-        note_finished(directory, outcome)
+    # A job that finished while nobody watched has an attempt that is open.
+    if isinstance(outcome, Finished) and not AttemptLedger(directory).left_open():
         execution.conclude(planned, directory, Conclusion(outcome, attempts=0))
         message = execution.index.record(planned.name).message
         message = message or "finished before, with the same inputs and configuration"

@@ -16,13 +16,12 @@ from flows.attempts import (
     Conclusion,
     LocalAttempts,
     Stage,
-    note_finished,
     run_to_end,
 )
 from kdgat.cluster import child, decision
 from kdgat.cluster.child import StopRequest, checkpoint_marker, child_command
 from kdgat.cluster.decision import MAX_ENVIRONMENT, MAX_STALE_ATTEMPTS
-from kdgat.cluster.ending import AttemptEnd, EndKind
+from kdgat.cluster.ending import AttemptEnd
 from kdgat.cluster.history import AttemptLedger
 from kdgat.cluster.report import JobFiles
 from kdgat.cluster.resources import Resources
@@ -228,11 +227,3 @@ def test_a_stage_that_a_job_trains_is_not_trained_here_as_well(tmp_path: Path) -
     conclusion, _ = run(directory)
     assert isinstance(conclusion.outcome, Failed)
     assert [record.end for record in AttemptLedger(directory).records] == [FLOW_LOST, "StageFailed"]
-
-
-def test_an_attempt_whose_job_finished_while_nobody_watched_is_closed(tmp_path: Path) -> None:
-    directory = RunDirectory(tmp_path / "run").create(StageSpec(family="nowhere", stage="none", seed=0))
-    AttemptLedger(directory).open(None)
-    note_finished(directory, Finished(metrics={"f1": 0.5}))
-    (record,) = AttemptLedger(directory).records
-    assert (record.end, record.message) == (EndKind.FINISHED.value, "f1 0.5")

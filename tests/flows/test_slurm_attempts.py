@@ -180,6 +180,18 @@ def test_a_job_that_ended_meanwhile_is_read_and_what_follows_is_decided_as_ever(
     assert place.states == ["COMPLETED", "COMPLETED"]
 
 
+def test_a_stage_that_finished_while_nobody_watched_has_its_attempt_closed_and_none_is_begun(place: Place) -> None:
+    place.leave(20)
+    worker = place.jobs.workers["1"]
+    worker.connects = False
+    place.slurm.clock.sleep(3600)
+    assert place.directory.is_finished()
+    assert isinstance(place.run().outcome, Finished)
+    assert [(record.job_id, record.end, record.node) for record in place.records] == [("1", "Completed", "n1")]
+    assert place.run().attempts == 0
+    assert len(place.records) == 1
+
+
 def test_who_asks_for_more_by_hand_than_was_shown_to_be_needed_gets_it(place: Place) -> None:
     place.leave(20)
     place.slurm.jobs["1"].out_of_memory()

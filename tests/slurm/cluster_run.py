@@ -100,7 +100,14 @@ class ClusterRun:
     def hold(self) -> None:
         """Let the stage get to a checkpoint and stop it there (SIGSTOP); it goes on when it is asked to leave."""
         self.wait_for_checkpoint()
-        os.kill(int(json.loads(self.directory.owner_path.read_bytes())["pid"]), signal.SIGSTOP)
+        os.kill(self._stage_pid(), signal.SIGSTOP)
+
+    def release(self) -> None:
+        """Let a stage that is held go on."""
+        os.kill(self._stage_pid(), signal.SIGCONT)
+
+    def _stage_pid(self) -> int:
+        return int(json.loads(self.directory.owner_path.read_bytes())["pid"])
 
     def wait_until(self, condition: Callable[[], object], what: str, timeout_s: float = TIMEOUT_S) -> None:
         give_up_at = time.monotonic() + timeout_s

@@ -20,7 +20,7 @@ from kdgat.cluster.script import SECRETS
 from kdgat.stage.outcome import Failed, Finished, Paused
 from tests.slurm.slurm import PrivateSlurm
 from tests.slurm.stage_job import StageJob, site, watched
-from tests.support.waiting import when
+from tests.support.waiting import wait_until, when
 
 ENDLESS = {"max_epochs": 100_000, "patience": None, "checkpoint_every_steps": 1, "checkpoint_interval_s": 0}
 
@@ -227,8 +227,8 @@ def test_a_job_goes_on_without_its_command_and_the_next_one_watches_it(job: Stag
     outcome = job.finish().outcome
     assert isinstance(outcome, Paused)
     assert f"job {first} goes on" in outcome.reason
-    slurm.wait_for_job(first, "COMPLETED")
-    assert isinstance(job.run(site()).outcome, Finished)
+    wait_until(lambda: slurm.job(first)["JobState"] == "COMPLETED", "the end of the job", log=lambda: job.log)
+    assert isinstance(job.start(site()).finish().outcome, Finished)
     assert [(record.job_id, record.end) for record in job.attempts] == [(first, "Completed")]
     assert job.attempts[0].peak_memory_mib is not None  # from the report
 
