@@ -4,6 +4,8 @@ Whoever has read installation.env has `KDGAT_HOME` in the environment as well, a
 run is told by the variable that Prefect gives to its process, and which its stages inherit.
 """
 
+import contextlib
+import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -59,7 +61,7 @@ def stop_runs(
     while new := [process for process in run_processes(home, worker) if process not in asked]:
         for process in new:
             log(f"run of pid {process.pid}: its stages write their checkpoints and stop ...")
-            ask_to_end(process)
+            _interrupt(process)
         asked += new
         have_ended(asked, give_up_at - time.monotonic())
     _kill(asked, "run", log)
@@ -70,6 +72,18 @@ def stop_runs(
         ask_to_end(process)
     have_ended(stages, leave_timeout_s)
     _kill(stages, "stage", log)
+
+
+def _interrupt(process: psutil.Process) -> None:
+    """Ask a run to stop as Ctrl-C does: at a SIGTERM its jobs on a cluster would go on without it.
+
+    One that was started with Ctrl-C ignored, and has not come to heed it yet, has no jobs.
+    """
+    with contextlib.suppress(psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
+        status = Path(f"/proc/{process.pid}/status").read_text()
+        ignored = next((line.split()[1] for line in status.splitlines() if line.startswith("SigIgn:")), "0")
+        is_ignored = int(ignored, 16) >> (signal.SIGINT - 1) & 1
+        process.send_signal(signal.SIGTERM if is_ignored else signal.SIGINT)
 
 
 def _kill(processes: Sequence[psutil.Process], what: str, log: Callable[[str], None]) -> None:

@@ -1,6 +1,7 @@
 """Which processes are runs of an installation, and how they are stopped: with processes that look like them."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,10 +13,15 @@ import pytest
 from flows.deployment.runs import DEPLOY, ENGINE, RUN_VARIABLE, STAGE, WORKER_VARIABLE, run_ids, stop_runs
 
 IDLE = "import time; print('up', flush=True); time.sleep(600)"
-STUBBORN = f"import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); {IDLE}"
-# Ends by SIGTERM with a word of its own, which tells it from SIGKILL.
-POLITE = f"import signal, os; signal.signal(signal.SIGTERM, lambda *_: os._exit(7)); {IDLE}"
-SAVED = 7
+ON = "import signal, os; [signal.signal(number, {}) for number in ({})]; " + IDLE
+BOTH = "signal.SIGINT, signal.SIGTERM"
+STUBBORN = ON.format("signal.SIG_IGN", BOTH)
+# Ends with the number of the signal, which tells it from SIGKILL.
+POLITE = ON.format("lambda number, _: os._exit(number)", BOTH)
+DEAF_TO_INTERRUPTS = "import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); " + ON.format(
+    "lambda number, _: os._exit(number)", "signal.SIGTERM,"
+)
+STOPPED, SAVED = signal.SIGINT, signal.SIGTERM  # what ends a run, and a stage that is asked once more
 KILLED = -9
 
 Start = Callable[..., "subprocess.Popen[str]"]
@@ -55,7 +61,7 @@ def test_stages_of_a_run_are_stopped_and_those_of_a_person_are_not(tmp_path: Pat
     by_hand, elsewhere = start(STAGE), start(STAGE, **{**run, "KDGAT_HOME": str(tmp_path / "other")})
     said: list[str] = []
     stop_runs(tmp_path, said.append, DEPLOY, save_timeout_s=1.0)
-    assert (engine.wait(), stage.wait()) == (SAVED, SAVED)
+    assert (engine.wait(), stage.wait()) == (STOPPED, SAVED)
     assert by_hand.poll() is elsewhere.poll() is None
     assert not any("by force" in line for line in said)
 
@@ -66,7 +72,13 @@ def test_runs_of_another_worker_go_on_unless_all_are_meant(tmp_path: Path, start
     stop_runs(tmp_path, print, DEPLOY, save_timeout_s=1.0)
     assert engine.poll() is stage.poll() is None
     stop_runs(tmp_path, print, save_timeout_s=1.0)
-    assert (engine.wait(), stage.wait()) == (SAVED, SAVED)
+    assert (engine.wait(), stage.wait()) == (STOPPED, SAVED)
+
+
+def test_a_run_that_ignores_interrupts_is_asked_otherwise(tmp_path: Path, start: Start) -> None:
+    engine = start(ENGINE, DEAF_TO_INTERRUPTS, **of_run())
+    stop_runs(tmp_path, print, DEPLOY, save_timeout_s=5.0)
+    assert engine.wait() == SAVED
 
 
 def test_what_does_not_stop_is_killed(tmp_path: Path, start: Start) -> None:
