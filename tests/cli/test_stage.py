@@ -57,7 +57,7 @@ def test_a_directory_in_use_is_waited_for_and_a_paused_stage_exits_75_with_a_che
 def test_a_failed_stage_exits_1_and_says_why(tmp_path: Path) -> None:
     directory = training(tmp_path)
     (tmp_path / "validation.h5").unlink()
-    assert "validation.h5" in kdgat("stage", "run", directory.path, status=69).stderr
+    assert "validation.h5" in kdgat("stage", "run", directory.path, status=1).stderr
 
 
 def test_a_directory_without_a_spec_is_one_sentence_and_no_fault_of_a_stage(tmp_path: Path) -> None:

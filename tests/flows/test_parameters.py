@@ -111,8 +111,8 @@ def test_a_site_is_given_by_name_or_described(tmp_path: Path) -> None:
 def test_what_a_site_does_not_grant_is_refused_at_once() -> None:
     with pytest.raises(SiteError, match="command_line"):
         as_site("local", ResourceRequest(walltime="16:00:00"))
-    with pytest.raises(ResourceError, match="gpus"):
-        as_site("slurm-test", ResourceRequest(gpus=1))
+    with pytest.raises(ResourceError, match="cores"):
+        as_site("slurm-test", ResourceRequest(cores=64))
 
 
 def test_a_dataset_that_is_not_there_is_said_before_anything_is_started(tmp_path: Path) -> None:

@@ -85,10 +85,10 @@ def test_input_on_a_filesystem_that_is_not_mounted_is_no_mistake_of_the_user(tmp
     (tmp_path / "fs").rename(tmp_path / "elsewhere")
     (tmp_path / "fs").mkdir()
     with pytest.raises(EnvironmentFaultError, match=rf"{tmp_path / 'fs'} is empty: its filesystem is not mounted"):
-        made.verify(tmp_path)
+        made.verify(tmp_path, KnownHashes(tmp_path / "hashes.json"))
     (tmp_path / "fs" / "other").touch()
     with pytest.raises(StageInputError, match=r"train.h5 does not exist"):
-        made.verify(tmp_path)
+        made.verify(tmp_path, KnownHashes(tmp_path / "hashes.json"))
 
 
 def test_inputs_inside_a_moved_folder_are_found_where_it_lies_now(tmp_path):
