@@ -94,7 +94,9 @@ def test_a_worker_that_cannot_import_is_not_tried_again(job: StageJob) -> None:
     conclusion = job.run(site(python=str(python)))
     assert isinstance(conclusion.outcome, Failed)
     assert "No module named '" in conclusion.outcome.evidence
-    assert job.ends == [EndKind.NOT_STARTED.value]
+    # The job's process or that of the stage, whichever misses something first: that interpreter may have some of it.
+    (end,) = job.ends
+    assert end in (EndKind.NOT_STARTED.value, EndKind.FAILED.value)
 
 
 @pytest.mark.nightly
