@@ -70,7 +70,7 @@ def test_a_killed_flow_goes_on_when_started_again(
     job_id = run.job_id(slurm)
     kill(run)
     run.start()
-    run.wait_until(lambda: f"watching job {job_id}" in run.printed(), "the job to be watched again")
+    run.wait_until(lambda: run.printed().count(f"job {job_id} on ") == 2, "the job to be watched again")
     run.release()
     assert run.finish() == 0, run.printed()
     assert [(attempt.job_id, attempt.end) for attempt in run.attempts] == [(job_id, "Completed")]
