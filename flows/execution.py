@@ -46,11 +46,11 @@ class Execution:
         self._gpu_of: dict[str, str] = {}  # by name of a stage that has run
         self._lock = threading.Lock()
         self._changed = threading.Event()
-        if site.scheduler == "slurm":
+        is_cluster = site.scheduler == "slurm"
+        if is_cluster:
             remove_old_output(output.slurm_path)
         self.index = new_index(run)
         output.write_index(self.index)
-        is_cluster = site.scheduler == "slurm"
         self._jobs = SlurmAttempts(site, output.slurm_path, self._environment(), self.image) if is_cluster else None
         # What a command that is gone had begun: jobs of stages that this one has, or no longer has.
         found = map(RunDirectory, sorted(output.stages_path.glob("*/")))

@@ -6,8 +6,7 @@ the part that it was at; its job is replaced as long as parts are left.
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -32,8 +31,6 @@ from kdgat.cluster.slurm import Slurm
 from kdgat.container.binds import stage_binds
 from kdgat.stage.directory import RunDirectory
 from kdgat.training.parts import make_part, missing_parts
-
-logger = logging.getLogger(__name__)
 
 POLL_S: Final = 0.5
 MAX_FRUITLESS_JOBS: Final = 3  # times the size of the pool: so many jobs that make no part, and the pool is given up
@@ -90,23 +87,18 @@ class Pool:
         except (TimeoutError, RuntimeError, OSError) as error:  # a login node that is busy
             log(f"the pool did not start ({type(error).__name__}: {error}); the stage makes all parts")
 
-    @contextmanager
-    def _runner(self, directory: RunDirectory, resources: Resources | None) -> Iterator[NodeTaskRunner]:
-        """Open a cluster for parts of the stage, with its client and Prefect's engines."""
+    def _runner(self, directory: RunDirectory, resources: Resources | None) -> NodeTaskRunner:
+        """Return the task runner of a cluster for parts of the stage, which opens the cluster when it is entered."""
         if self.site.scheduler == "local":
-            runner = NodeTaskRunner(
-                cluster_class=_local_cluster, cluster_kwargs={"environment": dict(self.environment)}
-            )
-        else:
-            assert resources is not None
-            environment = {**self.environment, **self.image.check()}
-            logs = self.log_directory
-            logs.mkdir(parents=True, exist_ok=True)
-            binds = stage_binds(directory, directory.read_spec(), [logs]) if self.image.name is not None else ()
-            arguments = pool_arguments(self.site, resources, directory.path, logs, binds, environment)
-            runner = NodeTaskRunner(cluster_class=_slurm_cluster, cluster_kwargs={"arguments": arguments})
-        with runner:
-            yield runner
+            environment = dict(self.environment)
+            return NodeTaskRunner(cluster_class=_local_cluster, cluster_kwargs={"environment": environment})
+        assert resources is not None
+        environment = {**self.environment, **self.image.check()}
+        logs = self.log_directory
+        logs.mkdir(parents=True, exist_ok=True)
+        binds = stage_binds(directory, directory.read_spec(), [logs]) if self.image.name is not None else ()
+        arguments = pool_arguments(self.site, resources, directory.path, logs, binds, environment)
+        return NodeTaskRunner(cluster_class=_slurm_cluster, cluster_kwargs={"arguments": arguments})
 
 
 class PoolJob(Job):
@@ -140,11 +132,10 @@ class _Keeper:
         runner: NodeTaskRunner,
         site: Site,
         log: Callable[[str], None],
-        scheduler: Scheduler | None = None,
     ) -> None:
         self._cluster: SLURMCluster = runner.client.cluster
         self._log = log
-        self._scheduler = scheduler or Slurm()
+        self._scheduler: Scheduler = Slurm()
         self._interval_s = site.poll_interval_s
         self._next_look = time.monotonic() + self._interval_s
         self._size = 0

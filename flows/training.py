@@ -4,10 +4,10 @@ A family whose runs are started from the Prefect UI has a flow of its own, becau
 type of the configuration. A family without one is trained by this flow.
 """
 
-import importlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any, Final
 
 from prefect import flow
@@ -108,7 +108,6 @@ def run_training(
     """Run a family's flow against the configured Prefect API, or an embedded one; `run_flow` says what it raises."""
     parameters: dict[str, Any] = {"parallel_stages": parallel_stages, "pool": pool, "command_line": command_line}
     if family.flow:
-        module, _, name = family.flow.partition(":")
-        own: Callable[..., State[Any]] = getattr(importlib.import_module(module), name)
+        own: Callable[..., State[Any]] = resolve_name(family.flow)
         return run_flow(own, output, site, config=config, **parameters)
     return run_flow(train, output, site, family=family.name, config=config.model_dump(mode="json"), **parameters)

@@ -1,8 +1,8 @@
 """The kinds of stages that a family has: one value per kind, from which names, sections and dispatch follow."""
 
-import importlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from pkgutil import resolve_name
 from typing import Any
 
 from kdgat.run.plan import InputReference, PlannedStage
@@ -70,8 +70,7 @@ class StageKind:
 
     def run(self, spec: StageSpec, directory: RunDirectory) -> Outcome:
         """Import the function of this kind and run the stage."""
-        module, _, name = self.function.partition(":")
-        outcome: Outcome = getattr(importlib.import_module(module), name)(spec, directory)
+        outcome: Outcome = resolve_name(self.function)(spec, directory)
         return outcome
 
 

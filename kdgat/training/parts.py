@@ -1,11 +1,11 @@
 """Work in parts: a stage that is killed loses the part that it was at, and others may make parts ahead of it."""
 
-import importlib
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 from kdgat.stage.directory import RunDirectory
@@ -54,10 +54,6 @@ class Parts:
         """Name the parts that are not made yet."""
         return [name for name in self.by_name if not self.summary_path(name).is_file()]
 
-    def num_made(self) -> int:
-        """Return how much is made, in the unit of the progress."""
-        return sum(part.size for part in self.by_name.values() if self.summary_path(part.name).is_file())
-
     def make(self, name: str) -> None:
         """Make one part, whether it is there or not."""
         self.summary_path(name).parent.mkdir(parents=True, exist_ok=True)
@@ -71,7 +67,7 @@ class Parts:
         missing = self.missing()
         for folder in {self.summary_path(name).parent for name in missing}:
             remove_temporary_files(folder)
-        done = self.num_made()
+        done = self.total - sum(self.by_name[name].size for name in missing)
         self.report(done, self.total)
         wanted = self.by_name if names is None else set(names)
         with RunningTime().watched() as running_time:
@@ -101,17 +97,20 @@ def missing_parts(function: str, path: str) -> list[str]:
         function: "package.module:name" of what returns the `Parts` of a stage, given its spec and run directory.
         path: the run directory.
     """
-    return _parts(function, path, RunDirectory(path).read_spec().identity()).missing()
+    return _open_parts(function, path).missing()
 
 
 def make_part(function: str, path: str, name: str) -> None:
     """Make one part of a stage, in whatever process; arguments as of `missing_parts`."""
-    _parts(function, path, RunDirectory(path).read_spec().identity()).make(name)
+    _open_parts(function, path).make(name)
+
+
+def _open_parts(function: str, path: str) -> Parts:
+    return _parts(function, path, RunDirectory(path).read_spec().identity())
 
 
 @lru_cache(maxsize=1)  # what parts have in common is read once by a process that makes several
 def _parts(function: str, path: str, identity: str) -> Parts:
-    module, _, name = function.partition(":")
     directory = RunDirectory(path)
-    parts: Parts = getattr(importlib.import_module(module), name)(directory.read_spec(), directory)
+    parts: Parts = resolve_name(function)(directory.read_spec(), directory)
     return parts
