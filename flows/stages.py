@@ -160,7 +160,8 @@ def _conclude(execution: Execution, stop: StopRequest, publish: Callable[[Output
         return Failed(message="; ".join(f"{record.name}: {record.message}" for record in failed))
     if not all(record.state in DONE_STATES for record in execution.index.stages):
         paused = "; ".join(f"{record.name}: {record.message}" for record in execution.in_state(StageState.PAUSED))
-        return Cancelled(message=f"stopped by {stop.reason}" if stop.is_set() else paused)
+        stopped = f"left by {stop.reason}, jobs go on" if stop.leaves_jobs else f"stopped by {stop.reason}"
+        return Cancelled(message=stopped if stop.is_set() else paused)
     if not any(planned.stage == EVALUATION for planned in execution.run.plan):
         return Completed(message="all stages that were asked for are done; evaluation was not")
     execution.output.write_index(execution.index)  # what is published is found by it

@@ -102,7 +102,7 @@ def _run(tokens: list[str]) -> int:
         options = [option for family in _families_named(tokens).values() for option in family.options]
         many += [f"--{option.name.replace('_', '-')}" for option in options if option.is_many]
     try:
-        application(repeat_many_valued(tokens, many), prog_name="kdgat")
+        application(repeat_many_valued(tokens, many), prog_name="kdgat", obj=tuple(tokens))
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     return 0

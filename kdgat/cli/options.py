@@ -45,6 +45,9 @@ OnLostFlow = Annotated[
     Literal["detach", "stop"] | None,
     typer.Option("--on-lost-flow", help="Jobs whose command is gone: go on, or save and leave (default: the site's)."),
 ]
+Detach = Annotated[
+    bool, typer.Option("--detach", help="Watch the run in a small job of its own that outlives this terminal.")
+]
 
 
 class OptionError(ValueError):

@@ -31,6 +31,7 @@ def train_command(family: "Family") -> Any:
     """Return the command that trains one family."""
 
     def command(
+        context: typer.Context,
         out: options.Out,
         preset: options.Preset = "quick",
         seeds: options.Seeds = None,
@@ -43,6 +44,7 @@ def train_command(family: "Family") -> Any:
         cores: options.Cores = None,
         gpus: options.Gpus = None,
         on_lost_flow: options.OnLostFlow = None,
+        detach: options.Detach = False,
         quiet: options.Quiet = False,
         *,
         given: dict[str, Any],
@@ -56,6 +58,11 @@ def train_command(family: "Family") -> Any:
         # Mistakes come to light before anything is started.
         family.plan_into(config, out)
         output = check_place(out, where)
+        if detach:
+            from flows.detachment import detach as submit
+
+            print(submit(output, where, context.obj))
+            return
 
         def run() -> "RunEnd":
             from flows.training import run_training  # Prefect: only who trains waits for it

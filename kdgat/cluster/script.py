@@ -29,6 +29,8 @@ LOOPBACK: Final = "127.0.0.1"
 SIGNS_OF_LIFE: Final = 4  # within the time of silence after which a job counts as frozen
 POOL_DEATH_TIMEOUT_S: Final = 30  # a worker of a pool that finds no scheduler ends its job: the flow has gone meanwhile
 POOL_FAILURES: Final = 2  # workers that a part may lose; what waits at a worker that dies counts as well
+WATCHER_LOG: Final = "watcher"
+WATCHER_NOTICE_S: Final = 120  # from the signal to the end of the job: leaving takes seconds
 # sbatch hands on its whole environment, which Slurm may write down: what opens servers and databases has no use there.
 SECRETS: Final = (
     *("PREFECT_API_AUTH_STRING", "PREFECT_SERVER_API_AUTH_STRING", "PREFECT_API_KEY", "PGPASSWORD"),
@@ -130,6 +132,54 @@ def pool_arguments(
         "job_extra_directives": _directives(site, resources, ()),
         "scheduler_options": {**scheduler_options(site), "allowed_failures": POOL_FAILURES},
     }
+
+
+def watcher_name(out: Path) -> str:
+    """Name the jobs that watch the run in an output directory; no two runs share a name."""
+    return f"watcher-{job_name(out)}"
+
+
+def watcher_script(site: Site, out: Path, log_directory: Path, folder: Path, command: Iterable[str]) -> str:
+    """Return the script of the job that watches the run in `out` by a command, in the environment that submits it.
+
+    Slurm sends the first signal to the script's process some time before the end of the job, so that it can leave.
+
+    Args:
+        site: what is particular about the cluster.
+        out: output directory of the run.
+        log_directory: takes what the job prints; on a filesystem that all nodes share.
+        folder: in which the command runs.
+        command: a program and its words.
+
+    Raises:
+        JobScriptError: if the name of the log directory cannot stand in a job's script.
+    """
+    require_one_word(log_directory)
+    resources = site.watcher.within(site.limits)
+    notice_s = min(WATCHER_NOTICE_S, resources.walltime_s // 3)
+    options = {"account": site.account, "partition": site.partition}
+    log = log_directory / f"{WATCHER_LOG}-%j.out"
+    directives = [
+        f"--job-name={watcher_name(out)}",
+        f"--chdir={shlex.quote(str(folder))}",
+        f"--output={log}",
+        f"--time={format_walltime(resources.walltime_s)}",
+        f"--mem={resources.memory_mib}M",
+        f"--ntasks=1 --cpus-per-task={resources.cores}",
+        f"--signal=B:TERM@{notice_s}",
+        *(f"--{name}={value}" for name, value in options.items() if value is not None),
+        *_directives(site, resources, ()),
+    ]
+    return "\n".join(
+        [
+            "#!/usr/bin/env bash",
+            *(f"#SBATCH {directive}" for directive in directives),
+            f"umask {site.umask:04o}",
+            f"unset {' '.join(SECRETS)}",
+            f"exec {shlex.join(command)}",
+            "",
+        ]
+    )
 
 
 def pool_name(directory: Path) -> str:

@@ -16,7 +16,17 @@ import yaml
 from pydantic import Field, field_validator, model_validator
 
 import kdgat
-from kdgat.cluster.resources import Amounts, GpuType, ResourceRequest
+from kdgat.cluster.resources import (
+    Amounts,
+    GpuType,
+    Memory,
+    NumCores,
+    ResourceRequest,
+    Resources,
+    Walltime,
+    parse_memory,
+    parse_walltime,
+)
 from kdgat.stage.configuration import Config, ConfigurationError, read_yaml, validate_config
 
 LOCAL: Final = "local"
@@ -73,6 +83,23 @@ class Limits(Amounts):
     jobs: int = Field(32, ge=1)  # of one run, at a time
 
 
+class WatcherRequest(Config):
+    """Hold what the job asks for in which a detached command watches the others; the site's limits bound it."""
+
+    walltime: Walltime = "1-00:00:00"  # then the next one takes over
+    memory: Memory = "4G"
+    cores: NumCores = 1
+
+    def within(self, limits: Limits) -> Resources:
+        """Return what is asked for, held to the limits of a site."""
+        walltime_s, memory_mib = parse_walltime(self.walltime or ""), parse_memory(self.memory or "")
+        return Resources(
+            walltime_s=min(walltime_s, limits.walltime_s or walltime_s),
+            memory_mib=min(memory_mib, limits.memory_mib or memory_mib),
+            cores=min(self.cores, limits.cores or self.cores),
+        )
+
+
 class Site(Config):
     """Hold what has to be known of a cluster; `deployments/sites/example.yaml` explains every key.
 
@@ -113,6 +140,7 @@ class Site(Config):
     silence_timeout_s: Seconds = 60.0
     stall_timeout_s: Seconds = 900.0
     on_lost_flow: Literal["detach", "stop"] = "detach"
+    watcher: WatcherRequest = WatcherRequest()
 
     @property
     def umask(self) -> int:

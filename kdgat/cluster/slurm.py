@@ -4,6 +4,8 @@ import logging
 import os
 import re
 import subprocess
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from kdgat.cluster.ending import EndKind
@@ -12,6 +14,7 @@ from kdgat.cluster.scheduler import GONE, HOPELESS_REASONS, UNKNOWN, JobStatus, 
 logger = logging.getLogger(__name__)
 
 COMMAND_TIMEOUT_S: Final = 30.0
+CONFIGURATION: Final = "SLURM_CONF"  # where Slurm is found, in a job or outside
 NO_ANSWER: Final = "did not answer"
 # What sbatch says when it is the controller that is in trouble, or the way to it, and neither the job nor a limit.
 UNREACHABLE_WORDS: Final = re.compile(
@@ -30,6 +33,10 @@ MISTAKES: Final = re.compile(
     r"|unrecognized option|option requires an argument|is ambiguous|parameter too long"
     rf"|{HOPELESS_REASONS.pattern}"
 )
+
+
+class SubmissionError(ValueError):
+    """Slurm did not take a job; the text has its words."""
 
 
 class Slurm:
@@ -54,6 +61,20 @@ class Slurm:
             logger.warning("squeue: %s", error)
             return None
         return dict(map(_queued, done.stdout.splitlines()))
+
+    def submit(self, script: Path, *options: str) -> str:
+        """Submit a script and return the number of the job.
+
+        Raises:
+            SubmissionError: if the job is refused, or nobody answers.
+        """
+        try:
+            done = _run("sbatch", "--parsable", *options, str(script))
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise SubmissionError(f"sbatch: {error}") from error
+        if done.returncode != 0:
+            raise SubmissionError(f"sbatch: {refusal(done.stderr)[1]}")
+        return done.stdout.strip().partition(";")[0]
 
     def ask_to_leave(self, job_id: str) -> bool:
         """Send SIGUSR1 to the script alone, without Slurm's KillWait behind it."""
@@ -93,6 +114,13 @@ def refusal(submit_error: str) -> tuple[EndKind, str]:
     else:
         kind = EndKind.REFUSED if MISTAKES.search(submit_error) else EndKind.DEFERRED
     return kind, " ".join(messages) or submit_error.strip()
+
+
+def outside_of_jobs(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment without what Slurm says in it about the job that this process is in."""
+    return {
+        name: value for name, value in environment.items() if name == CONFIGURATION or not name.startswith("SLURM_")
+    }
 
 
 def _run(*command: str) -> "subprocess.CompletedProcess[str]":

@@ -28,8 +28,9 @@ from kdgat.cluster.script import (
     job_name,
     pool_arguments,
     scheduler_options,
+    watcher_script,
 )
-from kdgat.cluster.site import Site, load_site
+from kdgat.cluster.site import Limits, Site, load_site
 from kdgat.container.binds import Bind
 from kdgat.stage.directory import RunDirectory
 
@@ -56,6 +57,12 @@ WITH_IMAGE = Site(
     interface="ib0",
 )
 
+SHORT = Site(
+    name="short",
+    scheduler="slurm",
+    limits=Limits(walltime="00:03:00", memory="2G"),
+    directives=("--exclude=n1", "--exclude=n2"),
+)
 BINDS = (Bind(DIRECTORY, DIRECTORY, is_writable=True), Bind(Path("/data/can"), Path("/data/can")))
 
 
@@ -93,6 +100,18 @@ def test_a_job_script_is_the_one_that_was_looked_at(
     assert text == path.read_text()
     assert subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, check=True).stderr == ""
     assert len([line for line in text.splitlines() if line.startswith("exec ")]) == 1
+
+
+@pytest.mark.parametrize(("golden", "site"), [("watcher_pitzer.txt", "osc-pitzer"), ("watcher_short.txt", SHORT)])
+def test_a_watchers_script_is_the_one_that_was_looked_at(golden: str, site: str | Site) -> None:
+    found = load_site(site) if isinstance(site, str) else site
+    command = [PYTHON, "-m", "kdgat.cli.main", "train", "can", "-O", 'seeds=[0, "1"]']
+    text = watcher_script(found, LOGS.parent, LOGS, Path("/home/some one"), command)
+    path = GOLDEN / golden
+    if os.environ.get("KDGAT_UPDATE_GOLDEN"):
+        path.write_text(text)
+    assert text == path.read_text()
+    assert subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, check=True).stderr == ""
 
 
 def test_the_jobs_process_takes_the_place_of_the_shell_and_of_nothing_else() -> None:

@@ -15,6 +15,7 @@ from kdgat.cluster.site import (
     Limits,
     Site,
     SiteError,
+    WatcherRequest,
     find_sites,
     load_site,
     read_site,
@@ -70,6 +71,7 @@ def test_the_example_explains_every_key_in_one_line() -> None:
     assert set(content) == set(Site.model_fields)
     assert set(content["defaults"]) == set(ResourceRequest.model_fields)
     assert set(content["limits"]) == set(Limits.model_fields)
+    assert set(content["watcher"]) == set(WatcherRequest.model_fields)
     for line in text.splitlines():
         if line.strip() and not line.startswith("#") and not line.rstrip().endswith(":"):
             assert "  # " in line, f"no comment: {line}"

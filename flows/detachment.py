@@ -1,0 +1,83 @@
+"""`kdgat train ... --detach`: the command goes on as a job of its own, and the terminal is free."""
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from flows.loopback import LOOPBACK
+from flows.server import API_URL_VARIABLE, configured_api_url
+from flows.watcher import SCRIPT, STATE, note_num_short
+from kdgat.cluster.script import WATCHER_LOG, watcher_name, watcher_script
+from kdgat.cluster.site import Site
+from kdgat.cluster.slurm import Slurm
+from kdgat.run.directory import OutputDirectory
+from kdgat.stage.files import write_bytes_atomically
+
+COMMAND: Final = "kdgat.cli.main"
+OPTION: Final = "--detach"
+SECRETS: Final = ("PREFECT_API_AUTH_STRING", "PREFECT_API_KEY")  # without which an API may not let the job in
+
+
+class DetachError(ValueError):
+    """A command cannot go on as a job; the text says why, and what to do."""
+
+
+def detach(output: OutputDirectory, site: Site, words: Sequence[str]) -> str:
+    """Submit a job that gives the command again and watches the run; return what a person has to know of it.
+
+    Args:
+        output: of the run.
+        site: on which its jobs run.
+        words: of the command line, without the program.
+
+    Raises:
+        DetachError: if the site has no jobs, the run is watched already, or a node could not reach the Prefect API.
+        RunError: if a command trains into the output directory at this moment.
+        SubmissionError: if Slurm does not take the job.
+    """
+    if site.scheduler != "slurm":
+        raise DetachError(f"{OPTION}: with --site {site.name} there are no jobs: name a cluster by --site, or use tmux")
+    _check_api(site)
+    name, slurm = watcher_name(output.path), Slurm()
+    queue = slurm.queue()
+    if queue is None:
+        raise DetachError(f"{OPTION}: squeue does not say whether a job watches this run already: try again")
+    if watching := sorted(job_id for job_id, job in queue.items() if job.name == name):
+        raise DetachError(
+            f"{OPTION}: job {watching[0]} watches this run: let it, or end it by `scancel --name={name}` first"
+        )
+    command = [sys.executable, "-m", "flows.watcher", str(output.path)]
+    command += [sys.executable, "-m", COMMAND, *(word for word in words if word != OPTION)]
+    script, log_directory = output.slurm_path / SCRIPT, output.slurm_path
+    with site.creating_files(), output.lock():
+        log_directory.mkdir(parents=True, exist_ok=True)
+        text = watcher_script(site, output.path, log_directory, Path.cwd(), command)
+        write_bytes_atomically(script, text.encode())
+        note_num_short(log_directory / STATE, 0)
+    job_id = slurm.submit(script)
+    return (
+        f"job {job_id} watches the run, and submits itself again for as long as that takes; this terminal can go\n"
+        f"  to see it:   tail -F {log_directory / f'{WATCHER_LOG}-{job_id}.out'}\n"
+        f"  to leave it: scancel --name={name}   (the jobs of stages go on)\n"
+        f"  to stop it:  scancel --batch --signal=INT --state=RUNNING --name={name}   (the jobs save and leave)"
+    )
+
+
+def _check_api(site: Site) -> None:
+    """Refuse a Prefect API that the job could not reach, or not open."""
+    url = configured_api_url()
+    if url is None:
+        return
+    if site.interface is not None and urlsplit(url).hostname in (LOOPBACK, "localhost", "::1"):
+        raise DetachError(
+            f"{OPTION}: a node does not reach {API_URL_VARIABLE}={url}, which is this machine's: name a server by an "
+            "address that nodes have, or leave it out (`prefect config unset`, or `unset`), and the job starts its own"
+        )
+    if found := [name for name in SECRETS if os.environ.get(name)]:
+        raise DetachError(
+            f"{OPTION}: {found[0]} stands in the environment, and jobs get no secrets: "
+            f"`prefect config set {found[0]}=...` keeps it in your profile, which the job reads"
+        )

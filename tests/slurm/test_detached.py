@@ -1,0 +1,101 @@
+"""`kdgat train --detach`: the command is a job itself, and the next one takes over whatever ended it."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from kdgat.can.simulation.synthetic import write_dataset
+from kdgat.cluster.script import watcher_name
+from kdgat.cluster.site import find_sites
+from tests.slurm.cluster_run import STAGE, TIMEOUT_S, ClusterRun, stray_processes
+from tests.slurm.slurm import PrivateSlurm
+from tests.support.waiting import wait_until
+
+
+class DetachedRun(ClusterRun):
+    """A run whose command ends at once, and goes on as a job."""
+
+    def wait_until(self, condition, what: str, timeout_s: float = TIMEOUT_S) -> None:  # type: ignore[no-untyped-def]
+        wait_until(condition, what, timeout_s=timeout_s, log=self.printed)
+
+    def printed(self) -> str:
+        logs = sorted((self.out / "slurm").glob("watcher-*.out"), key=lambda path: int(path.stem.rpartition("-")[2]))
+        return "".join(path.read_text() for path in [self.log_path, *logs])
+
+    def watchers(self, slurm: PrivateSlurm) -> dict[str, str]:
+        """Return the states of the watchers by the numbers of their jobs."""
+        name = watcher_name(self.out)
+        return {job["id"]: job["state"] for job in slurm.jobs() if job["name"] == name}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> ClusterRun:
+    """A run that nobody touched, on this machine."""
+    path = tmp_path_factory.mktemp("undisturbed")
+    write_dataset(path / "data", "synthetic", "small")
+    run = ClusterRun(path / "data", path / "out", site="local").start()
+    assert run.finish() == 0, run.printed()
+    return run
+
+
+@pytest.fixture
+def run(undisturbed: ClusterRun, tmp_path: Path, slurm: PrivateSlurm) -> Iterator[DetachedRun]:
+    """A run with its data prepared, on a site whose watchers have two minutes."""
+    shutil.copytree(undisturbed.out, tmp_path / "out", ignore=shutil.ignore_patterns(f"{STAGE}-*", "prefect"))
+    site = yaml.safe_load(find_sites()["slurm-test"].read_text())
+    watcher = {"walltime": "00:02:00", "memory": "2G"}
+    (tmp_path / "site.yaml").write_text(yaml.safe_dump({**site, "name": "short", "watcher": watcher}))
+    run = DetachedRun(undisturbed.data_root, tmp_path / "out", site=str(tmp_path / "site.yaml"))
+    try:
+        yield run
+    finally:
+        for job in slurm.jobs():
+            slurm.command("scancel", job["id"])
+        wait_until(lambda: slurm.jobs() == [], "an empty queue")
+    assert stray_processes(run.out) == []
+
+
+@pytest.mark.nightly
+def test_watchers_follow_each_other_and_the_job_of_the_stage_goes_on(
+    run: DetachedRun, undisturbed: ClusterRun, slurm: PrivateSlurm
+) -> None:
+    run.start("--detach")
+    assert run.finish() == 0, run.printed()
+    first = re.search(r"job (\d+) watches the run", run.printed())
+    assert first, run.printed()
+    run.hold()
+    (waiting,) = [number for number, state in run.watchers(slurm).items() if state == "PENDING"]
+    run.start("--detach")
+    assert run.finish() == 1
+    assert f"job {first[1]} watches this run" in run.printed()
+    # The first comes to the end of its walltime, the second is killed without a word.
+    run.wait_until(lambda: f"the next one is job {waiting}" in run.printed(), "the end of the first watcher")
+    run.wait_until(lambda: run.watchers(slurm).get(waiting) == "RUNNING", "the second watcher")
+    run.wait_until(lambda: len(run.watchers(slurm)) == 2, "the third watcher")
+    for pid in slurm.processes_of(waiting):
+        os.kill(pid, signal.SIGKILL)
+    run.wait_until(lambda: run.printed().count(f"{STAGE}-large-seed0: job {run.job_id(slurm)} on") >= 2, "the third")
+    run.release()
+    run.wait_until(lambda: slurm.jobs() == [], "the end of all jobs")
+    assert run.ends == ["Completed"]
+    assert run.weights() == undisturbed.weights()
+    assert run.directory.metrics_path.read_bytes() == undisturbed.directory.metrics_path.read_bytes()
+
+
+def test_a_run_that_nobody_wants_stops_by_the_words_that_were_printed(run: DetachedRun, slurm: PrivateSlurm) -> None:
+    run.start("--detach")
+    assert run.finish() == 0, run.printed()
+    run.hold()
+    words = re.search(r"to stop it: +(scancel .+?)   \(", run.printed())
+    assert words, run.printed()
+    subprocess.run(words[1].split(), check=True)
+    run.wait_until(lambda: slurm.jobs() == [], "the end of all jobs")
+    assert "the jobs are asked for their checkpoints, then cancelled" in run.printed()
+    assert run.directory.newest_checkpoint()
