@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from kdgat.cluster.ending import EndKind
-from kdgat.stage.outcome import Failed, Finished
+from kdgat.stage.outcome import Failed, FailureKind, Finished
 from tests.slurm.processes import is_alive
 from tests.slurm.slurm import PrivateSlurm
 from tests.slurm.stage_job import CHECKPOINT_STEPS, PAUSED, RESUMED, STEADY, StageJob, deadline_once, site, watched
@@ -214,9 +214,7 @@ def test_too_little_memory_grows_until_it_is_enough(
 
 
 @pytest.mark.nightly
-def test_a_full_disk_stops_clearly_and_the_same_command_goes_on(
-    job: StageJob, undisturbed: Undisturbed, slurm: PrivateSlurm
-) -> None:
+def test_a_full_disk_is_waited_for(job: StageJob, undisturbed: Undisturbed, slurm: PrivateSlurm) -> None:
     checkpoints = job.directory.checkpoints_path
     checkpoints.mkdir(exist_ok=True)
     mounted = subprocess.run(
@@ -230,12 +228,15 @@ def test_a_full_disk_stops_clearly_and_the_same_command_goes_on(
         with pytest.raises(OSError, match="No space"):
             filler.write_bytes(bytes(4 << 20))
         os.kill(child, signal.SIGCONT)
-        outcome = job.finish().outcome
+        job.wait_until(lambda: job.ends[:2] == [EndKind.FAILED.value] * 2, "a second try")
+        outcome = job.directory.read_outcome()
         assert isinstance(outcome, Failed)
+        assert outcome.kind == FailureKind.ENVIRONMENT
         assert "No space left on device" in outcome.evidence
         filler.unlink()
-        job.start(site())
-        check(job, undisturbed, "disk full during a checkpoint", EndKind.FAILED, EndKind.FINISHED)
+        job.finish()
+        failed = [EndKind.FAILED] * (len(job.ends) - 1)
+        check(job, undisturbed, "disk full during a checkpoint", *failed, EndKind.FINISHED)
     finally:
         subprocess.run(["umount", str(checkpoints)], check=True)
 

@@ -1,0 +1,42 @@
+"""Files that fail for a while as on a filesystem in trouble, in processes that preload a library of some lines of C."""
+
+import errno
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).with_suffix(".c")
+
+
+class FailingFiles:
+    """One library, and the file that says what fails."""
+
+    def __init__(self, path: Path) -> None:
+        if shutil.which("cc") is None:
+            pytest.skip("a C compiler is missing: apt-get install gcc libc6-dev")
+        path.mkdir(parents=True, exist_ok=True)
+        self._library, self._control = path / "failing_files.so", path / "failing"
+        subprocess.run(
+            ["cc", "-shared", "-fPIC", "-O1", "-o", str(self._library), str(SOURCE), "-ldl"], check=True, timeout=120
+        )
+
+    @property
+    def prologue(self) -> list[str]:
+        """Return the shell lines after which a job's files can fail."""
+        return [f"export FAILING_FILES={self._control} LD_PRELOAD={self._library}"]
+
+    @contextmanager
+    def failing(self, number: int, pattern: str, *, reads: bool = False) -> Iterator[None]:
+        """Let all writes of files with such a path fail with an error, such as `errno.EDQUOT`; reads, too, if asked."""
+        assert number in errno.errorcode
+        new = self._control.with_suffix(".new")
+        new.write_text(f"{number} {'a' if reads else 'w'} {pattern}\n")
+        new.rename(self._control)
+        try:
+            yield
+        finally:
+            self._control.unlink()
