@@ -23,7 +23,7 @@ from kdgat.cluster.resources import format_memory
 from kdgat.cluster.scheduler import GONE, UNKNOWN, JobStatus
 from kdgat.cluster.script import SIGNS_OF_LIFE, job_name
 from kdgat.cluster.site import Site
-from kdgat.stage.outcome import Finished, Paused
+from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
 
 logger = logging.getLogger(__name__)
 
@@ -276,6 +276,11 @@ class JobWatch:
             kind = EndKind.FROZEN
         elif self._is_stopping():
             kind = EndKind.PAUSED
+        if status.is_of_environment and kind in (EndKind.JOB_LOST, EndKind.NOT_STARTED):
+            evidence = f"the job found its node or filesystem broken{self._stderr()}"
+            end = self._end(EndKind.FAILED, f"{FailureKind.ENVIRONMENT}: {evidence}", status.node)
+            outcome = Failed(kind=FailureKind.ENVIRONMENT, evidence=evidence)
+            return end if end.kind is EndKind.FINISHED else replace(end, outcome=outcome)
         if had_begun:
             return self._end(kind, f"it left no report; Slurm says {status.describe()}", status.node)
         return self._end(kind, f"{status.describe()} before its process began{self._stderr()}", status.node)

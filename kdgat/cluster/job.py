@@ -1,7 +1,8 @@
 """What runs inside a job: `python -m kdgat.cluster.job`, which dask-jobqueue's script starts.
 
 It starts the process that trains, watches it, and writes down how it ended; exit status 0 means that the report is on
-disk. Nothing of that needs whoever submitted the job: `kdgat.cluster.attendance` reports to them while they are there.
+disk, 69 that node or filesystem do not let it be there. Nothing of that needs whoever submitted the job:
+`kdgat.cluster.attendance` reports to them while they are there.
 `SIGTERM` (Slurm at walltime, `scancel`, preemption) and `SIGUSR1` mean "write a checkpoint, then leave" and not "die".
 """
 
@@ -25,6 +26,9 @@ from kdgat.cluster.child import ChildEnd, StopRequest, checkpoint_marker, run_ch
 from kdgat.cluster.memory import num_oom_kills
 from kdgat.cluster.report import JobFiles, NodeReport
 from kdgat.stage.directory import RunDirectory
+from kdgat.stage.errors import RunDirectoryMissingError
+from kdgat.stage.faults import is_environment_fault
+from kdgat.stage.outcome import EXIT_ENVIRONMENT, EXIT_FAILED
 from kdgat.stage.polling import wait_until
 
 EPILOGUE_TIMEOUT_S: Final = 60.0
@@ -47,6 +51,8 @@ def main() -> None:
     threading.Thread(target=_live, args=(files, options.alive_interval_s, over), daemon=True).start()
     attendance = Attendance(options.connection, job_id, options, stop)
     attendance.start()
+    if not directory.path.is_dir():
+        raise RunDirectoryMissingError(f"{directory.path} is not there: its filesystem is not mounted on this node")
     environment = dict(word.partition("=")[::2] for word in options.environment)
     report = run_attempt(directory, environment, options.stall_timeout_s, options.epilogue, stop)
     over.set()
@@ -149,12 +155,13 @@ def _run_epilogue(lines: Sequence[str], stop: StopRequest) -> None:
 
 
 if __name__ == "__main__":
-    status = 1
+    status = EXIT_FAILED
     try:
         main()
         status = 0
-    except Exception:
+    except Exception as error:
         traceback.print_exc()
+        status = EXIT_ENVIRONMENT if is_environment_fault(error) else EXIT_FAILED
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)  # whatever Dask's threads still do

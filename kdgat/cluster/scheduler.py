@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from kdgat.cluster.ending import EndKind
+from kdgat.stage.outcome import EXIT_ENVIRONMENT
 
 TIME_LIMIT: Final = "TimeLimit"  # a job's reason once its walltime has passed
 GONE: Final = "GONE"  # Slurm has forgotten the job
@@ -82,6 +83,11 @@ class JobStatus:
         """Return whether a signal ended the job's script, or the shell around it saw one do so."""
         status, _, number = self.exit_code.partition(":")
         return number not in ("", "0") or (status.isdigit() and int(status) > 128)
+
+    @property
+    def is_of_environment(self) -> bool:
+        """Return whether the job's own process found node or filesystem broken (`kdgat.cluster.job`)."""
+        return self.exit_code == f"{EXIT_ENVIRONMENT}:0"
 
     def describe(self) -> str:
         """Say it in Slurm's words."""

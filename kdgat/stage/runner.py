@@ -3,18 +3,18 @@
 import errno
 import importlib
 import logging
-import sys
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 
 from pydantic import ValidationError
 
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import OwnerLostError, StopRequested
-from kdgat.stage.families import family_package, is_own, own_packages
+from kdgat.stage.families import family_package, is_own
 from kdgat.stage.faults import is_environment_fault
 from kdgat.stage.hashes import KnownHashes
+from kdgat.stage.log import stage_log
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Outcome, Paused
 from kdgat.stage.provenance import code_difference, record_attempt
 from kdgat.stage.signals import StopFlag, stop_signals
@@ -23,7 +23,6 @@ from kdgat.stage.spec import StageSpec
 logger = logging.getLogger(__name__)
 
 EVIDENCE_LINES = 12
-LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 StageFunction = Callable[[StageSpec, RunDirectory], Outcome]
 
@@ -130,34 +129,6 @@ def describe_exception(error: BaseException) -> str:
         return f"{type(error).__name__}: {error}"
     lines = "".join(traceback.format_exception(error)).rstrip().splitlines()
     return "\n".join(lines[-EVIDENCE_LINES:])
-
-
-@contextmanager
-def stage_log(directory: RunDirectory, quiet: bool) -> Iterator[None]:
-    """Send the log of the package to the run directory and, unless quiet, to stderr."""
-    # Warnings of libraries belong into the log as well: on a node nobody sees stderr, and quiet means quiet.
-    loggers = [logging.getLogger(name) for name in (*sorted(own_packages()), "py.warnings")]
-    levels = [one.level for one in loggers]
-    handlers: list[logging.Handler] = [logging.FileHandler(directory.log_path, encoding="utf-8")]
-    if not quiet:
-        handlers.append(logging.StreamHandler(sys.stderr))
-    for handler in handlers:
-        handler.setFormatter(logging.Formatter(LOG_FORMAT))
-    for one in loggers:
-        one.setLevel(logging.INFO)
-        for handler in handlers:
-            one.addHandler(handler)
-    logging.captureWarnings(True)
-    try:
-        yield
-    finally:
-        logging.captureWarnings(False)
-        for one, level in zip(loggers, levels, strict=True):
-            one.setLevel(level)
-            for handler in handlers:
-                one.removeHandler(handler)
-        for handler in handlers:
-            handler.close()
 
 
 def _log_outcome(outcome: Outcome) -> None:

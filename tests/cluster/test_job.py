@@ -19,7 +19,7 @@ from kdgat.cluster.connection import Connection
 from kdgat.cluster.job import run_attempt
 from kdgat.cluster.report import JobFiles, NodeReport, parse_report
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.outcome import Failed
+from kdgat.stage.outcome import EXIT_ENVIRONMENT, Failed
 from kdgat.stage.spec import StageSpec
 from tests.cluster.attempts import CHECKPOINT
 from tests.support.waiting import wait_until
@@ -125,6 +125,12 @@ def test_a_signal_asks_the_stage_to_save_and_the_report_is_on_disk_though_nobody
     assert (report.checkpoint, report.made_progress) == ("", False)
     assert running.files.sign_of_life() is None
     assert running.children() == []
+
+
+def test_a_run_directory_that_the_node_does_not_see_is_no_fault_of_the_stage(tmp_path: Path) -> None:
+    job = RunningJob(RunDirectory(tmp_path / "not mounted"))
+    assert job.process.wait(TIMEOUT_S) == EXIT_ENVIRONMENT  # there is no place for a report
+    assert f"{job.directory.path} is not there" in job.output.read_text()
 
 
 def test_a_report_reaches_one_watcher_after_the_other(running: RunningJob) -> None:

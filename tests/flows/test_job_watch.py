@@ -199,6 +199,18 @@ def test_a_job_that_ends_before_its_worker_reports_shows_what_it_printed(
     )
 
 
+@pytest.mark.parametrize("begins_s", [math.inf, 3.0])
+def test_a_job_that_cannot_write_its_report_for_its_nodes_sake_is_of_the_environment(
+    watched: Watched, begins_s: float
+) -> None:
+    watched.worker.begins_s = begins_s
+    watched.print_error("OSError: [Errno 116] Stale file handle: '/scratch/run'")
+    watched.after(20, lambda: watched.job.exit("69:0"))
+    end = watched.run()
+    assert (end.is_of_environment, end.node) == (True, "n1")
+    assert end.message.endswith("Stale file handle: '/scratch/run'")
+
+
 def test_a_node_that_dies_before_the_worker_reports_is_a_failure_of_the_node(watched: Watched) -> None:
     watched.after(2, lambda: watched.slurm.kill_node("n1"))
     end = watched.run()
