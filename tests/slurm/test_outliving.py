@@ -2,6 +2,7 @@
 
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from kdgat.can.simulation.synthetic import write_dataset
 from kdgat.cluster.history import AttemptLedger, AttemptRecord
 from kdgat.stage.directory import RunDirectory
 from tests.slurm.cluster_run import STAGE, ClusterRun, ending, stray_processes
+from tests.slurm.processes import command_line, pids, send
 from tests.slurm.slurm import PrivateSlurm
 from tests.support.servers import PrefectServer
 
@@ -80,6 +82,42 @@ def test_no_job_ends_with_its_command_and_none_is_submitted_again(
         expected = RunDirectory(undisturbed.out / "stages" / name)
         assert directory.weights_path.read_bytes() == expected.weights_path.read_bytes()
         assert directory.metrics_path.read_bytes() == expected.metrics_path.read_bytes()
+
+
+@pytest.mark.nightly
+def test_a_login_node_that_reboots_costs_no_step_and_no_place_in_the_queue(
+    run: ClusterRun, undisturbed: ClusterRun, slurm: PrivateSlurm, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING"):  # the command has a server of its own
+        monkeypatch.delenv(name)
+    words = ("--seeds", *"01234567", "--memory", "3G", "--cores", "1")  # two fit on a node
+    run.start(*words)
+    run.wait_until(lambda: len(jobs := states(slurm)) == 8 and jobs.count("RUNNING") == 4, "eight jobs")
+    run.wait_until(lambda: all(one and one[0].job_id for one in attempts(run).values()), "eight numbers")
+    before = {name: records[0].job_id for name, records in attempts(run).items()}
+    assert run.process is not None
+    servers = [pid for pid in pids() if is_server(command_line(pid), run)]
+    assert len(servers) == 1
+    send([run.process.pid, *servers], signal.SIGKILL)
+    assert run.finish() == -signal.SIGKILL
+    time.sleep(60)
+    run.start(*words)
+    assert run.finish() == 0, run.printed()
+    after = attempts(run)
+    assert {name: [(one.job_id, one.end) for one in records] for name, records in after.items()} == {
+        name: [(job_id, "Completed")] for name, job_id in before.items()
+    }
+    by_number = sorted(before.values(), key=int)
+    starts = [slurm.job(number)["StartTime"] for number in by_number]
+    assert starts == sorted(starts)
+    for name, directory in stages(run).items():
+        assert "going on from" not in directory.log_path.read_text()
+        if (expected := RunDirectory(undisturbed.out / "stages" / name)).path.exists():
+            assert directory.weights_path.read_bytes() == expected.weights_path.read_bytes()
+
+
+def is_server(words: list[str], run: ClusterRun) -> bool:
+    return "flows.server_process" in words and any(word.startswith(f"{run.out}/") for word in words)
 
 
 def states(slurm: PrivateSlurm) -> list[str]:
