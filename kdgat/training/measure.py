@@ -129,5 +129,11 @@ def current_bytes() -> int:
 
 
 def peak_bytes() -> int:
-    """Return the most memory of this process that was resident at a time."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    """Return the most memory of this process that was resident at a time.
+
+    Not `ru_maxrss`: a process inherits that from the one that started it, across exec.
+    """
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise MeasurementError("/proc/self/status has no VmHWM: this needs Linux")

@@ -14,6 +14,7 @@ import pytest
 from kdgat.registry import registry as module
 from kdgat.registry.entry import ModelEntry, now
 from kdgat.registry.registry import ENTRY_FILE, UNFINISHED, Registry, RegistryError
+from tests.support.waiting import TIMEOUT_S
 
 
 @pytest.fixture
@@ -180,20 +181,20 @@ def test_a_writer_that_is_killed_leaves_a_readable_registry_and_the_next_one_cle
 
 
 def _add_many(path: Path, name: str) -> None:
+    module.LOCK_POLL_S = 0.01  # of this process alone
     for number in range(5):
         Registry(path).add(
             {"a": name.encode()}, family="can", dataset="cars", content=f"{name}{number}".encode().hex().ljust(64, "0")
         )
 
 
-def test_several_writers_at_once_lose_nothing(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LOCK_POLL_S", 0.01)
-    context = multiprocessing.get_context("fork")
+def test_several_writers_at_once_lose_nothing(registry: Registry) -> None:
+    context = multiprocessing.get_context("spawn")  # a copy of a process with threads may wait for ever
     writers = [context.Process(target=_add_many, args=(registry.path, name)) for name in "xyz"]
     for writer in writers:
         writer.start()
     for writer in writers:
-        writer.join(60)
+        writer.join(TIMEOUT_S)
         assert writer.exitcode == 0
     assert len(registry.read().models) == 15
     assert len({entry.content for entry in registry.read().models}) == 15
