@@ -134,7 +134,7 @@ def _run_stages(execution: Execution, stop: StopRequest, parallel_stages: int) -
     next_poll = time.monotonic() + CANCEL_POLL_S
     while not execution.is_over():
         if stop.is_set():
-            execution.block_rest(f"stopped by {stop.reason}")
+            execution.block_rest(_stopped(stop))
         execution.fail_ended({name for name, future in futures.items() if future.wrapped_future.done()})
         execution.block_unreachable()
         for planned in execution.startable(parallel_stages - execution.num_running()):
@@ -160,12 +160,15 @@ def _conclude(execution: Execution, stop: StopRequest, publish: Callable[[Output
         return Failed(message="; ".join(f"{record.name}: {record.message}" for record in failed))
     if not all(record.state in DONE_STATES for record in execution.index.stages):
         paused = "; ".join(f"{record.name}: {record.message}" for record in execution.in_state(StageState.PAUSED))
-        stopped = f"left by {stop.reason}, jobs go on" if stop.leaves_jobs else f"stopped by {stop.reason}"
-        return Cancelled(message=stopped if stop.is_set() else paused)
+        return Cancelled(message=_stopped(stop) if stop.is_set() else paused)
     if not any(planned.stage == EVALUATION for planned in execution.run.plan):
         return Completed(message="all stages that were asked for are done; evaluation was not")
     execution.output.write_index(execution.index)  # what is published is found by it
     return Completed(message=publish(execution.output))
+
+
+def _stopped(stop: StopRequest) -> str:
+    return f"left on {stop.reason}, jobs go on" if stop.leaves_jobs else f"stopped by {stop.reason}"
 
 
 def run_flow(flow: Callable[..., State[Any]], output: OutputDirectory, site: Site, **parameters: Any) -> RunEnd:

@@ -125,7 +125,7 @@ def test_each_part_is_a_task_run(tmp_path: Path, prefect_server: object) -> None
 def test_a_pool_that_is_asked_to_stop_leaves_at_once_and_keeps_what_is_made(
     tmp_path: Path, prefect_server: object
 ) -> None:
-    directory, stop = make_preparation("can", tmp_path, num_variants=2000), StopRequest()
+    directory, stop = make_preparation("can", tmp_path, times=33), StopRequest()
 
     def ask() -> None:
         wait_until(lambda: any(directory.parts_path.rglob("*.json")), "a part")

@@ -31,12 +31,13 @@ def workers(name: str) -> list[int]:
     return [pid for pid in pids() if WORKER in command_line(pid) and environment(pid).get("SLURM_JOB_NAME") == name]
 
 
+@pytest.mark.parametrize(("family", "times"), [("can", 8), pytest.param("lap", 40, marks=pytest.mark.nightly)])
 def test_workers_that_are_each_killed_once_are_replaced_and_change_no_byte(
-    tmp_path: Path, slurm: PrivateSlurm, prefect_server: object
+    tmp_path: Path, slurm: PrivateSlurm, prefect_server: object, family: str, times: int
 ) -> None:
-    alone, pooled = (make_preparation("can", tmp_path / name, num_variants=500) for name in ("alone", "pooled"))
+    alone, pooled = (make_preparation(family, tmp_path / name, times) for name in ("alone", "pooled"))
     run_stage(alone, quiet=True)
-    name, function = pool_name(pooled.path), parts_function("can")
+    name, function = pool_name(pooled.path), parts_function(family)
     killed: set[int] = set()
     jobs: set[str] = set()
     ended = threading.Event()

@@ -26,8 +26,14 @@ LAP: dict[str, Any] = {
 LAP_PARTS = 6  # of 32 instances
 
 
-def make_preparation(family: str, path: Path, num_variants: int = NUM_VARIANTS) -> RunDirectory:
-    """Make the run directory of a preparation that has not begun; all of a family's make the same bytes."""
+def make_preparation(family: str, path: Path, times: int = 1) -> RunDirectory:
+    """Make the run directory of a preparation that has not begun; all of a family's make the same bytes.
+
+    Args:
+        family: of the preparation.
+        path: folder that gets it.
+        times: as many parts, about.
+    """
     inputs: dict[str, StageInput] = {}
     if family == "can":
         path.mkdir(parents=True, exist_ok=True)
@@ -35,8 +41,10 @@ def make_preparation(family: str, path: Path, num_variants: int = NUM_VARIANTS) 
             recording = path / f"{name.replace('/', '__')}.parquet"
             write_recording(recording, bus_traffic(num_ids=6, duration_s=12.0, seed=number))
             inputs[name] = StageInput.of_file(recording)
-    injection = {**CAN["injection"], "variants": num_variants}
-    config = {**CAN, "injection": injection} if family == "can" else LAP
+    if family == "can":
+        config = {**CAN, "injection": {**CAN["injection"], "variants": times * NUM_VARIANTS}}
+    else:
+        config = {**LAP, "generate": {**LAP["generate"], "train": times * LAP["generate"]["train"]}}
     spec = StageSpec(family=family, stage="prepare", seed=0, config=config, inputs=inputs)
     return RunDirectory(path / "run").create(spec)
 
