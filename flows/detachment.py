@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from flows.loopback import LOOPBACK
 from flows.server import API_URL_VARIABLE, configured_api_url
-from flows.watcher import SCRIPT, STATE, note_num_short
+from flows.watcher import SCRIPT, STATE
 from kdgat.cluster.script import WATCHER_LOG, watcher_name, watcher_script
 from kdgat.cluster.site import Site
 from kdgat.cluster.slurm import Slurm
@@ -40,12 +40,17 @@ def detach(output: OutputDirectory, site: Site, words: Sequence[str]) -> str:
     """
     if site.scheduler != "slurm":
         raise DetachError(f"{OPTION}: with --site {site.name} there are no jobs: name a cluster by --site, or use tmux")
+    if site.on_lost_flow == "stop":
+        raise DetachError(
+            f"{OPTION}: on_lost_flow: stop of site {site.name} ends all jobs whenever one watcher follows another: "
+            "leave it out, or give --on-lost-flow detach"
+        )
     _check_api(site)
     name, slurm = watcher_name(output.path), Slurm()
     queue = slurm.queue()
     if queue is None:
         raise DetachError(f"{OPTION}: squeue does not say whether a job watches this run already: try again")
-    if watching := sorted(job_id for job_id, job in queue.items() if job.name == name):
+    if watching := sorted((job_id for job_id, job in queue.items() if job.name == name), key=int):
         raise DetachError(
             f"{OPTION}: job {watching[0]} watches this run: let it, or end it by `scancel --name={name}` first"
         )
@@ -56,7 +61,7 @@ def detach(output: OutputDirectory, site: Site, words: Sequence[str]) -> str:
         log_directory.mkdir(parents=True, exist_ok=True)
         text = watcher_script(site, output.path, log_directory, Path.cwd(), command)
         write_bytes_atomically(script, text.encode())
-        note_num_short(log_directory / STATE, 0)
+        (log_directory / STATE).unlink(missing_ok=True)
     job_id = slurm.submit(script)
     return (
         f"job {job_id} watches the run, and submits itself again for as long as that takes; this terminal can go\n"

@@ -1,8 +1,9 @@
 """The job in which a detached command watches a run: `kdgat train ... --detach`.
 
-As soon as one begins, it submits the next, which waits for its end whatever that is: walltime, a node that fails, a
-kill. So a run is watched until its command has come to an end of its own, and then the next one is cancelled. Jobs of
-stages go on between two watchers, and the next one takes them over.
+Such jobs have one name, and Slurm runs one of that name at a time. Each sees to it that two others wait, so that the
+next one begins whatever ends this one: walltime, a kill, a node that fails. When the command has come to an end of its
+own, or somebody has stopped it, that is noted before the others are cancelled: one that begins all the same leaves at
+once. Jobs of stages go on between two watchers, and the next one takes them over.
 """
 
 import argparse
@@ -13,20 +14,51 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from kdgat.cluster.script import watcher_name
 from kdgat.cluster.slurm import Slurm, SubmissionError, outside_of_jobs
 from kdgat.run.directory import OutputDirectory, RunError, StageState
-from kdgat.stage.files import write_snapshot
+from kdgat.run.end import EXIT_STOPPED
+from kdgat.stage.files import write_bytes_atomically
 
 SCRIPT: Final = "watcher.sh"  # both in the folder of what jobs print
 STATE: Final = "watcher.json"
-SUBMIT_AGAIN_S: Final = 60.0
+NUM_WAITING: Final = 2  # one may be sent to a node on which it cannot begin
+QUEUE_S: Final = 60.0  # between two looks at who waits
 SHORT_S: Final = 900.0  # a watcher that was there for longer has done something
-MOST_SHORT: Final = 5  # short ones in a row: something is wrong that no further one mends
+MOST_SHORT: Final = 10  # short ones in a row, with growing pauses between them: more than an hour
+LONGEST_PAUSE_S: Final = 900.0
+WALLTIME_S: Final = 600.0  # a SIGTERM so soon before the end of the job is that of its walltime
 POLL_S: Final = 0.5
+
+
+@dataclass
+class WatcherState:
+    """What watchers of one run leave each other."""
+
+    num_short: int = 0  # that ended soon, one after the other
+    is_over: bool = False  # the command came to an end of its own, or somebody stopped it
+
+    @staticmethod
+    def read(path: Path) -> "WatcherState":
+        """Read it; a file that is not there, or damaged, says nothing."""
+        try:
+            return WatcherState(**json.loads(path.read_bytes()))
+        except (OSError, ValueError, TypeError):
+            return WatcherState()
+
+    def write(self, path: Path) -> bool:
+        """Keep it for the next one; tell whether that was possible."""
+        try:
+            write_bytes_atomically(path, json.dumps(asdict(self)).encode())
+        except OSError as error:
+            print(f"{path} cannot be written: {error}", flush=True)
+            return False
+        return True
 
 
 class Watcher:
@@ -35,92 +67,131 @@ class Watcher:
     Args:
         output: of the run, with the script of the job.
         job_id: of this job.
-        slurm: takes the next job, and cancels it.
+        slurm: takes the next jobs, and cancels them.
     """
 
     def __init__(self, output: OutputDirectory, job_id: str, slurm: Slurm) -> None:
         self._output, self._job_id, self._slurm = output, job_id, slurm
-        self._next = ""  # job that comes after this one
-        self._next_try = 0.0
+        self._name = watcher_name(output.path)
+        self._state_path = output.slurm_path / STATE
+        self._state = WatcherState.read(self._state_path)
+        self._next_look = 0.0
+        self._complaint = ""
         self._received: list[int] = []
-        self._process: subprocess.Popen[bytes] | None = None
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._receive)
 
     def run(self, command: Sequence[str]) -> int:
         """Run the command to its end and return its exit status; another watcher comes unless that end was its own."""
-        state = self._output.slurm_path / STATE
-        num_short = read_num_short(state)
-        if num_short >= MOST_SHORT:
-            print(f"{num_short} watchers in a row ended within {SHORT_S / 60:.0f} minutes: the last one that is tried")
+        if self._state.is_over:
+            print("the run is over, or somebody stopped it")
+            return 0
+        if self._state.num_short >= MOST_SHORT:
+            print(f"{MOST_SHORT} watchers in a row ended within {SHORT_S / 60:.0f} minutes: the last one that is tried")
             return 1
-        note_num_short(state, num_short + 1)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._forward)
-        status = self._watch(command, state)
-        if self._is_followed(status):
-            if self._received:
-                note_num_short(state, 0)
-            self._submit_next()
-            print(f"watcher {self._job_id} leaves with status {status}; the next one is job {self._next or '(none)'}")
+        self._pause()
+        index_before = _written_at(self._output.index_path)
+        status = self._watch(command)
+        if self._is_followed(status, index_before):
+            if not self._received or self._ends_soon():
+                self._see_to_the_next()
+            print(
+                f"watcher {self._job_id} leaves with status {status}; waiting: {', '.join(self._waiting()) or 'none'}"
+            )
         else:
-            note_num_short(state, 0)
-            if self._next:
-                self._slurm.cancel(self._next)
+            self._end()
         return status
 
-    def _watch(self, command: Sequence[str], state: Path) -> int:
-        self._submit_next()
-        since = time.monotonic()
-        self._process = process = subprocess.Popen(command, env=outside_of_jobs(os.environ))
-        for number in self._received:  # before there was a process
-            process.send_signal(number)
-        is_short = True
+    def _pause(self) -> None:
+        """Wait before the command is given again: the longer, the more watchers have ended soon."""
+        count = self._state.num_short
+        self._state.num_short += 1
+        is_kept = self._state.write(self._state_path)
+        pause_s = min(60.0 * 2.0 ** (count - 1), LONGEST_PAUSE_S) if count else 0.0
+        give_up_at = time.monotonic() + (pause_s if is_kept else LONGEST_PAUSE_S)
+        while time.monotonic() < give_up_at and not self._received:
+            self._look()
+            time.sleep(POLL_S)
+
+    def _watch(self, command: Sequence[str]) -> int:
+        process, since, num_forwarded, is_short = None, time.monotonic(), 0, True
+        if self._received:
+            return 128 + self._received[0]
+        process = subprocess.Popen(command, env=outside_of_jobs(os.environ))
         while (status := process.poll()) is None:
-            if not self._next and time.monotonic() > self._next_try:
-                self._submit_next()
-            if is_short and time.monotonic() - since > SHORT_S:
+            for number in self._received[num_forwarded:]:
+                num_forwarded += 1
+                if number == signal.SIGINT:  # before the command is done with it: this job may be killed meanwhile
+                    self._state.is_over = True
+                    self._state.write(self._state_path)
+                process.send_signal(number)
+            if not self._received:
+                self._look()
+            if is_short and (self._received or time.monotonic() - since > SHORT_S):
                 is_short = False
-                note_num_short(state, 0)
+                self._state.num_short = 0
+                self._state.write(self._state_path)
             time.sleep(POLL_S)
         return status
 
-    def _submit_next(self) -> None:
-        if self._next:
-            return
-        self._next_try = time.monotonic() + SUBMIT_AGAIN_S
+    def _look(self) -> None:
+        if time.monotonic() > self._next_look:
+            self._see_to_the_next()
+            self._next_look = time.monotonic() + QUEUE_S
+
+    def _see_to_the_next(self) -> None:
+        """Submit watchers until two wait; who is there is asked first, for `sbatch` may be late with its answer."""
         try:
-            # Not `afternotok`: how this job ends says nothing about whether its command has come to an end.
-            self._next = self._slurm.submit(self._output.slurm_path / SCRIPT, f"--dependency=afterany:{self._job_id}")
+            for _ in range(NUM_WAITING - len(self._waiting())):
+                self._slurm.submit(self._output.slurm_path / SCRIPT)
+            self._complaint = ""
         except SubmissionError as error:
-            print(f"the next watcher, asked for again in {SUBMIT_AGAIN_S:.0f} s: {error}", flush=True)
+            if str(error) != self._complaint:  # once, not every minute of a day
+                print(f"the next watcher, asked for again each {QUEUE_S:.0f} s: {error}", flush=True)
+            self._complaint = str(error)
 
-    def _forward(self, number: int, frame: FrameType | None) -> None:
+    def _waiting(self) -> list[str]:
+        """Return the jobs that come after this one; without an answer there is nothing to be done about them now."""
+        queue = self._slurm.queue()
+        if queue is None:
+            return ["unknown"] * NUM_WAITING
+        return [job_id for job_id, job in queue.items() if job.name == self._name and job_id != self._job_id]
+
+    def _end(self) -> None:
+        """Let no other watcher come."""
+        self._state.is_over = True
+        self._state.write(self._state_path)
+        self._slurm.cancel(*(job_id for job_id in self._waiting() if job_id != "unknown"))
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
         self._received.append(number)
-        if self._process is not None:
-            self._process.send_signal(number)
 
-    def _is_followed(self, status: int) -> bool:
+    def _ends_soon(self) -> bool:
+        """Tell whether a SIGTERM is that of the walltime; else somebody cancelled this job, and knows of the others."""
+        end = os.environ.get("SLURM_JOB_END_TIME", "")
+        return not end.isdigit() or int(end) - time.time() < WALLTIME_S
+
+    def _is_followed(self, status: int, index_before: int) -> bool:
         """Tell whether the run is to be watched on: the command was asked to leave, was killed, or broke down."""
         if signal.SIGINT in self._received or status == 0:
             return False
-        if self._received or status < 0:
+        if signal.SIGTERM in self._received or status < 0:
             return True
+        if status == EXIT_STOPPED:  # cancelled in Prefect, or a job of it by somebody's scancel
+            return False
+        if _written_at(self._output.index_path) == index_before:
+            return True  # it has not come that far
         try:
             return not any(record.state == StageState.FAILED for record in self._output.read_index().stages)
-        except RunError:
-            return True  # it has not come that far
+        except (RunError, OSError):
+            return True
 
 
-def read_num_short(path: Path) -> int:
-    """Return how many watchers have ended soon, one after the other."""
+def _written_at(path: Path) -> int:
     try:
-        return int(json.loads(path.read_bytes())["num_short"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return path.stat().st_mtime_ns
+    except OSError:
         return 0
-
-
-def note_num_short(path: Path, number: int) -> None:
-    """Keep how many watchers have ended soon, for the next one."""
-    write_snapshot(path, json.dumps({"num_short": number}).encode())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

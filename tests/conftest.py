@@ -74,6 +74,10 @@ def no_service_without_its_mark(request: pytest.FixtureRequest, monkeypatch: pyt
     if "prefect_server" not in request.fixturenames:
         for name in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING"):
             monkeypatch.delenv(name, raising=False)
+    else:
+        from prefect.context import refresh_global_settings_context
+
+        refresh_global_settings_context()  # which a test without the server may have read anew
 
 
 @pytest.fixture

@@ -8,13 +8,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kdgat.run.end import EXIT_STOPPED
+
 if TYPE_CHECKING:
     from kdgat.cluster.site import Site
     from kdgat.run.directory import OutputDirectory
     from kdgat.run.end import RunEnd
 
 EXIT_FAILED: Final = 1
-EXIT_STOPPED: Final = 130  # what a shell reports for a command that Ctrl-C ended
 
 # Prefect's own log goes to its API, where its UI shows it; this command's terminal belongs to the display.
 QUIET_PREFECT: Final = {

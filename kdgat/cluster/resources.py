@@ -119,6 +119,8 @@ def _check_gpu_type(value: str) -> str:
     return value
 
 
+WalltimeText = Annotated[str, BeforeValidator(lambda value: format_walltime(parse_walltime(value)))]
+MemoryText = Annotated[str, BeforeValidator(lambda value: format_memory(parse_memory(value)))]
 Walltime = Annotated[str | None, BeforeValidator(_normalise_walltime)]
 Memory = Annotated[str | None, BeforeValidator(_normalise_memory)]
 NumCores = Annotated[int, Field(ge=1), BeforeValidator(_refuse_truth)]

@@ -167,6 +167,7 @@ def watcher_script(site: Site, out: Path, log_directory: Path, folder: Path, com
         f"--mem={resources.memory_mib}M",
         f"--ntasks=1 --cpus-per-task={resources.cores}",
         f"--signal=B:TERM@{notice_s}",
+        "--dependency=singleton",  # one of this name at a time
         *(f"--{name}={value}" for name, value in options.items() if value is not None),
         *_directives(site, resources, ()),
     ]

@@ -19,11 +19,11 @@ import kdgat
 from kdgat.cluster.resources import (
     Amounts,
     GpuType,
-    Memory,
+    MemoryText,
     NumCores,
     ResourceRequest,
     Resources,
-    Walltime,
+    WalltimeText,
     parse_memory,
     parse_walltime,
 )
@@ -86,13 +86,13 @@ class Limits(Amounts):
 class WatcherRequest(Config):
     """Hold what the job asks for in which a detached command watches the others; the site's limits bound it."""
 
-    walltime: Walltime = "1-00:00:00"  # then the next one takes over
-    memory: Memory = "4G"
+    walltime: WalltimeText = "1-00:00:00"  # then the next one takes over
+    memory: MemoryText = "4G"
     cores: NumCores = 1
 
     def within(self, limits: Limits) -> Resources:
         """Return what is asked for, held to the limits of a site."""
-        walltime_s, memory_mib = parse_walltime(self.walltime or ""), parse_memory(self.memory or "")
+        walltime_s, memory_mib = parse_walltime(self.walltime), parse_memory(self.memory)
         return Resources(
             walltime_s=min(walltime_s, limits.walltime_s or walltime_s),
             memory_mib=min(memory_mib, limits.memory_mib or memory_mib),

@@ -62,14 +62,14 @@ class Slurm:
             return None
         return dict(map(_queued, done.stdout.splitlines()))
 
-    def submit(self, script: Path, *options: str) -> str:
+    def submit(self, script: Path) -> str:
         """Submit a script and return the number of the job.
 
         Raises:
             SubmissionError: if the job is refused, or nobody answers.
         """
         try:
-            done = _run("sbatch", "--parsable", *options, str(script))
+            done = _run("sbatch", "--parsable", str(script))
         except (OSError, subprocess.TimeoutExpired) as error:
             raise SubmissionError(f"sbatch: {error}") from error
         if done.returncode != 0:

@@ -1,7 +1,9 @@
 """How a run ended, for callers that know nothing of Prefect."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
+
+EXIT_STOPPED: Final = 130  # of a command whose run was stopped: what a shell reports after Ctrl-C
 
 
 @dataclass(frozen=True)

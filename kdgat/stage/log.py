@@ -1,6 +1,8 @@
 """Where a stage's log goes: `stage.log` of its run directory, and stderr."""
 
+import errno
 import logging
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -23,19 +25,26 @@ class LogFile(logging.Handler):
         super().__init__()
         self._path = path
         self._file: FileIO | None = None
-        self._fails = False
+        self._fails = self._is_cut = False
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write one line, at once."""
-        line = f"{self.format(record)}\n".encode(errors="backslashreplace")
+        try:
+            line = f"{self.format(record)}\n".encode(errors="backslashreplace")
+        except Exception:  # a mistake in the call, as logging treats it everywhere
+            self.handleError(record)
+            return
         try:
             if self._file is None:
                 self._file = self._path.open("ab", buffering=0)
-            self._file.write(line)
-            self._fails = False
+            if self._file.write(b"\n" * self._is_cut + line) < len(line):
+                self._is_cut = True
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            self._fails = self._is_cut = False
         except OSError as error:
             if not self._fails:
-                print(f"{self._path} cannot be written, the next line is tried: {error}", file=sys.stderr, flush=True)
+                with suppress(OSError, ValueError):  # stderr may be a file of the same disk
+                    print(f"{self._path} cannot be written, the next line is tried: {error}", file=sys.stderr)
             self._fails = True
             self._close()
 

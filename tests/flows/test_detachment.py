@@ -65,6 +65,11 @@ def test_a_site_without_jobs_is_refused(output: OutputDirectory) -> None:
         detach(output, Site(name="local"), WORDS)
 
 
+def test_a_site_whose_jobs_end_with_their_command_is_refused(output: OutputDirectory) -> None:
+    with pytest.raises(DetachError, match="on_lost_flow: stop of site here"):
+        detach(output, SITE.model_copy(update={"on_lost_flow": "stop"}), WORDS)
+
+
 def test_a_run_that_a_job_watches_or_a_command_trains_is_refused(output: OutputDirectory, commands: Path) -> None:
     name = watcher_name(output.path)
     say(commands, squeue=f"echo '7|RUNNING|n1|{name}|None'")

@@ -5,21 +5,35 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from flows.watcher import MOST_SHORT, SCRIPT, STATE, note_num_short, read_num_short
+from flows.watcher import MOST_SHORT, SCRIPT, STATE, WatcherState
+from kdgat.cluster.script import watcher_name
 from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
 from tests.support.waiting import wait_until
 
 COMMANDS = """#!/bin/sh
+case $(basename "$0") in
+squeue)
+    echo "7|RUNNING|n1|$NAME|None"
+    while read -r number; do echo "$number|PENDING||$NAME|Dependency"; done <"$CALLS.queue"
+    exit 0 ;;
+esac
 echo "$(basename "$0") $*" >>"$CALLS"
-[ -e "$CALLS.refused" ] && { echo "sbatch: error: QOSMaxSubmitJobPerUserLimit" >&2; exit 1; }
-echo 8
+case $(basename "$0") in
+sbatch)
+    [ -e "$CALLS.refused" ] && { echo "sbatch: error: QOSMaxSubmitJobPerUserLimit" >&2; exit 1; }
+    echo $((8 + $(wc -l <"$CALLS.queue"))) | tee -a "$CALLS.queue" ;;
+scancel) : >"$CALLS.queue" ;;
+esac
 """
 SLEEPS = "import time; print('there', flush=True); time.sleep(600)"
+BUSY = "import os, time; time.sleep(1)"  # until the next watchers are asked for
+STAYS = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); {SLEEPS}"
 LEAVES = f"""
 import signal, sys
 for number in (signal.SIGTERM, signal.SIGINT):
@@ -38,13 +52,15 @@ class WatcherJob:
         self.calls_path.touch()
         commands = path / "bin"
         commands.mkdir()
-        for name in ("sbatch", "scancel"):
+        path.joinpath("calls.queue").touch()
+        for name in ("sbatch", "scancel", "squeue"):
             (commands / name).write_text(COMMANDS)
             (commands / name).chmod(0o755)
-        self._environment = {
+        self.environment = {
             **os.environ,
             "PATH": f"{commands}:{os.environ['PATH']}",
             "CALLS": str(self.calls_path),
+            "NAME": watcher_name(self.output.path),
             "SLURM_JOB_ID": "7",
         }
         self.process: subprocess.Popen[bytes] | None = None
@@ -52,7 +68,7 @@ class WatcherJob:
     def start(self, program: str) -> "WatcherJob":
         command = [sys.executable, "-m", "flows.watcher", str(self.output.path), sys.executable, "-c", program]
         with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=self._environment)
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=self.environment)
         return self
 
     def finish(self) -> int:
@@ -75,8 +91,12 @@ class WatcherJob:
         return self.log_path.read_text()
 
     @property
-    def num_short(self) -> int:
-        return read_num_short(self.output.slurm_path / STATE)
+    def state_path(self) -> Path:
+        return self.output.slurm_path / STATE
+
+    @property
+    def state(self) -> WatcherState:
+        return WatcherState.read(self.state_path)
 
 
 @pytest.fixture
@@ -89,70 +109,106 @@ def job(tmp_path: Path) -> Iterator[WatcherJob]:
 
 
 @pytest.fixture
-def submission(job: WatcherJob) -> str:
-    """How the next watcher is asked for."""
-    return f"sbatch --parsable --dependency=afterany:7 {job.output.slurm_path / SCRIPT}"
+def two_more(job: WatcherJob) -> list[str]:
+    """How two watchers are asked for."""
+    return [f"sbatch --parsable {job.output.slurm_path / SCRIPT}"] * 2
 
 
-def test_the_next_watcher_is_there_from_the_start_and_goes_with_the_end_of_the_command(
-    job: WatcherJob, submission: str
+def test_two_watchers_wait_from_the_start_and_go_with_the_end_of_the_command(
+    job: WatcherJob, two_more: list[str], tmp_path: Path
 ) -> None:
-    job.start("print('there', flush=True); import time; time.sleep(1)").wait_for_command()
-    assert job.calls() == [submission]
+    over = tmp_path / "over"
+    job.start(f"import os, time\nwhile not os.path.exists({str(over)!r}): time.sleep(0.1)")
+    wait_until(lambda: job.calls() == two_more, "two watchers", log=job.printed)
+    over.touch()
     assert job.finish() == 0
-    assert job.calls() == [submission, "scancel 8"]
-    assert job.num_short == 0
+    assert job.calls() == [*two_more, "scancel 8 9"]
+    assert job.state.is_over
+    assert job.start("raise SystemExit(3)").finish() == 0  # one that begins all the same
+    assert len(job.calls()) == 3
 
 
-@pytest.mark.parametrize("program", ["import os; os.kill(os.getpid(), 9)", "raise RuntimeError('no server')"])
+@pytest.mark.parametrize("program", [f"{BUSY}; os.kill(os.getpid(), 9)", f"{BUSY}; raise RuntimeError('no server')"])
 def test_a_command_that_is_killed_or_breaks_down_is_given_again_by_the_next(
-    job: WatcherJob, submission: str, program: str
+    job: WatcherJob, two_more: list[str], program: str
 ) -> None:
     assert job.start(program).finish() != 0
-    assert job.calls() == [submission]
-    assert "the next one is job 8" in job.printed()
-    assert job.num_short == 1
+    assert job.calls() == two_more
+    assert "waiting: 8, 9" in job.printed()
+    assert job.state == WatcherState(num_short=1)
 
 
-def test_a_stage_that_failed_is_an_end_of_its_own(job: WatcherJob, submission: str) -> None:
+@pytest.mark.parametrize("is_new", [True, False])
+def test_a_stage_that_failed_is_an_end_of_its_own_unless_that_was_before(job: WatcherJob, is_new: bool) -> None:
     failed = StageRecord(name="normal", stage="normal", scale="large", seed=0, state=StageState.FAILED)
     job.output.write_index(RunIndex(family="can", config={}, stages=[failed]))
-    assert job.start("raise SystemExit(1)").finish() == 1
-    assert job.calls() == [submission, "scancel 8"]
+    index = str(job.output.index_path)
+    assert job.start(f"{BUSY}; os.utime({index!r}) if {is_new} else None; raise SystemExit(1)").finish() == 1
+    assert job.state.is_over == is_new
 
 
-def test_at_the_end_of_the_job_the_command_leaves_and_the_next_watcher_stays(job: WatcherJob, submission: str) -> None:
-    note_num_short(job.output.slurm_path / STATE, 3)
+def test_a_run_that_was_cancelled_in_prefect_is_over(job: WatcherJob) -> None:
+    assert job.start("raise SystemExit(130)").finish() == 130
+    assert job.state.is_over
+
+
+def test_at_the_end_of_the_job_the_command_leaves_and_the_next_watchers_stay(
+    job: WatcherJob, two_more: list[str]
+) -> None:
     job.start(LEAVES).wait_for_command().signal(signal.SIGTERM)
     assert job.finish() == 130
-    assert job.calls() == [submission]
-    assert job.num_short == 0
+    assert job.calls() == two_more
+    assert job.state == WatcherState()
 
 
-def test_ctrl_c_stops_for_good(job: WatcherJob, submission: str) -> None:
+def test_ctrl_c_stops_for_good_even_where_the_others_are_not_cancelled(job: WatcherJob, two_more: list[str]) -> None:
+    job.start(STAYS).wait_for_command().signal(signal.SIGINT)
+    wait_until(lambda: job.state.is_over, "a note that it is over")
+    job.signal(signal.SIGKILL)
+    job.finish()
+    assert job.calls() == two_more
+
+
+def test_ctrl_c_passes_to_the_command_once(job: WatcherJob, two_more: list[str]) -> None:
     job.start(LEAVES).wait_for_command().signal(signal.SIGINT)
     assert job.finish() == 130
-    assert job.calls() == [submission, "scancel 8"]
+    assert job.calls() == [*two_more, "scancel 8 9"]
 
 
-def test_a_next_watcher_that_is_refused_is_asked_for_again_before_this_one_leaves(
-    job: WatcherJob, submission: str
+def test_watchers_that_are_refused_are_asked_for_again_before_this_one_leaves(
+    job: WatcherJob, two_more: list[str]
 ) -> None:
     refused = job.calls_path.with_name("calls.refused")
     refused.touch()
     job.start(LEAVES).wait_for_command()
-    assert "QOSMaxSubmitJobPerUserLimit" in job.printed()
+    wait_until(lambda: "QOSMaxSubmitJobPerUserLimit" in job.printed(), "the refusal")
     refused.unlink()
     job.signal(signal.SIGTERM)
     assert job.finish() == 130
-    assert job.calls() == [submission, submission]
+    assert job.calls() == [two_more[0], *two_more]
 
 
-def test_after_five_that_ended_at_once_no_other_one_is_tried(job: WatcherJob) -> None:
-    note_num_short(job.output.slurm_path / STATE, MOST_SHORT)
-    assert job.start("pass").finish() == 1
-    assert job.calls() == []
+def test_who_cancels_a_watcher_early_gets_no_new_ones(job: WatcherJob) -> None:
+    job.calls_path.with_name("calls.refused").touch()
+    job.environment["SLURM_JOB_END_TIME"] = str(int(time.time()) + 86_400)
+    job.start(LEAVES).wait_for_command()
+    wait_until(lambda: job.calls(), "the first try")
+    job.signal(signal.SIGTERM)
+    assert job.finish() == 130
+    assert len(job.calls()) == 1
+
+
+def test_watchers_that_end_soon_are_followed_after_ever_longer_pauses_until_the_last_one(job: WatcherJob) -> None:
+    WatcherState(num_short=1).write(job.state_path)
+    job.start("print('there')")
+    wait_until(lambda: job.calls(), "the next watchers")
+    assert "there" not in job.printed()
+    job.signal(signal.SIGTERM)
+    assert job.finish() == 128 + signal.SIGTERM
+    WatcherState(num_short=MOST_SHORT).write(job.state_path)
+    assert job.start("print('there')").finish() == 1
     assert "the last one" in job.printed()
+    assert "there" not in job.printed()
 
 
 def test_the_command_does_not_believe_to_be_the_job(job: WatcherJob) -> None:

@@ -47,11 +47,9 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> ClusterRun:
 
 @pytest.fixture
 def run(undisturbed: ClusterRun, tmp_path: Path, slurm: PrivateSlurm) -> Iterator[DetachedRun]:
-    """A run with its data prepared, on a site whose watchers have two minutes."""
+    """A run with its data prepared."""
     shutil.copytree(undisturbed.out, tmp_path / "out", ignore=shutil.ignore_patterns(f"{STAGE}-*", "prefect"))
-    site = yaml.safe_load(find_sites()["slurm-test"].read_text())
-    watcher = {"walltime": "00:02:00", "memory": "2G"}
-    (tmp_path / "site.yaml").write_text(yaml.safe_dump({**site, "name": "short", "watcher": watcher}))
+    set_walltime(tmp_path / "site.yaml", "00:10:00")
     run = DetachedRun(undisturbed.data_root, tmp_path / "out", site=str(tmp_path / "site.yaml"))
     try:
         yield run
@@ -62,26 +60,36 @@ def run(undisturbed: ClusterRun, tmp_path: Path, slurm: PrivateSlurm) -> Iterato
     assert stray_processes(run.out) == []
 
 
+def set_walltime(path: Path, walltime: str) -> None:
+    """Write a site whose watchers have so long."""
+    site = yaml.safe_load(find_sites()["slurm-test"].read_text())
+    watcher = {"walltime": walltime, "memory": "2G"}
+    path.write_text(yaml.safe_dump({**site, "name": "short", "watcher": watcher}))
+
+
 @pytest.mark.nightly
 def test_watchers_follow_each_other_and_the_job_of_the_stage_goes_on(
     run: DetachedRun, undisturbed: ClusterRun, slurm: PrivateSlurm
 ) -> None:
+    set_walltime(Path(run.site), "00:02:00")
     run.start("--detach")
     assert run.finish() == 0, run.printed()
     first = re.search(r"job (\d+) watches the run", run.printed())
     assert first, run.printed()
     run.hold()
-    (waiting,) = [number for number, state in run.watchers(slurm).items() if state == "PENDING"]
+    run.wait_until(lambda: len(run.watchers(slurm)) == 3, "two watchers that wait")
+    second, *_ = sorted((number for number in run.watchers(slurm) if number != first[1]), key=int)
     run.start("--detach")
     assert run.finish() == 1
     assert f"job {first[1]} watches this run" in run.printed()
     # The first comes to the end of its walltime, the second is killed without a word.
-    run.wait_until(lambda: f"the next one is job {waiting}" in run.printed(), "the end of the first watcher")
-    run.wait_until(lambda: run.watchers(slurm).get(waiting) == "RUNNING", "the second watcher")
-    run.wait_until(lambda: len(run.watchers(slurm)) == 2, "the third watcher")
-    for pid in slurm.processes_of(waiting):
+    run.wait_until(lambda: f"watcher {first[1]} leaves" in run.printed(), "the end of the first watcher")
+    run.wait_until(lambda: run.watchers(slurm).get(second) == "RUNNING", "the second watcher")
+    run.wait_until(lambda: len(run.watchers(slurm)) == 3, "two watchers that wait for it")
+    for pid in slurm.processes_of(second):
         os.kill(pid, signal.SIGKILL)
-    run.wait_until(lambda: run.printed().count(f"{STAGE}-large-seed0: job {run.job_id(slurm)} on") >= 2, "the third")
+    seen = f"{STAGE}-large-seed0: job {run.job_id(slurm)} on"
+    run.wait_until(lambda: run.printed().count(seen) >= 2, "the third")
     run.release()
     run.wait_until(lambda: slurm.jobs() == [], "the end of all jobs")
     assert run.ends == ["Completed"]

@@ -43,7 +43,7 @@ def test_workers_that_are_each_killed_once_are_replaced_and_change_no_byte(
     ended = threading.Event()
 
     def kill_each_once() -> None:
-        wait_until(lambda: any(pooled.parts_path.rglob("*.json")), "a part")
+        wait_until(lambda: ended.is_set() or any(pooled.parts_path.rglob("*.json")), "a part")
         while not ended.wait(0.2):
             jobs.update(job["id"] for job in slurm.jobs())
             for pid in workers(name):

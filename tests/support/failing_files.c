@@ -4,6 +4,7 @@
  * Calls inside of libc itself, as those of fopen, are not seen.
  */
 #define _GNU_SOURCE
+#include <dirent.h>
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -112,6 +113,18 @@ ssize_t pread64(int fd, void *data, size_t size, off64_t offset) {
 int fsync(int fd) {
     if (fails_open(1, fd)) return -1;
     return REAL(int, "fsync", int)(fd);
+}
+int unlink(const char *path) {
+    if (fails(1, path)) return -1;
+    return REAL(int, "unlink", const char *)(path);
+}
+int utimensat(int at, const char *path, const struct timespec times[2], int flags) {
+    if (fails(1, path)) return -1;
+    return REAL(int, "utimensat", int, const char *, const struct timespec *, int)(at, path, times, flags);
+}
+DIR *opendir(const char *path) {
+    if (fails(0, path)) return NULL;
+    return REAL(DIR *, "opendir", const char *)(path);
 }
 int mkdir(const char *path, mode_t mode) {
     if (fails(1, path)) return -1;
