@@ -19,10 +19,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from kdgat.cluster.history import AttemptLedger
 from kdgat.cluster.script import watcher_name
 from kdgat.cluster.slurm import Slurm, SubmissionError, outside_of_jobs
-from kdgat.run.directory import OutputDirectory, RunError, StageState
+from kdgat.run.directory import OutputDirectory, RunError, StageRecord, StageState
 from kdgat.run.end import EXIT_STOPPED
+from kdgat.stage.errors import RunDirectoryError
 from kdgat.stage.files import write_bytes_atomically
 
 SCRIPT: Final = "watcher.sh"  # both in the folder of what jobs print
@@ -182,9 +184,15 @@ class Watcher:
         if _written_at(self._output.index_path) == index_before:
             return True  # it has not come that far
         try:
-            return not any(record.state == StageState.FAILED for record in self._output.read_index().stages)
-        except (RunError, OSError):
+            failed = [one for one in self._output.read_index().stages if one.state == StageState.FAILED]
+            # Where the flow lost its API, stages are noted as failed whose jobs train on.
+            return not failed or any(self._goes_on(record) for record in failed)
+        except (RunError, RunDirectoryError, OSError):
             return True
+
+    def _goes_on(self, record: StageRecord) -> bool:
+        """Tell whether an attempt at a stage is open, so that its end is still to be read."""
+        return record.directory is not None and bool(AttemptLedger(self._output.stage_directory(record)).left_open())
 
 
 def _written_at(path: Path) -> int:

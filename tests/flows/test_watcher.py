@@ -12,8 +12,12 @@ from pathlib import Path
 import pytest
 
 from flows.watcher import MOST_SHORT, SCRIPT, STATE, WatcherState
+from kdgat.cluster.history import AttemptLedger
+from kdgat.cluster.resources import Resources
 from kdgat.cluster.script import watcher_name
 from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.spec import StageSpec
 from tests.support.waiting import wait_until
 
 COMMANDS = """#!/bin/sh
@@ -145,6 +149,21 @@ def test_a_stage_that_failed_is_an_end_of_its_own_unless_that_was_before(job: Wa
     index = str(job.output.index_path)
     assert job.start(f"{BUSY}; os.utime({index!r}) if {is_new} else None; raise SystemExit(1)").finish() == 1
     assert job.state.is_over == is_new
+
+
+def test_a_stage_whose_attempt_is_open_has_not_failed(job: WatcherJob) -> None:
+    directory = RunDirectory(job.output.stages_path / "normal-large-seed0-0").create(
+        StageSpec(family="nowhere", stage="normal", seed=0)
+    )
+    AttemptLedger(directory).open(Resources(walltime_s=600, memory_mib=100))
+    lost = StageRecord(
+        name="normal", stage="normal", scale="large", seed=0, state=StageState.FAILED,
+        directory=str(directory.path.relative_to(job.output.path)),
+    )  # fmt: skip
+    job.output.write_index(RunIndex(family="can", config={}, stages=[lost]))
+    index = str(job.output.index_path)
+    assert job.start(f"{BUSY}; os.utime({index!r}); raise SystemExit(1)").finish() == 1
+    assert not job.state.is_over
 
 
 def test_a_run_that_was_cancelled_in_prefect_is_over(job: WatcherJob) -> None:

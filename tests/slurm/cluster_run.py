@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from kdgat.can.simulation.synthetic import write_dataset
 from kdgat.cluster.history import AttemptLedger, AttemptRecord
 from kdgat.stage.directory import RunDirectory
 from tests.slurm.slurm import PrivateSlurm
@@ -141,6 +142,14 @@ class ClusterRun:
         """Tell whether each attempt went on exactly where the one before had paused."""
         log = self.directory.log_path.read_text()
         return PAUSED.findall(log) == RESUMED.findall(log) != []
+
+
+def undisturbed_run(path: Path, *words: str) -> ClusterRun:
+    """Make data and train on this machine, touched by nobody."""
+    write_dataset(path / "data", "synthetic", "small")
+    run = ClusterRun(path / "data", path / "out", site="local").start(*words)
+    assert run.finish() == 0, run.printed()
+    return run
 
 
 def stray_processes(out: Path) -> list[str]:

@@ -11,10 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kdgat.can.simulation.synthetic import write_dataset
 from kdgat.cluster.script import watcher_name
 from kdgat.cluster.site import find_sites
-from tests.slurm.cluster_run import STAGE, TIMEOUT_S, ClusterRun, stray_processes
+from tests.slurm.cluster_run import STAGE, TIMEOUT_S, ClusterRun, stray_processes, undisturbed_run
 from tests.slurm.slurm import PrivateSlurm
 from tests.support.waiting import wait_until
 
@@ -38,11 +37,7 @@ class DetachedRun(ClusterRun):
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> ClusterRun:
     """A run that nobody touched, on this machine."""
-    path = tmp_path_factory.mktemp("undisturbed")
-    write_dataset(path / "data", "synthetic", "small")
-    run = ClusterRun(path / "data", path / "out", site="local").start()
-    assert run.finish() == 0, run.printed()
-    return run
+    return undisturbed_run(tmp_path_factory.mktemp("undisturbed"))
 
 
 @pytest.fixture

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.can.simulation.synthetic import write_dataset
-from tests.slurm.cluster_run import STAGE, ClusterRun, ending, stray_processes
+from tests.slurm.cluster_run import STAGE, ClusterRun, ending, stray_processes, undisturbed_run
 from tests.slurm.slurm import PrivateSlurm
 from tests.support.servers import PrefectServer
 from tests.support.waiting import wait_until
@@ -17,11 +16,7 @@ from tests.support.waiting import wait_until
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory, prefect_server: PrefectServer) -> ClusterRun:
     """A run that nobody touched, on this machine."""
-    path = tmp_path_factory.mktemp("undisturbed")
-    write_dataset(path / "data", "synthetic", "small")
-    run = ClusterRun(path / "data", path / "out", site="local").start()
-    assert run.finish() == 0, run.printed()
-    return run
+    return undisturbed_run(tmp_path_factory.mktemp("undisturbed"))
 
 
 @pytest.fixture

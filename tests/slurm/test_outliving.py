@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.can.simulation.synthetic import write_dataset
 from kdgat.cluster.history import AttemptLedger, AttemptRecord
 from kdgat.stage.directory import RunDirectory
-from tests.slurm.cluster_run import STAGE, ClusterRun, ending, stray_processes
+from tests.slurm.cluster_run import STAGE, ClusterRun, ending, stray_processes, undisturbed_run
 from tests.slurm.processes import command_line, pids, send
 from tests.slurm.slurm import PrivateSlurm
 from tests.support.servers import PrefectServer
@@ -23,11 +22,7 @@ BIG_JOBS = ("--memory", "4G", "--cores", "1")  # one fits on a node
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory, prefect_server: PrefectServer) -> ClusterRun:
     """A run that nobody touched, on this machine."""
-    path = tmp_path_factory.mktemp("undisturbed")
-    write_dataset(path / "data", "synthetic", "small")
-    run = ClusterRun(path / "data", path / "out", site="local").start(*SEEDS)
-    assert run.finish() == 0, run.printed()
-    return run
+    return undisturbed_run(tmp_path_factory.mktemp("undisturbed"), *SEEDS)
 
 
 @pytest.fixture
