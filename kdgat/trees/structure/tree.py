@@ -1,0 +1,118 @@
+"""One rooted tree in space: its nodes in preorder, so that each subtree is a slice and each parent stands before."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kdgat.trees.errors import TreeError
+from kdgat.trees.structure.tours import tour
+
+
+@dataclass(frozen=True, eq=False)
+class Tree:
+    """Hold N nodes in preorder; node 0 is the root. Make one with `from_parents`.
+
+    Attributes:
+        parent: [N] index of each node's parent, -1 at the root.
+        position: [N, 3] in whatever unit its source has.
+        radius: [N] in the same unit; 0 where it is not known.
+        kind: [N] type of SWC: 1 soma, 2 axon, 3 basal dendrite, 4 apical dendrite, 0 or more others.
+        length: [N] along the edge to the parent: its straight length, or more where nodes between were contracted.
+        depth: [N] edges to the root.
+        size: [N] nodes of the subtree, its root included: those of node i are i to i + size[i] - 1.
+        name: where it comes from.
+    """
+
+    parent: NDArray[np.int64]
+    position: NDArray[np.float64]
+    radius: NDArray[np.float64]
+    kind: NDArray[np.int64]
+    length: NDArray[np.float64]
+    depth: NDArray[np.int64]
+    size: NDArray[np.int64]
+    name: str = field(default="")
+
+    @classmethod
+    def from_parents(
+        cls,
+        parent: ArrayLike,
+        position: ArrayLike,
+        radius: ArrayLike | None = None,
+        kind: ArrayLike | None = None,
+        length: ArrayLike | None = None,
+        name: str = "",
+    ) -> Tree:
+        """Put nodes that come in any order into preorder, siblings in the order in which they come.
+
+        Args:
+            parent: [N] index of the parent, -1 at the root.
+            position: [N, 3], or [N, 2] in a plane.
+            radius, kind: [N]; 0 where they are left out.
+            length: [N] along the edge to the parent; None: the straight length.
+            name: for messages.
+
+        Raises:
+            TreeError: if there is no node, not one root, a cycle, or a number that is not finite.
+
+        >>> tree = Tree.from_parents([-1, 0, 0, 1], [[0, 0], [1, 0], [0, 1], [2, 0]])
+        >>> tree.parent.tolist(), tree.depth.tolist(), tree.size.tolist()
+        ([-1, 0, 1, 0], [0, 1, 2, 1], [4, 2, 1, 1])
+        """
+        parent = np.asarray(parent, np.int64)
+        count = len(parent)
+        place = np.zeros((count, 3))
+        given = np.asarray(position, np.float64)
+        if given.ndim != 2 or len(given) != count or given.shape[1] not in (2, 3):
+            raise TreeError(f"{name}: positions have shape {given.shape}, expected ({count}, 3) or ({count}, 2)")
+        place[:, : given.shape[1]] = given
+        roots = np.flatnonzero(parent == -1)
+        if len(roots) != 1:
+            raise TreeError(f"{name}: {len(roots)} of {count} nodes are roots, expected one")
+        walked = tour(parent)
+        order = np.empty(count, np.int64)  # new place -> node
+        order[walked.enter] = np.arange(count)
+        new_parent = np.where(parent >= 0, walked.enter[parent], -1)[order]
+        arrays = {
+            "radius": np.zeros(count) if radius is None else np.asarray(radius, np.float64),
+            "kind": np.zeros(count, np.int64) if kind is None else np.asarray(kind, np.int64),
+            "length": edge_lengths(parent, place) if length is None else np.asarray(length, np.float64),
+        }
+        for key, array in {"position": place, **arrays}.items():
+            if len(array) != count:
+                raise TreeError(f"{name}: {key} has {len(array)} entries, expected {count}")
+            bad = ~np.isfinite(array).reshape(count, -1).all(axis=1)
+            if bad.any():
+                raise TreeError(f"{name}: {key} of node {int(bad.argmax())} is not finite")
+        return cls(
+            new_parent,
+            place[order],
+            arrays["radius"][order],
+            arrays["kind"][order],
+            arrays["length"][order],
+            walked.depth[order],
+            walked.sizes[order],
+            name,
+        )
+
+    @property
+    def num_nodes(self) -> int:
+        """Return N."""
+        return len(self.parent)
+
+    @property
+    def num_children(self) -> NDArray[np.int64]:
+        """Return the number of children of each node, [N]."""
+        return np.bincount(self.parent[1:], minlength=self.num_nodes)
+
+    def is_ancestor(self, above: ArrayLike, below: ArrayLike) -> NDArray[np.bool_]:
+        """Return for pairs of nodes whether the first is a proper ancestor of the second; O(1) per pair."""
+        above, below = np.asarray(above), np.asarray(below)
+        return (above < below) & (below < above + self.size[above])
+
+
+def edge_lengths(parent: NDArray[np.int64], position: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the straight length [N] of each node's edge to its parent, 0 at roots."""
+    return np.where(parent >= 0, np.linalg.norm(position - position[np.maximum(parent, 0)], axis=1), 0.0)

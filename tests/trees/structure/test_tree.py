@@ -1,0 +1,95 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kdgat.trees.errors import TreeError
+from kdgat.trees.structure.tours import tour
+from kdgat.trees.structure.tree import Tree
+
+
+@st.composite
+def forests(draw):
+    """Parents of a random forest whose nodes come in any order."""
+    count = draw(st.integers(1, 40))
+    drawn = [draw(st.integers(-1, node - 1)) for node in range(count)]
+    order = np.array(draw(st.permutations(range(count))))  # old -> new
+    parent = np.empty(count, np.int64)
+    for node, above in enumerate(drawn):
+        parent[order[node]] = -1 if above < 0 else order[above]
+    return parent
+
+
+def ancestors(parent, node):
+    above = []
+    while parent[node] >= 0:
+        node = int(parent[node])
+        above.append(node)
+    return above
+
+
+@given(forests())
+def test_a_tour_knows_ancestors_depths_and_sizes(parent):
+    walked = tour(parent)
+    assert sorted(walked.enter) == list(range(len(parent)))
+    for node in range(len(parent)):
+        above = ancestors(parent, node)
+        assert walked.depth[node] == len(above)
+        for other in range(len(parent)):
+            inside = walked.enter[other] <= walked.enter[node] < walked.leave[other]
+            assert inside == (other == node or other in above)
+    assert walked.sizes.sum() == sum(len(ancestors(parent, node)) + 1 for node in range(len(parent)))
+
+
+@given(forests())
+def test_siblings_are_entered_in_their_order(parent):
+    walked = tour(parent)
+    for above in set(parent.tolist()):
+        assert (np.diff(walked.enter[parent == above]) > 0).all()
+
+
+def test_a_chain_of_a_hundred_thousand_nodes_is_walked_as_a_bush_is():
+    chain = np.arange(-1, 99_999)
+    assert tour(chain).depth[-1] == 99_999
+    bush = np.append(-1, np.zeros(99_999, np.int64))
+    assert tour(bush).sizes[0] == 100_000
+
+
+@pytest.mark.parametrize("parent", [[1, 0], [-1, 2, 3, 1]])
+def test_a_cycle_is_refused_with_one_of_its_nodes(parent):
+    with pytest.raises(TreeError, match=r"node \d is its own ancestor"):
+        tour(np.array(parent))
+
+
+def test_a_parent_that_does_not_exist_is_refused():
+    with pytest.raises(TreeError, match="parent of node 1 is 7"):
+        tour(np.array([-1, 7]))
+
+
+@given(forests())
+def test_a_tree_in_preorder_keeps_places_and_edges(parent):
+    parent = np.where(parent < 0, np.flatnonzero(parent < 0)[0], parent)  # one root
+    parent[np.flatnonzero(parent == np.arange(len(parent)))[0]] = -1
+    position = np.random.default_rng(0).normal(size=(len(parent), 3))
+    tree = Tree.from_parents(parent, position, kind=np.arange(len(parent)))
+    assert tree.parent[0] == -1 and (tree.parent[1:] < np.arange(1, tree.num_nodes)).all()
+    assert np.array_equal(tree.position, position[tree.kind])
+    assert np.array_equal(tree.kind[tree.parent[1:]], parent[tree.kind[1:]])
+    nodes = np.arange(tree.num_nodes)
+    for node in nodes:
+        assert np.array_equal(tree.is_ancestor(nodes, node), np.isin(nodes, ancestors(tree.parent, node)))
+
+
+def test_lengths_are_straight_unless_they_are_given():
+    tree = Tree.from_parents([-1, 0], [[0, 0, 0], [3, 4, 0]])
+    assert tree.length.tolist() == [0.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    ("parent", "position", "text"),
+    [([-1, -1], [[0, 0], [1, 1]], "2 of 2 nodes are roots"), ([], np.zeros((0, 3)), "0 of 0 nodes are roots"),
+     ([-1], [[np.nan, 0]], "position of node 0 is not finite"), ([-1], [[0]], "positions have shape")],
+)  # fmt: skip
+def test_what_is_no_tree_is_refused(parent, position, text):
+    with pytest.raises(TreeError, match=text):
+        Tree.from_parents(parent, position)
