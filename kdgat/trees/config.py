@@ -1,0 +1,95 @@
+"""The configuration of a run on trees: every section in one frozen model."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Final, Self
+
+from pydantic import Field, model_validator
+
+from kdgat.run.config import RunConfig
+from kdgat.stage.configuration import Config
+from kdgat.trees.errors import TreesError
+from kdgat.trees.names import FINETUNE, GIN, SCRATCH
+from kdgat.trees.plan import KINDS
+from kdgat.trees.sections import (
+    EncoderConfig,
+    EvaluationConfig,
+    GeneratedConfig,
+    GrowthConfig,
+    HeadConfig,
+    OrderConfig,
+    PathBudgetConfig,
+)
+
+# Few labels: a smaller step for weights that know something already, and the same for those they are compared with.
+DIFFERENCES: Final[dict[str, dict[str, Any]]] = {
+    stage: {"monitor": "validation_loss", "patience": 15} for stage in (FINETUNE, SCRATCH, GIN)
+}
+
+
+class ConfigError(TreesError):
+    """A configuration that cannot be planned; the text names the key and the fix."""
+
+
+class DataConfig(Config):
+    """State where trees come from: drawn, or read from files."""
+
+    kind: str = Field("neurons", pattern="^(neurons|rivers)$", description="of drawn trees")
+    classes: tuple[str, ...] | None = Field(None, description="of drawn trees; null: all of the kind")
+    seed: int = Field(0, ge=0, lt=10**9)
+    train: int = Field(600, ge=1)
+    validation: int = Field(150, ge=1)
+    test: int = Field(300, ge=1)
+    data_root: str | None = Field(None, description="folder of trees; null: they are drawn")
+    labels: str | None = Field(None, description="table of labels: CSV with columns file, and label or target")
+    target: str | None = Field(None, description="column of the table that is predicted; null: the only one")
+    max_bad_fraction: float = Field(0.05, ge=0, le=1, description="files that cannot be read, before that is an error")
+    contract: bool = Field(False, description="leave out nodes with one child; lengths stay")
+
+
+class TreesConfig(RunConfig):
+    """Hold everything that a run on trees depends on.
+
+    >>> TreesConfig.from_preset("quick", {}, ["encoder.hidden=16"]).encoder.hidden
+    16
+    """
+
+    preset_package: ClassVar[str] = "kdgat.trees"
+    default_differences: ClassVar[Mapping[str, Mapping[str, Any]]] = DIFFERENCES
+
+    data: DataConfig = DataConfig()
+    encoder: EncoderConfig = EncoderConfig()
+    growth: GrowthConfig = GrowthConfig()
+    order: OrderConfig = OrderConfig()
+    batches: PathBudgetConfig = PathBudgetConfig()
+    head: HeadConfig = HeadConfig()
+    label_fractions: tuple[float, ...] = Field(
+        (0.05, 1.0), description="of the labels of the training trees, that fine-tuning gets, one model each; []: none"
+    )
+    evaluation: EvaluationConfig = EvaluationConfig()
+
+    def stage_names(self) -> Sequence[str]:
+        """Name all stages."""
+        return KINDS.names
+
+    def trained_stages(self) -> Sequence[str]:
+        """Name the stages that train."""
+        return KINDS.trained
+
+    @model_validator(mode="after")
+    def _check_fractions(self) -> Self:
+        for fraction in self.label_fractions:
+            if not 0 < fraction <= 1:
+                raise ValueError(f"label_fractions: {fraction} is no share: give numbers above 0 and up to 1")
+        if len(set(self.label_fractions)) != len(self.label_fractions):
+            raise ValueError("label_fractions: a share stands twice: list each one once")
+        return self
+
+    def generated(self) -> GeneratedConfig | None:
+        """Return which trees are drawn; None where they are read."""
+        if self.data.data_root is not None:
+            return None
+        data = self.data
+        return GeneratedConfig(
+            kind=data.kind, classes=data.classes, seed=data.seed,
+            train=data.train, validation=data.validation, test=data.test,
+        )  # fmt: skip

@@ -1,0 +1,77 @@
+"""A batch of trees as tensors, with the parent of every node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch_geometric.data import Batch
+
+
+@dataclass(frozen=True, eq=False)
+class TreeBatch:
+    """Hold B trees with N nodes, each tree in preorder.
+
+    Attributes:
+        x: [N, F] features of nodes.
+        parent: [N] place of the parent in the batch, -1 at roots.
+        position: [N, 3] float32, relative to the root, in median edges.
+        length: [N] along the edge to the parent.
+        depth, subtree: [N] edges to the root; nodes of the subtree.
+        graph: [N] which tree a node is of.
+        start: [B + 1] first node of each tree.
+    """
+
+    x: Tensor
+    parent: Tensor
+    position: Tensor
+    length: Tensor
+    depth: Tensor
+    subtree: Tensor
+    graph: Tensor
+    start: Tensor
+
+    @classmethod
+    def of(cls, batch: Batch) -> TreeBatch:
+        """Read a batch of the graph store."""
+        parent = batch.batch.new_full((batch.x.shape[0],), -1)
+        parent[batch.edge_index[1]] = batch.edge_index[0]
+        return cls(
+            batch.x, parent, batch.pos, batch.length, batch.depth, batch.subtree, batch.batch, batch.ptr
+        )  # fmt: skip
+
+    @property
+    def num_nodes(self) -> int:
+        """Return N."""
+        return self.x.shape[0]
+
+    @property
+    def num_trees(self) -> int:
+        """Return B."""
+        return len(self.start) - 1
+
+    @property
+    def num_children(self) -> Tensor:
+        """Return the number of children of each node, [N]."""
+        return torch.bincount(self.parent[self.parent >= 0], minlength=self.num_nodes)
+
+    def above(self, node: Tensor) -> Tensor:
+        """Return the parents of nodes; -1 stays -1."""
+        return torch.where(node >= 0, self.parent[node.clamp(min=0)], -1)
+
+    def is_ancestor(self, above: Tensor, below: Tensor) -> Tensor:
+        """Return for pairs of nodes whether the first is a proper ancestor of the second; O(1) per pair."""
+        return (above < below) & (below < above + self.subtree[above])
+
+    def mean_per_tree(self, values: Tensor, chosen: Tensor) -> Tensor:
+        """Return the mean over trees of each tree's mean over its chosen nodes; trees without any do not count.
+
+        Args:
+            values: [N].
+            chosen: [N] bool.
+        """
+        weight = chosen.to(values.dtype)
+        count = weight.new_zeros(self.num_trees).index_add(0, self.graph, weight)
+        total = values.new_zeros(self.num_trees).index_add(0, self.graph, torch.where(chosen, values, 0.0))
+        return (total / count.clamp(min=1)).sum() / (count > 0).sum().clamp(min=1)

@@ -1,0 +1,6 @@
+"""Encoders of trees: what a node's surroundings look like, the same however the tree is turned or moved.
+
+In: `TreeBatch`. Out: embeddings of nodes from their ancestors (`up`) and from their descendants (`down`), [N, H] each
+(`encoder.py`). `paths.py` lists paths of third order, `geometry.py` says what is invariant of them, `message.py` reads
+both. `gin.py` is the baseline that sees no geometry.
+"""

@@ -1,0 +1,94 @@
+"""What of a path does not change when a tree is moved or turned: distances, angles, and the torsion with its sign.
+
+Of a path i, j, k, p (Zhang and Zhao, "Representation Learning on Spatial Networks", NeurIPS 2021): the distances |ij|, |jk|
+and |jp|, the angles at j between ij and jk and between ij and jp, and the angle about ij from jk to jp. Torsions go through
+sines and cosines of multiples, because a basis on an interval breaks at its ends. Computed in float32 whatever autocast says.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from kdgat.trees.models.paths import Paths
+
+SMALLEST = 1e-6  # of a length or of the sine of an angle, in median edges: below, a direction is not known
+NUM_ANGLES = 6  # centres on [0, pi]
+NUM_HARMONICS = 6  # of a torsion: a sine and a cosine of each
+
+
+@dataclass(frozen=True, eq=False)
+class PathGeometry:
+    """Hold features of P paths, 0 where a short path has no such part or a direction is not known.
+
+    Attributes:
+        first: [P, D] of |ij|.
+        second: [P, D + A] of |jk| and its angle.
+        third: [P, D + A + 2 T] of |jp|, its angle and its torsion.
+    """
+
+    first: Tensor
+    second: Tensor
+    third: Tensor
+
+
+class GeometryBasis(nn.Module):
+    """Write distances, angles and torsions as features: Gaussians at centres on a logarithmic scale and on [0, pi]."""
+
+    def __init__(self, num_distances: int, distance_range: tuple[float, float]) -> None:
+        """Hold the centres; `distance_range` is where they lie, in median edges."""
+        super().__init__()
+        low, high = (math.log(value) for value in distance_range)
+        # Buffers: weights that are used on other data keep the centres that they were trained with.
+        self.register_buffer("centres", torch.linspace(low, high, num_distances))
+        self.distance_width = (high - low) / max(num_distances - 1, 1)
+        self.register_buffer("angles", torch.linspace(0.0, math.pi, NUM_ANGLES), persistent=False)
+        self.register_buffer("multiples", torch.arange(1.0, NUM_HARMONICS + 1), persistent=False)
+
+    @staticmethod
+    def widths(num_distances: int) -> tuple[int, int, int]:
+        """Return the number of features of each part of `PathGeometry`."""
+        return num_distances, num_distances + NUM_ANGLES, num_distances + NUM_ANGLES + 2 * NUM_HARMONICS
+
+    def forward(self, position: Tensor, paths: Paths) -> PathGeometry:
+        """Return the features of paths between positions [N, 3]."""
+        with torch.no_grad(), torch.autocast(position.device.type, enabled=False):
+            i, j, k, p = (position.float()[nodes.clamp(min=0)] for nodes in paths.nodes)
+            has_k, has_p = (paths.nodes[2] >= 0)[:, None], (paths.nodes[3] >= 0)[:, None]
+            back, on, over = i - j, k - j, p - j
+            unit = functional.normalize(back, dim=1, eps=SMALLEST)
+            normal_on, normal_over = torch.cross(back, on, dim=1), torch.cross(back, over, dim=1)
+            sine = (torch.cross(normal_on, normal_over, dim=1) * unit).sum(1)
+            torsion = torch.atan2(sine, (normal_on * normal_over).sum(1))
+            # The area of each triangle says whether it has a plane.
+            has_torsion = torch.minimum(normal_on.norm(dim=1), normal_over.norm(dim=1))[:, None] > SMALLEST
+            multiples = torsion[:, None] * self.multiples
+            return PathGeometry(
+                self._distance(back),
+                torch.cat([self._distance(on), self._angle(back, on)], 1) * has_k,
+                torch.cat(
+                    [
+                        self._distance(over),
+                        self._angle(back, over),
+                        torch.cat([multiples.sin(), multiples.cos()], 1) * has_torsion,
+                    ],
+                    1,
+                )
+                * has_p,
+            )
+
+    def _distance(self, vector: Tensor) -> Tensor:
+        scaled = (vector.norm(dim=1).clamp(min=SMALLEST).log()[:, None] - self.centres) / self.distance_width
+        return torch.exp(-0.5 * scaled**2)
+
+    def _angle(self, one: Tensor, other: Tensor) -> Tensor:
+        """Return the features of the angles between vectors; none where one of them is too short."""
+        sine = torch.cross(one, other, dim=1).norm(dim=1)
+        angle = torch.atan2(sine, (one * other).sum(1))
+        scaled = (angle[:, None] - self.angles) / (math.pi / (NUM_ANGLES - 1))
+        is_known = torch.minimum(one.norm(dim=1), other.norm(dim=1))[:, None] > SMALLEST
+        return torch.exp(-0.5 * scaled**2) * is_known

@@ -1,0 +1,12 @@
+"""What the stages of the family and the files that they hand on are called, beside the names that all families have."""
+
+from typing import Final
+
+FAMILY: Final = "trees"
+PREPARE: Final = "prepare"
+PRETRAIN: Final = "pretrain"
+FINETUNE: Final = "finetune"  # from pretrained weights
+SCRATCH: Final = "scratch"  # the same network without them
+GIN: Final = "gin"  # a network that sees no geometry
+TRAIN, VALIDATION, TEST = "train", "validation", "test"  # artifacts of the preparation
+START: Final = "start"  # input: weights of a pretraining

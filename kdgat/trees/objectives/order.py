@@ -1,0 +1,103 @@
+"""Order: an ancestor's place contains those of its descendants, and no other pair's does.
+
+Places are non-negative vectors z. The energy of a pair (a, d) is E = ||relu(z_d - z_a)||^2: 0 where the place of d lies
+inside that of a in every dimension (order embeddings, Vendrov et al., ICLR 2016; KDD 2024, equation 6). The loss lets pairs
+of ancestor and descendant have none, and all others at least a margin: the same pairs turned round, and nodes of one tree
+of which neither is above the other in that direction. True negatives keep places from being all the same.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from kdgat.trees.graphs.batch import TreeBatch
+from kdgat.trees.models.message import two_layers
+
+
+@dataclass(frozen=True, eq=False)
+class Pairs:
+    """Hold pairs of nodes of one tree each.
+
+    Attributes:
+        above, below: [Q] the pair; whether the first is an ancestor of the second is what the order says.
+        is_ancestor: [Q] bool.
+        is_turned: [Q] bool: a pair of ancestor and descendant the wrong way round.
+    """
+
+    above: Tensor
+    below: Tensor
+    is_ancestor: Tensor
+    is_turned: Tensor
+
+
+class OrderHead(nn.Module):
+    """Give each node its place."""
+
+    def __init__(self, hidden: int, width: int) -> None:
+        super().__init__()
+        self.network = two_layers(hidden, hidden, width)
+
+    def forward(self, embeddings: Tensor) -> Tensor:
+        """Return places [N, W] >= 0 of embeddings [N, H]."""
+        return functional.softplus(self.network(embeddings).float())
+
+
+def energy(places: Tensor, pairs: Pairs) -> Tensor:
+    """Return how far each pair is from the order, [Q]."""
+    return (places[pairs.below] - places[pairs.above]).relu().square().sum(1)
+
+
+def order_loss(energies: Tensor, pairs: Pairs, margin: float) -> Tensor:
+    """Return the mean energy of ancestors and descendants, and the mean of what others lack to the margin."""
+    yes, no = pairs.is_ancestor, ~pairs.is_ancestor
+    held = torch.where(yes, energies, 0.0).sum() / yes.sum().clamp(min=1)
+    lacking = torch.where(no, (margin - energies).relu(), 0.0).sum() / no.sum().clamp(min=1)
+    return held + lacking
+
+
+def random_ancestor(tree: TreeBatch, node: Tensor) -> Tensor:
+    """Draw a proper ancestor of each node, evenly; nodes must not be roots."""
+    steps = (torch.rand(len(node), device=node.device) * tree.depth[node]).long() + 1
+    steps = torch.minimum(steps, tree.depth[node])
+    jump, above = tree.parent, node
+    for power in range(int(steps.max()).bit_length() if len(node) else 0):
+        above = torch.where((steps >> power) & 1 == 1, jump[above], above)
+        jump = torch.where(jump >= 0, jump[jump.clamp(min=0)], -1)
+    return above
+
+
+def draw_pairs(tree: TreeBatch) -> Pairs:
+    """Draw pairs: of each node but roots with its parent and with an ancestor, both turned round, and with two others."""
+    node = torch.nonzero(tree.parent >= 0)[:, 0]
+    parent, ancestor = tree.parent[node], random_ancestor(tree, node)
+    graph = tree.graph[node]
+    first, size = tree.start[graph], (tree.start[graph + 1] - tree.start[graph])
+    other = [
+        first + torch.minimum((torch.rand(len(node), device=node.device) * size).long(), size - 1) for _ in range(2)
+    ]
+    above = torch.cat([parent, ancestor, node, node, *other])
+    below = torch.cat([node, node, parent, ancestor, node, node])
+    keep = above != below
+    above, below = above[keep], below[keep]
+    turned = torch.zeros(6 * len(node), dtype=torch.bool, device=node.device)
+    turned[2 * len(node) : 4 * len(node)] = True
+    return Pairs(above, below, tree.is_ancestor(above, below), turned[keep])
+
+
+def pair_auc(energies: Tensor, is_ancestor: Tensor) -> float:
+    """Return the area under the ROC curve of -E: how often an ancestor's pair has less energy than another; ties half.
+
+    Raises:
+        ValueError: if all pairs are of one kind.
+    """
+    yes, no = energies[is_ancestor].double(), energies[~is_ancestor].double()
+    if len(yes) == 0 or len(no) == 0:
+        raise ValueError(f"{len(yes)} pairs of ancestors and {len(no)} others: both kinds are needed")
+    ordered = no.sort().values
+    below = torch.searchsorted(ordered, yes, right=False)
+    up_to = torch.searchsorted(ordered, yes, right=True)
+    return float((len(no) - up_to + 0.5 * (up_to - below)).sum() / (len(yes) * len(no)))

@@ -1,0 +1,131 @@
+"""The sections of the configuration, and what each stage reads of them: plain settings, no library but pydantic.
+
+They stand apart from the code that follows them, so that a plan is made without loading torch.
+"""
+
+from typing import Any, Final, Literal, Self
+
+from pydantic import Field, model_validator
+
+from kdgat.stage.configuration import Config
+from kdgat.training.config import TrainingConfig
+
+FEATURE_VERSION: Final = 1  # rises when the same tree gives another graph
+LARGEST_COUNT: Final = 10_000_000  # trees of a split; places of the next split begin there
+
+EncoderKind = Literal["gtmp", "sgmp"]
+SyntheticKind = Literal["neurons", "rivers"]
+
+
+class EncoderConfig(Config):
+    """Choose the kind of paths, width and depth of an encoder."""
+
+    kind: EncoderKind = Field("gtmp", description="gtmp = branches of the tree; sgmp = paths in every direction")
+    hidden: int = Field(64, ge=2)  # H
+    interactions: int = Field(3, ge=1)  # rounds of messages along paths of three edges
+    num_distances: int = Field(50, ge=2)  # centres of distances
+    distance_range: tuple[float, float] = (0.05, 20.0)  # of the centres, in median edges
+    recompute: bool = False  # keep states between rounds alone, and compute the rest again backwards
+
+    @model_validator(mode="after")
+    def _check_range(self) -> Self:
+        low, high = self.distance_range
+        if not 0 < low < high:
+            raise ValueError(f"distance_range is [{low}, {high}]: give two numbers above 0, the smaller one first")
+        return self
+
+
+class GrowthConfig(Config):
+    """Set what growth predicts of the children of a node, and how the parts are weighed."""
+
+    num_lengths: int = Field(24, ge=2)  # thresholds between the quantiles of the training trees' edges
+    num_angles: int = Field(18, ge=2)  # thresholds on [0, pi]
+    angle_weight: float = Field(1.0, ge=0)
+    count_weight: float = Field(0.3, ge=0)  # of the cross entropy of the number of children
+
+
+class OrderConfig(Config):
+    """Set how ancestors and descendants are told apart."""
+
+    width: int = Field(64, ge=1)  # numbers of a node's place in the order
+    margin: float = Field(1.0, gt=0)  # energy that pairs which are no ancestor and descendant shall have
+    weight: float = Field(1.0, ge=0)  # beside the loss of growth
+    warmup_epochs: int = Field(3, ge=0)  # in which the weight rises from 0
+
+
+class PathBudgetConfig(Config):
+    """Set how batches are filled."""
+
+    max_paths: int | None = Field(
+        32_768, ge=1, description="paths of a batch, of all kinds that the encoder reads; null: as training.batch_by says"
+    )
+
+
+class GeneratedConfig(Config):
+    """State which trees are drawn."""
+
+    kind: SyntheticKind = "neurons"
+    classes: tuple[str, ...] | None = None  # null: all of the kind
+    seed: int = Field(0, ge=0, lt=10**9)
+    train: int = Field(600, ge=1, lt=LARGEST_COUNT)
+    validation: int = Field(150, ge=1, lt=LARGEST_COUNT)
+    test: int = Field(300, ge=1, lt=LARGEST_COUNT)
+
+
+class PrepareConfig(Config):
+    """Configure `prepare`."""
+
+    contract: bool = False
+    max_bad_fraction: float = Field(0.05, ge=0, le=1)  # of the files; more that cannot be read are an error
+    target: str | None = None  # column of the table of labels
+    feature_version: int = FEATURE_VERSION  # in the identity of the stage: other features are other stores
+    generate: GeneratedConfig | None = None  # null: the inputs are files
+
+
+class HeadConfig(Config):
+    """Choose the network that makes a class or a number of a tree's embedding."""
+
+    hidden: int = Field(64, ge=1)
+    dropout: float = Field(0.1, ge=0, lt=1)
+
+
+class PretrainStageConfig(Config):
+    """Configure `pretrain`."""
+
+    encoder: EncoderConfig = EncoderConfig()
+    growth: GrowthConfig = GrowthConfig()
+    order: OrderConfig = OrderConfig()
+    batches: PathBudgetConfig = PathBudgetConfig()
+    training: TrainingConfig = TrainingConfig()
+
+
+class FinetuneStageConfig(Config):
+    """Configure `finetune`, `scratch` and `gin`."""
+
+    encoder: EncoderConfig = EncoderConfig()
+    head: HeadConfig = HeadConfig()
+    batches: PathBudgetConfig = PathBudgetConfig()
+    label_fraction: float = Field(1.0, gt=0, le=1)  # of the training trees whose labels are used
+    training: TrainingConfig = TrainingConfig()
+
+
+class EvaluationConfig(Config):
+    """State what is measured."""
+
+    neighbours: int = Field(20, ge=1)  # of kNN
+    repeats: int = Field(5, ge=1)  # draws of the labels that a probe gets, for its interval
+    optimum_draws: int = Field(128, ge=16)  # sets of children per node, where the law of the trees is known
+    pairs: int = Field(20, ge=1)  # of each kind per tree, for the AUC of the order
+
+
+class EvaluationStageConfig(Config):
+    """Configure `evaluation`."""
+
+    evaluation: EvaluationConfig = EvaluationConfig()
+    growth: GrowthConfig = GrowthConfig()
+    batches: PathBudgetConfig = PathBudgetConfig()
+
+
+def read_encoder(encoder: EncoderConfig) -> dict[str, Any]:
+    """Return what weights depend on, as plain data: how they were computed backwards is no part of it."""
+    return encoder.model_dump(mode="json", exclude={"recompute"})

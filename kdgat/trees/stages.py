@@ -1,0 +1,163 @@
+"""The stages of the family: `run(spec, directory)` is what `kdgat stage run` calls.
+
+`prepare` writes stores of trees. `pretrain` needs no labels. `finetune` starts from its weights; `scratch` is the same
+without them, `gin` another network. `evaluation` measures all of them on the test trees.
+"""
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from kdgat.graphs.store import GraphStore
+from kdgat.run.inputs import input_path
+from kdgat.stage.configuration import validate_config
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.errors import StageInputError
+from kdgat.stage.outcome import Outcome
+from kdgat.stage.spec import StageSpec
+from kdgat.training.random_state import seed_everything
+from kdgat.training.stage import train_stage
+from kdgat.trees.graphs.columns import NODE_FEATURES, SCHEMA
+from kdgat.trees.models.classifier import TreePredictor
+from kdgat.trees.names import FAMILY, GIN, START, TRAIN, VALIDATION
+from kdgat.trees.objectives.growth import Thresholds
+from kdgat.trees.plan import KINDS
+from kdgat.trees.sections import FEATURE_VERSION, FinetuneStageConfig, GrowthConfig, PretrainStageConfig, read_encoder
+from kdgat.trees.training.finetuning import FinetuneObjective, Task, choose_labelled, labelled, load_encoder
+from kdgat.trees.training.pretraining import PretrainedTrees, PretrainObjective
+from kdgat.trees.training.source import TreeSource
+from kdgat.trees.training.start import check_start, read_start
+
+logger = logging.getLogger(__name__)
+
+
+def run(spec: StageSpec, directory: RunDirectory) -> Outcome:
+    """Run one stage, or resume it."""
+    torch.set_num_threads(1)  # training sets its own
+    return KINDS[spec.stage].run(spec, directory)
+
+
+def run_pretrain(spec: StageSpec, directory: RunDirectory) -> Outcome:
+    """Pretrain an encoder by growth and order; errors of `open_store`."""
+    config = validate_config(PretrainStageConfig, spec.config)
+    torch.set_num_threads(config.training.num_threads)
+    train, validation = (open_store(spec, directory, split) for split in (TRAIN, VALIDATION))
+    thresholds = thresholds_of(train, config.growth)
+    seed_everything(spec.seed)
+    model = PretrainedTrees(config)
+    sources = [
+        TreeSource(store.columns, config.encoder, config.batches, config.training, spec.seed, shuffle=store is train)
+        for store in (train, validation)
+    ]
+    return train_stage(
+        PretrainObjective(model, config, thresholds),
+        model,
+        *sources,
+        config.training,
+        spec,
+        directory,
+        description=describe_pretrained(config, train),
+        metadata={"num_trees": train.num_graphs},
+    )
+
+
+def run_finetune(spec: StageSpec, directory: RunDirectory) -> Outcome:
+    """Train a network that names a tree's class, or predicts its number, from few labels or many.
+
+    Raises:
+        StageInputError: if no training tree has a label.
+        StartError: if the weights to start from are of another encoder.
+    """
+    config = validate_config(FinetuneStageConfig, spec.config)
+    torch.set_num_threads(config.training.num_threads)
+    train, validation = (open_store(spec, directory, split) for split in (TRAIN, VALIDATION))
+    task = task_of(train)
+    seed_everything(spec.seed)
+    model = TreePredictor(config.encoder, config.head, task.num_outputs, is_gin=spec.stage == GIN)
+    if START in spec.inputs:
+        path = input_path(spec, directory, START)
+        check_start(path, config.encoder)
+        load_encoder(model, read_start(path))
+    chosen = choose_labelled(train.columns, config.label_fraction, spec.seed)
+    logger.info("%d of %d training trees give their labels", len(chosen), train.num_graphs)
+    return train_stage(
+        FinetuneObjective(model, task),
+        model,
+        TreeSource(
+            train.columns, config.encoder, config.batches, config.training, spec.seed, shuffle=True, chosen=chosen
+        ),
+        TreeSource(
+            validation.columns,
+            config.encoder,
+            config.batches,
+            config.training,
+            spec.seed,
+            shuffle=False,
+            chosen=labelled(validation.columns),
+        ),
+        config.training,
+        spec,
+        directory,
+        description={
+            **describe_data(train),
+            "encoder": read_encoder(config.encoder),
+            "head": config.head.model_dump(mode="json"),
+            "kind": spec.stage,
+            "label_fraction": config.label_fraction,
+            "task": {"classes": list(task.classes), "mean": task.mean, "deviation": task.deviation},
+        },
+        metadata={"num_labels": len(chosen)},
+    )
+
+
+def open_store(spec: StageSpec, directory: RunDirectory, split: str) -> GraphStore:
+    """Open the store of a split.
+
+    Raises:
+        StageInputError: if its trees have other features, or it has none.
+    """
+    path = input_path(spec, directory, split)
+    store = GraphStore.open(path, SCHEMA)
+    if store.build.get("feature_version") != FEATURE_VERSION or store.node_features != NODE_FEATURES:
+        raise StageInputError(f"{path} has features of another version: prepare the trees again")
+    if store.num_graphs == 0:
+        raise StageInputError(f"{path} has no tree: the split {split} is empty, give more trees")
+    return store
+
+
+def thresholds_of(store: GraphStore, growth: GrowthConfig) -> Thresholds:
+    """Return where growth is compared on a store's trees."""
+    low, high = store.build["length_range"]
+    return Thresholds.of((low, high), growth)
+
+
+def task_of(store: GraphStore) -> Task:
+    """Return what the labels of a store are; StageInputError if there are none."""
+    columns = store.columns
+    known = labelled(columns)
+    if not len(known):
+        raise StageInputError(f"{store.path}: no tree has a label: give data.labels, or set label_fractions=[]")
+    classes = tuple(store.attributes["classes"])
+    if classes:
+        return Task(classes)
+    target = np.asarray(columns["target"], np.float64)[known]
+    return Task((), float(target.mean()), float(target.std()) or 1.0)
+
+
+def describe_data(store: GraphStore) -> dict[str, Any]:
+    """Return what a weights file says of the trees: which family, which features, what length 1 was."""
+    return {"family": FAMILY, "feature_version": FEATURE_VERSION, "scale": store.build["scale"]}
+
+
+def describe_pretrained(config: PretrainStageConfig, store: GraphStore) -> Mapping[str, Any]:
+    """Return what the weights of a pretraining say of the model and its data, as plain data."""
+    return {
+        **describe_data(store),
+        "length_range": store.build["length_range"],
+        "encoder": read_encoder(config.encoder),
+        "growth": config.growth.model_dump(mode="json"),
+        "order": config.order.model_dump(mode="json"),
+    }

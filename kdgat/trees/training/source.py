@@ -1,0 +1,60 @@
+"""Batches of trees, filled up to a number of paths: what memory goes by is known before anything is allocated."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from torch_geometric.data import Batch
+
+from kdgat.graphs.batches import TensorColumns
+from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs.plans import plan_by_edges, plan_by_graphs, plan_by_nodes
+from kdgat.training.config import TrainingConfig
+from kdgat.training.source import StatelessSource
+from kdgat.trees.sections import EncoderConfig, PathBudgetConfig
+
+
+def path_sizes(columns: GraphColumns, encoder: EncoderConfig) -> NDArray[np.int64]:
+    """Return how many paths an encoder reads of each tree, [G]: those upwards and those of its kind."""
+    below = columns["branches"] if encoder.kind == "gtmp" else columns["general"]
+    return np.asarray(columns["ancestors"]) + np.asarray(below)
+
+
+class TreeSource(StatelessSource):
+    """Chosen trees of a store, shuffled anew each epoch or in order."""
+
+    def __init__(
+        self,
+        columns: GraphColumns,
+        encoder: EncoderConfig,
+        batches: PathBudgetConfig,
+        training: TrainingConfig,
+        seed: int,
+        *,
+        shuffle: bool,
+        chosen: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Hold the trees `chosen`, or all."""
+        self.sizes = path_sizes(columns, encoder)
+        self.node_counts, self.edge_counts = columns.node_counts, columns.edge_counts
+        self.chosen = np.arange(columns.num_graphs) if chosen is None else chosen
+        self.tensors = TensorColumns.from_columns(columns)
+        self.max_paths, self.training = batches.max_paths, training
+        self.seed, self.shuffle = seed, shuffle
+
+    def plan(self, epoch: int) -> Sequence[NDArray[np.int64]]:
+        """Return the batches of an epoch: a pure function of seed and epoch."""
+        training, seed = self.training, self.seed
+        if self.max_paths is not None:
+            return plan_by_nodes(
+                self.chosen, self.sizes, self.max_paths, seed, epoch, self.shuffle, max_graphs=training.batch_size
+            )
+        if training.batch_by == "nodes":
+            return plan_by_nodes(self.chosen, self.node_counts, training.max_nodes, seed, epoch, self.shuffle)
+        if training.batch_by == "edges":
+            return plan_by_edges(self.chosen, self.edge_counts, training.max_edges, seed, epoch, self.shuffle)
+        return plan_by_graphs(self.chosen, training.batch_size, seed, epoch, self.shuffle)
+
+    def gather(self, indices: NDArray[np.int64]) -> Batch:
+        """Return one batch."""
+        return self.tensors.gather(indices)
