@@ -1,9 +1,9 @@
 """The least loss of growth that any prediction can have on average, because the law that drew the children is known.
 
-Of a node with children, F(t) is the share of them whose length (or angle to the node's own edge) is at most t. A predicted
-G costs the sum over thresholds of |G(t) - F(t)| times a width. Absolute error is least at the median: with everything
-known that the children depend on, the best G(t) is the median of F(t) over the children that the law might have drawn.
-Pointwise medians never fall from one threshold to the next, so that they are a prediction that a network could make.
+Of a node with children, F(t) is the share of them whose length (or angle to the node's own edge) is at most t. A
+predicted G costs the sum over thresholds of |G(t) - F(t)| times a width. Absolute error is least at the median: with
+everything known that the children depend on, the best G(t) is the median of F(t) over the children that the law might
+have drawn. Pointwise medians never fall from one threshold to the next: they are a prediction that a network can make.
 Who sees less than the state (ancestors, with noise, of an unknown class) cannot do better on average.
 """
 
