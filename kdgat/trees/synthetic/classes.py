@@ -1,0 +1,95 @@
+"""Classes of synthetic trees: by what each one's law differs from the reference."""
+
+import difflib
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final, Literal
+
+from kdgat.trees.synthetic.generation import SyntheticError, SyntheticTree, grow
+from kdgat.trees.synthetic.law import GrowthLaw, Law
+from kdgat.trees.synthetic.rivers import RiverLaw
+
+TreeKind = Literal["neurons", "rivers"]
+
+_NEURITE, _OTHER = 3, 0  # types of SWC
+
+_NEURONS: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
+    {
+        "reference": {},
+        "angle": {"angle": 1.3},
+        "asymmetry": {"length_asymmetry": 1.6, "angle_asymmetry": 1.4, "radius_asymmetry": 1.4},
+        "taper": {"taper": 0.96},
+        "pruning": {"branching_depth": 0.93, "length_ratio": 0.93},
+        "mirror": {"dihedral": -1.0},
+    }
+)
+_RIVERS: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
+    {
+        "reference": {},
+        "tokunaga": {"tokunaga_a": 0.6, "tokunaga_c": 1.4},
+        "bifurcation": {"tokunaga_a": 1.5},
+        "elongation": {"length_ratio": 1.2},
+    }
+)
+
+CLASSES: Final[Mapping[TreeKind, tuple[str, ...]]] = MappingProxyType(
+    {"neurons": ("reference", "angle", "asymmetry", "taper", "pruning"), "rivers": tuple(_RIVERS)}
+)
+"""Classes of each kind. Neurons of the further class "mirror" are mirror images of the reference."""
+
+NUM_NODES: Final[Mapping[TreeKind, tuple[int, int]]] = MappingProxyType({"neurons": (30, 300), "rivers": (25, 500)})
+"""Fewest and most nodes of a tree; nearly all that the laws grow lie between."""
+
+
+def law_of(kind: TreeKind, class_name: str, difficulty: float = 1.0) -> Law:
+    """Return the law of a class; parameters differ from the reference's by a factor to the power 1 / `difficulty`.
+
+    Raises:
+        SyntheticError: if there is no such kind or class, or the difficulty is not above 0.
+    """
+    if kind not in CLASSES:
+        raise SyntheticError(f"kind {kind!r} of trees is unknown: choose among {', '.join(CLASSES)}")
+    reference: GrowthLaw | RiverLaw = GrowthLaw() if kind == "neurons" else RiverLaw()
+    classes = _NEURONS if kind == "neurons" else _RIVERS
+    if class_name not in classes:
+        near = difflib.get_close_matches(class_name, classes, n=1, cutoff=0.5)
+        hint = f"did you mean {near[0]!r}?" if near else f"choose among {', '.join(classes)}"
+        raise SyntheticError(f"class {class_name!r} of {kind} is unknown: {hint}")
+    if not (math.isfinite(difficulty) and difficulty > 0):
+        raise SyntheticError(f"difficulty={difficulty!r}: give a number above 0; 1 is the usual one")
+    changes = {
+        key: getattr(reference, key) * math.copysign(abs(factor) ** (1.0 / difficulty), factor)
+        for key, factor in classes[class_name].items()
+    }
+    return replace(reference, **changes)
+
+
+def generate_tree(
+    class_name: str,
+    seed: int,
+    num_nodes: tuple[int, int] | None = None,
+    *,
+    kind: TreeKind = "neurons",
+    difficulty: float = 1.0,
+) -> SyntheticTree:
+    """Grow the tree of a class that belongs to a seed.
+
+    Args:
+        class_name: one of `CLASSES[kind]`, or "mirror" for neurons.
+        seed: at least 0.
+        num_nodes: fewest and most nodes; None: `NUM_NODES[kind]`.
+        kind: "neurons" or "rivers".
+        difficulty: 1 as usual; classes are more alike above, less below.
+
+    Raises:
+        SyntheticError: naming what is unknown, or a size that the class hardly ever has.
+
+    >>> generate_tree("reference", seed=0).tree.num_nodes == generate_tree("reference", seed=0).tree.num_nodes
+    True
+    """
+    law = law_of(kind, class_name, difficulty)
+    label = CLASSES[kind].index(class_name) if class_name in CLASSES[kind] else len(CLASSES[kind])
+    swc_kind = _NEURITE if kind == "neurons" else _OTHER
+    return grow(law, class_name, seed, num_nodes or NUM_NODES[kind], swc_kind, label)

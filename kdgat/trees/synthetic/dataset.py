@@ -1,0 +1,60 @@
+"""Collections of synthetic trees: balanced classes, parts that share no tree."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final, Literal
+
+import numpy as np
+
+from kdgat.trees.synthetic.classes import CLASSES, TreeKind, generate_tree
+from kdgat.trees.synthetic.generation import SyntheticError, SyntheticTree
+
+Part = Literal["train", "validation", "test"]
+
+PART_START: Final[Mapping[Part, int]] = MappingProxyType({"train": 0, "validation": 1 << 30, "test": 2 << 30})
+"""Index at which each part of a collection begins: parts of less than 2^30 trees share none."""
+
+
+def draw(
+    kind: TreeKind,
+    classes: Sequence[str] | None,
+    count: int,
+    seed: int,
+    start: int = 0,
+    *,
+    num_nodes: tuple[int, int] | None = None,
+    difficulty: float = 1.0,
+) -> Iterator[SyntheticTree]:
+    """Grow the trees `start` to `start + count - 1` of the collection that belongs to a seed.
+
+    Tree i is of class i modulo the number of classes and depends on (kind, classes, seed, i) alone: a longer
+    collection begins with the shorter one. Labels count the classes as they are given.
+
+    Args:
+        kind: "neurons" or "rivers".
+        classes: names; None: `CLASSES[kind]`.
+        count: of trees.
+        seed: of the collection, at least 0.
+        start: index of the first tree; `PART_START` holds those of the parts for training, validation and test.
+        num_nodes, difficulty: as in `generate_tree`.
+
+    Raises:
+        SyntheticError: naming what is unknown or below 0.
+    """
+    if kind not in CLASSES:
+        raise SyntheticError(f"kind {kind!r} of trees is unknown: choose among {', '.join(CLASSES)}")
+    names = CLASSES[kind] if classes is None else tuple(classes)
+    if not names or len(set(names)) < len(names):
+        raise SyntheticError(f"classes={list(names)}: give each class once, and at least one")
+    if min(count, seed, start) < 0:
+        raise SyntheticError(f"count={count}, seed={seed}, start={start}: give whole numbers of at least 0")
+    for index in range(start, start + count):
+        label = index % len(names)
+        tree = generate_tree(names[label], _seed(seed, index), num_nodes, kind=kind, difficulty=difficulty)
+        yield replace(tree, label=label)
+
+
+def _seed(seed: int, index: int) -> int:
+    """Return the seed of a collection's tree: collections of different seeds share none."""
+    return int(np.random.SeedSequence([seed, index]).generate_state(1, np.uint64)[0]) >> 1
