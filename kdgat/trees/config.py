@@ -10,6 +10,7 @@ from kdgat.stage.configuration import Config
 from kdgat.trees.errors import TreesError
 from kdgat.trees.names import FINETUNE, GIN, SCRATCH
 from kdgat.trees.plan import KINDS
+from kdgat.trees.reading.settings import ReadSettings
 from kdgat.trees.sections import (
     EncoderConfig,
     EvaluationConfig,
@@ -42,7 +43,7 @@ class DataConfig(Config):
     data_root: str | None = Field(None, description="folder of trees; null: they are drawn")
     labels: str | None = Field(None, description="table of labels: CSV with columns file, and label or target")
     target: str | None = Field(None, description="column of the table that is predicted; null: the only one")
-    max_bad_fraction: float = Field(0.05, ge=0, le=1, description="files that cannot be read, before that is an error")
+    reading: ReadSettings = ReadSettings()
     contract: bool = Field(False, description="leave out nodes with one child; lengths stay")
 
 

@@ -10,3 +10,8 @@ SCRATCH: Final = "scratch"  # the same network without them
 GIN: Final = "gin"  # a network that sees no geometry
 TRAIN, VALIDATION, TEST = "train", "validation", "test"  # artifacts of the preparation
 START: Final = "start"  # input: weights of a pretraining
+
+
+def file_input(place: int) -> str:
+    """Name the input of `prepare` that is a file, by its place in the configuration of the stage."""
+    return f"file-{place:06d}"

@@ -1,14 +1,14 @@
 """The stages of a run on trees and what each needs of the others: a pure function of the configuration.
 
-    prepare -> pretrain-seed0 -> finetune-5pct-seed0, finetune-100pct-seed0 -> evaluation-seed0
-            -> scratch-5pct-seed0, scratch-100pct-seed0, gin-... ---------------^
+    prepare -> pretrain-seed0 -> finetune-seed0 -> evaluation-seed0
+            -> scratch-seed0, gin-seed0 ------------^
 
 Without labels there is no fine-tuning and nothing to compare it with. With `start_from` nothing is pretrained.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from kdgat.run.finished import EVALUATION, WEIGHTS
@@ -18,6 +18,7 @@ from kdgat.trees.names import FINETUNE, GIN, PREPARE, PRETRAIN, SCRATCH, START, 
 from kdgat.trees.sections import (
     FEATURE_VERSION,
     EvaluationStageConfig,
+    FileConfig,
     FinetuneStageConfig,
     PrepareConfig,
     PretrainStageConfig,
@@ -52,16 +53,21 @@ def scale_of(fraction: float) -> str:
     return f"{100 * fraction:g}pct"
 
 
-def plan_trees(config: TreesConfig, *, has_labels: bool) -> list[PlannedStage]:
-    """List the stages of a run in an order in which they can be executed."""
-    generated = config.generated()
+def plan_trees(config: TreesConfig, files: Sequence[FileConfig]) -> list[PlannedStage]:
+    """List the stages of a run in an order in which they can be executed.
+
+    Args:
+        config: of the run.
+        files: what is read; none where trees are drawn.
+    """
     sections = {
         "contract": config.data.contract,
-        "max_bad_fraction": config.data.max_bad_fraction,
+        "reading": config.data.reading,
+        "files": files,
         "feature_version": FEATURE_VERSION,
-        "generate": generated,
-        "target": config.data.target,
+        "generate": config.generated(),
     }
+    has_labels = not files or any(file.label is not None or file.target is not None for file in files)
     plan = [KINDS[PREPARE].plan(PREPARE, _ALL, config.data.seed, sections)]
     for seed in config.seeds:
         plan += _of_seed(config, seed, config.label_fractions if has_labels else ())
@@ -83,14 +89,17 @@ def _of_seed(config: TreesConfig, seed: int, fractions: tuple[float, ...]) -> li
         }
         stages.append(KINDS[PRETRAIN].plan(pretrain, _ALL, seed, sections, _TRAINING_STORES))
         start = {START: InputReference(pretrain, WEIGHTS)}
-    for fraction in fractions:
-        for kind in (FINETUNE, SCRATCH, GIN):
-            name = f"{kind}-{scale_of(fraction)}"
-            training = config.training_for(kind)
-            sections = {**common, "head": config.head, "label_fraction": fraction, "training": training}
-            inputs = {**_TRAINING_STORES, **(start if kind == FINETUNE else {})}
-            stages.append(KINDS[kind].plan(f"{name}-seed{seed}", scale_of(fraction), seed, sections, inputs))
-            measured[f"{WEIGHTS}-{name}"] = InputReference(f"{name}-seed{seed}", WEIGHTS)
+    for kind in (FINETUNE, SCRATCH, GIN) if fractions else ():
+        sections = {
+            **common,
+            "head": config.head,
+            "label_fractions": fractions,
+            "training": config.training_for(kind),
+        }
+        inputs = {**_TRAINING_STORES, **(start if kind == FINETUNE else {})}
+        stages.append(KINDS[kind].plan(f"{kind}-seed{seed}", _ALL, seed, sections, inputs))
+        for scale in map(scale_of, fractions):
+            measured[f"{WEIGHTS}-{kind}-{scale}"] = InputReference(f"{kind}-seed{seed}", f"{WEIGHTS}-{scale}")
     sections = {"evaluation": config.evaluation, "growth": config.growth, "batches": config.batches}
     inputs = {**_STORES, **start, **measured}
     stages.append(KINDS[EVALUATION].plan(f"{EVALUATION}-seed{seed}", _ALL, seed, sections, inputs))

@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from kdgat.stage.configuration import Config
 from kdgat.training.config import TrainingConfig
+from kdgat.trees.reading.settings import ReadSettings
 
 FEATURE_VERSION: Final = 1  # rises when the same tree gives another graph
 LARGEST_COUNT: Final = 10_000_000  # trees of a split; places of the next split begin there
@@ -40,7 +41,10 @@ class GrowthConfig(Config):
 
     num_lengths: int = Field(24, ge=2)  # thresholds between the quantiles of the training trees' edges
     num_angles: int = Field(18, ge=2)  # thresholds on [0, pi]
+    num_radii: int = Field(16, ge=2)  # thresholds of a child's radius by its parent's
+    components: int = Field(4, ge=1)  # of the mixtures that are predicted
     angle_weight: float = Field(1.0, ge=0)
+    radius_weight: float = Field(1.0, ge=0)
     count_weight: float = Field(0.3, ge=0)  # of the cross entropy of the number of children
 
 
@@ -72,14 +76,24 @@ class GeneratedConfig(Config):
     test: int = Field(300, ge=1, lt=LARGEST_COUNT)
 
 
+class FileConfig(Config):
+    """State what a table of labels says of one file."""
+
+    name: str
+    label: str | None = None
+    target: float | None = None
+    split: str | None = None
+    group: str | None = None
+
+
 class PrepareConfig(Config):
     """Configure `prepare`."""
 
     contract: bool = False
-    max_bad_fraction: float = Field(0.05, ge=0, le=1)  # of the files; more that cannot be read are an error
-    target: str | None = None  # column of the table of labels
+    reading: ReadSettings = ReadSettings()
+    files: tuple[FileConfig, ...] = ()  # in the order of the inputs; none where trees are drawn
     feature_version: int = FEATURE_VERSION  # in the identity of the stage: other features are other stores
-    generate: GeneratedConfig | None = None  # null: the inputs are files
+    generate: GeneratedConfig | None = None
 
 
 class HeadConfig(Config):
@@ -100,12 +114,12 @@ class PretrainStageConfig(Config):
 
 
 class FinetuneStageConfig(Config):
-    """Configure `finetune`, `scratch` and `gin`."""
+    """Configure `finetune`, `scratch` and `gin`: one model per share of the labels, one after the other."""
 
     encoder: EncoderConfig = EncoderConfig()
     head: HeadConfig = HeadConfig()
     batches: PathBudgetConfig = PathBudgetConfig()
-    label_fraction: float = Field(1.0, gt=0, le=1)  # of the training trees whose labels are used
+    label_fractions: tuple[float, ...] = Field((1.0,), min_length=1)  # of the training trees whose labels are used
     training: TrainingConfig = TrainingConfig()
 
 

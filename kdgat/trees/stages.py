@@ -6,26 +6,28 @@ without them, `gin` another network. `evaluation` measures all of them on the te
 
 import logging
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from kdgat.graphs.store import GraphStore
+from kdgat.run.finished import WEIGHTS
 from kdgat.run.inputs import input_path
 from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import StageInputError
-from kdgat.stage.outcome import Outcome
+from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
 from kdgat.training.random_state import seed_everything
 from kdgat.training.stage import train_stage
 from kdgat.trees.graphs.columns import NODE_FEATURES, SCHEMA
 from kdgat.trees.models.classifier import TreePredictor
 from kdgat.trees.names import FAMILY, GIN, START, TRAIN, VALIDATION
-from kdgat.trees.objectives.growth import Thresholds
-from kdgat.trees.plan import KINDS
-from kdgat.trees.sections import FEATURE_VERSION, FinetuneStageConfig, GrowthConfig, PretrainStageConfig, read_encoder
+from kdgat.trees.objectives.growth import channels_of
+from kdgat.trees.plan import KINDS, scale_of
+from kdgat.trees.sections import FEATURE_VERSION, FinetuneStageConfig, PretrainStageConfig, read_encoder
 from kdgat.trees.training.finetuning import FinetuneObjective, Task, choose_labelled, labelled, load_encoder
 from kdgat.trees.training.pretraining import PretrainedTrees, PretrainObjective
 from kdgat.trees.training.source import TreeSource
@@ -45,15 +47,14 @@ def run_pretrain(spec: StageSpec, directory: RunDirectory) -> Outcome:
     config = validate_config(PretrainStageConfig, spec.config)
     torch.set_num_threads(config.training.num_threads)
     train, validation = (open_store(spec, directory, split) for split in (TRAIN, VALIDATION))
-    thresholds = thresholds_of(train, config.growth)
     seed_everything(spec.seed)
-    model = PretrainedTrees(config)
+    model = PretrainedTrees(config, channels_of(train.build["length_range"], config.growth))
     sources = [
         TreeSource(store.columns, config.encoder, config.batches, config.training, spec.seed, shuffle=store is train)
         for store in (train, validation)
     ]
     return train_stage(
-        PretrainObjective(model, config, thresholds),
+        PretrainObjective(model, config),
         model,
         *sources,
         config.training,
@@ -65,7 +66,7 @@ def run_pretrain(spec: StageSpec, directory: RunDirectory) -> Outcome:
 
 
 def run_finetune(spec: StageSpec, directory: RunDirectory) -> Outcome:
-    """Train a network that names a tree's class, or predicts its number, from few labels or many.
+    """Train networks that name a tree's class, or predict its number: one for each share of the labels.
 
     Raises:
         StageInputError: if no training tree has a label.
@@ -75,42 +76,56 @@ def run_finetune(spec: StageSpec, directory: RunDirectory) -> Outcome:
     torch.set_num_threads(config.training.num_threads)
     train, validation = (open_store(spec, directory, split) for split in (TRAIN, VALIDATION))
     task = task_of(train)
-    seed_everything(spec.seed)
-    model = TreePredictor(config.encoder, config.head, task.num_outputs, is_gin=spec.stage == GIN)
+    start = None
     if START in spec.inputs:
         path = input_path(spec, directory, START)
         check_start(path, config.encoder)
-        load_encoder(model, read_start(path))
-    chosen = choose_labelled(train.columns, config.label_fraction, spec.seed)
-    logger.info("%d of %d training trees give their labels", len(chosen), train.num_graphs)
-    return train_stage(
-        FinetuneObjective(model, task),
-        model,
-        TreeSource(
-            train.columns, config.encoder, config.batches, config.training, spec.seed, shuffle=True, chosen=chosen
-        ),
-        TreeSource(
-            validation.columns,
-            config.encoder,
-            config.batches,
+        start = read_start(path)
+    metrics: dict[str, float] = {}
+    artifacts: dict[str, str] = {}
+    for fraction in config.label_fractions:
+        name = scale_of(fraction)
+        seed_everything(spec.seed)
+        model = TreePredictor(config.encoder, config.head, task.num_outputs, is_gin=spec.stage == GIN)
+        if start is not None:
+            load_encoder(model, start)
+        chosen = choose_labelled(train.columns, fraction, spec.seed)
+        logger.info("%s: %d of %d training trees give their labels", name, len(chosen), train.num_graphs)
+        source = partial(TreeSource, encoder=config.encoder, batches=config.batches, training=config.training)
+        outcome = train_stage(
+            FinetuneObjective(model, task),
+            model,
+            source(train.columns, seed=spec.seed, shuffle=True, chosen=chosen),
+            source(validation.columns, seed=spec.seed, shuffle=False, chosen=labelled(validation.columns)),
             config.training,
-            spec.seed,
-            shuffle=False,
-            chosen=labelled(validation.columns),
-        ),
-        config.training,
-        spec,
-        directory,
-        description={
-            **describe_data(train),
-            "encoder": read_encoder(config.encoder),
-            "head": config.head.model_dump(mode="json"),
-            "kind": spec.stage,
-            "label_fraction": config.label_fraction,
-            "task": {"classes": list(task.classes), "mean": task.mean, "deviation": task.deviation},
-        },
-        metadata={"num_labels": len(chosen)},
-    )
+            spec,
+            directory,
+            description={
+                **describe_data(train),
+                "encoder": read_encoder(config.encoder),
+                "head": config.head.model_dump(mode="json"),
+                "kind": spec.stage,
+                "label_fraction": fraction,
+                "task": {"classes": list(task.classes), "mean": task.mean, "deviation": task.deviation},
+            },
+            metadata={"num_labels": len(chosen)},
+            fit_name=name,
+            weights_directory=subdirectory(directory, name),
+        )
+        if not isinstance(outcome, Finished):
+            return outcome
+        metrics |= {f"{name}_{key}": value for key, value in outcome.metrics.items()}
+        metrics[f"{name}_labels"] = float(len(chosen))
+        artifacts[f"{WEIGHTS}-{name}"] = outcome.artifacts[WEIGHTS]
+    return Finished(metrics=metrics, artifacts=artifacts)
+
+
+def subdirectory(directory: RunDirectory, name: str) -> RunDirectory:
+    """Return where the weights of one of several fits go."""
+    directory.check_owner()
+    path = directory.path / WEIGHTS / name
+    path.mkdir(parents=True, exist_ok=True)
+    return RunDirectory(path)
 
 
 def open_store(spec: StageSpec, directory: RunDirectory, split: str) -> GraphStore:
@@ -126,12 +141,6 @@ def open_store(spec: StageSpec, directory: RunDirectory, split: str) -> GraphSto
     if store.num_graphs == 0:
         raise StageInputError(f"{path} has no tree: the split {split} is empty, give more trees")
     return store
-
-
-def thresholds_of(store: GraphStore, growth: GrowthConfig) -> Thresholds:
-    """Return where growth is compared on a store's trees."""
-    low, high = store.build["length_range"]
-    return Thresholds.of((low, high), growth)
 
 
 def task_of(store: GraphStore) -> Task:

@@ -12,7 +12,8 @@ from kdgat.trees.structure.paths import count_paths
 from kdgat.trees.structure.tree import Tree
 
 # Of a node alone, and nothing of its children: growth is predicted from these and from ancestors.
-NODE_FEATURES: Final = ("radius", "soma", "axon", "basal", "apical")
+NODE_FEATURES: Final = ("radius", "has_radius", "soma", "axon", "basal", "apical")
+RADIUS, HAS_RADIUS = 0, 1
 NO_LABEL: Final = -1
 SCHEMA: Final = Schema(
     (
@@ -45,8 +46,10 @@ def tree_columns(
         label, target: class, or number to predict.
     """
     x = np.zeros((tree.num_nodes, len(NODE_FEATURES)), np.float32)
-    x[:, 0] = np.log1p(np.maximum(tree.radius, 0.0) / scale)
-    for column, kind in enumerate((1, 2, 3, 4), start=1):
+    has_radius = tree.radius > 0
+    x[:, RADIUS] = np.log(np.where(has_radius, tree.radius / scale, 1.0))
+    x[:, HAS_RADIUS] = has_radius
+    for column, kind in enumerate((1, 2, 3, 4), start=2):
         x[:, column] = tree.kind == kind
     counts = count_paths(tree)
     children = np.arange(1, tree.num_nodes, dtype=np.int32)
@@ -67,4 +70,15 @@ def tree_columns(
         branches=np.array([counts.branches], np.int64),
         ancestors=np.array([counts.ancestors], np.int64),
         general=np.array([counts.general], np.int64),
+    )
+
+
+def scaled(columns: GraphColumns, scale: float) -> GraphColumns:
+    """Return trees whose lengths were written with scale 1, in units of `scale`."""
+    x = np.array(columns.x)
+    x[:, RADIUS] -= np.where(x[:, HAS_RADIUS] > 0, np.float32(np.log(scale)), np.float32(0))
+    return columns.replace(
+        x=x,
+        pos=(np.asarray(columns["pos"], np.float64) / scale).astype(np.float32),
+        length=(np.asarray(columns["length"], np.float64) / scale).astype(np.float32),
     )

@@ -15,12 +15,13 @@ from torch import Tensor, nn
 
 from kdgat.trees.graphs.batch import TreeBatch
 from kdgat.trees.graphs.columns import NODE_FEATURES
+from kdgat.trees.graphs.edges import measure_edges
 from kdgat.trees.models.geometry import GeometryBasis
 from kdgat.trees.models.message import PathRounds, two_layers
 from kdgat.trees.models.paths import Paths, ancestor_paths, branch_paths, general_paths, tree_edges
 from kdgat.trees.sections import EncoderConfig
 
-NUM_EDGE_FEATURES: Final = 2
+NUM_EDGE_FEATURES: Final = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,13 +80,12 @@ class TreeEncoder(nn.Module):
 
 
 def edge_features(tree: TreeBatch) -> Tensor:
-    """Return of each node's edge to its parent the logarithm of its length and of its tortuosity, [N, 2]; 0 at roots."""
-    with torch.no_grad():
-        has_edge = (tree.parent >= 0) & (tree.length > 0)
-        straight = (tree.position - tree.position[tree.parent.clamp(min=0)]).norm(dim=1)
-        length = torch.where(has_edge, tree.length, 1.0)
-        straight = torch.where(has_edge & (straight > 0), straight, length)
-        return torch.stack([length.log(), (length / straight).log()], dim=1)
+    """Return of each node's own edge the logarithms of length and tortuosity, and its angle, [N, 3]; 0 if not known."""
+    edges = measure_edges(tree)
+    straight = (tree.position - tree.position[tree.parent.clamp(min=0)]).norm(dim=1)
+    is_bent = edges.known[:, 0] & (straight > 0)
+    tortuosity = torch.where(is_bent, edges.values[:, 0] - torch.where(is_bent, straight, 1.0).log(), 0.0)
+    return torch.stack([edges.values[:, 0], tortuosity, edges.values[:, 1]], dim=1)
 
 
 def pool(embeddings: Tensor, tree: TreeBatch) -> Tensor:

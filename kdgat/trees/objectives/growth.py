@@ -1,15 +1,16 @@
 """Growth: what the children of a node are like, predicted from its ancestors.
 
-Of a node's children the target is the distribution of their edge lengths and of the angles between their edges and its own,
-as cumulative shares F(t) = (children with a value <= t) / (children) at fixed thresholds ("Representation Learning of
-Geometric Trees", KDD 2024, equations 8 to 11, says histograms). The loss is the earth mover's distance, in one dimension
-the area between two cumulative distributions: the sum over thresholds of |G(t) - F(t)| times their distance. Lengths are
-compared on a logarithmic scale. Leaves have no such target; the number of children, leaves included, is a class of its own.
+Of a node's children the target is the distribution of the lengths of their edges, of the angles between their edges and its
+own, and of their radii by its own, as cumulative shares F(t) = (children with a value <= t) / (children) at fixed thresholds
+("Representation Learning of Geometric Trees", KDD 2024, equations 8 to 11, says histograms). The loss is the earth mover's
+distance, in one dimension the area between two cumulative distributions: the sum over thresholds of |G(t) - F(t)| times
+their step. Leaves have no such target; the number of children, leaves included, is a class of its own.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,136 +19,131 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from kdgat.trees.graphs.batch import TreeBatch
+from kdgat.trees.graphs.edges import measure_edges
 from kdgat.trees.models.message import two_layers
 from kdgat.trees.sections import GrowthConfig
 
 MOST_CHILDREN: Final = 3  # that are told apart: 0, 1, 2, and 3 or more
+LENGTH, ANGLE, RADIUS_RATIO = "length", "angle", "radius"
+RADIUS_RANGE: Final = (-2.0, 0.75)  # of the logarithm of a child's radius by its parent's
 
 
 @dataclass(frozen=True)
-class Thresholds:
-    """Hold where cumulative shares are compared.
+class Channel:
+    """State where the cumulative shares of one quantity are compared.
 
     Attributes:
-        lengths: rising, in median edges, evenly spaced on a logarithmic scale.
-        angles: rising, in radians.
+        name: length (natural logarithm of median edges), angle (radians), or radius (logarithm of a ratio).
+        first, step, count: evenly spaced thresholds.
     """
 
-    lengths: tuple[float, ...]
-    angles: tuple[float, ...]
-
-    @classmethod
-    def of(cls, length_range: tuple[float, float], config: GrowthConfig) -> Thresholds:
-        """Place thresholds: lengths over a range, angles inside [0, pi]."""
-        low, high = (math.log(value) for value in length_range)
-        step = (high - low) / (config.num_lengths - 1)
-        return cls(
-            tuple(math.exp(low + step * place) for place in range(config.num_lengths)),
-            tuple(math.pi * (place + 0.5) / config.num_angles for place in range(config.num_angles)),
-        )
+    name: str
+    first: float
+    step: float
+    count: int
 
     @property
-    def length_step(self) -> float:
-        """Return the distance between two thresholds of lengths, in natural logarithms."""
-        return math.log(self.lengths[1] / self.lengths[0])
+    def thresholds(self) -> list[float]:
+        """Return the thresholds, rising."""
+        return [self.first + place * self.step for place in range(self.count)]
 
-    @property
-    def angle_step(self) -> float:
-        """Return the distance between two thresholds of angles, in radians."""
-        return self.angles[1] - self.angles[0]
+
+def channels_of(length_range: Sequence[float], config: GrowthConfig) -> tuple[Channel, ...]:
+    """Return the channels of trees whose edges lie in a range, in median edges."""
+    low, high = (math.log(value) for value in length_range)
+    step = (high - low) / (config.num_lengths - 1)
+    angle = math.pi / config.num_angles
+    lowest, highest = RADIUS_RANGE
+    ratio = (highest - lowest) / (config.num_radii - 1)
+    return (
+        Channel(LENGTH, low, step, config.num_lengths),
+        Channel(ANGLE, angle / 2, angle, config.num_angles),
+        Channel(RADIUS_RATIO, lowest, ratio, config.num_radii),
+    )
 
 
 @dataclass(frozen=True, eq=False)
 class Growth:
-    """Hold targets of N nodes, or predictions.
+    """Hold the targets of N nodes.
 
     Attributes:
-        lengths: [N, L] cumulative shares at the thresholds of lengths.
-        angles: [N, A] the same of angles.
-        count: [N] number of children up to MOST_CHILDREN as a target, [N, MOST_CHILDREN + 1] scores as a prediction.
+        shares: per channel, [N, T] cumulative shares of the children; 0 where nothing is known.
+        known: [N, C] bool: whether a channel says something of the node: it has an edge of its own, and every child a value.
+        count: [N] number of children, up to MOST_CHILDREN.
     """
 
-    lengths: Tensor
-    angles: Tensor
+    shares: tuple[Tensor, ...]
+    known: Tensor
     count: Tensor
 
 
-def child_angles(tree: TreeBatch) -> tuple[Tensor, Tensor]:
-    """Return the angle [N] between each node's edge and its parent's, and whether it is known; in radians."""
-    parent = tree.parent.clamp(min=0)
-    edge = tree.position - tree.position[parent]
-    above = edge[parent]
-    sine = torch.cross(above, edge, dim=1).norm(dim=1)
-    angle = torch.atan2(sine, (above * edge).sum(1))
-    has_both = (tree.parent >= 0) & (tree.parent[parent] >= 0)
-    return angle, has_both & (torch.minimum(above.norm(dim=1), edge.norm(dim=1)) > 0)
-
-
-def growth_targets(tree: TreeBatch, thresholds: Thresholds) -> Growth:
-    """Return the targets of all nodes; shares of nodes without children are 0."""
+def growth_targets(tree: TreeBatch, channels: Sequence[Channel]) -> Growth:
+    """Return the targets of all nodes."""
     with torch.no_grad():
-        angle, _ = child_angles(tree)
-        lengths, angles = (tree.length.new_tensor(values) for values in (thresholds.lengths, thresholds.angles))
+        edges = measure_edges(tree)
         child = torch.nonzero(tree.parent >= 0)[:, 0]
         parent = tree.parent[child]
         count = tree.num_children
-        below = torch.cat(
-            [tree.length[child, None] <= lengths, angle[child, None] <= angles], dim=1
-        ).to(tree.length.dtype)  # fmt: skip
-        shares = below.new_zeros(tree.num_nodes, below.shape[1]).index_add(0, parent, below)
-        shares = shares / count.clamp(min=1)[:, None]
-        of_lengths, of_angles = shares.split([len(lengths), len(angles)], dim=1)
-        return Growth(of_lengths, of_angles, count.clamp(max=MOST_CHILDREN))
+        num_known = torch.zeros_like(edges.values).index_add(0, parent, edges.known[child].to(edges.values.dtype))
+        shares = []
+        for place, channel in enumerate(channels):
+            below = edges.values[child, place, None] <= edges.values.new_tensor(channel.thresholds)
+            total = edges.values.new_zeros(tree.num_nodes, channel.count).index_add(0, parent, below.float())
+            shares.append(total / count.clamp(min=1)[:, None])
+        is_grown = (count > 0) & (tree.parent >= 0)
+        known = is_grown[:, None] & (num_known == count[:, None])
+        return Growth(tuple(shares), known, count.clamp(max=MOST_CHILDREN))
 
 
-def grown(tree: TreeBatch) -> Tensor:
-    """Return which nodes [N] have a distribution to predict: children, and an edge of their own."""
-    return (tree.num_children > 0) & (tree.parent >= 0)
+def distances(shares: Sequence[Tensor], target: Growth, channels: Sequence[Channel]) -> Tensor:
+    """Return the earth mover's distances [N, C] of cumulative shares, which may broadcast; 0 where nothing is known."""
+    found = [
+        (one - true).abs().sum(1) * channel.step
+        for one, true, channel in zip(shares, target.shares, channels, strict=True)
+    ]
+    return torch.where(target.known, torch.stack(found, dim=1), 0.0)
 
 
 @dataclass(frozen=True, eq=False)
-class GrowthLoss:
-    """Hold the losses of N nodes; those of shares mean something where `grown` is true.
+class Prediction:
+    """Hold predictions for N nodes.
 
     Attributes:
-        length: [N] area between cumulative distributions, in natural logarithms of length.
-        angle: [N] the same, in radians.
-        count: [N] cross entropy of the number of children, in nats.
+        shares: per channel, [N, T] cumulative shares.
+        count: [N, MOST_CHILDREN + 1] scores.
     """
 
-    length: Tensor
-    angle: Tensor
+    shares: tuple[Tensor, ...]
     count: Tensor
 
 
-def distance(prediction: Growth, target: Growth, thresholds: Thresholds) -> tuple[Tensor, Tensor]:
-    """Return the earth mover's distances [N] of lengths and of angles."""
-    return (
-        (prediction.lengths - target.lengths).abs().sum(1) * thresholds.length_step,
-        (prediction.angles - target.angles).abs().sum(1) * thresholds.angle_step,
-    )
-
-
-def growth_loss(prediction: Growth, target: Growth, thresholds: Thresholds) -> GrowthLoss:
-    """Return the losses of a prediction whose `count` holds scores."""
-    length, angle = distance(prediction, target, thresholds)
-    return GrowthLoss(length, angle, functional.cross_entropy(prediction.count, target.count, reduction="none"))
-
-
 class GrowthHead(nn.Module):
-    """Predict growth from embeddings of ancestors."""
+    """Predict growth from embeddings of ancestors: cumulative shares as mixtures of logistic distributions.
 
-    def __init__(self, hidden: int, config: GrowthConfig) -> None:
+    A histogram of free bins cannot learn this loss: the best prediction of a single child is all in one bin, and a softmax
+    that is nearly there has no gradient left to move it. The centre of a logistic distribution moves as far as it is wrong.
+    Centres are relative to what the node's own edge has, where that is known.
+    """
+
+    def __init__(self, hidden: int, config: GrowthConfig, channels: Sequence[Channel]) -> None:
         super().__init__()
-        self.widths = (config.num_lengths + 1, config.num_angles + 1, MOST_CHILDREN + 1)
-        self.network = two_layers(hidden, 2 * hidden, sum(self.widths))
+        self.channels, self.components = tuple(channels), config.components
+        width = 3 * self.components * len(self.channels) + MOST_CHILDREN + 1
+        self.network = two_layers(hidden, 2 * hidden, width)
+        self.start = nn.Parameter(torch.linspace(-1.0, 1.0, self.components))
+        for channel in self.channels:
+            self.register_buffer(f"{channel.name}_thresholds", torch.tensor(channel.thresholds), persistent=False)
 
-    def forward(self, up: Tensor) -> Growth:
-        """Return predictions for embeddings [N, H]: shares that rise from above 0 to below 1, and scores of counts."""
-        lengths, angles, count = self.network(up).float().split(self.widths, dim=1)
-        return Growth(_cumulative(lengths), _cumulative(angles), count)
-
-
-def _cumulative(scores: Tensor) -> Tensor:
-    """Return cumulative shares at the thresholds between bins of these scores; what lies behind the last has no place."""
-    return torch.cumsum(scores.softmax(dim=1), dim=1)[:, :-1]
+    def forward(self, up: Tensor, tree: TreeBatch) -> Prediction:
+        """Return predictions for embeddings [N, H] of the nodes of a batch."""
+        out = self.network(up).float()
+        mixtures, count = out.split([out.shape[1] - MOST_CHILDREN - 1, MOST_CHILDREN + 1], dim=1)
+        own = measure_edges(tree).values
+        shares = []
+        for place, (channel, one) in enumerate(zip(self.channels, mixtures.chunk(len(self.channels), dim=1), strict=True)):
+            weight, shift, width = one.chunk(3, dim=1)
+            # Not much narrower than a step: a steeper distribution would have no slope at any threshold.
+            width = channel.step * (0.3 + functional.softplus(width))
+            steps = getattr(self, f"{channel.name}_thresholds") - (own[:, place, None] + self.start + shift)[:, :, None]
+            shares.append((weight.softmax(dim=1)[:, :, None] * (steps / width[:, :, None]).sigmoid()).sum(1))
+        return Prediction(tuple(shares), count)

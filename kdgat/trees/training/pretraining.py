@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 import torch
 from lightning import LightningModule
 from torch import Tensor, nn
+from torch.nn import functional
 from torch_geometric.data import Batch
 
 from kdgat.trees.graphs.batch import TreeBatch
 from kdgat.trees.models.encoder import Embeddings, TreeEncoder
-from kdgat.trees.objectives.growth import GrowthHead, Thresholds, grown, growth_loss, growth_targets
+from kdgat.trees.objectives.growth import (
+    ANGLE,
+    LENGTH,
+    RADIUS_RATIO,
+    Channel,
+    GrowthHead,
+    distances,
+    growth_targets,
+)
 from kdgat.trees.objectives.order import OrderHead, draw_pairs, energy, order_loss, pair_auc
 from kdgat.trees.sections import PretrainStageConfig
 
@@ -17,11 +28,11 @@ from kdgat.trees.sections import PretrainStageConfig
 class PretrainedTrees(nn.Module):
     """An encoder with the two heads that pretraining needs."""
 
-    def __init__(self, config: PretrainStageConfig) -> None:
+    def __init__(self, config: PretrainStageConfig, channels: Sequence[Channel]) -> None:
         super().__init__()
         hidden = config.encoder.hidden
         self.encoder = TreeEncoder(config.encoder)
-        self.growth = GrowthHead(hidden, config.growth)
+        self.growth = GrowthHead(hidden, config.growth, channels)
         self.order = OrderHead(2 * hidden, config.order.width)
 
     def forward(self, tree: TreeBatch) -> Embeddings:
@@ -33,33 +44,39 @@ class PretrainedTrees(nn.Module):
 class PretrainObjective(LightningModule):
     """The loss of growth plus the weighted loss of order; means over trees of means over nodes."""
 
-    def __init__(self, model: PretrainedTrees, config: PretrainStageConfig, thresholds: Thresholds) -> None:
+    def __init__(self, model: PretrainedTrees, config: PretrainStageConfig) -> None:
         super().__init__()
-        self.model, self.config, self.thresholds = model, config, thresholds
+        self.model, self.config = model, config
         self.register_buffer("epochs", torch.zeros(()))  # counted by the validation that ends each; for the warm-up
 
-    def growth_terms(self, embeddings: Embeddings, tree: TreeBatch) -> tuple[Tensor, Tensor, Tensor]:
-        """Return the losses of lengths, angles and numbers of children."""
-        target = growth_targets(tree, self.thresholds)
-        loss = growth_loss(self.model.growth(embeddings.up), target, self.thresholds)
-        chosen = grown(tree)
-        everywhere = torch.ones_like(chosen)
-        return (
-            tree.mean_per_tree(loss.length, chosen),
-            tree.mean_per_tree(loss.angle, chosen),
-            tree.mean_per_tree(loss.count, everywhere),
-        )
+    def growth_terms(self, embeddings: Embeddings, tree: TreeBatch) -> dict[str, Tensor]:
+        """Return the loss of each channel, and that of the number of children."""
+        channels = self.model.growth.channels
+        target = growth_targets(tree, channels)
+        prediction = self.model.growth(embeddings.up, tree)
+        distance = distances(prediction.shares, target, channels)
+        terms = {
+            channel.name: tree.mean_per_tree(distance[:, place], target.known[:, place])
+            for place, channel in enumerate(channels)
+        }
+        entropy = functional.cross_entropy(prediction.count, target.count, reduction="none")
+        return {**terms, "count": tree.mean_per_tree(entropy, torch.ones_like(target.count, dtype=torch.bool))}
 
-    def total(self, length: Tensor, angle: Tensor, count: Tensor) -> Tensor:
+    def total(self, terms: Mapping[str, Tensor]) -> Tensor:
         """Weigh the parts of growth."""
         growth = self.config.growth
-        return length + growth.angle_weight * angle + growth.count_weight * count
+        return (
+            terms[LENGTH]
+            + growth.angle_weight * terms[ANGLE]
+            + growth.radius_weight * terms[RADIUS_RATIO]
+            + growth.count_weight * terms["count"]
+        )
 
     def training_step(self, batch: Batch) -> Tensor:
         """Return the loss of a batch."""
         tree = TreeBatch.of(batch)
         embeddings = self.model(tree)
-        loss = self.total(*self.growth_terms(embeddings, tree))
+        loss = self.total(self.growth_terms(embeddings, tree))
         self.log("train_growth", loss.detach())
         if self.config.order.weight > 0:
             pairs = draw_pairs(tree)
@@ -75,14 +92,12 @@ class PretrainObjective(LightningModule):
         """Log the parts of the loss; the order at its full weight, so that epochs compare."""
         tree = TreeBatch.of(batch)
         embeddings = self.model(tree)
-        length, angle, count = self.growth_terms(embeddings, tree)
-        loss = self.total(length, angle, count)
+        terms = self.growth_terms(embeddings, tree)
+        loss = self.total(terms)
         pairs = draw_pairs(tree)
         energies = energy(self.model.order(embeddings.both), pairs)
         order = order_loss(energies, pairs, self.config.order.margin)
-        self.log("validation_length", length)
-        self.log("validation_angle", angle)
-        self.log("validation_count", count)
+        self.log_dict({f"validation_{name}": value for name, value in terms.items()})
         self.log("validation_order", order)
         if pairs.is_ancestor.any() and not pairs.is_ancestor.all():
             self.log("validation_order_auc", pair_auc(energies, pairs.is_ancestor))

@@ -1,0 +1,110 @@
+"""What a run on trees reads that no stage of it writes: files of trees, and weights to start from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from kdgat.run.directory import OutputDirectory
+from kdgat.run.finished import WEIGHTS, FinishedRun
+from kdgat.run.plan import PlannedStage, Run
+from kdgat.stage.configuration import unknown_key_text
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.errors import StartError
+from kdgat.stage.spec import StageInput
+from kdgat.trees.config import DataConfig, TreesConfig
+from kdgat.trees.errors import CollectionError
+from kdgat.trees.names import FAMILY, FINETUNE, PREPARE, PRETRAIN, START, file_input
+from kdgat.trees.plan import plan_trees
+from kdgat.trees.reading.collection import Collection, TreeSource, read_folder
+from kdgat.trees.sections import FileConfig
+from kdgat.run.finished import EVALUATION
+from kdgat.trees.training.start import check_start
+
+
+def trees_run(config: TreesConfig) -> Run:
+    """Describe a run for what executes it.
+
+    Raises:
+        CollectionError: if the folder of trees, or its table of labels, cannot be used.
+        StartError: if what it should start from is not there, or is another encoder.
+    """
+    collection = None if config.data.data_root is None else find_trees(config.data)
+    files = [] if collection is None else describe_files(collection, config.data.target)
+    plan = plan_trees(config, files)
+    starts = {} if config.start_from is None else {
+        seed: starting_weights(Path(config.start_from).absolute(), seed) for seed in config.seeds
+    }  # fmt: skip
+    for path in starts.values():
+        check_start(path, config.encoder)
+
+    def external_inputs(planned: PlannedStage) -> Mapping[str, StageInput]:
+        if planned.stage == PREPARE and collection is not None:
+            sources = collection.sources
+            return {file_input(place): StageInput.of_file(source.path) for place, source in enumerate(sources)}
+        if planned.stage in (FINETUNE, EVALUATION) and planned.seed in starts:
+            return {START: StageInput.of_file(starts[planned.seed])}
+        return {}
+
+    return Run(
+        family=FAMILY,
+        config=config,
+        plan=plan,
+        resources=config.resources,
+        num_threads=config.training.num_threads,
+        external_inputs=external_inputs,
+    )
+
+
+def find_trees(data: DataConfig) -> Collection:
+    """Find the files of a configuration and their labels; errors of `read_folder`."""
+    return read_folder(Path(str(data.data_root)), None if data.labels is None else Path(data.labels))
+
+
+def describe_files(collection: Collection, target: str | None) -> Sequence[FileConfig]:
+    """Return what is known of each file; CollectionError if the number to predict is not one column of the table."""
+    column = 0
+    if target is not None and target not in collection.targets:
+        known = list(collection.targets)
+        raise CollectionError(f"data.target: {unknown_key_text(target, known) if known else 'the table has no numbers'}")
+    if len(collection.targets) > 1 and target is None:
+        raise CollectionError(
+            f"the table of labels has the numbers {', '.join(collection.targets)}: choose one by data.target"
+        )
+    if target is not None:
+        column = collection.targets.index(target)
+
+    def describe(source: TreeSource) -> FileConfig:
+        return FileConfig(
+            name=source.name,
+            label=source.label,
+            target=source.targets[column] if source.targets else None,
+            split=source.split,
+            group=source.group,
+        )
+
+    return [describe(source) for source in collection.sources]
+
+
+def starting_weights(path: Path, seed: int) -> Path:
+    """Return the weights of a pretraining: of this seed, or of the first one, of a run; or a stage's, or a file's.
+
+    Raises:
+        StartError: if there are none.
+    """
+    output = OutputDirectory(path)
+    if output.index_path.is_file():
+        run = FinishedRun(output)
+        if run.index.family != FAMILY:
+            raise StartError(f"start_from={path} is a run of family {run.index.family!r}: name one of `train trees`")
+        found = [*run.records(PRETRAIN, seed), *run.records(PRETRAIN)]
+        if not found:
+            raise StartError(f"start_from={path}: no pretraining has finished there: run it to its end")
+        return run.artifact(found[0], WEIGHTS)
+    weights = path if path.is_file() else RunDirectory(path).weights_path
+    if not weights.is_file():
+        raise StartError(
+            f"start_from={path}: no run and no weights are there: name the --out of `kdgat train trees`, the directory "
+            "of its stage `pretrain`, or a weights.safetensors"
+        )
+    return weights

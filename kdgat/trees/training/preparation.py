@@ -1,0 +1,222 @@
+"""The stage `prepare`: trees that are drawn, or read from files, become three stores of graphs.
+
+Work is done in parts of some trees, each a file of its own, so that a killed preparation loses one part. Parts hold lengths
+as they are; what counts as length 1, the median edge of the training trees, is known when all are there.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs.store import GraphStore, write_store
+from kdgat.run.inputs import input_path
+from kdgat.stage.configuration import validate_config
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.files import write_json_atomically
+from kdgat.stage.outcome import Finished, Outcome
+from kdgat.stage.spec import StageSpec
+from kdgat.training.deadline import Deadline
+from kdgat.training.parts import Part, Parts
+from kdgat.trees.errors import CollectionError
+from kdgat.trees.graphs.columns import NODE_FEATURES, SCHEMA, scaled, tree_columns
+from kdgat.trees.names import FAMILY, TRAIN, file_input
+from kdgat.trees.reading.collection import Refusal, TreeSource, check_refusals, read_sources
+from kdgat.trees.sections import FEATURE_VERSION, GeneratedConfig, PrepareConfig
+from kdgat.trees.structure.contraction import contract
+from kdgat.trees.structure.tree import Tree
+from kdgat.trees.training.splits import SPLITS, split_files
+
+logger = logging.getLogger(__name__)
+
+TREES_IN_PART: Final = 100  # that are drawn
+FILES_IN_PART: Final = 20
+QUANTILES: Final = (0.005, 0.995)  # of the training trees' edges: where growth is compared
+
+
+@dataclass(frozen=True, eq=False)
+class Labelled:
+    """One tree with what is known of it."""
+
+    tree: Tree
+    label: int | None
+    target: float | None
+
+
+def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
+    """Write the stores `train`, `validation` and `test`, and what was left out of them.
+
+    Raises:
+        CollectionError: if too many files cannot be used, or a split has none.
+    """
+    work = _Preparation(spec, directory)
+    if paused := work.parts.make_missing(Deadline.from_environment()):
+        return paused
+    summaries = {split: [work.parts.summary(name) for name in names] for split, names in work.names.items()}
+    refusals = [
+        Refusal(Path(path), reason) for parts in summaries.values() for part in parts for path, reason in part["refused"]
+    ]
+    if work.config.generate is None:
+        check_refusals(refusals, len(work.config.files), work.config.reading)
+    for refusal in refusals:
+        logger.warning("left out: %s: %s", refusal.path, refusal.reason)
+    scale, length_range = work.scale()
+    counts = {split: work.join(split, scale, length_range) for split in SPLITS}
+    notes = [note for parts in summaries.values() for part in parts for note in part["notes"]]
+    write_json_atomically(
+        directory.path / "summary.json",
+        {
+            "scale": scale,
+            "length_range": list(length_range),
+            "trees": counts,
+            "refused": [[str(one.path), one.reason] for one in refusals],
+            "notes": notes,
+        },
+    )
+    metrics = {f"num_trees_{split}": float(count) for split, count in counts.items()}
+    artifacts = {split: f"{split}.h5" for split in SPLITS}
+    return Finished(
+        metrics={**metrics, "median_edge": scale, "num_refused": float(len(refusals))},
+        artifacts={**artifacts, "summary": "summary.json"},
+    )
+
+
+def preparation_parts(spec: StageSpec, directory: RunDirectory) -> Parts:
+    """Return the parts of a preparation, which may be made in any order and anywhere; raises what the stage does."""
+    return _Preparation(spec, directory).parts
+
+
+class _Preparation:
+    """The parts of one preparation, and how they are joined."""
+
+    def __init__(self, spec: StageSpec, directory: RunDirectory) -> None:
+        self.config = validate_config(PrepareConfig, spec.config)
+        self.directory = directory
+        self.names: dict[str, list[str]] = {}
+        generate = self.config.generate
+        if generate is not None:
+            from kdgat.trees.synthetic.classes import CLASSES
+
+            self.classes = generate.classes or CLASSES[generate.kind]
+            parts = self._drawn_parts(generate)
+        else:
+            self.classes = tuple(sorted({file.label for file in self.config.files if file.label is not None}))
+            parts = self._file_parts(spec)
+        self.parts = Parts(directory, "trees" if generate is not None else "files", parts)
+
+    def _drawn_parts(self, config: GeneratedConfig) -> list[Part]:
+        counts = {"train": config.train, "validation": config.validation, "test": config.test}
+        return [
+            part
+            for split, count in counts.items()
+            for part in self._cut(split, count, TREES_IN_PART, partial(self._draw, config, split))
+        ]
+
+    def _file_parts(self, spec: StageSpec) -> list[Part]:
+        files = self.config.files
+        contents = [spec.inputs[file_input(place)].sha256 for place in range(len(files))]
+        found = split_files(files, contents, spec.seed)
+        sources = [
+            TreeSource(file.name, input_path(spec, self.directory, file_input(place)))
+            for place, file in enumerate(files)
+        ]  # fmt: skip
+        return [
+            part
+            for split, places in found.items()
+            for part in self._cut(split, len(places), FILES_IN_PART, partial(self._read, sources, places))
+        ]
+
+    def _cut(self, split: str, count: int, size: int, make: Any) -> Iterator[Part]:
+        self.names[split] = []
+        for start in range(0, count, size):
+            name = f"{split}/{start:08d}"
+            self.names[split].append(name)
+            chosen = range(start, min(start + size, count))
+            yield Part(name, len(chosen), partial(make, chosen))
+
+    def _draw(self, config: GeneratedConfig, split: Any, places: range, path: Path) -> dict[str, Any]:
+        from kdgat.trees.synthetic.dataset import PART_START, draw
+
+        drawn = draw(
+            config.kind, config.classes, len(places), config.seed, PART_START[split] + places.start
+        )  # fmt: skip
+        self._write(path, [Labelled(one.tree, one.label, None) for one in drawn])
+        return {"refused": [], "notes": []}
+
+    def _read(
+        self, sources: Sequence[TreeSource], chosen: Sequence[int], places: range, path: Path
+    ) -> dict[str, Any]:
+        of_source = {sources[chosen[place]].name: self.config.files[chosen[place]] for place in places}
+        found, refusals = read_sources([sources[chosen[place]] for place in places], self.config.reading)
+        trees: list[Labelled] = []
+        notes: list[str] = []
+        for source, read in found:
+            file = of_source[source.name]
+            label = None if file.label is None else self.classes.index(file.label)
+            for one in read:
+                tree = contract(one.tree) if self.config.contract else one.tree
+                if tree.num_nodes < 2:
+                    refusals.append(Refusal(source.path, "a single node is no tree with edges"))
+                    continue
+                trees.append(Labelled(tree, label, file.target))
+                notes += [f"{source.name}: {note}" for note in one.notes]
+        self._write(path, trees)
+        return {"refused": [[str(one.path), one.reason] for one in refusals], "notes": notes}
+
+    def _write(self, path: Path, trees: Sequence[Labelled]) -> None:
+        chunks = [tree_columns(one.tree, 1.0, place, one.label, one.target) for place, one in enumerate(trees)]
+        self._store(path, chunks, [one.tree.name for one in trees], {})
+
+    def _store(self, path: Path, chunks: Any, names: Sequence[str], build: Mapping[str, Any]) -> None:
+        write_store(
+            path,
+            SCHEMA,
+            chunks,
+            node_features=NODE_FEATURES,
+            attributes={"classes": list(self.classes), "trees": list(names)},
+            build={"family": FAMILY, "feature_version": FEATURE_VERSION, "contract": self.config.contract, **build},
+        )
+
+    def scale(self) -> tuple[float, tuple[float, float]]:
+        """Return the median edge of the training trees, and the range of their edges in units of it."""
+        if (joined := self.directory.path / f"{TRAIN}.h5").is_file():  # its parts may be gone
+            build = GraphStore.open(joined).build
+            return build["scale"], tuple(build["length_range"])
+        lengths = np.concatenate(
+            [np.asarray(GraphStore.open(self.parts.path(name)).columns["length"]) for name in self.names[TRAIN]]
+        )
+        lengths = lengths[lengths > 0].astype(np.float64)
+        if not len(lengths):
+            raise CollectionError("no training tree has an edge of any length: correct the positions")
+        scale = float(np.median(lengths))
+        low, high = (float(value) / scale for value in np.quantile(lengths, QUANTILES))
+        # All edges alike, as in a grid: a range around them still tells shorter from longer ones.
+        return scale, (min(low, 0.8), max(high, 1.25))
+
+    def join(self, split: str, scale: float, length_range: tuple[float, float]) -> int:
+        """Write the store of a split from its parts, and remove them; return the number of its trees."""
+        path = self.directory.path / f"{split}.h5"
+        if not path.is_file():
+            stores = [GraphStore.open(self.parts.path(name)) for name in self.names[split]]
+            names = [name for store in stores for name in store.attributes["trees"]]
+            if not names:
+                raise CollectionError(f"{split}: none of its files can be used: mend them, or give more")
+            build = {"scale": scale, "length_range": list(length_range)}
+            self._store(path, _joined(stores, scale), names, build)
+        self.parts.remove_files(self.names[split])
+        return GraphStore.open(path).num_graphs
+
+
+def _joined(stores: Sequence[GraphStore], scale: float) -> Iterator[GraphColumns]:
+    before = 0
+    for store in stores:
+        yield scaled(store.columns, scale).replace(tree=np.asarray(store.columns["tree"]) + before)
+        before += len(store.attributes["trees"])
+

@@ -1,0 +1,93 @@
+"""Which files train, validate and test: groups stay together, classes are shared evenly, and nobody is in two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kdgat.trees.errors import CollectionError
+from kdgat.trees.names import TEST, TRAIN, VALIDATION
+from kdgat.trees.sections import FileConfig
+
+SPLITS = (TRAIN, VALIDATION, TEST)
+SHARES = {VALIDATION: 0.15, TEST: 0.15}  # of the groups of each class; the rest trains
+
+
+def split_files(files: Sequence[FileConfig], contents: Sequence[str], seed: int) -> dict[str, list[int]]:
+    """Return the places of the files of each split.
+
+    What the table of labels says of splits is kept, if it says something of every file. Otherwise whole groups are drawn,
+    by the seed, from those of each class. Files of equal content are one group, whatever they are called.
+
+    Args:
+        files: as the table of labels has them.
+        contents: hash of each file.
+        seed: of the draw.
+
+    Raises:
+        CollectionError: if a split would be empty, a group is in two splits, or only some files have a split.
+    """
+    groups = _groups(files, contents)
+    stated = [file.split for file in files]
+    if any(stated):
+        if not all(stated):
+            name = files[stated.index(None)].name
+            raise CollectionError(f"{name} has no split, others do: state a split for each file, or for none")
+        of_group: dict[int, tuple[str, str]] = {}
+        for file, group in zip(files, groups, strict=True):
+            split, name = of_group.setdefault(group, (str(file.split), file.name))
+            if split != file.split:
+                raise CollectionError(
+                    f"{file.name} is in {file.split}, and {name}, of the same group or content, in {split}: "
+                    "a test on what was trained on says nothing"
+                )
+        found = {split: [place for place, one in enumerate(stated) if one == split] for split in SPLITS}
+    else:
+        found = _drawn(files, groups, seed)
+    empty = [split for split in SPLITS if not found[split]]
+    if empty:
+        raise CollectionError(
+            f"{', '.join(empty)}: no file is left for this split ({len(set(groups))} groups of different content): give "
+            "at least three, better thirty"
+        )
+    return found
+
+
+def _groups(files: Sequence[FileConfig], contents: Sequence[str]) -> list[int]:
+    """Number the groups: files that share a group's name or their content, directly or through others."""
+    root = list(range(len(files)))
+
+    def find(place: int) -> int:
+        while root[place] != place:
+            root[place] = root[root[place]]
+            place = root[place]
+        return place
+
+    first: dict[str, int] = {}
+    for place, (file, content) in enumerate(zip(files, contents, strict=True)):
+        for key in (f"content {content}", f"group {file.group}" if file.group else ""):
+            if key:
+                root[find(place)] = find(first.setdefault(key, place))
+    return [find(place) for place in range(len(files))]
+
+
+def _drawn(files: Sequence[FileConfig], groups: Sequence[int], seed: int) -> dict[str, list[int]]:
+    members: dict[int, list[int]] = {}
+    for place, group in enumerate(groups):
+        members.setdefault(group, []).append(place)
+    classes: dict[str, list[int]] = {}
+    for group, places in members.items():
+        classes.setdefault(files[places[0]].label or "", []).append(group)
+    generator = np.random.default_rng([seed, 2])
+    found: dict[str, list[int]] = {split: [] for split in SPLITS}
+    for label in sorted(classes):
+        order = [int(group) for group in generator.permutation(sorted(classes[label]))]
+        # Where classes are many and small, shares are rounded up for the test first: it is what is believed.
+        num_test = max(round(SHARES[TEST] * len(order)), int(len(order) >= 3))
+        num_validation = max(round(SHARES[VALIDATION] * len(order)), int(len(order) >= 3))
+        chosen = {TEST: order[:num_test], VALIDATION: order[num_test : num_test + num_validation]}
+        chosen[TRAIN] = order[num_test + num_validation :]
+        for split, some in chosen.items():
+            found[split] += [place for group in some for place in members[group]]
+    return {split: sorted(places) for split, places in found.items()}
