@@ -1,4 +1,4 @@
-"""Rooted trees from undirected graphs in space, as lines of a map and skeletons of a mask are: shortest paths to a root."""
+"""Rooted trees from graphs in space, as lines of a map and skeletons of a mask are: shortest paths to a root."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def grow_trees(
     name: str,
     min_nodes: int = 2,
 ) -> tuple[list[ReadTree], int]:
-    """Make a tree of each component, the one with most nodes first; loops are cut where they are farthest from the root.
+    """Make a tree of each component, that with most nodes first; loops are cut where farthest from the root.
 
     Args:
         find_root: from the nodes of a component to its root, and notes on the choice.

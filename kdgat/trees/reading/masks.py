@@ -66,7 +66,7 @@ def skeleton_graph(mask: NDArray[np.bool_]) -> SpaceGraph:
     from skimage.morphology import skeletonize
 
     padded = np.pad(mask, 1)
-    place = np.argwhere(skeletonize(padded))
+    place = np.argwhere(skeletonize(padded))  # type: ignore[no-untyped-call]
     index = np.full(padded.shape, -1)
     index[tuple(place.T)] = np.arange(len(place))
     steps = [step for step in product((-1, 0, 1), repeat=mask.ndim) if step > (0,) * mask.ndim]

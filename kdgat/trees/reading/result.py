@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from kdgat.trees.structure.tree import Tree
@@ -19,7 +19,7 @@ class ReadTree:
     notes: tuple[str, ...] = ()
 
 
-def name_lines(lines: Sequence[int]) -> str:
+def name_lines(lines: Iterable[int]) -> str:
     """Name the first lines and count the others.
 
     >>> name_lines([3]), name_lines([9, 3]), name_lines(range(1, 9))

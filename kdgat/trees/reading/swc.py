@@ -1,15 +1,16 @@
 """SWC: one node a line (id, type, x, y, z, radius, parent), with what files in circulation make of it.
 
-Not MorphIO (3.5.0 was tried on 6 real neurons and 18 odd files): it reads 20, but none of them as its nodes. Soma points
-leave the tree and neurites lose the edge to the soma (Image001-005-01: 4 roots); each section repeats the point at which
-it starts (9,297 points from 9,084 rows); ids, and so the lines that a reason has to name, are gone. The 4 that it refuses
-(missing ids, missing parents, a repeated row, two somata) are trees once that is noted. This reader takes all 24, two of
-which have no edge and are refused for that.
+Not MorphIO: 3.5.0 was tried on 6 real neurons and 18 odd files. It reads 20, but none of them as its nodes. Soma points
+leave the tree and neurites lose the edge to the soma (Image001-005-01: 4 roots), each section repeats the point at
+which it starts (9,297 points from 9,084 rows), and ids, hence the lines that a reason has to name, are gone. The 4 that
+it refuses (missing ids, missing parents, a repeated row, two somata) are trees, once that is noted. This reader makes
+trees of 22 and refuses two that have no edge.
 
 What is read, and noted: byte order marks, any line end, comments in any encoding, commas as decimal point or separator,
-ids with gaps and in any order, parents behind their children, rows that stand twice, parents that do not exist, a node as
-its own parent, several roots, radii below zero, a soma of many points, nodes in their parent's place. Types are kept.
-What is refused, with its line: a row that is no node, coordinates that are not finite, an id with two meanings, a cycle.
+ids with gaps and in any order, parents behind their children, rows that stand twice, parents that do not exist, a node
+as its own parent, several roots, radii below zero, a soma of many points, nodes in their parent's place. Types are
+kept. What is refused, with its line: a row that is no node, coordinates that are not finite, an id with two meanings, a
+cycle.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ SOMA = 1
 MAX_COORDINATE = 1e15
 """Beyond it squares of distances lose all digits: no unit makes it a place in a tree."""
 CONTOUR_POINTS = 4
-"""From as many soma points on they are an outline, whose middle is the soma; of three the first is (NeuroMorpho's rule)."""
+"""From as many soma points on they are an outline around the soma; of three the first is its middle (NeuroMorpho)."""
 
 Components = Literal["largest", "join"]
 
@@ -125,13 +126,13 @@ def _decode(path: Path) -> str:
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return data.decode("utf-16", errors="replace")
     if b"\0" in data:
-        line = len(data[: data.index(b"\0")].splitlines()) or 1
+        line = len(data[: data.index(b"\0") + 1].splitlines())
         raise ReadError(path, "a byte 0 stands here: this is no text; export the tree as SWC", line)
     return data.removeprefix(codecs.BOM_UTF8).decode("latin-1")
 
 
 def _split(text: str, path: Path, notes: list[str]) -> list[tuple[int, list[str]]]:
-    """Return line number and cells of each line that is neither blank nor a comment nor a heading before the first row."""
+    """Return line number and cells of each line but blank ones, comments, and headings before the first row."""
     # str.splitlines would also break lines at characters that latin-1 makes of bytes in comments.
     lines = re.split(r"\r\n|\r|\n", text)
     bare = [(number, line.partition("#")[0].strip()) for number, line in enumerate(lines, 1)]

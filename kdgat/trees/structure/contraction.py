@@ -18,7 +18,7 @@ def contract(tree: Tree) -> Tree:
     kept = tree.num_children != 1
     kept[0] = True
     nodes = np.flatnonzero(kept)
-    # In preorder an only child stands behind its parent: what lies between two kept nodes is the chain above the second.
+    # In preorder an only child stands behind its parent: between two kept nodes lies the chain above the second.
     start = np.append(0, nodes[:-1] + 1)
     place = np.cumsum(kept) - 1
     above = tree.parent[start]
