@@ -14,6 +14,8 @@ from scipy.sparse import coo_array
 from kdgat.trees.errors import ReadError
 from kdgat.trees.reading.graphs import SpaceGraph, grow_trees
 from kdgat.trees.reading.result import ReadTree
+from kdgat.trees.structure.contraction import contract
+from kdgat.trees.structure.tree import Tree
 
 MaskRoot = Literal["widest", "centre"]
 MIN_NODES = 8
@@ -24,7 +26,7 @@ def read_mask(path: Path | str, root: MaskRoot = "widest", min_nodes: int = MIN_
     """Read a binary mask (PNG, TIFF or npy; TIFF and npy also with three axes) as one tree for each component.
 
     Positions are (column, row, plane) in pixels, radii distances to the background. Loops of vessels are cut where they
-    are farthest from the root.
+    are farthest from the root; spurs no longer than the vessel's radius where they begin are cut, for they lie in it.
 
     Args:
         path: the file; its stem names the trees.
@@ -50,6 +52,7 @@ def read_mask(path: Path | str, root: MaskRoot = "widest", min_nodes: int = MIN_
     trees, left_out = grow_trees(graph, find_root, path.stem, min_nodes)
     if not trees:
         raise ReadError(path, f"no skeleton of {min_nodes} pixels or more: is the foreground the larger value?")
+    trees = [_prune(read) for read in trees]
     if left_out:
         trees[0] = ReadTree(trees[0].tree, (*trees[0].notes, f"{left_out} specks below {min_nodes} pixels left out"))
     return trees
@@ -88,6 +91,22 @@ def skeleton_graph(mask: NDArray[np.bool_]) -> SpaceGraph:
     position[:, : mask.ndim] = (place - 1)[:, ::-1]
     radius = distance_transform_edt(padded)[tuple(place.T)]
     return SpaceGraph(position, ends, radius)
+
+
+def _prune(read: ReadTree) -> ReadTree:
+    """Cut ends that do not leave the vessel from which they branch, once: what remains may not branch there any more."""
+    tree, short = read.tree, contract(read.tree)
+    is_spur = (short.num_children == 0) & (short.length <= short.radius[short.parent]) & (short.parent >= 0)
+    ends = np.append(0, np.flatnonzero(tree.num_children[1:] != 1) + 1)  # in the tree, of the short one's nodes
+    kept = ~is_spur[np.searchsorted(ends, np.arange(tree.num_nodes))]
+    if kept.all() or kept.sum() < 2:
+        return read
+    place = np.cumsum(kept) - 1
+    parent = np.where(tree.parent >= 0, place[tree.parent], -1)[kept]
+    pruned = Tree.from_parents(
+        parent, tree.position[kept], tree.radius[kept], tree.kind[kept], tree.length[kept], tree.name
+    )
+    return ReadTree(pruned, (*read.notes, f"{int(is_spur.sum())} spurs no longer than the vessel's radius cut"))
 
 
 def _read_pixels(path: Path) -> NDArray[np.bool_]:

@@ -30,14 +30,14 @@ def saved(folder, mask, suffix=".png"):
 def test_a_fork_is_read_as_a_root_two_branches_and_their_radii(tmp_path, suffix, scale):
     (result,) = read_mask(saved(tmp_path, vessels(scale), suffix))
     tree = result.tree
-    assert (tree.name, result.notes) == ("vessels", ())
+    assert (tree.name, result.notes) == ("vessels", ("2 spurs no longer than the vessel's radius cut",))
     assert tree.radius[0] == tree.radius.max() == pytest.approx(5, abs=1)
     assert 45 <= tree.position[0, 0] <= 55
     assert 5 <= tree.position[0, 1] < 65
     tips = tree.position[(tree.num_children == 0) & (tree.position[:, 1] > 100)]
     assert sorted(np.sign(tips[:, 0] - 50)) == [-1, 1]
     assert set(np.round(tree.length[1:], 3)) <= {1.0, 1.414}
-    assert contract(tree).num_nodes <= 6
+    assert contract(tree).num_nodes == 4
 
 
 def test_corners_make_no_spurs(tmp_path):
@@ -81,11 +81,9 @@ def test_a_mask_in_space_gives_a_tree_in_space(tmp_path, suffix):
     mask = np.zeros((30, 31, 32), np.uint8)
     mask[5:25, 14:17, 14:17] = mask[14:17, 14:17, 3:28] = 255
     (result,) = read_mask(saved(tmp_path, mask, suffix))
-    tree = contract(result.tree)
-    tips = tree.position[tree.num_children == 0]
-    assert np.ptp(tips[:, 0]) > 15
-    assert np.ptp(tips[:, 2]) > 10
-    assert np.ptp(tips[:, 1]) <= 2
+    spread = np.ptp(contract(result.tree).position, axis=0)  # columns, rows, planes
+    assert spread[0] > 20 > spread[2] > 15
+    assert spread[1] <= 2
 
 
 @pytest.mark.parametrize(

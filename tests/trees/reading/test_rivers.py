@@ -97,7 +97,9 @@ def test_shapes_that_are_no_lines_are_left_out_and_noted(tmp_path):
         for kind, place in [("Point", [1, 1]), ("LineString", [[0, 0], [0, 1]])]
     ]
     path = tmp_path / "mixed.json"
-    path.write_text(json.dumps({"type": "FeatureCollection", "features": [*features, {**features[0], "geometry": None}]}))
+    path.write_text(
+        json.dumps({"type": "FeatureCollection", "features": [*features, {**features[0], "geometry": None}]})
+    )
     (result,) = read_rivers(path)
     assert "1 shapes that are no lines left out" in result.notes
 
