@@ -94,7 +94,7 @@ def skeleton_graph(mask: NDArray[np.bool_]) -> SpaceGraph:
 
 
 def _prune(read: ReadTree) -> ReadTree:
-    """Cut ends that do not leave the vessel from which they branch, once: what remains may not branch there any more."""
+    """Cut ends that do not leave the vessel from which they branch; once, for what remains may branch no more there."""
     tree, short = read.tree, contract(read.tree)
     is_spur = (short.num_children == 0) & (short.length <= short.radius[short.parent]) & (short.parent >= 0)
     ends = np.append(0, np.flatnonzero(tree.num_children[1:] != 1) + 1)  # in the tree, of the short one's nodes

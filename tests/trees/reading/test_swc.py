@@ -137,7 +137,7 @@ def test_a_second_soma_is_a_root_of_its_own(tmp_path):
         pytest.param(CROSS + "5 2 0 0 0 1 nan\n", 5, "parent is nan", id="parent not a number"),
         pytest.param(CROSS + "5.5 2 0 0 0 1 1\n", 5, "id is 5.5, expected a whole number", id="half an id"),
         pytest.param(CROSS + "-5 2 0 0 0 1 1\n", 5, "id is -5, expected 0 or more", id="id below zero"),
-        pytest.param(CROSS + "2 2 9 9 9 1 1\n", 5, "id 2 has other values than on line 2", id="an id with two meanings"),
+        pytest.param(CROSS + "2 2 9 9 9 1 1\n", 5, "id 2 has other values than on line 2", id="an id twice"),
         pytest.param("# ring\n5 2 0 0 0 1 7\n6 2 1 0 0 1 5\n7 2 1 1 0 1 6\n", 2, "its own ancestor", id="a ring"),
         pytest.param(CROSS + "5 2 0 9 0 1 6\n6 2 9 0 0 1 5\n", 5, "node 5 is its own ancestor", id="a ring beside"),
         pytest.param(CROSS + "8 2 7 7 7 1 6\n5 2 0 9 0 1 6\n6 2 9 0 0 1 5\n", 6, "node 5", id="a branch of a ring"),
