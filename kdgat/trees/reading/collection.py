@@ -1,0 +1,210 @@
+"""A folder of files with trees, and what a table of labels says of them; nothing is opened before it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from kdgat.trees.errors import CollectionError, ReadError
+from kdgat.trees.reading.labels import LabelRow, LabelTable, read_labels
+from kdgat.trees.reading.result import ReadTree
+from kdgat.trees.reading.settings import ReadSettings
+
+SWC_SUFFIXES = (".swc",)
+RIVER_SUFFIXES = (".geojson", ".json", ".shp")
+MASK_SUFFIXES = (".png", ".tif", ".tiff", ".npy")
+SUFFIXES = (*SWC_SUFFIXES, *RIVER_SUFFIXES, *MASK_SUFFIXES)
+AMBIGUOUS_SUFFIXES = (".json", *MASK_SUFFIXES)
+"""A folder of something else may hold such files, too: pictures and settings beside recordings."""
+LABELS_NAME = "labels.csv"
+"""The table that is used where none is named."""
+MAX_LISTED = 20
+
+
+@dataclass(frozen=True)
+class TreeSource:
+    """One file: its name is its path below the root without suffix; label, targets, split and group as in the table."""
+
+    name: str
+    path: Path
+    label: str | None = None
+    targets: tuple[float, ...] = ()
+    split: str | None = None
+    group: str | None = None
+
+    @property
+    def is_labelled(self) -> bool:
+        """Return whether the table of labels has a row for this file."""
+        return self.label is not None or bool(self.targets)
+
+    def read(self, settings: ReadSettings | None = None) -> list[ReadTree]:
+        """Read the trees of this file: one of SWC, one for each component of rivers and masks, the largest first.
+
+        Raises:
+            ReadError: naming the file, the line where there is one, and the fix.
+        """
+        settings = settings or ReadSettings()
+        suffix = self.path.suffix.lower()
+        # Each reader loads libraries of its own.
+        if suffix in SWC_SUFFIXES:
+            from kdgat.trees.reading.swc import read_swc
+
+            found = [read_swc(self.path, settings.components)]
+        elif suffix in RIVER_SUFFIXES:
+            from kdgat.trees.reading.rivers import read_rivers
+
+            found = read_rivers(self.path, settings.tolerance)
+        elif suffix in MASK_SUFFIXES:
+            from kdgat.trees.reading.masks import read_mask
+
+            found = read_mask(self.path, settings.mask_root)
+        else:
+            raise ReadError(self.path, f"no known suffix; known are {', '.join(SUFFIXES)}")
+        folder = self.name.removesuffix(self.path.stem)
+        return [replace(read, tree=replace(read.tree, name=f"{folder}{read.tree.name}")) for read in found]
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """One file that is left out, and why."""
+
+    path: Path
+    reason: str
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Hold the files of a folder in the order of their names.
+
+    Attributes:
+        sources: one for each file.
+        classes: names of the labels, sorted; () without labels.
+        targets: names of the columns of numbers; () without them.
+        notes: what a user should know, as files without a label.
+    """
+
+    root: Path
+    sources: tuple[TreeSource, ...]
+    classes: tuple[str, ...] = ()
+    targets: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def read_folder(root: Path | str, labels: Path | str | None = None) -> Collection:
+    """Find the files of trees below a folder and join them with a table of labels.
+
+    Args:
+        root: searched with all folders below it; what begins with a dot is left out. One file is a folder of one.
+        labels: the table (see `labels.py`); None: `labels.csv` in the folder, if it is there.
+
+    Raises:
+        CollectionError: if there is no tree, or table and files do not fit; with row, column, value and fix.
+    """
+    root = Path(root)
+    if not root.exists():
+        raise CollectionError(f"{root}: no such file or folder")
+    files = _find_files(root)
+    if not files:
+        raise CollectionError(f"{root}: no file of trees; known are {', '.join(SUFFIXES)}")
+    base = root if root.is_dir() else root.parent
+    sources = [TreeSource(path.relative_to(base).with_suffix("").as_posix(), path) for path in files]
+    table_path = Path(labels) if labels is not None else base / LABELS_NAME
+    if labels is None and not table_path.exists():
+        return Collection(root, tuple(sources))
+    table = read_labels(table_path)
+    rows = _match(table, sources, base, whole=root.is_dir())
+    joined = tuple(_with_row(source, rows.get(source.path)) for source in sources)
+    missing = [source.path.relative_to(base).as_posix() for source in joined if not source.is_labelled]
+    notes = [f"{table.path}: no row for {_listed(missing)}: unlabelled, for pretraining alone"] if missing else []
+    classes = sorted({source.label for source in joined if source.label is not None})
+    return Collection(root, joined, tuple(classes), table.targets, tuple(notes))
+
+
+def read_sources(
+    sources: Iterable[TreeSource], settings: ReadSettings | None = None
+) -> tuple[list[tuple[TreeSource, list[ReadTree]]], list[Refusal]]:
+    """Read some files, and return those that could be read and those that could not; call `check_refusals` with all."""
+    found, refusals = [], []
+    for source in sources:
+        try:
+            found.append((source, source.read(settings)))
+        except ReadError as error:
+            refusals.append(Refusal(source.path, error.problem))
+    return found, refusals
+
+
+def check_refusals(refusals: Sequence[Refusal], num_files: int, settings: ReadSettings | None = None) -> None:
+    """Raise CollectionError, which lists the first files with their reasons, if too many of a folder are unusable."""
+    limit = (settings or ReadSettings()).max_bad_fraction
+    if len(refusals) > limit * num_files or (refusals and len(refusals) == num_files):
+        lines = [f"{refusal.path}: {refusal.reason}" for refusal in refusals[:MAX_LISTED]]
+        more = [f"and {len(refusals) - MAX_LISTED} more"] if len(refusals) > MAX_LISTED else []
+        heading = f"{len(refusals)} of {num_files} files are unusable, above max_bad_fraction {limit:g}; mend them,"
+        raise CollectionError("\n  ".join([f"{heading} take them out, or raise it", *lines, *more]))
+
+
+def holds_trees(path: Path) -> bool:
+    """Return whether a file is one of trees, or a folder has files of which some can be nothing else.
+
+    A folder of masks or .json files alone is one, too, if nothing but a table of labels and texts lies beside them.
+    """
+    if path.is_file():
+        return path.suffix.lower() in SUFFIXES
+    others, ambiguous = False, False
+    for inner in path.rglob("*"):
+        suffix = inner.suffix.lower()
+        if suffix in SUFFIXES and suffix not in AMBIGUOUS_SUFFIXES:
+            return True
+        ambiguous |= suffix in AMBIGUOUS_SUFFIXES
+        others |= inner.is_file() and suffix in (".parquet", ".log", ".csv") and inner.name != LABELS_NAME
+    return ambiguous and not others
+
+
+def _find_files(root: Path) -> list[Path]:
+    if root.is_file():
+        return [root] if root.suffix.lower() in SUFFIXES else []
+    found = [path for path in root.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file()]
+    visible = [path for path in found if not any(part.startswith(".") for part in path.relative_to(root).parts)]
+    return sorted(path for path in visible if path.suffix.lower() != ".json" or _is_geojson(path))
+
+
+def _is_geojson(path: Path) -> bool:
+    """Return whether a .json file begins as GeoJSON does; others are settings or notes."""
+    with path.open("rb") as stream:
+        start = stream.read(4096)
+    return b'"FeatureCollection"' in start or b'"Feature"' in start or b'"coordinates"' in start
+
+
+def _match(table: LabelTable, sources: Sequence[TreeSource], base: Path, whole: bool) -> dict[Path, LabelRow]:
+    """Return the row of each file; `whole` tells that all rows must have one."""
+    known: dict[str, list[Path]] = {}
+    for source in sources:
+        relative = source.path.relative_to(base)
+        for name in {relative.as_posix(), source.name, relative.name, relative.stem}:
+            known.setdefault(name, []).append(source.path)
+    rows: dict[Path, LabelRow] = {}
+    for row in table.rows:
+        matches = known.get(row.file, [])
+        if len(matches) > 1:
+            paths = _listed([path.relative_to(base).as_posix() for path in matches])
+            raise table.error(row.line, "file", row.file, f"is the name of {paths}: give the path below {base}")
+        if not matches:
+            if not whole:
+                continue
+            raise table.unknown_file(row, base, list(known))
+        if matches[0] in rows:
+            raise table.error(row.line, "file", row.file, f"stands on line {rows[matches[0]].line} already: keep one")
+        rows[matches[0]] = row
+    return rows
+
+
+def _with_row(source: TreeSource, row: LabelRow | None) -> TreeSource:
+    if row is None:
+        return source
+    return replace(source, label=row.label, targets=row.targets, split=row.split, group=row.group)
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MAX_LISTED} more" if len(names) > MAX_LISTED else ""
+    return f"{', '.join(names[:MAX_LISTED])}{more}"

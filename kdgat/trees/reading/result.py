@@ -1,0 +1,31 @@
+"""What every reader returns: a tree, and in words what had to be repaired before it was one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kdgat.trees.structure.tree import Tree
+
+MAX_LISTED = 5
+"""Lines that a note names; the others are counted."""
+
+
+@dataclass(frozen=True, eq=False)
+class ReadTree:
+    """Hold a tree as it is used, and one note for each kind of repair, naming the first lines."""
+
+    tree: Tree
+    notes: tuple[str, ...] = ()
+
+
+def name_lines(lines: Iterable[int]) -> str:
+    """Name the first lines and count the others.
+
+    >>> name_lines([3]), name_lines([9, 3]), name_lines(range(1, 9))
+    ('line 3', 'lines 3, 9', 'lines 1, 2, 3, 4, 5 and 3 more')
+    """
+    ordered = sorted(int(line) for line in lines)
+    text = ", ".join(map(str, ordered[:MAX_LISTED]))
+    more = f" and {len(ordered) - MAX_LISTED} more" if len(ordered) > MAX_LISTED else ""
+    return f"line{'s' if len(ordered) > 1 else ''} {text}{more}"
