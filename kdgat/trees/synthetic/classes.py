@@ -18,8 +18,8 @@ _NEURITE, _OTHER = 3, 0  # types of SWC
 _NEURONS: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
     {
         "reference": {},
-        "angle": {"angle": 1.8},
-        "asymmetry": {"length_asymmetry": 1.3, "angle_asymmetry": 1.3, "radius_asymmetry": 1.1},
+        "angle": {"angle": 1.9},
+        "asymmetry": {"length_asymmetry": 1.2, "angle_asymmetry": 1.3},
         "taper": {"taper": 0.98},
         "pruning": {"branching_depth": 0.93, "length_ratio": 0.93},
         "mirror": {"dihedral": -1.0},
@@ -28,8 +28,8 @@ _NEURONS: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
 _RIVERS: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
     {
         "reference": {},
-        "tokunaga": {"tokunaga_a": 0.5, "tokunaga_c": 1.4},
-        "bifurcation": {"tokunaga_a": 1.5},
+        "tokunaga": {"tokunaga_a": 0.5, "tokunaga_c": 1.5},
+        "bifurcation": {"tokunaga_a": 1.6},
         "elongation": {"length_ratio": 1.12},
     }
 )

@@ -111,7 +111,7 @@ class GrowthLaw:
     length_noise: float = 0.22
     length_asymmetry: float = 0.3
     angle: float = 0.5
-    angle_spread: float = 0.35
+    angle_spread: float = 0.3
     angle_memory: float = 0.5
     angle_noise: float = 0.16
     angle_asymmetry: float = 0.35
