@@ -18,9 +18,9 @@ _NEURITE, _OTHER = 3, 0  # types of SWC
 _NEURONS: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
     {
         "reference": {},
-        "angle": {"angle": 1.3},
-        "asymmetry": {"length_asymmetry": 1.6, "angle_asymmetry": 1.4, "radius_asymmetry": 1.4},
-        "taper": {"taper": 0.96},
+        "angle": {"angle": 1.9},
+        "asymmetry": {"length_asymmetry": 1.2, "angle_asymmetry": 1.3},
+        "taper": {"taper": 0.98},
         "pruning": {"branching_depth": 0.93, "length_ratio": 0.93},
         "mirror": {"dihedral": -1.0},
     }
@@ -28,9 +28,9 @@ _NEURONS: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
 _RIVERS: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
     {
         "reference": {},
-        "tokunaga": {"tokunaga_a": 0.6, "tokunaga_c": 1.4},
-        "bifurcation": {"tokunaga_a": 1.5},
-        "elongation": {"length_ratio": 1.2},
+        "tokunaga": {"tokunaga_a": 0.5, "tokunaga_c": 1.5},
+        "bifurcation": {"tokunaga_a": 1.6},
+        "elongation": {"length_ratio": 1.12},
     }
 )
 

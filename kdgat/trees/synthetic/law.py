@@ -110,8 +110,8 @@ class GrowthLaw:
     length_memory: float = 0.45
     length_noise: float = 0.22
     length_asymmetry: float = 0.3
-    angle: float = 0.55
-    angle_spread: float = 0.35
+    angle: float = 0.5
+    angle_spread: float = 0.3
     angle_memory: float = 0.5
     angle_noise: float = 0.16
     angle_asymmetry: float = 0.35
