@@ -41,7 +41,7 @@ class GrowthConfig(Config):
 
     num_lengths: int = Field(24, ge=2)  # thresholds between the quantiles of the training trees' edges
     num_angles: int = Field(18, ge=2)  # thresholds on [0, pi]
-    num_radii: int = Field(16, ge=2)  # thresholds of a child's radius by its parent's
+    num_radii: int = Field(24, ge=2)  # thresholds of a child's radius by its parent's
     components: int = Field(4, ge=1)  # of the mixtures that are predicted
     angle_weight: float = Field(1.0, ge=0)
     radius_weight: float = Field(1.0, ge=0)
@@ -138,6 +138,8 @@ class EvaluationStageConfig(Config):
     evaluation: EvaluationConfig = EvaluationConfig()
     growth: GrowthConfig = GrowthConfig()
     batches: PathBudgetConfig = PathBudgetConfig()
+    label_fractions: tuple[float, ...] = ()
+    generate: GeneratedConfig | None = None  # trees whose law is known: the optimum is, too
 
 
 def read_encoder(encoder: EncoderConfig) -> dict[str, Any]:
