@@ -61,7 +61,9 @@ class PathBudgetConfig(Config):
     """Set how batches are filled."""
 
     max_paths: int | None = Field(
-        32_768, ge=1, description="paths of a batch, of all kinds that the encoder reads; null: as training.batch_by says"
+        32_768,
+        ge=1,
+        description="paths of a batch, of all kinds that the encoder reads; null: as training.batch_by says",
     )
 
 
@@ -101,6 +103,7 @@ class HeadConfig(Config):
 
     hidden: int = Field(64, ge=1)
     dropout: float = Field(0.1, ge=0, lt=1)
+    least_batches: int = Field(20, ge=1)  # of an epoch: with few labels it passes over them several times
 
 
 class PretrainStageConfig(Config):

@@ -26,7 +26,9 @@ class Labelled:
     labels: NDArray[Any]
 
 
-def score(method: str, fraction: float, num_labels: int, draw: int, found: Floats, true: NDArray[Any], task: Task) -> ScoreRow:
+def score(
+    method: str, fraction: float, num_labels: int, draw: int, found: Floats, true: NDArray[Any], task: Task
+) -> ScoreRow:
     """Return how good predictions are: probabilities [G, C] of classes, or numbers [G, 1], against the truth."""
     base: dict[str, Any] = {"method": method, "label_fraction": fraction, "num_labels": num_labels, "draw": draw}
     if task.classes:

@@ -31,8 +31,12 @@ def with_untrained(method: str) -> str:
 class GrowthRow(Config):
     """Mean earth mover's distance of one method in one channel, over the nodes of the test trees that have children."""
 
-    channel: str = Field(description="length (log), angle (rad) or radius (log), count (nats), or total (their weighted sum)")
-    method: str = Field(description="pretrained, a baseline, or optimum: the best that is possible where the law is known")
+    channel: str = Field(
+        description="length (log), angle (rad) or radius (log), count (nats), or total (their weighted sum)"
+    )
+    method: str = Field(
+        description="pretrained, a baseline, or optimum: the best that is possible where the law is known"
+    )
     loss: Finite
 
 
@@ -41,7 +45,9 @@ class OrderRow(Config):
 
     method: str
     auc: Finite = Field(description="over all pairs: half of the others are such pairs turned round")
-    auc_not_turned: Finite = Field(description="against pairs of one tree of which neither is the other's ancestor alone")
+    auc_not_turned: Finite = Field(
+        description="against pairs of one tree of which neither is the other's ancestor alone"
+    )
 
 
 class ScoreRow(Config):
@@ -314,7 +320,9 @@ def _of_growth(results: TreesResults) -> list[str]:
         of_channel = results.growth_of(channel)
         name = results.best_baseline(channel)
         if name is not None and of_channel[name].mean > of_channel[OPTIMUM].mean:
-            way = (of_channel[name].mean - of_channel[TRAINED].mean) / (of_channel[name].mean - of_channel[OPTIMUM].mean)
+            way = (of_channel[name].mean - of_channel[TRAINED].mean) / (
+                of_channel[name].mean - of_channel[OPTIMUM].mean
+            )
             sentence += f"; {way:.0%} of the way to the optimum in {channel}"
     return [sentence]
 

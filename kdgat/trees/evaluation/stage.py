@@ -344,5 +344,3 @@ def collect_results(output: OutputDirectory) -> TreesResults:
     results = summarise(evaluations, **origin(run.index.config))
     results.write(output.results_path)
     return results
-
-

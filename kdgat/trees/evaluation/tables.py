@@ -5,7 +5,13 @@ from collections.abc import Sequence
 from kdgat.run.table import Cell, Table
 from kdgat.trees.evaluation.results import OPTIMUM, Interval, TreesResults
 
-UNITS = {"length": "length (log)", "angle": "angle (rad)", "radius": "radius (log)", "count": "children (nats)", "total": "total"}
+UNITS = {
+    "length": "length (log)",
+    "angle": "angle (rad)",
+    "radius": "radius (log)",
+    "count": "children (nats)",
+    "total": "total",
+}
 
 
 def tables(results: TreesResults) -> Sequence[Table]:
@@ -35,7 +41,12 @@ def growth_table(results: TreesResults) -> Table:
             cells.append(Cell("-") if one is None else _cell(one, one.mean == best[channel] and method != OPTIMUM))
         rows.append(cells)
     header = [Cell("method"), *(Cell(UNITS.get(channel, channel)) for channel in channels)]
-    return Table(header, rows, "Growth: distance between predicted and true children of the test trees; less is better.", key="trees-growth")
+    return Table(
+        header,
+        rows,
+        "Growth: distance between predicted and true children of the test trees; less is better.",
+        key="trees-growth",
+    )
 
 
 def order_table(results: TreesResults) -> Table:
@@ -45,7 +56,9 @@ def order_table(results: TreesResults) -> Table:
         [Cell(row.method), _cell(row.auc, row.auc.mean == best), _cell(row.auc_not_turned)] for row in results.order
     ]  # fmt: skip
     header = [Cell("method"), Cell("AUC"), Cell("AUC, no pair turned")]
-    return Table(header, rows, "Order: pairs of ancestor and descendant against others of the same tree.", key="trees-order")
+    return Table(
+        header, rows, "Order: pairs of ancestor and descendant against others of the same tree.", key="trees-order"
+    )
 
 
 def score_table(results: TreesResults, fraction: float) -> Table:
@@ -67,5 +80,3 @@ def score_table(results: TreesResults, fraction: float) -> Table:
 def _cell(one: Interval, is_best: bool = False) -> Cell:
     note = f"{one.low:.3f} to {one.high:.3f}" if one.count > 1 else ""
     return Cell(f"{one.mean:.3f}", note=note, is_best=is_best)
-
-

@@ -140,10 +140,15 @@ class GrowthHead(nn.Module):
         mixtures, count = out.split([out.shape[1] - MOST_CHILDREN - 1, MOST_CHILDREN + 1], dim=1)
         own = measure_edges(tree).values
         shares = []
-        for place, (channel, one) in enumerate(zip(self.channels, mixtures.chunk(len(self.channels), dim=1), strict=True)):
+        for place, (channel, one) in enumerate(
+            zip(self.channels, mixtures.chunk(len(self.channels), dim=1), strict=True)
+        ):
             weight, shift, width = one.chunk(3, dim=1)
             # Not much narrower than a step: a steeper distribution would have no slope at any threshold.
             width = channel.step * (0.3 + functional.softplus(width))
-            steps = getattr(self, f"{channel.name}_thresholds") - (own[:, place, None] + channel.step * (self.start + shift))[:, :, None]
+            steps = (
+                getattr(self, f"{channel.name}_thresholds")
+                - (own[:, place, None] + channel.step * (self.start + shift))[:, :, None]
+            )
             shares.append((weight.softmax(dim=1)[:, :, None] * (steps / width[:, :, None]).sigmoid()).sum(1))
         return Prediction(tuple(shares), count)
