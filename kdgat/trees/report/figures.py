@@ -59,10 +59,11 @@ SHARE_KEYS: Final = (
 )
 AXES: Final = {
     "length": "length of a child's edge, in median edges",
-    "angle": "angle between a child's edge and the one before, in degrees",
+    "angle": "angle to the edge before, in degrees",
     "radius": "radius of a child by its parent's",
 }
-RATIO_TICKS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)
+LENGTH_TICKS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50)
+RATIO_TICKS: Final = (0.25, 0.35, 0.5, 0.7, 1, 1.4)
 MAP_SYMBOLS: Final = ("circle", "diamond", "square", "triangle-up")
 MAP_CHARACTERS: Final = ("●", "◆", "■", "▲")  # as a legend shows them
 THINNEST, THICKEST = 0.8, 5.0  # pixels of a branch
@@ -108,7 +109,8 @@ def histogram(shares: Shares) -> Picture:
     )
     text = (
         f"Children of nodes at depth {shares.depth}. Distance from the test trees' histogram, in"
-        f" {'degrees' if is_angle else 'natural logarithms'}: prediction {own:.3g}, mean of the training trees {mean:.3g}."
+        f" {'degrees' if is_angle else 'natural logarithms'}: prediction {own:.3g}, mean of the training trees"
+        f" {mean:.3g}."
     )
     return Picture(f"Depth {shares.depth}", figure, text, f"Histograms of {shares.channel}. {text}", SHARE_KEYS)
 
@@ -128,7 +130,8 @@ def _ticks(channel: str, limits: Sequence[float]) -> dict[str, list[float] | lis
     if channel == "angle":
         degrees = range(0, 181, 30)
         return {"tickvals": [math.radians(one) for one in degrees], "ticktext": [str(one) for one in degrees]}
-    ticks = [tick for tick in RATIO_TICKS if limits[0] <= math.log(tick) <= limits[-1]]
+    known = RATIO_TICKS if channel == "radius" else LENGTH_TICKS
+    ticks = [tick for tick in known if limits[0] <= math.log(tick) <= limits[-1]]
     return {"tickvals": [math.log(tick) for tick in ticks], "ticktext": [f"{tick:g}" for tick in ticks]}
 
 

@@ -171,8 +171,8 @@ def _order(results: TreesResults) -> Section | None:
     section = Section("order", "Order: is an ancestor told from others?")
     section.paragraphs.append(
         "AUC over pairs of nodes of a test tree: ancestor and descendant against such pairs turned round, and against"
-        " pairs of different branches; in the second column against the latter alone. Two baselines need no network: how"
-        " much deeper one node lies than the other, and how much larger its subtree is."
+        " pairs of different branches; in the second column against the latter alone. Two baselines need no network:"
+        " how much deeper one node lies than the other, and how much larger its subtree is."
     )
     section.tables.append(order_table(results))
     return section
@@ -184,8 +184,8 @@ def _scores(results: TreesResults) -> Section | None:
     section = Section("scores", "What it is worth with labels")
     section.paragraphs.append(
         "All methods get the same number of labelled training trees, and are measured on the same test trees against"
-        " their true labels. Probe and kNN use embeddings as they are, fine-tuning trains the whole network; each stands"
-        " beside the same without pretraining."
+        " their true labels. Probe and kNN use embeddings as they are, fine-tuning trains the whole network; each"
+        " stands beside the same without pretraining."
     )
     shares = fractions(results)
     pictures = [figures.scores(results, fraction) for fraction in shares]
@@ -254,7 +254,7 @@ def _training(content: RunContent[TreesResults], missing: list[str]) -> Section:
 
 def _name_of_fit(record: StageRecord, fit: str) -> str:
     title = KINDS[record.stage].title or record.stage
-    return f"{title}, {fit.removesuffix('pct')} % of the labels" if fit else title
+    return f"{title}, {fit.removesuffix('pct')}% of the labels" if fit else title
 
 
 def _data(content: RunContent[TreesResults], missing: list[str]) -> Section:
