@@ -1,7 +1,8 @@
 """The stage `evaluation` and the results of a finished run.
 
-Inputs of the stage: the three stores, `start` (pretrained weights), and the weights of every model that was trained for the
-task. Work is done in parts, each a summary of its own, so that a stage that was stopped resumes with the next one.
+Inputs of the stage: the three stores, `start` (pretrained weights), and the weights of every model that was trained
+for the task. Work is done in parts, each a summary of its own, so that a stage that was stopped resumes with the next
+one.
 """
 
 from __future__ import annotations
@@ -328,8 +329,8 @@ def _padded(places: list[int], count: int) -> list[int]:
 def _metrics(evaluation: Evaluation) -> Mapping[str, float]:
     """Return what one line should say of a seed."""
     metrics = {f"growth_{row.channel}": row.loss for row in evaluation.growth if row.method == TRAINED}
-    metrics |= {"order_auc": row.auc for row in evaluation.order if row.method == TRAINED}
-    return metrics
+    order = [row.auc for row in evaluation.order if row.method == TRAINED]
+    return {**metrics, "order_auc": order[0]} if order else metrics
 
 
 def collect_results(output: OutputDirectory) -> TreesResults:

@@ -1,9 +1,9 @@
 """One round of messages along paths of third order, with the first layer taken apart so that nothing wide is kept.
 
-Published (Zhang and Zhao 2021, equations 5 to 7; the code has the widths): MLP(7H -> 4H -> 2H -> H) of the states of the
-four nodes and of three embedded geometries, concatenated per path. A linear layer of a concatenation is a sum of linear
-layers: those of the states are computed per node and gathered. Same parameters, same function; of 7H + 4H numbers per
-path, 4H are kept.
+Published (Zhang and Zhao 2021, equations 5 to 7; the code has the widths): MLP(7H -> 4H -> 2H -> H) of the states of
+the four nodes and of three embedded geometries, concatenated per path. A linear layer of a concatenation is a sum of
+linear layers: those of the states are computed per node and gathered. Same parameters, same function; of 7H + 4H
+numbers per path, 4H are kept.
 """
 
 from __future__ import annotations

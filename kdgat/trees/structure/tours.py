@@ -1,7 +1,8 @@
 """Euler tours: order, depth and subtree sizes of a forest from its parents, without a Python step per node or level.
 
 A tour enters and leaves every node once. Its 2N events form linked lists, one per tree; where each event lies in its
-list is found by pointer doubling (list ranking, Wyllie 1979), log2(2N) gathers. Everything else is a difference of places.
+list is found by pointer doubling (list ranking, Wyllie 1979), log2(2N) gathers. Everything else is a difference of
+places.
 """
 
 from dataclasses import dataclass
