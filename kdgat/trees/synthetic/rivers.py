@@ -130,6 +130,7 @@ class RiverLaw:
         length, angle, order, left = (growth[key][rows, columns] for key in ("length", "angle", "order", "left"))
         log_scale = state["log_scale"][rows]
         direction, _ = turned(state["direction"][rows], _UP, angle, np.where(left == 1.0, 0.0, np.pi))
+        direction[:, 2] = 0.0  # the sine of a half turn is rounded
         noise = np.exp(self.radius_noise * generator.normal(size=len(rows)))
         return {
             "log_scale": log_scale,
