@@ -5,7 +5,7 @@ neither rivers nor trees whose chains were contracted fit it; navis and skan bri
 """
 
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,7 +143,8 @@ def _radii(tree: Tree) -> dict[str, float]:
     edges = np.arange(1, tree.num_nodes)
     chain = edges[number[parent[1:]] == 1]
     branching = np.flatnonzero(number > 1)
-    power = np.bincount(parent[1:], weights=radius[1:] ** _RALL, minlength=tree.num_nodes)
+    power: Floats = radius**_RALL
+    summed = np.bincount(parent[1:], weights=power[1:], minlength=tree.num_nodes).astype(np.float64)
     small, large = _extremes(radius, *_siblings(tree))
     length = tree.length[edges]
     taper = (radius[parent[edges]] - radius[edges])[length > 0] / length[length > 0]
@@ -153,7 +154,7 @@ def _radii(tree: Tree) -> dict[str, float]:
         "mean log radius by parent's": _mean_log(radius[edges], radius[parent[edges]]),
         "mean log radius by parent's in chains": _mean_log(radius[chain], radius[parent[chain]]),
         "mean taper": _mean(taper),
-        "mean ratio of Rall": _mean(_ratio(power[branching], radius[branching] ** _RALL)),
+        "mean ratio of Rall": _mean(_ratio(summed[branching], power[branching])),
         "mean ratio of siblings' radii": _mean(_ratio(small, large)),
     }
 
@@ -225,7 +226,7 @@ def _siblings(tree: Tree) -> tuple[Indices, Indices]:
     return siblings, np.flatnonzero(np.diff(parent, prepend=-1))
 
 
-def _extremes(values: NDArray[np.generic], siblings: Indices, firsts: Indices) -> tuple[Floats, Floats]:
+def _extremes(values: NDArray[Any], siblings: Indices, firsts: Indices) -> tuple[Floats, Floats]:
     """Return the least and the greatest value among each node's children."""
     among = values[siblings].astype(np.float64)
     return np.minimum.reduceat(among, firsts), np.maximum.reduceat(among, firsts)
@@ -235,8 +236,8 @@ def _angle_between(one: Floats, other: Floats) -> Floats:
     return np.arccos(np.clip((one * other).sum(axis=1), -1.0, 1.0))
 
 
-def _mean(values: NDArray[np.generic]) -> float:
-    return float(values.mean()) if values.size else 0.0  # type: ignore[attr-defined]
+def _mean(values: NDArray[Any]) -> float:
+    return float(values.mean()) if values.size else 0.0
 
 
 def _sd(values: Floats) -> float:

@@ -40,7 +40,7 @@ CLASSES: Final[Mapping[TreeKind, tuple[str, ...]]] = MappingProxyType(
 """Classes of each kind. Neurons of the further class "mirror" are mirror images of the reference."""
 
 NUM_NODES: Final[Mapping[TreeKind, tuple[int, int]]] = MappingProxyType({"neurons": (30, 500), "rivers": (20, 400)})
-"""Fewest and most nodes of a tree; the laws grow about 2 % that are smaller or larger, which are drawn again."""
+"""Fewest and most nodes of a tree; the up to 4 % that the laws grow smaller or larger are drawn again."""
 
 
 def find_kind(kind: str) -> TreeKind:
