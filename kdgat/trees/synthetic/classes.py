@@ -18,10 +18,10 @@ _NEURITE, _OTHER = 3, 0  # types of SWC
 _NEURONS: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
     {
         "reference": {},
-        "angle": {"angle": 1.9},
+        "angle": {"angle": 2.0},
         "asymmetry": {"length_asymmetry": 1.2, "angle_asymmetry": 1.3},
-        "taper": {"taper": 0.98},
-        "pruning": {"branching_depth": 0.93, "length_ratio": 0.93},
+        "taper": {"taper": 0.95},
+        "pruning": {"branching_depth": 0.92, "length_ratio": 0.92},
         "mirror": {"dihedral": -1.0},
     }
 )

@@ -110,12 +110,12 @@ def test_lengths_angles_and_radii_of_trees_are_those_of_the_law(neurons):
         angles.append((np.log(angle), law.expected_log_angle(state, number)[parent, column][below]))
         two = np.flatnonzero(number == 2)
         power = np.bincount(parent, weights=tree.radius[1:] ** 1.5, minlength=tree.num_nodes)[two]
-        radii.append(power / tree.radius[two] ** 1.5)
+        radii.append(power / (tree.radius * np.exp((law.radius_memory - 1) * state["radius_deviation"]))[two] ** 1.5)
     for pairs, noise in ((lengths, law.length_noise), (angles, law.angle_noise)):
         values, expected = (np.concatenate(each) for each in zip(*pairs, strict=True))
         assert len(values) > 3000
         assert max(z_scores(values, expected, noise)) < 5
-    # Rall's sum is the taper's, but for the noise of both radii.
+    # Rall's sum is the taper's, but for what is forgotten of the node's own deviation, and for the noise of both radii.
     ratio = np.concatenate(radii)
     expected = law.taper**1.5 * np.exp(0.5 * (1.5 * law.radius_noise) ** 2)
     assert abs(ratio.mean() - expected) < 5 * ratio.std() / np.sqrt(len(ratio))

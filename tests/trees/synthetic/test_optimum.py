@@ -11,10 +11,12 @@ from kdgat.trees.synthetic.classes import law_of
 from kdgat.trees.synthetic.dataset import draw
 from kdgat.trees.synthetic.generation import SyntheticTree
 from kdgat.trees.synthetic.law import draw_num_children
-from kdgat.trees.synthetic.optimum import best_shares, growth_optimum, shares_below
+from kdgat.trees.synthetic.optimum import best_shares, growth_optimum, measured, shares_below
 
 ANGLES = np.linspace(0, np.pi, 17)[1:]
 ANGLE_WIDTHS = np.full(16, np.pi / 16)
+RADII = np.linspace(-1.5, 0.5, 24)
+RADIUS_WIDTHS = np.full(24, RADII[1] - RADII[0])
 
 
 def length_grid(trees):
@@ -53,7 +55,7 @@ def baseline_losses(trees, grid, widths, name):
 
 @pytest.mark.parametrize(("kind", "margin"), [("neurons", 0.35), ("rivers", 0.25)])
 def test_the_optimum_is_far_below_the_baselines(kind, margin):
-    trees = list(draw(kind, None, 40, seed=0))
+    trees = list(draw(kind, None, 25, seed=0))
     grid, widths = length_grid(trees)
     optimum = growth_optimum(trees, grid, ANGLES, (widths, ANGLE_WIDTHS), draws=101)
     lengths, nodes = baseline_losses(trees, grid, widths, "length")
@@ -65,20 +67,36 @@ def test_the_optimum_is_far_below_the_baselines(kind, margin):
     assert optimum == growth_optimum(trees, grid, ANGLES, (widths, ANGLE_WIDTHS), draws=101)
 
 
+def test_radii_are_looked_at_where_they_are_asked_for():
+    trees = list(draw("neurons", ["reference"], 20, seed=0))
+    lengths = ([1.0], [1.0], ([1.0], [1.0]), 51)
+    found = growth_optimum(trees, *lengths, radius=(RADII, RADIUS_WIDTHS))
+    assert set(found) - set(growth_optimum(trees, *lengths)) == {"radius"}
+    shares = np.array(
+        [
+            [(np.log(each.tree.radius[children] / each.tree.radius[node]) <= t).mean() for t in RADII]
+            for each in trees
+            for node, children in scored(each)
+        ]
+    )
+    baseline = (np.abs(np.median(shares, axis=0) - shares) @ RADIUS_WIDTHS).mean()
+    assert 0 < found["radius"] < 0.65 * baseline
+
+
 def test_no_perturbation_of_the_best_shares_loses_less_on_average():
     trees = list(draw("neurons", ["reference"], 20, seed=1))
     law, (grid, widths) = trees[0].law, length_grid(trees)
     state = {name: np.concatenate([each.state[name] for each in trees]) for name in trees[0].state}
     state = {name: array[state["depth"] > 0] for name, array in state.items()}
     generator = np.random.default_rng(0)
-    thresholds = {"length": grid, "angle": ANGLES}
+    thresholds = {"length": grid, "angle": ANGLES, "radius": RADII}
     best = best_shares(law, state, thresholds, 255, generator)
     probability = law.num_children_probability(state)
     probability[:, 0] = 0.0
     number = draw_num_children(probability / probability.sum(axis=1, keepdims=True), generator)
     children = law.growth(state, number, generator)
-    for name, width in (("length", widths), ("angle", ANGLE_WIDTHS)):
-        actual = shares_below(children[name], number, thresholds[name])
+    for name, width in (("length", widths), ("angle", ANGLE_WIDTHS), ("radius", RADIUS_WIDTHS)):
+        actual = shares_below(measured(children, state, name), number, thresholds[name])
         shares = best[name]
         assert (np.diff(shares, axis=1) >= 0).all()
         assert set(np.unique(np.round(6 * shares))) <= {0, 2, 3, 4, 6}
