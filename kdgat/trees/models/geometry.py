@@ -40,6 +40,10 @@ class PathGeometry:
 class GeometryBasis(nn.Module):
     """Write distances, angles and torsions as features: Gaussians at centres on a logarithmic scale and on [0, pi]."""
 
+    centres: Tensor
+    angles: Tensor
+    multiples: Tensor
+
     def __init__(self, num_distances: int, distance_range: tuple[float, float]) -> None:
         """Hold the centres; `distance_range` is where they lie, in median edges."""
         super().__init__()

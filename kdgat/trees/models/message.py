@@ -44,7 +44,7 @@ class PathMessage(nn.Module):
             norm: [N, 1] what the sum of messages is multiplied by.
         """
         hidden = state.shape[1]
-        of_nodes, of_geometry = self.first.weight.split([4 * hidden, 3 * hidden], dim=1)
+        of_nodes, of_geometry = torch.split(self.first.weight, [4 * hidden, 3 * hidden], dim=1)
         parts = [
             embed(part)
             for embed, part in zip(self.embeddings, (geometry.first, geometry.second, geometry.third), strict=True)
