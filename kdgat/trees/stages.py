@@ -49,14 +49,14 @@ def run_pretrain(spec: StageSpec, directory: RunDirectory) -> Outcome:
     train, validation = (open_store(spec, directory, split) for split in (TRAIN, VALIDATION))
     seed_everything(spec.seed)
     model = PretrainedTrees(config, channels_of(train.build["length_range"], config.growth))
-    sources = [
-        TreeSource(store.columns, config.encoder, config.batches, config.training, spec.seed, shuffle=store is train)
-        for store in (train, validation)
-    ]
+    source = partial(
+        TreeSource, encoder=config.encoder, batches=config.batches, training=config.training, seed=spec.seed
+    )
     return train_stage(
         PretrainObjective(model, config),
         model,
-        *sources,
+        source(train.columns, shuffle=True),
+        source(validation.columns, shuffle=False),
         config.training,
         spec,
         directory,

@@ -33,7 +33,7 @@ class Tour:
         return self.leave - self.enter
 
 
-def tour(parent: NDArray[np.integer]) -> Tour:
+def tour(parent: NDArray[np.int64]) -> Tour:
     """Walk a forest depth first, siblings in the order of their indices.
 
     Args:
@@ -42,7 +42,7 @@ def tour(parent: NDArray[np.integer]) -> Tour:
     Raises:
         TreeError: naming a node whose parent does not exist, or that is its own ancestor.
     """
-    parent = np.asarray(parent, np.int64)
+    parent = parent.astype(np.int64)
     count = len(parent)
     nodes = np.arange(count)
     bad = (parent < -1) | (parent >= count)

@@ -153,7 +153,7 @@ def load_encoder(model: TreePredictor, weights: dict[str, Tensor]) -> None:
     model.encoder.load_state_dict(found)
 
 
-def predictions(model: TreePredictor, batches: list[Batch], task: Task) -> NDArray[np.float64]:
+def predictions(model: TreePredictor, batches: Iterable[Batch], task: Task) -> NDArray[np.float64]:
     """Return probabilities of classes [G, C], or numbers [G, 1], for the trees of batches, in their order."""
     model.eval()
     rows = []
