@@ -1,8 +1,9 @@
 """What of a path does not change when a tree is moved or turned: distances, angles, and the torsion with its sign.
 
-Of a path i, j, k, p (Zhang and Zhao, "Representation Learning on Spatial Networks", NeurIPS 2021): the distances |ij|, |jk|
-and |jp|, the angles at j between ij and jk and between ij and jp, and the angle about ij from jk to jp. Torsions go through
-sines and cosines of multiples, because a basis on an interval breaks at its ends. Computed in float32 whatever autocast says.
+Of a path i, j, k, p (Zhang and Zhao, "Representation Learning on Spatial Networks", NeurIPS 2021): the distances
+|ij|, |jk| and |jp|, the angles at j between ij and jk and between ij and jp, and the angle about ij from jk to jp.
+Torsions go through sines and cosines of multiples, because a basis on an interval breaks at its ends. Computed in
+float32 whatever autocast says.
 """
 
 from __future__ import annotations
@@ -39,6 +40,10 @@ class PathGeometry:
 
 class GeometryBasis(nn.Module):
     """Write distances, angles and torsions as features: Gaussians at centres on a logarithmic scale and on [0, pi]."""
+
+    centres: Tensor
+    angles: Tensor
+    multiples: Tensor
 
     def __init__(self, num_distances: int, distance_range: tuple[float, float]) -> None:
         """Hold the centres; `distance_range` is where they lie, in median edges."""
