@@ -1,4 +1,4 @@
-"""A page of trees, each seen from where it is widest, as SVG, HTML (which holds the SVG) or PNG; no network, no script."""
+"""A page of trees, each seen where it is widest, as SVG, HTML (around the SVG) or PNG; no network, no script."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SUFFIXES = (".html", ".svg", ".png")
 
 @dataclass(frozen=True, eq=False)
 class Panel:
-    """One tree on the page: pieces [M, 2, 2] of lines in pixels, their colours, the root, and a caption of two lines."""
+    """One tree on the page: pieces of lines [M, 2, 2] in pixels, their colours, the root, two lines of caption."""
 
     pieces: NDArray[np.float64]
     colours: list[str]
@@ -107,7 +107,8 @@ def _as_svg(panels: Sequence[Panel], width: int, height: int, legend: str) -> st
 def _as_page(svg: str, legend: str) -> str:
     return (
         '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Trees</title></head>\n'
-        f'<body style="font-family: system-ui, sans-serif; color: {INK}">\n<p>{escape(legend)}</p>\n{svg}</body></html>\n'
+        f'<body style="font-family: system-ui, sans-serif; color: {INK}">\n<p>{escape(legend)}</p>\n'
+        f"{svg}</body></html>\n"
     )
 
 
