@@ -116,9 +116,9 @@ class Watcher:
             time.sleep(POLL_S)
 
     def _watch(self, command: Sequence[str]) -> int:
-        process, since, num_forwarded, is_short = None, time.monotonic(), 0, True
         if self._received:
             return 128 + self._received[0]
+        since, num_forwarded = time.monotonic(), 0
         process = subprocess.Popen(command, env=outside_of_jobs(os.environ))
         while (status := process.poll()) is None:
             for number in self._received[num_forwarded:]:
@@ -129,8 +129,7 @@ class Watcher:
                 process.send_signal(number)
             if not self._received:
                 self._look()
-            if is_short and (self._received or time.monotonic() - since > SHORT_S):
-                is_short = False
+            if self._state.num_short and (self._received or time.monotonic() - since > SHORT_S):
                 self._state.num_short = 0
                 self._state.write(self._state_path)
             time.sleep(POLL_S)
