@@ -20,6 +20,7 @@ from types import FrameType
 from typing import Final
 
 from kdgat.cluster.history import AttemptLedger
+from kdgat.cluster.scheduler import jobs_named
 from kdgat.cluster.script import watcher_name
 from kdgat.cluster.slurm import Slurm, SubmissionError, outside_of_jobs
 from kdgat.run.directory import OutputDirectory, RunError, StageRecord, StageState
@@ -156,7 +157,7 @@ class Watcher:
         queue = self._slurm.queue()
         if queue is None:
             return ["unknown"] * NUM_WAITING
-        return [job_id for job_id, job in queue.items() if job.name == self._name and job_id != self._job_id]
+        return [job_id for job_id in jobs_named(self._name, queue) if job_id != self._job_id]
 
     def _end(self) -> None:
         """Let no other watcher come."""
