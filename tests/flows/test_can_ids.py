@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from flows.server import API_URL_VARIABLE
 from kdgat.can.evaluation.results import Results
 from kdgat.can.simulation.synthetic import write_dataset
 from kdgat.cluster.child import checkpoint_marker
@@ -54,7 +53,8 @@ def test_recordings_become_an_evaluated_detector_and_a_second_run_does_nothing_t
     out = tmp_path / "out"
     command = words(data_root, out, "stages=[autoencoder, normal, evaluation]")
     with monkeypatch.context() as patch:
-        patch.delenv(API_URL_VARIABLE)
+        for name in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING"):
+            patch.delenv(name)
         first = run_kdgat(*command, timeout_s=TIMEOUT_S)
     assert first.returncode == 0, first.stderr
     results = Results.read(out / "results.json")
