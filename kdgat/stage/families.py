@@ -12,7 +12,7 @@ from typing import Final
 
 from kdgat.stage.errors import StageInputError
 
-BUILT_IN: Final = {"can": "kdgat.can", "lap": "kdgat.lap"}
+BUILT_IN: Final = {"can": "kdgat.can", "lap": "kdgat.lap", "trees": "kdgat.trees"}
 ENTRY_POINTS: Final = "kdgat.families"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kdgat.run.directory import OutputDirectory
-from kdgat.run.finished import WEIGHTS, FinishedRun
+from kdgat.run.finished import EVALUATION, WEIGHTS, FinishedRun
 from kdgat.run.plan import PlannedStage, Run
 from kdgat.stage.configuration import unknown_key_text
 from kdgat.stage.directory import RunDirectory
@@ -18,7 +18,6 @@ from kdgat.trees.names import FAMILY, FINETUNE, PREPARE, PRETRAIN, START, file_i
 from kdgat.trees.plan import plan_trees
 from kdgat.trees.reading.collection import Collection, TreeSource, read_folder
 from kdgat.trees.sections import FileConfig
-from kdgat.run.finished import EVALUATION
 from kdgat.trees.training.start import check_start
 
 
@@ -66,7 +65,9 @@ def describe_files(collection: Collection, target: str | None) -> Sequence[FileC
     column = 0
     if target is not None and target not in collection.targets:
         known = list(collection.targets)
-        raise CollectionError(f"data.target: {unknown_key_text(target, known) if known else 'the table has no numbers'}")
+        raise CollectionError(
+            f"data.target: {unknown_key_text(target, known) if known else 'the table has no numbers'}"
+        )
     if len(collection.targets) > 1 and target is None:
         raise CollectionError(
             f"the table of labels has the numbers {', '.join(collection.targets)}: choose one by data.target"

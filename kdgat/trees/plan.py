@@ -100,7 +100,13 @@ def _of_seed(config: TreesConfig, seed: int, fractions: tuple[float, ...]) -> li
         stages.append(KINDS[kind].plan(f"{kind}-seed{seed}", _ALL, seed, sections, inputs))
         for scale in map(scale_of, fractions):
             measured[f"{WEIGHTS}-{kind}-{scale}"] = InputReference(f"{kind}-seed{seed}", f"{WEIGHTS}-{scale}")
-    sections = {"evaluation": config.evaluation, "growth": config.growth, "batches": config.batches}
+    sections = {
+        "evaluation": config.evaluation,
+        "growth": config.growth,
+        "batches": config.batches,
+        "label_fractions": fractions,
+        "generate": config.generated(),
+    }
     inputs = {**_STORES, **start, **measured}
     stages.append(KINDS[EVALUATION].plan(f"{EVALUATION}-seed{seed}", _ALL, seed, sections, inputs))
     return stages

@@ -41,7 +41,7 @@ class GrowthConfig(Config):
 
     num_lengths: int = Field(24, ge=2)  # thresholds between the quantiles of the training trees' edges
     num_angles: int = Field(18, ge=2)  # thresholds on [0, pi]
-    num_radii: int = Field(16, ge=2)  # thresholds of a child's radius by its parent's
+    num_radii: int = Field(24, ge=2)  # thresholds of a child's radius by its parent's
     components: int = Field(4, ge=1)  # of the mixtures that are predicted
     angle_weight: float = Field(1.0, ge=0)
     radius_weight: float = Field(1.0, ge=0)
@@ -61,7 +61,9 @@ class PathBudgetConfig(Config):
     """Set how batches are filled."""
 
     max_paths: int | None = Field(
-        32_768, ge=1, description="paths of a batch, of all kinds that the encoder reads; null: as training.batch_by says"
+        32_768,
+        ge=1,
+        description="paths of a batch, of all kinds that the encoder reads; null: as training.batch_by says",
     )
 
 
@@ -101,6 +103,7 @@ class HeadConfig(Config):
 
     hidden: int = Field(64, ge=1)
     dropout: float = Field(0.1, ge=0, lt=1)
+    least_batches: int = Field(20, ge=1)  # of an epoch: with few labels it passes over them several times
 
 
 class PretrainStageConfig(Config):
@@ -138,6 +141,8 @@ class EvaluationStageConfig(Config):
     evaluation: EvaluationConfig = EvaluationConfig()
     growth: GrowthConfig = GrowthConfig()
     batches: PathBudgetConfig = PathBudgetConfig()
+    label_fractions: tuple[float, ...] = ()
+    generate: GeneratedConfig | None = None  # trees whose law is known: the optimum is, too
 
 
 def read_encoder(encoder: EncoderConfig) -> dict[str, Any]:

@@ -95,7 +95,13 @@ def run_finetune(spec: StageSpec, directory: RunDirectory) -> Outcome:
         outcome = train_stage(
             FinetuneObjective(model, task),
             model,
-            source(train.columns, seed=spec.seed, shuffle=True, chosen=chosen),
+            source(
+                train.columns,
+                seed=spec.seed,
+                shuffle=True,
+                chosen=chosen,
+                least_batches=config.head.least_batches,
+            ),
             source(validation.columns, seed=spec.seed, shuffle=False, chosen=labelled(validation.columns)),
             config.training,
             spec,
@@ -103,7 +109,7 @@ def run_finetune(spec: StageSpec, directory: RunDirectory) -> Outcome:
             description={
                 **describe_data(train),
                 "encoder": read_encoder(config.encoder),
-                "head": config.head.model_dump(mode="json"),
+                "head": config.head.model_dump(mode="json", exclude={"least_batches"}),
                 "kind": spec.stage,
                 "label_fraction": fraction,
                 "task": {"classes": list(task.classes), "mean": task.mean, "deviation": task.deviation},

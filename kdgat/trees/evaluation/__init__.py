@@ -1,5 +1,5 @@
-"""What encoders of trees know, and what those know that have to be beaten.
+"""What a pretraining has learned, beside what is known without it.
 
-In: trees, embeddings, labels. Out: scores. `morphometrics.py` says what a morphologist would measure, `forest.py` what
-a random forest makes of it.
+In: test trees and weights. Out: growth and order beside their baselines (`pretext.py`), classes or numbers from few labels
+beside morphometrics, GIN and an untrained encoder (`downstream.py`), in one file per seed (`results.py`).
 """

@@ -82,3 +82,21 @@ def scaled(columns: GraphColumns, scale: float) -> GraphColumns:
         pos=(np.asarray(columns["pos"], np.float64) / scale).astype(np.float32),
         length=(np.asarray(columns["length"], np.float64) / scale).astype(np.float32),
     )
+
+
+def tree_of(columns: GraphColumns, place: int, name: str = "") -> Tree:
+    """Return one tree of a store again, lengths in units of its scale."""
+    nodes = slice(int(columns.node_ptr[place]), int(columns.node_ptr[place + 1]))
+    edges = slice(int(columns.edge_ptr[place]), int(columns.edge_ptr[place + 1]))
+    x = np.asarray(columns.x[nodes], np.float64)
+    kinds = x[:, 2:6]
+    return Tree(
+        np.append(-1, columns.edge_index[0, edges]).astype(np.int64),
+        np.asarray(columns["pos"][nodes], np.float64),
+        np.where(x[:, HAS_RADIUS] > 0, np.exp(x[:, RADIUS]), 0.0),
+        np.where(kinds.any(axis=1), kinds.argmax(axis=1) + 1, 0),
+        np.asarray(columns["length"][nodes], np.float64),
+        np.asarray(columns["depth"][nodes], np.int64),
+        np.asarray(columns["subtree"][nodes], np.int64),
+        name,
+    )

@@ -45,7 +45,10 @@ class PathMessage(nn.Module):
         """
         hidden = state.shape[1]
         of_nodes, of_geometry = self.first.weight.split([4 * hidden, 3 * hidden], dim=1)
-        parts = [embed(part) for embed, part in zip(self.embeddings, (geometry.first, geometry.second, geometry.third), strict=True)]
+        parts = [
+            embed(part)
+            for embed, part in zip(self.embeddings, (geometry.first, geometry.second, geometry.third), strict=True)
+        ]
         wide = functional.linear(torch.cat(parts, 1), of_geometry, self.first.bias)
         for place, weight in enumerate(of_nodes.split(hidden, dim=1)):
             projected = functional.linear(state, weight)

@@ -25,7 +25,7 @@ from kdgat.trees.sections import GrowthConfig
 
 MOST_CHILDREN: Final = 3  # that are told apart: 0, 1, 2, and 3 or more
 LENGTH, ANGLE, RADIUS_RATIO = "length", "angle", "radius"
-RADIUS_RANGE: Final = (-2.0, 0.75)  # of the logarithm of a child's radius by its parent's
+RADIUS_RANGE: Final = (-1.5, 0.5)  # of the logarithm of a child's radius by its parent's
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class GrowthHead(nn.Module):
         self.channels, self.components = tuple(channels), config.components
         width = 3 * self.components * len(self.channels) + MOST_CHILDREN + 1
         self.network = two_layers(hidden, 2 * hidden, width)
-        self.start = nn.Parameter(torch.linspace(-1.0, 1.0, self.components))
+        self.start = nn.Parameter(torch.linspace(-4.0, 4.0, self.components))  # in steps of thresholds
         for channel in self.channels:
             self.register_buffer(f"{channel.name}_thresholds", torch.tensor(channel.thresholds), persistent=False)
 
@@ -140,10 +140,15 @@ class GrowthHead(nn.Module):
         mixtures, count = out.split([out.shape[1] - MOST_CHILDREN - 1, MOST_CHILDREN + 1], dim=1)
         own = measure_edges(tree).values
         shares = []
-        for place, (channel, one) in enumerate(zip(self.channels, mixtures.chunk(len(self.channels), dim=1), strict=True)):
+        for place, (channel, one) in enumerate(
+            zip(self.channels, mixtures.chunk(len(self.channels), dim=1), strict=True)
+        ):
             weight, shift, width = one.chunk(3, dim=1)
             # Not much narrower than a step: a steeper distribution would have no slope at any threshold.
             width = channel.step * (0.3 + functional.softplus(width))
-            steps = getattr(self, f"{channel.name}_thresholds") - (own[:, place, None] + self.start + shift)[:, :, None]
+            steps = (
+                getattr(self, f"{channel.name}_thresholds")
+                - (own[:, place, None] + channel.step * (self.start + shift))[:, :, None]
+            )
             shares.append((weight.softmax(dim=1)[:, :, None] * (steps / width[:, :, None]).sigmoid()).sum(1))
         return Prediction(tuple(shares), count)

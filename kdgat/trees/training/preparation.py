@@ -61,7 +61,10 @@ def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
         return paused
     summaries = {split: [work.parts.summary(name) for name in names] for split, names in work.names.items()}
     refusals = [
-        Refusal(Path(path), reason) for parts in summaries.values() for part in parts for path, reason in part["refused"]
+        Refusal(Path(path), reason)
+        for parts in summaries.values()
+        for part in parts
+        for path, reason in part["refused"]
     ]
     if work.config.generate is None:
         check_refusals(refusals, len(work.config.files), work.config.reading)
@@ -150,9 +153,7 @@ class _Preparation:
         self._write(path, [Labelled(one.tree, one.label, None) for one in drawn])
         return {"refused": [], "notes": []}
 
-    def _read(
-        self, sources: Sequence[TreeSource], chosen: Sequence[int], places: range, path: Path
-    ) -> dict[str, Any]:
+    def _read(self, sources: Sequence[TreeSource], chosen: Sequence[int], places: range, path: Path) -> dict[str, Any]:
         of_source = {sources[chosen[place]].name: self.config.files[chosen[place]] for place in places}
         found, refusals = read_sources([sources[chosen[place]] for place in places], self.config.reading)
         trees: list[Labelled] = []
@@ -219,4 +220,3 @@ def _joined(stores: Sequence[GraphStore], scale: float) -> Iterator[GraphColumns
     for store in stores:
         yield scaled(store.columns, scale).replace(tree=np.asarray(store.columns["tree"]) + before)
         before += len(store.attributes["trees"])
-

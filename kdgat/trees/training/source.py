@@ -33,17 +33,29 @@ class TreeSource(StatelessSource):
         *,
         shuffle: bool,
         chosen: NDArray[np.int64] | None = None,
+        least_batches: int = 1,
     ) -> None:
-        """Hold the trees `chosen`, or all."""
+        """Hold the trees `chosen`, or all; an epoch passes over them again until it has `least_batches`."""
         self.sizes = path_sizes(columns, encoder)
         self.node_counts, self.edge_counts = columns.node_counts, columns.edge_counts
         self.chosen = np.arange(columns.num_graphs) if chosen is None else chosen
         self.tensors = TensorColumns.from_columns(columns)
         self.max_paths, self.training = batches.max_paths, training
         self.seed, self.shuffle = seed, shuffle
+        self.least_batches = least_batches
 
     def plan(self, epoch: int) -> Sequence[NDArray[np.int64]]:
         """Return the batches of an epoch: a pure function of seed and epoch."""
+        first = self._pass(epoch * self.least_batches)
+        if not first:
+            return first
+        plan = list(first)
+        for number in range(1, -(-self.least_batches // len(first))):
+            plan += self._pass(epoch * self.least_batches + number)
+        return plan
+
+    def _pass(self, epoch: int) -> Sequence[NDArray[np.int64]]:
+        """Return the batches of one pass over the trees."""
         training, seed = self.training, self.seed
         if self.max_paths is not None:
             return plan_by_nodes(

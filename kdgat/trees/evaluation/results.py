@@ -1,0 +1,362 @@
+"""What an evaluation measures, and the shape of evaluation.json (one seed) and results.json (all seeds, summarised)."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import Any, ClassVar, Final, Literal
+
+from pydantic import Field
+
+from kdgat.run.results import Count, Finite, RunResults, Value, Versioned
+from kdgat.stage.configuration import Config
+from kdgat.trees.names import FAMILY
+
+TRAINED: Final = "pretrained"
+OPTIMUM: Final = "optimum"
+PROBE, NEIGHBOURS, FOREST = "linear probe", "kNN", "random forest on morphometrics"
+FINETUNED, SCRATCH, GIN = "fine-tuned", "from scratch", "GIN"
+UNTRAINED: Final = "untrained encoder"  # after a method: with an encoder as it is initialised
+# Two-sided 95 % quantiles of Student's t by degrees of freedom; beyond, the normal one is near enough.
+_T: Final = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
+TaskKind = Literal["classes", "number", "none"]
+
+
+def with_untrained(method: str) -> str:
+    """Name a method on embeddings of an untrained encoder."""
+    return f"{method}, {UNTRAINED}"
+
+
+class GrowthRow(Config):
+    """Mean earth mover's distance of one method in one channel, over the nodes of the test trees that have children."""
+
+    channel: str = Field(
+        description="length (log), angle (rad) or radius (log), count (nats), or total (their weighted sum)"
+    )
+    method: str = Field(
+        description="pretrained, a baseline, or optimum: the best that is possible where the law is known"
+    )
+    loss: Finite
+
+
+class OrderRow(Config):
+    """How well one method tells pairs of ancestor and descendant from others."""
+
+    method: str
+    auc: Finite = Field(description="over all pairs: half of the others are such pairs turned round")
+    auc_not_turned: Finite = Field(
+        description="against pairs of one tree of which neither is the other's ancestor alone"
+    )
+
+
+class ScoreRow(Config):
+    """One method on the test trees, with one draw of the labels."""
+
+    method: str
+    label_fraction: Finite
+    num_labels: Count
+    draw: Count = Field(description="which draw of the labels")
+    score: Finite = Field(description="accuracy; for numbers R2")
+    auc: Value = Field(default=None, description="one against the rest, mean of classes, against true labels")
+    error: Value = Field(default=None, description="mean absolute error of a number")
+
+
+class Shares(Config):
+    """Mean histogram of a channel over nodes at some depths: what is, and what was predicted."""
+
+    channel: str
+    depth: str
+    edges: list[Finite] = Field(description="thresholds between the bins")
+    true: list[Finite]
+    predicted: list[Finite]
+    baseline: list[Finite] = Field(description="mean of the training trees")
+
+
+class DrawnTree(Config):
+    """One tree for a picture: nodes in a plane of its two widest axes, in median edges."""
+
+    name: str
+    label: str | None = None
+    parent: list[int]
+    x: list[Finite]
+    y: list[Finite]
+    width: list[Finite]
+
+
+class Point(Config):
+    """One tree on the map of embeddings."""
+
+    name: str
+    label: str | None = None
+    target: Value = None
+    x: Finite
+    y: Finite
+
+
+class Memory(Config):
+    """What a pretraining took."""
+
+    predicted_bytes: Count
+    measured_bytes: Count
+    where: str = Field(description="GPU, or process on the CPU")
+
+
+class Evaluation(Versioned):
+    """Everything one evaluation stage measured (evaluation.json)."""
+
+    fix: ClassVar[str] = "run the evaluation stage again"
+
+    seed: int
+    task: TaskKind
+    classes: list[str] = []
+    trees: dict[str, Count] = Field(description="split -> trees")
+    nodes: dict[str, Count] = Field(description="split -> nodes")
+    median_edge: Finite
+    num_parameters: dict[str, Count] = {}
+    growth: list[GrowthRow]
+    order: list[OrderRow]
+    scores: list[ScoreRow] = []
+    shares: list[Shares] = []
+    pictures: list[DrawnTree] = []
+    map: list[Point] = []
+    memory: Memory | None = None
+
+
+class Interval(Config):
+    """Mean over seeds and draws of labels, with the 95 % interval of the mean over seeds."""
+
+    mean: Finite
+    low: Finite
+    high: Finite
+    count: Count
+
+    @classmethod
+    def of(cls, values: Sequence[float]) -> Interval:
+        """Return the interval of Student's t; with one value the interval is that value.
+
+        >>> Interval.of([0.5, 0.7]).count
+        2
+        """
+        mean = statistics.fmean(values)
+        if len(values) < 2:
+            return cls(mean=mean, low=mean, high=mean, count=len(values))
+        quantile = _T[len(values) - 2] if len(values) - 2 < len(_T) else 1.96
+        half = quantile * statistics.stdev(values) / math.sqrt(len(values))
+        return cls(mean=mean, low=mean - half, high=mean + half, count=len(values))
+
+    @property
+    def text(self) -> str:
+        """Write mean and interval."""
+        return f"{self.mean:.3f} ({self.low:.3f} to {self.high:.3f})" if self.count > 1 else f"{self.mean:.3f}"
+
+
+class GrowthSummary(Config):
+    """One method in one channel, over seeds."""
+
+    channel: str
+    method: str
+    loss: Interval
+
+
+class OrderSummary(Config):
+    """One method, over seeds."""
+
+    method: str
+    auc: Interval
+    auc_not_turned: Interval
+
+
+class ScoreSummary(Config):
+    """One method with one share of the labels, over seeds; draws of labels are averaged within a seed."""
+
+    method: str
+    label_fraction: Finite
+    num_labels: Finite
+    score: Interval
+    auc: Interval | None = None
+    error: Interval | None = None
+
+
+class TreesResults(RunResults):
+    """The results of a run, over seeds."""
+
+    family: str = FAMILY
+    task: TaskKind
+    classes: list[str]
+    trees: dict[str, Count]
+    nodes: dict[str, Count]
+    median_edge: Finite
+    num_parameters: dict[str, Count]
+    growth: list[GrowthSummary]
+    order: list[OrderSummary]
+    scores: list[ScoreSummary]
+    conclusions: list[str]
+    shares: list[Shares] = Field(description="of the first seed")
+    pictures: list[DrawnTree] = Field(description="test trees")
+    map: list[Point] = Field(description="of the first seed")
+    memory: Memory | None = None
+
+    def growth_of(self, channel: str) -> dict[str, Interval]:
+        """Return the losses in a channel by method."""
+        return {row.method: row.loss for row in self.growth if row.channel == channel}
+
+    def best_baseline(self, channel: str) -> str | None:
+        """Return the baseline of the smallest loss in a channel."""
+        found = {name: one.mean for name, one in self.growth_of(channel).items() if name not in (TRAINED, OPTIMUM)}
+        return min(found, key=lambda name: found[name]) if found else None
+
+    def score_of(self, method: str, fraction: float) -> Interval | None:
+        """Return the score of a method with a share of the labels."""
+        for row in self.scores:
+            if row.method == method and math.isclose(row.label_fraction, fraction):
+                return row.score
+        return None
+
+
+def summarise(evaluations: Sequence[Evaluation], **origin: Any) -> TreesResults:
+    """Put the evaluations of all seeds together, with sentences that say what they mean."""
+    first = evaluations[0]
+    results = TreesResults(
+        **origin,
+        seeds=[one.seed for one in evaluations],
+        task=first.task,
+        classes=first.classes,
+        trees=first.trees,
+        nodes=first.nodes,
+        median_edge=first.median_edge,
+        num_parameters=first.num_parameters,
+        growth=_growth(evaluations),
+        order=_order(evaluations),
+        scores=_scores(evaluations),
+        conclusions=[],
+        shares=first.shares,
+        pictures=first.pictures,
+        map=first.map,
+        memory=first.memory,
+    )
+    return results.model_copy(update={"conclusions": conclude(results)})
+
+
+def _growth(evaluations: Sequence[Evaluation]) -> list[GrowthSummary]:
+    found: dict[tuple[str, str], list[float]] = {}
+    for one in evaluations:
+        for row in one.growth:
+            found.setdefault((row.channel, row.method), []).append(row.loss)
+    return [
+        GrowthSummary(channel=channel, method=method, loss=Interval.of(losses))
+        for (channel, method), losses in found.items()
+    ]
+
+
+def _order(evaluations: Sequence[Evaluation]) -> list[OrderSummary]:
+    found: dict[str, list[OrderRow]] = {}
+    for one in evaluations:
+        for row in one.order:
+            found.setdefault(row.method, []).append(row)
+    return [
+        OrderSummary(
+            method=method,
+            auc=Interval.of([row.auc for row in rows]),
+            auc_not_turned=Interval.of([row.auc_not_turned for row in rows]),
+        )
+        for method, rows in found.items()
+    ]
+
+
+def _scores(evaluations: Sequence[Evaluation]) -> list[ScoreSummary]:
+    keys = list(dict.fromkeys((row.method, row.label_fraction) for one in evaluations for row in one.scores))
+
+    def over_seeds(method: str, fraction: float, value: str) -> list[float]:
+        means = []
+        for one in evaluations:
+            rows = [row for row in one.scores if (row.method, row.label_fraction) == (method, fraction)]
+            values = [found for row in rows if (found := getattr(row, value)) is not None]
+            if values:
+                means.append(statistics.fmean(values))
+        return means
+
+    def interval(method: str, fraction: float, value: str) -> Interval | None:
+        means = over_seeds(method, fraction, value)
+        return Interval.of(means) if means else None
+
+    return [
+        ScoreSummary(
+            method=method,
+            label_fraction=fraction,
+            num_labels=statistics.fmean(over_seeds(method, fraction, "num_labels")),
+            score=Interval.of(over_seeds(method, fraction, "score")),
+            auc=interval(method, fraction, "auc"),
+            error=interval(method, fraction, "error"),
+        )
+        for method, fraction in keys
+    ]
+
+
+def conclude(results: TreesResults) -> list[str]:
+    """Say in sentences what the numbers mean, good or bad."""
+    return [*_of_growth(results), *_of_order(results), *_of_scores(results)]
+
+
+def _of_growth(results: TreesResults) -> list[str]:
+    baseline = results.best_baseline("total")
+    losses = results.growth_of("total")
+    if baseline is None or TRAINED not in losses:
+        return []
+    own, best = losses[TRAINED].mean, losses[baseline].mean
+    gain = 1 - own / best if best > 0 else 0.0
+    sentence = (
+        f"growth: loss {own:.3f}, {abs(gain):.0%} {'below' if gain >= 0 else 'above'} the best baseline ({baseline}, "
+        f"{best:.3f})"
+    )
+    if gain <= 0:
+        sentence += ": it has learned nothing that this baseline does not know"
+    shared = [
+        channel
+        for channel in dict.fromkeys(row.channel for row in results.growth)
+        if OPTIMUM in results.growth_of(channel)
+    ]
+    for channel in shared:
+        of_channel = results.growth_of(channel)
+        name = results.best_baseline(channel)
+        if name is not None and of_channel[name].mean > of_channel[OPTIMUM].mean:
+            way = (of_channel[name].mean - of_channel[TRAINED].mean) / (
+                of_channel[name].mean - of_channel[OPTIMUM].mean
+            )
+            sentence += f"; {way:.0%} of the way to the optimum in {channel}"
+    return [sentence]
+
+
+def _of_order(results: TreesResults) -> list[str]:
+    of_method = {row.method: row for row in results.order}
+    if TRAINED not in of_method:
+        return []
+    own = of_method.pop(TRAINED)
+    best = max(of_method.values(), key=lambda row: row.auc.mean)
+    return [
+        f"order: AUC {own.auc.mean:.3f} ({own.auc_not_turned.mean:.3f} without turned pairs); best baseline {best.method}: "
+        f"{best.auc.mean:.3f} ({best.auc_not_turned.mean:.3f})"
+    ]
+
+
+def _of_scores(results: TreesResults) -> list[str]:
+    sentences = []
+    what = "accuracy" if results.task == "classes" else "R2"
+    fractions = sorted({row.label_fraction for row in results.scores})
+    for fraction in fractions:
+        for one, other in ((PROBE, with_untrained(PROBE)), (FINETUNED, SCRATCH)):
+            own, against = results.score_of(one, fraction), results.score_of(other, fraction)
+            if own is None or against is None:
+                continue
+            if own.count < 2:
+                verdict = "one seed: no interval"
+            elif own.low > against.high:
+                verdict = "better, outside both intervals"
+            elif own.high < against.low:
+                verdict = "worse, outside both intervals"
+            else:
+                verdict = "the intervals overlap"
+            sentences.append(f"{fraction:.0%} of labels: {one} {what} {own.text}, {other} {against.text}: {verdict}")
+        best = max((row for row in results.scores if row.label_fraction == fraction), key=lambda row: row.score.mean)
+        sentences.append(f"{fraction:.0%} of labels: best is {best.method}, {what} {best.score.text}")
+    return sentences

@@ -1,0 +1,346 @@
+"""The stage `evaluation` and the results of a finished run.
+
+Inputs of the stage: the three stores, `start` (pretrained weights), and the weights of every model that was trained for the
+task. Work is done in parts, each a summary of its own, so that a stage that was stopped resumes with the next one.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+from typing import Any, Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from kdgat.graphs.store import GraphStore
+from kdgat.run.directory import OutputDirectory
+from kdgat.run.finished import WEIGHTS, FinishedRun
+from kdgat.run.inputs import input_path
+from kdgat.run.results import origin
+from kdgat.stage.configuration import validate_config
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.outcome import Finished, Outcome
+from kdgat.stage.spec import StageSpec
+from kdgat.training.config import TrainingConfig
+from kdgat.training.deadline import Deadline
+from kdgat.training.parts import Part, Parts
+from kdgat.training.random_state import seed_everything
+from kdgat.training.weights import load_weights
+from kdgat.trees.evaluation.downstream import Labelled, forest, nearest, plane, probe, score
+from kdgat.trees.evaluation.pictures import draw_tree
+from kdgat.trees.evaluation.pretext import measure_growth, measure_order
+from kdgat.trees.evaluation.results import (
+    FINETUNED,
+    FOREST,
+    GIN,
+    NEIGHBOURS,
+    OPTIMUM,
+    PROBE,
+    SCRATCH,
+    TRAINED,
+    UNTRAINED,
+    Evaluation,
+    GrowthRow,
+    Point,
+    ScoreRow,
+    TreesResults,
+    summarise,
+    with_untrained,
+)
+from kdgat.trees.graphs.batch import TreeBatch
+from kdgat.trees.graphs.columns import tree_of
+from kdgat.trees.models.classifier import TreePredictor
+from kdgat.trees.models.encoder import pool
+from kdgat.trees.names import START, TEST, TRAIN, VALIDATION
+from kdgat.trees.objectives.growth import ANGLE, LENGTH, channels_of
+from kdgat.trees.plan import scale_of
+from kdgat.trees.sections import (
+    EncoderConfig,
+    EvaluationStageConfig,
+    GrowthConfig,
+    HeadConfig,
+    OrderConfig,
+    PretrainStageConfig,
+)
+from kdgat.trees.stages import open_store, task_of
+from kdgat.trees.training.finetuning import Task, choose_labelled, labelled, predictions
+from kdgat.trees.training.pretraining import PretrainedTrees
+from kdgat.trees.training.source import TreeSource
+
+logger = logging.getLogger(__name__)
+
+EVALUATION_FILE: Final = "evaluation.json"
+NUM_PICTURES: Final = 10
+NUM_POINTS: Final = 500
+METHODS: Final = {"finetune": FINETUNED, "scratch": SCRATCH, "gin": GIN}
+BATCH_TREES: Final = 64
+Floats = NDArray[np.float64]
+
+
+def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
+    """Measure what was learned, on the test trees: the artifact `results`; Paused if the job ends before it is done."""
+    work = _Work(spec, directory)
+    steps: dict[str, Callable[[], Any]] = {"pretext": work.pretext, "pictures": work.pictures}
+    if work.task is not None:
+        steps["models"] = work.models
+        steps["morphometrics"] = work.morphometrics
+        for fraction in work.config.label_fractions:
+            steps[f"probes-{scale_of(fraction)}"] = lambda fraction=fraction: work.probes(fraction)
+    parts = Parts(
+        directory, "steps", [Part(name, 1, lambda _, step=step: step()) for name, step in steps.items()]
+    )  # fmt: skip
+    if paused := parts.make_missing(Deadline.from_environment()):
+        return paused
+    found = {name: parts.summary(name) for name in steps}
+    scores = [row for name, one in found.items() if name.startswith("probes-") or name == "models" for row in one]
+    evaluation = Evaluation.model_validate({
+        "seed": spec.seed,
+        "task": "none" if work.task is None else "classes" if work.task.classes else "number",
+        "classes": [] if work.task is None else list(work.task.classes),
+        "trees": {split: store.num_graphs for split, store in work.stores.items()},
+        "nodes": {split: store.columns.num_nodes for split, store in work.stores.items()},
+        "median_edge": work.stores[TRAIN].build["scale"],
+        "scores": scores,
+        **found["pretext"],
+        **found["pictures"],
+    })  # fmt: skip
+    evaluation.write(directory.path / EVALUATION_FILE)
+    return Finished(metrics=_metrics(evaluation), artifacts={"results": EVALUATION_FILE})
+
+
+class _Work:
+    """What the steps share."""
+
+    def __init__(self, spec: StageSpec, directory: RunDirectory) -> None:
+        self.spec, self.directory = spec, directory
+        self.config = validate_config(EvaluationStageConfig, spec.config)
+        self.stores = {split: open_store(spec, directory, split) for split in (TRAIN, VALIDATION, TEST)}
+        self.task = task_of(self.stores[TRAIN]) if self.config.label_fractions else None
+
+    @cached_property
+    def pretrained(self) -> tuple[PretrainedTrees, PretrainStageConfig]:
+        """Return the pretrained model, and what it was made of."""
+        weights, description = load_weights(input_path(self.spec, self.directory, START))
+        config = PretrainStageConfig(
+            encoder=validate_config(EncoderConfig, description["encoder"]),
+            growth=validate_config(GrowthConfig, description["growth"]),
+            order=validate_config(OrderConfig, description["order"]),
+        )
+        # Thresholds are those of the trees that it was trained on, whatever trees it is used on now.
+        model = PretrainedTrees(config, channels_of(description["length_range"], config.growth))
+        model.load_state_dict(weights)
+        return model.eval(), config
+
+    @cached_property
+    def untrained(self) -> PretrainedTrees:
+        """Return the same network as it is initialised."""
+        model, config = self.pretrained
+        seed_everything(self.spec.seed)
+        return PretrainedTrees(config, model.growth.channels).eval()
+
+    def batches(self, split: str, chosen: NDArray[np.int64] | None = None) -> Iterator[Any]:
+        """Yield the trees of a split in order."""
+        source = TreeSource(
+            self.stores[split].columns,
+            self.pretrained[1].encoder,
+            self.config.batches,
+            TrainingConfig(batch_size=BATCH_TREES),
+            0,
+            shuffle=False,
+            chosen=chosen,
+        )
+        for indices in source.plan(0):
+            yield source.gather(indices)
+
+    def trees(self, split: str) -> Iterator[TreeBatch]:
+        """Yield the trees of a split in order."""
+        return (TreeBatch.of(batch) for batch in self.batches(split))
+
+    def pretext(self) -> dict[str, Any]:
+        """Measure growth and order."""
+        model, config = self.pretrained
+        seed_everything(self.spec.seed)
+        growth, shares = measure_growth(model, lambda: self.trees(TRAIN), lambda: self.trees(TEST), config.growth)
+        order = measure_order(model, self.untrained, lambda: self.trees(TEST), self.config.evaluation.pairs)
+        growth += self.optimum()
+        parameters = {"encoder": sum(one.numel() for one in model.encoder.parameters())}
+        return {
+            "growth": [row.model_dump(mode="json") for row in growth],
+            "order": [row.model_dump(mode="json") for row in order],
+            "shares": [one.model_dump(mode="json") for one in shares],
+            "num_parameters": parameters,
+        }
+
+    def optimum(self) -> list[GrowthRow]:
+        """Return the least losses that any prediction can have, of trees whose law is known."""
+        generate = self.config.generate
+        if generate is None:
+            return []
+        from kdgat.trees.synthetic.dataset import PART_START, draw
+        from kdgat.trees.synthetic.optimum import growth_optimum
+
+        drawn = list(draw(generate.kind, generate.classes, generate.test, generate.seed, PART_START["test"]))
+        channels = {channel.name: channel for channel in self.pretrained[0].growth.channels}
+        length, angle = channels[LENGTH], channels[ANGLE]
+        scale = self.stores[TRAIN].build["scale"]
+        found = growth_optimum(
+            drawn,
+            np.exp(length.thresholds) * scale,
+            angle.thresholds,
+            (np.full(length.count, length.step), np.full(angle.count, angle.step)),
+            self.config.evaluation.optimum_draws,
+            self.spec.seed,
+        )
+        return [
+            GrowthRow(channel=channel, method=OPTIMUM, loss=found[key])
+            for channel, key in ((LENGTH, LENGTH), (ANGLE, ANGLE), ("count", "num_children"))
+        ]
+
+    def embeddings(self, model: PretrainedTrees, split: str) -> Floats:
+        """Return the embeddings of all trees of a split, [G, F]."""
+        with torch.no_grad():
+            rows = [pool(model(tree).both, tree) for tree in self.trees(split)]
+        return torch.cat(rows).double().numpy()
+
+    def truth(self, split: str, chosen: NDArray[np.int64]) -> NDArray[Any]:
+        """Return classes or numbers of trees."""
+        assert self.task is not None
+        columns = self.stores[split].columns
+        return np.asarray(columns["label" if self.task.classes else "target"])[chosen].astype(
+            np.int64 if self.task.classes else np.float64
+        )
+
+    def known(self, split: str, features: Floats, chosen: NDArray[np.int64] | None = None) -> Labelled:
+        """Return features and labels of the trees of a split that have one, or of those chosen."""
+        places = labelled(self.stores[split].columns) if chosen is None else chosen
+        return Labelled(features[places], self.truth(split, places))
+
+    def morphometrics(self) -> dict[str, list[list[float]]]:
+        """Return the morphometrics of all trees by split."""
+        from kdgat.trees.evaluation.forest import feature_table
+
+        return {
+            split: feature_table(tree_of(store.columns, place) for place in range(store.num_graphs)).tolist()
+            for split, store in self.stores.items()
+        }
+
+    def probes(self, fraction: float) -> list[dict[str, Any]]:
+        """Score probes with a share of the labels, drawn several times."""
+        assert self.task is not None
+        table = Parts(self.directory, "steps", []).summary("morphometrics")
+        splits = (TRAIN, VALIDATION, TEST)
+        features = {
+            TRAINED: {split: self.embeddings(self.pretrained[0], split) for split in splits},
+            UNTRAINED: {split: self.embeddings(self.untrained, split) for split in splits},
+            FOREST: {split: np.array(table[split]) for split in splits},
+        }
+        rows: list[ScoreRow] = []
+        draws = self.config.evaluation.repeats if fraction < 1 else 1
+        for draw in range(draws):
+            seed = self.spec.seed * draws + draw
+            chosen = choose_labelled(self.stores[TRAIN].columns, fraction, seed)
+            for name, of_split in features.items():
+                train = self.known(TRAIN, of_split[TRAIN], chosen)
+                validation, test = (self.known(split, of_split[split]) for split in (VALIDATION, TEST))
+                if name == FOREST:
+                    found = {FOREST: forest(train, test.features, seed, self.task)}
+                else:
+                    found = {
+                        PROBE: probe(train, validation, test.features, self.task),
+                        NEIGHBOURS: nearest(train, test.features, self.config.evaluation.neighbours, self.task),
+                    }
+                for method, one in found.items():
+                    called = with_untrained(method) if name == UNTRAINED else method
+                    rows.append(score(called, fraction, len(chosen), draw, one, test.labels, self.task))
+        return [row.model_dump(mode="json") for row in rows]
+
+    def models(self) -> list[dict[str, Any]]:
+        """Score every network that was trained for the task."""
+        rows = []
+        for name in sorted(self.spec.inputs):
+            prefix, _, rest = name.partition("-")
+            kind, _, _ = rest.partition("-")
+            if prefix != WEIGHTS or kind not in METHODS:
+                continue
+            weights, description = load_weights(input_path(self.spec, self.directory, name))
+            task = Task(**{**description["task"], "classes": tuple(description["task"]["classes"])})
+            model = TreePredictor(
+                validate_config(EncoderConfig, description["encoder"]),
+                validate_config(HeadConfig, description["head"]),
+                task.num_outputs,
+                is_gin=kind == "gin",
+            )
+            model.load_state_dict(weights)
+            places = labelled(self.stores[TEST].columns)
+            found = predictions(model, self.batches(TEST, places), task)
+            fraction = description["label_fraction"]
+            num_labels = len(choose_labelled(self.stores[TRAIN].columns, fraction, self.spec.seed))
+            rows.append(
+                score(METHODS[kind], fraction, num_labels, 0, found, self.truth(TEST, places), task)
+            )  # fmt: skip
+        return [row.model_dump(mode="json") for row in rows]
+
+    def pictures(self) -> dict[str, Any]:
+        """Draw some test trees, and place them on a map of their embeddings."""
+        store = self.stores[TEST]
+        columns, names = store.columns, store.attributes["trees"]
+        labels = _label_names(store)
+        drawn = [
+            draw_tree(tree_of(columns, place, names[place]), labels[place]).model_dump(mode="json")
+            for place in _spread(labels, NUM_PICTURES)
+        ]
+        places = plane(self.embeddings(self.pretrained[0], TEST)) if store.num_graphs > 1 else np.zeros((1, 2))
+        is_number = self.task is not None and not self.task.classes
+        points = [
+            Point(
+                name=names[place],
+                label=labels[place],
+                target=float(columns["target"][place]) if is_number else None,
+                x=float(places[place, 0]),
+                y=float(places[place, 1]),
+            ).model_dump(mode="json")
+            for place in range(min(store.num_graphs, NUM_POINTS))
+        ]
+        return {"pictures": drawn, "map": points}
+
+
+def _label_names(store: GraphStore) -> list[str | None]:
+    classes = store.attributes["classes"]
+    return [classes[label] if label >= 0 else None for label in np.asarray(store.columns["label"]).tolist()]
+
+
+def _spread(labels: list[str | None], count: int) -> list[int]:
+    """Choose places so that each label comes in turn."""
+    of_label: dict[str | None, list[int]] = {}
+    for place, label in enumerate(labels):
+        of_label.setdefault(label, []).append(place)
+    order = [place for turn in zip(*(_padded(one, count) for one in of_label.values()), strict=True) for place in turn]
+    return [place for place in order if place >= 0][:count]
+
+
+def _padded(places: list[int], count: int) -> list[int]:
+    return (places + [-1] * count)[:count]
+
+
+def _metrics(evaluation: Evaluation) -> Mapping[str, float]:
+    """Return what one line should say of a seed."""
+    metrics = {f"growth_{row.channel}": row.loss for row in evaluation.growth if row.method == TRAINED}
+    metrics |= {"order_auc": row.auc for row in evaluation.order if row.method == TRAINED}
+    return metrics
+
+
+def collect_results(output: OutputDirectory) -> TreesResults:
+    """Summarise the finished evaluation stages of all seeds of a run: writes `results.json`.
+
+    Raises:
+        RunError: if no evaluation stage of the run has finished.
+        ResultsError: if what one has written is damaged.
+    """
+    run = FinishedRun(output)
+    evaluations = [Evaluation.read(run.artifact(record, "results")) for _, record in sorted(run.evaluations().items())]
+    results = summarise(evaluations, **origin(run.index.config))
+    results.write(output.results_path)
+    return results

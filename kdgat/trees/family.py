@@ -1,0 +1,91 @@
+"""What commands, flows and reports need of the family; nothing here imports torch."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from kdgat.cluster.resources import Resources
+from kdgat.family.protocol import Family, Option, PlanTable
+from kdgat.run.directory import OutputDirectory
+from kdgat.run.plan import Run
+from kdgat.run.table import Table
+from kdgat.trees.config import TreesConfig
+from kdgat.trees.evaluation.results import TreesResults
+from kdgat.trees.inputs import trees_run
+from kdgat.trees.names import FAMILY as NAME
+
+if TYPE_CHECKING:
+    from kdgat.report.content import RunContent
+    from kdgat.report.document import Document
+
+OPTIONS: Final = (
+    Option(
+        "data_root",
+        "Folder of trees: SWC, GeoJSON, shapefiles or masks; without it trees are drawn.",
+        key="data.data_root",
+        type=Path,
+    ),
+    Option(
+        "labels",
+        "Table of labels: CSV with the columns file, and label or target. labels.csv in the folder is found by itself.",
+        key="data.labels",
+        type=Path,
+    ),
+    Option(
+        "gpu_memory",
+        "Recommend batch, width and depth for a GPU of this size, as 8G.",
+        plan_only=True,
+    ),
+)  # fmt: skip
+
+
+class TreesFamily(Family):
+    """Pretraining without labels on geometric trees."""
+
+    name = NAME
+    title = "self-supervised learning on geometric trees"
+    training_help = (
+        "Pretrain an encoder of geometric trees without labels, then use it: classes or numbers from few labels.\n\nWithout "
+        "--data-root trees with known classes are drawn. A command that was stopped or killed goes on where it was when it "
+        "is given again. With --site NAME each stage runs in jobs of a cluster, and goes on in the next one where the "
+        "walltime cut it."
+    )
+    flow = "flows.gtssl:gtssl"
+    options = OPTIONS
+    config = TreesConfig
+    results = TreesResults
+
+    def plan(self, config: TreesConfig) -> Run:
+        """Describe a run; errors as of `trees_run`."""
+        return trees_run(config)
+
+    def describe(self, run: Run, jobs: Mapping[str, Resources], options: Mapping[str, Any]) -> PlanTable:
+        """Return where trees come from."""
+        config = run.config
+        assert isinstance(config, TreesConfig)
+        return PlanTable(sources="nothing" if config.data.data_root is None else "files")
+
+    def collect(self, output: OutputDirectory) -> TreesResults:
+        """Summarise the evaluations of all seeds; errors as of `collect_results`."""
+        from kdgat.trees.evaluation.stage import collect_results
+
+        return collect_results(output)
+
+    def tables(self, results: TreesResults) -> Sequence[Table]:
+        """Return growth beside its baselines, the order, and what labels are worth."""
+        from kdgat.trees.evaluation.tables import tables
+
+        return tables(results)
+
+    def conclusions(self, results: TreesResults) -> Sequence[str]:
+        """Say whether pretraining has learned anything, and whether that is of use."""
+        return results.conclusions
+
+    def report(self, content: "RunContent[TreesResults]") -> "Document":
+        """Return the report."""
+        from kdgat.trees.report.page import document
+
+        return document(content)
+
+
+FAMILY: Final = TreesFamily()
