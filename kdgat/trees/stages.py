@@ -20,6 +20,7 @@ from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
+from kdgat.training.allocator import keep_freed_memory, use_expandable_segments
 from kdgat.training.random_state import seed_everything
 from kdgat.training.stage import train_stage
 from kdgat.trees.graphs.columns import NODE_FEATURES, SCHEMA
@@ -38,6 +39,8 @@ logger = logging.getLogger(__name__)
 
 def run(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Run one stage, or resume it."""
+    keep_freed_memory()
+    use_expandable_segments()
     torch.set_num_threads(1)  # training sets its own
     return KINDS[spec.stage].run(spec, directory)
 

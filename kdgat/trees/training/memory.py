@@ -20,8 +20,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from kdgat.trees.sections import EncoderConfig, GrowthConfig, OrderConfig, PretrainStageConfig
+from kdgat.trees.sections import EncoderConfig, GrowthConfig, PretrainStageConfig
 
+MIB: Final = 1 << 20
 FLOAT, HALF, INDEX, FLAG = 4, 2, 8, 1  # bytes
 NUM_FEATURES: Final = 9  # of a node and its own edge
 GEOMETRIES: Final = 3  # of a path; each has the distances, the second and the third more
@@ -206,3 +207,16 @@ def predict_peak(config: PretrainStageConfig, batch: TreeCounts) -> Peak:
     else:
         backwards = kept + 2 * nodes * config.growth.components * config.growth.num_lengths * FLOAT
     return Peak(state + forwards, state + backwards, 4 * weights)
+
+
+def work_of(encoder: EncoderConfig) -> float:
+    """Return the arithmetic of a path, over that of one with hidden 64, 3 interactions and 50 distances."""
+
+    def products(hidden: int, interactions: int, distances: int, recompute: bool) -> float:
+        geometry = (GEOMETRIES * distances + MORE_GEOMETRY) * hidden
+        # Three geometries and their layers before, 4 H, 2 H and H: per path. States are projected per node: one part more.
+        layers = (3 + 12 + 8 + 2 + 16) * hidden**2
+        return interactions * (geometry + layers) * (4 / 3 if recompute else 1)
+
+    own = products(encoder.hidden, encoder.interactions, encoder.num_distances, encoder.recompute)
+    return own / products(64, 3, 50, False)
