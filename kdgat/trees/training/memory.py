@@ -46,7 +46,16 @@ class TreeCounts:
 
     def times(self, count: float) -> TreeCounts:
         """Return the counts of several trees."""
-        return TreeCounts(*(count * one for one in (self.nodes, self.ancestors, self.branches, self.general)))
+        return TreeCounts(*(count * one for one in self.numbers))
+
+    def plus(self, other: TreeCounts) -> TreeCounts:
+        """Return the sum."""
+        return TreeCounts(*(one + more for one, more in zip(self.numbers, other.numbers, strict=True)))
+
+    @property
+    def numbers(self) -> tuple[float, float, float, float]:
+        """Return all of them."""
+        return self.nodes, self.ancestors, self.branches, self.general
 
     def below(self, encoder: EncoderConfig) -> float:
         """Return the paths that an encoder reads beside those of ancestors."""
@@ -127,21 +136,28 @@ def kept_bytes(config: PretrainStageConfig, batch: TreeCounts) -> int:
 
 
 def _kept(config: PretrainStageConfig, batch: TreeCounts) -> float:
+    has_order = config.order.weight > 0  # else nothing that is learned follows from descendants
+    return _heads(config, batch) + _encoder_kept(config, batch, num_parameters(config), is_down_learned=has_order)
+
+
+def _encoder_kept(
+    config: PretrainStageConfig | FinetuneStageConfig, batch: TreeCounts, weights: int, *, is_down_learned: bool = True
+) -> float:
+    """Count what batch and encoder keep."""
     rounds = _Rounds(config.encoder, _number(config))
     kept = rounds.all_kept(batch.nodes, batch.ancestors, inside=False)
-    if config.order.weight > 0:  # else nothing that is learned follows from descendants
+    if is_down_learned:
         kept += rounds.all_kept(batch.nodes, batch.below(config.encoder), inside=False)
     if rounds.number == HALF and not config.encoder.recompute:
-        kept += HALF * num_parameters(config)
-    return (NODE_BYTES + _features(config)) * batch.nodes + kept + _heads(config, batch)
+        kept += HALF * weights  # autocast's copies
+    return (NODE_BYTES + _features(rounds.number)) * batch.nodes + kept
 
 
-def _number(config: PretrainStageConfig) -> int:
+def _number(config: PretrainStageConfig | FinetuneStageConfig) -> int:
     return FLOAT if config.training.precision == "32-true" else HALF
 
 
-def _features(config: PretrainStageConfig) -> int:
-    number = _number(config)
+def _features(number: int) -> int:
     return NUM_FEATURES * (number if number == FLOAT else 2 * number)  # each direction makes its own copy in half
 
 
@@ -192,21 +208,52 @@ def predict_peak(config: PretrainStageConfig, batch: TreeCounts) -> Peak:
     weights = FLOAT * num_parameters(config)
     state = 3 * weights + (weights if config.training.accumulate > 1 else 0)
     kept = _kept(config, batch)
-    forwards = kept - _heads(config, batch) + rounds.widest(nodes, below)
-    if order.weight == 0:
-        forwards += rounds.all_kept(nodes, below, inside=True)
-    if not encoder.recompute:
-        inside, outside = (rounds.all_kept(nodes, below, inside=one) for one in (True, False))
-        forwards += (inside - outside if order.weight > 0 else 0) - rounds.kept(nodes, below)
-    elif order.weight > 0:
-        forwards += 3 * encoder.hidden * number * nodes  # gradients of both embeddings: this moment comes backwards
+    if order.weight > 0:
+        forwards = _widest_moment(rounds, batch, kept - _heads(config, batch))
     else:
-        forwards -= GEOMETRIES * encoder.hidden * number * below  # no layer before the embeddings is kept
+        forwards = kept - _heads(config, batch) + rounds.all_kept(nodes, below, inside=True)
+        forwards += rounds.widest(nodes, below) - rounds.kept(nodes, below) * (not encoder.recompute)
+        if encoder.recompute:
+            forwards -= GEOMETRIES * encoder.hidden * number * below  # no layer before the embeddings is kept
     if order.weight > 0:
         backwards = kept + 3 * PAIRS * batch.ancestors * order.width * FLOAT
     else:
         backwards = kept + 2 * nodes * config.growth.components * config.growth.num_lengths * FLOAT
     return Peak(state + forwards, state + backwards, 4 * weights)
+
+
+def _widest_moment(rounds: _Rounds, batch: TreeCounts, kept: float) -> float:
+    """Return what there is when the last round adds the states of the four nodes; `kept` by batch and encoder at last."""
+    nodes, below = batch.nodes, batch.below(rounds.encoder)
+    if rounds.encoder.recompute:  # backwards: gradients of both embeddings are there, too
+        return kept + 3 * rounds.encoder.hidden * rounds.number * nodes + rounds.widest(nodes, below)
+    inside, outside = (rounds.all_kept(nodes, below, inside=one) for one in (True, False))
+    return kept + inside - outside - rounds.kept(nodes, below) + rounds.widest(nodes, below)
+
+
+def predict_finetune_peak(config: FinetuneStageConfig, batch: TreeCounts) -> Peak:
+    """Return what steps of a fine-tuning take; see `predict_peak`."""
+    encoder, number = config.encoder, _number(config)
+    rounds = _Rounds(encoder, number)
+    kept = _encoder_kept(config, batch, num_encoder_parameters(encoder))
+    # Pooling keeps the embeddings beside each other, in float32, and what is left without their mean.
+    pooled = 2 * encoder.hidden * batch.nodes * (number * (number == HALF) + 2 * FLOAT)
+    weights = FLOAT * (num_encoder_parameters(encoder) + _two_layers(4 * encoder.hidden, config.head.hidden, 1))
+    state = 3 * weights + (weights if config.training.accumulate > 1 else 0)
+    backwards = kept + pooled + 2 * 2 * encoder.hidden * batch.nodes * FLOAT
+    return Peak(state + _widest_moment(rounds, batch, kept), state + backwards, 4 * weights)
+
+
+def predict_gin_peak(config: FinetuneStageConfig, batch: TreeCounts) -> Peak:
+    """Return what steps of GIN take, whose rounds go along edges; see `predict_peak`."""
+    hidden, number, layers = config.encoder.hidden, _number(config), 3 * config.encoder.interactions
+    weights = FLOAT * (layers * (_two_layers(hidden, hidden, hidden) + 2 * hidden))
+    state = 3 * weights + (weights if config.training.accumulate > 1 else 0)
+    # What goes in, its layer, what is normalised, and its ReLU; pooling; then messages of an edge both ways.
+    kept = batch.nodes * (NODE_BYTES + layers * hidden * (2 * number + 2 * FLOAT) + 3 * hidden * FLOAT)
+    kept += 2 * batch.ancestors * 2 * INDEX
+    return Peak(state + kept + 2 * batch.ancestors * hidden * number, state + kept + 2 * batch.nodes * hidden * FLOAT,
+                4 * weights)  # fmt: skip
 
 
 def work_of(encoder: EncoderConfig) -> float:
