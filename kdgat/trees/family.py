@@ -47,10 +47,10 @@ class TreesFamily(Family):
     name = NAME
     title = "self-supervised learning on geometric trees"
     training_help = (
-        "Pretrain an encoder of geometric trees without labels, then use it: classes or numbers from few labels.\n\nWithout "
-        "--data-root trees with known classes are drawn. A command that was stopped or killed goes on where it was when it "
-        "is given again. With --site NAME each stage runs in jobs of a cluster, and goes on in the next one where the "
-        "walltime cut it."
+        "Pretrain an encoder of geometric trees without labels, then use it: classes or numbers from few labels.\n\n"
+        "Without --data-root trees with known classes are drawn. A command that was stopped or killed goes on where it "
+        "was when it is given again. With --site NAME each stage runs in jobs of a cluster, and goes on in the next "
+        "one where the walltime cut it."
     )
     flow = "flows.gtssl:gtssl"
     options = OPTIONS

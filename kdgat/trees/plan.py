@@ -9,7 +9,7 @@ Without labels there is no fine-tuning and nothing to compare it with. With `sta
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kdgat.run.finished import EVALUATION, WEIGHTS
 from kdgat.run.kinds import StageKind, StageKinds
@@ -75,7 +75,7 @@ def plan_trees(config: TreesConfig, files: Sequence[FileConfig]) -> list[Planned
 
 
 def _of_seed(config: TreesConfig, seed: int, fractions: tuple[float, ...]) -> list[PlannedStage]:
-    common = {"encoder": config.encoder, "batches": config.batches}
+    common: dict[str, Any] = {"encoder": config.encoder, "batches": config.batches}
     stages: list[PlannedStage] = []
     measured: dict[str, InputReference] = {}
     start: Mapping[str, InputReference] = {}

@@ -99,9 +99,8 @@ class PrepareConfig(Config):
 
 
 class HeadConfig(Config):
-    """Choose the network that makes a class or a number of a tree's embedding."""
+    """Set how a class or a number is learned from a tree's embedding."""
 
-    hidden: int = Field(64, ge=1)
     dropout: float = Field(0.1, ge=0, lt=1)
     least_batches: int = Field(20, ge=1)  # of an epoch: with few labels it passes over them several times
 

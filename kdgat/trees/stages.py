@@ -29,7 +29,7 @@ from kdgat.trees.names import FAMILY, GIN, START, TRAIN, VALIDATION
 from kdgat.trees.objectives.growth import channels_of
 from kdgat.trees.plan import KINDS, scale_of
 from kdgat.trees.sections import FEATURE_VERSION, FinetuneStageConfig, PretrainStageConfig, read_encoder
-from kdgat.trees.training.finetuning import FinetuneObjective, Task, choose_labelled, labelled, load_encoder
+from kdgat.trees.training.finetuning import FinetuneObjective, Task, choose_labelled, labelled, load_encoder, start_head
 from kdgat.trees.training.pretraining import PretrainedTrees, PretrainObjective
 from kdgat.trees.training.source import TreeSource
 from kdgat.trees.training.start import check_start, read_start
@@ -52,14 +52,14 @@ def run_pretrain(spec: StageSpec, directory: RunDirectory) -> Outcome:
     train, validation = (open_store(spec, directory, split) for split in (TRAIN, VALIDATION))
     seed_everything(spec.seed)
     model = PretrainedTrees(config, channels_of(train.build["length_range"], config.growth))
-    sources = [
-        TreeSource(store.columns, config.encoder, config.batches, config.training, spec.seed, shuffle=store is train)
-        for store in (train, validation)
-    ]
+    source = partial(
+        TreeSource, encoder=config.encoder, batches=config.batches, training=config.training, seed=spec.seed
+    )
     return train_stage(
         PretrainObjective(model, config),
         model,
-        *sources,
+        source(train.columns, shuffle=True),
+        source(validation.columns, shuffle=False),
         config.training,
         spec,
         directory,
@@ -94,18 +94,17 @@ def run_finetune(spec: StageSpec, directory: RunDirectory) -> Outcome:
             load_encoder(model, start)
         chosen = choose_labelled(train.columns, fraction, spec.seed)
         logger.info("%s: %d of %d training trees give their labels", name, len(chosen), train.num_graphs)
-        source = partial(TreeSource, encoder=config.encoder, batches=config.batches, training=config.training)
+        source = partial(
+            TreeSource, encoder=config.encoder, batches=config.batches, training=config.training, seed=spec.seed
+        )
+        training = source(train.columns, shuffle=True, chosen=chosen, least_batches=config.head.least_batches)
+        selection = source(validation.columns, shuffle=False, chosen=labelled(validation.columns))
+        start_head(model, source(train.columns, shuffle=False, chosen=chosen).batches(), selection.batches(), task)
         outcome = train_stage(
             FinetuneObjective(model, task),
             model,
-            source(
-                train.columns,
-                seed=spec.seed,
-                shuffle=True,
-                chosen=chosen,
-                least_batches=config.head.least_batches,
-            ),
-            source(validation.columns, seed=spec.seed, shuffle=False, chosen=labelled(validation.columns)),
+            training,
+            selection,
             config.training,
             spec,
             directory,

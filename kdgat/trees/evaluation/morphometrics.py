@@ -5,7 +5,7 @@ neither rivers nor trees whose chains were contracted fit it; navis and skan bri
 """
 
 from functools import cache
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -120,13 +120,15 @@ def _angles(tree: Tree) -> dict[str, float]:
     below = np.flatnonzero(tree.parent > 0)
     below = below[known[below] & known[tree.parent[below]] & (number[tree.parent[below]] > 1)]
     local = _angle_between(direction[below], direction[tree.parent[below]])
-    first, last = _siblings(tree)
-    both = known[first] & known[last]
-    amplitude = _angle_between(direction[first[both]], direction[last[both]])
+    # Of two, the angle between them; of more, that of their mean cosine, from |sum of unit vectors|^2.
+    siblings, firsts = _siblings(tree)
+    count = number[tree.parent[siblings[firsts]]]
+    together = np.add.reduceat(direction[siblings], firsts)
+    amplitude = np.arccos(np.clip(((together**2).sum(axis=1) - count) / (count * (count - 1.0)), -1.0, 1.0))
     turn = np.zeros(tree.num_nodes)
     turn[below] = local
-    turned = (tree.parent[first] > 0) & both
-    difference = np.abs(turn[first] - turn[last])[turned]
+    least, most = _extremes(turn, siblings, firsts)
+    difference = (most - least)[tree.parent[siblings[firsts]] > 0]
     return {
         "mean branching angle": _mean(local),
         "SD of branching angle": _sd(local),
@@ -141,9 +143,9 @@ def _radii(tree: Tree) -> dict[str, float]:
     edges = np.arange(1, tree.num_nodes)
     chain = edges[number[parent[1:]] == 1]
     branching = np.flatnonzero(number > 1)
-    power = np.bincount(parent[1:], weights=radius[1:] ** _RALL, minlength=tree.num_nodes)
-    first, last = _siblings(tree)
-    small, large = np.minimum(radius[first], radius[last]), np.maximum(radius[first], radius[last])
+    power: Floats = radius**_RALL
+    summed = np.bincount(parent[1:], weights=power[1:], minlength=tree.num_nodes).astype(np.float64)
+    small, large = _extremes(radius, *_siblings(tree))
     length = tree.length[edges]
     taper = (radius[parent[edges]] - radius[edges])[length > 0] / length[length > 0]
     return {
@@ -152,23 +154,23 @@ def _radii(tree: Tree) -> dict[str, float]:
         "mean log radius by parent's": _mean_log(radius[edges], radius[parent[edges]]),
         "mean log radius by parent's in chains": _mean_log(radius[chain], radius[parent[chain]]),
         "mean taper": _mean(taper),
-        "mean ratio of Rall": _mean(_ratio(power[branching], radius[branching] ** _RALL)),
+        "mean ratio of Rall": _mean(_ratio(summed[branching], power[branching])),
         "mean ratio of siblings' radii": _mean(_ratio(small, large)),
     }
 
 
 def _asymmetry(tree: Tree) -> dict[str, float]:
-    first, last = _siblings(tree)
-    leaves = leaf_counts(tree)[np.stack([first, last])].astype(np.float64)
-    size = tree.size[np.stack([first, last])].astype(np.float64)
-    length = tree.length[np.stack([first, last])]
-    # van Pelt et al. 1992: 0 where both subtrees are single leaves.
-    partition = np.abs(leaves[0] - leaves[1]) / np.maximum(leaves.sum(axis=0) - 2.0, 1.0)
+    """Compare the extremes of siblings; the partition asymmetry of two leaves is 0 (van Pelt et al. 1992)."""
+    siblings, firsts = _siblings(tree)
+    fewest, most = _extremes(leaf_counts(tree), siblings, firsts)
+    small, large = _extremes(tree.size, siblings, firsts)
+    short, long = _extremes(tree.length, siblings, firsts)
+    partition = (most - fewest) / np.maximum(most + fewest - 2.0, 1.0)
     return {
         "mean partition asymmetry": _mean(partition),
         "SD of partition asymmetry": _sd(partition),
-        "mean ratio of siblings' sizes": _mean(size.min(axis=0) / size.max(axis=0)),
-        "mean ratio of siblings' lengths": _mean(_ratio(length.min(axis=0), length.max(axis=0))),
+        "mean ratio of siblings' sizes": _mean(small / large),
+        "mean ratio of siblings' lengths": _mean(_ratio(short, long)),
     }
 
 
@@ -217,19 +219,25 @@ def _extents(tree: Tree) -> dict[str, float]:
 
 
 def _siblings(tree: Tree) -> tuple[Indices, Indices]:
-    """Return first and last child of each node with more than one, in the order of their parents."""
-    parents = np.flatnonzero(tree.num_children > 1)
-    last = np.zeros(tree.num_nodes, np.int64)
-    np.maximum.at(last, tree.parent[1:], np.arange(1, tree.num_nodes))
-    return parents + 1, last[parents]
+    """Return the children of all nodes with more than one, beside each other, and the place of each node's first."""
+    children = np.argsort(tree.parent[1:], kind="stable") + 1
+    siblings = children[tree.num_children[tree.parent[children]] > 1]
+    parent = tree.parent[siblings]
+    return siblings, np.flatnonzero(np.diff(parent, prepend=-1))
+
+
+def _extremes(values: NDArray[Any], siblings: Indices, firsts: Indices) -> tuple[Floats, Floats]:
+    """Return the least and the greatest value among each node's children."""
+    among = values[siblings].astype(np.float64)
+    return np.minimum.reduceat(among, firsts), np.maximum.reduceat(among, firsts)
 
 
 def _angle_between(one: Floats, other: Floats) -> Floats:
     return np.arccos(np.clip((one * other).sum(axis=1), -1.0, 1.0))
 
 
-def _mean(values: NDArray[np.generic]) -> float:
-    return float(values.mean()) if values.size else 0.0  # type: ignore[attr-defined]
+def _mean(values: NDArray[Any]) -> float:
+    return float(values.mean()) if values.size else 0.0
 
 
 def _sd(values: Floats) -> float:

@@ -1,8 +1,8 @@
 """What a pretraining has learned of growth and order, beside what is known without it.
 
-Baselines of growth are fitted on the training trees and applied to the test trees: the mean and the median distribution of
-all nodes and of those of the same depth (medians are the better ones: the loss is one of absolute differences), and the
-node's own edge taken for its children's. Losses are means over nodes, as the optimum is.
+Baselines of growth are fitted on the training trees and applied to the test trees: the mean and the median
+distribution of all nodes and of those of the same depth (medians are the better ones: the loss is one of absolute
+differences), and the node's own edge taken for its children's. Losses are means over nodes, as the optimum is.
 """
 
 from __future__ import annotations
@@ -153,7 +153,7 @@ def measure_growth(
 
 
 def _best_of_each(rows: Sequence[GrowthRow], channels: Sequence[Channel], weights: Sequence[float]) -> float:
-    """Return the total of a baseline that takes in each channel the best one; chosen on the test trees, in its favour."""
+    """Return the total of a baseline that takes the best in each channel, chosen on the test trees in its favour."""
     total = 0.0
     for channel, weight in zip(channels, weights, strict=True):
         losses = [row.loss for row in rows if row.channel == channel.name and row.method != TRAINED]

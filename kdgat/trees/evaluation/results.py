@@ -109,17 +109,17 @@ class Evaluation(Versioned):
 
     seed: int
     task: TaskKind
-    classes: list[str] = []
+    classes: list[str] = Field(default=[])
     trees: dict[str, Count] = Field(description="split -> trees")
     nodes: dict[str, Count] = Field(description="split -> nodes")
     median_edge: Finite
-    num_parameters: dict[str, Count] = {}
+    num_parameters: dict[str, Count] = Field(default={})
     growth: list[GrowthRow]
     order: list[OrderRow]
-    scores: list[ScoreRow] = []
-    shares: list[Shares] = []
-    pictures: list[DrawnTree] = []
-    map: list[Point] = []
+    scores: list[ScoreRow] = Field(default=[])
+    shares: list[Shares] = Field(default=[])
+    pictures: list[DrawnTree] = Field(default=[])
+    map: list[Point] = Field(default=[])
     memory: Memory | None = None
 
 
@@ -334,7 +334,8 @@ def _of_order(results: TreesResults) -> list[str]:
     own = of_method.pop(TRAINED)
     best = max(of_method.values(), key=lambda row: row.auc.mean)
     return [
-        f"order: AUC {own.auc.mean:.3f} ({own.auc_not_turned.mean:.3f} without turned pairs); best baseline {best.method}: "
+        f"order: AUC {own.auc.mean:.3f} ({own.auc_not_turned.mean:.3f} without turned pairs); "
+        f"best baseline {best.method}: "
         f"{best.auc.mean:.3f} ({best.auc_not_turned.mean:.3f})"
     ]
 

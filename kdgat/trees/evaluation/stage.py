@@ -1,14 +1,16 @@
 """The stage `evaluation` and the results of a finished run.
 
-Inputs of the stage: the three stores, `start` (pretrained weights), and the weights of every model that was trained for the
-task. Work is done in parts, each a summary of its own, so that a stage that was stopped resumes with the next one.
+Inputs of the stage: the three stores, `start` (pretrained weights), and the weights of every model that was trained
+for the task. Work is done in parts, each a summary of its own, so that a stage that was stopped resumes with the next
+one.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from functools import cached_property
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -31,7 +33,7 @@ from kdgat.training.random_state import seed_everything
 from kdgat.training.weights import load_weights
 from kdgat.trees.evaluation.downstream import Labelled, forest, nearest, plane, probe, score
 from kdgat.trees.evaluation.pictures import draw_tree
-from kdgat.trees.evaluation.pretext import measure_growth, measure_order
+from kdgat.trees.evaluation.pretext import COUNT, TOTAL, growth_weights, measure_growth, measure_order
 from kdgat.trees.evaluation.results import (
     FINETUNED,
     FOREST,
@@ -55,7 +57,7 @@ from kdgat.trees.graphs.columns import tree_of
 from kdgat.trees.models.classifier import TreePredictor
 from kdgat.trees.models.encoder import pool
 from kdgat.trees.names import START, TEST, TRAIN, VALIDATION
-from kdgat.trees.objectives.growth import ANGLE, LENGTH, channels_of
+from kdgat.trees.objectives.growth import ANGLE, LENGTH, RADIUS_RATIO, channels_of
 from kdgat.trees.plan import scale_of
 from kdgat.trees.sections import (
     EncoderConfig,
@@ -88,10 +90,8 @@ def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
         steps["models"] = work.models
         steps["morphometrics"] = work.morphometrics
         for fraction in work.config.label_fractions:
-            steps[f"probes-{scale_of(fraction)}"] = lambda fraction=fraction: work.probes(fraction)
-    parts = Parts(
-        directory, "steps", [Part(name, 1, lambda _, step=step: step()) for name, step in steps.items()]
-    )  # fmt: skip
+            steps[f"probes-{scale_of(fraction)}"] = partial(work.probes, fraction)
+    parts = Parts(directory, "steps", [Part(name, 1, partial(_run_step, step)) for name, step in steps.items()])
     if paused := parts.make_missing(Deadline.from_environment()):
         return paused
     found = {name: parts.summary(name) for name in steps}
@@ -109,6 +109,10 @@ def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
     })  # fmt: skip
     evaluation.write(directory.path / EVALUATION_FILE)
     return Finished(metrics=_metrics(evaluation), artifacts={"results": EVALUATION_FILE})
+
+
+def _run_step(step: Callable[[], Any], _: Path) -> Any:
+    return step()
 
 
 class _Work:
@@ -184,7 +188,7 @@ class _Work:
 
         drawn = list(draw(generate.kind, generate.classes, generate.test, generate.seed, PART_START["test"]))
         channels = {channel.name: channel for channel in self.pretrained[0].growth.channels}
-        length, angle = channels[LENGTH], channels[ANGLE]
+        length, angle, radius = (channels[name] for name in (LENGTH, ANGLE, RADIUS_RATIO))
         scale = self.stores[TRAIN].build["scale"]
         found = growth_optimum(
             drawn,
@@ -193,11 +197,13 @@ class _Work:
             (np.full(length.count, length.step), np.full(angle.count, angle.step)),
             self.config.evaluation.optimum_draws,
             self.spec.seed,
+            radius=(radius.thresholds, np.full(radius.count, radius.step)),
         )
-        return [
-            GrowthRow(channel=channel, method=OPTIMUM, loss=found[key])
-            for channel, key in ((LENGTH, LENGTH), (ANGLE, ANGLE), ("count", "num_children"))
-        ]
+        rows = {LENGTH: found["length"], ANGLE: found["angle"], RADIUS_RATIO: found["radius"]}
+        weights = growth_weights([length, angle, radius], self.pretrained[1].growth)
+        rows[TOTAL] = sum(weight * loss for weight, loss in zip(weights, list(rows.values()), strict=True))
+        rows[COUNT] = found["num_children"]
+        return [GrowthRow(channel=channel, method=OPTIMUM, loss=loss) for channel, loss in rows.items()]
 
     def embeddings(self, model: PretrainedTrees, split: str) -> Floats:
         """Return the embeddings of all trees of a split, [G, F]."""
@@ -328,8 +334,8 @@ def _padded(places: list[int], count: int) -> list[int]:
 def _metrics(evaluation: Evaluation) -> Mapping[str, float]:
     """Return what one line should say of a seed."""
     metrics = {f"growth_{row.channel}": row.loss for row in evaluation.growth if row.method == TRAINED}
-    metrics |= {"order_auc": row.auc for row in evaluation.order if row.method == TRAINED}
-    return metrics
+    order = [row.auc for row in evaluation.order if row.method == TRAINED]
+    return {**metrics, "order_auc": order[0]} if order else metrics
 
 
 def collect_results(output: OutputDirectory) -> TreesResults:

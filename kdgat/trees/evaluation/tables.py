@@ -31,7 +31,8 @@ def growth_table(results: TreesResults) -> Table:
     methods = list(dict.fromkeys(row.method for row in results.growth))
     losses = {channel: results.growth_of(channel) for channel in channels}
     best = {
-        channel: min(one.mean for method, one in found.items() if method != OPTIMUM) for channel, found in losses.items()
+        channel: min(one.mean for method, one in found.items() if method != OPTIMUM)
+        for channel, found in losses.items()
     }  # fmt: skip
     rows = []
     for method in methods:

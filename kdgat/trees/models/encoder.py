@@ -1,8 +1,8 @@
 """Encoders: every node as its ancestors see it, and as its descendants do.
 
-GTMP ("Representation Learning of Geometric Trees", KDD 2024) reads the branches below a node; SGMP (NeurIPS 2021) all paths
-of three edges. Beside either, a pass upwards reads ancestors and nothing else: growth is predicted from it alone, so that
-what is predicted is never an input.
+GTMP ("Representation Learning of Geometric Trees", KDD 2024) reads the branches below a node; SGMP (NeurIPS 2021) all
+paths of three edges. Beside either, a pass upwards reads ancestors and nothing else: growth is predicted from it
+alone, so that what is predicted is never an input.
 """
 
 from __future__ import annotations
@@ -69,10 +69,8 @@ class TreeEncoder(nn.Module):
 
     def forward(self, tree: TreeBatch) -> Embeddings:
         """Return the embeddings of all nodes of a batch."""
-        if self.config.kind == "gtmp":
-            below = branch_paths(tree)
-        else:
-            below = general_paths(tree_edges(tree), tree.num_nodes)
+        is_gtmp = self.config.kind == "gtmp"
+        below = branch_paths(tree) if is_gtmp else general_paths(tree_edges(tree), tree.num_nodes)
         features = torch.cat([tree.x, edge_features(tree)], dim=1)
         return Embeddings(
             self.up(features, tree.position, ancestor_paths(tree)), self.down(features, tree.position, below)

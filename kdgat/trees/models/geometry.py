@@ -1,8 +1,9 @@
 """What of a path does not change when a tree is moved or turned: distances, angles, and the torsion with its sign.
 
-Of a path i, j, k, p (Zhang and Zhao, "Representation Learning on Spatial Networks", NeurIPS 2021): the distances |ij|, |jk|
-and |jp|, the angles at j between ij and jk and between ij and jp, and the angle about ij from jk to jp. Torsions go through
-sines and cosines of multiples, because a basis on an interval breaks at its ends. Computed in float32 whatever autocast says.
+Of a path i, j, k, p (Zhang and Zhao, "Representation Learning on Spatial Networks", NeurIPS 2021): the distances
+|ij|, |jk| and |jp|, the angles at j between ij and jk and between ij and jp, and the angle about ij from jk to jp.
+Torsions go through sines and cosines of multiples, because a basis on an interval breaks at its ends. Computed in
+float32 whatever autocast says.
 """
 
 from __future__ import annotations
@@ -16,7 +17,8 @@ from torch.nn import functional
 
 from kdgat.trees.models.paths import Paths
 
-SMALLEST = 1e-6  # of a length or of the sine of an angle, in median edges: below, a direction is not known
+SMALLEST = 1e-6  # of a length in median edges: below, a direction is not known
+STRAIGHT = 0.05  # sine of the angle at which a torsion counts half: of three nodes in a line, rounding decides it
 NUM_ANGLES = 6  # centres on [0, pi]
 NUM_HARMONICS = 6  # of a torsion: a sine and a cosine of each
 
@@ -38,6 +40,10 @@ class PathGeometry:
 
 class GeometryBasis(nn.Module):
     """Write distances, angles and torsions as features: Gaussians at centres on a logarithmic scale and on [0, pi]."""
+
+    centres: Tensor
+    angles: Tensor
+    multiples: Tensor
 
     def __init__(self, num_distances: int, distance_range: tuple[float, float]) -> None:
         """Hold the centres; `distance_range` is where they lie, in median edges."""
@@ -64,8 +70,8 @@ class GeometryBasis(nn.Module):
             normal_on, normal_over = torch.cross(back, on, dim=1), torch.cross(back, over, dim=1)
             sine = (torch.cross(normal_on, normal_over, dim=1) * unit).sum(1)
             torsion = torch.atan2(sine, (normal_on * normal_over).sum(1))
-            # The area of each triangle says whether it has a plane.
-            has_torsion = torch.minimum(normal_on.norm(dim=1), normal_over.norm(dim=1))[:, None] > SMALLEST
+            bend = torch.minimum(self._sine(normal_on, back, on), self._sine(normal_over, back, over))[:, None]
+            certainty = bend**2 / (bend**2 + STRAIGHT**2)
             multiples = torsion[:, None] * self.multiples
             return PathGeometry(
                 self._distance(back),
@@ -74,7 +80,7 @@ class GeometryBasis(nn.Module):
                     [
                         self._distance(over),
                         self._angle(back, over),
-                        torch.cat([multiples.sin(), multiples.cos()], 1) * has_torsion,
+                        torch.cat([multiples.sin(), multiples.cos()], 1) * certainty,
                     ],
                     1,
                 )
@@ -84,6 +90,10 @@ class GeometryBasis(nn.Module):
     def _distance(self, vector: Tensor) -> Tensor:
         scaled = (vector.norm(dim=1).clamp(min=SMALLEST).log()[:, None] - self.centres) / self.distance_width
         return torch.exp(-0.5 * scaled**2)
+
+    @staticmethod
+    def _sine(normal: Tensor, one: Tensor, other: Tensor) -> Tensor:
+        return normal.norm(dim=1) / (one.norm(dim=1) * other.norm(dim=1)).clamp(min=SMALLEST)
 
     def _angle(self, one: Tensor, other: Tensor) -> Tensor:
         """Return the features of the angles between vectors; none where one of them is too short."""

@@ -1,9 +1,9 @@
 """One round of messages along paths of third order, with the first layer taken apart so that nothing wide is kept.
 
-Published (Zhang and Zhao 2021, equations 5 to 7; the code has the widths): MLP(7H -> 4H -> 2H -> H) of the states of the
-four nodes and of three embedded geometries, concatenated per path. A linear layer of a concatenation is a sum of linear
-layers: those of the states are computed per node and gathered. Same parameters, same function; of 7H + 4H numbers per
-path, 4H are kept.
+Published (Zhang and Zhao 2021, equations 5 to 7; the code has the widths): MLP(7H -> 4H -> 2H -> H) of the states of
+the four nodes and of three embedded geometries, concatenated per path. A linear layer of a concatenation is a sum of
+linear layers: those of the states are computed per node and gathered. Same parameters, same function; of 7H + 4H
+numbers per path, 4H are kept.
 """
 
 from __future__ import annotations
@@ -44,14 +44,15 @@ class PathMessage(nn.Module):
             norm: [N, 1] what the sum of messages is multiplied by.
         """
         hidden = state.shape[1]
-        of_nodes, of_geometry = self.first.weight.split([4 * hidden, 3 * hidden], dim=1)
+        weight = self.first.weight
+        of_nodes, of_geometry = weight[:, : 4 * hidden], weight[:, 4 * hidden :]
         parts = [
             embed(part)
             for embed, part in zip(self.embeddings, (geometry.first, geometry.second, geometry.third), strict=True)
         ]
         wide = functional.linear(torch.cat(parts, 1), of_geometry, self.first.bias)
-        for place, weight in enumerate(of_nodes.split(hidden, dim=1)):
-            projected = functional.linear(state, weight)
+        for place, one in enumerate(of_nodes.chunk(4, dim=1)):
+            projected = functional.linear(state, one)
             if place < 2:  # i and j are always there
                 wide = wide + projected[paths.nodes[place]]
             else:  # the row of zeros behind the nodes stands for one that is not

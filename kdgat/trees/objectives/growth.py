@@ -1,10 +1,11 @@
 """Growth: what the children of a node are like, predicted from its ancestors.
 
-Of a node's children the target is the distribution of the lengths of their edges, of the angles between their edges and its
-own, and of their radii by its own, as cumulative shares F(t) = (children with a value <= t) / (children) at fixed thresholds
-("Representation Learning of Geometric Trees", KDD 2024, equations 8 to 11, says histograms). The loss is the earth mover's
-distance, in one dimension the area between two cumulative distributions: the sum over thresholds of |G(t) - F(t)| times
-their step. Leaves have no such target; the number of children, leaves included, is a class of its own.
+Of a node's children the target is the distribution of the lengths of their edges, of the angles between their edges
+and its own, and of their radii by its own, as cumulative shares F(t) = (children with a value <= t) / (children) at
+fixed thresholds ("Representation Learning of Geometric Trees", KDD 2024, equations 8 to 11, says histograms). The
+loss is the earth mover's distance, in one dimension the area between two cumulative distributions: the sum over
+thresholds of |G(t) - F(t)| times their step. Leaves have no such target; the number of children, leaves included, is
+a class of its own.
 """
 
 from __future__ import annotations
@@ -67,9 +68,9 @@ class Growth:
     """Hold the targets of N nodes.
 
     Attributes:
-        shares: per channel, [N, T] cumulative shares of the children; 0 where nothing is known.
-        known: [N, C] bool: whether a channel says something of the node: it has an edge of its own, and every child a value.
-        count: [N] number of children, up to MOST_CHILDREN.
+        shares: per channel, [N, T] cumulative shares of the children; 0 where nothing is known. known: [N, C] bool:
+        whether a channel says something of the node: it has an edge of its own, and every child a value. count: [N]
+        number of children, up to MOST_CHILDREN.
     """
 
     shares: tuple[Tensor, ...]
@@ -120,9 +121,9 @@ class Prediction:
 class GrowthHead(nn.Module):
     """Predict growth from embeddings of ancestors: cumulative shares as mixtures of logistic distributions.
 
-    A histogram of free bins cannot learn this loss: the best prediction of a single child is all in one bin, and a softmax
-    that is nearly there has no gradient left to move it. The centre of a logistic distribution moves as far as it is wrong.
-    Centres are relative to what the node's own edge has, where that is known.
+    A histogram of free bins cannot learn this loss: the best prediction of a single child is all in one bin, and a
+    softmax that is nearly there has no gradient left to move it. The centre of a logistic distribution moves as far
+    as it is wrong. Centres are relative to what the node's own edge has, where that is known.
     """
 
     def __init__(self, hidden: int, config: GrowthConfig, channels: Sequence[Channel]) -> None:

@@ -1,9 +1,10 @@
 """Order: an ancestor's place contains those of its descendants, and no other pair's does.
 
-Places are non-negative vectors z. The energy of a pair (a, d) is E = ||relu(z_d - z_a)||^2: 0 where the place of d lies
-inside that of a in every dimension (order embeddings, Vendrov et al., ICLR 2016; KDD 2024, equation 6). The loss lets pairs
-of ancestor and descendant have none, and all others at least a margin: the same pairs turned round, and nodes of one tree
-of which neither is above the other in that direction. True negatives keep places from being all the same.
+Places are non-negative vectors z. The energy of a pair (a, d) is E = ||relu(z_d - z_a)||^2: 0 where the place of d
+lies inside that of a in every dimension (order embeddings, Vendrov et al., ICLR 2016; KDD 2024, equation 6). The loss
+lets pairs of ancestor and descendant have none, and all others at least a margin: the same pairs turned round, and
+nodes of one tree of which neither is above the other in that direction. True negatives keep places from being all the
+same.
 """
 
 from __future__ import annotations
@@ -71,7 +72,7 @@ def random_ancestor(tree: TreeBatch, node: Tensor) -> Tensor:
 
 
 def draw_pairs(tree: TreeBatch) -> Pairs:
-    """Draw pairs: of each node but roots with its parent and with an ancestor, both turned round, and with two others."""
+    """Draw pairs of each node but roots: with its parent and an ancestor, both turned round, and with two others."""
     node = torch.nonzero(tree.parent >= 0)[:, 0]
     parent, ancestor = tree.parent[node], random_ancestor(tree, node)
     graph = tree.graph[node]

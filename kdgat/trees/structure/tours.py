@@ -1,7 +1,8 @@
 """Euler tours: order, depth and subtree sizes of a forest from its parents, without a Python step per node or level.
 
 A tour enters and leaves every node once. Its 2N events form linked lists, one per tree; where each event lies in its
-list is found by pointer doubling (list ranking, Wyllie 1979), log2(2N) gathers. Everything else is a difference of places.
+list is found by pointer doubling (list ranking, Wyllie 1979), log2(2N) gathers. Everything else is a difference of
+places.
 """
 
 from dataclasses import dataclass
@@ -32,7 +33,7 @@ class Tour:
         return self.leave - self.enter
 
 
-def tour(parent: NDArray[np.integer]) -> Tour:
+def tour(parent: NDArray[np.int64]) -> Tour:
     """Walk a forest depth first, siblings in the order of their indices.
 
     Args:
@@ -41,7 +42,7 @@ def tour(parent: NDArray[np.integer]) -> Tour:
     Raises:
         TreeError: naming a node whose parent does not exist, or that is its own ancestor.
     """
-    parent = np.asarray(parent, np.int64)
+    parent = parent.astype(np.int64)
     count = len(parent)
     nodes = np.arange(count)
     bad = (parent < -1) | (parent >= count)

@@ -75,12 +75,10 @@ class Tree:
         order = np.empty(count, np.int64)  # new place -> node
         order[walked.enter] = np.arange(count)
         new_parent = np.where(parent >= 0, walked.enter[parent], -1)[order]
-        arrays = {
-            "radius": np.zeros(count) if radius is None else np.asarray(radius, np.float64),
-            "kind": np.zeros(count, np.int64) if kind is None else np.asarray(kind, np.int64),
-            "length": edge_lengths(parent, place) if length is None else np.asarray(length, np.float64),
-        }
-        for key, array in {"position": place, **arrays}.items():
+        radii = np.zeros(count) if radius is None else np.asarray(radius, np.float64)
+        kinds = np.zeros(count, np.int64) if kind is None else np.asarray(kind, np.int64)
+        lengths = edge_lengths(parent, place) if length is None else np.asarray(length, np.float64)
+        for key, array in (("position", place), ("radius", radii), ("kind", kinds), ("length", lengths)):
             if len(array) != count:
                 raise TreeError(f"{name}: {key} has {len(array)} entries, expected {count}")
             bad = ~np.isfinite(array).reshape(count, -1).all(axis=1)
@@ -89,9 +87,9 @@ class Tree:
         return cls(
             new_parent,
             place[order],
-            arrays["radius"][order],
-            arrays["kind"][order],
-            arrays["length"][order],
+            radii[order],
+            kinds[order],
+            lengths[order],
             walked.depth[order],
             walked.sizes[order],
             name,

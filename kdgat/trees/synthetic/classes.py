@@ -18,10 +18,10 @@ _NEURITE, _OTHER = 3, 0  # types of SWC
 _NEURONS: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
     {
         "reference": {},
-        "angle": {"angle": 1.9},
+        "angle": {"angle": 2.0},
         "asymmetry": {"length_asymmetry": 1.2, "angle_asymmetry": 1.3},
-        "taper": {"taper": 0.98},
-        "pruning": {"branching_depth": 0.93, "length_ratio": 0.93},
+        "taper": {"taper": 0.95},
+        "pruning": {"branching_depth": 0.92, "length_ratio": 0.92},
         "mirror": {"dihedral": -1.0},
     }
 )
@@ -39,19 +39,42 @@ CLASSES: Final[Mapping[TreeKind, tuple[str, ...]]] = MappingProxyType(
 )
 """Classes of each kind. Neurons of the further class "mirror" are mirror images of the reference."""
 
-NUM_NODES: Final[Mapping[TreeKind, tuple[int, int]]] = MappingProxyType({"neurons": (30, 300), "rivers": (25, 500)})
-"""Fewest and most nodes of a tree; nearly all that the laws grow lie between."""
+NUM_NODES: Final[Mapping[TreeKind, tuple[int, int]]] = MappingProxyType({"neurons": (30, 500), "rivers": (20, 400)})
+"""Fewest and most nodes of a tree; the up to 4 % that the laws grow smaller or larger are drawn again."""
 
 
-def law_of(kind: TreeKind, class_name: str, difficulty: float = 1.0) -> Law:
-    """Return the law of a class; parameters differ from the reference's by a factor to the power 1 / `difficulty`.
+def find_kind(kind: str) -> TreeKind:
+    """Return the kind of this name; SyntheticError names the known ones."""
+    for known in CLASSES:
+        if known == kind:
+            return known
+    raise SyntheticError(f"kind {kind!r} of trees is unknown: choose among {', '.join(CLASSES)}")
+
+
+def law_of(kind: TreeKind, class_name: str, difficulty: float = 1.0, num_nodes: tuple[int, int] | None = None) -> Law:
+    """Return the law of a class.
+
+    Args:
+        kind: "neurons" or "rivers".
+        class_name: one of `CLASSES[kind]`, or "mirror" for neurons.
+        difficulty: parameters differ from the reference's by a factor to the power 1 / `difficulty`.
+        num_nodes: fewest and most nodes; trees branch for more levels, or orders, by the geometric mean of both. None:
+            `NUM_NODES[kind]`.
 
     Raises:
-        SyntheticError: if there is no such kind or class, or the difficulty is not above 0.
+        SyntheticError: if there is no such kind or class, or the difficulty or the numbers cannot be used.
     """
-    if kind not in CLASSES:
-        raise SyntheticError(f"kind {kind!r} of trees is unknown: choose among {', '.join(CLASSES)}")
-    reference: GrowthLaw | RiverLaw = GrowthLaw() if kind == "neurons" else RiverLaw()
+    low, high = num_nodes or NUM_NODES[find_kind(kind)]
+    if not 2 <= low <= high:
+        raise SyntheticError(f"num_nodes={num_nodes}: give the fewest nodes, at least 2, and the most")
+    growth = 0.5 * math.log(low * high / math.prod(NUM_NODES[kind]))
+    reference: GrowthLaw | RiverLaw
+    if kind == "neurons":
+        neuron = GrowthLaw()
+        reference = replace(neuron, branching_depth=max(1.0, neuron.branching_depth + growth / math.log(2.0)))
+    else:
+        river = RiverLaw()
+        reference = replace(river, order=max(1, river.order + round(growth / math.log(river.bifurcation_ratio))))
     classes = _NEURONS if kind == "neurons" else _RIVERS
     if class_name not in classes:
         near = difflib.get_close_matches(class_name, classes, n=1, cutoff=0.5)
@@ -79,7 +102,7 @@ def generate_tree(
     Args:
         class_name: one of `CLASSES[kind]`, or "mirror" for neurons.
         seed: at least 0.
-        num_nodes: fewest and most nodes; None: `NUM_NODES[kind]`.
+        num_nodes: fewest and most nodes, as in `law_of`.
         kind: "neurons" or "rivers".
         difficulty: 1 as usual; classes are more alike above, less below.
 
@@ -89,7 +112,7 @@ def generate_tree(
     >>> generate_tree("reference", seed=0).tree.num_nodes == generate_tree("reference", seed=0).tree.num_nodes
     True
     """
-    law = law_of(kind, class_name, difficulty)
+    law = law_of(kind, class_name, difficulty, num_nodes)
     label = CLASSES[kind].index(class_name) if class_name in CLASSES[kind] else len(CLASSES[kind])
     swc_kind = _NEURITE if kind == "neurons" else _OTHER
     return grow(law, class_name, seed, num_nodes or NUM_NODES[kind], swc_kind, label)

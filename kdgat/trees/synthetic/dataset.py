@@ -7,7 +7,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from kdgat.trees.synthetic.classes import CLASSES, TreeKind, generate_tree
+from kdgat.trees.synthetic.classes import CLASSES, TreeKind, find_kind, generate_tree, law_of
 from kdgat.trees.synthetic.generation import SyntheticError, SyntheticTree
 
 Part = Literal["train", "validation", "test"]
@@ -42,17 +42,20 @@ def draw(
     Raises:
         SyntheticError: naming what is unknown or below 0.
     """
-    if kind not in CLASSES:
-        raise SyntheticError(f"kind {kind!r} of trees is unknown: choose among {', '.join(CLASSES)}")
-    names = CLASSES[kind] if classes is None else tuple(classes)
+    names = CLASSES[find_kind(kind)] if classes is None else tuple(classes)
     if not names or len(set(names)) < len(names):
         raise SyntheticError(f"classes={list(names)}: give each class once, and at least one")
     if min(count, seed, start) < 0:
         raise SyntheticError(f"count={count}, seed={seed}, start={start}: give whole numbers of at least 0")
-    for index in range(start, start + count):
+    for name in names:
+        law_of(kind, name, difficulty, num_nodes)  # wrong settings are told here, not where the first tree is asked for
+
+    def grown(index: int) -> SyntheticTree:
         label = index % len(names)
         tree = generate_tree(names[label], _seed(seed, index), num_nodes, kind=kind, difficulty=difficulty)
-        yield replace(tree, label=label)
+        return replace(tree, label=label)
+
+    return map(grown, range(start, start + count))
 
 
 def _seed(seed: int, index: int) -> int:

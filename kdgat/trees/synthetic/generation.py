@@ -55,8 +55,6 @@ def grow(law: Law, name: str, seed: int, num_nodes: tuple[int, int], kind: int, 
         SyntheticError: if the law hardly ever grows trees of such sizes.
     """
     low, high = num_nodes
-    if not 2 <= low <= high:
-        raise SyntheticError(f"num_nodes={num_nodes}: give the fewest nodes, at least 2, and the most")
     if seed < 0:
         raise SyntheticError(f"seed={seed}: give a whole number of at least 0")
     generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([zlib.crc32(name.encode()), seed])))

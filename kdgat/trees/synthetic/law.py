@@ -24,7 +24,7 @@ MAX_CHILDREN: Final = 3
 
 
 class Law(Protocol):
-    """Draw roots, numbers of children, their lengths and angles, and their states."""
+    """Draw roots, numbers of children, what growth says of them, and their states."""
 
     def root(self, generator: Generator) -> State:
         """Draw the state of a tree's root, one row; what the whole tree has in common is part of it."""
@@ -35,7 +35,7 @@ class Law(Protocol):
         ...
 
     def growth(self, state: State, number: NDArray[np.int64], generator: Generator) -> Growth:
-        """Draw `length` and `angle` (rad, to the node's own direction) of [N] nodes' children, each [N, 3]."""
+        """Draw `length`, `angle` (rad, to the node's own direction) and `radius` of children, each [N, 3]."""
         ...
 
     def place(self, state: State, number: NDArray[np.int64], growth: Growth, generator: Generator) -> State:
@@ -94,6 +94,7 @@ class GrowthLaw:
         radius: at the root, by the tree's scale.
         taper: radius at the end of an edge by that at its start.
         radius_asymmetry: share of radius^1.5 (Rall 1959) that goes over from the last to the first child.
+        radius_memory: share of the log deviation from a symmetric tree's radius that a child inherits.
         radius_noise: standard deviation of log radii.
     """
 
@@ -120,7 +121,8 @@ class GrowthLaw:
     dihedral_noise: float = 0.5
     radius: float = 0.04
     taper: float = 0.95
-    radius_asymmetry: float = 0.15
+    radius_asymmetry: float = 0.25
+    radius_memory: float = 0.4
     radius_noise: float = 0.08
 
     def root(self, generator: Generator) -> State:
@@ -141,6 +143,7 @@ class GrowthLaw:
             "direction": direction,
             "plane": plane,
             "radius": self.radius * np.exp(log_scale + self.radius_noise * normal[4]),
+            "radius_deviation": self.radius_noise * normal[4],
         }
 
     def num_children_probability(self, state: State) -> Floats:
@@ -172,11 +175,14 @@ class GrowthLaw:
         return (state["log_angle"] + inherited)[:, None] + np.log(self._angle_factor(number))
 
     def growth(self, state: State, number: NDArray[np.int64], generator: Generator) -> Growth:
-        """Draw lengths and angles, log-normal around what is expected of the state; no angle is above a half turn."""
-        noise = generator.normal(size=(2, len(number), MAX_CHILDREN))
+        """Draw lengths, angles and radii, log-normal around what is expected; no angle is above a half turn."""
+        noise = generator.normal(size=(3, len(number), MAX_CHILDREN))
         length = np.exp(self.expected_log_length(state, number) + self.length_noise * noise[0])
         angle = np.exp(self.expected_log_angle(state, number) + self.angle_noise * noise[1])
-        return {"length": length, "angle": np.minimum(angle, np.pi)}
+        share = (1.0 + 2.0 * self.radius_asymmetry * _rank(number)) / np.maximum(number, 1)[:, None]
+        forgotten = np.exp((self.radius_memory - 1.0) * state["radius_deviation"] + self.radius_noise * noise[2].T).T
+        radius = state["radius"][:, None] * self.taper * share ** (1.0 / _RALL) * forgotten
+        return {"length": length, "angle": np.minimum(angle, np.pi), "radius": radius}
 
     def place(self, state: State, number: NDArray[np.int64], growth: Growth, generator: Generator) -> State:
         """Return the states of all children; the branching plane turns by the preferred dihedral angle, with noise."""
@@ -188,8 +194,8 @@ class GrowthLaw:
         inherited = {name: state[name][rows] for name in ("log_scale", "log_ratio", "log_angle", "branching_depth")}
         common = inherited["log_scale"] + state["depth"][rows] * inherited["log_ratio"]
         factor = self._angle_factor(number)[rows, columns]
-        share = (1.0 + 2.0 * self.radius_asymmetry * _rank(number)[rows, columns]) / number[rows]
-        radius = state["radius"][rows] * self.taper * share ** (2.0 / 3.0)
+        radius = growth["radius"][rows, columns]
+        tapered = np.log(self.taper) - np.log(number[rows]) / _RALL
         return {
             **inherited,
             "depth": state["depth"][rows] + 1.0,
@@ -199,7 +205,8 @@ class GrowthLaw:
             "angle_deviation": np.log(angle / factor) - inherited["log_angle"],
             "direction": direction,
             "plane": plane,
-            "radius": radius * np.exp(self.radius_noise * generator.normal(size=len(rows))),
+            "radius": radius,
+            "radius_deviation": np.log(radius / state["radius"][rows]) + state["radius_deviation"][rows] - tapered,
         }
 
     def _angle_factor(self, number: NDArray[np.int64]) -> Floats:
@@ -208,6 +215,7 @@ class GrowthLaw:
         return factor
 
 
+_RALL: Final = 1.5  # exponent of radii whose sum stays the same at a branching point
 _RANK: Final = np.array([[0.0, 0.0, 0.0], [0.0, 0.0, 0.0], [1.0, -1.0, 0.0], [1.0, 0.0, -1.0]])
 _AZIMUTH: Final = np.array([0.0, np.pi, 0.5 * np.pi])
 

@@ -1,10 +1,11 @@
 """The least loss of growth that any prediction can have on average, because the law that drew the children is known.
 
-Of a node with children, F(t) is the share of them whose length (or angle to the node's own edge) is at most t. A
-predicted G costs the sum over thresholds of |G(t) - F(t)| times a width. Absolute error is least at the median: with
-everything known that the children depend on, the best G(t) is the median of F(t) over the children that the law might
-have drawn. Pointwise medians never fall from one threshold to the next: they are a prediction that a network can make.
-Who sees less than the state (ancestors, with noise, of an unknown class) cannot do better on average.
+Of a node with children, F(t) is the share of them whose length is at most t (or whose angle to the node's own edge, or
+the logarithm of whose radius by the node's own). A predicted G costs the sum over thresholds of |G(t) - F(t)| times a
+width. Absolute error is least at the median: with everything known that the children depend on, the best G(t) is the
+median of F(t) over the children that the law might have drawn. Pointwise medians never fall from one threshold to the
+next: they are a prediction that a network can make. Who sees less than the state (ancestors, with noise, of an unknown
+class) cannot do better on average.
 """
 
 from collections import defaultdict
@@ -16,9 +17,8 @@ from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
 from kdgat.trees.synthetic.generation import SyntheticTree
-from kdgat.trees.synthetic.law import MAX_CHILDREN, Floats, Law, State, draw_num_children
+from kdgat.trees.synthetic.law import MAX_CHILDREN, Floats, Growth, Law, State, draw_num_children
 
-CHANNELS: Final = ("length", "angle")
 _BLOCK: Final = 1 << 16  # drawn sets of children at once
 
 
@@ -29,6 +29,7 @@ def growth_optimum(
     widths: tuple[ArrayLike, ArrayLike],
     draws: int = 255,
     seed: int = 0,
+    radius: tuple[ArrayLike, ArrayLike] | None = None,
 ) -> dict[str, float]:
     """Return what the prediction from the true state loses on trees, and the entropy of the number of children.
 
@@ -42,15 +43,19 @@ def growth_optimum(
         widths: of the thresholds of lengths, and of angles.
         draws: sets of children per node from which a median is taken.
         seed: of these draws.
+        radius: thresholds of the logarithm of a child's radius by its parent's, and their widths; None: not looked at.
 
     Returns:
-        `length` and `angle`: mean losses; `num_children`: mean entropy of the number of children over all nodes, nats;
-        `nodes`: how many nodes the losses are means over; `share`: their share among all nodes.
+        `length`, `angle` and, where it is looked at, `radius`: mean losses; `num_children`: mean entropy of the
+        number of children over all nodes, nats; `nodes`: how many nodes the losses are means over; `share`: their
+        share among all nodes.
     """
     thresholds = {"length": np.asarray(length_thresholds), "angle": np.asarray(angle_thresholds)}
-    width = dict(zip(CHANNELS, (np.asarray(each) for each in widths), strict=True))
+    width = {"length": np.asarray(widths[0]), "angle": np.asarray(widths[1])}
+    if radius is not None:
+        thresholds["radius"], width["radius"] = np.asarray(radius[0]), np.asarray(radius[1])
     generator = np.random.default_rng(seed)
-    losses = dict.fromkeys(CHANNELS, 0.0)
+    losses = dict.fromkeys(thresholds, 0.0)
     entropy, nodes, scored = 0.0, 0, 0
     for law, group in _by_law(trees).items():
         for tree in group:
@@ -59,8 +64,8 @@ def growth_optimum(
         state, number, children = _children(group)
         best = best_shares(law, state, thresholds, draws, generator)
         scored += len(number)
-        for name in CHANNELS:
-            actual = shares_below(children[name], number, thresholds[name])
+        for name, each in thresholds.items():
+            actual = shares_below(measured(children, state, name), number, each)
             losses[name] += float((np.abs(best[name] - actual) @ width[name]).sum())
     return {
         **{name: loss / max(scored, 1) for name, loss in losses.items()},
@@ -93,9 +98,14 @@ def best_shares(
         number = draw_num_children(probability / probability.sum(axis=1, keepdims=True), generator)
         growth = law.growth(repeated, number, generator)
         for name, each in thresholds.items():
-            drawn = _sixths_below(growth[name], number, each).reshape(len(each), -1, draws)
+            drawn = _sixths_below(measured(growth, repeated, name), number, each).reshape(len(each), -1, draws)
             best[name][some] = np.partition(drawn, draws // 2, axis=2)[:, :, draws // 2].T / 6.0
     return best
+
+
+def measured(children: Growth, state: State, name: str) -> Floats:
+    """Return what a channel compares of the children of [N] nodes, [N, 3]."""
+    return np.log(children[name] / state[name][:, None]) if name == "radius" else children[name]
 
 
 def shares_below(values: Floats, number: NDArray[np.int64], thresholds: Floats) -> Floats:
@@ -121,11 +131,11 @@ def _sixths_below(values: Floats, number: NDArray[np.int64], thresholds: Floats)
     return below
 
 
-def _children(trees: Sequence[SyntheticTree]) -> tuple[State, NDArray[np.int64], State]:
+def _children(trees: Sequence[SyntheticTree]) -> tuple[State, NDArray[np.int64], Growth]:
     """Return of all nodes with children and a parent: state, number of children, and children's values, [N, 3] each."""
     states: list[State] = []
     numbers: list[NDArray[np.int64]] = []
-    values: dict[str, list[Floats]] = {name: [] for name in CHANNELS}
+    values: dict[str, list[Floats]] = {name: [] for name in ("length", "angle", "radius")}
     for each in trees:
         number = each.tree.num_children
         parent = each.tree.parent
@@ -134,8 +144,8 @@ def _children(trees: Sequence[SyntheticTree]) -> tuple[State, NDArray[np.int64],
         column = np.arange(len(parent)) - np.searchsorted(parent[child], parent[child])
         states.append({name: array[rows] for name, array in each.state.items()})
         numbers.append(number[rows])
-        for name in CHANNELS:
-            table = np.zeros((len(parent), MAX_CHILDREN))
+        for name in values:
+            table = np.ones((len(parent), MAX_CHILDREN))
             table[parent[child[1:]], column[1:]] = each.state[name][child[1:]]
             values[name].append(table[rows])
     return (

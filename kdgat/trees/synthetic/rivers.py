@@ -99,7 +99,7 @@ class RiverLaw:
         return probability
 
     def growth(self, state: State, number: NDArray[np.int64], generator: Generator) -> Growth:
-        """Draw orders and sides of children, then lengths and angles, log-normal around what is expected."""
+        """Draw orders and sides of children, then lengths, angles and radii, log-normal around what is expected."""
         own = state["order"]
         side = self.side_streams(own)
         total = side.sum(axis=1)
@@ -112,7 +112,7 @@ class RiverLaw:
         order = np.stack([first, second, np.ones(len(own))], axis=1)
         factor = np.where(goes_on[:, None], [self.main_angle, 1.0, 1.0], self.fork_angle)
         factor[~is_fork] = self.main_angle
-        noise = generator.normal(size=(2, len(own), MAX_CHILDREN))
+        noise = generator.normal(size=(3, len(own), MAX_CHILDREN))
         common = state["log_scale"] + self.length_memory * state["length_deviation"]
         length = np.exp(common[:, None] + (order - 1.0) * np.log(self.length_ratio) + self.length_noise * noise[0])
         angle = np.exp(state["log_angle"][:, None] + self.angle_noise * noise[1]) * factor
@@ -120,6 +120,7 @@ class RiverLaw:
         return {
             "length": length,
             "angle": np.minimum(angle, np.pi),
+            "radius": self._radius(state["log_scale"][:, None], order) * np.exp(self.radius_noise * noise[2]),
             "order": order,
             "left": np.stack([left, ~left, left], axis=1).astype(float),
         }
@@ -130,7 +131,7 @@ class RiverLaw:
         length, angle, order, left = (growth[key][rows, columns] for key in ("length", "angle", "order", "left"))
         log_scale = state["log_scale"][rows]
         direction, _ = turned(state["direction"][rows], _UP, angle, np.where(left == 1.0, 0.0, np.pi))
-        noise = np.exp(self.radius_noise * generator.normal(size=len(rows)))
+        direction[:, 2] = 0.0  # the sine of a half turn is rounded
         return {
             "log_scale": log_scale,
             "log_angle": state["log_angle"][rows],
@@ -140,7 +141,7 @@ class RiverLaw:
             "length_deviation": np.log(length) - log_scale - (order - 1.0) * np.log(self.length_ratio),
             "angle": angle,
             "direction": direction,
-            "radius": self._radius(log_scale, order) * noise,
+            "radius": growth["radius"][rows, columns],
         }
 
     def _radius(self, log_scale: Floats, order: Floats) -> Floats:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import torch
@@ -15,6 +17,9 @@ from torch_geometric.data import Batch
 from kdgat.graphs.columns import GraphColumns
 from kdgat.trees.graphs.batch import TreeBatch
 from kdgat.trees.models.classifier import TreePredictor
+
+PENALTIES: Final = (1.0, 0.1, 0.01, 0.001)  # of a probe's squared weights
+SMALLEST: Final = 1e-6  # deviation: an embedding below is the same for all trees
 
 
 @dataclass(frozen=True)
@@ -29,6 +34,12 @@ class Task:
     classes: tuple[str, ...]
     mean: float = 0.0
     deviation: float = 1.0
+
+    def target_of(self, batch: Batch) -> Tensor:
+        """Return the classes [B] of a batch, or standard scores of its numbers."""
+        if self.classes:
+            return batch.label
+        return (batch.target.double() - self.mean) / self.deviation
 
     @property
     def num_outputs(self) -> int:
@@ -46,10 +57,10 @@ class FinetuneObjective(LightningModule):
     def loss(self, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the loss and, for classes, the accuracy; for numbers, the root of the loss."""
         scores = self.model(TreeBatch.of(batch)).float()
+        target = self.task.target_of(batch)
         if self.task.classes:
-            return functional.cross_entropy(scores, batch.label), (scores.argmax(1) == batch.label).float().mean()
-        target = (batch.target - self.task.mean) / self.task.deviation
-        error = functional.mse_loss(scores[:, 0], target)
+            return functional.cross_entropy(scores, target), (scores.argmax(1) == target).float().mean()
+        error = functional.mse_loss(scores[:, 0], target.float())
         return error, error.detach().sqrt()
 
     def training_step(self, batch: Batch) -> Tensor:
@@ -80,6 +91,61 @@ def choose_labelled(columns: GraphColumns, fraction: float, seed: int) -> NDArra
     return np.sort(np.concatenate(chosen)) if chosen else known
 
 
+def start_head(
+    model: TreePredictor, train: Iterable[Batch], validation: Iterable[Batch], task: Task
+) -> None:  # fmt: skip
+    """Let the last layer begin as a linear probe of the encoder as it is, its penalty chosen on the validation trees.
+
+    From a random last layer the first steps bend a pretrained encoder towards noise (Kumar et al., "Fine-Tuning can
+    Distort Pretrained Features and Underperform Out-of-Distribution", ICLR 2022). A function of weights and trees
+    alone.
+    """
+    model.eval()
+    features, truth = _embedded(model, train, task)
+    others, other_truth = _embedded(model, validation, task)
+    mean, deviation = features.mean(0), features.std(0, correction=0)
+    deviation = torch.where(deviation > SMALLEST, deviation, 1.0)
+    features, others = (features - mean) / deviation, (others - mean) / deviation
+    best: tuple[float, Tensor, Tensor] | None = None
+    for penalty in PENALTIES:
+        weight, bias = _fit_probe(features, truth, penalty, task)
+        loss = float(_probe_loss(others @ weight.T + bias, other_truth, task))
+        if best is None or loss < best[0]:
+            best = (loss, weight, bias)
+    assert best is not None
+    with torch.no_grad():
+        model.mean.copy_(mean)
+        model.deviation.copy_(deviation)
+        model.head.weight.copy_(best[1])
+        model.head.bias.copy_(best[2])
+
+
+def _embedded(model: TreePredictor, batches: Iterable[Batch], task: Task) -> tuple[Tensor, Tensor]:
+    with torch.no_grad():
+        found = [(model.embed(TreeBatch.of(batch)).double(), task.target_of(batch)) for batch in batches]
+    return torch.cat([one for one, _ in found]), torch.cat([one for _, one in found])
+
+
+def _fit_probe(features: Tensor, truth: Tensor, penalty: float, task: Task) -> tuple[Tensor, Tensor]:
+    """Return weight [C, W] and bias [C] that minimise the mean loss plus a penalty on the squared weights."""
+    weight = features.new_zeros(task.num_outputs, features.shape[1]).requires_grad_()
+    bias = features.new_zeros(task.num_outputs).requires_grad_()
+    optimizer = torch.optim.LBFGS([weight, bias], max_iter=200, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = _probe_loss(features @ weight.T + bias, truth, task) + penalty * weight.square().sum() / 2
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    optimizer.step(closure)  # type: ignore[no-untyped-call]
+    return weight.detach(), bias.detach()
+
+
+def _probe_loss(scores: Tensor, truth: Tensor, task: Task) -> Tensor:
+    return functional.cross_entropy(scores, truth) if task.classes else functional.mse_loss(scores[:, 0], truth)
+
+
 def load_encoder(model: TreePredictor, weights: dict[str, Tensor]) -> None:
     """Put the encoder of pretrained weights into a predictor."""
     prefix = "encoder."
@@ -87,7 +153,7 @@ def load_encoder(model: TreePredictor, weights: dict[str, Tensor]) -> None:
     model.encoder.load_state_dict(found)
 
 
-def predictions(model: TreePredictor, batches: list[Batch], task: Task) -> NDArray[np.float64]:
+def predictions(model: TreePredictor, batches: Iterable[Batch], task: Task) -> NDArray[np.float64]:
     """Return probabilities of classes [G, C], or numbers [G, 1], for the trees of batches, in their order."""
     model.eval()
     rows = []

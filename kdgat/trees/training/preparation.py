@@ -1,7 +1,7 @@
 """The stage `prepare`: trees that are drawn, or read from files, become three stores of graphs.
 
-Work is done in parts of some trees, each a file of its own, so that a killed preparation loses one part. Parts hold lengths
-as they are; what counts as length 1, the median edge of the training trees, is known when all are there.
+Work is done in parts of some trees, each a file of its own, so that a killed preparation loses one part. Parts hold
+lengths as they are; what counts as length 1, the median edge of the training trees, is known when all are there.
 """
 
 from __future__ import annotations

@@ -44,6 +44,8 @@ class PretrainedTrees(nn.Module):
 class PretrainObjective(LightningModule):
     """The loss of growth plus the weighted loss of order; means over trees of means over nodes."""
 
+    epochs: Tensor
+
     def __init__(self, model: PretrainedTrees, config: PretrainStageConfig) -> None:
         super().__init__()
         self.model, self.config = model, config

@@ -1,6 +1,6 @@
 """Batches of trees, filled up to a number of paths: what memory goes by is known before anything is allocated."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,3 +70,7 @@ class TreeSource(StatelessSource):
     def gather(self, indices: NDArray[np.int64]) -> Batch:
         """Return one batch."""
         return self.tensors.gather(indices)
+
+    def batches(self) -> Iterator[Batch]:
+        """Yield all trees once, batch by batch."""
+        return (self.gather(indices) for indices in self._pass(0))

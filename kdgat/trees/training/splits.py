@@ -17,8 +17,8 @@ SHARES = {VALIDATION: 0.15, TEST: 0.15}  # of the groups of each class; the rest
 def split_files(files: Sequence[FileConfig], contents: Sequence[str], seed: int) -> dict[str, list[int]]:
     """Return the places of the files of each split.
 
-    What the table of labels says of splits is kept, if it says something of every file. Otherwise whole groups are drawn,
-    by the seed, from those of each class. Files of equal content are one group, whatever they are called.
+    What the table of labels says of splits is kept, if it says something of every file. Otherwise whole groups are
+    drawn, by the seed, from those of each class. Files of equal content are one group, whatever they are called.
 
     Args:
         files: as the table of labels has them.
@@ -48,8 +48,8 @@ def split_files(files: Sequence[FileConfig], contents: Sequence[str], seed: int)
     empty = [split for split in SPLITS if not found[split]]
     if empty:
         raise CollectionError(
-            f"{', '.join(empty)}: no file is left for this split ({len(set(groups))} groups of different content): give "
-            "at least three, better thirty"
+            f"{', '.join(empty)}: no file is left for this split ({len(set(groups))} groups of different content): "
+            "give at least three, better thirty"
         )
     return found
 
