@@ -238,7 +238,7 @@ def predict_finetune_peak(config: FinetuneStageConfig, batch: TreeCounts) -> Pea
     kept = _encoder_kept(config, batch, num_encoder_parameters(encoder))
     # Pooling keeps the embeddings beside each other, in float32, and what is left without their mean.
     pooled = 2 * encoder.hidden * batch.nodes * (number * (number == HALF) + 2 * FLOAT)
-    weights = FLOAT * (num_encoder_parameters(encoder) + _two_layers(4 * encoder.hidden, config.head.hidden, 1))
+    weights = FLOAT * num_encoder_parameters(encoder)
     state = 3 * weights + (weights if config.training.accumulate > 1 else 0)
     backwards = kept + pooled + 2 * 2 * encoder.hidden * batch.nodes * FLOAT
     return Peak(state + _widest_moment(rounds, batch, kept), state + backwards, 4 * weights)

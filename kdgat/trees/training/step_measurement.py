@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
+from lightning import LightningModule
 from torch_geometric.data import Batch
 
 from kdgat.graphs.batches import TensorColumns
@@ -19,7 +20,7 @@ from kdgat.training.measure import StepMeasurement, measure_allocation, measure_
 from kdgat.training.random_state import seed_everything
 from kdgat.trees.graphs.columns import tree_columns
 from kdgat.trees.objectives.growth import channels_of
-from kdgat.trees.sections import PretrainStageConfig
+from kdgat.trees.sections import FinetuneStageConfig, PretrainStageConfig
 from kdgat.trees.synthetic.dataset import draw
 from kdgat.trees.training.memory import TreeCounts
 from kdgat.trees.training.pretraining import PretrainedTrees, PretrainObjective
@@ -59,9 +60,7 @@ def measure_step(config: PretrainStageConfig, num_nodes: int, num_steps: int = 2
 def measure_here(content: dict[str, Any], num_nodes: int, num_steps: int) -> Measurement:
     """Measure steps in this process: what the process takes, then what torch allocates; the former if `num_steps`."""
     config = validate_config(PretrainStageConfig, content)
-    columns = GraphColumns.concatenate(
-        [tree_columns(one.tree, 1.0, place) for place, one in enumerate(draw("neurons", None, NUM_TREES, 0))]
-    )
+    columns = _columns(num_nodes)
     chosen = trees_of(columns, num_nodes)
     tensors = TensorColumns.from_columns(columns)
     seed_everything(0)
@@ -73,6 +72,15 @@ def measure_here(content: dict[str, Any], num_nodes: int, num_steps: int) -> Mea
     if steps is None or not steps.on_gpu:
         kept, allocated = allocation(objective, lambda: tensors.gather(chosen), config)
     return Measurement(counts_of(columns, chosen), len(chosen), kept, allocated, steps)
+
+
+def _columns(num_nodes: int) -> GraphColumns:
+    parts: list[GraphColumns] = []
+    for place, one in enumerate(draw("neurons", None, NUM_TREES, 0)):
+        parts.append(tree_columns(one.tree, 1.0, place))
+        if sum(part.num_nodes for part in parts) >= num_nodes:
+            break
+    return GraphColumns.concatenate(parts)
 
 
 def trees_of(columns: GraphColumns, num_nodes: int) -> list[int]:
@@ -88,7 +96,9 @@ def counts_of(columns: GraphColumns, chosen: Sequence[int]) -> TreeCounts:
     return TreeCounts(float(columns.node_counts[chosen].sum()), *paths)
 
 
-def allocation(objective: PretrainObjective, batch: Any, config: PretrainStageConfig) -> tuple[int, int]:
+def allocation(
+    objective: LightningModule, batch: Callable[[], Batch], config: PretrainStageConfig | FinetuneStageConfig
+) -> tuple[int, int]:
     """Return the bytes of tensors that a step on the CPU keeps for its backward pass, and those that it has at most."""
     weights = sum(parameter.nbytes for parameter in objective.parameters())
     # States of the optimizer stay from step to step: they are made before anything is counted.
@@ -97,7 +107,7 @@ def allocation(objective: PretrainObjective, batch: Any, config: PretrainStageCo
     losses = []
 
     def forwards() -> None:
-        made: Batch = batch()
+        made = batch()
         with Averages().listen(objective), torch.autocast("cpu", torch.bfloat16, enabled=mixed):
             losses.append(objective.training_step(made))
 
