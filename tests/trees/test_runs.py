@@ -17,7 +17,7 @@ from tests.trees.small_runs import small_config, write_folder
 CLASSES = "data.classes=[reference, angle, pruning]"
 SHORT = ("training={max_epochs: 1, batch_size: 8, patience: null}", "label_fractions=[1.0]", "order.warmup_epochs=0")
 ONCE = ("prepare", "pretrain-seed0", "finetune-seed0", "scratch-seed0", "gin-seed0", "evaluation-seed0")
-NUM_FILES = 18
+NUM_FILES = 14
 
 
 def run(config: TreesConfig, path: Path) -> TreesResults:
@@ -30,9 +30,9 @@ def run(config: TreesConfig, path: Path) -> TreesResults:
     assert TreesResults.read(path / "results.json") == results
     assert "NaN" not in (path / "results.json").read_text()
     for table in FAMILY.tables(results):
-        widths = {len(row) for row in table.texts}
-        assert len(widths) == 1
-        assert len(table.texts) > 1
+        header, rows = table.texts
+        assert rows
+        assert {len(row) for row in rows} == {len(header)}
     assert FAMILY.conclusions(results)
     assert all(sentence and "nan" not in sentence for sentence in FAMILY.conclusions(results))
     json.loads((path / "results.json").read_text())
@@ -76,7 +76,8 @@ def test_a_finished_run_is_not_run_again(neurons) -> None:
     path, results = neurons
     run_locally(FAMILY.plan(small_config(CLASSES, *SHORT)), path)
     assert {record.state.value for record in OutputDirectory(path).read_index().stages} == {"cached"}
-    assert FAMILY.collect(OutputDirectory(path)) == results
+    again = FAMILY.collect(OutputDirectory(path))
+    assert (again.growth, again.order, again.scores) == (results.growth, results.order, results.scores)
 
 
 def test_a_folder_with_classes_is_pretrained_on_and_told_apart(tmp_path: Path) -> None:
@@ -111,7 +112,7 @@ def test_a_number_is_predicted(tmp_path: Path) -> None:
 def test_one_of_several_numbers_must_be_chosen(tmp_path: Path) -> None:
     columns = {"target_age": range(NUM_FILES), "target_dose": range(NUM_FILES)}
     folder = write_folder(tmp_path / "cells", NUM_FILES, columns)
-    with pytest.raises(ValueError, match="target_age, target_dose: choose one by data.target"):
+    with pytest.raises(ValueError, match="target_age, target_dose: choose one by"):
         FAMILY.plan(small_config(f"data.data_root={folder}"))
     with pytest.raises(ValueError, match="unknown key 'target_does': did you mean 'target_dose'"):
         FAMILY.plan(small_config(f"data.data_root={folder}", "data.target=target_does"))
