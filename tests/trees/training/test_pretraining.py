@@ -62,8 +62,8 @@ def undisturbed(prepared: dict[str, RunDirectory], tmp_path_factory: pytest.Temp
     return result(directory)
 
 
-@pytest.mark.parametrize("kill_at", range(1, EPOCHS * NUM_BATCHES + 1))
-def test_a_pretraining_killed_at_any_step_ends_with_the_same_weights_and_rows(
+@pytest.mark.parametrize("kill_at", [1, 2, 5, EPOCHS * NUM_BATCHES])
+def test_a_pretraining_killed_at_a_step_ends_with_the_same_weights_and_rows(
     tmp_path: Path, prepared, undisturbed, monkeypatch: pytest.MonkeyPatch, kill_at: int
 ) -> None:
     steps = [0]
@@ -86,7 +86,7 @@ def test_a_pretraining_killed_at_any_step_ends_with_the_same_weights_and_rows(
     assert result(directory) == undisturbed
 
 
-@pytest.mark.parametrize("kill_at", [1, 3, EPOCHS])
+@pytest.mark.parametrize("kill_at", [1, EPOCHS])
 def test_a_pretraining_killed_in_a_validation_ends_with_the_same_weights_and_rows(
     tmp_path: Path, prepared, undisturbed, monkeypatch: pytest.MonkeyPatch, kill_at: int
 ) -> None:
