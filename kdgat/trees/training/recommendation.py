@@ -41,9 +41,9 @@ SETTINGS: Final[Sequence[Mapping[str, Any]]] = tuple(
         (16, 1, 20, True),
     )
 )
-# Paths of H=64, L=3 that a training step goes through in a second. Of a CPU core: measured by `benchmarks/tree_memory.py`.
-# Of a GPU: not measured; ten times a core, and a twentieth of a second to start the kernels of a step, is less than small
-# GPUs do, so that the times are an upper bound.
+# Paths of H=64, L=3 that a training step goes through in a second. Of a CPU core: measured, by
+# `benchmarks/tree_memory.py`. Of a GPU: not measured; ten times a core, and a twentieth of a second to start the kernels
+# of a step, is less than small GPUs do, so that the times are an upper bound.
 PATHS_PER_S: Final = {"cpu": 3_000.0, "gpu": 30_000.0}
 STEP_S: Final = {"cpu": 0.01, "gpu": 0.05}
 
