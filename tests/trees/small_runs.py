@@ -1,13 +1,18 @@
-"""Small runs on drawn trees for tests: a configuration of seconds, and its plan executed in this process."""
+"""Small runs on trees for tests: a configuration of seconds, its plan run in this process, and folders of trees."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.local import run_locally
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.outcome import Outcome
 from kdgat.trees.config import TreesConfig
 from kdgat.trees.evaluation.results import TreesResults
 from kdgat.trees.family import FAMILY
+from kdgat.trees.structure.tree import Tree
+from tests.trees.examples import random_tree
 
 OVERRIDES = (
     "data.train=15",
@@ -36,3 +41,43 @@ def make_run(path: Path, overrides: Sequence[str] = ()) -> TreesResults:
     """Run all stages in this process, and write the results."""
     run_locally(FAMILY.plan(small_config(*overrides)), path)
     return FAMILY.collect(OutputDirectory(path))
+
+
+def run_up_to(config: TreesConfig, path: Path, last: str) -> dict[str, RunDirectory]:
+    """Run a stage and what it needs in this process; return the directories of all that have finished."""
+    finished = run_locally(FAMILY.plan(config), path, only=[last])
+    assert last in finished, OutputDirectory(path).read_index()
+    return finished
+
+
+def outcome_of(path: Path, name: str) -> Outcome:
+    """Return how the last attempt at a stage ended."""
+    output = OutputDirectory(path)
+    outcome = output.stage_directory(output.read_index().record(name)).read_outcome()
+    assert outcome is not None
+    return outcome
+
+
+def write_swc(path: Path, tree: Tree) -> None:
+    """Write a tree as an SWC file, without a soma, which readers make one node."""
+    rows = [
+        f"{node + 1} {max(tree.kind[node], 2)} {x:.4f} {y:.4f} {z:.4f} {tree.radius[node]:.4f} "
+        f"{tree.parent[node] + 1 if tree.parent[node] >= 0 else -1}"
+        for node, (x, y, z) in enumerate(tree.position)
+    ]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(rows) + "\n")
+
+
+def write_folder(folder: Path, count: int = 24, labels: Mapping[str, Sequence[Any]] | None = None) -> Path:
+    """Write some SWC files, and a table of labels with these columns beside `file`."""
+    for place in range(count):
+        write_swc(folder / f"cell{place:02d}.swc", random_tree(place, 20 + place))
+    if labels is not None:
+        columns = list(labels)
+        rows = [
+            ",".join([f"cell{place:02d}.swc", *(str(labels[column][place]) for column in columns)])
+            for place in range(len(labels[columns[0]]))
+        ]
+        (folder / "labels.csv").write_text("\n".join([",".join(["file", *columns]), *rows]) + "\n")
+    return folder

@@ -154,12 +154,13 @@ class _Preparation:
         return {"refused": [], "notes": []}
 
     def _read(self, sources: Sequence[TreeSource], chosen: Sequence[int], places: range, path: Path) -> dict[str, Any]:
-        of_source = {sources[chosen[place]].name: self.config.files[chosen[place]] for place in places}
+        # By path: files of two suffixes may share a name.
+        of_path = {sources[chosen[place]].path: self.config.files[chosen[place]] for place in places}
         found, refusals = read_sources([sources[chosen[place]] for place in places], self.config.reading)
         trees: list[Labelled] = []
         notes: list[str] = []
         for source, read in found:
-            file = of_source[source.name]
+            file = of_path[source.path]
             label = None if file.label is None else self.classes.index(file.label)
             for one in read:
                 tree = contract(one.tree) if self.config.contract else one.tree

@@ -1,0 +1,152 @@
+"""Whole runs in this process: drawn trees, folders with classes, with numbers and without either, and transfer."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from kdgat.run.directory import OutputDirectory, RunError
+from kdgat.run.local import run_locally
+from kdgat.stage.errors import StartError
+from kdgat.trees.config import TreesConfig
+from kdgat.trees.evaluation.results import TreesResults
+from kdgat.trees.family import FAMILY
+from tests.trees.small_runs import small_config, write_folder
+
+CLASSES = "data.classes=[reference, angle, pruning]"
+SHORT = ("training={max_epochs: 1, batch_size: 8, patience: null}", "label_fractions=[1.0]", "order.warmup_epochs=0")
+ONCE = ("prepare", "pretrain-seed0", "finetune-seed0", "scratch-seed0", "gin-seed0", "evaluation-seed0")
+NUM_FILES = 14
+
+
+def run(config: TreesConfig, path: Path) -> TreesResults:
+    """Run all stages, and see that results can be written, read, and told."""
+    planned = FAMILY.plan(config)
+    finished = run_locally(planned, path)
+    assert list(finished) == [one.name for one in planned.plan], OutputDirectory(path).read_index()
+    results = FAMILY.collect(OutputDirectory(path))
+    assert isinstance(results, TreesResults)
+    assert TreesResults.read(path / "results.json") == results
+    assert "NaN" not in (path / "results.json").read_text()
+    for table in FAMILY.tables(results):
+        header, rows = table.texts
+        assert rows
+        assert {len(row) for row in rows} == {len(header)}
+    assert FAMILY.conclusions(results)
+    assert all(sentence and "nan" not in sentence for sentence in FAMILY.conclusions(results))
+    json.loads((path / "results.json").read_text())
+    return results
+
+
+def stages(path: Path) -> tuple[str, ...]:
+    return tuple(record.name for record in OutputDirectory(path).read_index().stages)
+
+
+@pytest.fixture(scope="module")
+def neurons(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, TreesResults]:
+    path = tmp_path_factory.mktemp("neurons")
+    return path, run(small_config(CLASSES, *SHORT), path)
+
+
+def test_drawn_trees_are_pretrained_on_and_told_apart(neurons) -> None:
+    path, results = neurons
+    assert stages(path) == ONCE
+    assert {row.method for row in results.scores} == {
+        "linear probe", "kNN", "linear probe, untrained encoder", "kNN, untrained encoder",
+        "random forest on morphometrics", "fine-tuned", "from scratch", "GIN",
+    }  # fmt: skip
+    assert {"length", "angle", "count", "total"} <= {row.channel for row in results.growth}
+    assert {row.method for row in results.growth if row.channel == "length"} >= {"pretrained", "optimum"}
+    for row in results.order:
+        assert 0.0 <= row.auc.mean <= 1.0
+    optimum = next(row for row in results.growth if (row.channel, row.method) == ("length", "optimum"))
+    for row in results.growth:
+        if row.channel == "length":
+            assert row.loss.mean >= optimum.loss.mean - 0.02
+
+
+def test_no_baseline_of_the_order_is_better_than_knowing_the_depth_of_turned_pairs(neurons) -> None:
+    """An ancestor stands above its descendant: depth alone is never wrong about a turned pair."""
+    depth = next(row for row in neurons[1].order if row.method == "depth alone")
+    assert depth.auc.mean > depth.auc_not_turned.mean > 0.5
+
+
+def test_a_finished_run_is_not_run_again(neurons) -> None:
+    path, results = neurons
+    run_locally(FAMILY.plan(small_config(CLASSES, *SHORT)), path)
+    assert {record.state.value for record in OutputDirectory(path).read_index().stages} == {"cached"}
+    again = FAMILY.collect(OutputDirectory(path))
+    assert (again.growth, again.order, again.scores) == (results.growth, results.order, results.scores)
+
+
+def test_a_folder_with_classes_is_pretrained_on_and_told_apart(tmp_path: Path) -> None:
+    labels = [["basket", "chandelier"][place % 2] for place in range(NUM_FILES)]
+    folder = write_folder(tmp_path / "cells", NUM_FILES, {"label": labels})
+    results = run(small_config(*SHORT, f"data.data_root={folder}"), tmp_path / "out")
+    assert stages(tmp_path / "out") == ONCE
+    assert {"fine-tuned", "linear probe"} <= {row.method for row in results.scores}
+    assert "optimum" not in {row.method for row in results.growth}
+
+
+def test_a_folder_without_labels_is_pretrained_on_alone(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "cells", NUM_FILES)
+    results = run(small_config(*SHORT, f"data.data_root={folder}"), tmp_path / "out")
+    assert stages(tmp_path / "out") == ("prepare", "pretrain-seed0", "evaluation-seed0")
+    assert results.scores == []
+    assert {row.method for row in results.growth} >= {"pretrained"}
+    [evaluation] = (tmp_path / "out" / "stages").glob("evaluation-*/evaluation.json")
+    assert json.loads(evaluation.read_text())["task"] == "none"
+
+
+def test_a_number_is_predicted(tmp_path: Path) -> None:
+    folder = write_folder(tmp_path / "cells", NUM_FILES, {"target": [20.0 + place for place in range(NUM_FILES - 2)]})
+    results = run(small_config(*SHORT, "label_fractions=[0.5, 1.0]", f"data.data_root={folder}"), tmp_path / "out")
+    assert {row.method for row in results.scores} >= {"linear probe", "fine-tuned", "random forest on morphometrics"}
+    [evaluation] = (tmp_path / "out" / "stages").glob("evaluation-*/evaluation.json")
+    content = json.loads(evaluation.read_text())
+    assert (content["task"], content["classes"]) == ("number", [])
+    assert all(math.isfinite(row["score"]) and row["error"] >= 0 for row in content["scores"])
+
+
+def test_one_of_several_numbers_must_be_chosen(tmp_path: Path) -> None:
+    columns = {"target_age": range(NUM_FILES), "target_dose": range(NUM_FILES)}
+    folder = write_folder(tmp_path / "cells", NUM_FILES, columns)
+    with pytest.raises(ValueError, match="target_age, target_dose: choose one by"):
+        FAMILY.plan(small_config(f"data.data_root={folder}"))
+    with pytest.raises(ValueError, match="unknown key 'target_does': did you mean 'target_dose'"):
+        FAMILY.plan(small_config(f"data.data_root={folder}", "data.target=target_does"))
+    assert FAMILY.plan(small_config(f"data.data_root={folder}", "data.target=target_dose")).plan
+
+
+def test_an_encoder_of_neurons_is_used_on_rivers(neurons, tmp_path: Path) -> None:
+    rivers = (*SHORT, "data.kind=rivers", f"start_from={neurons[0]}")
+    results = run(small_config(*rivers), tmp_path)
+    assert stages(tmp_path) == tuple(name for name in ONCE if not name.startswith("pretrain"))
+    assert {row.method for row in results.growth if row.channel == "length"} >= {"pretrained", "optimum"}
+    [finetune] = (tmp_path / "stages").glob("finetune-*/spec.json")
+    [pretrained] = (neurons[0] / "stages").glob("pretrain-*/weights.safetensors")
+    assert json.loads(finetune.read_text())["inputs"]["start"]["path"] == str(pretrained)
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("encoder.hidden=16", "encoder.hidden is 16 and was 8"),
+        ("encoder.kind=sgmp", "encoder.kind is sgmp and was gtmp"),
+    ],
+)
+def test_weights_of_another_encoder_are_refused_before_anything_runs(neurons, override: str, words: str) -> None:
+    with pytest.raises(StartError, match=words):
+        FAMILY.plan(small_config(CLASSES, *SHORT, f"start_from={neurons[0]}", override))
+
+
+def test_how_gradients_were_computed_is_no_other_encoder(neurons) -> None:
+    assert FAMILY.plan(small_config(CLASSES, *SHORT, f"start_from={neurons[0]}", "encoder.recompute=true")).plan
+
+
+def test_what_is_no_run_is_refused_before_anything_runs(neurons, tmp_path: Path) -> None:
+    with pytest.raises(StartError, match="no run and no weights are there"):
+        FAMILY.plan(small_config(f"start_from={tmp_path}"))
+    with pytest.raises(RunError, match="is --out itself"):
+        FAMILY.plan_into(small_config(CLASSES, *SHORT, f"start_from={neurons[0]}"), neurons[0])
