@@ -1,4 +1,4 @@
-"""`kdgat data`: list, inspect, import and synthesise recordings."""
+"""`kdgat data`: list, inspect, import and synthesise recordings; inspect trees."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from kdgat.can.recordings.inspection import RecordingInspection
+    from kdgat.trees.reading.inspection import TreeInspection
 
 app = typer.Typer(help="List, inspect, import and synthesise recordings.", no_args_is_help=True)
 
@@ -71,14 +72,23 @@ def list_datasets(data_root: DataRoot = Path("data"), catalog: Catalog = None, a
 
 @app.command("inspect")
 def inspect_recordings(
-    path: Annotated[Path | None, typer.Argument(help="One recording, or the folder of a dataset.")] = None,
+    path: Annotated[
+        Path | None, typer.Argument(help="One recording, the folder of a dataset, or a file or folder of trees.")
+    ] = None,
     dataset: Annotated[str | None, typer.Option("--dataset", help="A dataset under --data-root.")] = None,
     data_root: DataRoot = Path("data"),
     catalog: Catalog = None,
+    labels: Annotated[Path | None, typer.Option("--labels", help="Trees: table of labels (PATH/labels.csv).")] = None,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", help="Trees: draw the first 24 as .html, .svg or .png.")
+    ] = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
-    """Show size, ids, attacks, backward time steps, bad rows and copies. Exit status 1 if a recording is unusable."""
+    """Show size, ids, attacks, backward time steps, bad rows and copies. Exit status 1 if a recording is unusable.
+
+    Of trees (SWC, river lines, masks): nodes, branches, leaves, lengths, asymmetry, labels and what was repaired.
+    """
     from kdgat.can.recordings.catalog import DatasetError, discover_recordings, find_entry
     from kdgat.can.recordings.inspection import inspect_dataset, inspect_file
 
@@ -86,6 +96,11 @@ def inspect_recordings(
         raise typer.BadParameter("give either PATH or --dataset NAME")
     if path is not None and not path.exists():
         raise DatasetError(f"{path}: no such file or folder; give a recording or the folder of a dataset")
+    if path is not None and (labels is not None or picture is not None or _holds_trees(path)):
+        _inspect_trees(path, labels, picture, as_json, quiet)
+        return
+    if labels is not None or picture is not None:
+        raise typer.BadParameter("--labels and --picture are for trees: give their PATH")
     if path is not None and path.is_file():
         inspections = [inspect_file(path)]
     else:
@@ -204,6 +219,55 @@ def _inspection_row(inspection: RecordingInspection) -> tuple[object, ...]:
         "-" if inspection.attack_share is None else f"{inspection.attack_share:.2%}",
         inspection.num_backward,
         inspection.num_bad_rows,
+    )
+
+
+def _holds_trees(path: Path) -> bool:
+    from kdgat.trees.reading.collection import holds_trees
+
+    return holds_trees(path)
+
+
+def _inspect_trees(path: Path, labels: Path | None, picture: Path | None, as_json: bool, quiet: bool) -> None:
+    from kdgat.trees.reading.collection import read_folder
+    from kdgat.trees.reading.inspection import inspect_collection
+    from kdgat.trees.reading.picture import draw_trees
+
+    collection = read_folder(path, labels)
+    with _progress(f"reading {path}", len(collection.sources), quiet or as_json) as advance:
+        inspections = inspect_collection(collection, on_source=lambda source: advance())
+    if as_json:
+        _print_json([inspection.to_json() for inspection in inspections])
+    else:
+        header = ("tree", "nodes", "branches", "leaves", "depth", "length", "median_edge", "asymmetry", "label")
+        _print_table(header, [_tree_row(inspection) for inspection in inspections], numeric=range(1, 8))
+        for inspection in inspections:
+            for note in inspection.notes:
+                _print(f"{inspection.path}: {note}")
+        for note in collection.notes:
+            _print(note)
+    if picture is not None:
+        drawn = [(i.tree, f"{i.num_nodes} nodes {i.label or ''}") for i in inspections if i.tree is not None]
+        draw_trees(picture, [tree for tree, _ in drawn], [caption for _, caption in drawn])
+        if not as_json:
+            _print(f"{picture}: {min(len(drawn), 24)} trees")
+    if not all(inspection.usable for inspection in inspections):
+        raise typer.Exit(1)
+
+
+def _tree_row(inspection: TreeInspection) -> tuple[object, ...]:
+    if not inspection.usable:
+        return (inspection.name, *("-" * 7), inspection.label or "-")
+    return (
+        inspection.name,
+        inspection.num_nodes,
+        inspection.num_branches,
+        inspection.num_leaves,
+        inspection.depth,
+        f"{inspection.total_length:.5g}",
+        f"{inspection.median_edge:.3g}",
+        "-" if inspection.asymmetry is None else f"{inspection.asymmetry:.2f}",
+        inspection.label or " ".join(f"{target:g}" for target in inspection.targets) or "-",
     )
 
 

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 from torch_geometric.data import Batch
 
+from kdgat.stage.memory import peak_kib
 from kdgat.training.averages import Averages
 from kdgat.training.config import TrainingConfig
 from kdgat.training.device import make_fabric, make_optimizer
@@ -149,13 +150,5 @@ def current_bytes() -> int:
 
 
 def peak_bytes() -> int:
-    """Return the most memory of this process that was resident at a time.
-
-    Not `ru_maxrss`: a process inherits that from the one that started it, across exec.
-    """
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return (
-        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    )  # a sandbox that does not say it: too much at worst
+    """Return the most memory of this process that was resident at a time; where that is unknown, too much at worst."""
+    return (peak_kib() or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * 1024

@@ -56,7 +56,7 @@ def test_every_dataset_of_the_catalog_is_trained_and_has_its_nights() -> None:
     names = sorted(full_name(deployment) for deployment in DEPLOYMENTS)
     assert names == sorted(
         [f"{flow}/{name}" for flow in ("can-ids", "nightly") for name in trained]
-        + ["evaluate-can/recordings", "progressive/assignment"]
+        + ["evaluate-can/recordings", "progressive/assignment", "gtssl/trees"]
     )
 
 
@@ -77,7 +77,7 @@ def test_parameters_are_those_of_the_flow_and_of_the_kind_that_it_takes(
 @pytest.mark.parametrize("deployment", DEPLOYMENTS, ids=full_name)
 def test_a_person_finds_out_what_it_does(deployment: dict[str, Any]) -> None:
     assert deployment["description"].endswith(".")
-    assert len({"can", "lap"} & set(deployment["tags"])) == 1
+    assert len({"can", "lap", "trees"} & set(deployment["tags"])) == 1
     assert len(deployment["tags"]) > 1
     assert deployment["work_pool"] == {"name": POOL}
     dataset = deployment["parameters"].get("config", {}).get("data", {}).get("dataset")

@@ -14,15 +14,20 @@ from kdgat.family.registry import find_family
 from kdgat.lap.config import DEFAULT_PROGRESSION, ProgressiveStage
 
 # What cannot be left out of a configuration.
-REQUIRED: dict[str, dict[str, Any]] = {"can": {"data": {"dataset": "synthetic", "data_root": "data"}}, "lap": {}}
+REQUIRED: dict[str, dict[str, Any]] = {
+    "can": {"data": {"dataset": "synthetic", "data_root": "data"}},
+    "lap": {},
+    "trees": {},
+}
 # Values of dictionaries that are models: the presets explain them under one of their keys.
 VALUES: dict[str, dict[str, type[BaseModel]]] = {
     "can": {},
     "lap": {f"progression.{next(iter(DEFAULT_PROGRESSION))}.": ProgressiveStage},
+    "trees": {},
 }
 
 
-@pytest.fixture(params=["can", "lap"])
+@pytest.fixture(params=["can", "lap", "trees"])
 def family(request: pytest.FixtureRequest) -> Family:
     return find_family(request.param)
 

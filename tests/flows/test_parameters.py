@@ -8,6 +8,7 @@ from prefect.utilities.callables import parameter_schema
 from prefect.utilities.schema_tools.validation import validate
 
 from flows.can_ids import can_ids
+from flows.gtssl import gtssl
 from flows.nightly import nightly
 from flows.parameters import as_site, explained_keys
 from kdgat.can.config import CanConfig
@@ -39,20 +40,33 @@ def fields_of_config(schema: dict[str, Any]) -> Iterator[tuple[str, dict[str, An
     yield from walk(schema["properties"]["config"]["$ref"], "")
 
 
-@pytest.mark.parametrize("flow", [can_ids, nightly], ids=lambda flow: flow.name)
-def test_the_form_finds_nothing_in_the_configuration_to_send_that_nobody_typed(flow: Any) -> None:
+CAN_KEYS = {"gat.large.hidden", "injection.enabled"}
+TREES_KEYS = {"data.reading.components", "data.contract", "encoder.hidden", "batches.max_paths", "label_fractions"}
+
+
+@pytest.mark.parametrize(
+    ("flow", "keys"),
+    [(can_ids, CAN_KEYS), (nightly, CAN_KEYS), (gtssl, TREES_KEYS)],
+    ids=["can-ids", "nightly", "gtssl"],
+)
+def test_the_form_finds_nothing_in_the_configuration_to_send_that_nobody_typed(flow: Any, keys: set[str]) -> None:
     fields = dict(fields_of_config(schema_of(flow)))
-    assert {"training.max_epochs", "gat.large.hidden", "injection.enabled", "training_of"} <= set(fields)
+    assert {"training.max_epochs", "training_of", *keys} <= set(fields)
     for path, field in fields.items():
         assert "default" not in field, path
         assert field.get("type") != "boolean", path
         assert not any(part.get("type") == "boolean" for part in field.get("anyOf", ())), path
 
 
-def test_every_field_of_the_configuration_is_explained_with_its_default() -> None:
-    fields = dict(fields_of_config(schema_of(can_ids)))
+@pytest.mark.parametrize("flow", [can_ids, gtssl], ids=lambda flow: flow.name)
+def test_every_field_of_the_configuration_is_explained(flow: Any) -> None:
+    fields = dict(fields_of_config(schema_of(flow)))
     silent = [path for path, field in fields.items() if "$ref" not in field and not field.get("description")]
     assert silent == []
+
+
+def test_a_field_is_explained_with_its_default() -> None:
+    fields = dict(fields_of_config(schema_of(can_ids)))
     explained = explained_keys(CanConfig.preset_package)["training.max_epochs"]
     assert fields["training.max_epochs"]["description"] == f"{explained} (default: 30)"
     assert fields["injection.enabled"]["description"].endswith("(default: true)")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,7 +25,11 @@ MAX_LISTED = 20
 
 @dataclass(frozen=True)
 class TreeSource:
-    """One file: its name is its path below the root without suffix; label, targets, split and group as in the table."""
+    """One file, with what the table of labels says of it.
+
+    Its name is its path below the root, without suffix where that is unique. The trees of one file belong together:
+    they are of one split, whether the file has a group or not.
+    """
 
     name: str
     path: Path
@@ -61,8 +66,9 @@ class TreeSource:
             found = read_mask(self.path, settings.mask_root)
         else:
             raise ReadError(self.path, f"no known suffix; known are {', '.join(SUFFIXES)}")
-        folder = self.name.removesuffix(self.path.stem)
-        return [replace(read, tree=replace(read.tree, name=f"{folder}{read.tree.name}")) for read in found]
+        # A reader knows the stem alone; what it adds is the number of the tree in the file.
+        names = [f"{self.name}{read.tree.name.removeprefix(self.path.stem)}" for read in found]
+        return [replace(read, tree=replace(read.tree, name=name)) for read, name in zip(found, names, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -108,7 +114,9 @@ def read_folder(root: Path | str, labels: Path | str | None = None) -> Collectio
     if not files:
         raise CollectionError(f"{root}: no file of trees; known are {', '.join(SUFFIXES)}")
     base = root if root.is_dir() else root.parent
-    sources = [TreeSource(path.relative_to(base).with_suffix("").as_posix(), path) for path in files]
+    stems = Counter(path.with_suffix("") for path in files)
+    plain = [path if stems[path.with_suffix("")] > 1 else path.with_suffix("") for path in files]
+    sources = [TreeSource(name.relative_to(base).as_posix(), path) for name, path in zip(plain, files, strict=True)]
     table_path = Path(labels) if labels is not None else base / LABELS_NAME
     if labels is None and not table_path.exists():
         return Collection(root, tuple(sources))
@@ -157,7 +165,8 @@ def holds_trees(path: Path) -> bool:
         if suffix in SUFFIXES and suffix not in AMBIGUOUS_SUFFIXES:
             return True
         ambiguous |= suffix in AMBIGUOUS_SUFFIXES
-        others |= inner.is_file() and suffix in (".parquet", ".log", ".csv") and inner.name != LABELS_NAME
+        is_text_beside = inner.name == LABELS_NAME or inner.stem.lower() == "readme"
+        others |= suffix in (".parquet", ".log", ".csv", ".txt") and not is_text_beside
     return ambiguous and not others
 
 
