@@ -22,7 +22,7 @@ SCHEMA: Final = Schema(
         Column("length", "node", "float32", in_batch=True),  # along the edge to the parent
         Column("depth", "node", "int32", in_batch=True),
         Column("subtree", "node", "int32", in_batch=True),  # nodes in it; those of node i are i to i + subtree - 1
-        Column("label", "graph", "int32", in_batch=True, indexes="classes"),
+        Column("label", "graph", "int32", in_batch=True),  # place in the list `classes`; -1 without
         Column("target", "graph", "float32", in_batch=True),  # for regression; 0 without
         Column("labelled", "graph", "int8"),  # whether one of the two is known
         Column("tree", "graph", "int64", indexes="trees"),
