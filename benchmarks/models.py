@@ -23,10 +23,10 @@ from kdgat.can.models.autoencoder import GraphAutoencoder
 from kdgat.can.models.convolution import build_convolution, count_parameters
 from kdgat.can.models.pooling import ByteDropout, graph_max
 from kdgat.can.sections import AttentionConfig, AutoencoderConfig
-from kdgat.can.training.allocator import keep_freed_memory
 from kdgat.can.windows.schema import SCHEMA
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns, pointers
+from kdgat.training.allocator import keep_freed_memory
 
 NUM_NODES, NUM_EDGES, NUM_NODE_FEATURES, NUM_EDGE_FEATURES = 29, 60, 40, 12
 BATCH = 128

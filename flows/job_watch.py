@@ -106,8 +106,7 @@ class JobWatch:
         if (last_seen is not None) != self._is_connected:
             self._is_connected, self._next_files = last_seen is not None, 0.0
             self._queue.hurry()
-        report = self._worker.report() or self._look_at_files()
-        if report is not None:
+        if report := self._worker.report() or self._look_at_files():
             return self._of_report(report)
         is_stopping = self._is_stopping()  # asked once: it may change while Slurm is asked
         if stop.leaves_jobs and not stop.insisted:
@@ -255,15 +254,13 @@ class JobWatch:
 
     def _of_gone(self) -> AttemptEnd | None:
         """Read how a job ended that is no longer in the queue: from its report, else from Slurm."""
-        report = self._files.read_report()
-        if report is not None:
+        if report := self._files.read_report():
             return self._of_report(report)
         status, now = self._queue.scheduler.status(self.job_id), self._clock.monotonic()
         if status.state == UNKNOWN:
             self._clock.sleep(self.site.poll_interval_s)
             return None
-        if not status.is_over:  # of another job, which has its number by now
-            status = JobStatus(GONE)
+        status = status if status.is_over else JobStatus(GONE)  # of another job, which has its number by now
         self._gone_at = self._gone_at or now
         if status.state == "COMPLETED" and now - self._gone_at < SEEN_S:
             list(self.attempt.directory.path.iterdir())  # asks the server for the names anew
@@ -278,9 +275,8 @@ class JobWatch:
             kind = EndKind.PAUSED
         if status.is_of_environment and kind in (EndKind.JOB_LOST, EndKind.NOT_STARTED):
             evidence = f"the job found its node or filesystem broken{self._stderr()}"
-            end = self._end(EndKind.FAILED, f"{FailureKind.ENVIRONMENT}: {evidence}", status.node)
             outcome = Failed(kind=FailureKind.ENVIRONMENT, evidence=evidence)
-            return end if end.kind is EndKind.FINISHED else replace(end, outcome=outcome)
+            return self._end(EndKind.FAILED, f"{outcome.kind}: {evidence}", status.node, outcome)
         if had_begun:
             return self._end(kind, f"it left no report; Slurm says {status.describe()}", status.node)
         return self._end(kind, f"{status.describe()} before its process began{self._stderr()}", status.node)
@@ -302,8 +298,7 @@ class JobWatch:
 
     def _see_off(self) -> None:
         """Leave nothing in the queue: a job that has reported ends by itself, any other is cancelled."""
-        has_reported = self._files.read_report() is not None
-        if not self._wait_until_gone(LEAVE_S if has_reported else 0.0):
+        if not self._wait_until_gone(LEAVE_S if self._files.read_report() else 0.0):
             self._queue.scheduler.cancel(self.job_id)
             self._queue.hurry()
             self._wait_until_gone(LEAVE_S)
@@ -312,14 +307,13 @@ class JobWatch:
         if self._has_begun:
             return
         self._has_begun = True
-        record = self.attempt.record
-        named = self._sign[0] if self._sign is not None else ""
-        record.node = named or self._status.node or self._queue.scheduler.status(self.job_id).node
+        sign, record = self._sign or ("", 0), self.attempt.record
+        record.node = sign[0] or self._status.node or self._queue.scheduler.status(self.job_id).node
         self.attempt.ledger.started(record)
         text = record.resources.describe() if record.resources is not None else ""
         self.attempt.on_state("Running", f"job {self.job_id} on {record.node}: {text}")
 
-    def _end(self, kind: EndKind, message: str, node: str = "") -> AttemptEnd:
+    def _end(self, kind: EndKind, message: str, node: str = "", outcome: Failed | None = None) -> AttemptEnd:
         """Name an end that nobody reported; what the stage itself wrote before counts more than how its job ended."""
         directory = self.attempt.directory
         common: dict[str, Any] = {
@@ -328,10 +322,10 @@ class JobWatch:
             "checkpoint": directory.newest_checkpoint(),
             "made_progress": checkpoint_marker(directory) != self._before,
         }
-        outcome = directory.read_outcome()
-        if isinstance(outcome, Finished):
-            return of_outcome(outcome, **common)
-        return AttemptEnd(kind, message, **common)
+        written = directory.read_outcome()
+        if isinstance(written, Finished):
+            return of_outcome(written, **common)
+        return AttemptEnd(kind, message, outcome, **common)
 
     def _forward(self, at_once: bool = False) -> None:
         """Pass on what the stage logged and how far it is."""

@@ -20,6 +20,7 @@ from types import FrameType
 from typing import Final
 
 from kdgat.cluster.history import AttemptLedger
+from kdgat.cluster.scheduler import jobs_named
 from kdgat.cluster.script import watcher_name
 from kdgat.cluster.slurm import Slurm, SubmissionError, outside_of_jobs
 from kdgat.run.directory import OutputDirectory, RunError, StageRecord, StageState
@@ -116,9 +117,9 @@ class Watcher:
             time.sleep(POLL_S)
 
     def _watch(self, command: Sequence[str]) -> int:
-        process, since, num_forwarded, is_short = None, time.monotonic(), 0, True
         if self._received:
             return 128 + self._received[0]
+        since, num_forwarded = time.monotonic(), 0
         process = subprocess.Popen(command, env=outside_of_jobs(os.environ))
         while (status := process.poll()) is None:
             for number in self._received[num_forwarded:]:
@@ -129,8 +130,7 @@ class Watcher:
                 process.send_signal(number)
             if not self._received:
                 self._look()
-            if is_short and (self._received or time.monotonic() - since > SHORT_S):
-                is_short = False
+            if self._state.num_short and (self._received or time.monotonic() - since > SHORT_S):
                 self._state.num_short = 0
                 self._state.write(self._state_path)
             time.sleep(POLL_S)
@@ -157,7 +157,7 @@ class Watcher:
         queue = self._slurm.queue()
         if queue is None:
             return ["unknown"] * NUM_WAITING
-        return [job_id for job_id, job in queue.items() if job.name == self._name and job_id != self._job_id]
+        return [job_id for job_id in jobs_named(self._name, queue) if job_id != self._job_id]
 
     def _end(self) -> None:
         """Let no other watcher come."""

@@ -42,7 +42,6 @@ from kdgat.can.models.scoring import (
     use_accelerator,
 )
 from kdgat.can.sections import AttentionConfig, AutoencoderConfig
-from kdgat.can.training.allocator import keep_freed_memory
 from kdgat.can.training.curriculum import CurriculumSource
 from kdgat.can.training.distillation import DistilledSource, TeacherOutputs
 from kdgat.can.training.objective import AutoencoderObjective, DetectionObjective
@@ -57,6 +56,7 @@ from kdgat.stage.directory import RunDirectory
 from kdgat.stage.files import write_bytes_atomically
 from kdgat.stage.outcome import Outcome
 from kdgat.stage.spec import StageSpec
+from kdgat.training.allocator import keep_freed_memory, use_expandable_segments
 from kdgat.training.config import TrainingConfig
 from kdgat.training.progress import phase_progress
 from kdgat.training.random_state import repeatable, seed_everything
@@ -70,6 +70,7 @@ DIFFICULTY_FILE = "difficulty.npy"
 def run(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Run one stage, or resume it."""
     keep_freed_memory()
+    use_expandable_segments()
     training = validate_config(TrainingConfig, spec.config.get("training", {}))
     accelerator = spec.execution.get(ACCELERATOR_KEY, training.accelerator)
     use_accelerator(accelerator)

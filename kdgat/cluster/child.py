@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import re
 import resource
 import signal
 import subprocess
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kdgat.stage.directory import CHECKPOINT_GLOB, PART_GLOB, RunDirectory
+from kdgat.stage.memory import peak_kib
 from kdgat.stage.outcome import (
     EXIT_ENVIRONMENT,
     EXIT_FAILED,
@@ -224,7 +224,7 @@ class _Activity:
     """
 
     def __init__(self, pid: int, stall_timeout_s: float | None, clock: Callable[[], float] = time.monotonic) -> None:
-        self._folder = Path(f"/proc/{pid}")
+        self._pid = pid
         self._stall_timeout_s = stall_timeout_s
         self._clock = clock
         self._used = -1
@@ -235,11 +235,11 @@ class _Activity:
     def look(self) -> None:
         """Look once."""
         try:
-            fields = (self._folder / "stat").read_text().rpartition(")")[2].split()
-            found = re.search(r"^VmHWM:\s*(\d+) kB", (self._folder / "status").read_text(), flags=re.MULTILINE)
+            fields = Path(f"/proc/{self._pid}/stat").read_text().rpartition(")")[2].split()
+            peak = peak_kib(self._pid)
         except OSError:  # it ended, or this is no Linux
             return
-        self.peak_kib = max(self.peak_kib, int(found[1]) if found else 0)
+        self.peak_kib = max(self.peak_kib, peak or 0)
         used = sum(int(field) for field in fields[11:15])  # user and system time, its own and its children's, in ticks
         now = self._clock()
         was_away = now - self._looked_at > OWN_PAUSE_S

@@ -41,6 +41,16 @@ def stage_resources(
     )
 
 
+def watcher_resources(site: Site) -> Resources:
+    """Return what the job asks for in which a detached command watches a run, held to the limits of the site."""
+    watcher, limits = site.watcher, site.limits
+    return Resources(
+        walltime_s=_within(parse_walltime(watcher.walltime), limits.walltime_s),
+        memory_mib=_within(parse_memory(watcher.memory), limits.memory_mib),
+        cores=_within(watcher.cores, limits.cores),
+    )
+
+
 def wanted_resources(
     stage: str, requests: Mapping[str, ResourceRequest], site: Site, command_line: ResourceRequest
 ) -> ResourceRequest:

@@ -5,7 +5,7 @@ import threading
 from typing import Final
 
 from kdgat.cluster.clock import Clock
-from kdgat.cluster.scheduler import GONE, UNKNOWN, JobStatus, QueuedJob, Scheduler
+from kdgat.cluster.scheduler import GONE, UNKNOWN, JobStatus, QueuedJob, Scheduler, jobs_named
 
 HURRY_S: Final = 1.0  # between two questions while somebody expects a change; never less
 GROWTH: Final = 1.5  # of the pause, each time that nothing has changed
@@ -41,7 +41,7 @@ class JobQueue:
         with self._lock:
             if self._asked < since:
                 self._ask()
-            return sorted(job for job, one in self._jobs.items() if one.name == name) if self._asked >= since else None
+            return jobs_named(name, self._jobs) if self._asked >= since else None
 
     def hurry(self) -> None:
         """Ask soon, and often for a while: somebody knows of a change."""

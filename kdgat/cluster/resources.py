@@ -93,12 +93,12 @@ def _is_text_or_int(value: Any) -> bool:
     return isinstance(value, str | int) and not isinstance(value, bool)
 
 
-def _normalise_walltime(value: Any) -> Any:
-    return None if value is None else format_walltime(parse_walltime(value))
+def _normalise_walltime(value: Any) -> str:
+    return format_walltime(parse_walltime(value))
 
 
-def _normalise_memory(value: Any) -> Any:
-    return None if value is None else format_memory(parse_memory(value))
+def _normalise_memory(value: Any) -> str:
+    return format_memory(parse_memory(value))
 
 
 def _refuse_truth(value: Any) -> Any:
@@ -119,10 +119,8 @@ def _check_gpu_type(value: str) -> str:
     return value
 
 
-WalltimeText = Annotated[str, BeforeValidator(lambda value: format_walltime(parse_walltime(value)))]
-MemoryText = Annotated[str, BeforeValidator(lambda value: format_memory(parse_memory(value)))]
-Walltime = Annotated[str | None, BeforeValidator(_normalise_walltime)]
-Memory = Annotated[str | None, BeforeValidator(_normalise_memory)]
+WalltimeText = Annotated[str, BeforeValidator(_normalise_walltime)]
+MemoryText = Annotated[str, BeforeValidator(_normalise_memory)]
 NumCores = Annotated[int, Field(ge=1), BeforeValidator(_refuse_truth)]
 NumGpus = Annotated[int, Field(ge=0), BeforeValidator(_refuse_truth)]
 OneGpu = Annotated[NumGpus, AfterValidator(_refuse_several)]
@@ -155,8 +153,8 @@ class Resources(Config):
 class Amounts(Config):
     """Hold amounts as people write them; a key that is None was not said."""
 
-    walltime: Walltime = None  # normalised: "90" is kept as "01:30:00"
-    memory: Memory = None  # normalised: "1024" is kept as "1G"
+    walltime: WalltimeText | None = None  # normalised: "90" is kept as "01:30:00"
+    memory: MemoryText | None = None  # normalised: "1024" is kept as "1G"
     cores: NumCores | None = None
     gpus: NumGpus | None = None
 

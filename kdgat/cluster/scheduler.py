@@ -4,6 +4,7 @@ A job enters the queue by dask-jobqueue, which writes its script (`flows.dask_jo
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -109,6 +110,11 @@ class QueuedJob:
 
     name: str
     status: JobStatus
+
+
+def jobs_named(name: str, queue: Mapping[str, QueuedJob]) -> list[str]:
+    """Return the jobs of that name in a queue, the oldest first."""
+    return sorted((job_id for job_id, job in queue.items() if job.name == name), key=int)
 
 
 class Scheduler(Protocol):

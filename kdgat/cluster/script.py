@@ -17,6 +17,7 @@ from kdgat.cluster.container import (
     in_double_quotes,
     local_directory,
 )
+from kdgat.cluster.estimate import watcher_resources
 from kdgat.cluster.report import ALIVE
 from kdgat.cluster.resources import Resources, format_walltime
 from kdgat.cluster.site import Site
@@ -155,7 +156,7 @@ def watcher_script(site: Site, out: Path, log_directory: Path, folder: Path, com
         JobScriptError: if the name of the log directory cannot stand in a job's script.
     """
     require_one_word(log_directory)
-    resources = site.watcher.within(site.limits)
+    resources = watcher_resources(site)
     notice_s = min(WATCHER_NOTICE_S, resources.walltime_s // 3)
     options = {"account": site.account, "partition": site.partition}
     log = log_directory / f"{WATCHER_LOG}-%j.out"

@@ -16,17 +16,7 @@ import yaml
 from pydantic import Field, field_validator, model_validator
 
 import kdgat
-from kdgat.cluster.resources import (
-    Amounts,
-    GpuType,
-    MemoryText,
-    NumCores,
-    ResourceRequest,
-    Resources,
-    WalltimeText,
-    parse_memory,
-    parse_walltime,
-)
+from kdgat.cluster.resources import Amounts, GpuType, MemoryText, NumCores, ResourceRequest, WalltimeText
 from kdgat.stage.configuration import Config, ConfigurationError, read_yaml, validate_config
 
 LOCAL: Final = "local"
@@ -89,15 +79,6 @@ class WatcherRequest(Config):
     walltime: WalltimeText = "1-00:00:00"  # then the next one takes over
     memory: MemoryText = "4G"
     cores: NumCores = 1
-
-    def within(self, limits: Limits) -> Resources:
-        """Return what is asked for, held to the limits of a site."""
-        walltime_s, memory_mib = parse_walltime(self.walltime), parse_memory(self.memory)
-        return Resources(
-            walltime_s=min(walltime_s, limits.walltime_s or walltime_s),
-            memory_mib=min(memory_mib, limits.memory_mib or memory_mib),
-            cores=min(self.cores, limits.cores or self.cores),
-        )
 
 
 class Site(Config):

@@ -16,6 +16,7 @@ LOCK: Final = "requirements.lock"
 # (command line, report, submission of jobs) stays on the login node.
 NODE_GROUPS: Final[Mapping[str, tuple[str, ...] | None]] = {
     "data": None,
+    "trees": None,
     "flows": ("prefect", "fastapi", "sqlalchemy", "distributed", "cryptography"),
 }
 

@@ -7,7 +7,6 @@ of the one before, the first from the input `start` where there is one. Each has
 """
 
 import logging
-import os
 from typing import Final
 
 import torch
@@ -29,6 +28,7 @@ from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
+from kdgat.training.allocator import use_expandable_segments
 from kdgat.training.random_state import seed_everything
 from kdgat.training.stage import train_stage
 from kdgat.training.weights import first_difference, load_weights
@@ -36,8 +36,6 @@ from kdgat.training.weights import first_difference, load_weights
 logger = logging.getLogger(__name__)
 
 WEIGHTS_FOLDER: Final = "weights"  # holds those of each stage, where several share a process
-ALLOCATOR_VARIABLES: Final = ("PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_ALLOC_CONF")
-EXPANDABLE_SEGMENTS: Final = "expandable_segments:True"
 
 
 def run(spec: StageSpec, directory: RunDirectory) -> Outcome:
@@ -45,15 +43,6 @@ def run(spec: StageSpec, directory: RunDirectory) -> Outcome:
     use_expandable_segments()
     torch.set_num_threads(1)  # training sets its own
     return kind_of(spec.stage).run(spec, directory)
-
-
-def use_expandable_segments() -> None:
-    """Let CUDA's allocator grow its segments, so that batches of many sizes leave no gaps; no-op once CUDA is in use.
-
-    Whoever has set one of the allocator's variables has decided.
-    """
-    if not any(name in os.environ for name in ALLOCATOR_VARIABLES):
-        os.environ[ALLOCATOR_VARIABLES[0]] = EXPANDABLE_SEGMENTS
 
 
 def run_training(spec: StageSpec, directory: RunDirectory) -> Outcome:

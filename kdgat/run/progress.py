@@ -31,7 +31,19 @@ def describe_progress(progress: Mapping[str, Any]) -> str:
         parts.append(f"{float(progress['graphs_per_s']):.0f} graphs/s")
     if progress.get("seconds_to_deadline") is not None:
         parts.append(f"{describe_seconds(progress['seconds_to_deadline'])} to deadline")
+    if "gpu_allocated_bytes" in progress:
+        parts.append(describe_gpu_memory(progress))
     return ", ".join(parts)
+
+
+def describe_gpu_memory(progress: Mapping[str, Any]) -> str:
+    """State GiB that tensors take, that torch holds for them, and that are free: GPU 1.2 of 2.0 GiB, 20.5 free.
+
+    >>> describe_gpu_memory({"gpu_allocated_bytes": 1 << 30, "gpu_reserved_bytes": 3 << 29, "gpu_free_bytes": 6 << 30})
+    'GPU 1.0 of 1.5 GiB, 6.0 free'
+    """
+    allocated, reserved, free = (progress[f"gpu_{name}_bytes"] / 2**30 for name in ("allocated", "reserved", "free"))
+    return f"GPU {allocated:.1f} of {reserved:.1f} GiB, {free:.1f} free"
 
 
 def describe_seconds(seconds: float) -> str:

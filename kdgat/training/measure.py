@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import multiprocessing
 import resource
 import statistics
@@ -14,8 +15,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 from lightning import LightningModule
 from torch import Tensor
+from torch.profiler import ProfilerActivity, profile
 from torch_geometric.data import Batch
 
+from kdgat.stage.memory import peak_kib
 from kdgat.training.averages import Averages
 from kdgat.training.config import TrainingConfig
 from kdgat.training.device import make_fabric, make_optimizer
@@ -55,6 +58,24 @@ def count_kept_bytes(module: LightningModule, batch: Batch) -> int:
         loss = module.training_step(batch)
     del loss  # until here every storage is alive, so that no address stands for two
     return sum(kept.values())
+
+
+@dataclass(frozen=True)
+class Allocation:
+    """Bytes of the tensors on the CPU that a function makes: at most at one time, and those that outlive it."""
+
+    peak_bytes: int
+    end_bytes: int
+
+
+def measure_allocation(function: Callable[[], object]) -> Allocation:
+    """Call a function and add up what torch allocates and frees on the CPU, which no other memory blurs."""
+    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+        function()
+    events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
+    events.sort(key=lambda event: event.start_ns())
+    totals = list(itertools.accumulate(event.nbytes() for event in events))
+    return Allocation(max(totals, default=0), totals[-1] if totals else 0)
 
 
 def measure_steps(
@@ -129,13 +150,5 @@ def current_bytes() -> int:
 
 
 def peak_bytes() -> int:
-    """Return the most memory of this process that was resident at a time.
-
-    Not `ru_maxrss`: a process inherits that from the one that started it, across exec.
-    """
-    for line in Path("/proc/self/status").read_text().splitlines():
-        if line.startswith("VmHWM:"):
-            return int(line.split()[1]) * 1024
-    return (
-        resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    )  # a sandbox that does not say it: too much at worst
+    """Return the most memory of this process that was resident at a time; where that is unknown, too much at worst."""
+    return (peak_kib() or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss) * 1024

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable
 
+import torch
 from tqdm import tqdm
 
 from kdgat.stage.directory import RunDirectory
@@ -66,6 +67,7 @@ class Progress:
                 "seconds_to_deadline": remaining_s,
                 "checkpoint_s": round(self.deadline.checkpoint_s, 4),
                 "unix_time": round(time.time(), 3),
+                **gpu_memory(),
             }
         )
         if self._bar is not None:
@@ -80,6 +82,18 @@ class Progress:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+
+
+def gpu_memory() -> dict[str, int]:
+    """Return bytes that tensors take, that torch holds for them, and that are free, of the GPU in use; else nothing."""
+    if not torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        return {}
+    free, _ = torch.cuda.mem_get_info()
+    return {
+        "gpu_allocated_bytes": torch.cuda.memory_allocated(),
+        "gpu_reserved_bytes": torch.cuda.memory_reserved(),
+        "gpu_free_bytes": free,
+    }
 
 
 def phase_progress(directory: RunDirectory, phase: str) -> Callable[[int, int], None]:

@@ -13,6 +13,8 @@ from kdgat.trees.config import TreesConfig
 from kdgat.trees.evaluation.results import TreesResults
 from kdgat.trees.inputs import trees_run
 from kdgat.trees.names import FAMILY as NAME
+from kdgat.trees.training.counts import estimate_counts
+from kdgat.trees.training.recommendation import describe_bytes, describe_memory, stage_bytes
 
 if TYPE_CHECKING:
     from kdgat.report.content import RunContent
@@ -60,10 +62,17 @@ class TreesFamily(Family):
         return trees_run(config)
 
     def describe(self, run: Run, jobs: Mapping[str, Resources], options: Mapping[str, Any]) -> PlanTable:
-        """Return where trees come from."""
+        """Return what a step of each stage takes, and with `gpu_memory` what fits such a GPU; errors of `estimate_counts`."""
         config = run.config
         assert isinstance(config, TreesConfig)
-        return PlanTable(sources="nothing" if config.data.data_root is None else "files")
+        counts = estimate_counts(config)
+        taken = {planned.name: stage_bytes(planned, counts) for planned in run.plan}
+        return PlanTable(
+            headings=("step memory",),
+            cells={name: ["" if amount is None else describe_bytes(amount)] for name, amount in taken.items()},
+            sources="nothing" if config.data.data_root is None else "files",
+            after=describe_memory(config, options.get("gpu_memory"), counts),
+        )
 
     def collect(self, output: OutputDirectory) -> TreesResults:
         """Summarise the evaluations of all seeds; errors as of `collect_results`."""

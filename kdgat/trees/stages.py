@@ -20,6 +20,8 @@ from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
+from kdgat.training.allocator import keep_freed_memory, use_expandable_segments
+from kdgat.training.device import release_memory
 from kdgat.training.random_state import seed_everything
 from kdgat.training.stage import train_stage
 from kdgat.trees.graphs.columns import NODE_FEATURES, SCHEMA
@@ -38,6 +40,8 @@ logger = logging.getLogger(__name__)
 
 def run(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Run one stage, or resume it."""
+    keep_freed_memory()
+    use_expandable_segments()
     torch.set_num_threads(1)  # training sets its own
     return KINDS[spec.stage].run(spec, directory)
 
@@ -122,6 +126,8 @@ def run_finetune(spec: StageSpec, directory: RunDirectory) -> Outcome:
         metrics |= {f"{name}_{key}": value for key, value in outcome.metrics.items()}
         metrics[f"{name}_labels"] = float(len(chosen))
         artifacts[f"{WEIGHTS}-{name}"] = outcome.artifacts[WEIGHTS]
+        del model  # the next one is made in the memory of this one
+        release_memory()
     return Finished(metrics=metrics, artifacts=artifacts)
 
 

@@ -81,6 +81,14 @@ def script(site: Site, resources: Resources, **more: Any) -> str:
     return str(SLURMJob(scheduler="tls://127.0.0.1:41000", name="0", **given).job_script())
 
 
+def compare(text: str, path: Path) -> None:
+    """See that a script is the one that was looked at, and that the shell can read it."""
+    if os.environ.get("KDGAT_UPDATE_GOLDEN"):
+        path.write_text(text)
+    assert text == path.read_text()
+    assert subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, check=True).stderr == ""
+
+
 @pytest.mark.parametrize(
     ("golden", "site", "resources", "more"),
     [
@@ -94,11 +102,7 @@ def test_a_job_script_is_the_one_that_was_looked_at(
     golden: str, site: str | Site, resources: Resources, more: dict[str, Any]
 ) -> None:
     text = script(load_site(site) if isinstance(site, str) else site, resources, **more)
-    path = GOLDEN / golden
-    if os.environ.get("KDGAT_UPDATE_GOLDEN"):
-        path.write_text(text)
-    assert text == path.read_text()
-    assert subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, check=True).stderr == ""
+    compare(text, GOLDEN / golden)
     assert len([line for line in text.splitlines() if line.startswith("exec ")]) == 1
 
 
@@ -107,11 +111,7 @@ def test_a_watchers_script_is_the_one_that_was_looked_at(golden: str, site: str 
     found = load_site(site) if isinstance(site, str) else site
     command = [PYTHON, "-m", "kdgat.cli.main", "train", "can", "-O", 'seeds=[0, "1"]']
     text = watcher_script(found, LOGS.parent, LOGS, Path("/home/some one"), command)
-    path = GOLDEN / golden
-    if os.environ.get("KDGAT_UPDATE_GOLDEN"):
-        path.write_text(text)
-    assert text == path.read_text()
-    assert subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, check=True).stderr == ""
+    compare(text, GOLDEN / golden)
 
 
 def test_the_jobs_process_takes_the_place_of_the_shell_and_of_nothing_else() -> None:

@@ -2,20 +2,17 @@
 
 from pathlib import Path
 
-import pytest
-
 from kdgat.family.protocol import Family
 from kdgat.run.directory import OutputDirectory, StageState
 from kdgat.run.local import run_locally
 from tests.support.command_line import run_kdgat, started_kdgat
+from tests.support.servers import PrefectServer
 from tests.support.toy import LONG
 from tests.support.waiting import TIMEOUT_S, wait_until
 
-pytestmark = pytest.mark.prefect  # `kdgat train` starts a server
-
 
 def test_a_killed_command_given_again_ends_with_the_same_weights_results_and_report(
-    toy: Family, tmp_path: Path
+    toy: Family, tmp_path: Path, prefect_server: PrefectServer
 ) -> None:
     out, output = tmp_path / "out", OutputDirectory(tmp_path / "out")
     words = ["train", "toy", "--out", str(out), *(word for key in LONG for word in ("-O", key))]

@@ -15,6 +15,7 @@ from kdgat.cluster.child import checkpoint_marker
 from kdgat.run.directory import OutputDirectory, StageRecord, StageState
 from kdgat.stage.outcome import Paused
 from tests.support.command_line import kdgat, processes_of, run_kdgat, started_kdgat
+from tests.support.servers import PrefectServer
 from tests.support.small_runs import ALL_STAGES, as_options
 from tests.support.waiting import TIMEOUT_S, wait_until
 
@@ -46,12 +47,15 @@ def has_checkpoint(out: Path, name: str) -> bool:
 
 
 def test_recordings_become_an_evaluated_detector_and_a_second_run_does_nothing_twice(
-    data_root: Path, tmp_path: Path
+    data_root: Path, tmp_path: Path, prefect_server: PrefectServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All kinds of stages are in tests/slurm/test_whole_flow.py."""
+    """The first run starts a server of its own; all kinds of stages are in tests/slurm/test_whole_flow.py."""
     out = tmp_path / "out"
     command = words(data_root, out, "stages=[autoencoder, normal, evaluation]")
-    first = run_kdgat(*command, timeout_s=TIMEOUT_S)
+    with monkeypatch.context() as patch:
+        for name in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING"):
+            patch.delenv(name)
+        first = run_kdgat(*command, timeout_s=TIMEOUT_S)
     assert first.returncode == 0, first.stderr
     results = Results.read(out / "results.json")
     assert set(results.f1) == {path.name.partition("__")[0] for path in (data_root / "synthetic").glob("test_*")}

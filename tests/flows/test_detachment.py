@@ -1,6 +1,5 @@
 """What `--detach` refuses before anything is submitted, and what it writes, beside commands of Slurm that say so."""
 
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from kdgat.cluster.script import watcher_name
 from kdgat.cluster.site import Site
 from kdgat.cluster.slurm import SubmissionError
 from kdgat.run.directory import OutputDirectory, RunError
+from tests.support.commands import write_commands
 
 SITE = Site(name="here", scheduler="slurm", interface="lo")
 WORDS = ("train", "can", "--out", "x", "--detach", "--seeds", "0", "1")
@@ -26,16 +26,8 @@ def output(tmp_path: Path) -> OutputDirectory:
 def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty queue, and an sbatch that takes everything."""
     folder = tmp_path / "bin"
-    folder.mkdir()
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
-    say(folder, squeue="true", sbatch="echo 12")
+    monkeypatch.setenv("PATH", write_commands(folder, squeue="true", sbatch="echo 12"))
     return folder
-
-
-def say(folder: Path, **lines: str) -> None:
-    for name, line in lines.items():
-        (folder / name).write_text(f"#!/bin/sh\n{line}\n")
-        (folder / name).chmod(0o755)
 
 
 @pytest.fixture
@@ -72,19 +64,19 @@ def test_a_site_whose_jobs_end_with_their_command_is_refused(output: OutputDirec
 
 def test_a_run_that_a_job_watches_or_a_command_trains_is_refused(output: OutputDirectory, commands: Path) -> None:
     name = watcher_name(output.path)
-    say(commands, squeue=f"echo '7|RUNNING|n1|{name}|None'")
+    write_commands(commands, squeue=f"echo '7|RUNNING|n1|{name}|None'")
     with pytest.raises(DetachError, match=f"job 7 watches this run.*scancel --name={name}"):
         detach(output, SITE, WORDS)
-    say(commands, squeue="exit 1")
+    write_commands(commands, squeue="exit 1")
     with pytest.raises(DetachError, match="squeue does not say"):
         detach(output, SITE, WORDS)
-    say(commands, squeue="true")
+    write_commands(commands, squeue="true")
     with output.lock(), pytest.raises(RunError, match="another --out"):
         detach(output, SITE, WORDS)
 
 
 def test_a_refused_job_is_told_by_slurms_words(output: OutputDirectory, commands: Path) -> None:
-    say(commands, sbatch="echo 'sbatch: error: invalid partition specified: cpu' >&2; exit 1")
+    write_commands(commands, sbatch="echo 'sbatch: error: invalid partition specified: cpu' >&2; exit 1")
     with pytest.raises(SubmissionError, match="invalid partition specified: cpu"):
         detach(output, SITE, WORDS)
 

@@ -18,9 +18,10 @@ from kdgat.cluster.script import watcher_name
 from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.spec import StageSpec
+from tests.support.commands import write_commands
 from tests.support.waiting import wait_until
 
-COMMANDS = """#!/bin/sh
+COMMANDS = """
 case $(basename "$0") in
 squeue)
     echo "7|RUNNING|n1|$NAME|None"
@@ -54,15 +55,10 @@ class WatcherJob:
         self.output.slurm_path.mkdir(parents=True)
         self.calls_path, self.log_path = path / "calls", path / "log"
         self.calls_path.touch()
-        commands = path / "bin"
-        commands.mkdir()
         path.joinpath("calls.queue").touch()
-        for name in ("sbatch", "scancel", "squeue"):
-            (commands / name).write_text(COMMANDS)
-            (commands / name).chmod(0o755)
         self.environment = {
             **os.environ,
-            "PATH": f"{commands}:{os.environ['PATH']}",
+            "PATH": write_commands(path / "bin", **dict.fromkeys(("sbatch", "scancel", "squeue"), COMMANDS)),
             "CALLS": str(self.calls_path),
             "NAME": watcher_name(self.output.path),
             "SLURM_JOB_ID": "7",

@@ -5,10 +5,8 @@ from typing import Any
 import pytest
 import torch
 
-from kdgat.lap import stages
 from kdgat.lap.family import FAMILY
 from kdgat.lap.inputs import lap_run
-from kdgat.lap.stages import EXPANDABLE_SEGMENTS, use_expandable_segments
 from kdgat.run.directory import RunError
 from kdgat.run.local import run_locally
 from kdgat.stage.directory import RunDirectory
@@ -177,13 +175,3 @@ def test_a_run_does_not_start_from_itself(chain_path: Path, tmp_path: Path) -> N
     assert FAMILY.plan_into(config, tmp_path).plan
     with pytest.raises(RunError, match=f"start_from={chain_path} is --out itself"):
         FAMILY.plan_into(config, chain_path)
-
-
-def test_cuda_grows_its_segments_unless_somebody_has_decided_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in stages.ALLOCATOR_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
-    use_expandable_segments()
-    assert stages.os.environ["PYTORCH_CUDA_ALLOC_CONF"] == EXPANDABLE_SEGMENTS
-    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:64")
-    use_expandable_segments()
-    assert stages.os.environ["PYTORCH_CUDA_ALLOC_CONF"] == "max_split_size_mb:64"

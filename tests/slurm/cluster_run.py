@@ -11,13 +11,18 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from kdgat.can.config import CanConfig
+from kdgat.can.inputs import can_run
 from kdgat.can.simulation.synthetic import write_dataset
 from kdgat.cluster.history import AttemptLedger, AttemptRecord
+from kdgat.run.local import run_locally
 from kdgat.stage.directory import RunDirectory
+from tests.can.small_runs import make_config, train_here
 from tests.slurm.slurm import PrivateSlurm
 
 TIMEOUT_S = 600.0  # a machine ten times as slow as the one that this was written on
 STAGE = "normal"
+SEEDS = range(4)  # of the undisturbed run; the commands take the first one unless they are told otherwise
 CHECKPOINT_STEPS = 100
 BATCH_SIZE = 16
 STEPS_PER_EPOCH = 32
@@ -48,6 +53,11 @@ class ClusterRun:
         self.overrides: Sequence[str] = (*TRAINING, f"training.max_epochs={epochs}")
         self.log_path = out.with_suffix(".log")
         self.process: subprocess.Popen[bytes] | None = None
+
+    def config(self, seeds: Sequence[int] = (0,)) -> CanConfig:
+        """Return what the command makes of its words."""
+        data = {"dataset": "synthetic", "data_root": str(self.data_root)}
+        return make_config("quick", self.overrides, data=data, seeds=seeds)
 
     def start(self, *words: str) -> "ClusterRun":
         options = [word for override in self.overrides for word in ("-O", override)]
@@ -144,11 +154,19 @@ class ClusterRun:
         return PAUSED.findall(log) == RESUMED.findall(log) != []
 
 
-def undisturbed_run(path: Path, *words: str) -> ClusterRun:
-    """Make data and train on this machine, touched by nobody."""
+def undisturbed_run(path: Path) -> ClusterRun:
+    """Make data and train with all seeds in this process, touched by nobody."""
     write_dataset(path / "data", "synthetic", "small")
-    run = ClusterRun(path / "data", path / "out", site="local").start(*words)
-    assert run.finish() == 0, run.printed()
+    run = ClusterRun(path / "data", path / "out")
+    train_here(run.out, run.config(SEEDS))
+    return run
+
+
+def prepared_run(path: Path, epochs: int = NUM_EPOCHS) -> ClusterRun:
+    """Make data, and prepare it in this process: what is left are the jobs that train."""
+    write_dataset(path / "data", "synthetic", "small")
+    run = ClusterRun(path / "data", path / "out", epochs=epochs)
+    run_locally(can_run(run.config()), run.out, only={"prepare"})
     return run
 
 

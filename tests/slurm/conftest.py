@@ -5,10 +5,13 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.slurm.cluster_run import ClusterRun, undisturbed_run
 from tests.slurm.configuration import missing_commands
 from tests.slurm.processes import is_alive
 from tests.slurm.slurm import PrivateSlurm
@@ -40,18 +43,31 @@ def end_abandoned_clusters() -> None:
             shutil.rmtree(directory)
 
 
-@pytest.fixture(scope="session")
-def slurm(request: pytest.FixtureRequest) -> Iterator[PrivateSlurm]:
-    """Three idle nodes; SLURM_CONF and PATH of this process lead to them until the session ends."""
+@contextmanager
+def private_slurm(session: pytest.Session, **settings: Any) -> Iterator[PrivateSlurm]:
+    """Boot a cluster of these settings; SLURM_CONF and PATH of this process lead to it meanwhile."""
     require_slurm()
     end_abandoned_clusters()
     # Not pytest's own temporary directory: its paths can be too long for Slurm's sockets.
     directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
-    with pytest.MonkeyPatch.context() as patch, PrivateSlurm.boot(directory) as cluster:
+    with pytest.MonkeyPatch.context() as patch, PrivateSlurm.boot(directory, **settings) as cluster:
         for name, value in cluster.environment.items():
             patch.setenv(name, value)
         yield cluster
-    if request.session.testsfailed:
+    if session.testsfailed:
         print(f"\nlogs of the private Slurm: {directory / 'log'}")
     else:
         shutil.rmtree(directory)
+
+
+@pytest.fixture(scope="session")
+def slurm(request: pytest.FixtureRequest) -> Iterator[PrivateSlurm]:
+    """Three idle nodes; SLURM_CONF and PATH of this process lead to them until the session ends."""
+    with private_slurm(request.session) as cluster:
+        yield cluster
+
+
+@pytest.fixture(scope="session")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> ClusterRun:
+    """A run that nobody touched, in this process: what those that are hurt must come to, byte by byte."""
+    return undisturbed_run(tmp_path_factory.mktemp("undisturbed"))

@@ -6,7 +6,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -24,11 +24,13 @@ from tests.can.stage_inputs import FAST, SMALL_GAT, make_stage, make_stores
 from tests.slurm.cluster_run import stray_processes
 from tests.slurm.processes import command_line, is_alive
 from tests.slurm.slurm import PrivateSlurm
+from tests.support.commands import write_commands
 from tests.support.waiting import wait_until
 
 Found = TypeVar("Found")
 ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
 WORKER = "kdgat.cluster.job"
+TABLE_VARIABLE = "KDGAT_FAULT_TABLE"  # a file that gets a row per fault
 STEPS_PER_EPOCH = 8  # of the planted windows in batches of 32
 CHECKPOINT_STEPS = 20
 # Nothing ends it but its last epoch, and steps alone say when it saves.
@@ -207,17 +209,25 @@ def watched(job: StageJob, slurm: PrivateSlurm) -> Iterator[StageJob]:
     assert stray_processes(job.path) == []
 
 
-def deadline_once(path: Path, seconds: float) -> list[str]:
+def keep_row(row: Mapping[str, Any]) -> None:
+    """Print what a fault did, and write it where that is asked for."""
+    print(json.dumps(row))
+    if TABLE_VARIABLE in os.environ:
+        with Path(os.environ[TABLE_VARIABLE]).open("a") as file:
+            file.write(json.dumps(row) + "\n")
+
+
+def deadline_once(path: Path, seconds: float, *, jobs: str = "*") -> list[str]:
     """Return the prologue that gives each stage's first job that many seconds, as a walltime would that Slurm knows.
 
     The stage reads the end of its job from the variable, and before it leaves once more from `squeue`
-    (`kdgat.training.deadline`); Slurm's own shortest walltime is a minute, and it looks at it every half minute.
+    (`kdgat.training.deadline`); Slurm's own shortest walltime is a minute, and it looks at it every half minute. Jobs
+    whose names do not fit `jobs`, a pattern of the shell, are left alone.
     """
     path.mkdir(exist_ok=True)
-    squeue = path.with_name(f"{path.name}-bin") / "squeue"
-    squeue.parent.mkdir(exist_ok=True)
-    squeue.write_text("#!/bin/sh\ndate -d @$SLURM_JOB_END_TIME +%FT%T\n")
-    squeue.chmod(0o755)
+    commands = path.with_name(f"{path.name}-bin")
+    write_commands(commands, squeue="date -d @$SLURM_JOB_END_TIME +%FT%T")
     end = f"export SLURM_JOB_END_TIME=$(( $(date +%s) + {seconds:.0f} )); echo $SLURM_JOB_END_TIME > $first"
-    known = f"export PATH={squeue.parent}:$PATH"
-    return [f"first={path}/$SLURM_JOB_NAME; if [ ! -e $first ]; then {end}; {known}; fi"]
+    known = f"export PATH={commands}:$PATH"
+    once = f"first={path}/$SLURM_JOB_NAME; if [ ! -e $first ]; then {end}; {known}; fi"
+    return [f"case $SLURM_JOB_NAME in {jobs}) {once};; esac"]

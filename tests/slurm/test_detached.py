@@ -13,7 +13,7 @@ import yaml
 
 from kdgat.cluster.script import watcher_name
 from kdgat.cluster.site import find_sites
-from tests.slurm.cluster_run import STAGE, TIMEOUT_S, ClusterRun, stray_processes, undisturbed_run
+from tests.slurm.cluster_run import STAGE, TIMEOUT_S, ClusterRun, stray_processes
 from tests.slurm.slurm import PrivateSlurm
 from tests.support.waiting import wait_until
 
@@ -32,12 +32,6 @@ class DetachedRun(ClusterRun):
         """Return the states of the watchers by the numbers of their jobs."""
         name = watcher_name(self.out)
         return {job["id"]: job["state"] for job in slurm.jobs() if job["name"] == name}
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> ClusterRun:
-    """A run that nobody touched, on this machine."""
-    return undisturbed_run(tmp_path_factory.mktemp("undisturbed"))
 
 
 @pytest.fixture

@@ -7,16 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.slurm.cluster_run import STAGE, ClusterRun, ending, stray_processes, undisturbed_run
+from tests.slurm.cluster_run import STAGE, ClusterRun, ending, stray_processes
 from tests.slurm.slurm import PrivateSlurm
 from tests.support.servers import PrefectServer
 from tests.support.waiting import wait_until
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, prefect_server: PrefectServer) -> ClusterRun:
-    """A run that nobody touched, on this machine."""
-    return undisturbed_run(tmp_path_factory.mktemp("undisturbed"))
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ The stage is stopped (SIGSTOP) at a checkpoint while it is hurt, so that no test
 night alone: what the tests of `LocalAttempts`, `run_child` and `JobWatch` show for every build.
 """
 
-import json
 import os
 import random
 import signal
@@ -20,12 +19,21 @@ from kdgat.cluster.ending import EndKind
 from kdgat.stage.outcome import Failed, FailureKind, Finished
 from tests.slurm.processes import is_alive
 from tests.slurm.slurm import PrivateSlurm
-from tests.slurm.stage_job import CHECKPOINT_STEPS, PAUSED, RESUMED, STEADY, StageJob, deadline_once, site, watched
+from tests.slurm.stage_job import (
+    CHECKPOINT_STEPS,
+    PAUSED,
+    RESUMED,
+    STEADY,
+    StageJob,
+    deadline_once,
+    keep_row,
+    site,
+    watched,
+)
 from tests.support.waiting import wait_until
 
 FEW_EPOCHS, MANY_EPOCHS = 12, 400  # 96 steps; those of a series must last for five kills
 KILLS = 5
-TABLE_VARIABLE = "KDGAT_FAULT_TABLE"  # a file that gets a row per fault
 
 
 class Undisturbed:
@@ -69,10 +77,7 @@ def check(job: StageJob, undisturbed: Undisturbed, fault: str, *ends: EndKind, e
     assert job.ends == [end.value for end in ends]
     assert job.result == undisturbed.result(epochs)
     row = {"fault": fault, "ends": job.ends, "paused": job.steps(PAUSED), "resumed": job.steps(RESUMED)}
-    print(json.dumps(row))
-    if TABLE_VARIABLE in os.environ:
-        with Path(os.environ[TABLE_VARIABLE]).open("a") as file:
-            file.write(json.dumps(row) + "\n")
+    keep_row(row)
 
 
 def lost_nothing(job: StageJob) -> bool:

@@ -6,7 +6,6 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -19,8 +18,9 @@ import yaml
 from kdgat.can.simulation.synthetic import write_dataset
 from kdgat.cluster.site import find_sites
 from tests.slurm.cluster_run import STAGE, ClusterRun, ending, stray_processes
-from tests.slurm.conftest import PREFIX, require_slurm
+from tests.slurm.conftest import private_slurm
 from tests.slurm.slurm import PrivateSlurm
+from tests.support.commands import write_commands
 from tests.support.servers import PrefectServer
 from tests.support.waiting import wait_until
 
@@ -29,32 +29,22 @@ pytestmark = [pytest.mark.nightly, pytest.mark.slurm]
 NUM_JOBS, NUM_RUNNING = 100, 20
 WATCHED_S = 360.0  # an hour's questions: on real sites the intervals are ten times as long (poll_interval_s: 5)
 COMMANDS = ("squeue", "scontrol", "scancel", "sbatch")
-COUNTED = '#!/bin/sh\necho {name} >>{calls}\nexec {real} "$@"\n'
 
 
 @pytest.fixture
-def wide_slurm(monkeypatch: pytest.MonkeyPatch) -> Iterator[PrivateSlurm]:
+def wide_slurm(request: pytest.FixtureRequest) -> Iterator[PrivateSlurm]:
     """Nodes on which twenty jobs run at once."""
-    require_slurm()
-    directory = Path(tempfile.mkdtemp(prefix=f"{PREFIX}{os.getpid()}-"))
-    with PrivateSlurm.boot(directory, 4, cpus_per_node=NUM_RUNNING // 4, memory_mib=8000) as cluster:
-        for name, value in cluster.environment.items():
-            monkeypatch.setenv(name, value)
+    with private_slurm(request.session, num_nodes=4, cpus_per_node=NUM_RUNNING // 4) as cluster:
         yield cluster
-    shutil.rmtree(directory)
 
 
 @pytest.fixture
 def calls(tmp_path: Path, wide_slurm: PrivateSlurm, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the file that gets a line for each command of Slurm that the run gives."""
-    folder, path = tmp_path / "commands", tmp_path / "calls"
-    folder.mkdir()
-    for name in COMMANDS:
-        text = COUNTED.format(name=name, calls=path, real=shutil.which(name))
-        (folder / name).write_text(text)
-        (folder / name).chmod(0o755)
+    path = tmp_path / "calls"
     path.touch()
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    lines = {name: f'echo {name} >>{path}\nexec {shutil.which(name)} "$@"' for name in COMMANDS}
+    monkeypatch.setenv("PATH", write_commands(tmp_path / "commands", **lines))
     return path
 
 

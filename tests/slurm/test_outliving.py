@@ -10,19 +10,13 @@ import pytest
 
 from kdgat.cluster.history import AttemptLedger, AttemptRecord
 from kdgat.stage.directory import RunDirectory
-from tests.slurm.cluster_run import STAGE, ClusterRun, ending, stray_processes, undisturbed_run
+from tests.slurm.cluster_run import SEEDS, STAGE, ClusterRun, ending, stray_processes
 from tests.slurm.processes import command_line, pids, send
 from tests.slurm.slurm import PrivateSlurm
 from tests.support.servers import PrefectServer
 
-SEEDS = ("--seeds", *"0123")
+WORDS = ("--seeds", *map(str, SEEDS))
 BIG_JOBS = ("--memory", "4G", "--cores", "1")  # one fits on a node
-
-
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory: pytest.TempPathFactory, prefect_server: PrefectServer) -> ClusterRun:
-    """A run that nobody touched, on this machine."""
-    return undisturbed_run(tmp_path_factory.mktemp("undisturbed"), *SEEDS)
 
 
 @pytest.fixture
@@ -54,7 +48,7 @@ def attempts(run: ClusterRun) -> dict[str, list[AttemptRecord]]:
 def test_no_job_ends_with_its_command_and_none_is_submitted_again(
     run: ClusterRun, undisturbed: ClusterRun, slurm: PrivateSlurm, number: signal.Signals
 ) -> None:
-    run.start(*SEEDS, *BIG_JOBS)
+    run.start(*WORDS, *BIG_JOBS)
     run.wait_until(lambda: len(jobs := states(slurm)) == 4 and jobs.count("RUNNING") == 2, "four jobs")
     run.wait_until(lambda: any(stage.newest_checkpoint() for stage in stages(run).values()), "a checkpoint")
     run.wait_until(lambda: all(one and one[0].job_id for one in attempts(run).values()), "four numbers")
@@ -63,7 +57,7 @@ def test_no_job_ends_with_its_command_and_none_is_submitted_again(
     run.process.send_signal(number)
     assert run.finish() == (-signal.SIGKILL if number == signal.SIGKILL else 130), run.printed()
     assert len(states(slurm)) >= 2  # those that waited, at least
-    run.start(*SEEDS, *BIG_JOBS)
+    run.start(*WORDS, *BIG_JOBS)
     assert run.finish() == 0, run.printed()
     after = attempts(run)
     assert {name: [(one.job_id, one.end) for one in records] for name, records in after.items()} == {

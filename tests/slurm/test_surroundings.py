@@ -8,9 +8,9 @@ import errno
 import json
 import os
 import re
+import shutil
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import time
@@ -25,7 +25,8 @@ from kdgat.cluster.connection import FILE_NAME
 from kdgat.cluster.ending import EndKind
 from kdgat.stage.outcome import Finished
 from tests.slurm.slurm import PrivateSlurm
-from tests.slurm.stage_job import CHECKPOINT_STEPS, RESUMED, STEADY, StageJob, site, watched
+from tests.slurm.stage_job import CHECKPOINT_STEPS, RESUMED, STEADY, StageJob, keep_row, site, watched
+from tests.support.commands import write_commands
 from tests.support.failing_files import FailingFiles
 from tests.support.waiting import wait_until
 
@@ -34,7 +35,6 @@ pytestmark = pytest.mark.nightly
 EPOCHS = 12  # 96 steps
 QUOTA_S = 30.0
 CUT_S = 60.0
-TABLE_VARIABLE = "KDGAT_FAULT_TABLE"  # a file that gets a row per fault
 
 
 @pytest.fixture(scope="module")
@@ -80,10 +80,7 @@ def check(job: StageJob, undisturbed: tuple[bytes, bytes], fault: str, over_at: 
         "steps_lost": max(0, done - resumed[0]) if resumed else 0,
         "again_s": round(again[0] - over_at, 1) if again else 0.0,
     }
-    print(json.dumps(row))
-    if TABLE_VARIABLE in os.environ:
-        with Path(os.environ[TABLE_VARIABLE]).open("a") as file:
-            file.write(json.dumps(row) + "\n")
+    keep_row(row)
 
 
 def _times(job: StageJob, pattern: re.Pattern[str]) -> list[float]:
@@ -166,22 +163,16 @@ exec unshare --mount sh -c '{hidden}' sh "$@"
     assert job.attempts[1].excluded_nodes == (first.read_text().strip(),)
 
 
-COMMANDS_FAIL = (
-    '#!/bin/sh\nif [ -e {flag} ]; then echo "$(basename "$0"): error: {text}" >&2; exit 1; fi\nexec {real} "$@"\n'
-)
+COMMANDS_FAIL = 'if [ -e {flag} ]; then echo "$(basename "$0"): error: {text}" >&2; exit 1; fi\nexec {real} "$@"'
 
 
 @contextmanager
 def failing_commands(path: Path, monkeypatch: pytest.MonkeyPatch, text: str, *names: str) -> Iterator[None]:
     """Let commands of Slurm fail with its words for as long as the context lasts."""
-    flag, folder = path / "fails", path / "commands"
-    folder.mkdir()
-    for name in names:
-        real = subprocess.run(["which", name], capture_output=True, text=True, check=True).stdout.strip()
-        (folder / name).write_text(COMMANDS_FAIL.format(flag=flag, text=text, real=real))
-        (folder / name).chmod(0o755)
+    flag = path / "fails"
     flag.touch()
-    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    lines = {name: COMMANDS_FAIL.format(flag=flag, text=text, real=shutil.which(name)) for name in names}
+    monkeypatch.setenv("PATH", write_commands(path / "commands", **lines))
     try:
         yield
     finally:

@@ -22,9 +22,9 @@ from kdgat.cluster.history import AttemptLedger
 from kdgat.run.directory import OutputDirectory, StageState
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Paused
-from tests.slurm.cluster_run import WORKER, ClusterRun, ending, stray_processes
+from tests.slurm.cluster_run import WORKER, ClusterRun, ending, prepared_run, stray_processes
 from tests.slurm.slurm import PrivateSlurm
-from tests.support.command_line import run_kdgat
+from tests.support.command_line import kdgat, run_kdgat
 from tests.support.small_runs import ALL_STAGES
 
 HURT = "normal-large-seed0"
@@ -35,8 +35,7 @@ ENDLESS_EPOCHS = 10_000
 
 @pytest.fixture
 def run(tmp_path: Path, slurm: PrivateSlurm) -> Iterator[ClusterRun]:
-    write_dataset(tmp_path / "data", "synthetic", "small")
-    run = ClusterRun(tmp_path / "data", tmp_path / "out", epochs=ENDLESS_EPOCHS)
+    run = prepared_run(tmp_path, ENDLESS_EPOCHS)
     with ending(run):
         yield run
     assert slurm.jobs() == []
@@ -148,7 +147,7 @@ def test_recordings_are_scored_in_a_job_as_they_are_here(survivor: Survivor, slu
     (record,) = AttemptLedger(RunDirectory(directory)).records
     assert record.end == "Completed"
     assert slurm.job(record.job_id)["TimeLimit"] == "00:30:00"  # what the run's preset says of its stage `evaluation`
-    here = run_kdgat(*words, timeout_s=TIMEOUT_S)
+    here = kdgat(*words, status=0)
     assert in_job.stdout.replace(f"results  {path}\n", "") == here.stdout
 
     lost = run_kdgat(*words, "--site", "slurm-test", "--dataset", "nosuch", timeout_s=TIMEOUT_S)

@@ -6,7 +6,9 @@ import logging
 import sys
 
 import pytest
+import torch
 
+from kdgat.run.progress import describe_progress
 from kdgat.stage.directory import RunDirectory
 from kdgat.training.deadline import Deadline
 from kdgat.training.progress import Progress
@@ -53,3 +55,22 @@ def test_file_tells_the_time_to_the_deadline(tmp_path):
     progress = json.loads(directory.progress_path.read_text())
     assert progress["seconds_to_deadline"] == 60.0
     assert (progress["fit"], progress["epoch"], progress["max_epochs"], progress["step"]) == ("student", 1, 3, 3)
+
+
+MEMORY = {"gpu_allocated_bytes": 1 << 30, "gpu_reserved_bytes": 3 << 29, "gpu_free_bytes": 6 << 30}
+
+
+def test_people_see_what_a_gpu_holds_and_nothing_of_it_on_a_cpu():
+    assert describe_progress({"phase": "train", **MEMORY}) == "train, GPU 1.0 of 1.5 GiB, 6.0 free"
+    assert describe_progress({"phase": "train"}) == "train"
+
+
+def test_file_tells_the_memory_of_the_gpu_that_is_used(tmp_path):
+    directory = RunDirectory(tmp_path)
+    if torch.cuda.is_available():
+        torch.cuda.init()
+    work(directory)
+    progress = json.loads(directory.progress_path.read_text())
+    assert {name for name in progress if name.startswith("gpu_")} == (
+        set(MEMORY) if torch.cuda.is_available() else set()
+    )

@@ -76,13 +76,15 @@ def _drawn(files: Sequence[FileConfig], groups: Sequence[int], seed: int) -> dic
     members: dict[int, list[int]] = {}
     for place, group in enumerate(groups):
         members.setdefault(group, []).append(place)
-    classes: dict[str, list[int]] = {}
+    classes: dict[tuple[str, bool], list[int]] = {}
     for group, places in members.items():
-        classes.setdefault(files[places[0]].label or "", []).append(group)
+        first = files[places[0]]
+        # Few files with a number among many without one are shared out, too.
+        classes.setdefault((first.label or "", first.target is not None), []).append(group)
     generator = np.random.default_rng([seed, 2])
     found: dict[str, list[int]] = {split: [] for split in SPLITS}
-    for label in sorted(classes):
-        order = [int(group) for group in generator.permutation(sorted(classes[label]))]
+    for kind in sorted(classes):
+        order = [int(group) for group in generator.permutation(sorted(classes[kind]))]
         # Where classes are many and small, shares are rounded up for the test first: it is what is believed.
         num_test = max(round(SHARES[TEST] * len(order)), int(len(order) >= 3))
         num_validation = max(round(SHARES[VALIDATION] * len(order)), int(len(order) >= 3))

@@ -1,0 +1,92 @@
+"""How large the trees of a run are, before they are prepared: a few of them are drawn or read."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+from kdgat.trees.config import TreesConfig
+from kdgat.trees.errors import CollectionError, ReadError
+from kdgat.trees.inputs import find_trees
+from kdgat.trees.reading.collection import TreeSource
+from kdgat.trees.reading.settings import ReadSettings
+from kdgat.trees.structure.contraction import contract
+from kdgat.trees.structure.paths import count_paths
+from kdgat.trees.structure.tree import Tree
+from kdgat.trees.training.memory import TreeCounts
+from kdgat.trees.training.splits import SHARES
+
+NUM_SAMPLES: Final = 20  # trees that are drawn, or files that are read
+
+
+@dataclass(frozen=True)
+class DatasetCounts:
+    """State how large trees are.
+
+    Attributes:
+        mean: of an average tree.
+        largest: of the one with most paths among those that were looked at.
+        num_training: trees that train.
+        source: what was looked at, for people.
+    """
+
+    mean: TreeCounts
+    largest: TreeCounts
+    num_training: int
+    source: str
+
+    @classmethod
+    def of(cls, trees: Iterable[Tree], num_training: int, source: str) -> DatasetCounts:
+        """Count some trees, at least one."""
+        found = [count_tree(tree) for tree in trees]
+        mean = TreeCounts(*(sum(column) / len(found) for column in zip(*(one.numbers for one in found), strict=True)))
+        largest = TreeCounts(*(max(column) for column in zip(*(one.numbers for one in found), strict=True)))
+        return cls(mean, largest, num_training, source)
+
+
+def count_tree(tree: Tree) -> TreeCounts:
+    """Count the nodes and paths of a tree."""
+    paths = count_paths(tree)
+    return TreeCounts(tree.num_nodes, paths.ancestors, paths.branches, paths.general)
+
+
+def estimate_counts(config: TreesConfig) -> DatasetCounts:
+    """Draw, or read, some of the trees of a run.
+
+    Raises:
+        CollectionError: if none of the files that were tried can be read.
+    """
+    data = config.data
+    if data.data_root is None:
+        from kdgat.trees.synthetic.dataset import draw
+
+        drawn = [one.tree for one in draw(_kind(config), data.classes, min(NUM_SAMPLES, data.train), data.seed)]
+        trees = [contract(tree) for tree in drawn] if data.contract else drawn
+        return DatasetCounts.of(trees, data.train, f"{len(trees)} drawn trees")
+    sources = find_trees(data).sources
+    # Evenly through the folder: files beside each other are alike.
+    step = max(1, len(sources) // NUM_SAMPLES)
+    tried = list(islice(sources, 0, None, step))[:NUM_SAMPLES]
+    found = [tree for source in tried for tree in _read(source, data.reading)]
+    if not found:
+        raise CollectionError(f"{data.data_root}: none of {len(tried)} files that were tried can be read: see the reasons "
+                              "by `kdgat data inspect`")  # fmt: skip
+    trees = [contract(tree) for tree in found] if data.contract else found
+    share = 1 - sum(SHARES.values())
+    num_training = max(1, round(share * len(sources) * len(trees) / len(tried)))
+    return DatasetCounts.of(trees, num_training, f"an estimate from {len(tried)} of {len(sources)} files")
+
+
+def _kind(config: TreesConfig) -> str:
+    generated = config.generated()
+    assert generated is not None
+    return generated.kind
+
+
+def _read(source: TreeSource, settings: ReadSettings) -> list[Tree]:
+    try:
+        return [one.tree for one in source.read(settings) if one.tree.num_nodes > 1]
+    except ReadError:
+        return []  # the preparation says why

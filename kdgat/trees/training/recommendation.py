@@ -1,0 +1,267 @@
+"""What fits a GPU: the batch, width and depth that `kdgat plan trees` recommends, from predicted memory and time."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kdgat.cluster.resources import format_memory, parse_memory
+from kdgat.run.plan import PlannedStage
+from kdgat.stage.configuration import validate_config
+from kdgat.trees.config import TreesConfig
+from kdgat.trees.names import FINETUNE, GIN, PRETRAIN, SCRATCH
+from kdgat.trees.sections import FinetuneStageConfig, PathBudgetConfig, PretrainStageConfig
+from kdgat.trees.training.counts import DatasetCounts
+from kdgat.trees.training.memory import (
+    MIB,
+    TreeCounts,
+    predict_finetune_peak,
+    predict_gin_peak,
+    predict_peak,
+    work_of,
+)
+
+GPU_SIZES: Final = ("8G", "12G", "16G", "24G")
+# CUDA's context, the code of the kernels, and what matrix products work with: nothing of it is seen by the allocator.
+CONTEXT_BYTES: Final = 600 * MIB
+USABLE: Final = 0.85  # of what is left: gaps between blocks, and trees larger than those that were looked at
+USEFUL_TREES: Final = 64  # in a batch, as published; more of them make steps fewer, and no better
+PATHS_STEP: Final = 1024
+# From what is wanted to what is bearable: time is given up first, then reach, then width.
+SETTINGS: Final[Sequence[Mapping[str, Any]]] = tuple(
+    {"hidden": hidden, "interactions": interactions, "num_distances": distances, "recompute": recompute}
+    for hidden, interactions, distances, recompute in (
+        (64, 3, 50, False),
+        (64, 3, 50, True),
+        (64, 2, 20, True),
+        (32, 2, 20, True),
+        (16, 2, 20, True),
+        (16, 1, 20, True),
+    )
+)
+# Paths of H=64, L=3 that a training step goes through in a second. Of a CPU core: measured by `benchmarks/tree_memory.py`.
+# Of a GPU: not measured; ten times a core, and a twentieth of a second to start the kernels of a step, is less than small
+# GPUs do, so that the times are an upper bound.
+PATHS_PER_S: Final = {"cpu": 3_000.0, "gpu": 30_000.0}
+STEP_S: Final = {"cpu": 0.01, "gpu": 0.05}
+
+
+@dataclass(frozen=True)
+class Recommendation:
+    """Settings that fit a GPU.
+
+    Attributes:
+        gpu_mib: memory of the GPU.
+        config: of the pretraining, with these settings.
+        num_trees: of a batch, of average size.
+        most_trees: that would fit into one part of a batch.
+        peak_bytes: predicted, of tensors.
+        epoch_s: estimated, of an epoch of training.
+    """
+
+    gpu_mib: int
+    config: PretrainStageConfig
+    num_trees: int
+    most_trees: int
+    peak_bytes: int
+    epoch_s: float
+
+    @property
+    def overrides(self) -> list[str]:
+        """Return the settings as -O takes them."""
+        encoder, training = self.config.encoder, self.config.training
+        return [
+            *(f"encoder.{key}={str(getattr(encoder, key)).lower()}" for key in SETTINGS[0]),
+            f"batches.max_paths={self.config.batches.max_paths}",
+            f"training.batch_size={training.batch_size}",
+            f"training.accumulate={training.accumulate}",
+        ]
+
+
+def usable_bytes(gpu_mib: int) -> float:
+    """Return what tensors may take of a GPU's memory."""
+    return USABLE * (gpu_mib * MIB - CONTEXT_BYTES)
+
+
+def recommend(config: PretrainStageConfig, counts: DatasetCounts, gpu_mib: int) -> Recommendation | None:
+    """Return the largest of `SETTINGS` that fits a GPU, with batches of up to `USEFUL_TREES`; None if none does.
+
+    A batch that does not fit at once goes through the model in parts, which costs next to nothing; recomputation, which
+    costs a third, is for trees of which not even one fits.
+    """
+    wanted = min(USEFUL_TREES, counts.num_training)
+    for settings in SETTINGS:
+        encoder = config.encoder.model_copy(update=dict(settings))
+        paths = wanted * counts.mean.paths(encoder)
+        batches = PathBudgetConfig(max_paths=PATHS_STEP * math.ceil(paths / PATHS_STEP))
+        # Gradients are there while the next part is computed.
+        training = config.training.model_copy(update={"accumulate": 2, "batch_size": wanted})
+        tried = config.model_copy(update={"encoder": encoder, "batches": batches, "training": training})
+        most = most_trees(tried, counts, usable_bytes(gpu_mib))
+        if most == 0:
+            continue
+        at_once = min(wanted, most)
+        training = training.model_copy(update={"accumulate": math.ceil(wanted / at_once)})
+        tried = tried.model_copy(update={"training": training})
+        at_once = math.ceil(wanted / training.accumulate)
+        peak = predict_peak(tried, part_counts(counts, at_once)).bytes
+        return Recommendation(gpu_mib, tried, wanted, most, peak, epoch_seconds(tried, counts, wanted, "gpu"))
+    return None
+
+
+def part_counts(counts: DatasetCounts, num_trees: int) -> TreeCounts:
+    """Return the counts of some trees in the model at one time, of which one is the largest."""
+    return counts.mean.times(num_trees - 1).plus(counts.largest)
+
+
+def most_trees(config: PretrainStageConfig, counts: DatasetCounts, usable: float) -> int:
+    """Return how many trees fit at one time."""
+
+    def fits(count: int) -> bool:
+        return predict_peak(config, part_counts(counts, count)).bytes <= usable
+
+    if not fits(1):
+        return 0
+    low, high = 1, 2
+    while fits(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def epoch_seconds(config: PretrainStageConfig, counts: DatasetCounts, num_trees: int, device: str) -> float:
+    """Return the time of an epoch of training with batches of some trees."""
+    steps = math.ceil(counts.num_training / num_trees) * config.training.accumulate
+    paths = counts.num_training * counts.mean.paths(config.encoder)
+    return steps * STEP_S[device] + paths * work_of(config.encoder) / PATHS_PER_S[device]
+
+
+def batch_counts(
+    counts: DatasetCounts, config: PretrainStageConfig | FinetuneStageConfig, share: float = 1.0
+) -> TreeCounts:
+    """Return the counts of the largest part of a batch, as it is cut by its budget and `training.accumulate`.
+
+    Args:
+        counts: of the trees.
+        config: of the stage.
+        share: of the training trees that the stage uses.
+    """
+    training, paths = config.training, config.batches.max_paths
+    available = max(1, round(share * counts.num_training))
+    mean = counts.mean
+    if paths is not None:
+        num_trees = min(training.batch_size, int(paths // mean.paths(config.encoder)))
+    else:
+        num_trees = {
+            "graphs": training.batch_size,
+            "nodes": int(training.max_nodes // mean.nodes),
+            "edges": int(training.max_edges // mean.ancestors),
+        }[training.batch_by]
+    whole = max(1, min(num_trees, available))
+    return part_counts(counts, math.ceil(whole / min(training.accumulate, whole)))
+
+
+def stage_bytes(planned: PlannedStage, counts: DatasetCounts) -> int | None:
+    """Return what the steps of a planned stage take above the process itself; None of one that does not train."""
+    if planned.stage == PRETRAIN:
+        config = validate_config(PretrainStageConfig, planned.config)
+        return predict_peak(config, batch_counts(counts, config)).bytes
+    if planned.stage in (FINETUNE, SCRATCH, GIN):
+        other = validate_config(FinetuneStageConfig, planned.config)
+        batch = batch_counts(counts, other, max(other.label_fractions))
+        return (predict_gin_peak if planned.stage == GIN else predict_finetune_peak)(other, batch).bytes
+    return None
+
+
+def pretraining(config: TreesConfig) -> PretrainStageConfig:
+    """Return the configuration of the pretraining of a run."""
+    return PretrainStageConfig(
+        encoder=config.encoder,
+        growth=config.growth,
+        order=config.order,
+        batches=config.batches,
+        training=config.training_for(PRETRAIN),
+    )
+
+
+def describe_memory(config: TreesConfig, gpu_memory: str | None, counts: DatasetCounts) -> Sequence[str]:
+    """Say what the configured batch takes and how long an epoch lasts; for a GPU, what fits it and those beside it.
+
+    Args:
+        config: of the run.
+        gpu_memory: of a GPU, as 8G; None: nothing is recommended.
+        counts: of the trees.
+
+    Raises:
+        ResourceError: if `gpu_memory` cannot be read.
+    """
+    own = pretraining(config)
+    batch = batch_counts(counts, own)
+    peak = predict_peak(own, batch).bytes
+    num_trees = max(1, round(batch.nodes / counts.mean.nodes)) * own.training.accumulate
+    seconds = {device: epoch_seconds(own, counts, num_trees, device) for device in ("cpu", "gpu")}
+    lines = [
+        f"\nA tree has {counts.mean.nodes:,.0f} nodes and {counts.mean.paths(own.encoder):,.0f} paths ({counts.source}).",
+        f"A step of the pretraining takes {describe_bytes(peak)} beside the process. An epoch takes "
+        f"{describe_time(seconds['cpu'])} on a core (estimated from measured steps), at most "
+        f"{describe_time(seconds['gpu'])} on a GPU (not measured).",
+    ]
+    if gpu_memory is None:
+        return lines
+    asked = parse_memory(gpu_memory)
+    sizes = sorted({asked, *map(parse_memory, GPU_SIZES)})
+    found = {size: recommend(own, counts, size) for size in sizes}
+    lines += ["", *_table(found, asked, own)]
+    chosen = found[asked]
+    if chosen is None:
+        return [
+            *lines,
+            f"No setting fits {gpu_memory}: contract the trees (-O data.contract=true), or use another GPU.",
+        ]
+    return [*lines, f"\nTo use what fits {gpu_memory}: {' '.join(f'-O {one}' for one in chosen.overrides)}"]
+
+
+def _table(found: Mapping[int, Recommendation | None], asked: int, own: PretrainStageConfig) -> list[str]:
+    headings = ("GPU", "batch", "max_paths", "parts", "hidden", "interactions", "distances", "recompute",
+                "memory", "most trees", "epoch")  # fmt: skip
+    rows = [headings]
+    for size, one in found.items():
+        name = f"{'> ' if size == asked else ''}{format_memory(size)}"
+        if one is None:
+            rows.append((name, "nothing fits", *[""] * (len(headings) - 2)))
+            continue
+        encoder = one.config.encoder
+        rows.append(
+            (
+                name, f"{one.num_trees} trees", f"{one.config.batches.max_paths:,}", str(one.config.training.accumulate),
+                str(encoder.hidden), str(encoder.interactions), str(encoder.num_distances),
+                "yes" if encoder.recompute else "no", describe_bytes(one.peak_bytes), f"{one.most_trees:,}",
+                describe_time(one.epoch_s),
+            )
+        )  # fmt: skip
+    widths = [max(len(row[place]) for row in rows) for place in range(len(headings))]
+    table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    return [
+        f"What fits of {own.encoder.kind} in {own.training.precision} "
+        f"({USABLE:.0%} of a GPU without the {describe_bytes(CONTEXT_BYTES)} of CUDA's context; parts: training.accumulate; "
+        "most trees: in one part):",
+        *table,
+        "Memory is predicted, and was compared with measured steps on a CPU; the time of a GPU is an upper bound that was "
+        "not measured.",
+    ]
+
+
+def describe_bytes(amount: float) -> str:
+    """Write bytes as people read them: 850 MiB, 1.4 GiB."""
+    return f"{amount / MIB:.0f} MiB" if amount < 1024 * MIB else f"{amount / (1024 * MIB):.1f} GiB"
+
+
+def describe_time(seconds: float) -> str:
+    """Write a time as people plan with it: 40 s, 12 min, 5.3 h."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 90 * 60 else f"{seconds / 3600:.1f} h"

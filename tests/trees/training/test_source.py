@@ -1,0 +1,98 @@
+import numpy as np
+import pytest
+
+from kdgat.training.config import TrainingConfig
+from kdgat.trees.graphs.batch import TreeBatch
+from kdgat.trees.models.paths import ancestor_paths, branch_paths, general_paths, tree_edges
+from kdgat.trees.sections import PathBudgetConfig
+from kdgat.trees.training.source import TreeSource, path_sizes
+from tests.trees.examples import TINY, columns_of, random_tree
+
+NUM_TREES, MAX_PATHS = 30, 300
+
+
+@pytest.fixture(scope="module")
+def columns():
+    return columns_of([random_tree(seed, 5 + seed) for seed in range(NUM_TREES)])
+
+
+def make_source(columns, max_paths=MAX_PATHS, kind="gtmp", seed=0, shuffle=True, chosen=None, least=1, **training):
+    return TreeSource(
+        columns,
+        TINY.model_copy(update={"kind": kind}),
+        PathBudgetConfig(max_paths=max_paths),
+        TrainingConfig(**{"batch_size": 64, **training}),
+        seed,
+        shuffle=shuffle,
+        chosen=chosen,
+        least_batches=least,
+    )
+
+
+def listed(plan):
+    return [batch.tolist() for batch in plan]
+
+
+@pytest.mark.parametrize("kind", ["gtmp", "sgmp"])
+def test_paths_are_counted_before_they_are_made(columns, kind) -> None:
+    source = make_source(columns, kind=kind)
+    for place in range(NUM_TREES):
+        tree = TreeBatch.of(source.gather(np.array([place])))
+        below = branch_paths(tree) if kind == "gtmp" else general_paths(tree_edges(tree), tree.num_nodes)
+        expected = ancestor_paths(tree).num_paths + below.num_paths
+        assert path_sizes(columns, TINY.model_copy(update={"kind": kind}))[place] == source.sizes[place] == expected
+
+
+@pytest.mark.parametrize("kind", ["gtmp", "sgmp"])
+def test_batches_keep_to_the_budget_and_hold_each_tree_once(columns, kind) -> None:
+    source = make_source(columns, kind=kind)
+    plan = source.plan(0)
+    assert len(plan) > 3
+    assert sorted(np.concatenate(plan).tolist()) == list(range(NUM_TREES))
+    for batch in plan:
+        assert source.sizes[batch].sum() <= MAX_PATHS
+    # No more batches than half-full ones would be.
+    assert len(plan) <= 2 * source.sizes.sum() / MAX_PATHS + 1
+
+
+def test_a_tree_above_the_budget_is_a_batch_of_its_own(columns) -> None:
+    source = make_source(columns, max_paths=int(path_sizes(columns, TINY).max()) - 1)
+    [alone] = [batch for batch in source.plan(0) if source.sizes[batch].max() > source.max_paths]
+    assert len(alone) == 1
+
+
+def test_batches_hold_no_more_trees_than_the_batch_size(columns) -> None:
+    assert {len(batch) for batch in make_source(columns, batch_size=4, max_paths=10**6).plan(0)} == {2, 4}
+
+
+def test_without_a_budget_batches_are_filled_as_training_says(columns) -> None:
+    by_graphs = make_source(columns, max_paths=None, batch_by="graphs", batch_size=7)
+    assert sorted(map(len, by_graphs.plan(0))) == [2, 7, 7, 7, 7]
+    by_nodes = make_source(columns, max_paths=None, batch_by="nodes", max_nodes=60)
+    assert max(by_nodes.node_counts[batch].sum() for batch in by_nodes.plan(0)) <= 60
+    by_edges = make_source(columns, max_paths=None, batch_by="edges", max_edges=60)
+    assert max(by_edges.edge_counts[batch].sum() for batch in by_edges.plan(0)) <= 60
+
+
+def test_a_plan_is_a_pure_function_of_seed_and_epoch(columns) -> None:
+    first, second = make_source(columns), make_source(columns)
+    later = listed(first.plan(3))
+    assert listed(second.plan(0)) == listed(first.plan(0))
+    assert listed(second.plan(3)) == later != listed(first.plan(0))
+    assert listed(make_source(columns, seed=1).plan(0)) != listed(first.plan(0))
+
+
+def test_without_shuffling_trees_come_in_order(columns) -> None:
+    source = make_source(columns, shuffle=False)
+    assert np.concatenate(source.plan(0)).tolist() == list(range(NUM_TREES)) == np.concatenate(source.plan(5)).tolist()
+
+
+def test_few_trees_are_passed_over_until_an_epoch_has_its_batches(columns) -> None:
+    chosen = np.array([3, 8, 21])
+    source = make_source(columns, chosen=chosen, least=7, max_paths=10**6)
+    plan = source.plan(0)
+    assert len(plan) == 7
+    assert all(sorted(batch.tolist()) == chosen.tolist() for batch in plan)
+    assert len({tuple(batch.tolist()) for batch in [*plan, *source.plan(1)]}) > 2  # shuffled anew each time
+    assert len(make_source(columns, chosen=chosen, least=7, max_paths=1).plan(0)) == 9  # whole passes
+    assert make_source(columns, chosen=chosen[:0], least=7).plan(0) == []
