@@ -1,4 +1,4 @@
-"""What pretraining steps on trees take, beside what `kdgat plan trees` predicts.
+"""Measure what pretraining steps on trees take, beside what `kdgat plan trees` predicts.
 
     OMP_NUM_THREADS=1 python benchmarks/tree_memory.py
     OMP_NUM_THREADS=1 python benchmarks/tree_memory.py --nodes 50000 --hidden 64 --interactions 3 --limit 8G
@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from kdgat.cluster.resources import parse_memory
 from kdgat.training.config import TrainingConfig
 from kdgat.trees.sections import EncoderConfig, PretrainStageConfig
-from kdgat.trees.training.memory import MIB, predict_peak, work_of
+from kdgat.trees.training.memory import MIB, TreeCounts, predict_peak, work_of
 from kdgat.trees.training.step_measurement import Measurement, measure_step
 
 # Of the drawn trees, roughly: enough to leave out what would take more than --limit before it is made.
@@ -65,8 +65,6 @@ def main() -> None:
 
 
 def _guess(nodes: int, config: PretrainStageConfig) -> float:
-    from kdgat.trees.training.memory import TreeCounts
-
     below = (PATHS_PER_NODE[config.encoder.kind] - 1) * nodes
     return predict_peak(config, TreeCounts(nodes, nodes, below, below)).bytes
 
@@ -88,8 +86,8 @@ def _print(config: PretrainStageConfig, found: Measurement, ratios: dict[str, li
     torch_ratio = f"{ratios['torch'][-1]:7.3f}" if found.allocated_bytes else f"{'':7}"
     print(
         f"{encoder.kind:5}{'yes' if encoder.recompute else 'no':>6}{found.counts.nodes:7.0f}{paths:8.0f}"
-        f"{encoder.hidden:4}{encoder.interactions:3}{predicted / MIB:10.1f}{found.allocated_bytes / MIB:8.1f}{torch_ratio}"
-        f"{process / MIB:9.1f}{ratios['process'][-1]:7.3f}{steps.step_s:8.2f}",
+        f"{encoder.hidden:4}{encoder.interactions:3}{predicted / MIB:10.1f}{found.allocated_bytes / MIB:8.1f}"
+        f"{torch_ratio}{process / MIB:9.1f}{ratios['process'][-1]:7.3f}{steps.step_s:8.2f}",
         flush=True,
     )
     return rate

@@ -62,7 +62,7 @@ class TreesFamily(Family):
         return trees_run(config)
 
     def describe(self, run: Run, jobs: Mapping[str, Resources], options: Mapping[str, Any]) -> PlanTable:
-        """Return what a step of each stage takes, and with `gpu_memory` what fits such a GPU; errors of `estimate_counts`."""
+        """Return what steps take, and with `gpu_memory` what fits such a GPU; errors of `estimate_counts`."""
         config = run.config
         assert isinstance(config, TreesConfig)
         counts = estimate_counts(config)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from kdgat.graphs.store import GraphStore
 from kdgat.run.finished import WEIGHTS
@@ -22,6 +23,7 @@ from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
 from kdgat.training.allocator import keep_freed_memory, use_expandable_segments
 from kdgat.training.device import release_memory
+from kdgat.training.measure import current_bytes, peak_bytes
 from kdgat.training.random_state import seed_everything
 from kdgat.training.stage import train_stage
 from kdgat.trees.graphs.columns import NODE_FEATURES, SCHEMA
@@ -31,6 +33,7 @@ from kdgat.trees.objectives.growth import channels_of
 from kdgat.trees.plan import KINDS, scale_of
 from kdgat.trees.sections import FEATURE_VERSION, FinetuneStageConfig, PretrainStageConfig, read_encoder
 from kdgat.trees.training.finetuning import FinetuneObjective, Task, choose_labelled, labelled, load_encoder, start_head
+from kdgat.trees.training.memory import TreeCounts, predict_peak
 from kdgat.trees.training.pretraining import PretrainedTrees, PretrainObjective
 from kdgat.trees.training.source import TreeSource
 from kdgat.trees.training.start import check_start, read_start
@@ -56,10 +59,12 @@ def run_pretrain(spec: StageSpec, directory: RunDirectory) -> Outcome:
     source = partial(
         TreeSource, encoder=config.encoder, batches=config.batches, training=config.training, seed=spec.seed
     )
-    return train_stage(
+    training = source(train.columns, shuffle=True)
+    before = current_bytes()
+    outcome = train_stage(
         PretrainObjective(model, config),
         model,
-        source(train.columns, shuffle=True),
+        training,
         source(validation.columns, shuffle=False),
         config.training,
         spec,
@@ -67,6 +72,20 @@ def run_pretrain(spec: StageSpec, directory: RunDirectory) -> Outcome:
         description=describe_pretrained(config, train),
         metadata={"num_trees": train.num_graphs},
     )
+    if not isinstance(outcome, Finished):
+        return outcome
+    # On the CPU of this process, from where it went on; beside it the interpreter and what reading keeps.
+    taken = torch.cuda.max_memory_allocated() if torch.cuda.is_initialized() else peak_bytes() - before
+    predicted = max(predict_peak(config, _counts(train, indices)).bytes for indices in training.plan(0))
+    memory = {"peak_bytes": float(max(taken, 0)), "predicted_peak_bytes": float(predicted)}
+    return Finished(metrics={**outcome.metrics, **memory}, artifacts=outcome.artifacts)
+
+
+def _counts(store: GraphStore, indices: NDArray[np.int64]) -> TreeCounts:
+    """Count nodes and paths of some trees of a store."""
+    columns = store.columns
+    names = ("ancestors", "branches", "general")
+    return TreeCounts(float(columns.node_counts[indices].sum()), *(float(columns[one][indices].sum()) for one in names))
 
 
 def run_finetune(spec: StageSpec, directory: RunDirectory) -> Outcome:

@@ -46,6 +46,7 @@ from kdgat.trees.evaluation.results import (
     UNTRAINED,
     Evaluation,
     GrowthRow,
+    Memory,
     Point,
     ScoreRow,
     TreesResults,
@@ -56,7 +57,7 @@ from kdgat.trees.graphs.batch import TreeBatch
 from kdgat.trees.graphs.columns import tree_of
 from kdgat.trees.models.classifier import TreePredictor
 from kdgat.trees.models.encoder import pool
-from kdgat.trees.names import START, TEST, TRAIN, VALIDATION
+from kdgat.trees.names import PRETRAIN, START, TEST, TRAIN, VALIDATION
 from kdgat.trees.objectives.growth import ANGLE, LENGTH, RADIUS_RATIO, channels_of
 from kdgat.trees.plan import scale_of
 from kdgat.trees.sections import (
@@ -338,6 +339,19 @@ def _metrics(evaluation: Evaluation) -> Mapping[str, float]:
     return {**metrics, "order_auc": order[0]} if order else metrics
 
 
+def _memory(run: FinishedRun) -> Memory | None:
+    """Return what the pretraining of the first seed took, and what was predicted; None where nothing was pretrained."""
+    for record in run.records(PRETRAIN):
+        metrics = run.outcome(record).metrics
+        if "peak_bytes" in metrics:
+            return Memory(
+                predicted_bytes=int(metrics["predicted_peak_bytes"]),
+                measured_bytes=int(metrics["peak_bytes"]),
+                where="this process on the CPU, or a GPU",
+            )
+    return None
+
+
 def collect_results(output: OutputDirectory) -> TreesResults:
     """Summarise the finished evaluation stages of all seeds of a run: writes `results.json`.
 
@@ -347,6 +361,6 @@ def collect_results(output: OutputDirectory) -> TreesResults:
     """
     run = FinishedRun(output)
     evaluations = [Evaluation.read(run.artifact(record, "results")) for _, record in sorted(run.evaluations().items())]
-    results = summarise(evaluations, **origin(run.index.config))
+    results = summarise(evaluations, **origin(run.index.config)).model_copy(update={"memory": _memory(run)})
     results.write(output.results_path)
     return results

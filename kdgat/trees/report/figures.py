@@ -37,6 +37,7 @@ from kdgat.trees.evaluation.results import (
 )
 
 ROW_PIXELS: Final = 34
+WORST_R2: Final = -1.0  # that is drawn to scale
 PRETRAINED_KEY: Final = Key("with pretraining", VERMILLION, symbol="★")
 SAME_KEY: Final = Key("the same without pretraining", BLUE, symbol="●")
 OTHER_KEY: Final = Key("another method", BLACK, symbol="■")
@@ -143,36 +144,43 @@ def scores(results: TreesResults, fraction: float) -> Picture | None:
     is_number = results.task == "number"
     name = "R²" if is_number else "accuracy"
     figure = blank(80 + ROW_PIXELS * len(found), x=name)
+    lowest = WORST_R2 if is_number else 0.0
     for row in found:
-        key = KEYS.get(row.method, OTHER_KEY)
+        key, mean = KEYS.get(row.method, OTHER_KEY), row.score.mean
+        is_left_out = mean < lowest
         figure.add_scatter(
-            x=[row.score.mean],
+            x=[max(mean, lowest)],
             y=[row.method],
             error_x={
                 "type": "data",
-                "array": [row.score.high - row.score.mean],
-                "arrayminus": [row.score.mean - row.score.low],
+                "array": [row.score.high - mean],
+                "arrayminus": [mean - row.score.low],
                 "color": key.colour,
                 "thickness": 1.6,
                 "width": 5,
+                "visible": not is_left_out,
             },
             mode="markers",
-            marker={"symbol": SYMBOLS[key.symbol], "size": 12 if key is PRETRAINED_KEY else 9, "color": key.colour},
+            marker={
+                "symbol": "triangle-left" if is_left_out else SYMBOLS[key.symbol],
+                "size": 12 if key is PRETRAINED_KEY else 9,
+                "color": key.colour,
+            },
             name=row.method,
             legendgroup=key.label,
             hovertemplate=f"{row.method}<br>{name} {row.score.text}<extra></extra>",
         )
     # Few seeds make wide intervals: the axis shows what can be, they are cut off there.
-    low = min(0.0, *(row.score.mean - 0.1 for row in found)) if is_number else 0.0
-    figure.update_xaxes(range=[low - 0.02, 1.02])
+    low = min(0.0, *(max(row.score.mean, lowest) for row in found))
+    figure.update_xaxes(range=[low - 0.02 * (1 - low), 1 + 0.02 * (1 - low)])
     figure.update_yaxes(type="category", categoryorder="array", categoryarray=[row.method for row in found])
-    chance = "" if is_number or not results.classes else f" Dotted: one of {len(results.classes)} classes by chance."
-    if chance:
+    notes = ["right is better."]
+    if any(row.score.mean < lowest for row in found):
+        notes.append(f"Triangles: below {lowest:g}.")
+    if results.classes and not is_number:
+        notes.append(f"Dotted: one of {len(results.classes)} classes by chance.")
         figure.add_vline(x=1 / len(results.classes), line={"color": GREY, "width": 1, "dash": "dot"})
-    text = (
-        f"{found[0].num_labels:.0f} labelled trees. Mean and 95% interval over {_seeds(found)}; right is better."
-        f"{chance}"
-    )
+    text = f"{found[0].num_labels:.0f} labelled trees, {_seeds(found)}; {' '.join(notes)}"
     values = "; ".join(f"{row.method} {row.score.text}" for row in reversed(found))
     keys = (PRETRAINED_KEY, SAME_KEY, OTHER_KEY)
     return Picture(f"{fraction:.0%} of the labels", figure, text, f"{name}, {text} {values}.", keys, is_wide=True)
@@ -180,7 +188,7 @@ def scores(results: TreesResults, fraction: float) -> Picture | None:
 
 def _seeds(found: Sequence[ScoreSummary]) -> str:
     count = max(row.score.count for row in found)
-    return "one seed: no interval" if count < 2 else f"{count} seeds"
+    return "one seed" if count < 2 else f"mean and 95% interval over {count} seeds"
 
 
 def embedding_map(results: TreesResults) -> Picture | None:

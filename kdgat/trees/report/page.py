@@ -277,7 +277,7 @@ def _data(content: RunContent[TreesResults], missing: list[str]) -> Section:
     notes = list(summary.get("notes", []))
     low, high = summary["length_range"]
     section.paragraphs.append(
-        f"Of the training trees' edges 99 % are {low:.3g} to {high:.3g} median edges long: there growth is compared."
+        f"Of the training trees' edges 99% are {low:.3g} to {high:.3g} median edges long: there growth is compared."
         f" Files refused: {len(refused):,}; repairs made while reading: {len(notes):,}."
     )
     for title, lines in (("Refused, and why", refused), ("Repaired", notes)):

@@ -71,8 +71,9 @@ def estimate_counts(config: TreesConfig) -> DatasetCounts:
     tried = list(islice(sources, 0, None, step))[:NUM_SAMPLES]
     found = [tree for source in tried for tree in _read(source, data.reading)]
     if not found:
-        raise CollectionError(f"{data.data_root}: none of {len(tried)} files that were tried can be read: see the reasons "
-                              "by `kdgat data inspect`")  # fmt: skip
+        raise CollectionError(
+            f"{data.data_root}: none of {len(tried)} files that were tried can be read: `kdgat data inspect` says why"
+        )
     trees = [contract(tree) for tree in found] if data.contract else found
     share = 1 - sum(SHARES.values())
     num_training = max(1, round(share * len(sources) * len(trees) / len(tried)))

@@ -2,17 +2,17 @@
 
 A step has few moments at which its memory can be largest; each is a sum of tensors that follow from the configuration:
 
-* **forwards**, when the last round of messages adds the states of the four nodes: everything of the rounds before is kept
-  for the backward pass, and the round holds 21 H numbers per path (three embedded geometries, the layer before each, and
-  their concatenation, 3 H each; the sum so far, what is gathered, and the new sum, 4 H each). With recomputation the same
-  moment comes backwards, when the last round is computed again.
+* **forwards**, when the last round of messages adds the states of the four nodes: everything of the rounds before is
+  kept for the backward pass, and the round holds 21 H numbers per path (three embedded geometries, the layer before
+  each, and their concatenation, 3 H each; the sum so far, what is gathered, and the new sum, 4 H each). With
+  recomputation the same moment comes backwards, when the last round is computed again.
 * **backwards through the order**: everything is kept, and the square makes three more of what it has per pair.
 * **backwards through the growth**, which counts where nothing is learned of the order.
 * **the optimizer**: weights, gradients and two moments.
 
-Of a round, 13 H numbers per path are kept: three geometries after the ReLU (3 H), their embeddings (3 H), the ReLU of 4 H
-and of 2 H, and the message (H). `tests/trees/training/test_memory.py` holds all this to what torch allocates, `benchmarks/tree_memory.py`
-to what a process takes.
+Of a round, 13 H numbers per path are kept: three geometries after the ReLU (3 H), their embeddings (3 H), the ReLU of
+4 H and of 2 H, and the message (H). `tests/trees/training/test_memory.py` holds all this to what torch allocates,
+`benchmarks/tree_memory.py` to what a process takes.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from kdgat.trees.sections import EncoderConfig, GrowthConfig, PretrainStageConfig
+from kdgat.trees.sections import EncoderConfig, FinetuneStageConfig, GrowthConfig, PretrainStageConfig
 
 MIB: Final = 1 << 20
 FLOAT, HALF, INDEX, FLAG = 4, 2, 8, 1  # bytes
@@ -223,7 +223,7 @@ def predict_peak(config: PretrainStageConfig, batch: TreeCounts) -> Peak:
 
 
 def _widest_moment(rounds: _Rounds, batch: TreeCounts, kept: float) -> float:
-    """Return what there is when the last round adds the states of the four nodes; `kept` by batch and encoder at last."""
+    """Return what there is when the last round adds the states of the four nodes; `kept` at last."""
     nodes, below = batch.nodes, batch.below(rounds.encoder)
     if rounds.encoder.recompute:  # backwards: gradients of both embeddings are there, too
         return kept + 3 * rounds.encoder.hidden * rounds.number * nodes + rounds.widest(nodes, below)
@@ -261,7 +261,7 @@ def work_of(encoder: EncoderConfig) -> float:
 
     def products(hidden: int, interactions: int, distances: int, recompute: bool) -> float:
         geometry = (GEOMETRIES * distances + MORE_GEOMETRY) * hidden
-        # Three geometries and their layers before, 4 H, 2 H and H: per path. States are projected per node: one part more.
+        # Per path three geometries, their layers before, 4 H, 2 H and H; per node the projected states.
         layers = (3 + 12 + 8 + 2 + 16) * hidden**2
         return interactions * (geometry + layers) * (4 / 3 if recompute else 1)
 

@@ -41,9 +41,9 @@ SETTINGS: Final[Sequence[Mapping[str, Any]]] = tuple(
         (16, 1, 20, True),
     )
 )
-# Paths of H=64, L=3 that a training step goes through in a second. Of a CPU core: measured by `benchmarks/tree_memory.py`.
-# Of a GPU: not measured; ten times a core, and a twentieth of a second to start the kernels of a step, is less than small
-# GPUs do, so that the times are an upper bound.
+# Paths of H=64, L=3 that a training step goes through in a second. Of a CPU core: measured, by
+# `benchmarks/tree_memory.py`. Of a GPU: not measured; ten times a core, and a twentieth of a second to start the
+# kernels of a step, is less than small GPUs do, so that the times are an upper bound.
 PATHS_PER_S: Final = {"cpu": 3_000.0, "gpu": 30_000.0}
 STEP_S: Final = {"cpu": 0.01, "gpu": 0.05}
 
@@ -205,7 +205,8 @@ def describe_memory(config: TreesConfig, gpu_memory: str | None, counts: Dataset
     num_trees = max(1, round(batch.nodes / counts.mean.nodes)) * own.training.accumulate
     seconds = {device: epoch_seconds(own, counts, num_trees, device) for device in ("cpu", "gpu")}
     lines = [
-        f"\nA tree has {counts.mean.nodes:,.0f} nodes and {counts.mean.paths(own.encoder):,.0f} paths ({counts.source}).",
+        f"\nA tree has {counts.mean.nodes:,.0f} nodes and {counts.mean.paths(own.encoder):,.0f} paths "
+        f"({counts.source}).",
         f"A step of the pretraining takes {describe_bytes(peak)} beside the process. An epoch takes "
         f"{describe_time(seconds['cpu'])} on a core (estimated from measured steps), at most "
         f"{describe_time(seconds['gpu'])} on a GPU (not measured).",
@@ -237,7 +238,8 @@ def _table(found: Mapping[int, Recommendation | None], asked: int, own: Pretrain
         encoder = one.config.encoder
         rows.append(
             (
-                name, f"{one.num_trees} trees", f"{one.config.batches.max_paths:,}", str(one.config.training.accumulate),
+                name, f"{one.num_trees} trees", f"{one.config.batches.max_paths:,}",
+                str(one.config.training.accumulate),
                 str(encoder.hidden), str(encoder.interactions), str(encoder.num_distances),
                 "yes" if encoder.recompute else "no", describe_bytes(one.peak_bytes), f"{one.most_trees:,}",
                 describe_time(one.epoch_s),
@@ -247,11 +249,11 @@ def _table(found: Mapping[int, Recommendation | None], asked: int, own: Pretrain
     table = ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
     return [
         f"What fits of {own.encoder.kind} in {own.training.precision} "
-        f"({USABLE:.0%} of a GPU without the {describe_bytes(CONTEXT_BYTES)} of CUDA's context; parts: training.accumulate; "
-        "most trees: in one part):",
+        f"({USABLE:.0%} of a GPU without the {describe_bytes(CONTEXT_BYTES)} of CUDA's context; parts: "
+        "training.accumulate; most trees: in one part):",
         *table,
-        "Memory is predicted, and was compared with measured steps on a CPU; the time of a GPU is an upper bound that was "
-        "not measured.",
+        "Memory is predicted, and was compared with measured steps on a CPU; the time of a GPU is an upper bound that "
+        "was not measured.",
     ]
 
 

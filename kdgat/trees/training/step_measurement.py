@@ -15,6 +15,7 @@ from torch_geometric.data import Batch
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns
 from kdgat.stage.configuration import validate_config
+from kdgat.training.allocator import return_freed_memory
 from kdgat.training.averages import Averages
 from kdgat.training.measure import StepMeasurement, measure_allocation, measure_steps, run_alone
 from kdgat.training.random_state import seed_everything
@@ -67,6 +68,11 @@ def measure_here(content: dict[str, Any], num_nodes: int, num_steps: int) -> Mea
     objective = PretrainObjective(PretrainedTrees(config, channels_of(LENGTH_RANGE, config.growth)), config)
     steps = None
     if num_steps:
+        return_freed_memory()
+        # What the first step loads, whatever its size, is no part of a batch.
+        with Averages().listen(objective):
+            objective.training_step(tensors.gather(np.zeros(1, np.int64))).backward()
+        objective.zero_grad()
         steps = measure_steps(objective, tensors.gather(chosen), config.training, num_steps=num_steps)
     kept, allocated = 0, 0
     if steps is None or not steps.on_gpu:

@@ -1,10 +1,37 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from kdgat.graphs.columns import GraphColumns
-from kdgat.trees.graphs.columns import HAS_RADIUS, NO_LABEL, RADIUS, scaled, tree_columns, tree_of
+from kdgat.graphs.store import GraphStore, write_store
+from kdgat.trees.graphs.columns import HAS_RADIUS, NODE_FEATURES, RADIUS, SCHEMA, scaled, tree_columns, tree_of
 from kdgat.trees.structure.paths import count_paths
+from kdgat.trees.structure.tree import Tree
 from tests.trees.examples import batch_of, random_tree
+
+TREE = Tree.from_parents([-1, 0, 0], [[0, 0, 0], [2, 0, 0], [0, 2, 0]])
+
+
+@pytest.mark.parametrize(("label", "target"), [(None, None), (None, 3.5), (1, None)])
+def test_a_tree_is_stored_with_a_class_a_number_or_neither(
+    tmp_path: Path, label: int | None, target: float | None
+) -> None:
+    columns = tree_columns(TREE, 1.0, 0, label, target)
+    classes = [] if label is None else ["control", "lps"]
+    write_store(
+        tmp_path / "a.h5",
+        SCHEMA,
+        [columns],
+        node_features=NODE_FEATURES,
+        attributes={"classes": classes, "trees": ["a"]},
+        build={},
+    )
+    stored = GraphStore.open(tmp_path / "a.h5", SCHEMA).columns
+    assert stored["label"].tolist() == [-1 if label is None else label]
+    assert stored["labelled"].tolist() == [int(label is not None or target is not None)]
+    assert stored["target"].tolist() == [target or 0.0]
+    assert np.array_equal(tree_of(stored, 0).position, TREE.position)
 
 
 def test_a_stored_tree_is_that_tree_again_in_units_of_the_scale() -> None:
@@ -31,17 +58,6 @@ def test_scaling_what_was_stored_is_storing_with_the_scale(has_radius: bool) -> 
     assert has_radius or not one.x[:, RADIUS].any()
     for key in ("pos", "length"):
         assert np.allclose(one[key], other[key], atol=1e-6)
-
-
-def test_labels_and_numbers_say_whether_they_are_known() -> None:
-    tree = random_tree(0, 3)
-    for label, target, expected in (
-        (None, None, (NO_LABEL, 0.0, 0)),
-        (2, None, (2, 0.0, 1)),
-        (None, 1.5, (NO_LABEL, 1.5, 1)),
-    ):
-        columns = tree_columns(tree, 1.0, 0, label, target)
-        assert tuple(columns[key][0] for key in ("label", "target", "labelled")) == expected
 
 
 def test_features_of_a_node_say_nothing_of_its_children() -> None:

@@ -80,8 +80,8 @@ def test_every_method_baseline_and_share_of_labels_is_in_a_table_and_in_a_figure
     page: Page, results: TreesResults
 ) -> None:
     words = page.words()
-    for row in (*results.growth, *results.order, *results.scores):
-        assert row.method in words
+    methods = {row.method for row in results.growth} | {row.method for row in results.order}
+    assert all(method in words for method in methods | {row.method for row in results.scores})
     for fraction in (0.4, 1.0):
         (figure,) = [
             text for text in alternatives(page, "accuracy") if f", {_num_labels(results, fraction)} lab" in text
@@ -173,13 +173,27 @@ def test_without_labels_or_pairs_the_page_has_what_pretraining_predicts_alone(pa
 def test_intervals_are_drawn_as_they_are_and_a_single_seed_has_none(
     page: Page, results: TreesResults, page_of: Callable[..., Page]
 ) -> None:
-    assert all("one seed: no interval" in text for text in alternatives(page, "accuracy"))
+    assert all("labelled trees, one seed;" in text for text in alternatives(page, "accuracy"))
     wide = Interval(mean=0.5, low=-0.4, high=1.2, count=2)
     other = page_of(scores=[row.model_copy(update={"score": wide}) for row in results.scores])
     identifier = next(key for key, text in other.plots.items() if text.startswith("img: accuracy"))
     figure = json.loads(other.data[f"{identifier}-data"])
     assert figure["data"][0]["error_x"]["arrayminus"] == [pytest.approx(0.9)]
     assert figure["layout"]["xaxis"]["range"] == [-0.02, 1.02]
+
+
+def test_a_score_far_below_all_others_does_not_hide_how_they_differ(
+    results: TreesResults, page_of: Callable[..., Page]
+) -> None:
+    first, *others = [row for row in results.scores if row.label_fraction == 1.0]
+    bad = Interval(mean=-200.0, low=-200.0, high=-200.0, count=1)
+    page = page_of(task="number", classes=[], scores=[first.model_copy(update={"score": bad}), *others])
+    identifier, text = next(pair for pair in page.plots.items() if pair[1].startswith("img: R²"))
+    assert "Triangles: below -1." in text
+    assert f"{first.method} -200.000" in text
+    figure = json.loads(page.data[identifier + "-data"])
+    assert figure["layout"]["xaxis"]["range"] == [-1.04, 1.04]
+    assert figure["data"][0]["marker"]["symbol"] == "triangle-left"
 
 
 def test_names_cannot_smuggle_markup_into_the_page(results: TreesResults, page_of: Callable[..., Page]) -> None:

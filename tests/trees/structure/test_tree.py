@@ -72,7 +72,8 @@ def test_a_tree_in_preorder_keeps_places_and_edges(parent):
     parent[np.flatnonzero(parent == np.arange(len(parent)))[0]] = -1
     position = np.random.default_rng(0).normal(size=(len(parent), 3))
     tree = Tree.from_parents(parent, position, kind=np.arange(len(parent)))
-    assert tree.parent[0] == -1 and (tree.parent[1:] < np.arange(1, tree.num_nodes)).all()
+    assert tree.parent[0] == -1
+    assert (tree.parent[1:] < np.arange(1, tree.num_nodes)).all()
     assert np.array_equal(tree.position, position[tree.kind])
     assert np.array_equal(tree.kind[tree.parent[1:]], parent[tree.kind[1:]])
     nodes = np.arange(tree.num_nodes)
