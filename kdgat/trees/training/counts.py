@@ -12,6 +12,7 @@ from kdgat.trees.errors import CollectionError, ReadError
 from kdgat.trees.inputs import find_trees
 from kdgat.trees.reading.collection import TreeSource
 from kdgat.trees.reading.settings import ReadSettings
+from kdgat.trees.sections import SyntheticKind
 from kdgat.trees.structure.contraction import contract
 from kdgat.trees.structure.paths import count_paths
 from kdgat.trees.structure.tree import Tree
@@ -80,7 +81,7 @@ def estimate_counts(config: TreesConfig) -> DatasetCounts:
     return DatasetCounts.of(trees, num_training, f"an estimate from {len(tried)} of {len(sources)} files")
 
 
-def _kind(config: TreesConfig) -> str:
+def _kind(config: TreesConfig) -> SyntheticKind:
     generated = config.generated()
     assert generated is not None
     return generated.kind

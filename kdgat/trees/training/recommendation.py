@@ -229,7 +229,7 @@ def describe_memory(config: TreesConfig, gpu_memory: str | None, counts: Dataset
 def _table(found: Mapping[int, Recommendation | None], asked: int, own: PretrainStageConfig) -> list[str]:
     headings = ("GPU", "batch", "max_paths", "parts", "hidden", "interactions", "distances", "recompute",
                 "memory", "most trees", "epoch")  # fmt: skip
-    rows = [headings]
+    rows: list[tuple[str, ...]] = [headings]
     for size, one in found.items():
         name = f"{'> ' if size == asked else ''}{format_memory(size)}"
         if one is None:

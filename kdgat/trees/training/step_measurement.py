@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 from lightning import LightningModule
+from numpy.typing import NDArray
+from torch import Tensor
 from torch_geometric.data import Batch
 
 from kdgat.graphs.batches import TensorColumns
@@ -62,7 +64,7 @@ def measure_here(content: dict[str, Any], num_nodes: int, num_steps: int) -> Mea
     """Measure steps in this process: what the process takes, then what torch allocates; the former if `num_steps`."""
     config = validate_config(PretrainStageConfig, content)
     columns = _columns(num_nodes)
-    chosen = trees_of(columns, num_nodes)
+    chosen = np.asarray(trees_of(columns, num_nodes))
     tensors = TensorColumns.from_columns(columns)
     seed_everything(0)
     objective = PretrainObjective(PretrainedTrees(config, channels_of(LENGTH_RANGE, config.growth)), config)
@@ -71,13 +73,18 @@ def measure_here(content: dict[str, Any], num_nodes: int, num_steps: int) -> Mea
         return_freed_memory()
         # What the first step loads, whatever its size, is no part of a batch.
         with Averages().listen(objective):
-            objective.training_step(tensors.gather(np.zeros(1, np.int64))).backward()
+            _backward(objective.training_step(tensors.gather(np.zeros(1, np.int64))))
         objective.zero_grad()
         steps = measure_steps(objective, tensors.gather(chosen), config.training, num_steps=num_steps)
     kept, allocated = 0, 0
     if steps is None or not steps.on_gpu:
         kept, allocated = allocation(objective, lambda: tensors.gather(chosen), config)
     return Measurement(counts_of(columns, chosen), len(chosen), kept, allocated, steps)
+
+
+def _backward(loss: Any) -> None:
+    assert isinstance(loss, Tensor)
+    loss.backward()  # type: ignore[no-untyped-call]
 
 
 def _columns(num_nodes: int) -> GraphColumns:
@@ -96,7 +103,7 @@ def trees_of(columns: GraphColumns, num_nodes: int) -> list[int]:
     return [place % columns.num_graphs for place in range(count)]
 
 
-def counts_of(columns: GraphColumns, chosen: Sequence[int]) -> TreeCounts:
+def counts_of(columns: GraphColumns, chosen: Sequence[int] | NDArray[np.int64]) -> TreeCounts:
     """Sum the counts of trees."""
     paths = (float(np.asarray(columns[name])[chosen].sum()) for name in ("ancestors", "branches", "general"))
     return TreeCounts(float(columns.node_counts[chosen].sum()), *paths)
@@ -110,7 +117,7 @@ def allocation(
     # States of the optimizer stay from step to step: they are made before anything is counted.
     optimizer = torch.optim.AdamW(objective.parameters(), fused=True)
     mixed = config.training.precision != "32-true"
-    losses = []
+    losses: list[Any] = []
 
     def forwards() -> None:
         made = batch()
@@ -119,7 +126,7 @@ def allocation(
 
     def step() -> None:
         forwards()
-        losses.pop().backward()  # type: ignore[no-untyped-call]
+        _backward(losses.pop())
         optimizer.step()
         optimizer.zero_grad()
 
