@@ -1,14 +1,12 @@
 """The configuration of a run on trees: every section in one frozen model."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, Final, Self
+from collections.abc import Sequence
+from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
 from kdgat.run.config import RunConfig
 from kdgat.stage.configuration import Config
-from kdgat.trees.errors import TreesError
-from kdgat.trees.names import FINETUNE, GIN, SCRATCH
 from kdgat.trees.plan import KINDS
 from kdgat.trees.reading.settings import ReadSettings
 from kdgat.trees.sections import (
@@ -20,15 +18,6 @@ from kdgat.trees.sections import (
     OrderConfig,
     PathBudgetConfig,
 )
-
-# Few labels: a smaller step for weights that know something already, and the same for those they are compared with.
-DIFFERENCES: Final[dict[str, dict[str, Any]]] = {
-    stage: {"monitor": "validation_loss", "patience": 15} for stage in (FINETUNE, SCRATCH, GIN)
-}
-
-
-class ConfigError(TreesError):
-    """A configuration that cannot be planned; the text names the key and the fix."""
 
 
 class DataConfig(Config):
@@ -55,7 +44,6 @@ class TreesConfig(RunConfig):
     """
 
     preset_package: ClassVar[str] = "kdgat.trees"
-    default_differences: ClassVar[Mapping[str, Mapping[str, Any]]] = DIFFERENCES
 
     data: DataConfig = DataConfig()
     encoder: EncoderConfig = EncoderConfig()

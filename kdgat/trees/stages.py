@@ -75,7 +75,7 @@ def run_pretrain(spec: StageSpec, directory: RunDirectory) -> Outcome:
     if not isinstance(outcome, Finished):
         return outcome
     # On the CPU of this process, from where it went on; beside it the interpreter and what reading keeps.
-    taken = torch.cuda.max_memory_allocated() if torch.cuda.is_initialized() else peak_bytes() - before
+    taken = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else peak_bytes() - before
     predicted = max(predict_peak(config, _counts(train, indices)).bytes for indices in training.plan(0))
     memory = {"peak_bytes": float(max(taken, 0)), "predicted_peak_bytes": float(predicted)}
     return Finished(metrics={**outcome.metrics, **memory}, artifacts=outcome.artifacts)

@@ -22,7 +22,7 @@ from kdgat.trees.sections import GrowthConfig
 from kdgat.trees.training.pretraining import PretrainedTrees
 
 COUNT, TOTAL = "count", "total"
-BEST_OF_EACH = "the best baseline of each"
+BEST_OF_EACH = "the best one in each channel"
 FEWEST = 5  # nodes of a depth, for a distribution of their own
 Batches = Callable[[], Iterator[TreeBatch]]
 Guess = Callable[[TreeBatch], list[Tensor]]

@@ -323,7 +323,7 @@ def _of_growth(results: TreesResults) -> list[str]:
             way = (of_channel[name].mean - of_channel[TRAINED].mean) / (
                 of_channel[name].mean - of_channel[OPTIMUM].mean
             )
-            sentence += f"; {way:.0%} of the way to the optimum in {channel}"
+            sentence += f"; {f'{way:.0%}' if way > 0 else 'none'} of the way to the optimum in {channel}"
     return [sentence]
 
 
