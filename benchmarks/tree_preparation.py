@@ -9,6 +9,7 @@ quadratic, as the published code is, and left out where it would take minutes. R
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -28,9 +29,9 @@ def main() -> None:
     per_node = []
     for size in SIZES:
         parent, position = random_parents(size, generator)
-        own = best_of(lambda parent=parent, position=position: prepare(parent, position))
+        own = best_of(partial(prepare, parent, position))
         per_node.append(own / size)
-        loop = best_of(lambda parent=parent: add_tree(parent.tolist()), 1) if size <= LARGEST_BASELINE else None
+        loop = best_of(partial(add_tree, parent.tolist()), 1) if size <= LARGEST_BASELINE else None
         beside = "" if loop is None else f"{loop:10.3f}{loop / own:8.0f}"
         print(f"{size:8,}{own:10.4f}{own / size * 1e6:9.2f}{beside}")
     print(f"per node, largest over smallest tree: {per_node[-1] / per_node[0]:.2f}")
