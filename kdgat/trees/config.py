@@ -65,6 +65,14 @@ class TreesConfig(RunConfig):
         return KINDS.trained
 
     @model_validator(mode="after")
+    def _check_contraction(self) -> Self:
+        if self.data.contract and self.data.data_root is None:
+            raise ValueError(
+                "data.contract is for trees that are read: give data.data_root (--data-root), or leave it out"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _check_fractions(self) -> Self:
         for fraction in self.label_fractions:
             if not 0 < fraction <= 1:

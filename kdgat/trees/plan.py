@@ -64,6 +64,7 @@ def plan_trees(config: TreesConfig, files: Sequence[FileConfig]) -> list[Planned
         "contract": config.data.contract,
         "reading": config.data.reading,
         "files": files,
+        "for_task": bool(config.label_fractions),
         "feature_version": FEATURE_VERSION,
         "generate": config.generated(),
     }
@@ -102,7 +103,6 @@ def _of_seed(config: TreesConfig, seed: int, fractions: tuple[float, ...]) -> li
             measured[f"{WEIGHTS}-{kind}-{scale}"] = InputReference(f"{kind}-seed{seed}", f"{WEIGHTS}-{scale}")
     sections = {
         "evaluation": config.evaluation,
-        "growth": config.growth,
         "batches": config.batches,
         "label_fractions": fractions,
         "generate": config.generated(),

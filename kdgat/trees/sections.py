@@ -94,6 +94,7 @@ class PrepareConfig(Config):
     contract: bool = False
     reading: ReadSettings = ReadSettings()
     files: tuple[FileConfig, ...] = ()  # in the order of the inputs; none where trees are drawn
+    for_task: bool = False  # whether labels are used: some must then be in each split
     feature_version: int = FEATURE_VERSION  # in the identity of the stage: other features are other stores
     generate: GeneratedConfig | None = None
 
@@ -131,14 +132,13 @@ class EvaluationConfig(Config):
     neighbours: int = Field(20, ge=1)  # of kNN
     repeats: int = Field(5, ge=1)  # draws of the labels that a probe gets, for its interval
     optimum_draws: int = Field(128, ge=16)  # sets of children per node, where the law of the trees is known
-    pairs: int = Field(20, ge=1)  # of each kind per tree, for the AUC of the order
+    pair_draws: int = Field(2, ge=1)  # of pairs with each node, for the AUC of the order
 
 
 class EvaluationStageConfig(Config):
     """Configure `evaluation`."""
 
     evaluation: EvaluationConfig = EvaluationConfig()
-    growth: GrowthConfig = GrowthConfig()
     batches: PathBudgetConfig = PathBudgetConfig()
     label_fractions: tuple[float, ...] = ()
     generate: GeneratedConfig | None = None  # trees whose law is known: the optimum is, too

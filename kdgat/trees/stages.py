@@ -98,7 +98,6 @@ def run_finetune(spec: StageSpec, directory: RunDirectory) -> Outcome:
     config = validate_config(FinetuneStageConfig, spec.config)
     torch.set_num_threads(config.training.num_threads)
     train, validation = (open_store(spec, directory, split) for split in (TRAIN, VALIDATION))
-    task = task_of(train)
     start = None
     if START in spec.inputs:
         path = input_path(spec, directory, START)
@@ -108,18 +107,20 @@ def run_finetune(spec: StageSpec, directory: RunDirectory) -> Outcome:
     artifacts: dict[str, str] = {}
     for fraction in config.label_fractions:
         name = scale_of(fraction)
+        chosen = choose_labelled(train.columns, fraction, spec.seed)
+        task = task_of(train, chosen)
         seed_everything(spec.seed)
         model = TreePredictor(config.encoder, config.head, task.num_outputs, is_gin=spec.stage == GIN)
         if start is not None:
             load_encoder(model, start)
-        chosen = choose_labelled(train.columns, fraction, spec.seed)
         logger.info("%s: %d of %d training trees give their labels", name, len(chosen), train.num_graphs)
         source = partial(
             TreeSource, encoder=config.encoder, batches=config.batches, training=config.training, seed=spec.seed
         )
         training = source(train.columns, shuffle=True, chosen=chosen, least_batches=config.head.least_batches)
         selection = source(validation.columns, shuffle=False, chosen=labelled(validation.columns))
-        start_head(model, source(train.columns, shuffle=False, chosen=chosen).batches(), selection.batches(), task)
+        if start is not None:
+            start_head(model, source(train.columns, shuffle=False, chosen=chosen).batches(), selection.batches(), task)
         outcome = train_stage(
             FinetuneObjective(model, task),
             model,
@@ -173,8 +174,8 @@ def open_store(spec: StageSpec, directory: RunDirectory, split: str) -> GraphSto
     return store
 
 
-def task_of(store: GraphStore) -> Task:
-    """Return what the labels of a store are; StageInputError if there are none."""
+def task_of(store: GraphStore, chosen: NDArray[np.int64] | None = None) -> Task:
+    """Return what labels are, numbers standardised by those of `chosen` trees; StageInputError if there are none."""
     columns = store.columns
     known = labelled(columns)
     if not len(known):
@@ -182,7 +183,7 @@ def task_of(store: GraphStore) -> Task:
     classes = tuple(store.attributes["classes"])
     if classes:
         return Task(classes)
-    target = np.asarray(columns["target"], np.float64)[known]
+    target = np.asarray(columns["target"], np.float64)[known if chosen is None else chosen]
     return Task((), float(target.mean()), float(target.std()) or 1.0)
 
 

@@ -25,7 +25,7 @@ OVERRIDES = (
     "label_fractions=[0.4, 1.0]",
     "training={max_epochs: 2, batch_size: 8, patience: null}",
     "training_of={}",
-    "evaluation={neighbours: 3, repeats: 1, optimum_draws: 16, pairs: 4}",
+    "evaluation={neighbours: 3, repeats: 1, optimum_draws: 16, pair_draws: 1}",
     "resources={default: {}}",
 )
 

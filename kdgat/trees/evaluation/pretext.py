@@ -61,7 +61,8 @@ class _Fitted:
         tables = []
         for shares, depths, whole in zip(self.shares, self.depths, self.everywhere(average), strict=True):
             deepest = int(depths.max()) + 1 if len(depths) else 1
-            rows = [shares[depths == depth] for depth in range(deepest)]
+            counts = torch.bincount(depths, minlength=deepest).tolist()
+            rows = shares[torch.argsort(depths, stable=True)].split(counts)  # not a mask per depth: chains are deep
             tables.append(torch.cat([average(row)[None] if len(row) >= FEWEST else whole for row in rows]))
         return tables
 
@@ -223,15 +224,16 @@ def measure_order(model: PretrainedTrees, untrained: PretrainedTrees, test: Batc
     is_ancestor, is_turned = torch.cat(ancestor), torch.cat(turned)
     if not is_ancestor.any() or is_ancestor.all():
         return []
+    straight = ~is_turned
+    has_others = bool((straight & ~is_ancestor).any())  # a chain has none
     rows = []
     for method, parts in energies.items():
         found = torch.cat(parts)
-        straight = ~is_turned
         rows.append(
             OrderRow(
                 method=method,
                 auc=pair_auc(found, is_ancestor),
-                auc_not_turned=pair_auc(found[straight], is_ancestor[straight]),
+                auc_not_turned=pair_auc(found[straight], is_ancestor[straight]) if has_others else None,
             )
         )
     return rows

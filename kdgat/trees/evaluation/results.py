@@ -45,7 +45,7 @@ class OrderRow(Config):
 
     method: str
     auc: Finite = Field(description="over all pairs: half of the others are such pairs turned round")
-    auc_not_turned: Finite = Field(
+    auc_not_turned: Value = Field(
         description="against pairs of one tree of which neither is the other's ancestor alone"
     )
 
@@ -164,7 +164,7 @@ class OrderSummary(Config):
 
     method: str
     auc: Interval
-    auc_not_turned: Interval
+    auc_not_turned: Interval | None
 
 
 class ScoreSummary(Config):
@@ -258,10 +258,15 @@ def _order(evaluations: Sequence[Evaluation]) -> list[OrderSummary]:
         OrderSummary(
             method=method,
             auc=Interval.of([row.auc for row in rows]),
-            auc_not_turned=Interval.of([row.auc_not_turned for row in rows]),
+            auc_not_turned=_of_known([row.auc_not_turned for row in rows]),
         )
         for method, rows in found.items()
     ]
+
+
+def _of_known(values: Sequence[float | None]) -> Interval | None:
+    known = [value for value in values if value is not None]
+    return Interval.of(known) if known else None
 
 
 def _scores(evaluations: Sequence[Evaluation]) -> list[ScoreSummary]:
@@ -333,11 +338,12 @@ def _of_order(results: TreesResults) -> list[str]:
         return []
     own = of_method.pop(TRAINED)
     best = max(of_method.values(), key=lambda row: row.auc.mean)
-    return [
-        f"order: AUC {own.auc.mean:.3f} ({own.auc_not_turned.mean:.3f} without turned pairs); "
-        f"best baseline {best.method}: "
-        f"{best.auc.mean:.3f} ({best.auc_not_turned.mean:.3f})"
-    ]
+    return [f"order: AUC {_aucs(own)}; best baseline {best.method}: {_aucs(best)}"]
+
+
+def _aucs(row: OrderSummary) -> str:
+    others = row.auc_not_turned
+    return f"{row.auc.mean:.3f}" + ("" if others is None else f" ({others.mean:.3f} without turned pairs)")
 
 
 def _of_scores(results: TreesResults) -> list[str]:

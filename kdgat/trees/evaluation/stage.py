@@ -169,7 +169,7 @@ class _Work:
         model, config = self.pretrained
         seed_everything(self.spec.seed)
         growth, shares = measure_growth(model, lambda: self.trees(TRAIN), lambda: self.trees(TEST), config.growth)
-        order = measure_order(model, self.untrained, lambda: self.trees(TEST), self.config.evaluation.pairs)
+        order = measure_order(model, self.untrained, lambda: self.trees(TEST), self.config.evaluation.pair_draws)
         growth += self.optimum()
         parameters = {"encoder": sum(one.numel() for one in model.encoder.parameters())}
         return {
@@ -309,7 +309,7 @@ class _Work:
                 x=float(places[place, 0]),
                 y=float(places[place, 1]),
             ).model_dump(mode="json")
-            for place in range(min(store.num_graphs, NUM_POINTS))
+            for place in _spread(labels, NUM_POINTS)
         ]
         return {"pictures": drawn, "map": points}
 

@@ -54,7 +54,7 @@ def order_table(results: TreesResults) -> Table:
     """Return how well ancestors are told from others."""
     best = max((row.auc.mean for row in results.order), default=0.0)
     rows = [
-        [Cell(row.method), _cell(row.auc, row.auc.mean == best), _cell(row.auc_not_turned)] for row in results.order
+        [Cell(row.method), _cell(row.auc, row.auc.mean == best), _cell_or_none(row.auc_not_turned)] for row in results.order
     ]  # fmt: skip
     header = [Cell("method"), Cell("AUC"), Cell("AUC, no pair turned")]
     return Table(
@@ -74,10 +74,17 @@ def score_table(results: TreesResults, fraction: float) -> Table:
         rows.append([Cell(row.method), _cell(row.score, place == 0), Cell("-") if other is None else _cell(other)])
     header = [Cell("method"), Cell("R2" if is_number else "accuracy"), Cell("error" if is_number else "AUC")]
     labels = found[0].num_labels if found else 0
-    caption = f"{fraction:.0%} of the labels ({labels:.0f} trees): test trees; mean and 95 % interval over seeds."
+    caption = (
+        f"{fraction:.0%} of the training labels ({labels:.0f} trees): test trees; mean and 95 % interval over seeds. "
+        "All validation labels choose epochs and penalties; kNN and the forest do without."
+    )
     return Table(header, rows, caption, key=f"trees-scores-{100 * fraction:g}".replace(".", "-"))
 
 
 def _cell(one: Interval, is_best: bool = False) -> Cell:
     note = f"{one.low:.3f} to {one.high:.3f}" if one.count > 1 else ""
     return Cell(f"{one.mean:.3f}", note=note, is_best=is_best)
+
+
+def _cell_or_none(one: Interval | None) -> Cell:
+    return Cell("-") if one is None else _cell(one)

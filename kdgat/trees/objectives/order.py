@@ -84,9 +84,7 @@ def draw_pairs(tree: TreeBatch) -> Pairs:
     below = torch.cat([node, node, parent, ancestor, node, node])
     keep = above != below
     above, below = above[keep], below[keep]
-    turned = torch.zeros(6 * len(node), dtype=torch.bool, device=node.device)
-    turned[2 * len(node) : 4 * len(node)] = True
-    return Pairs(above, below, tree.is_ancestor(above, below), turned[keep])
+    return Pairs(above, below, tree.is_ancestor(above, below), tree.is_ancestor(below, above))
 
 
 def pair_auc(energies: Tensor, is_ancestor: Tensor) -> float:

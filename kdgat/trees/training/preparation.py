@@ -72,6 +72,7 @@ def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
         logger.warning("left out: %s: %s", refusal.path, refusal.reason)
     scale, length_range = work.scale()
     counts = {split: work.join(split, scale, length_range) for split in SPLITS}
+    work.check_labels()
     notes = [note for parts in summaries.values() for part in parts for note in part["notes"]]
     write_json_atomically(
         directory.path / "summary.json",
@@ -201,6 +202,22 @@ class _Preparation:
         low, high = (float(value) / scale for value in np.quantile(lengths, QUANTILES))
         # All edges alike, as in a grid: a range around them still tells shorter from longer ones.
         return scale, (min(low, 0.8), max(high, 1.25))
+
+    def check_labels(self) -> None:
+        """Refuse labels that nothing can be learned from, before hours are spent; CollectionError says what to give."""
+        if not self.config.for_task:
+            return
+        known = {}
+        for split in SPLITS:
+            columns = GraphStore.open(self.directory.path / f"{split}.h5").columns
+            known[split] = np.asarray(columns["label"])[np.asarray(columns["labelled"]) > 0]
+        if not any(len(labels) for labels in known.values()):
+            return
+        empty = [split for split in SPLITS if not len(known[split])]
+        if empty:
+            raise CollectionError(f"{', '.join(empty)}: no tree with a label: label more files, or state their splits")
+        if self.classes and len(np.unique(known[TRAIN])) < 2:
+            raise CollectionError("all labelled training trees are of one class: give two, or set label_fractions=[]")
 
     def join(self, split: str, scale: float, length_range: tuple[float, float]) -> int:
         """Write the store of a split from its parts, and remove them; return the number of its trees."""

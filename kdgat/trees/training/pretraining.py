@@ -42,7 +42,7 @@ class PretrainedTrees(nn.Module):
 
 
 class PretrainObjective(LightningModule):
-    """The loss of growth plus the weighted loss of order; means over trees of means over nodes."""
+    """The loss of growth, a mean over trees of means over nodes, plus the weighted loss of order, a mean over pairs."""
 
     epochs: Tensor
 

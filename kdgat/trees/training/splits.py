@@ -49,7 +49,7 @@ def split_files(files: Sequence[FileConfig], contents: Sequence[str], seed: int)
     if empty:
         raise CollectionError(
             f"{', '.join(empty)}: no file is left for this split ({len(set(groups))} groups of different content): "
-            "give at least three, better thirty"
+            "give at least three of a class, better thirty, or state a split for each file"
         )
     return found
 

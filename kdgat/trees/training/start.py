@@ -21,6 +21,10 @@ def check_start(path: Path, encoder: EncoderConfig) -> None:
     """
     expected = {"family": FAMILY, "feature_version": FEATURE_VERSION, "encoder": read_encoder(encoder)}
     found = read_description(path)["config"]
+    if "growth" not in found or "length_range" not in found:
+        raise StartError(
+            f"{path} holds no pretraining, but {found.get('kind', 'another model')}: name one of `pretrain`"
+        )
     different = first_difference({key: found.get(key) for key in expected}, expected)
     if different:
         raise StartError(
