@@ -62,7 +62,7 @@ class _Fitted:
         for shares, depths, whole in zip(self.shares, self.depths, self.everywhere(average), strict=True):
             deepest = int(depths.max()) + 1 if len(depths) else 1
             counts = torch.bincount(depths, minlength=deepest).tolist()
-            rows = shares[torch.argsort(depths, stable=True)].split(counts)  # not a mask per depth: chains are deep
+            rows = torch.split(shares[torch.argsort(depths, stable=True)], counts)
             tables.append(torch.cat([average(row)[None] if len(row) >= FEWEST else whole for row in rows]))
         return tables
 

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from kdgat.run.table import Cell, Table
-from kdgat.trees.evaluation.results import OPTIMUM, Interval, TreesResults
+from kdgat.trees.evaluation.results import OPTIMUM, Interval, OrderSummary, TreesResults
 
 UNITS = {
     "length": "length (log)",
@@ -53,9 +53,12 @@ def growth_table(results: TreesResults) -> Table:
 def order_table(results: TreesResults) -> Table:
     """Return how well ancestors are told from others."""
     best = max((row.auc.mean for row in results.order), default=0.0)
-    rows = [
-        [Cell(row.method), _cell(row.auc, row.auc.mean == best), _cell_or_none(row.auc_not_turned)] for row in results.order
-    ]  # fmt: skip
+
+    def cells(row: OrderSummary) -> list[Cell]:
+        others = row.auc_not_turned
+        return [Cell(row.method), _cell(row.auc, row.auc.mean == best), Cell("-") if others is None else _cell(others)]
+
+    rows = [cells(row) for row in results.order]
     header = [Cell("method"), Cell("AUC"), Cell("AUC, no pair turned")]
     return Table(
         header, rows, "Order: pairs of ancestor and descendant against others of the same tree.", key="trees-order"
@@ -84,7 +87,3 @@ def score_table(results: TreesResults, fraction: float) -> Table:
 def _cell(one: Interval, is_best: bool = False) -> Cell:
     note = f"{one.low:.3f} to {one.high:.3f}" if one.count > 1 else ""
     return Cell(f"{one.mean:.3f}", note=note, is_best=is_best)
-
-
-def _cell_or_none(one: Interval | None) -> Cell:
-    return Cell("-") if one is None else _cell(one)

@@ -14,8 +14,8 @@ from kdgat.trees.sections import EncoderConfig, HeadConfig
 class TreePredictor(nn.Module):
     """Predict scores of classes, or one number, for each tree.
 
-    Behind a pretrained encoder the last layer reads standardised embeddings: mean and deviation are those of the labelled
-    trees as the encoder was when training began (`kdgat.trees.training.finetuning.start_head`).
+    Behind a pretrained encoder the last layer reads standardised embeddings: mean and deviation are those of the
+    labelled trees as the encoder was when training began (`kdgat.trees.training.finetuning.start_head`).
     """
 
     mean: Tensor

@@ -156,7 +156,8 @@ def test_training_curves_are_those_of_each_share_of_labels(page: Page) -> None:
 
 
 def test_memory_is_shown_where_it_was_measured(page: Page, page_of: Callable[..., Page]) -> None:
-    assert "Peak memory" not in page.words()
+    assert "Peak memory" in page.words()
+    assert "Peak memory" not in page_of(memory=None).words()
     memory = Memory(predicted_bytes=110 * 2**20, measured_bytes=100 * 2**20, where="GPU")
     assert "GPU110.0100.0+10.0%" in page_of(memory=memory).words()
 

@@ -145,7 +145,7 @@ def test_length_1_is_the_median_edge_of_the_training_trees_alone(tmp_path: Path)
     trees = [random_tree(place, 30) for place in range(4)]
     for place, (tree, factor) in enumerate(zip(trees, factors, strict=True)):
         write_swc(folder / f"cell{place:02d}.swc", replace(tree, position=factor * tree.position))
-    rows = [f"cell{place:02d}.swc,a,{split}" for place, split in enumerate(stated)]
+    rows = [f"cell{place:02d}.swc,{'ab'[place % 2]},{split}" for place, split in enumerate(stated)]
     (folder / "labels.csv").write_text("\n".join(["file,label,split", *rows]) + "\n")
     directory = prepared(tmp_path, folder_config(folder))
     edges = np.concatenate([factor * tree.length[1:] for tree, factor in zip(trees[:2], factors[:2], strict=True)])
@@ -304,3 +304,28 @@ def test_a_preparation_whose_job_ends_pauses_after_a_part_and_goes_on(
     assert outcome.checkpoint.startswith("parts/train/")
     assert isinstance(prepare(directory), Finished)
     assert hashes(directory) == whole
+
+
+@pytest.mark.parametrize(
+    ("rows", "problem"),
+    [
+        ("abab,train;abab,train;a,validation;a,test", None),
+        ("a,train;a,train;a,validation;b,test", "one class"),
+    ],
+)
+def test_labels_that_nothing_can_be_learned_from_are_refused_before_training(
+    tmp_path: Path, rows: str, problem: str | None
+) -> None:
+    folder = tmp_path / "cells"
+    lines = ["file,label,split"]
+    for place, row in enumerate(rows.split(";")):
+        label, split = row.split(",")
+        write_swc(folder / f"cell{place}.swc", random_tree(place, 30))
+        lines.append(f"cell{place}.swc,{label[place % len(label)]},{split}")
+    (folder / "labels.csv").write_text("\n".join(lines) + "\n")
+    if problem is None:
+        assert prepared(tmp_path, folder_config(folder))
+        return
+    with pytest.raises(CollectionError, match=problem):
+        prepared(tmp_path, folder_config(folder))
+    assert prepared(tmp_path / "unused", folder_config(folder, "label_fractions=[]"))
