@@ -39,7 +39,7 @@ KINDS: Final = StageKinds(
         StageKind(PRETRAIN, PretrainStageConfig, "kdgat.trees.stages:run_pretrain", title="Pretraining"),
         StageKind(FINETUNE, FinetuneStageConfig, "kdgat.trees.stages:run_finetune", title="Fine-tuned"),
         StageKind(SCRATCH, FinetuneStageConfig, "kdgat.trees.stages:run_finetune", title="From scratch"),
-        StageKind(GIN, FinetuneStageConfig, "kdgat.trees.stages:run_finetune", title="GIN"),
+        StageKind(GIN, FinetuneStageConfig, "kdgat.trees.stages:run_finetune", title="GIN", code_version=2),
         StageKind(EVALUATION, EvaluationStageConfig, "kdgat.trees.evaluation.stage:run_evaluation", trains=False),
     )
 )
