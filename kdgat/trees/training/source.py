@@ -58,25 +58,25 @@ class TreeSource(StatelessSource):
 
     def plan(self, epoch: int) -> Sequence[NDArray[np.int64]]:
         """Return the batches of an epoch: a pure function of seed and epoch."""
-        first = self._pass(epoch * self.least_batches)
+        first = self._pass(epoch * self.least_batches, epoch)
         if not first:
             return first
         plan = list(first)
         for number in range(1, -(-self.least_batches // len(first))):
-            plan += self._pass(epoch * self.least_batches + number)
+            plan += self._pass(epoch * self.least_batches + number, epoch + number)
         return plan
 
-    def trees(self, epoch: int) -> NDArray[np.int64]:
-        """Return the trees of one pass."""
+    def trees(self, turn: int) -> NDArray[np.int64]:
+        """Return the trees of one pass; where networks have several, each turn has the next one."""
         chosen, networks = self.chosen, self.networks
         if self.every_tree:
             return networks.trees_of(chosen)
-        place = (self.offset[chosen] + epoch) % networks.count[chosen] if self.shuffle else 0
+        place = (self.offset[chosen] + turn) % networks.count[chosen] if self.shuffle else 0
         return networks.first[chosen] + place
 
-    def _pass(self, epoch: int) -> Sequence[NDArray[np.int64]]:
+    def _pass(self, epoch: int, turn: int) -> Sequence[NDArray[np.int64]]:
         """Return the batches of one pass over the trees."""
-        training, seed, trees = self.training, self.seed, self.trees(epoch)
+        training, seed, trees = self.training, self.seed, self.trees(turn)
         if self.max_paths is not None:
             return plan_by_nodes(
                 trees, self.sizes, self.max_paths, seed, epoch, self.shuffle, max_graphs=training.batch_size
@@ -93,4 +93,4 @@ class TreeSource(StatelessSource):
 
     def batches(self) -> Iterator[Batch]:
         """Yield the trees of one pass, batch by batch."""
-        return (self.gather(indices) for indices in self._pass(0))
+        return (self.gather(indices) for indices in self._pass(0, 0))

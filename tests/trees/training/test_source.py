@@ -123,6 +123,12 @@ def test_passes_of_one_epoch_see_different_trees_of_a_network(networks) -> None:
     assert len({int(tree) for batch in source.plan(0) for tree in batch}) == 5
 
 
+def test_the_number_of_passes_and_that_of_trees_do_not_fall_into_step(networks) -> None:
+    source = make_source(networks, chosen=np.array([2, 5, 8]), least=5, max_paths=1)  # two passes, five trees
+    firsts = [np.concatenate(source.plan(epoch)[:3]) for epoch in range(5)]
+    assert len(set(np.concatenate(firsts).tolist())) == 15
+
+
 def test_validation_sees_the_first_tree_of_each_network(networks) -> None:
     source = make_source(networks, shuffle=False)
     assert np.concatenate(source.plan(7)).tolist() == Networks.of(networks).first.tolist()
