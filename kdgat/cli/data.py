@@ -239,8 +239,19 @@ def _inspect_trees(path: Path, labels: Path | None, picture: Path | None, as_jso
     if as_json:
         _print_json([inspection.to_json() for inspection in inspections])
     else:
-        header = ("tree", "nodes", "branches", "leaves", "depth", "length", "median_edge", "asymmetry", "label")
-        _print_table(header, [_tree_row(inspection) for inspection in inspections], numeric=range(1, 8))
+        header = (
+            "tree",
+            "nodes",
+            "branches",
+            "leaves",
+            "loops",
+            "depth",
+            "length",
+            "median_edge",
+            "asymmetry",
+            "label",
+        )
+        _print_table(header, [_tree_row(inspection) for inspection in inspections], numeric=range(1, 9))
         for inspection in inspections:
             for note in inspection.notes:
                 _print(f"{inspection.path}: {note}")
@@ -257,12 +268,13 @@ def _inspect_trees(path: Path, labels: Path | None, picture: Path | None, as_jso
 
 def _tree_row(inspection: TreeInspection) -> tuple[object, ...]:
     if not inspection.usable:
-        return (inspection.name, *("-" * 7), inspection.label or "-")
+        return (inspection.name, *("-" * 8), inspection.label or "-")
     return (
         inspection.name,
         inspection.num_nodes,
         inspection.num_branches,
         inspection.num_leaves,
+        inspection.loops,
         inspection.depth,
         f"{inspection.total_length:.5g}",
         f"{inspection.median_edge:.3g}",

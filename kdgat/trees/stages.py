@@ -27,6 +27,7 @@ from kdgat.training.measure import current_bytes, peak_bytes
 from kdgat.training.random_state import seed_everything
 from kdgat.training.stage import train_stage
 from kdgat.trees.graphs.columns import NODE_FEATURES, SCHEMA
+from kdgat.trees.graphs.networks import Networks
 from kdgat.trees.models.classifier import TreePredictor
 from kdgat.trees.names import FAMILY, GIN, START, TRAIN, VALIDATION
 from kdgat.trees.objectives.growth import channels_of
@@ -70,7 +71,7 @@ def run_pretrain(spec: StageSpec, directory: RunDirectory) -> Outcome:
         spec,
         directory,
         description=describe_pretrained(config, train),
-        metadata={"num_trees": train.num_graphs},
+        metadata={"num_trees": len(Networks.of(train.columns))},
     )
     if not isinstance(outcome, Finished):
         return outcome
@@ -113,7 +114,7 @@ def run_finetune(spec: StageSpec, directory: RunDirectory) -> Outcome:
         model = TreePredictor(config.encoder, config.head, task.num_outputs, is_gin=spec.stage == GIN)
         if start is not None:
             load_encoder(model, start)
-        logger.info("%s: %d of %d training trees give their labels", name, len(chosen), train.num_graphs)
+        logger.info("%s: %d of %d training trees give their labels", name, len(chosen), len(Networks.of(train.columns)))
         source = partial(
             TreeSource, encoder=config.encoder, batches=config.batches, training=config.training, seed=spec.seed
         )
@@ -175,7 +176,7 @@ def open_store(spec: StageSpec, directory: RunDirectory, split: str) -> GraphSto
 
 
 def task_of(store: GraphStore, chosen: NDArray[np.int64] | None = None) -> Task:
-    """Return what labels are, numbers standardised by those of `chosen` trees; StageInputError if there are none."""
+    """Return what labels are, numbers standardised by those of `chosen` networks; StageInputError if there are none."""
     columns = store.columns
     known = labelled(columns)
     if not len(known):
@@ -183,7 +184,8 @@ def task_of(store: GraphStore, chosen: NDArray[np.int64] | None = None) -> Task:
     classes = tuple(store.attributes["classes"])
     if classes:
         return Task(classes)
-    target = np.asarray(columns["target"], np.float64)[known if chosen is None else chosen]
+    first = Networks.of(columns).first
+    target = np.asarray(columns["target"], np.float64)[first[known if chosen is None else chosen]]
     return Task((), float(target.mean()), float(target.std()) or 1.0)
 
 

@@ -1,8 +1,11 @@
 """Small runs on trees for tests: a configuration of seconds, its plan run in this process, and folders of trees."""
 
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.local import run_locally
@@ -74,10 +77,31 @@ def write_folder(folder: Path, count: int = 24, labels: Mapping[str, Sequence[An
     for place in range(count):
         write_swc(folder / f"cell{place:02d}.swc", random_tree(place, 20 + place))
     if labels is not None:
-        columns = list(labels)
-        rows = [
-            ",".join([f"cell{place:02d}.swc", *(str(labels[column][place]) for column in columns)])
-            for place in range(len(labels[columns[0]]))
-        ]
-        (folder / "labels.csv").write_text("\n".join([",".join(["file", *columns]), *rows]) + "\n")
+        write_labels(folder, "cell{:02d}.swc", labels)
+    return folder
+
+
+def write_labels(folder: Path, name: str, labels: Mapping[str, Sequence[Any]]) -> None:
+    """Write a table of labels with these columns beside `file`, whose cells are `name` with the number of the row."""
+    columns = list(labels)
+    rows = [
+        ",".join([name.format(place), *(str(labels[column][place]) for column in columns)])
+        for place in range(len(labels[columns[0]]))
+    ]
+    (folder / "labels.csv").write_text("\n".join([",".join(["file", *columns]), *rows]) + "\n")
+
+
+def write_braids(folder: Path, count: int, labels: Mapping[str, Sequence[Any]] | None = None) -> Path:
+    """Write rivers of 10 to 12 nodes with three loops each, but every fourth without; and labels, as `write_folder`."""
+    folder.mkdir(parents=True)
+    for place in range(count):
+        generator = np.random.default_rng(place)
+        river = [[0.1 * float(generator.normal()), -float(y)] for y in range(10)]
+        arms = [[river[at], [1.0 + float(generator.random()), river[at][1] - 1], river[at + 2]] for at in (1, 3, 6)]
+        lines = {"type": "MultiLineString", "coordinates": [river, *(arms if place % 4 else ())]}
+        (folder / f"braid{place:02d}.geojson").write_text(
+            json.dumps({"type": "Feature", "properties": {}, "geometry": lines})
+        )
+    if labels is not None:
+        write_labels(folder, "braid{:02d}.geojson", labels)
     return folder

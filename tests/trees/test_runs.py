@@ -2,17 +2,28 @@
 
 import json
 import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
+from kdgat.graphs.batches import TensorColumns
+from kdgat.graphs.store import GraphStore
 from kdgat.run.directory import OutputDirectory, RunError
 from kdgat.run.local import run_locally
 from kdgat.stage.errors import StartError
+from kdgat.training.weights import load_weights
 from kdgat.trees.config import TreesConfig
+from kdgat.trees.evaluation.downstream import plane
 from kdgat.trees.evaluation.results import TreesResults
 from kdgat.trees.family import FAMILY
-from tests.trees.small_runs import small_config, write_folder
+from kdgat.trees.graphs.batch import TreeBatch
+from kdgat.trees.models.encoder import TreeEncoder, pool
+from kdgat.trees.sections import EncoderConfig
+from tests.trees.small_runs import small_config, write_braids, write_folder
 
 CLASSES = "data.classes=[reference, angle, pruning]"
 SHORT = ("training={max_epochs: 1, batch_size: 8, patience: null}", "label_fractions=[1.0]", "order.warmup_epochs=0")
@@ -107,6 +118,42 @@ def test_a_number_is_predicted(tmp_path: Path) -> None:
     content = json.loads(evaluation.read_text())
     assert (content["task"], content["classes"]) == ("number", [])
     assert all(math.isfinite(row["score"]) and row["error"] >= 0 for row in content["scores"])
+
+
+def test_networks_with_loops_are_measured_once_however_many_trees_span_them(tmp_path: Path) -> None:
+    labels = [["left", "right"][place // 2 % 2] for place in range(NUM_FILES)]
+    splits = ["train", "test", "train", "test", "validation", "test", "test"] * 2
+    folder = write_braids(tmp_path / "braids", NUM_FILES, {"label": labels, "split": splits})
+    overrides = ("encoder.kind=sgmp", "data.reading.spanning_trees=3", f"data.data_root={folder}")
+    results = run(small_config(*SHORT, *overrides), tmp_path / "out")
+    assert results.trees == {"train": 4, "validation": 2, "test": 8}
+    assert {"fine-tuned", "linear probe", "kNN"} <= {row.method for row in results.scores}
+    [evaluation] = (tmp_path / "out" / "stages").glob("evaluation-*/evaluation.json")
+    content = json.loads(evaluation.read_text())
+    assert {row["num_labels"] for row in content["scores"]} == {4}
+    check_map(tmp_path / "out", content["map"])
+
+
+def check_map(out: Path, points: Sequence[Mapping[str, Any]]) -> None:
+    """Compare places on the map with those of the mean embeddings of each network's trees, embedded one by one."""
+    [test] = out.glob("stages/prepare-*/test.h5")
+    [path] = out.glob("stages/pretrain-*/weights.safetensors")
+    store = GraphStore.open(test)
+    weights, description = load_weights(path)
+    encoder = TreeEncoder(EncoderConfig(**description["encoder"])).eval()
+    encoder.load_state_dict({key[8:]: one for key, one in weights.items() if key.startswith("encoder.")})
+    of_network: dict[str, list[np.ndarray]] = {}
+    for tree, place in enumerate(np.asarray(store.columns["tree"])):
+        batch = TreeBatch.of(TensorColumns.from_columns(store.columns).gather(np.array([tree])))
+        with torch.no_grad():
+            found = pool(encoder(batch).both, batch)[0].double().numpy()
+        of_network.setdefault(store.attributes["trees"][place], []).append(found)
+    assert sorted({len(rows) for rows in of_network.values()}) == [1, 3]
+    places = plane(np.stack([np.mean(rows, axis=0) for rows in of_network.values()]))
+    expected = dict(zip(of_network, places, strict=True))
+    assert sorted(point["name"] for point in points) == sorted(expected)
+    for point in points:  # axes have no sign
+        assert (abs(point["x"]), abs(point["y"])) == pytest.approx(tuple(abs(expected[point["name"]])), abs=1e-3)
 
 
 def test_one_of_several_numbers_must_be_chosen(tmp_path: Path) -> None:

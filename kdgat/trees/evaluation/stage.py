@@ -55,6 +55,7 @@ from kdgat.trees.evaluation.results import (
 )
 from kdgat.trees.graphs.batch import TreeBatch
 from kdgat.trees.graphs.columns import tree_of
+from kdgat.trees.graphs.networks import Networks
 from kdgat.trees.models.classifier import TreePredictor
 from kdgat.trees.models.encoder import pool
 from kdgat.trees.names import PRETRAIN, START, TEST, TRAIN, VALIDATION
@@ -101,8 +102,8 @@ def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
         "seed": spec.seed,
         "task": "none" if work.task is None else "classes" if work.task.classes else "number",
         "classes": [] if work.task is None else list(work.task.classes),
-        "trees": {split: store.num_graphs for split, store in work.stores.items()},
-        "nodes": {split: store.columns.num_nodes for split, store in work.stores.items()},
+        "trees": {split: len(networks) for split, networks in work.networks.items()},
+        "nodes": {split: work.num_nodes(split) for split in work.stores},
         "median_edge": work.stores[TRAIN].build["scale"],
         "scores": scores,
         **found["pretext"],
@@ -123,6 +124,7 @@ class _Work:
         self.spec, self.directory = spec, directory
         self.config = validate_config(EvaluationStageConfig, spec.config)
         self.stores = {split: open_store(spec, directory, split) for split in (TRAIN, VALIDATION, TEST)}
+        self.networks = {split: Networks.of(store.columns) for split, store in self.stores.items()}
         self.task = task_of(self.stores[TRAIN]) if self.config.label_fractions else None
 
     @cached_property
@@ -146,8 +148,12 @@ class _Work:
         seed_everything(self.spec.seed)
         return PretrainedTrees(config, model.growth.channels).eval()
 
+    def num_nodes(self, split: str) -> int:
+        """Return the nodes of the networks of a split."""
+        return int(self.stores[split].columns.node_counts[self.networks[split].first].sum())
+
     def batches(self, split: str, chosen: NDArray[np.int64] | None = None) -> Iterator[Any]:
-        """Yield the trees of a split in order."""
+        """Yield all trees of a split's networks in order, or of those chosen."""
         source = TreeSource(
             self.stores[split].columns,
             self.pretrained[1].encoder,
@@ -156,6 +162,7 @@ class _Work:
             0,
             shuffle=False,
             chosen=chosen,
+            every_tree=True,
         )
         for indices in source.plan(0):
             yield source.gather(indices)
@@ -207,30 +214,32 @@ class _Work:
         return [GrowthRow(channel=channel, method=OPTIMUM, loss=loss) for channel, loss in rows.items()]
 
     def embeddings(self, model: PretrainedTrees, split: str) -> Floats:
-        """Return the embeddings of all trees of a split, [G, F]."""
+        """Return the embeddings of all networks of a split, [W, F]: the mean of its trees."""
         with torch.no_grad():
             rows = [pool(model(tree).both, tree) for tree in self.trees(split)]
-        return torch.cat(rows).double().numpy()
+        return self.networks[split].mean(torch.cat(rows).double().numpy())
 
     def truth(self, split: str, chosen: NDArray[np.int64]) -> NDArray[Any]:
-        """Return classes or numbers of trees."""
+        """Return classes or numbers of networks."""
         assert self.task is not None
         columns = self.stores[split].columns
-        return np.asarray(columns["label" if self.task.classes else "target"])[chosen].astype(
-            np.int64 if self.task.classes else np.float64
-        )
+        return np.asarray(columns["label" if self.task.classes else "target"])[
+            self.networks[split].first[chosen]
+        ].astype(np.int64 if self.task.classes else np.float64)
 
     def known(self, split: str, features: Floats, chosen: NDArray[np.int64] | None = None) -> Labelled:
-        """Return features and labels of the trees of a split that have one, or of those chosen."""
+        """Return features and labels of the networks of a split that have one, or of those chosen."""
         places = labelled(self.stores[split].columns) if chosen is None else chosen
         return Labelled(features[places], self.truth(split, places))
 
     def morphometrics(self) -> dict[str, list[list[float]]]:
-        """Return the morphometrics of all trees by split."""
+        """Return the morphometrics of all networks by split: the mean of its trees."""
         from kdgat.trees.evaluation.forest import feature_table
 
         return {
-            split: feature_table(tree_of(store.columns, place) for place in range(store.num_graphs)).tolist()
+            split: self.networks[split]
+            .mean(feature_table(tree_of(store.columns, place) for place in range(store.num_graphs)))
+            .tolist()
             for split, store in self.stores.items()
         }
 
@@ -282,7 +291,7 @@ class _Work:
             )
             model.load_state_dict(weights)
             places = labelled(self.stores[TEST].columns)
-            found = predictions(model, self.batches(TEST, places), task)
+            found = self.networks[TEST].mean(predictions(model, self.batches(TEST, places), task), places)
             fraction = description["label_fraction"]
             num_labels = len(choose_labelled(self.stores[TRAIN].columns, fraction, self.spec.seed))
             rows.append(
@@ -293,19 +302,19 @@ class _Work:
     def pictures(self) -> dict[str, Any]:
         """Draw some test trees, and place them on a map of their embeddings."""
         store = self.stores[TEST]
-        columns, names = store.columns, store.attributes["trees"]
+        columns, names, first = store.columns, store.attributes["trees"], self.networks[TEST].first
         labels = _label_names(store)
         drawn = [
-            draw_tree(tree_of(columns, place, names[place]), labels[place]).model_dump(mode="json")
+            draw_tree(tree_of(columns, int(first[place]), names[place]), labels[place]).model_dump(mode="json")
             for place in _spread(labels, NUM_PICTURES)
         ]
-        places = plane(self.embeddings(self.pretrained[0], TEST)) if store.num_graphs > 1 else np.zeros((1, 2))
+        places = plane(self.embeddings(self.pretrained[0], TEST)) if len(names) > 1 else np.zeros((1, 2))
         is_number = self.task is not None and not self.task.classes
         points = [
             Point(
                 name=names[place],
                 label=labels[place],
-                target=float(columns["target"][place]) if is_number else None,
+                target=float(columns["target"][first[place]]) if is_number else None,
                 x=float(places[place, 0]),
                 y=float(places[place, 1]),
             ).model_dump(mode="json")
@@ -316,7 +325,8 @@ class _Work:
 
 def _label_names(store: GraphStore) -> list[str | None]:
     classes = store.attributes["classes"]
-    return [classes[label] if label >= 0 else None for label in np.asarray(store.columns["label"]).tolist()]
+    found = np.asarray(store.columns["label"])[Networks.of(store.columns).first]
+    return [classes[label] if label >= 0 else None for label in found.tolist()]
 
 
 def _spread(labels: list[str | None], count: int) -> list[int]:

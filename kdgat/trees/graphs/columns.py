@@ -25,7 +25,7 @@ SCHEMA: Final = Schema(
         Column("label", "graph", "int32", in_batch=True),  # place among the attribute `classes`, or NO_LABEL
         Column("target", "graph", "float32", in_batch=True),  # for regression; 0 without
         Column("labelled", "graph", "int8"),  # whether one of the two is known
-        Column("tree", "graph", "int64", indexes="trees"),
+        Column("tree", "graph", "int64", indexes="trees"),  # spanning trees of one network share it
         # Paths of third order: what memory goes by. See PathCounts.
         Column("branches", "graph", "int64"),
         Column("ancestors", "graph", "int64"),
@@ -42,7 +42,7 @@ def tree_columns(
     Args:
         tree: at least one node.
         scale: what counts as length 1: the median edge of the dataset.
-        place: of the tree in the store's list `trees`.
+        place: of the tree, or of the network that it spans, in the store's list `trees`.
         label, target: class, or number to predict.
     """
     x = np.zeros((tree.num_nodes, len(NODE_FEATURES)), np.float32)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
 
 from kdgat.trees.errors import CollectionError, ReadError
 from kdgat.trees.reading.labels import LabelRow, LabelTable, read_labels
@@ -43,14 +46,17 @@ class TreeSource:
         """Return whether the table of labels has a row for this file."""
         return self.label is not None or bool(self.targets)
 
-    def read(self, settings: ReadSettings | None = None) -> list[ReadTree]:
+    def read(self, settings: ReadSettings | None = None, seed: int = 0) -> list[ReadTree]:
         """Read the trees of this file: one of SWC, one for each component of rivers and masks, the largest first.
+
+        Random spanning trees follow from seed and name alone.
 
         Raises:
             ReadError: naming the file, the line where there is one, and the fix.
         """
         settings = settings or ReadSettings()
         suffix = self.path.suffix.lower()
+        generators = self._generators(settings.spanning_trees, seed) if settings.spanning_trees > 1 else ()
         # Each reader loads libraries of its own.
         if suffix in SWC_SUFFIXES:
             from kdgat.trees.reading.swc import read_swc
@@ -59,16 +65,27 @@ class TreeSource:
         elif suffix in RIVER_SUFFIXES:
             from kdgat.trees.reading.rivers import read_rivers
 
-            found = read_rivers(self.path, settings.tolerance)
+            found = read_rivers(self.path, settings.tolerance, generators)
         elif suffix in MASK_SUFFIXES:
             from kdgat.trees.reading.masks import read_mask
 
-            found = read_mask(self.path, settings.mask_root)
+            found = read_mask(self.path, settings.mask_root, generators=generators)
         else:
             raise ReadError(self.path, f"no known suffix; known are {', '.join(SUFFIXES)}")
         # A reader knows the stem alone; what it adds is the number of the tree in the file.
         names = [f"{self.name}{read.tree.name.removeprefix(self.path.stem)}" for read in found]
-        return [replace(read, tree=replace(read.tree, name=name)) for read, name in zip(found, names, strict=True)]
+        return [
+            replace(
+                read,
+                tree=replace(read.tree, name=name),
+                others=tuple(replace(tree, name=name) for tree in read.others),
+            )
+            for read, name in zip(found, names, strict=True)
+        ]
+
+    def _generators(self, count: int, seed: int) -> Sequence[np.random.Generator]:
+        name = int.from_bytes(hashlib.sha256(self.name.encode()).digest())
+        return [np.random.default_rng([seed, 3, name, number]) for number in range(count)]
 
 
 @dataclass(frozen=True)
@@ -130,13 +147,13 @@ def read_folder(root: Path | str, labels: Path | str | None = None) -> Collectio
 
 
 def read_sources(
-    sources: Iterable[TreeSource], settings: ReadSettings | None = None
+    sources: Iterable[TreeSource], settings: ReadSettings | None = None, seed: int = 0
 ) -> tuple[list[tuple[TreeSource, list[ReadTree]]], list[Refusal]]:
     """Read some files, and return those that could be read and those that could not; call `check_refusals` with all."""
     found, refusals = [], []
     for source in sources:
         try:
-            found.append((source, source.read(settings)))
+            found.append((source, source.read(settings, seed)))
         except ReadError as error:
             refusals.append(Refusal(source.path, error.problem))
     return found, refusals

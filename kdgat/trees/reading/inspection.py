@@ -11,6 +11,7 @@ import numpy as np
 
 from kdgat.trees.errors import ReadError
 from kdgat.trees.reading.collection import Collection, TreeSource
+from kdgat.trees.reading.result import ReadTree
 from kdgat.trees.reading.settings import ReadSettings
 from kdgat.trees.structure.contraction import contract
 from kdgat.trees.structure.tree import Tree
@@ -21,6 +22,7 @@ class TreeInspection:
     """What one tree shows; counts are zero, `tree` is None and the reason is the note where it cannot be read.
 
     Attributes:
+        loops: of the network that it spans, cut to make a tree.
         num_branches: edges once chains are contracted.
         depth: of the deepest node, in nodes that are no chain.
         total_length, median_edge: in the file's unit.
@@ -37,6 +39,7 @@ class TreeInspection:
     num_nodes: int = 0
     num_branches: int = 0
     num_leaves: int = 0
+    loops: int = 0
     depth: int = 0
     total_length: float = 0.0
     median_edge: float = 0.0
@@ -67,7 +70,7 @@ def inspect_collection(
                 content = read.tree.parent.tobytes() + read.tree.position.tobytes()
                 original = first.setdefault(content, read.tree.name)
                 copies = () if original == read.tree.name else (f"same nodes in the same places as {original}",)
-                inspections.append(_inspect(source, read.tree, (*read.notes, *copies)))
+                inspections.append(_inspect(source, read, (*read.notes, *copies)))
         except ReadError as error:
             inspections.append(TreeInspection(source.name, source.path, source.label, source.targets, (error.problem,)))
         if on_source is not None:
@@ -75,7 +78,8 @@ def inspect_collection(
     return inspections
 
 
-def _inspect(source: TreeSource, tree: Tree, notes: tuple[str, ...]) -> TreeInspection:
+def _inspect(source: TreeSource, read: ReadTree, notes: tuple[str, ...]) -> TreeInspection:
+    tree = read.tree
     short = contract(tree)
     return TreeInspection(
         name=tree.name,
@@ -87,6 +91,7 @@ def _inspect(source: TreeSource, tree: Tree, notes: tuple[str, ...]) -> TreeInsp
         num_nodes=tree.num_nodes,
         num_branches=short.num_nodes - 1,
         num_leaves=int((tree.num_children == 0).sum()),
+        loops=read.loops,
         depth=int(short.depth.max()),
         total_length=float(tree.length.sum()),
         median_edge=float(np.median(tree.length[1:])),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 from typing import Literal
@@ -22,16 +24,23 @@ MIN_NODES = 8
 """Smaller skeletons are specks: a vessel is longer than that many pixels."""
 
 
-def read_mask(path: Path | str, root: MaskRoot = "widest", min_nodes: int = MIN_NODES) -> list[ReadTree]:
+def read_mask(
+    path: Path | str,
+    root: MaskRoot = "widest",
+    min_nodes: int = MIN_NODES,
+    generators: Sequence[np.random.Generator] = (),
+) -> list[ReadTree]:
     """Read a binary mask (PNG, TIFF or npy; TIFF and npy also with three axes) as one tree for each component.
 
     Positions are (column, row, plane) in pixels, radii distances to the background. Loops of vessels are cut where they
-    are farthest from the root; spurs no longer than the vessel's radius where they begin are cut, for they lie in it.
+    are farthest from the root, or at random; spurs no longer than the vessel's radius where they begin are cut, for
+    they lie in it.
 
     Args:
         path: the file; its stem names the trees.
         root: the pixel of the largest radius of a component, or the one nearest to the middle of the mask.
         min_nodes: components with fewer skeleton pixels are left out, and counted in the first tree's notes.
+        generators: one for each random spanning tree of a skeleton with loops; none: shortest paths to the root.
 
     Returns:
         The trees, the one with most nodes first.
@@ -49,12 +58,13 @@ def read_mask(path: Path | str, root: MaskRoot = "widest", min_nodes: int = MIN_
             return int(nodes[graph.radius[nodes].argmax()]), ()
         return int(nodes[np.linalg.norm(graph.position[nodes, : mask.ndim] - middle, axis=1).argmin()]), ()
 
-    trees, left_out = grow_trees(graph, find_root, path.stem, min_nodes)
+    trees, left_out = grow_trees(graph, find_root, path.stem, min_nodes, generators)
     if not trees:
         raise ReadError(path, f"no skeleton of {min_nodes} pixels or more: is the foreground the larger value?")
-    trees = [_prune(read) for read in trees]
+    trees = [_prune_all(read) for read in trees]
     if left_out:
-        trees[0] = ReadTree(trees[0].tree, (*trees[0].notes, f"{left_out} specks below {min_nodes} pixels left out"))
+        specks = f"{left_out} specks below {min_nodes} pixels left out"
+        trees[0] = replace(trees[0], notes=(*trees[0].notes, specks))
     return trees
 
 
@@ -93,20 +103,29 @@ def skeleton_graph(mask: NDArray[np.bool_]) -> SpaceGraph:
     return SpaceGraph(position, ends, radius)
 
 
-def _prune(read: ReadTree) -> ReadTree:
-    """Cut ends that do not leave the vessel from which they branch; once, for what remains may branch no more there."""
-    tree, short = read.tree, contract(read.tree)
+def _prune_all(read: ReadTree) -> ReadTree:
+    pruned, counts = zip(*(_prune(tree) for tree in read.trees), strict=True)
+    notes = [f"{sum(counts)} spurs no longer than the vessel's radius cut"] if any(counts) else []
+    return replace(read, tree=pruned[0], notes=(*read.notes, *notes), others=pruned[1:])
+
+
+def _prune(tree: Tree) -> tuple[Tree, int]:
+    """Cut ends that do not leave the vessel from which they branch, and count them.
+
+    Once, for what remains may branch no more there.
+    """
+    short = contract(tree)
     is_spur = (short.num_children == 0) & (short.length <= short.radius[short.parent]) & (short.parent >= 0)
     ends = np.append(0, np.flatnonzero(tree.num_children[1:] != 1) + 1)  # in the tree, of the short one's nodes
     kept = ~is_spur[np.searchsorted(ends, np.arange(tree.num_nodes))]
     if kept.all() or kept.sum() < 2:
-        return read
+        return tree, 0
     place = np.cumsum(kept) - 1
     parent = np.where(tree.parent >= 0, place[tree.parent], -1)[kept]
     pruned = Tree.from_parents(
         parent, tree.position[kept], tree.radius[kept], tree.kind[kept], tree.length[kept], tree.name
     )
-    return ReadTree(pruned, (*read.notes, f"{int(is_spur.sum())} spurs no longer than the vessel's radius cut"))
+    return pruned, int(is_spur.sum())
 
 
 def _read_pixels(path: Path) -> NDArray[np.bool_]:

@@ -13,10 +13,22 @@ MAX_LISTED = 5
 
 @dataclass(frozen=True, eq=False)
 class ReadTree:
-    """Hold a tree as it is used, and one note for each kind of repair, naming the first lines."""
+    """Hold a tree as it is used, and one note for each kind of repair, naming the first lines.
+
+    Attributes:
+        loops: of the network that the tree spans: edges that it had to leave out.
+        others: more spanning trees of the same network, with the same root; none without loops.
+    """
 
     tree: Tree
     notes: tuple[str, ...] = ()
+    loops: int = 0
+    others: tuple[Tree, ...] = ()
+
+    @property
+    def trees(self) -> tuple[Tree, ...]:
+        """Return all spanning trees of the network."""
+        return self.tree, *self.others
 
 
 def name_lines(lines: Iterable[int]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,17 +21,21 @@ EARTH_RADIUS_M = 6_371_008.8
 GEOGRAPHIC = ("EPSG:4326", "EPSG:4269", "EPSG:4258", "OGC:CRS84", "GEOGCRS", "GEOGCS", "GEODCRS")
 
 
-def read_rivers(path: Path | str, tolerance: float | None = None) -> list[ReadTree]:
+def read_rivers(
+    path: Path | str, tolerance: float | None = None, generators: Sequence[np.random.Generator] = ()
+) -> list[ReadTree]:
     """Read the lines of a file as one tree for each connected network, rooted where the water leaves it.
 
     All vertices are nodes (`contract` keeps confluences, sources and the outlet). Degrees become metres around the
     middle of the map; heights are kept where lines have them. Lines are taken to run downstream: the outlet is the node
-    that no line leaves, of several the one with most river above it. Braids are cut where they are farthest from it.
+    that no line leaves, of several the one with most river above it. Braids are cut where they are farthest from it, or
+    at random.
 
     Args:
         path: the file; its stem names the trees.
         tolerance: ends of lines nearer to each other than this, in the map's unit (metres for degrees), are one;
             None: a millionth of the map's extent.
+        generators: one for each random spanning tree of a network with braids; none: shortest paths to the outlet.
 
     Returns:
         The trees, the one with most nodes first.
@@ -58,7 +63,7 @@ def read_rivers(path: Path | str, tolerance: float | None = None) -> list[ReadTr
         chosen = f"{choices[nodes[0]]} ends that no line leaves: rooted at the one with most river above it"
         return int(outlet[nodes[0]]), [*notes, *([chosen] if choices[nodes[0]] > 1 else [])]
 
-    trees, _ = grow_trees(graph, find_root, path.stem)
+    trees, _ = grow_trees(graph, find_root, path.stem, generators=generators)
     return trees
 
 

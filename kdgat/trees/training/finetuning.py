@@ -16,6 +16,7 @@ from torch_geometric.data import Batch
 
 from kdgat.graphs.columns import GraphColumns
 from kdgat.trees.graphs.batch import TreeBatch
+from kdgat.trees.graphs.networks import Networks
 from kdgat.trees.models.classifier import TreePredictor
 
 PENALTIES: Final = (1.0, 0.1, 0.01, 0.001)  # of a probe's squared weights
@@ -77,14 +78,14 @@ class FinetuneObjective(LightningModule):
 
 
 def labelled(columns: GraphColumns) -> NDArray[np.int64]:
-    """Return the trees whose class or number is known."""
-    return np.flatnonzero(np.asarray(columns["labelled"]))
+    """Return the networks whose class or number is known."""
+    return np.flatnonzero(np.asarray(columns["labelled"])[Networks.of(columns).first])
 
 
 def choose_labelled(columns: GraphColumns, fraction: float, seed: int) -> NDArray[np.int64]:
-    """Return the trees whose labels are used: a share of each class, at least one tree; drawn by the seed alone."""
+    """Return the networks whose labels are used: a share of each class, at least one; drawn by the seed alone."""
     known = labelled(columns)
-    labels = np.asarray(columns["label"])[known]
+    labels = np.asarray(columns["label"])[Networks.of(columns).first[known]]
     generator = np.random.default_rng([seed, 1])
     groups = [known[labels == one] for one in np.unique(labels)]
     chosen = [generator.permutation(group)[: max(1, round(fraction * len(group)))] for group in groups]

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import GraphStore, write_store
@@ -27,6 +28,7 @@ from kdgat.training.deadline import Deadline
 from kdgat.training.parts import Part, Parts
 from kdgat.trees.errors import CollectionError
 from kdgat.trees.graphs.columns import NODE_FEATURES, SCHEMA, scaled, tree_columns
+from kdgat.trees.graphs.networks import Networks
 from kdgat.trees.names import FAMILY, TRAIN, file_input
 from kdgat.trees.reading.collection import Refusal, TreeSource, check_refusals, read_sources
 from kdgat.trees.sections import FEATURE_VERSION, GeneratedConfig, PrepareConfig
@@ -43,9 +45,9 @@ QUANTILES: Final = (0.005, 0.995)  # of the training trees' edges: where growth 
 
 @dataclass(frozen=True, eq=False)
 class Labelled:
-    """One tree with what is known of it."""
+    """One tree, or the spanning trees of one network, with what is known of it."""
 
-    tree: Tree
+    trees: tuple[Tree, ...]
     label: int | None
     target: float | None
 
@@ -103,6 +105,7 @@ class _Preparation:
     def __init__(self, spec: StageSpec, directory: RunDirectory) -> None:
         self.config = validate_config(PrepareConfig, spec.config)
         self.directory = directory
+        self.seed = spec.seed
         self.names: dict[str, list[str]] = {}
         generate = self.config.generate
         if generate is not None:
@@ -151,31 +154,35 @@ class _Preparation:
         drawn = draw(
             config.kind, config.classes, len(places), config.seed, PART_START[split] + places.start
         )  # fmt: skip
-        self._write(path, [Labelled(one.tree, one.label, None) for one in drawn])
+        self._write(path, [Labelled((one.tree,), one.label, None) for one in drawn])
         return {"refused": [], "notes": []}
 
     def _read(self, sources: Sequence[TreeSource], chosen: Sequence[int], places: range, path: Path) -> dict[str, Any]:
         # By path: files of two suffixes may share a name.
         of_path = {sources[chosen[place]].path: self.config.files[chosen[place]] for place in places}
-        found, refusals = read_sources([sources[chosen[place]] for place in places], self.config.reading)
+        found, refusals = read_sources([sources[chosen[place]] for place in places], self.config.reading, self.seed)
         trees: list[Labelled] = []
         notes: list[str] = []
         for source, read in found:
             file = of_path[source.path]
             label = None if file.label is None else self.classes.index(file.label)
             for one in read:
-                tree = contract(one.tree) if self.config.contract else one.tree
-                if tree.num_nodes < 2:
+                spanning = tuple(map(contract, one.trees)) if self.config.contract else one.trees
+                if spanning[0].num_nodes < 2:
                     refusals.append(Refusal(source.path, "a single node is no tree with edges"))
                     continue
-                trees.append(Labelled(tree, label, file.target))
+                trees.append(Labelled(spanning, label, file.target))
                 notes += [f"{source.name}: {note}" for note in one.notes]
         self._write(path, trees)
         return {"refused": [[str(one.path), one.reason] for one in refusals], "notes": notes}
 
     def _write(self, path: Path, trees: Sequence[Labelled]) -> None:
-        chunks = [tree_columns(one.tree, 1.0, place, one.label, one.target) for place, one in enumerate(trees)]
-        self._store(path, chunks, [one.tree.name for one in trees], {})
+        chunks = [
+            tree_columns(tree, 1.0, place, one.label, one.target)
+            for place, one in enumerate(trees)
+            for tree in one.trees
+        ]
+        self._store(path, chunks, [one.trees[0].name for one in trees], {})
 
     def _store(self, path: Path, chunks: Any, names: Sequence[str], build: Mapping[str, Any]) -> None:
         write_store(
@@ -192,9 +199,7 @@ class _Preparation:
         if (joined := self.directory.path / f"{TRAIN}.h5").is_file():  # its parts may be gone
             build = GraphStore.open(joined).build
             return build["scale"], tuple(build["length_range"])
-        lengths = np.concatenate(
-            [np.asarray(GraphStore.open(self.parts.path(name)).columns["length"]) for name in self.names[TRAIN]]
-        )
+        lengths = np.concatenate([_lengths(GraphStore.open(self.parts.path(name))) for name in self.names[TRAIN]])
         lengths = lengths[lengths > 0].astype(np.float64)
         if not len(lengths):
             raise CollectionError("no training tree has an edge of any length: correct the positions")
@@ -220,7 +225,7 @@ class _Preparation:
             raise CollectionError("all labelled training trees are of one class: give two, or set label_fractions=[]")
 
     def join(self, split: str, scale: float, length_range: tuple[float, float]) -> int:
-        """Write the store of a split from its parts, and remove them; return the number of its trees."""
+        """Write the store of a split from its parts, and remove them; return the number of its networks."""
         path = self.directory.path / f"{split}.h5"
         if not path.is_file():
             stores = [GraphStore.open(self.parts.path(name)) for name in self.names[split]]
@@ -230,7 +235,15 @@ class _Preparation:
             build = {"scale": scale, "length_range": list(length_range)}
             self._store(path, _joined(stores, scale), names, build)
         self.parts.remove_files(self.names[split])
-        return GraphStore.open(path).num_graphs
+        return len(GraphStore.open(path).attributes["trees"])
+
+
+def _lengths(store: GraphStore) -> NDArray[np.float32]:
+    """Return the lengths of edges, those of a network once however many trees span it."""
+    columns = store.columns
+    is_first = np.zeros(columns.num_graphs, bool)
+    is_first[Networks.of(columns).first] = True
+    return np.asarray(columns["length"])[np.repeat(is_first, columns.node_counts)]
 
 
 def _joined(stores: Sequence[GraphStore], scale: float) -> Iterator[GraphColumns]:

@@ -11,6 +11,7 @@ from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.plans import plan_by_edges, plan_by_graphs, plan_by_nodes
 from kdgat.training.config import TrainingConfig
 from kdgat.training.source import StatelessSource
+from kdgat.trees.graphs.networks import Networks
 from kdgat.trees.sections import EncoderConfig, PathBudgetConfig
 
 
@@ -21,7 +22,10 @@ def path_sizes(columns: GraphColumns, encoder: EncoderConfig) -> NDArray[np.int6
 
 
 class TreeSource(StatelessSource):
-    """Chosen trees of a store, shuffled anew each epoch or in order."""
+    """Chosen networks of a store, shuffled anew each epoch or in order; each is a tree, or several that span it.
+
+    An epoch has one tree of each network: the next one if it is shuffled, the first one if it is not.
+    """
 
     def __init__(
         self,
@@ -34,11 +38,19 @@ class TreeSource(StatelessSource):
         shuffle: bool,
         chosen: NDArray[np.int64] | None = None,
         least_batches: int = 1,
+        every_tree: bool = False,
     ) -> None:
-        """Hold the trees `chosen`, or all; an epoch passes over them again until it has `least_batches`."""
+        """Hold the networks `chosen`, or all; an epoch passes over them again until it has `least_batches`.
+
+        With `every_tree` each pass has all trees of each network.
+        """
         self.sizes = path_sizes(columns, encoder)
         self.node_counts, self.edge_counts = columns.node_counts, columns.edge_counts
-        self.chosen = np.arange(columns.num_graphs) if chosen is None else chosen
+        self.networks = Networks.of(columns)
+        self.chosen = np.arange(len(self.networks)) if chosen is None else chosen
+        # So that not all networks of two trees show the first one in the same epochs.
+        self.offset = np.random.default_rng([seed, 4]).integers(self.networks.count)
+        self.every_tree = every_tree
         self.tensors = TensorColumns.from_columns(columns)
         self.max_paths, self.training = batches.max_paths, training
         self.seed, self.shuffle = seed, shuffle
@@ -46,31 +58,39 @@ class TreeSource(StatelessSource):
 
     def plan(self, epoch: int) -> Sequence[NDArray[np.int64]]:
         """Return the batches of an epoch: a pure function of seed and epoch."""
-        first = self._pass(epoch * self.least_batches)
+        first = self._pass(epoch * self.least_batches, epoch)
         if not first:
             return first
         plan = list(first)
         for number in range(1, -(-self.least_batches // len(first))):
-            plan += self._pass(epoch * self.least_batches + number)
+            plan += self._pass(epoch * self.least_batches + number, epoch + number)
         return plan
 
-    def _pass(self, epoch: int) -> Sequence[NDArray[np.int64]]:
+    def trees(self, turn: int) -> NDArray[np.int64]:
+        """Return the trees of one pass; where networks have several, each turn has the next one."""
+        chosen, networks = self.chosen, self.networks
+        if self.every_tree:
+            return networks.trees_of(chosen)
+        place = (self.offset[chosen] + turn) % networks.count[chosen] if self.shuffle else 0
+        return networks.first[chosen] + place
+
+    def _pass(self, epoch: int, turn: int) -> Sequence[NDArray[np.int64]]:
         """Return the batches of one pass over the trees."""
-        training, seed = self.training, self.seed
+        training, seed, trees = self.training, self.seed, self.trees(turn)
         if self.max_paths is not None:
             return plan_by_nodes(
-                self.chosen, self.sizes, self.max_paths, seed, epoch, self.shuffle, max_graphs=training.batch_size
+                trees, self.sizes, self.max_paths, seed, epoch, self.shuffle, max_graphs=training.batch_size
             )
         if training.batch_by == "nodes":
-            return plan_by_nodes(self.chosen, self.node_counts, training.max_nodes, seed, epoch, self.shuffle)
+            return plan_by_nodes(trees, self.node_counts, training.max_nodes, seed, epoch, self.shuffle)
         if training.batch_by == "edges":
-            return plan_by_edges(self.chosen, self.edge_counts, training.max_edges, seed, epoch, self.shuffle)
-        return plan_by_graphs(self.chosen, training.batch_size, seed, epoch, self.shuffle)
+            return plan_by_edges(trees, self.edge_counts, training.max_edges, seed, epoch, self.shuffle)
+        return plan_by_graphs(trees, training.batch_size, seed, epoch, self.shuffle)
 
     def gather(self, indices: NDArray[np.int64]) -> Batch:
         """Return one batch."""
         return self.tensors.gather(indices)
 
     def batches(self) -> Iterator[Batch]:
-        """Yield all trees once, batch by batch."""
-        return (self.gather(indices) for indices in self._pass(0))
+        """Yield the trees of one pass, batch by batch."""
+        return (self.gather(indices) for indices in self._pass(0, 0))

@@ -53,6 +53,15 @@ def test_a_picture_is_one_page_that_needs_no_network(root, suffix):
         assert "href=" not in text
 
 
+def test_loops_are_counted(tmp_path):
+    ring = {"type": "LineString", "coordinates": [[0, 0], [10, 0], [10, 10], [0, 0], [0, -9]]}
+    (tmp_path / "ring.geojson").write_text(json.dumps({"type": "Feature", "properties": {}, "geometry": ring}))
+    [found] = json.loads(kdgat("data", "inspect", tmp_path, "--json", status=0).stdout)
+    assert (found["loops"], found["notes"][-1]) == (1, "1 loop cut where farthest from the root")
+    header = kdgat("data", "inspect", tmp_path, status=0).stdout.splitlines()[0].split()
+    assert header.index("loops") == header.index("leaves") + 1
+
+
 def test_wrong_pictures_are_refused(root):
     assert ".pdf' is none of" in kdgat("data", "inspect", root, "--picture", root / "x.pdf", status=1).stderr
     with pytest.raises(TreesError, match="no tree to draw"):

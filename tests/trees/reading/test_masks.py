@@ -67,6 +67,17 @@ def test_a_loop_is_cut_far_from_the_root_and_noted(tmp_path):
     assert all(np.dot(tip - middle, result.tree.position[0] - middle) < -300 for tip in tips)
 
 
+def test_random_spanning_trees_cut_a_ring_in_different_places(tmp_path):
+    rows, columns = np.mgrid[:60, :60]
+    ring = np.abs(np.hypot(rows - 30, columns - 30) - 20) < 2
+    (result,) = read_mask(saved(tmp_path, ring, ".npy"), generators=[np.random.default_rng(seed) for seed in range(5)])
+    assert (result.loops, result.notes) == (1, ("1 loop: 5 random spanning trees",))
+    assert len({tree.parent.tobytes() for tree in result.trees}) > 3
+    for tree in result.trees:
+        assert tree.num_nodes == result.tree.num_nodes
+        assert np.array_equal(tree.position[0], result.tree.position[0])
+
+
 def test_each_component_is_a_tree_and_specks_are_counted(tmp_path):
     mask = np.zeros((60, 60), bool)
     mask[5, 5:50] = mask[20, 5:30] = mask[40, 40:42] = True

@@ -70,6 +70,17 @@ def test_a_braid_is_cut_and_noted(tmp_path):
     assert result.tree.num_nodes == 7
 
 
+def test_random_spanning_trees_of_a_braid_have_its_outlet(tmp_path):
+    arm = [(0.0, 0.0), (-9.0, -20.0), (0.0, -50.0)]
+    generators = [np.random.default_rng(seed) for seed in range(12)]
+    (result,) = read_rivers(written(tmp_path, [*FORK, arm]), generators=generators)
+    assert (result.loops, result.notes) == (1, ("1 loop: 12 random spanning trees",))
+    assert {tuple(tree.position[0]) for tree in result.trees} == {(0, -50, 0)}
+    assert len({tree.parent.tobytes() + tree.position.tobytes() for tree in result.trees}) == 4  # edges of the loop
+    (plain,) = read_rivers(written(tmp_path, FORK), generators=generators)
+    assert (plain.loops, plain.others, plain.notes) == (0, (), ())
+
+
 def test_a_circle_of_flow_has_a_root_nevertheless(tmp_path):
     ring = [(0.0, 0.0), (10.0, 0.0), (10.0, 10.0), (0.0, 0.0)]
     (result,) = read_rivers(written(tmp_path, [ring, [(-9.0, 0.0), (0.0, 0.0)]]))

@@ -18,10 +18,11 @@ from kdgat.trees.config import TreesConfig
 from kdgat.trees.errors import CollectionError
 from kdgat.trees.family import FAMILY
 from kdgat.trees.graphs.columns import tree_of
+from kdgat.trees.graphs.networks import Networks
 from kdgat.trees.training import preparation
 from kdgat.trees.training.preparation import run_prepare
 from tests.trees.examples import random_tree
-from tests.trees.small_runs import small_config, write_folder, write_swc
+from tests.trees.small_runs import small_config, write_braids, write_folder, write_swc
 
 SPLITS = ("train", "validation", "test")
 NUM_FILES = 24
@@ -329,3 +330,74 @@ def test_labels_that_nothing_can_be_learned_from_are_refused_before_training(
     with pytest.raises(CollectionError, match=problem):
         prepared(tmp_path, folder_config(folder))
     assert prepared(tmp_path / "unused", folder_config(folder, "label_fractions=[]"))
+
+
+@pytest.fixture(scope="module")
+def braids(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    labels = [["left", "right"][place // 2 % 2] for place in range(12)]
+    return write_braids(tmp_path_factory.mktemp("rivers") / "braids", 12, {"label": labels})
+
+
+def spanning(directory: RunDirectory) -> dict[str, list[bytes]]:
+    """Return the parents in the trees of each network by its name: positions go by the scale of all."""
+    found: dict[str, list[bytes]] = {}
+    for store in stores(directory).values():
+        for tree, place in enumerate(np.asarray(store.columns["tree"])):
+            found.setdefault(store.attributes["trees"][place], []).append(tree_of(store.columns, tree).parent.tobytes())
+    return found
+
+
+@pytest.mark.parametrize("contract", ["false", "true"])
+def test_spanning_trees_of_a_network_share_its_split_and_label(tmp_path: Path, braids: Path, contract: str) -> None:
+    config = folder_config(braids, "data.reading.spanning_trees=4", f"data.contract={contract}")
+    directory = prepared(tmp_path, config)
+    names: list[str] = []
+    for store in stores(directory).values():
+        names += store.attributes["trees"]
+        networks, labels = Networks.of(store.columns), np.asarray(store.columns["label"])
+        assert np.array_equal(np.asarray(store.columns["tree"])[networks.first], np.arange(len(networks)))
+        for name, first, count in zip(store.attributes["trees"], networks.first, networks.count, strict=True):
+            number = int(name.removeprefix("braid"))
+            assert count == (4 if number % 4 else 1)
+            assert set(labels[first : first + count]) == {number // 2 % 2}
+    assert sorted(names) == [f"braid{place:02d}" for place in range(12)]
+    assert max(len(set(trees)) for trees in spanning(directory).values()) == 4
+    summary = json.loads((directory.path / "summary.json").read_text())
+    assert sum(summary["trees"].values()) == 12
+    assert "braid01: 3 loops: 4 random spanning trees" in summary["notes"]
+
+
+def test_spanning_trees_follow_from_seed_and_name_alone(tmp_path: Path, braids: Path, monkeypatch) -> None:
+    def draw(name: str, *overrides: str) -> dict[str, list[bytes]]:
+        return spanning(prepared(tmp_path / name, folder_config(braids, "data.reading.spanning_trees=4", *overrides)))
+
+    whole = draw("whole")
+    monkeypatch.setattr(preparation, "FILES_IN_PART", 2)
+    assert draw("cut") == whole
+    fewer = tmp_path / "fewer"  # without the first file, parts and places are others
+    write_braids(fewer, 12, {"label": ["left", "right"] * 6})
+    (fewer / "braid00.geojson").unlink()
+    table = (fewer / "labels.csv").read_text().replace("braid00.geojson,left\n", "")
+    (fewer / "labels.csv").write_text(table)
+    found = spanning(prepared(tmp_path / "few", folder_config(fewer, "data.reading.spanning_trees=4")))
+    assert found == {name: trees for name, trees in whole.items() if name != "braid00"}
+    other = draw("other", "data.seed=1")
+    assert sum(other[name] != whole[name] for name in whole) > 5
+
+
+def test_length_1_counts_each_network_once(tmp_path: Path, braids: Path) -> None:
+    directory = prepared(tmp_path, folder_config(braids, "data.reading.spanning_trees=5"))
+    train = stores(directory)["train"]
+    lengths = np.concatenate(
+        [tree_of(train.columns, int(tree)).length[1:] for tree in Networks.of(train.columns).first]
+    )
+    assert np.median(lengths) == pytest.approx(1.0, rel=1e-5)
+
+
+def test_what_has_one_tree_is_prepared_under_the_name_that_it_always_had(folder: Path) -> None:
+    config = FAMILY.plan(folder_config(folder, "data.reading.spanning_trees=1")).plan[0].config
+    assert "spanning_trees" not in config["reading"]
+    assert (
+        FAMILY.plan(folder_config(folder, "data.reading.spanning_trees=2")).plan[0].config["reading"]["spanning_trees"]
+        == 2
+    )

@@ -1,8 +1,11 @@
 import numpy as np
 import pytest
 
+from kdgat.graphs.columns import GraphColumns
 from kdgat.training.config import TrainingConfig
 from kdgat.trees.graphs.batch import TreeBatch
+from kdgat.trees.graphs.columns import tree_columns
+from kdgat.trees.graphs.networks import Networks
 from kdgat.trees.models.paths import ancestor_paths, branch_paths, general_paths, tree_edges
 from kdgat.trees.sections import PathBudgetConfig
 from kdgat.trees.training.source import TreeSource, path_sizes
@@ -16,7 +19,9 @@ def columns():
     return columns_of([random_tree(seed, 5 + seed) for seed in range(NUM_TREES)])
 
 
-def make_source(columns, max_paths=MAX_PATHS, kind="gtmp", seed=0, shuffle=True, chosen=None, least=1, **training):
+def make_source(
+    columns, max_paths=MAX_PATHS, kind="gtmp", seed=0, shuffle=True, chosen=None, least=1, every=False, **training
+):
     return TreeSource(
         columns,
         TINY.model_copy(update={"kind": kind}),
@@ -26,6 +31,7 @@ def make_source(columns, max_paths=MAX_PATHS, kind="gtmp", seed=0, shuffle=True,
         shuffle=shuffle,
         chosen=chosen,
         least_batches=least,
+        every_tree=every,
     )
 
 
@@ -85,6 +91,54 @@ def test_a_plan_is_a_pure_function_of_seed_and_epoch(columns) -> None:
 def test_without_shuffling_trees_come_in_order(columns) -> None:
     source = make_source(columns, shuffle=False)
     assert np.concatenate(source.plan(0)).tolist() == list(range(NUM_TREES)) == np.concatenate(source.plan(5)).tolist()
+
+
+@pytest.fixture(scope="module")
+def networks():
+    """Return 20 networks: every third is a tree, the others have three and five spanning trees."""
+    trees = [(place, seed) for place in range(20) for seed in range(1 + 2 * (place % 3))]
+    return GraphColumns.concatenate([tree_columns(random_tree(seed, 8 + place), 1.0, place) for place, seed in trees])
+
+
+def place_of(networks, tree):
+    return int(networks["tree"][tree])
+
+
+def test_an_epoch_has_one_tree_of_each_network_and_the_next_one_another(networks) -> None:
+    source = make_source(networks)
+    counts = Networks.of(networks).count
+    epochs = [sorted(np.concatenate(source.plan(epoch)).tolist()) for epoch in range(5)]
+    for trees in epochs:
+        assert [place_of(networks, tree) for tree in trees] == list(range(20))
+    for place in range(20):
+        seen = [trees[place] for trees in epochs]
+        assert len(set(seen[: counts[place]])) == counts[place]  # each of them, before one comes again
+    firsts = Networks.of(networks).first
+    assert 0 < sum(epochs[0] == firsts) < 20
+    assert listed(make_source(networks).plan(3)) == listed(source.plan(3))
+
+
+def test_passes_of_one_epoch_see_different_trees_of_a_network(networks) -> None:
+    source = make_source(networks, chosen=np.array([2]), least=5)
+    assert len({int(tree) for batch in source.plan(0) for tree in batch}) == 5
+
+
+def test_the_number_of_passes_and_that_of_trees_do_not_fall_into_step(networks) -> None:
+    source = make_source(networks, chosen=np.array([2, 5, 8]), least=5, max_paths=1)  # two passes, five trees
+    firsts = [np.concatenate(source.plan(epoch)[:3]) for epoch in range(5)]
+    assert len(set(np.concatenate(firsts).tolist())) == 15
+
+
+def test_validation_sees_the_first_tree_of_each_network(networks) -> None:
+    source = make_source(networks, shuffle=False)
+    assert np.concatenate(source.plan(7)).tolist() == Networks.of(networks).first.tolist()
+
+
+def test_measurements_see_every_tree_of_the_networks_chosen(networks) -> None:
+    source = make_source(networks, shuffle=False, chosen=np.array([1, 3, 5]), every=True)
+    found = np.concatenate(source.plan(0)).tolist()
+    assert [place_of(networks, tree) for tree in found] == [1] * 3 + [3] + [5] * 5
+    assert found == sorted(set(found))
 
 
 def test_few_trees_are_passed_over_until_an_epoch_has_its_batches(columns) -> None:
