@@ -88,20 +88,27 @@ def describe_files(collection: Collection, target: str | None) -> Sequence[FileC
 
 
 def starting_weights(path: Path, seed: int) -> Path:
-    """Return the weights of a pretraining: of this seed, or of the first one, of a run; or a stage's, or a file's.
+    """Return the weights of a pretraining: of this seed of a run, or of its only one; or a stage's, or a file's.
 
     Raises:
-        StartError: if there are none.
+        StartError: if there are none, or a run has several and none of this seed.
     """
     output = OutputDirectory(path)
     if output.index_path.is_file():
         run = FinishedRun(output)
         if run.index.family != FAMILY:
             raise StartError(f"start_from={path} is a run of family {run.index.family!r}: name one of `train trees`")
-        found = [*run.records(PRETRAIN, seed), *run.records(PRETRAIN)]
-        if not found:
+        records = list(run.records(PRETRAIN))
+        if not records:
             raise StartError(f"start_from={path}: no pretraining has finished there: run it to its end")
-        return run.artifact(found[0], WEIGHTS)
+        of_seed = [record for record in records if record.seed == seed]
+        if not of_seed and len(records) > 1:
+            seeds = ", ".join(str(record.seed) for record in records)
+            raise StartError(
+                f"start_from={path} has pretrained with the seeds {seeds}, none with {seed}: take --seeds from these, "
+                "or name one weights.safetensors for all seeds"
+            )
+        return run.artifact((of_seed or records)[0], WEIGHTS)
     weights = path if path.is_file() else RunDirectory(path).weights_path
     if not weights.is_file():
         raise StartError(

@@ -23,7 +23,6 @@ from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
 from kdgat.training.allocator import keep_freed_memory, use_expandable_segments
 from kdgat.training.device import release_memory
-from kdgat.training.measure import current_bytes, peak_bytes
 from kdgat.training.random_state import seed_everything
 from kdgat.training.stage import train_stage
 from kdgat.trees.graphs.columns import NODE_FEATURES, SCHEMA
@@ -34,7 +33,7 @@ from kdgat.trees.objectives.growth import channels_of
 from kdgat.trees.plan import KINDS, scale_of
 from kdgat.trees.sections import FEATURE_VERSION, FinetuneStageConfig, PretrainStageConfig, read_encoder
 from kdgat.trees.training.finetuning import FinetuneObjective, Task, choose_labelled, labelled, load_encoder, start_head
-from kdgat.trees.training.memory import TreeCounts, predict_peak
+from kdgat.trees.training.peak import measure_peak
 from kdgat.trees.training.pretraining import PretrainedTrees, PretrainObjective
 from kdgat.trees.training.source import TreeSource
 from kdgat.trees.training.start import check_start, read_start
@@ -61,9 +60,9 @@ def run_pretrain(spec: StageSpec, directory: RunDirectory) -> Outcome:
         TreeSource, encoder=config.encoder, batches=config.batches, training=config.training, seed=spec.seed
     )
     training = source(train.columns, shuffle=True)
-    before = current_bytes()
+    objective = PretrainObjective(model, config)
     outcome = train_stage(
-        PretrainObjective(model, config),
+        objective,
         model,
         training,
         source(validation.columns, shuffle=False),
@@ -75,18 +74,8 @@ def run_pretrain(spec: StageSpec, directory: RunDirectory) -> Outcome:
     )
     if not isinstance(outcome, Finished):
         return outcome
-    # On the CPU of this process, from where it went on; beside it the interpreter and what reading keeps.
-    taken = torch.cuda.max_memory_allocated() if torch.cuda.is_available() else peak_bytes() - before
-    predicted = max(predict_peak(config, _counts(train, indices)).bytes for indices in training.plan(0))
-    memory = {"peak_bytes": float(max(taken, 0)), "predicted_peak_bytes": float(predicted)}
+    memory = measure_peak(config, objective, train.columns, training)
     return Finished(metrics={**outcome.metrics, **memory}, artifacts=outcome.artifacts)
-
-
-def _counts(store: GraphStore, indices: NDArray[np.int64]) -> TreeCounts:
-    """Count nodes and paths of some trees of a store."""
-    columns = store.columns
-    names = ("ancestors", "branches", "general")
-    return TreeCounts(float(columns.node_counts[indices].sum()), *(float(columns[one][indices].sum()) for one in names))
 
 
 def run_finetune(spec: StageSpec, directory: RunDirectory) -> Outcome:

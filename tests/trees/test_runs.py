@@ -77,6 +77,12 @@ def test_drawn_trees_are_pretrained_on_and_told_apart(neurons) -> None:
             assert row.loss.mean >= optimum.loss.mean - 0.02
 
 
+def test_a_pretraining_takes_the_memory_that_is_predicted(neurons) -> None:
+    memory = neurons[1].memory
+    assert memory.where == "torch's tensors on the CPU"
+    assert memory.predicted_bytes == pytest.approx(memory.measured_bytes, rel=0.15)
+
+
 def test_no_baseline_of_the_order_is_better_than_knowing_the_depth_of_turned_pairs(neurons) -> None:
     """An ancestor stands above its descendant: depth alone is never wrong about a turned pair."""
     depth = next(row for row in neurons[1].order if row.method == "depth alone")
@@ -174,6 +180,17 @@ def test_an_encoder_of_neurons_is_used_on_rivers(neurons, tmp_path: Path) -> Non
     [finetune] = (tmp_path / "stages").glob("finetune-*/spec.json")
     [pretrained] = (neurons[0] / "stages").glob("pretrain-*/weights.safetensors")
     assert json.loads(finetune.read_text())["inputs"]["start"]["path"] == str(pretrained)
+
+
+def test_a_single_pretraining_serves_all_seeds_and_of_several_each_its_own(neurons, tmp_path: Path) -> None:
+    start = f"start_from={neurons[0]}"
+    assert FAMILY.plan(small_config(CLASSES, *SHORT, start, "seeds=[0, 7]")).plan
+    index = OutputDirectory(neurons[0]).read_index()
+    (pretrained,) = [record for record in index.stages if record.stage == "pretrain"]
+    two = index.model_copy(update={"stages": [pretrained, pretrained.model_copy(update={"seed": 1})]})
+    OutputDirectory(tmp_path).write_index(two)
+    with pytest.raises(StartError, match="has pretrained with the seeds 0, 1, none with 7: take --seeds from these"):
+        FAMILY.plan(small_config(CLASSES, *SHORT, f"start_from={tmp_path}", "seeds=[7]"))
 
 
 @pytest.mark.parametrize(

@@ -99,7 +99,7 @@ class Memory(Config):
 
     predicted_bytes: Count
     measured_bytes: Count
-    where: str = Field(description="GPU, or process on the CPU")
+    where: str = Field(description="the GPU, or torch's tensors on the CPU")
 
 
 class Evaluation(Versioned):

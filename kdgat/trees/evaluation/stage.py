@@ -353,11 +353,11 @@ def _memory(run: FinishedRun) -> Memory | None:
     """Return what the pretraining of the first seed took, and what was predicted; None where nothing was pretrained."""
     for record in run.records(PRETRAIN):
         metrics = run.outcome(record).metrics
-        if "peak_bytes" in metrics:
+        if "peak_on_gpu" in metrics:
             return Memory(
                 predicted_bytes=int(metrics["predicted_peak_bytes"]),
                 measured_bytes=int(metrics["peak_bytes"]),
-                where="this process on the CPU, or a GPU",
+                where="the GPU" if metrics["peak_on_gpu"] else "torch's tensors on the CPU",
             )
     return None
 

@@ -223,7 +223,7 @@ def _memory(results: TreesResults) -> Section | None:
         return None
     section = Section("memory", "Memory")
     section.paragraphs.append(
-        "Peak of the pretraining: what was predicted from path counts before, and what was measured."
+        "Peak of a pretraining's step on the largest batch: predicted from its nodes and paths, and measured."
     )
     section.tables.append(_memory_table(results.memory))
     return section

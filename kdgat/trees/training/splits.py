@@ -17,8 +17,9 @@ SHARES = {VALIDATION: 0.15, TEST: 0.15}  # of the groups of each class; the rest
 def split_files(files: Sequence[FileConfig], contents: Sequence[str], seed: int) -> dict[str, list[int]]:
     """Return the places of the files of each split.
 
-    What the table of labels says of splits is kept, if it says something of every file. Otherwise whole groups are
-    drawn, by the seed, from those of each class. Files of equal content are one group, whatever they are called.
+    What the table of labels says of splits is kept; files of which it says nothing, which have no label either, train,
+    unless their group is in another split. Without such a column whole groups are drawn, by the seed, from those of
+    each class. Files of equal content are one group, whatever they are called.
 
     Args:
         files: as the table of labels has them.
@@ -26,23 +27,27 @@ def split_files(files: Sequence[FileConfig], contents: Sequence[str], seed: int)
         seed: of the draw.
 
     Raises:
-        CollectionError: if a split would be empty, a group is in two splits, or only some files have a split.
+        CollectionError: if a split would be empty, a group is in two splits, or a label has no split beside others.
     """
     groups = _groups(files, contents)
     stated = [file.split for file in files]
     if any(stated):
-        if not all(stated):
-            name = files[stated.index(None)].name
-            raise CollectionError(f"{name} has no split, others do: state a split for each file, or for none")
         of_group: dict[int, tuple[str, str]] = {}
         for file, group in zip(files, groups, strict=True):
-            split, name = of_group.setdefault(group, (str(file.split), file.name))
+            if file.split is None:
+                if file.label is not None or file.target is not None:
+                    raise CollectionError(
+                        f"{file.name} has a label and no split, others have one: state a split for each, or for none"
+                    )
+                continue
+            split, name = of_group.setdefault(group, (file.split, file.name))
             if split != file.split:
                 raise CollectionError(
                     f"{file.name} is in {file.split}, and {name}, of the same group or content, in {split}: "
                     "a test on what was trained on says nothing"
                 )
-        found = {split: [place for place, one in enumerate(stated) if one == split] for split in SPLITS}
+        splits = [of_group.get(group, (TRAIN, ""))[0] for group in groups]
+        found = {split: [place for place, one in enumerate(splits) if one == split] for split in SPLITS}
     else:
         found = _drawn(files, groups, seed)
     empty = [split for split in SPLITS if not found[split]]

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
-from lightning import LightningModule
-from numpy.typing import NDArray
-from torch import Tensor
-from torch_geometric.data import Batch
 
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns
 from kdgat.stage.configuration import validate_config
 from kdgat.training.allocator import return_freed_memory
 from kdgat.training.averages import Averages
-from kdgat.training.measure import StepMeasurement, measure_allocation, measure_steps, run_alone
+from kdgat.training.measure import StepMeasurement, measure_steps, run_alone
 from kdgat.training.random_state import seed_everything
 from kdgat.trees.graphs.columns import tree_columns
 from kdgat.trees.objectives.growth import channels_of
-from kdgat.trees.sections import FinetuneStageConfig, PretrainStageConfig
+from kdgat.trees.sections import PretrainStageConfig
 from kdgat.trees.synthetic.dataset import draw
 from kdgat.trees.training.memory import TreeCounts
+from kdgat.trees.training.peak import allocation, backward, counts_of
 from kdgat.trees.training.pretraining import PretrainedTrees, PretrainObjective
 
 NUM_TREES = 30  # that are drawn; larger batches hold them several times
@@ -73,18 +68,13 @@ def measure_here(content: dict[str, Any], num_nodes: int, num_steps: int) -> Mea
         return_freed_memory()
         # What the first step loads, whatever its size, is no part of a batch.
         with Averages().listen(objective):
-            _backward(objective.training_step(tensors.gather(np.zeros(1, np.int64))))
+            backward(objective.training_step(tensors.gather(np.zeros(1, np.int64))))
         objective.zero_grad()
         steps = measure_steps(objective, tensors.gather(chosen), config.training, num_steps=num_steps)
     kept, allocated = 0, 0
     if steps is None or not steps.on_gpu:
         kept, allocated = allocation(objective, lambda: tensors.gather(chosen), config)
     return Measurement(counts_of(columns, chosen), len(chosen), kept, allocated, steps)
-
-
-def _backward(loss: Any) -> None:
-    assert isinstance(loss, Tensor)
-    loss.backward()  # type: ignore[no-untyped-call]
 
 
 def _columns(num_nodes: int) -> GraphColumns:
@@ -101,36 +91,3 @@ def trees_of(columns: GraphColumns, num_nodes: int) -> list[int]:
     totals = itertools.accumulate(itertools.cycle(columns.node_counts.tolist()))
     count = next(place for place, total in enumerate(totals, start=1) if total >= num_nodes)
     return [place % columns.num_graphs for place in range(count)]
-
-
-def counts_of(columns: GraphColumns, chosen: Sequence[int] | NDArray[np.int64]) -> TreeCounts:
-    """Sum the counts of trees."""
-    paths = (float(np.asarray(columns[name])[chosen].sum()) for name in ("ancestors", "branches", "general"))
-    return TreeCounts(float(columns.node_counts[chosen].sum()), *paths)
-
-
-def allocation(
-    objective: LightningModule, batch: Callable[[], Batch], config: PretrainStageConfig | FinetuneStageConfig
-) -> tuple[int, int]:
-    """Return the bytes of tensors that a step on the CPU keeps for its backward pass, and those that it has at most."""
-    weights = sum(parameter.nbytes for parameter in objective.parameters())
-    # States of the optimizer stay from step to step: they are made before anything is counted.
-    optimizer = torch.optim.AdamW(objective.parameters(), fused=True)
-    mixed = config.training.precision != "32-true"
-    losses: list[Any] = []
-
-    def forwards() -> None:
-        made = batch()
-        with Averages().listen(objective), torch.autocast("cpu", torch.bfloat16, enabled=mixed):
-            losses.append(objective.training_step(made))
-
-    def step() -> None:
-        forwards()
-        _backward(losses.pop())
-        optimizer.step()
-        optimizer.zero_grad()
-
-    step()
-    kept = measure_allocation(forwards).end_bytes
-    losses.clear()
-    return kept, measure_allocation(step).peak_bytes + 3 * weights

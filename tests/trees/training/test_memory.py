@@ -23,15 +23,9 @@ from kdgat.trees.training.memory import (
     predict_peak,
     work_of,
 )
+from kdgat.trees.training.peak import allocation, counts_of
 from kdgat.trees.training.pretraining import PretrainedTrees
-from kdgat.trees.training.step_measurement import (
-    LENGTH_RANGE,
-    Measurement,
-    allocation,
-    counts_of,
-    measure_here,
-    measure_step,
-)
+from kdgat.trees.training.step_measurement import LENGTH_RANGE, Measurement, measure_here, measure_step
 from tests.trees.examples import columns_of, random_tree
 
 TOLERANCE = 0.15

@@ -89,9 +89,15 @@ def test_stated_splits_are_kept() -> None:
     assert split(files) == {"train": [1, 3], "validation": [2], "test": [0, 4]}
 
 
-def test_splits_of_some_files_alone_are_refused() -> None:
-    files = [FileConfig(name="one", split="train"), FileConfig(name="two"), FileConfig(name="three", split="test")]
-    with pytest.raises(CollectionError, match="two has no split, others do: state a split for each file, or for none"):
+def test_files_of_which_the_table_says_nothing_train_or_stay_with_their_group() -> None:
+    stated = ["train", None, "test", None, "validation"]
+    files = [FileConfig(name=str(place), split=one, label=one and "a") for place, one in enumerate(stated)]
+    assert split(files, ["a", "b", "c", "c", "d"]) == {"train": [0, 1], "validation": [4], "test": [2, 3]}
+
+
+def test_labels_of_which_some_alone_have_a_split_are_refused() -> None:
+    files = [FileConfig(name="one", label="a", split="train"), FileConfig(name="two", target=1.0)]
+    with pytest.raises(CollectionError, match="two has a label and no split, others have one: state a split for each"):
         split(files)
 
 
