@@ -76,7 +76,7 @@ class TreesFamily(Family):
 
     def collect(self, output: OutputDirectory) -> TreesResults:
         """Summarise the evaluations of all seeds; errors as of `collect_results`."""
-        from kdgat.trees.evaluation.stage import collect_results
+        from kdgat.trees.evaluation.summary import collect_results
 
         return collect_results(output)
 

@@ -40,7 +40,11 @@ def trees_run(config: TreesConfig) -> Run:
     def external_inputs(planned: PlannedStage) -> Mapping[str, StageInput]:
         if planned.stage == PREPARE and collection is not None:
             sources = collection.sources
-            return {file_input(place): StageInput.of_file(source.path) for place, source in enumerate(sources)}
+            return {
+                name: StageInput.of_file(path)
+                for place, source in enumerate(sources)
+                for name, path in {file_input(place): source.path, **_companions(place, source.path)}.items()
+            }
         if planned.stage in (FINETUNE, EVALUATION) and planned.seed in starts:
             return {START: StageInput.of_file(starts[planned.seed])}
         return {}
@@ -53,6 +57,14 @@ def trees_run(config: TreesConfig) -> Run:
         num_threads=config.training.num_threads,
         external_inputs=external_inputs,
     )
+
+
+def _companions(place: int, path: Path) -> dict[str, Path]:
+    """Name the files beside a shapefile that say where its lines begin, and in which unit they are."""
+    if path.suffix.lower() != ".shp":
+        return {}
+    beside = {suffix: path.with_suffix(suffix) for suffix in (".shx", ".prj")}
+    return {f"{file_input(place)}{suffix}": one for suffix, one in beside.items() if one.is_file()}
 
 
 def find_trees(data: DataConfig) -> Collection:

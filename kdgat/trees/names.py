@@ -9,6 +9,7 @@ FINETUNE: Final = "finetune"  # from pretrained weights
 SCRATCH: Final = "scratch"  # the same network without them
 GIN: Final = "gin"  # a network that sees no geometry
 TRAIN, VALIDATION, TEST = "train", "validation", "test"  # artifacts of the preparation
+SPLITS: Final = (TRAIN, VALIDATION, TEST)
 START: Final = "start"  # input: weights of a pretraining
 
 

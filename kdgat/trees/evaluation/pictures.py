@@ -25,3 +25,16 @@ def draw_tree(tree: Tree, label: str | None = None) -> DrawnTree:
         y=np.round(flat[:, 1], 3).tolist(),
         width=np.round(tree.radius[order], 3).tolist(),
     )
+
+
+def spread(labels: list[str | None], count: int) -> list[int]:
+    """Choose places so that each label comes in turn."""
+    of_label: dict[str | None, list[int]] = {}
+    for place, label in enumerate(labels):
+        of_label.setdefault(label, []).append(place)
+    order = [place for turn in zip(*(_padded(one, count) for one in of_label.values()), strict=True) for place in turn]
+    return [place for place in order if place >= 0][:count]
+
+
+def _padded(places: list[int], count: int) -> list[int]:
+    return (places + [-1] * count)[:count]

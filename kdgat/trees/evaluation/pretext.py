@@ -3,26 +3,39 @@
 Baselines of growth are fitted on the training trees and applied to the test trees: the mean and the median
 distribution of all nodes and of those of the same depth (medians are the better ones: the loss is one of absolute
 differences), and the node's own edge taken for its children's. Losses are means over nodes, as the optimum is.
+Of many training trees a draw of at most `BASELINE_NODES` nodes is enough for the baselines, whose medians need all of
+them in memory.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from kdgat.trees.evaluation.results import TRAINED, UNTRAINED, GrowthRow, OrderRow, Shares
+from kdgat.trees.evaluation.results import OPTIMUM, TRAINED, UNTRAINED, GrowthRow, OrderRow, Shares
 from kdgat.trees.graphs.batch import TreeBatch
 from kdgat.trees.graphs.edges import measure_edges
-from kdgat.trees.objectives.growth import MOST_CHILDREN, Channel, Growth, distances, growth_targets
+from kdgat.trees.objectives.growth import (
+    ANGLE,
+    LENGTH,
+    MOST_CHILDREN,
+    RADIUS_RATIO,
+    Channel,
+    Growth,
+    distances,
+    growth_targets,
+)
 from kdgat.trees.objectives.order import Pairs, draw_pairs, energy, pair_auc
-from kdgat.trees.sections import GrowthConfig
+from kdgat.trees.sections import GeneratedConfig, GrowthConfig
 from kdgat.trees.training.pretraining import PretrainedTrees
 
 COUNT, TOTAL = "count", "total"
 BEST_OF_EACH = "the best one in each channel"
+BASELINE_NODES = 500_000  # 150 MB
 FEWEST = 5  # nodes of a depth, for a distribution of their own
 Batches = Callable[[], Iterator[TreeBatch]]
 Guess = Callable[[TreeBatch], list[Tensor]]
@@ -151,6 +164,39 @@ def measure_growth(
         GrowthRow(channel=COUNT, method=method, loss=total / max(num_nodes, 1)) for method, total in counts.items()
     ]  # fmt: skip
     return rows, histograms.rows()
+
+
+def measure_optimum(
+    generate: GeneratedConfig, channels: Sequence[Channel], growth: GrowthConfig, scale: float, draws: int, seed: int
+) -> list[GrowthRow]:
+    """Return the least losses that any prediction can have of drawn test trees, whose law is known.
+
+    Args:
+        generate: how the trees were drawn.
+        channels: what is predicted.
+        scale: length 1 of the channels.
+        draws: of children, per node.
+    """
+    from kdgat.trees.synthetic.dataset import PART_START, draw
+    from kdgat.trees.synthetic.optimum import growth_optimum
+
+    drawn = list(draw(generate.kind, generate.classes, generate.test, generate.seed, PART_START["test"]))
+    named = {channel.name: channel for channel in channels}
+    length, angle, radius = (named[name] for name in (LENGTH, ANGLE, RADIUS_RATIO))
+    found = growth_optimum(
+        drawn,
+        np.exp(length.thresholds) * scale,
+        angle.thresholds,
+        (np.full(length.count, length.step), np.full(angle.count, angle.step)),
+        draws,
+        seed,
+        radius=(radius.thresholds, np.full(radius.count, radius.step)),
+    )
+    rows = {LENGTH: found["length"], ANGLE: found["angle"], RADIUS_RATIO: found["radius"]}
+    weights = growth_weights([length, angle, radius], growth)
+    rows[TOTAL] = sum(weight * loss for weight, loss in zip(weights, list(rows.values()), strict=True))
+    rows[COUNT] = found["num_children"]
+    return [GrowthRow(channel=channel, method=OPTIMUM, loss=loss) for channel, loss in rows.items()]
 
 
 def _best_of_each(rows: Sequence[GrowthRow], channels: Sequence[Channel], weights: Sequence[float]) -> float:

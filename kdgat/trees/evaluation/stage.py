@@ -1,4 +1,4 @@
-"""The stage `evaluation` and the results of a finished run.
+"""The stage `evaluation`.
 
 Inputs of the stage: the three stores, `start` (pretrained weights), and the weights of every model that was trained
 for the task. Work is done in parts, each a summary of its own, so that a stage that was stopped resumes with the next
@@ -10,18 +10,18 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property, partial
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
+import h5py
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from kdgat.graphs.store import GraphStore
-from kdgat.run.directory import OutputDirectory
-from kdgat.run.finished import WEIGHTS, FinishedRun
+from kdgat.run.finished import WEIGHTS
 from kdgat.run.inputs import input_path
-from kdgat.run.results import origin
 from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished, Outcome
@@ -32,25 +32,20 @@ from kdgat.training.parts import Part, Parts
 from kdgat.training.random_state import seed_everything
 from kdgat.training.weights import load_weights
 from kdgat.trees.evaluation.downstream import Labelled, forest, nearest, plane, probe, score
-from kdgat.trees.evaluation.pictures import draw_tree
-from kdgat.trees.evaluation.pretext import COUNT, TOTAL, growth_weights, measure_growth, measure_order
+from kdgat.trees.evaluation.pictures import draw_tree, spread
+from kdgat.trees.evaluation.pretext import BASELINE_NODES, measure_growth, measure_optimum, measure_order
 from kdgat.trees.evaluation.results import (
     FINETUNED,
     FOREST,
     GIN,
     NEIGHBOURS,
-    OPTIMUM,
     PROBE,
     SCRATCH,
     TRAINED,
     UNTRAINED,
     Evaluation,
-    GrowthRow,
-    Memory,
     Point,
     ScoreRow,
-    TreesResults,
-    summarise,
     with_untrained,
 )
 from kdgat.trees.graphs.batch import TreeBatch
@@ -58,8 +53,8 @@ from kdgat.trees.graphs.columns import tree_of
 from kdgat.trees.graphs.networks import Networks
 from kdgat.trees.models.classifier import TreePredictor
 from kdgat.trees.models.encoder import pool
-from kdgat.trees.names import PRETRAIN, START, TEST, TRAIN, VALIDATION
-from kdgat.trees.objectives.growth import ANGLE, LENGTH, RADIUS_RATIO, channels_of
+from kdgat.trees.names import SPLITS, START, TEST, TRAIN, VALIDATION
+from kdgat.trees.objectives.growth import channels_of
 from kdgat.trees.plan import scale_of
 from kdgat.trees.sections import (
     EncoderConfig,
@@ -87,17 +82,21 @@ Floats = NDArray[np.float64]
 def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Measure what was learned, on the test trees: the artifact `results`; Paused if the job ends before it is done."""
     work = _Work(spec, directory)
-    steps: dict[str, Callable[[], Any]] = {"pretext": work.pretext, "pictures": work.pictures}
+    steps: dict[str, Callable[[Path], Any]] = {"pretext": _without_file(work.pretext)}
+    embedded = [(TRAINED, TEST)] if work.task is None else list(product((TRAINED, UNTRAINED), SPLITS))
+    steps |= {_embeddings_name(*which): partial(work.embed, *which) for which in embedded}
+    steps["pictures"] = _without_file(work.pictures)
     if work.task is not None:
-        steps["models"] = work.models
-        steps["morphometrics"] = work.morphometrics
+        for name in work.trained():
+            steps[f"score-{name}"] = _without_file(partial(work.model, name))
+        steps["morphometrics"] = _without_file(work.morphometrics)
         for fraction in work.config.label_fractions:
-            steps[f"probes-{scale_of(fraction)}"] = partial(work.probes, fraction)
-    parts = Parts(directory, "steps", [Part(name, 1, partial(_run_step, step)) for name, step in steps.items()])
-    if paused := parts.make_missing(Deadline.from_environment()):
+            steps[f"score-probes-{scale_of(fraction)}"] = _without_file(partial(work.probes, fraction))
+    work.parts = Parts(directory, "steps", [Part(name, 1, step) for name, step in steps.items()])
+    if paused := work.parts.make_missing(Deadline.from_environment()):
         return paused
-    found = {name: parts.summary(name) for name in steps}
-    scores = [row for name, one in found.items() if name.startswith("probes-") or name == "models" for row in one]
+    found = {name: work.parts.summary(name) for name in steps}
+    scores = [row for name, one in found.items() if name.startswith("score-") for row in one]
     evaluation = Evaluation.model_validate({
         "seed": spec.seed,
         "task": "none" if work.task is None else "classes" if work.task.classes else "number",
@@ -110,20 +109,32 @@ def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
         **found["pictures"],
     })  # fmt: skip
     evaluation.write(directory.path / EVALUATION_FILE)
+    work.parts.remove_files(_embeddings_name(*which) for which in embedded)
     return Finished(metrics=_metrics(evaluation), artifacts={"results": EVALUATION_FILE})
 
 
-def _run_step(step: Callable[[], Any], _: Path) -> Any:
-    return step()
+def _without_file(step: Callable[[], Any]) -> Callable[[Path], Any]:
+    """Return a step that writes no file beside its summary."""
+
+    def make(_: Path) -> Any:
+        return step()
+
+    return make
+
+
+def _embeddings_name(method: str, split: str) -> str:
+    return f"embeddings-{method.replace(' ', '-')}-{split}"
 
 
 class _Work:
     """What the steps share."""
 
+    parts: Parts
+
     def __init__(self, spec: StageSpec, directory: RunDirectory) -> None:
         self.spec, self.directory = spec, directory
         self.config = validate_config(EvaluationStageConfig, spec.config)
-        self.stores = {split: open_store(spec, directory, split) for split in (TRAIN, VALIDATION, TEST)}
+        self.stores = {split: open_store(spec, directory, split) for split in SPLITS}
         self.networks = {split: Networks.of(store.columns) for split, store in self.stores.items()}
         self.task = task_of(self.stores[TRAIN]) if self.config.label_fractions else None
 
@@ -167,17 +178,29 @@ class _Work:
         for indices in source.plan(0):
             yield source.gather(indices)
 
-    def trees(self, split: str) -> Iterator[TreeBatch]:
-        """Yield the trees of a split in order."""
-        return (TreeBatch.of(batch) for batch in self.batches(split))
+    def trees(self, split: str, chosen: NDArray[np.int64] | None = None) -> Iterator[TreeBatch]:
+        """Yield the trees of a split's networks in order, or of those chosen."""
+        return (TreeBatch.of(batch) for batch in self.batches(split, chosen))
+
+    def _draw_of_train(self) -> NDArray[np.int64]:
+        """Draw training networks that have not too many nodes for the baselines: all of them, as a rule."""
+        networks = self.networks[TRAIN]
+        order = np.random.default_rng([self.spec.seed, 4]).permutation(len(networks))
+        nodes = self.stores[TRAIN].columns.node_counts[networks.first] * networks.count
+        chosen = order[np.cumsum(nodes[order]) <= BASELINE_NODES]
+        return np.sort(chosen) if len(chosen) else order[:1]
 
     def pretext(self) -> dict[str, Any]:
         """Measure growth and order."""
         model, config = self.pretrained
         seed_everything(self.spec.seed)
-        growth, shares = measure_growth(model, lambda: self.trees(TRAIN), lambda: self.trees(TEST), config.growth)
+        some = self._draw_of_train()
+        growth, shares = measure_growth(model, lambda: self.trees(TRAIN, some), lambda: self.trees(TEST), config.growth)
         order = measure_order(model, self.untrained, lambda: self.trees(TEST), self.config.evaluation.pair_draws)
-        growth += self.optimum()
+        if (generate := self.config.generate) is not None:
+            scale = self.stores[TRAIN].build["scale"]
+            draws = self.config.evaluation.optimum_draws
+            growth += measure_optimum(generate, model.growth.channels, config.growth, scale, draws, self.spec.seed)
         parameters = {"encoder": sum(one.numel() for one in model.encoder.parameters())}
         return {
             "growth": [row.model_dump(mode="json") for row in growth],
@@ -186,38 +209,21 @@ class _Work:
             "num_parameters": parameters,
         }
 
-    def optimum(self) -> list[GrowthRow]:
-        """Return the least losses that any prediction can have, of trees whose law is known."""
-        generate = self.config.generate
-        if generate is None:
-            return []
-        from kdgat.trees.synthetic.dataset import PART_START, draw
-        from kdgat.trees.synthetic.optimum import growth_optimum
-
-        drawn = list(draw(generate.kind, generate.classes, generate.test, generate.seed, PART_START["test"]))
-        channels = {channel.name: channel for channel in self.pretrained[0].growth.channels}
-        length, angle, radius = (channels[name] for name in (LENGTH, ANGLE, RADIUS_RATIO))
-        scale = self.stores[TRAIN].build["scale"]
-        found = growth_optimum(
-            drawn,
-            np.exp(length.thresholds) * scale,
-            angle.thresholds,
-            (np.full(length.count, length.step), np.full(angle.count, angle.step)),
-            self.config.evaluation.optimum_draws,
-            self.spec.seed,
-            radius=(radius.thresholds, np.full(radius.count, radius.step)),
-        )
-        rows = {LENGTH: found["length"], ANGLE: found["angle"], RADIUS_RATIO: found["radius"]}
-        weights = growth_weights([length, angle, radius], self.pretrained[1].growth)
-        rows[TOTAL] = sum(weight * loss for weight, loss in zip(weights, list(rows.values()), strict=True))
-        rows[COUNT] = found["num_children"]
-        return [GrowthRow(channel=channel, method=OPTIMUM, loss=loss) for channel, loss in rows.items()]
-
-    def embeddings(self, model: PretrainedTrees, split: str) -> Floats:
-        """Return the embeddings of all networks of a split, [W, F]: the mean of its trees."""
+    def embed(self, method: str, split: str, path: Path) -> dict[str, int]:
+        """Write the embeddings of all networks of a split, [W, F]: the mean of its trees."""
+        model = self.untrained if method == UNTRAINED else self.pretrained[0]
         with torch.no_grad():
             rows = [pool(model(tree).both, tree) for tree in self.trees(split)]
-        return self.networks[split].mean(torch.cat(rows).double().numpy())
+        found = self.networks[split].mean(torch.cat(rows).double().numpy())
+        with h5py.File(path, "w") as file:
+            file["embeddings"] = found
+        return {"networks": len(found)}
+
+    def embeddings(self, method: str, split: str) -> Floats:
+        """Read what `embed` has written."""
+        with h5py.File(self.parts.path(_embeddings_name(method, split))) as file:
+            found: Floats = file["embeddings"][:]
+        return found
 
     def truth(self, split: str, chosen: NDArray[np.int64]) -> NDArray[Any]:
         """Return classes or numbers of networks."""
@@ -246,12 +252,11 @@ class _Work:
     def probes(self, fraction: float) -> list[dict[str, Any]]:
         """Score probes with a share of the labels, drawn several times."""
         assert self.task is not None
-        table = Parts(self.directory, "steps", []).summary("morphometrics")
-        splits = (TRAIN, VALIDATION, TEST)
+        table = self.parts.summary("morphometrics")
         features = {
-            TRAINED: {split: self.embeddings(self.pretrained[0], split) for split in splits},
-            UNTRAINED: {split: self.embeddings(self.untrained, split) for split in splits},
-            FOREST: {split: np.array(table[split]) for split in splits},
+            TRAINED: {split: self.embeddings(TRAINED, split) for split in SPLITS},
+            UNTRAINED: {split: self.embeddings(UNTRAINED, split) for split in SPLITS},
+            FOREST: {split: np.array(table[split]) for split in SPLITS},
         }
         rows: list[ScoreRow] = []
         draws = self.config.evaluation.repeats if fraction < 1 else 1
@@ -273,31 +278,29 @@ class _Work:
                     rows.append(score(called, fraction, len(chosen), draw, one, test.labels, self.task))
         return [row.model_dump(mode="json") for row in rows]
 
-    def models(self) -> list[dict[str, Any]]:
-        """Score every network that was trained for the task."""
-        rows = []
-        for name in sorted(self.spec.inputs):
-            prefix, _, rest = name.partition("-")
-            kind, _, _ = rest.partition("-")
-            if prefix != WEIGHTS or kind not in METHODS:
-                continue
-            weights, description = load_weights(input_path(self.spec, self.directory, name))
-            task = Task(**{**description["task"], "classes": tuple(description["task"]["classes"])})
-            model = TreePredictor(
-                validate_config(EncoderConfig, description["encoder"]),
-                validate_config(HeadConfig, description["head"]),
-                task.num_outputs,
-                is_gin=kind == "gin",
-            )
-            model.load_state_dict(weights)
-            places = labelled(self.stores[TEST].columns)
-            found = self.networks[TEST].mean(predictions(model, self.batches(TEST, places), task), places)
-            fraction = description["label_fraction"]
-            num_labels = len(choose_labelled(self.stores[TRAIN].columns, fraction, self.spec.seed))
-            rows.append(
-                score(METHODS[kind], fraction, num_labels, 0, found, self.truth(TEST, places), task)
-            )  # fmt: skip
-        return [row.model_dump(mode="json") for row in rows]
+    def trained(self) -> list[str]:
+        """Return the inputs that are networks trained for the task."""
+        kinds = {name: name.split("-") for name in sorted(self.spec.inputs)}
+        return [name for name, parts in kinds.items() if parts[0] == WEIGHTS and parts[1] in METHODS]
+
+    def model(self, name: str) -> list[dict[str, Any]]:
+        """Score a network that was trained for the task."""
+        kind = name.split("-")[1]
+        weights, description = load_weights(input_path(self.spec, self.directory, name))
+        task = Task(**{**description["task"], "classes": tuple(description["task"]["classes"])})
+        model = TreePredictor(
+            validate_config(EncoderConfig, description["encoder"]),
+            validate_config(HeadConfig, description["head"]),
+            task.num_outputs,
+            is_gin=kind == "gin",
+        )
+        model.load_state_dict(weights)
+        places = labelled(self.stores[TEST].columns)
+        found = self.networks[TEST].mean(predictions(model, self.batches(TEST, places), task), places)
+        fraction = description["label_fraction"]
+        num_labels = len(choose_labelled(self.stores[TRAIN].columns, fraction, self.spec.seed))
+        row = score(METHODS[kind], fraction, num_labels, 0, found, self.truth(TEST, places), task)
+        return [row.model_dump(mode="json")]
 
     def pictures(self) -> dict[str, Any]:
         """Draw some test trees, and place them on a map of their embeddings."""
@@ -306,9 +309,9 @@ class _Work:
         labels = _label_names(store)
         drawn = [
             draw_tree(tree_of(columns, int(first[place]), names[place]), labels[place]).model_dump(mode="json")
-            for place in _spread(labels, NUM_PICTURES)
+            for place in spread(labels, NUM_PICTURES)
         ]
-        places = plane(self.embeddings(self.pretrained[0], TEST)) if len(names) > 1 else np.zeros((1, 2))
+        places = plane(self.embeddings(TRAINED, TEST)) if len(names) > 1 else np.zeros((1, 2))
         is_number = self.task is not None and not self.task.classes
         points = [
             Point(
@@ -318,7 +321,7 @@ class _Work:
                 x=float(places[place, 0]),
                 y=float(places[place, 1]),
             ).model_dump(mode="json")
-            for place in _spread(labels, NUM_POINTS)
+            for place in spread(labels, NUM_POINTS)
         ]
         return {"pictures": drawn, "map": points}
 
@@ -329,48 +332,8 @@ def _label_names(store: GraphStore) -> list[str | None]:
     return [classes[label] if label >= 0 else None for label in found.tolist()]
 
 
-def _spread(labels: list[str | None], count: int) -> list[int]:
-    """Choose places so that each label comes in turn."""
-    of_label: dict[str | None, list[int]] = {}
-    for place, label in enumerate(labels):
-        of_label.setdefault(label, []).append(place)
-    order = [place for turn in zip(*(_padded(one, count) for one in of_label.values()), strict=True) for place in turn]
-    return [place for place in order if place >= 0][:count]
-
-
-def _padded(places: list[int], count: int) -> list[int]:
-    return (places + [-1] * count)[:count]
-
-
 def _metrics(evaluation: Evaluation) -> Mapping[str, float]:
     """Return what one line should say of a seed."""
     metrics = {f"growth_{row.channel}": row.loss for row in evaluation.growth if row.method == TRAINED}
     order = [row.auc for row in evaluation.order if row.method == TRAINED]
     return {**metrics, "order_auc": order[0]} if order else metrics
-
-
-def _memory(run: FinishedRun) -> Memory | None:
-    """Return what the pretraining of the first seed took, and what was predicted; None where nothing was pretrained."""
-    for record in run.records(PRETRAIN):
-        metrics = run.outcome(record).metrics
-        if "peak_on_gpu" in metrics:
-            return Memory(
-                predicted_bytes=int(metrics["predicted_peak_bytes"]),
-                measured_bytes=int(metrics["peak_bytes"]),
-                where="the GPU" if metrics["peak_on_gpu"] else "torch's tensors on the CPU",
-            )
-    return None
-
-
-def collect_results(output: OutputDirectory) -> TreesResults:
-    """Summarise the finished evaluation stages of all seeds of a run: writes `results.json`.
-
-    Raises:
-        RunError: if no evaluation stage of the run has finished.
-        ResultsError: if what one has written is damaged.
-    """
-    run = FinishedRun(output)
-    evaluations = [Evaluation.read(run.artifact(record, "results")) for _, record in sorted(run.evaluations().items())]
-    results = summarise(evaluations, **origin(run.index.config)).model_copy(update={"memory": _memory(run)})
-    results.write(output.results_path)
-    return results

@@ -16,9 +16,9 @@ from pathlib import Path
 
 from kdgat.stage.configuration import unknown_key_text
 from kdgat.trees.errors import CollectionError
+from kdgat.trees.names import SPLITS
 
 FILE, LABEL, TARGET, SPLIT, GROUP = "file", "label", "target", "split", "group"
-SPLITS = ("train", "validation", "test")
 
 
 @dataclass(frozen=True)

@@ -29,12 +29,12 @@ from kdgat.training.parts import Part, Parts
 from kdgat.trees.errors import CollectionError
 from kdgat.trees.graphs.columns import NODE_FEATURES, SCHEMA, scaled, tree_columns
 from kdgat.trees.graphs.networks import Networks
-from kdgat.trees.names import FAMILY, TRAIN, file_input
+from kdgat.trees.names import FAMILY, SPLITS, TRAIN, file_input
 from kdgat.trees.reading.collection import Refusal, TreeSource, check_refusals, read_sources
 from kdgat.trees.sections import FEATURE_VERSION, GeneratedConfig, PrepareConfig
 from kdgat.trees.structure.contraction import contract
 from kdgat.trees.structure.tree import Tree
-from kdgat.trees.training.splits import SPLITS, split_files
+from kdgat.trees.training.splits import split_files
 
 logger = logging.getLogger(__name__)
 

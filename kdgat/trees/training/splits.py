@@ -7,10 +7,9 @@ from collections.abc import Sequence
 import numpy as np
 
 from kdgat.trees.errors import CollectionError
-from kdgat.trees.names import TEST, TRAIN, VALIDATION
+from kdgat.trees.names import SPLITS, TEST, TRAIN, VALIDATION
 from kdgat.trees.sections import FileConfig
 
-SPLITS = (TRAIN, VALIDATION, TEST)
 SHARES = {VALIDATION: 0.15, TEST: 0.15}  # of the groups of each class; the rest trains
 
 

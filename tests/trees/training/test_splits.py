@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kdgat.trees.errors import CollectionError
+from kdgat.trees.names import SPLITS
 from kdgat.trees.sections import FileConfig
-from kdgat.trees.training.splits import SPLITS, split_files
+from kdgat.trees.training.splits import split_files
 
 
 def split(files, contents=None, seed=0):
