@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import multiprocessing
+import os
 import resource
 import statistics
+import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -70,12 +73,33 @@ class Allocation:
 
 def measure_allocation(function: Callable[[], object]) -> Allocation:
     """Call a function and add up what torch allocates and frees on the CPU, which no other memory blurs."""
-    with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+    profiler: Any = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+    with _silent_stderr():
+        profiler.start()
+    try:
         function()
+    finally:
+        with _silent_stderr():
+            profiler.stop()
     events = [event for event in profiler.profiler.kineto_results.events() if event.name() == "[memory]"]
     events.sort(key=lambda event: event.start_ns())
     totals = list(itertools.accumulate(event.nbytes() for event in events))
     return Allocation(max(totals, default=0), totals[-1] if totals else 0)
+
+
+@contextlib.contextmanager
+def _silent_stderr() -> Iterator[None]:
+    """Send what C++ code prints to nowhere: torch 2.13 notes on the terminal that its profiler starts and stops."""
+    sys.stderr.flush()
+    kept = os.dup(2)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 2)
+        os.close(nowhere)
+        yield
+    finally:
+        os.dup2(kept, 2)
+        os.close(kept)
 
 
 def measure_steps(

@@ -3,11 +3,11 @@
 They stand apart from the code that follows them, so that a plan is made without loading torch.
 """
 
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from kdgat.stage.configuration import Config
+from kdgat.stage.configuration import Config, ExecutionOnly
 from kdgat.training.config import TrainingConfig
 from kdgat.trees.reading.settings import ReadSettings
 
@@ -26,7 +26,8 @@ class EncoderConfig(Config):
     interactions: int = Field(3, ge=1)  # rounds of messages along paths of three edges
     num_distances: int = Field(50, ge=2)  # centres of distances
     distance_range: tuple[float, float] = (0.05, 20.0)  # of the centres, in median edges
-    recompute: bool = False  # keep states between rounds alone, and compute the rest again backwards
+    # Keep states between rounds alone, and compute the rest again backwards: the same weights.
+    recompute: Annotated[bool, ExecutionOnly] = False
 
     @model_validator(mode="after")
     def _check_range(self) -> Self:

@@ -209,6 +209,12 @@ def test_how_gradients_were_computed_is_no_other_encoder(neurons) -> None:
     assert FAMILY.plan(small_config(CLASSES, *SHORT, f"start_from={neurons[0]}", "encoder.recompute=true")).plan
 
 
+def test_what_changes_no_result_trains_nothing_anew(neurons) -> None:
+    other = small_config(CLASSES, *SHORT, "encoder.recompute=true", "data.reading.max_bad_fraction=0.5")
+    run_locally(FAMILY.plan(other), neurons[0])
+    assert {record.state.value for record in OutputDirectory(neurons[0]).read_index().stages} == {"cached"}
+
+
 def test_what_is_no_run_is_refused_before_anything_runs(neurons, tmp_path: Path) -> None:
     with pytest.raises(StartError, match="no run and no weights are there"):
         FAMILY.plan(small_config(f"start_from={tmp_path}"))
