@@ -15,7 +15,11 @@ from kdgat.run.plan import PlannedStage
 from kdgat.stage.spec import StageInput, StageSpec
 
 GOLDEN = Path(__file__).with_suffix(".json")
-GIVEN: dict[str, dict[str, Any]] = {"can": {"data": {"dataset": "synthetic", "data_root": "data"}}, "lap": {}, "trees": {}}
+GIVEN: dict[str, dict[str, Any]] = {
+    "can": {"data": {"dataset": "synthetic", "data_root": "data"}},
+    "lap": {},
+    "trees": {},
+}
 PACKAGE = Path(kdgat.__file__).parent
 PRESETS = {name: sorted(path.stem for path in (PACKAGE / name / "presets").glob("*.yaml")) for name in GIVEN}
 
