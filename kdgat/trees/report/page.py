@@ -156,9 +156,9 @@ def _growth(results: TreesResults) -> Section:
         "From a node and its ancestors, and from nothing below, pretraining predicts how long the edges to the children"
         " are, at which angles they leave, how thick they are, and how many there are. Lower is better: earth mover's"
         " distance, and nats of cross entropy for the number of children. The optimum is the least loss that any"
-        " prediction can have, where the law is known by which trees were drawn. This distance asks for the median of what"
-        " is possible: where children cannot be foreseen, as those of a small angle, predicted histograms are narrower"
-        " than the true ones, and a mean of all trees lies nearer to those without knowing any node."
+        " prediction can have, where the law is known by which trees were drawn. This distance asks for the median of"
+        " what is possible: where children cannot be foreseen, as those of a small angle, predicted histograms are"
+        " narrower than the true ones, and a mean of all trees lies nearer to those without knowing any node."
     )
     section.tables.append(growth_table(results))
     for shares in results.shares:
