@@ -4,6 +4,7 @@ Hypothesis tries new examples on a developer's machine, and the same ones each t
 """
 
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -19,6 +20,10 @@ from tests.support.servers import PrefectServer
 settings.register_profile("developer", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "developer")
+
+# Under nohup children inherit that SIGHUP is ignored, and those that tests hang up would go on. A handler is not inherited.
+if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+    signal.signal(signal.SIGHUP, lambda *_: None)
 
 TESTS = Path(__file__).parent
 # What has to be installed or started: path below tests, or name of a fixture -> mark.
