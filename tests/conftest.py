@@ -21,7 +21,7 @@ settings.register_profile("developer", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "developer")
 
-# Under nohup children inherit that SIGHUP is ignored, and those that tests hang up would go on. Handlers are not inherited.
+# Under nohup children inherit that SIGHUP is ignored, and those that tests hang up go on. Handlers are not inherited.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, lambda *_: None)
 
