@@ -17,7 +17,7 @@ from kdgat.graphs.store import GraphStore
 from kdgat.run.finished import WEIGHTS
 from kdgat.run.inputs import input_path
 from kdgat.stage.configuration import validate_config
-from kdgat.stage.directory import RunDirectory
+from kdgat.stage.directory import CHECKPOINT_GLOB, RunDirectory
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
@@ -109,7 +109,8 @@ def run_finetune(spec: StageSpec, directory: RunDirectory) -> Outcome:
         )
         training = source(train.columns, shuffle=True, chosen=chosen, least_batches=config.head.least_batches)
         selection = source(validation.columns, shuffle=False, chosen=labelled(validation.columns))
-        if start is not None:
+        # A fit that has begun goes on with the weights of its checkpoint.
+        if start is not None and not any((directory.checkpoints_path / name).glob(CHECKPOINT_GLOB)):
             start_head(model, source(train.columns, shuffle=False, chosen=chosen).batches(), selection.batches(), task)
         outcome = train_stage(
             FinetuneObjective(model, task),
