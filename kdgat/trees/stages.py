@@ -35,7 +35,7 @@ from kdgat.trees.sections import FEATURE_VERSION, FinetuneStageConfig, PretrainS
 from kdgat.trees.training.finetuning import FinetuneObjective, Task, choose_labelled, labelled, load_encoder, start_head
 from kdgat.trees.training.peak import measure_peak
 from kdgat.trees.training.pretraining import PretrainedTrees, PretrainObjective
-from kdgat.trees.training.source import TreeSource
+from kdgat.trees.training.source import TreeBatchSource
 from kdgat.trees.training.start import check_start, read_start
 
 logger = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ def run_pretrain(spec: StageSpec, directory: RunDirectory) -> Outcome:
     seed_everything(spec.seed)
     model = PretrainedTrees(config, channels_of(train.build["length_range"], config.growth))
     source = partial(
-        TreeSource, encoder=config.encoder, batches=config.batches, training=config.training, seed=spec.seed
+        TreeBatchSource, encoder=config.encoder, batches=config.batches, training=config.training, seed=spec.seed
     )
     training = source(train.columns, shuffle=True)
     objective = PretrainObjective(model, config)
@@ -105,7 +105,7 @@ def run_finetune(spec: StageSpec, directory: RunDirectory) -> Outcome:
             load_encoder(model, start)
         logger.info("%s: %d of %d training trees give their labels", name, len(chosen), len(Networks.of(train.columns)))
         source = partial(
-            TreeSource, encoder=config.encoder, batches=config.batches, training=config.training, seed=spec.seed
+            TreeBatchSource, encoder=config.encoder, batches=config.batches, training=config.training, seed=spec.seed
         )
         training = source(train.columns, shuffle=True, chosen=chosen, least_batches=config.head.least_batches)
         selection = source(validation.columns, shuffle=False, chosen=labelled(validation.columns))

@@ -67,7 +67,7 @@ from kdgat.trees.sections import (
 from kdgat.trees.stages import open_store, task_of
 from kdgat.trees.training.finetuning import Task, choose_labelled, labelled, predictions
 from kdgat.trees.training.pretraining import PretrainedTrees
-from kdgat.trees.training.source import TreeSource
+from kdgat.trees.training.source import TreeBatchSource
 
 logger = logging.getLogger(__name__)
 
@@ -165,7 +165,7 @@ class _Work:
 
     def batches(self, split: str, chosen: NDArray[np.int64] | None = None) -> Iterator[Any]:
         """Yield all trees of a split's networks in order, or of those chosen."""
-        source = TreeSource(
+        source = TreeBatchSource(
             self.stores[split].columns,
             self.pretrained[1].encoder,
             self.config.batches,

@@ -18,13 +18,13 @@ from kdgat.training.batch_size import cut
 from kdgat.training.measure import measure_allocation
 from kdgat.trees.sections import FinetuneStageConfig, PretrainStageConfig
 from kdgat.trees.training.memory import TreeCounts, predict_peak
-from kdgat.trees.training.source import TreeSource
+from kdgat.trees.training.source import TreeBatchSource
 
 PATHS = ("ancestors", "branches", "general")
 
 
 def measure_peak(
-    config: PretrainStageConfig, objective: LightningModule, columns: GraphColumns, source: TreeSource
+    config: PretrainStageConfig, objective: LightningModule, columns: GraphColumns, source: TreeBatchSource
 ) -> dict[str, float]:
     """Return predicted and measured bytes of the largest part of a batch among all epochs, once training is over.
 

@@ -44,7 +44,7 @@ QUANTILES: Final = (0.005, 0.995)  # of the training trees' edges: where growth 
 
 
 @dataclass(frozen=True, eq=False)
-class Labelled:
+class PreparedTree:
     """One tree, or the spanning trees of one network, with what is known of it."""
 
     trees: tuple[Tree, ...]
@@ -154,14 +154,14 @@ class _Preparation:
         drawn = draw(
             config.kind, config.classes, len(places), config.seed, PART_START[split] + places.start
         )  # fmt: skip
-        self._write(path, [Labelled((one.tree,), one.label, None) for one in drawn])
+        self._write(path, [PreparedTree((one.tree,), one.label, None) for one in drawn])
         return {"refused": [], "notes": []}
 
     def _read(self, sources: Sequence[TreeSource], chosen: Sequence[int], places: range, path: Path) -> dict[str, Any]:
         # By path: files of two suffixes may share a name.
         of_path = {sources[chosen[place]].path: self.config.files[chosen[place]] for place in places}
         found, refusals = read_sources([sources[chosen[place]] for place in places], self.config.reading, self.seed)
-        trees: list[Labelled] = []
+        trees: list[PreparedTree] = []
         notes: list[str] = []
         for source, read in found:
             file = of_path[source.path]
@@ -171,12 +171,12 @@ class _Preparation:
                 if spanning[0].num_nodes < 2:
                     refusals.append(Refusal(source.path, "a single node is no tree with edges"))
                     continue
-                trees.append(Labelled(spanning, label, file.target))
+                trees.append(PreparedTree(spanning, label, file.target))
                 notes += [f"{source.name}: {note}" for note in one.notes]
         self._write(path, trees)
         return {"refused": [[str(one.path), one.reason] for one in refusals], "notes": notes}
 
-    def _write(self, path: Path, trees: Sequence[Labelled]) -> None:
+    def _write(self, path: Path, trees: Sequence[PreparedTree]) -> None:
         chunks = [
             tree_columns(tree, 1.0, place, one.label, one.target)
             for place, one in enumerate(trees)

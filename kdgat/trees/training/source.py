@@ -21,7 +21,7 @@ def path_sizes(columns: GraphColumns, encoder: EncoderConfig) -> NDArray[np.int6
     return np.asarray(columns["ancestors"]) + np.asarray(below)
 
 
-class TreeSource(StatelessSource):
+class TreeBatchSource(StatelessSource):
     """Chosen networks of a store, shuffled anew each epoch or in order; each is a tree, or several that span it.
 
     An epoch has one tree of each network: the next one if it is shuffled, the first one if it is not.

@@ -20,7 +20,7 @@ from kdgat.trees.objectives.growth import channels_of
 from kdgat.trees.sections import EncoderConfig, OrderConfig, PathBudgetConfig, PretrainStageConfig
 from kdgat.trees.structure import tours
 from kdgat.trees.training.pretraining import PretrainedTrees, PretrainObjective
-from kdgat.trees.training.source import TreeSource
+from kdgat.trees.training.source import TreeBatchSource
 from tests.trees.examples import batch_of, columns_of, random_tree
 
 COLUMNS = columns_of([random_tree(seed, 30 + 5 * seed) for seed in range(8)])
@@ -35,9 +35,11 @@ def make_objective(*, recompute: bool = False, order_weight: float = 0.0) -> Pre
     return PretrainObjective(PretrainedTrees(config, channels_of((0.1, 5.0), config.growth)), config)
 
 
-def source_of(max_paths: int | None, batch_size: int = 8) -> TreeSource:
+def source_of(max_paths: int | None, batch_size: int = 8) -> TreeBatchSource:
     config = PretrainStageConfig(training={"batch_size": batch_size})
-    return TreeSource(COLUMNS, config.encoder, PathBudgetConfig(max_paths=max_paths), config.training, 0, shuffle=True)
+    return TreeBatchSource(
+        COLUMNS, config.encoder, PathBudgetConfig(max_paths=max_paths), config.training, 0, shuffle=True
+    )
 
 
 def gradients(objective: PretrainObjective, num_parts: int = 1) -> tuple[float, dict[str, Tensor]]:

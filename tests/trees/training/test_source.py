@@ -8,7 +8,7 @@ from kdgat.trees.graphs.columns import tree_columns
 from kdgat.trees.graphs.networks import Networks
 from kdgat.trees.models.paths import ancestor_paths, branch_paths, general_paths, tree_edges
 from kdgat.trees.sections import PathBudgetConfig
-from kdgat.trees.training.source import TreeSource, path_sizes
+from kdgat.trees.training.source import TreeBatchSource, path_sizes
 from tests.trees.examples import TINY, columns_of, random_tree
 
 NUM_TREES, MAX_PATHS = 30, 300
@@ -22,7 +22,7 @@ def columns():
 def make_source(
     columns, max_paths=MAX_PATHS, kind="gtmp", seed=0, shuffle=True, chosen=None, least=1, every=False, **training
 ):
-    return TreeSource(
+    return TreeBatchSource(
         columns,
         TINY.model_copy(update={"kind": kind}),
         PathBudgetConfig(max_paths=max_paths),
