@@ -20,7 +20,7 @@ from kdgat.trees.sections import (
     SyntheticKind,
 )
 
-READ_KEYS = ("labels", "target", "reading", "contract")
+READ_KEYS = ("labels", "target", "contract")
 """Of `data`: what nothing reads where trees are drawn."""
 
 

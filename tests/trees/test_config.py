@@ -19,7 +19,6 @@ def test_every_preset_is_valid(preset: str) -> None:
         ("data.contract=true", "data.contract is for trees that are read: give data.data_root (--data-root)"),
         ("data.labels=mine.csv", "data.labels is for trees that are read"),
         ("data.target=length", "data.target is for trees that are read"),
-        ("data.reading.spanning_trees=3", "data.reading is for trees that are read"),
         ("training_of.finetun.max_epochs=3", "training_of: unknown key 'finetun': did you mean 'finetune'?"),
         ("training_of.finetune.max_epoch=3", "training_of.finetune: unknown key 'max_epoch': did you mean 'max_ep"),
         ("training_of.finetune.max_epochs=many", "training_of.finetune: max_epochs='many'"),
