@@ -95,7 +95,7 @@ def inspect_recordings(
     if (path is None) == (dataset is None):
         raise typer.BadParameter("give either PATH or --dataset NAME")
     if path is not None and not path.exists():
-        raise DatasetError(f"{path}: no such file or folder; give a recording or the folder of a dataset")
+        raise DatasetError(f"{path}: no such file or folder; give a recording, a file of trees, or a folder of either")
     if path is not None and (labels is not None or picture is not None or _holds_trees(path)):
         _inspect_trees(path, labels, picture, as_json, quiet)
         return

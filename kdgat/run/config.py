@@ -12,7 +12,7 @@ from kdgat.cluster.estimate import DEFAULT_KEY
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.run import presets
 from kdgat.run.directory import RunError
-from kdgat.stage.configuration import Config, unknown_key_text, validate_config
+from kdgat.stage.configuration import Config, ConfigurationError, unknown_key_text, validate_config
 from kdgat.training.config import TrainingConfig
 
 
@@ -65,7 +65,11 @@ class RunConfig(Config):
 
     def training_for(self, stage: str) -> TrainingConfig:
         """Return the training settings of one stage: the common ones with its differences."""
-        return validate_config(TrainingConfig, {**self.training.model_dump(), **self.training_of.get(stage, {})})
+        try:
+            return validate_config(TrainingConfig, {**self.training.model_dump(), **self.training_of.get(stage, {})})
+        except ConfigurationError as error:
+            reason = str(error).removeprefix(f"{TrainingConfig.__name__}: ")
+            raise ConfigurationError(f"training_of.{stage}: {reason}") from None
 
     def refuse_own_output(self, out: Path) -> None:
         """Refuse to start from the output directory itself: its index, which names the weights, would be replaced."""

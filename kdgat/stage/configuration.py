@@ -71,6 +71,9 @@ def describe_validation_error(model: type[BaseModel], error: ValidationError) ->
             lines.append(f"{key + ': ' if key else ''}{detail['msg']}")
         elif detail["type"] == "missing":
             lines.append(f"{key}: required, but not given")
+        elif detail["type"] == "value_error" and isinstance(detail["input"], Mapping):
+            # A check of keys beside each other names them itself; the whole section would bury what it says.
+            lines.append(f"{key + ': ' if key else ''}{detail['msg'].removeprefix('Value error, ')}")
         else:
             lines.append(_with_reason(key, repr(detail["input"]), detail))
     return f"{model.__name__}: " + "; ".join(lines)

@@ -17,13 +17,17 @@ from kdgat.trees.sections import (
     HeadConfig,
     OrderConfig,
     PathBudgetConfig,
+    SyntheticKind,
 )
+
+READ_KEYS = ("labels", "target", "contract")
+"""Of `data`: what nothing reads where trees are drawn."""
 
 
 class DataConfig(Config):
     """State where trees come from: drawn, or read from files."""
 
-    kind: str = Field("neurons", pattern="^(neurons|rivers)$", description="of drawn trees")
+    kind: SyntheticKind = Field("neurons", description="of drawn trees")
     classes: tuple[str, ...] | None = Field(None, description="of drawn trees; null: all of the kind")
     seed: int = Field(0, ge=0, lt=10**9)
     train: int = Field(600, ge=1)
@@ -65,10 +69,12 @@ class TreesConfig(RunConfig):
         return KINDS.trained
 
     @model_validator(mode="after")
-    def _check_contraction(self) -> Self:
-        if self.data.contract and self.data.data_root is None:
+    def _check_reading(self) -> Self:
+        unused = DataConfig()
+        given = [key for key in READ_KEYS if getattr(self.data, key) != getattr(unused, key)]
+        if given and self.data.data_root is None:
             raise ValueError(
-                "data.contract is for trees that are read: give data.data_root (--data-root), or leave it out"
+                f"data.{given[0]} is for trees that are read: give data.data_root (--data-root), or leave it out"
             )
         return self
 

@@ -219,10 +219,9 @@ def describe_memory(config: TreesConfig, gpu_memory: str | None, counts: Dataset
     lines += ["", *_table(found, asked, own)]
     chosen = found[asked]
     if chosen is None:
-        return [
-            *lines,
-            f"No setting fits {gpu_memory}: contract the trees (-O data.contract=true), or use another GPU.",
-        ]
+        can_contract = config.data.data_root is not None and not config.data.contract
+        fix = "contract the trees (-O data.contract=true), or use another GPU" if can_contract else "use another GPU"
+        return [*lines, f"No setting fits {gpu_memory}: {fix}."]
     return [*lines, f"\nTo use what fits {gpu_memory}: {' '.join(f'-O {one}' for one in chosen.overrides)}"]
 
 

@@ -93,7 +93,16 @@ def test_a_plan_tells_the_memory_of_each_stage_and_recommends_when_asked() -> No
     assert any("batches.max_paths=" in line for line in FAMILY.describe(run, {}, {"gpu_memory": "10G"}).after)
     with pytest.raises(ResourceError, match="memory='much'"):
         FAMILY.describe(run, {}, {"gpu_memory": "much"})
-    assert "No setting fits 8G" in describe_memory(config_of(), "8G", times(1_000_000))[-1]
+
+
+def test_where_nothing_fits_only_trees_that_can_be_contracted_shall_be() -> None:
+    def fix_for(*overrides: str) -> str:
+        return describe_memory(config_of(*overrides), "8G", times(1_000_000))[-1]
+
+    drawn, read = "No setting fits 8G: use another GPU.", "data.data_root=somewhere"
+    assert fix_for() == drawn
+    assert "contract the trees (-O data.contract=true)" in fix_for(read)
+    assert fix_for(read, "data.contract=true") == drawn
 
 
 def test_files_are_counted_before_they_are_prepared(tmp_path) -> None:
