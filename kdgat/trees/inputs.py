@@ -18,6 +18,7 @@ from kdgat.trees.names import FAMILY, FINETUNE, PREPARE, PRETRAIN, START, file_i
 from kdgat.trees.plan import plan_trees
 from kdgat.trees.reading.collection import Collection, TreeSource, read_folder
 from kdgat.trees.sections import FileConfig
+from kdgat.trees.training.splits import split_files
 from kdgat.trees.training.start import check_start
 
 
@@ -30,6 +31,9 @@ def trees_run(config: TreesConfig) -> Run:
     """
     collection = None if config.data.data_root is None else find_trees(config.data)
     files = [] if collection is None else describe_files(collection, config.data.target)
+    if files:  # before anything is started; `prepare`, which knows contents, looks again
+        split_files(files, [file.name for file in files], config.data.seed)
+        check_classes(files, config)
     plan = plan_trees(config, files)
     starts = {} if config.start_from is None else {
         seed: starting_weights(Path(config.start_from).absolute(), seed) for seed in config.seeds
@@ -63,8 +67,8 @@ def _companions(place: int, path: Path) -> dict[str, Path]:
     """Name the files beside a shapefile that say where its lines begin, and in which unit they are."""
     if path.suffix.lower() != ".shp":
         return {}
-    beside = {suffix: path.with_suffix(suffix) for suffix in (".shx", ".prj")}
-    return {f"{file_input(place)}{suffix}": one for suffix, one in beside.items() if one.is_file()}
+    beside = sorted(one for one in path.parent.iterdir() if one.stem == path.stem)
+    return {f"{file_input(place)}{one.suffix.lower()}": one for one in beside if one.suffix.lower() in (".shx", ".prj")}
 
 
 def find_trees(data: DataConfig) -> Collection:
@@ -97,6 +101,16 @@ def describe_files(collection: Collection, target: str | None) -> Sequence[FileC
         )
 
     return [describe(source) for source in collection.sources]
+
+
+def check_classes(files: Sequence[FileConfig], config: TreesConfig) -> None:
+    """Refuse labels of one class, from which nothing can be learned; CollectionError says what to give."""
+    labels = [file.label for file in files if file.label is not None]
+    if config.label_fractions and labels and len(set(labels)) < 2:
+        raise CollectionError(
+            f"all {len(labels)} labelled files are of the class {labels[0]!r}: give two classes, or set -O "
+            "label_fractions=[]"
+        )
 
 
 def starting_weights(path: Path, seed: int) -> Path:

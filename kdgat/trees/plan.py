@@ -40,7 +40,13 @@ KINDS: Final = StageKinds(
         StageKind(FINETUNE, FinetuneStageConfig, "kdgat.trees.stages:run_finetune", title="Fine-tuned"),
         StageKind(SCRATCH, FinetuneStageConfig, "kdgat.trees.stages:run_finetune", title="From scratch"),
         StageKind(GIN, FinetuneStageConfig, "kdgat.trees.stages:run_finetune", title="GIN", code_version=2),
-        StageKind(EVALUATION, EvaluationStageConfig, "kdgat.trees.evaluation.stage:run_evaluation", trains=False),
+        StageKind(
+            EVALUATION,
+            EvaluationStageConfig,
+            "kdgat.trees.evaluation.stage:run_evaluation",
+            trains=False,
+            code_version=2,
+        ),
     )
 )
 _ALL: Final = "all"

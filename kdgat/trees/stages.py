@@ -74,7 +74,7 @@ def run_pretrain(spec: StageSpec, directory: RunDirectory) -> Outcome:
     )
     if not isinstance(outcome, Finished):
         return outcome
-    memory = measure_peak(config, objective, train.columns, training)
+    memory = measure_peak(config, objective, train.columns, training, int(outcome.metrics["epochs"]))
     return Finished(metrics={**outcome.metrics, **memory}, artifacts=outcome.artifacts)
 
 

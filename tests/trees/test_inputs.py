@@ -1,11 +1,19 @@
 """What identifies the input of a run."""
 
 import numpy as np
+import pytest
 import shapely
 from pyogrio import raw
 
+from kdgat.trees.errors import CollectionError
 from kdgat.trees.family import FAMILY
-from tests.trees.small_runs import small_config
+from tests.trees.small_runs import small_config, write_folder
+
+
+def write_rivers(folder, suffix):
+    for number in range(3):
+        shapes = shapely.to_wkb(np.array([shapely.LineString([(0.0, 0.0), (5.0, 2.0 + number)])]))
+        raw.write(folder / f"river-{number}{suffix}", shapes, [], [], geometry_type="LineString", crs="EPSG:32632")
 
 
 def inputs_of(folder):
@@ -15,17 +23,30 @@ def inputs_of(folder):
 
 
 def test_what_lies_beside_a_shapefile_and_is_read_with_it_is_an_input_too(tmp_path) -> None:
-    shapes = shapely.to_wkb(np.array([shapely.LineString([(0.0, 0.0), (5.0, 2.0)])]))
-    raw.write(tmp_path / "river.shp", shapes, [], [], geometry_type="LineString", crs="EPSG:32632")
+    write_rivers(tmp_path, ".shp")
+    (tmp_path / "river-1.prj").rename(tmp_path / "river-1.PRJ")
     before = inputs_of(tmp_path)
-    assert list(before) == ["file-000000", "file-000000.shx", "file-000000.prj"]
-    (tmp_path / "river.prj").write_text("another projection")
+    assert sorted(before)[:4] == ["file-000000", "file-000000.prj", "file-000000.shx", "file-000001"]
+    assert len(before) == 9
+    (tmp_path / "river-0.prj").write_text("another projection")
     changed = {name for name, digest in inputs_of(tmp_path).items() if digest != before[name]}
     assert changed == {"file-000000.prj"}
 
 
 def test_of_other_files_the_file_is_the_only_input(tmp_path) -> None:
-    shapes = shapely.to_wkb(np.array([shapely.LineString([(0.0, 0.0), (5.0, 2.0)])]))
-    raw.write(tmp_path / "river.geojson", shapes, [], [], geometry_type="LineString", crs="EPSG:32632")
-    (tmp_path / "river.prj").write_text("of nothing")
-    assert list(inputs_of(tmp_path)) == ["file-000000"]
+    write_rivers(tmp_path, ".geojson")
+    (tmp_path / "river-0.prj").write_text("of nothing")
+    assert list(inputs_of(tmp_path)) == ["file-000000", "file-000001", "file-000002"]
+
+
+@pytest.mark.parametrize(
+    ("labels", "words"),
+    [
+        ({"label": ["basket"] * 6}, "all 6 labelled files are of the class 'basket': give two classes"),
+        ({"label": ["a", "b"] * 3, "split": ["train", "validation"] * 3}, "test: no file is left for this split"),
+    ],
+)
+def test_labels_that_nothing_can_be_learned_from_are_refused_before_anything_starts(tmp_path, labels, words) -> None:
+    folder = write_folder(tmp_path, 6, labels)
+    with pytest.raises(CollectionError, match=words):
+        FAMILY.plan(small_config(f"data.data_root={folder}"))

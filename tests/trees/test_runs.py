@@ -210,7 +210,7 @@ def test_how_gradients_were_computed_is_no_other_encoder(neurons) -> None:
 
 
 def test_what_changes_no_result_trains_nothing_anew(neurons) -> None:
-    other = small_config(CLASSES, *SHORT, "encoder.recompute=true", "data.reading.max_bad_fraction=0.5")
+    other = small_config(CLASSES, *SHORT, "encoder.recompute=true")
     run_locally(FAMILY.plan(other), neurons[0])
     assert {record.state.value for record in OutputDirectory(neurons[0]).read_index().stages} == {"cached"}
 

@@ -3,7 +3,7 @@
 Baselines of growth are fitted on the training trees and applied to the test trees: the mean and the median
 distribution of all nodes and of those of the same depth (medians are the better ones: the loss is one of absolute
 differences), and the node's own edge taken for its children's. Losses are means over nodes, as the optimum is.
-Of many training trees a draw of at most `BASELINE_NODES` nodes is enough for the baselines, whose medians need all of
+Of many training trees a draw of about `BASELINE_NODES` nodes is enough for the baselines, whose medians need all of
 them in memory.
 """
 

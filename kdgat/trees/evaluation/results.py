@@ -120,7 +120,6 @@ class Evaluation(Versioned):
     shares: list[Shares] = Field(default=[])
     pictures: list[DrawnTree] = Field(default=[])
     map: list[Point] = Field(default=[])
-    memory: Memory | None = None
 
 
 class Interval(Config):

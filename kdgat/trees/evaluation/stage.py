@@ -183,12 +183,12 @@ class _Work:
         return (TreeBatch.of(batch) for batch in self.batches(split, chosen))
 
     def _draw_of_train(self) -> NDArray[np.int64]:
-        """Draw training networks that have not too many nodes for the baselines: all of them, as a rule."""
+        """Draw training networks until they have enough nodes for the baselines: all of them, as a rule."""
         networks = self.networks[TRAIN]
         order = np.random.default_rng([self.spec.seed, 4]).permutation(len(networks))
         nodes = self.stores[TRAIN].columns.node_counts[networks.first] * networks.count
-        chosen = order[np.cumsum(nodes[order]) <= BASELINE_NODES]
-        return np.sort(chosen) if len(chosen) else order[:1]
+        before = np.cumsum(nodes[order]) - nodes[order]
+        return np.sort(order[before < BASELINE_NODES])
 
     def pretext(self) -> dict[str, Any]:
         """Measure growth and order."""
@@ -317,7 +317,9 @@ class _Work:
             Point(
                 name=names[place],
                 label=labels[place],
-                target=float(columns["target"][first[place]]) if is_number else None,
+                target=float(columns["target"][first[place]])
+                if is_number and columns["labelled"][first[place]]
+                else None,
                 x=float(places[place, 0]),
                 y=float(places[place, 1]),
             ).model_dump(mode="json")

@@ -74,7 +74,6 @@ def summarise(evaluations: Sequence[Evaluation], **origin: Any) -> TreesResults:
         shares=first.shares,
         pictures=first.pictures,
         map=first.map,
-        memory=first.memory,
     )
     return results.model_copy(update={"conclusions": conclude(results)})
 

@@ -1,10 +1,10 @@
 """How files of trees are read, and how much damage a folder may have."""
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field
 
-from kdgat.stage.configuration import Config, ExecutionOnly
+from kdgat.stage.configuration import Config
 
 
 class ReadSettings(Config):
@@ -19,5 +19,5 @@ class ReadSettings(Config):
     # Absent from the identity of stages where it is 1: trees that were prepared before it came stay in use.
     spanning_trees: int = Field(default=1, ge=1, exclude_if=lambda value: value == 1)
     """Of a network with loops: 1 takes the shortest paths to the root; more: so many random spanning trees."""
-    max_bad_fraction: Annotated[float, Field(ge=0.0, le=1.0), ExecutionOnly] = 0.05
+    max_bad_fraction: float = Field(default=0.05, ge=0.0, le=1.0)
     """Share of files up to which unusable ones are left out and listed; more refuses the folder."""

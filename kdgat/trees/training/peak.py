@@ -24,26 +24,27 @@ PATHS = ("ancestors", "branches", "general")
 
 
 def measure_peak(
-    config: PretrainStageConfig, objective: LightningModule, columns: GraphColumns, source: TreeBatchSource
+    config: PretrainStageConfig, objective: LightningModule, columns: GraphColumns, source: TreeBatchSource, epochs: int
 ) -> dict[str, float]:
-    """Return predicted and measured bytes of the largest part of a batch among all epochs, once training is over.
+    """Return predicted and measured bytes of the largest part of a batch among these epochs, once training is over.
 
-    On a GPU its allocator has counted while the stage trained. On the CPU the memory of a process says little about a
-    batch of some megabytes: a step more is counted by torch's profiler, whose gradients go nowhere.
+    CUDA's allocator has counted while this process trained, which is less than all where a stage was resumed. On the
+    CPU the memory of a process says little about a batch of some megabytes: a step more is counted by torch's profiler,
+    after which the weights of `objective` are spent.
     """
     parts = [
         part
-        for epoch in range(config.training.max_epochs)
+        for epoch in range(epochs)
         for indices in source.plan(epoch)
         for part in cut(indices, config.training.accumulate)
     ]
     predicted = [predict_peak(config, counts_of(columns, part)).bytes for part in parts]
     largest = int(np.argmax(predicted))
-    on_gpu = torch.cuda.is_available() and config.training.accelerator != "cpu"
+    on_gpu = next(objective.parameters()).device.type == "cuda"
     if on_gpu:
         measured = torch.cuda.max_memory_allocated()
     else:
-        objective.train()
+        objective.cpu().train()
         _, measured = allocation(objective, lambda: source.gather(parts[largest]), config)
     return {
         "peak_bytes": float(measured),

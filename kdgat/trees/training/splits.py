@@ -82,9 +82,10 @@ def _drawn(files: Sequence[FileConfig], groups: Sequence[int], seed: int) -> dic
         members.setdefault(group, []).append(place)
     classes: dict[tuple[str, bool], list[int]] = {}
     for group, places in members.items():
-        first = files[places[0]]
+        label = next((label for place in places if (label := files[place].label)), "")
         # Few files with a number among many without one are shared out, too.
-        classes.setdefault((first.label or "", first.target is not None), []).append(group)
+        has_target = any(files[place].target is not None for place in places)
+        classes.setdefault((label, has_target), []).append(group)
     generator = np.random.default_rng([seed, 2])
     found: dict[str, list[int]] = {split: [] for split in SPLITS}
     for kind in sorted(classes):

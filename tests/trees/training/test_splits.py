@@ -79,6 +79,17 @@ def test_labelled_numbers_are_shared_apart_from_files_without_one() -> None:
         assert counts == {"train": 6, "validation": 2, "test": 2}
 
 
+def test_a_group_is_of_the_class_that_any_of_its_files_has() -> None:
+    files = [
+        FileConfig(name=f"{group}{number}", label="xy"[group % 2] if number else None, group=str(group))
+        for group in range(6)
+        for number in (0, 1)
+    ]
+    for seed in range(4):
+        found = split(files, seed=seed)
+        assert all({files[place].label for place in places} == {None, "x", "y"} for places in found.values())
+
+
 def test_a_draw_follows_from_the_seed() -> None:
     files = make_files(["a", "b"] * 20)
     assert split(files, seed=3) == split(files, seed=3) != split(files, seed=4)
