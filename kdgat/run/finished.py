@@ -5,13 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeGuard
+from typing import Any, Final, TypeGuard, TypeVar
 
 from kdgat.run.directory import DONE_STATES, OutputDirectory, RunError, RunIndex, StageRecord
+from kdgat.run.results import Versioned
 from kdgat.stage.outcome import Finished
 
 WEIGHTS: Final = "weights"  # name of the artifact that a training stage hands on
 EVALUATION: Final = "evaluation"  # the stage, one per seed, whose outcomes become the results of a run
+
+Written = TypeVar("Written", bound=Versioned)
 
 Curve = Mapping[str, list[float | None]]  # column -> one value per epoch
 
@@ -53,6 +56,10 @@ class FinishedRun:
                 "this --out to its end"
             )
         return found
+
+    def read_evaluations(self, kind: type[Written]) -> list[Written]:
+        """Read what the evaluation of every seed has written, in the order of seeds; errors as of `kind.read`."""
+        return [kind.read(self.artifact(record, "results")) for _, record in sorted(self.evaluations().items())]
 
     def summary(self, stage: str, name: str) -> Any | None:
         """Read a JSON artifact of the first stage of this kind that has it; None if there is none."""

@@ -124,7 +124,7 @@ def collect_results(output: OutputDirectory) -> LapResults:
         ResultsError: if what one has written is damaged.
     """
     run = FinishedRun(output)
-    evaluations = [Evaluation.read(run.artifact(record, "results")) for _, record in sorted(run.evaluations().items())]
+    evaluations = run.read_evaluations(Evaluation)
     results = summarise(evaluations, **origin(run.index.config))
     results.write(output.results_path)
     return results
