@@ -10,11 +10,9 @@ import time
 from pathlib import Path
 from typing import Final
 
-import uvicorn
-from prefect.server.api.server import create_app
-
 from flows.embedded_database import EmbeddedDatabase
 from flows.log_tail import trim
+from kdgat.stage.process import garbage_kept
 
 PARENT_POLL_S: Final = 1.0
 KEEP_INTERVAL_S: Final = 600.0  # what a machine that stops loses of what Prefect shows
@@ -23,6 +21,9 @@ END_S: Final = 10.0
 
 def main(parent: int, descriptor: int, database: EmbeddedDatabase, log: Path) -> None:
     """Serve until a signal comes or the parent is gone; then nobody else keeps the database."""
+    with garbage_kept():
+        import uvicorn
+        from prefect.server.api.server import create_app
     app = create_app(ephemeral=True, final=True)  # only the services that a single flow run needs
     server = uvicorn.Server(uvicorn.Config(app, log_level="error", lifespan="on"))
 

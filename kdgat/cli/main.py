@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from kdgat.stage.errors import is_user_error
+from kdgat.stage.process import garbage_kept
 
 if TYPE_CHECKING:
     import typer
@@ -96,7 +97,8 @@ def _run(tokens: list[str]) -> int:
         from kdgat.cli import stage
 
         return stage.run(tokens[tokens.index("stage") + 1 :])
-    application = build_application(wanted, tokens)
+    with garbage_kept():
+        application = build_application(wanted, tokens)
     many = list(MANY_VALUED)
     if wanted in OF_FAMILIES:
         options = [option for family in _families_named(tokens).values() for option in family.options]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from kdgat.cli import options
+from kdgat.stage.process import garbage_kept
 
 if TYPE_CHECKING:
     from kdgat.family.protocol import Family
@@ -65,7 +66,8 @@ def train_command(family: "Family") -> Any:
             return
 
         def run() -> "RunEnd":
-            from flows.training import run_training  # Prefect: only who trains waits for it
+            with garbage_kept():
+                from flows.training import run_training  # Prefect: only who trains waits for it
 
             return run_training(family, config, output, parallel_stages, pool=pool, site=where, command_line=request)
 

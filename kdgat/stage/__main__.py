@@ -11,6 +11,7 @@ from kdgat.stage.errors import RunDirectoryError, StageBusyError
 from kdgat.stage.faults import is_environment_fault
 from kdgat.stage.outcome import EXIT_ENVIRONMENT, EXIT_FAILED, Outcome, exit_status
 from kdgat.stage.parent import follow_parent_into_death
+from kdgat.stage.process import leave
 from kdgat.stage.runner import run_stage
 
 BUSY_POLL_S = 0.5
@@ -69,4 +70,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -16,6 +16,7 @@ from kdgat.stage.faults import is_environment_fault
 from kdgat.stage.hashes import KnownHashes
 from kdgat.stage.log import stage_log
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Outcome, Paused
+from kdgat.stage.process import garbage_kept
 from kdgat.stage.provenance import code_difference, record_attempt
 from kdgat.stage.signals import StopFlag, stop_signals
 from kdgat.stage.spec import StageSpec
@@ -84,7 +85,8 @@ def attempt(spec: StageSpec, directory: RunDirectory, stop: StopFlag) -> Outcome
 
 def find_stage_function(family: str) -> StageFunction:
     """Import the module `stages` of a family and return its `run`; an unknown family is the user's mistake."""
-    function: StageFunction = importlib.import_module(f"{family_package(family)}.stages").run
+    with garbage_kept():
+        function: StageFunction = importlib.import_module(f"{family_package(family)}.stages").run
     return function
 
 
