@@ -1,0 +1,160 @@
+"""Walltime and memory of a stage from what attempts like it took: pure functions.
+
+Runs are taken to be exchangeable: the largest of n covers the next one with probability n / (n + 1), the k-th smallest
+with k / (n + 1). Too little walltime costs a wait in the queue, since stages resume; too little memory costs the work
+since the last checkpoint. So few runs are met with factors, and memory is never taken below half of what is configured
+before there are three.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from kdgat.cluster.usage import Size, Usage
+
+WALLTIME_FACTOR: Final = 1.15
+GRACE_S: Final = 20.0  # to leave before the job's end
+FEW: Final = (1.5, 1.3, 1.2)  # times the largest rate of one, two and three runs
+COVERAGE: Final = 0.8  # of the rate from four runs on
+OWN_RATE_FACTOR: Final = 1.1  # the same data on the same kind of node
+MEMORY_FACTOR: Final = 1.2
+MEMORY_MARGIN_MIB: Final = 256
+LEAST_MIB: Final = 2048  # torch alone
+LEAST_WITH_GPU_MIB: Final = 4096
+LINE_RUNS, LINE_SIZES, LINE_CORRELATION, LINE_MARGIN = 6, 3, 0.9, 1.1
+OUT_OF_MEMORY_FACTOR: Final = 1.5
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """Hold a number, the share of runs that it covers, and where it comes from."""
+
+    value: int
+    coverage: float
+    source: str
+
+
+def estimate_walltime(
+    others: Sequence[Usage], own: Sequence[Usage], units_left: int, parameters: int = 0
+) -> Estimate | None:
+    """Estimate the seconds that a stage takes from here; None where nothing is known of its rate.
+
+    Args:
+        others: attempts of other runs at this stage, with the same device, cores and precision.
+        own: attempts of this run, which tell more.
+        units_left: steps, instances or messages that are left.
+        parameters: of the model; rates of models of another size are scaled by it where none has the same.
+    """
+    if own_rates := [one.unit_s for one in own if one.unit_s > 0]:
+        rate, coverage, runs, known = OWN_RATE_FACTOR * max(own_rates), _coverage(len(own_rates)), "this run", own
+    else:
+        known = [one for one in others if one.unit_s > 0]
+        if not known:
+            return None
+        if same := [one for one in known if one.parameters == parameters]:
+            known = same
+        rates = _rates(known, parameters)
+        rate, coverage = _rate(rates)
+        runs = f"{len(rates)} run{'s' if len(rates) > 1 else ''} on {known[-1].device}"
+    startup, checkpoint = max(one.startup_s for one in known), max(one.checkpoint_s for one in known)
+    seconds = WALLTIME_FACTOR * (startup + units_left * rate + checkpoint + GRACE_S)
+    units = known[-1].units
+    return Estimate(
+        math.ceil(seconds), coverage, f"{runs}: {rate:.2g} s per {units.rstrip('s')}, {units_left:,} {units} left"
+    )
+
+
+def _rates(known: Sequence[Usage], parameters: int) -> list[float]:
+    """Return the slowest rate of each run: attempts of one are no observations of their own."""
+    slowest: dict[str, float] = {}
+    for one in known:
+        scale = parameters / one.parameters if parameters and one.parameters else 1.0
+        slowest[one.run] = max(slowest.get(one.run, 0.0), one.unit_s * scale)
+    return list(slowest.values())
+
+
+def _rate(rates: Sequence[float]) -> tuple[float, float]:
+    """Return seconds per unit that are likely to suffice, and the share of runs for which they do."""
+    count = len(rates)
+    if count <= len(FEW):
+        return max(rates) * FEW[count - 1], _coverage(count)
+    place = math.ceil(COVERAGE * (count + 1))
+    return sorted(rates)[min(place, count) - 1], min(place, count) / (count + 1)
+
+
+def _coverage(count: int) -> float:
+    return count / (count + 1)
+
+
+def estimate_memory(usages: Sequence[Usage], size: Size, configured_mib: int, *, with_gpu: bool) -> Estimate | None:
+    """Estimate the MiB of host memory that a stage takes; None where nothing was measured.
+
+    Args:
+        usages: attempts at this stage, of all runs.
+        size: what the stage reads now: memory goes by its largest growth, in the kinds that both have.
+        configured_mib: what is asked for without any history.
+        with_gpu: whether CUDA is loaded.
+    """
+    peaks = _peaks(usages)
+    if not peaks:
+        return None
+    scales = [max(1.0, _growth(one.size, size)) for one in peaks]
+    wanted = max(_peak(one) * scale for one, scale in zip(peaks, scales, strict=True)) * MEMORY_FACTOR
+    source = f"largest of {len(peaks)} run{'s' if len(peaks) > 1 else ''}"
+    if (line := _line(peaks, size)) is not None:
+        wanted, source = line * LINE_MARGIN, f"line through {len(peaks)} runs"
+    mib = wanted + MEMORY_MARGIN_MIB
+    if len(peaks) < 3:
+        mib = max(mib, configured_mib / 2)
+    mib = max(mib, LEAST_WITH_GPU_MIB if with_gpu else LEAST_MIB)
+    return Estimate(math.ceil(mib / 1024) * 1024, _coverage(len(peaks)), source)
+
+
+def _peaks(usages: Sequence[Usage]) -> list[Usage]:
+    """Return the attempt of each run that took most."""
+    most: dict[str, Usage] = {}
+    for one in usages:
+        if one.rss_mib and (one.run not in most or _peak(one) > _peak(most[one.run])):
+            most[one.run] = one
+    return list(most.values())
+
+
+def _peak(usage: Usage) -> float:
+    """Return what an attempt took, or more than it had where that did not suffice."""
+    if not usage.out_of_memory:
+        return float(usage.rss_mib)
+    return OUT_OF_MEMORY_FACTOR * max(usage.rss_mib, usage.asked.memory_mib if usage.asked else 0)
+
+
+def _growth(before: Size, now: Size) -> float:
+    ratios = [now[key] / before[key] for key in before.keys() & now.keys() if before[key] > 0]
+    return max(ratios, default=1.0)
+
+
+def _line(peaks: Sequence[Usage], size: Size) -> float | None:
+    """Return the memory at a size, by a line above what all runs took; None unless sizes explain it.
+
+    That has to be tested first: a line through what does not follow the size asks for too little (Lehmann et al.,
+    "Ponder", arXiv 2408.00047).
+    """
+    finished = [one for one in peaks if not one.out_of_memory]
+    if len(finished) < max(LINE_RUNS, len(peaks)):
+        return None
+    keys = sorted(set.intersection(*(set(one.size) for one in finished)) & size.keys())
+    best: tuple[float, float] | None = None
+    for key in keys:
+        x = np.array([one.size[key] for one in finished], np.float64)
+        y = np.array([one.rss_mib for one in finished], np.float64)
+        if len(np.unique(x)) < LINE_SIZES or not y.std():
+            continue
+        correlation = float(np.corrcoef(x, y)[0, 1])
+        if correlation > LINE_CORRELATION and (best is None or correlation > best[0]):
+            slope, start = np.polyfit(x, y, 1)
+            residual = float((y - (slope * x + start)).max())
+            best = correlation, float(slope * size[key] + start) + max(residual, 0.0)
+    return None if best is None else best[1]
