@@ -7,6 +7,7 @@ import contextlib
 import signal
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final, Protocol
 
 from kdgat.cluster.child import OnLine, OnProgress, StopRequest, checkpoint_marker, run_child
@@ -15,10 +16,12 @@ from kdgat.cluster.ending import AttemptEnd, EndKind
 from kdgat.cluster.history import AttemptLedger, AttemptRecord
 from kdgat.cluster.report import JobFiles
 from kdgat.cluster.resources import Resources
+from kdgat.cluster.usage import append_usage, run_name, usage_of
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import StageBusyError
+from kdgat.stage.errors import RunDirectoryError, StageBusyError
 from kdgat.stage.faults import is_environment_fault
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Outcome, Paused
+from kdgat.stage.work import Work
 
 FLOW_LOST: Final = "FlowProcessLost"
 LIVING_S: Final = 600.0  # since its last sign of life, and a job counts as one that trains
@@ -92,6 +95,7 @@ class Stage:
     on_line: OnLine
     resources: Resources | None = None
     limits: AttemptLimits = field(default_factory=AttemptLimits)
+    usage_path: Path | None = None  # where what attempts took is noted for later runs
 
 
 def run_to_end(stage: Stage) -> Conclusion:
@@ -133,6 +137,7 @@ def _refuse_living_job(directory: RunDirectory, record: AttemptRecord) -> None:
 
 
 def _run_attempt(stage: Stage, ledger: AttemptLedger, left: AttemptRecord | None) -> AttemptResult:
+    before = stage.directory.read_work() if left is None else None
     history = ledger.history(stage.resources, stage.limits)
     record = left or ledger.open(history.resources, history.excluded_nodes)
     history = replace(history, resources=record.resources, excluded_nodes=frozenset(record.excluded_nodes))
@@ -168,9 +173,24 @@ def _run_attempt(stage: Stage, ledger: AttemptLedger, left: AttemptRecord | None
             source = end.checkpoint or "the start of the stage"
             decision = replace(decision, reason=f"{stage.stop.reason}: the next run goes on from {source}")
         ledger.close(record, end, decision)
+        _note_usage(stage, record, before)
         return AttemptResult(end, decision)
 
     return stage.attempt_context(record, body)
+
+
+def _note_usage(stage: Stage, record: AttemptRecord, before: Work | None) -> None:
+    """Note what an attempt took, for estimates of later runs; nothing where no process of the stage began."""
+    work = stage.directory.read_work()
+    if work is None or (before is not None and work.started == before.started):
+        return
+    with contextlib.suppress(OSError, RunDirectoryError):  # the filesystem is not there: the attempt itself is noted
+        run = run_name(stage.usage_path or Path(), stage.directory)
+        usage = usage_of(record, work, stage.directory.read_spec(), run)
+        if stage.usage_path is not None:
+            append_usage(stage.usage_path, usage)
+        if usage.asked is not None:
+            stage.on_line(f"attempt {record.number} used {usage.describe()}")
 
 
 def _outcome(end: AttemptEnd, decision: Decision, stop: StopRequest) -> Outcome:

@@ -14,9 +14,11 @@ from flows.open_files import watchable_jobs
 from flows.pool import Pool
 from flows.slurm_attempts import SlurmAttempts
 from kdgat.cluster.estimate import stage_resources
+from kdgat.cluster.expectation import adapt_to_history
 from kdgat.cluster.history import AttemptLedger
 from kdgat.cluster.resources import ResourceRequest, Resources
 from kdgat.cluster.site import Site
+from kdgat.cluster.usage import usage_path
 from kdgat.run.directory import DONE_STATES, ENDED_STATES, OutputDirectory, StageRecord, StageState
 from kdgat.run.local import cached_message, new_index
 from kdgat.run.plan import PlannedStage, Run, create_stage
@@ -39,6 +41,7 @@ class Execution:
         self.site = site
         self.command_line = command_line
         self.num_pool_workers = num_pool_workers
+        self.usage_path = usage_path(site, output.path)
         self.image = NodeImage(site)
         self.image.check()  # here, before anything is written or submitted
         self.finished: dict[str, RunDirectory] = {}
@@ -180,10 +183,17 @@ class Execution:
             self._jobs.close()
 
     def resources(self, planned: PlannedStage) -> Resources | None:
-        """Return what the job of a stage asks for; None where it is no job."""
+        """Return what the job of a stage asks for before history is looked at; None where it is no job."""
         if self.site.scheduler == "local":
             return None
         return stage_resources(planned.stage, self.run.resources, self.site, self.command_line)
+
+    def adapted_resources(self, planned: PlannedStage, directory: RunDirectory) -> tuple[Resources | None, list[str]]:
+        """Return what the job asks for in the light of earlier attempts, and a sentence for each change."""
+        asked = self.resources(planned)
+        if asked is None:
+            return None, []
+        return adapt_to_history(directory, asked, self.usage_path, self.run.resources, self.site, self.command_line)
 
     def _environment(self) -> dict[str, str]:
         # The children need to know their share of the processor.

@@ -23,9 +23,11 @@ from flows.slurm_attempts import SlurmAttempts
 from kdgat.cluster.child import OnLine, StopRequest
 from kdgat.cluster.decision import AttemptLimits
 from kdgat.cluster.estimate import stage_resources
+from kdgat.cluster.expectation import adapt_to_history
 from kdgat.cluster.history import AttemptLedger, AttemptRecord
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import Site, require_usable
+from kdgat.cluster.usage import usage_path
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.progress import describe_progress
 from kdgat.stage.configuration import validate_config
@@ -80,6 +82,12 @@ def run_single_stage(
         if requests is None:
             requests = _requests(directory)
         resources = stage_resources(like_stage or spec.stage, requests, site, command_line)
+        if (history := _usage_path(directory, site)) is not None:
+            resources, changes = adapt_to_history(
+                directory, resources, history, requests, site, command_line, like_stage
+            )
+            for sentence in changes:
+                log(f"{directory.path.name} {sentence}")
         require_usable(site)
         image = NodeImage(site)
         image.check(log)
@@ -106,6 +114,7 @@ def run_single_stage(
                 on_line=log,
                 resources=resources,
                 limits=AttemptLimits.of(site),
+                usage_path=_usage_path(directory, site),
             )
         )
     if on_line is not None:
@@ -151,6 +160,12 @@ def _requests(directory: RunDirectory) -> dict[str, ResourceRequest]:
         return {}
     stated = run.read_index().config.get("resources", {})
     return {stage: validate_config(ResourceRequest, request) for stage, request in stated.items()}
+
+
+def _usage_path(directory: RunDirectory, site: Site) -> Path | None:
+    """Return the file of the run that the directory belongs to; None where it belongs to none."""
+    run = OutputDirectory(directory.path.parents[1])
+    return usage_path(site, run.path) if run.index_path.is_file() else None
 
 
 def _environment(spec: StageSpec) -> dict[str, str]:

@@ -70,6 +70,9 @@ def _run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -
 
     if planned.parts and execution.num_pool_workers and not execution.has_job(directory):
         execution.pool().make_parts(planned.parts, directory, execution.resources(planned), stop, log)
+    resources, changes = execution.adapted_resources(planned, directory)
+    for sentence in changes:
+        log(sentence)
     conclusion = run_to_end(
         Stage(
             directory,
@@ -77,8 +80,9 @@ def _run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -
             stop=stop,
             attempt_context=shown(planned.name, lambda message: execution.note(planned, message)),
             on_line=log,
-            resources=execution.resources(planned),
+            resources=resources,
             limits=AttemptLimits.of(execution.site),
+            usage_path=execution.usage_path,
         )
     )
     execution.conclude(planned, directory, conclusion)

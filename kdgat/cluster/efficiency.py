@@ -5,11 +5,23 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
+from kdgat.cluster.resources import format_walltime
 from kdgat.cluster.usage import Usage
 
-MIB_PER_GIB = 1024
-HOUR_S = 3600.0
+MIB_PER_GIB: Final = 1024
+HOUR_S: Final = 3600.0
+HEADINGS: Final = (
+    "stage",
+    "device",
+    "attempts",
+    "runs",
+    "walltime used",
+    "memory used",
+    "GiB h unused",
+    "in the queue",
+)
 
 
 @dataclass(frozen=True)
@@ -32,6 +44,20 @@ class StageEfficiency:
     memory_share: float | None
     wasted_gib_hours: float
     queue_s: float | None
+
+    def cells(self) -> tuple[str, ...]:
+        """Return the texts below `HEADINGS`; empty where nothing was asked for, as on a machine without a scheduler."""
+        was_asked = self.walltime_share is not None or self.memory_share is not None
+        return (
+            f"{self.family} {self.stage}",
+            self.device,
+            str(self.attempts),
+            str(self.runs),
+            "" if self.walltime_share is None else f"{self.walltime_share:.0%}",
+            "" if self.memory_share is None else f"{self.memory_share:.0%}",
+            f"{self.wasted_gib_hours:.1f}" if was_asked else "",
+            "" if self.queue_s is None else format_walltime(round(self.queue_s)),
+        )
 
 
 def efficiencies(usages: Sequence[Usage], stage: str | None = None) -> list[StageEfficiency]:

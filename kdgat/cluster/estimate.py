@@ -7,7 +7,7 @@ from kdgat.cluster.resources import ResourceError, ResourceRequest, Resources, p
 from kdgat.cluster.site import Site
 
 DEFAULT_KEY: Final = "default"  # in a configuration's `resources`: every stage that has no entry of its own
-BUILT_IN: Final = ResourceRequest(walltime="01:00:00", memory="4G", cores=1, gpus=0)
+BUILT_IN: Final = ResourceRequest(walltime="01:00:00", memory="4G", cores=1, gpus=0, adaptive=False)
 _LIMITED: Final = ("walltime", "memory", "cores", "gpus")
 
 

@@ -181,6 +181,7 @@ class ResourceRequest(Amounts):
 
     gpus: OneGpu | None = None
     gpu_type: GpuType | None = None
+    adaptive: bool | None = None  # ask for less, too, once attempts have shown what is needed
 
     def over(self, other: "ResourceRequest") -> "ResourceRequest":
         """Return both requests as one; this one wins where it says something."""

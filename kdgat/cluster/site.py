@@ -122,6 +122,7 @@ class Site(Config):
     stall_timeout_s: Seconds = 900.0
     on_lost_flow: Literal["detach", "stop"] = "detach"
     watcher: WatcherRequest = WatcherRequest()
+    history: Text | None = None
 
     @property
     def umask(self) -> int:

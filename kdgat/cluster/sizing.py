@@ -103,7 +103,7 @@ def estimate_memory(usages: Sequence[Usage], size: Size, configured_mib: int, *,
     peaks = _peaks(usages)
     if not peaks:
         return None
-    scales = [max(1.0, _growth(one.size, size)) for one in peaks]
+    scales = [max(1.0, growth(one.size, size)) for one in peaks]
     wanted = max(_peak(one) * scale for one, scale in zip(peaks, scales, strict=True)) * MEMORY_FACTOR
     source = f"largest of {len(peaks)} run{'s' if len(peaks) > 1 else ''}"
     if (line := _line(peaks, size)) is not None:
@@ -131,7 +131,7 @@ def _peak(usage: Usage) -> float:
     return OUT_OF_MEMORY_FACTOR * max(usage.rss_mib, usage.asked.memory_mib if usage.asked else 0)
 
 
-def _growth(before: Size, now: Size) -> float:
+def growth(before: Size, now: Size) -> float:
     ratios = [now[key] / before[key] for key in before.keys() & now.keys() if before[key] > 0]
     return max(ratios, default=1.0)
 

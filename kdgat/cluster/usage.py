@@ -7,6 +7,7 @@ are read by pattern: no lock, which network filesystems do not keep.
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,13 +15,31 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from kdgat.stage.files import append_snapshot
+from kdgat.cluster.ending import EndKind
+from kdgat.cluster.history import AttemptRecord
+from kdgat.cluster.resources import format_memory, format_walltime
+from kdgat.cluster.site import Site
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.files import append_snapshot, make_folder
+from kdgat.stage.outcome import FailureKind
+from kdgat.stage.spec import StageSpec
+from kdgat.stage.work import Work
 
 PATTERN: Final = "*.jsonl"
+FOLDER: Final = "history"  # beside the output directories of the runs
+RUNS: Final = "runs"  # where the documentation has output directories
+CPU: Final = "cpu"  # the device where there is no GPU
+MOST: Final = 20  # attempts that estimates are made of
+STEPS: Final = "steps"  # of the optimizer
+WHOLE: Final = "stages"  # a stage that trains nothing is one unit of work
 VERSION: Final = 1
 
 Size = dict[str, int]
 """What a stage reads: graphs, nodes, edges, messages, instances; as many of them as it has."""
+
+
+class HistoryError(ValueError):
+    """There is no history of attempts; the text names the place and the fix."""
 
 
 class Asked(BaseModel):
@@ -28,8 +47,8 @@ class Asked(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    walltime_s: int = Field(ge=0)
-    memory_mib: int = Field(ge=0)
+    walltime_s: int = Field(gt=0)
+    memory_mib: int = Field(gt=0)
     cores: int = Field(ge=1)
     gpus: int = Field(0, ge=0)
 
@@ -44,12 +63,13 @@ class Usage(BaseModel):
     run: str  # the same for all attempts of a run at one stage
     family: str
     stage: str
-    device: str  # type of GPU, or cpu
+    config: str = ""  # digest of the stage's configuration
+    device: str  # name of the GPU, or cpu
     cores: int = Field(1, ge=1)
     precision: str = ""
     parameters: int = Field(0, ge=0)
     size: Size = Field(default_factory=dict)
-    units: str = "steps"
+    units: str = STEPS
     done: int = Field(0, ge=0)  # units in this attempt
     left: int = Field(0, ge=0)  # units at its end
     startup_s: float = Field(0.0, ge=0)
@@ -68,11 +88,98 @@ class Usage(BaseModel):
         """Return what the whole stage would have taken in one attempt."""
         return self.startup_s + (self.done + self.left) * self.unit_s + self.checkpoint_s
 
+    def describe(self) -> str:
+        """Write in one line what it took of what it had asked for, in per cent, and how long it waited."""
+        if self.asked is None:
+            return f"{format_walltime(round(self.wall_s))}, {format_memory(self.rss_mib)}"
+        asked, wall = self.asked, format_walltime(round(self.wall_s))
+        parts = [f"{wall} of {format_walltime(asked.walltime_s)} ({self.wall_s / asked.walltime_s:.0%})"]
+        if self.rss_mib:
+            share = self.rss_mib / asked.memory_mib
+            parts.append(f"{format_memory(self.rss_mib)} of {format_memory(asked.memory_mib)} ({share:.0%})")
+        if self.gpu_mib:
+            parts.append(f"{format_memory(self.gpu_mib)} of GPU memory")
+        return ", ".join(parts) + f"; waited {format_walltime(round(self.queue_s))} in the queue"
+
+
+def usage_path(site: Site, output: Path) -> Path:
+    """Return the file of a run: in the site's `history`, by default in `history` beside the output directory."""
+    folder = Path(site.history).expanduser() if site.history else output.parent / FOLDER
+    digest = hashlib.sha256(str(output.absolute()).encode()).hexdigest()[:8]
+    return folder / f"{output.name}-{digest}.jsonl"
+
+
+def find_history(place: Path | None, site: Site | None) -> Path:
+    """Return the folder with the lines of runs: the site's, that of the runs in `place`, or `place` itself.
+
+    Raises:
+        HistoryError: if there is none.
+    """
+    if place is None and site is not None and site.history:
+        folder = Path(site.history).expanduser()
+    else:
+        folder = place or Path(RUNS)
+        folder = folder / FOLDER if (folder / FOLDER).is_dir() else folder
+    if not any(folder.glob(PATTERN)):
+        raise HistoryError(
+            f"{folder} holds no history of attempts ({PATTERN}): give the folder in which output directories of "
+            f"`kdgat train` lie; what runs take is noted from the first attempt on, in its {FOLDER}/"
+        )
+    return folder
+
+
+def config_digest(spec: StageSpec) -> str:
+    """Return eight digits that tell configurations of a stage apart."""
+    return hashlib.sha256(json.dumps(spec.config, sort_keys=True, default=str).encode()).hexdigest()[:8]
+
+
+def run_name(path: Path, directory: RunDirectory) -> str:
+    """Name a stage of a run: the same for all attempts at it, in the file of the run at `path`."""
+    return f"{path.stem}/{directory.path.name}"
+
+
+def usage_of(record: AttemptRecord, work: Work, spec: StageSpec, run: str) -> Usage:
+    """Describe an attempt that has ended.
+
+    Args:
+        record: how it ended, and what it had asked for.
+        work: what the stage's own process did in it.
+        spec: of the stage.
+        run: the same for all attempts at this stage in this run.
+    """
+    wall_s = max(record.ended - record.started, 0.0) if record.started else 0.0
+    is_finished = record.end == EndKind.FINISHED
+    # Of a stage that was cut, nobody knows how much of it is done.
+    whole = {"units": WHOLE, "done": int(is_finished), "unit_s": max(wall_s - work.startup_s, 0.0) * is_finished}
+    steps = {"units": STEPS, "done": work.done, "left": work.left, "unit_s": work.step_s}
+    asked = record.resources
+    return Usage(
+        time=record.ended,
+        run=run,
+        family=spec.family,
+        stage=spec.stage,
+        config=config_digest(spec),
+        device=work.device,
+        cores=asked.cores if asked is not None else work.threads,
+        precision=work.precision,
+        parameters=work.parameters,
+        size=work.size,
+        **(steps if work.fits else whole),
+        startup_s=work.startup_s,
+        checkpoint_s=work.checkpoint_s,
+        wall_s=wall_s,
+        queue_s=max((record.started or record.ended) - record.submitted, 0.0) if record.submitted else 0.0,
+        rss_mib=record.peak_memory_mib or 0,
+        gpu_mib=work.gpu_mib,
+        out_of_memory=record.end == EndKind.HOST_OOM or record.failure == FailureKind.HOST_OOM,
+        asked=Asked.model_validate(asked.model_dump()) if asked is not None else None,
+        end=record.end,
+    )
+
 
 def append_usage(path: Path, usage: Usage) -> bool:
     """Append a line; False where it could not be written: no stage ends for want of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return append_snapshot(path, (usage.model_dump_json() + "\n").encode())
+    return make_folder(path.parent) and append_snapshot(path, (usage.model_dump_json() + "\n").encode())
 
 
 def read_usages(folder: Path) -> list[Usage]:
@@ -92,9 +199,9 @@ def _parse(line: bytes) -> Any:
 
 
 def matching(
-    usages: Sequence[Usage], family: str, stage: str, device: str, cores: int, precision: str, most: int = 20
+    usages: Sequence[Usage], family: str, stage: str, *, cores: int, on_gpu: bool, most: int = MOST
 ) -> list[Usage]:
-    """Return the newest attempts at this stage on such a device, oldest first."""
-    key = (family, stage, device, cores, precision)
-    same = [one for one in usages if (one.family, one.stage, one.device, one.cores, one.precision) == key]
-    return same[-most:]
+    """Return the newest attempts at this stage with as many cores, on a GPU or on none, oldest first."""
+    return [
+        one for one in usages if (one.family, one.stage, one.cores, one.device != CPU) == (family, stage, cores, on_gpu)
+    ][-most:]

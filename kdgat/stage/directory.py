@@ -2,6 +2,7 @@
 
 import json
 import os
+import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -13,6 +14,7 @@ from kdgat.stage.files import remove_temporary_files, to_json, write_bytes_atomi
 from kdgat.stage.outcome import Finished, Outcome, parse_outcome
 from kdgat.stage.owner import Owner, own
 from kdgat.stage.spec import StageSpec
+from kdgat.stage.work import WRITE_INTERVAL_S, Work
 
 CHECKPOINT_GLOB = "checkpoint-*.pt"
 PART_GLOB = "*.json"
@@ -45,7 +47,10 @@ class RunDirectory:
         self.watcher_path = self.path / "watcher.json"  # who starts attempts
         self.provenance_path = self.path / "provenance.json"
         self.attempts_path = self.path / "attempts.jsonl"
+        self.work_path = self.path / "work.json"
         self.quiet = False  # set by the runner: no progress on stderr
+        self.work = Work()  # of this process
+        self._work_written = 0.0
         self._owner: Owner | None = None
 
     def __repr__(self) -> str:
@@ -126,6 +131,19 @@ class RunDirectory:
     def write_progress(self, progress: Mapping[str, object]) -> None:
         """Write `progress.json` for whoever watches; not durable, because nothing is resumed from it."""
         write_snapshot(self.progress_path, to_json(dict(progress)), durable=False)
+
+    def write_work(self, *, now: bool = True) -> None:
+        """Write `work.json`; not `now`, if that was done a moment ago."""
+        if now or time.monotonic() - self._work_written >= WRITE_INTERVAL_S:
+            self._work_written = time.monotonic()
+            write_snapshot(self.work_path, to_json(self.work.model_dump()), durable=False)
+
+    def read_work(self) -> Work | None:
+        """Read what the last process of the stage did; None if none has begun, or its file is damaged."""
+        try:
+            return Work.model_validate_json(self.work_path.read_bytes())
+        except (OSError, ValidationError):
+            return None
 
     def newest_checkpoint(self) -> str:
         """Return the newest checkpoint, or the newest part, relative to the run directory; empty if there is none.

@@ -88,6 +88,16 @@ def append_snapshot(path: Path, lines: bytes) -> bool:
     return True
 
 
+def make_folder(path: Path) -> bool:
+    """Make a folder for such files; where that cannot be, that is one warning and False."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        _warn_once(path, error)
+        return False
+    return True
+
+
 def _warn_once(path: Path, error: OSError) -> None:
     if path not in _unwritten:
         _unwritten.add(path)

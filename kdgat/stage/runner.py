@@ -49,6 +49,7 @@ def run_stage(directory: RunDirectory, quiet: bool = False) -> Outcome:
         if difference := code_difference(directory.provenance_path):
             logger.warning("%s resumes with other code than its last attempt: %s", directory.path.name, difference)
         directory.remove_outcome()
+        directory.write_work()  # from here on it is that of this attempt
         record_attempt(directory.provenance_path, spec)
         logger.info("%s/%s scale %s seed %d: start", spec.family, spec.stage, spec.scale, spec.seed)
         try:
@@ -56,6 +57,7 @@ def run_stage(directory: RunDirectory, quiet: bool = False) -> Outcome:
         except OwnerLostError:
             logger.exception("the run directory has a new owner")
             raise
+        directory.write_work()
         directory.write_outcome(outcome)
         _log_outcome(outcome)
         if isinstance(outcome, Finished):
@@ -93,9 +95,9 @@ def find_stage_function(family: str) -> StageFunction:
 def verify_inputs(spec: StageSpec, directory: RunDirectory) -> None:
     """Check that every input is the one that the spec names; StageInputError if not."""
     known = KnownHashes(directory.hashes_path)
-    for source in spec.inputs.values():
-        source.verify(directory.path, known)
+    paths = {source.verify(directory.path, known) for source in spec.inputs.values()}
     known.write()
+    directory.work.count_inputs(paths)
 
 
 def note_hashes(directory: RunDirectory, outcome: Finished) -> None:

@@ -10,6 +10,7 @@ import torch
 from tqdm import tqdm
 
 from kdgat.stage.directory import RunDirectory
+from kdgat.stage.work import FitWork
 from kdgat.training.deadline import Deadline
 
 logger = logging.getLogger(__name__)
@@ -21,11 +22,21 @@ LOG_INTERVAL_S = 30.0
 class Progress:
     """Rate-limited reports of one fit."""
 
-    def __init__(self, directory: RunDirectory, name: str, max_epochs: int, deadline: Deadline) -> None:
+    def __init__(
+        self,
+        directory: RunDirectory,
+        name: str,
+        max_epochs: int,
+        deadline: Deadline,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.directory = directory
         self.name = name
         self.max_epochs = max_epochs
         self.deadline = deadline
+        self._clock = clock
+        self._began_s: float | None = None  # with the first epoch of this process
+        self._work = FitWork()
         self._bar: tqdm[None] | None = None
         self._show_bar = sys.stderr.isatty() and not directory.quiet
         self._num_graphs = 0
@@ -34,6 +45,10 @@ class Progress:
 
     def start_epoch(self, epoch: int, step: int, num_steps: int) -> None:
         """Open the bar of an epoch."""
+        if self._began_s is None:
+            self._began_s = self._clock()
+            self.directory.work.begin_fit(self.name)
+        self._work.left = (self.max_epochs - epoch) * num_steps - step
         if self._show_bar:
             label = f"{self.name + ' ' if self.name else ''}epoch {epoch + 1}/{self.max_epochs}"
             self._bar = tqdm(total=num_steps, initial=step, desc=label, unit="step", leave=False, dynamic_ncols=True)
@@ -45,6 +60,8 @@ class Progress:
     def count(self, num_graphs: int) -> None:
         """Count one training step."""
         self._num_graphs += num_graphs
+        self._work.done += 1
+        self._work.left = max(self._work.left - 1, 0)
         if self._bar is not None:
             self._bar.update()
 
@@ -70,6 +87,7 @@ class Progress:
                 **gpu_memory(),
             }
         )
+        self._note_work(now=False)
         if self._bar is not None:
             self._bar.set_postfix_str(f"loss {loss:.4g}, {rate:.0f} graphs/s" if loss is not None else phase)
         elif now - self._last_logged >= LOG_INTERVAL_S:
@@ -82,6 +100,24 @@ class Progress:
         if self._bar is not None:
             self._bar.close()
             self._bar = None
+
+    def end(self, *, is_done: bool) -> None:
+        """Close the bar, and write what the fit has done; of one that is done no step is left."""
+        self.end_epoch()
+        if is_done:
+            self._work.left = 0
+        self._note_work(now=True)
+
+    def _note_work(self, *, now: bool) -> None:
+        if self._began_s is None:
+            return
+        work = self.directory.work
+        self._work.seconds = self._clock() - self._began_s
+        work.fits[self.name] = self._work
+        work.checkpoint_s = max(work.checkpoint_s, self.deadline.checkpoint_s)
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            work.gpu_mib = max(work.gpu_mib, torch.cuda.max_memory_allocated() >> 20)
+        self.directory.write_work(now=now)
 
 
 def gpu_memory() -> dict[str, int]:

@@ -22,6 +22,7 @@ from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import NumericError
 from kdgat.stage.provenance import note_in_attempt
 from kdgat.stage.signals import StopFlag, stop_signals
+from kdgat.stage.work import GRAPHS
 from kdgat.training.averages import Averages
 from kdgat.training.batch_size import StepStart, cut, double_parts
 from kdgat.training.checkpoints import CheckpointError, Checkpoints
@@ -101,6 +102,9 @@ def fit(
         stack.enter_context(repeatable(config.num_threads, deterministic, strict=config.deterministic is True))
         machine = describe_machine(fabric.device)
         note_in_attempt(directory.provenance_path, trains_on=machine)
+        work = directory.work
+        work.device, work.precision, work.threads = machine["device"], config.precision, config.num_threads
+        work.parameters = max(work.parameters, sum(parameter.numel() for parameter in module.parameters()))
         one = _Fit(fabric, module, train, validation, config, directory, seed, deadline, name, stop, machine)
         stack.enter_context(one.running_time.watched())
         return one.run()
@@ -128,7 +132,7 @@ class _Fit:
         self.name, self.stop = name, stop
         self.running_time = RunningTime()
         self.checkpoints = Checkpoints(directory, name)
-        self.progress = Progress(directory, name, config.max_epochs, deadline)
+        self.progress = Progress(directory, name, config.max_epochs, deadline, self.running_time)
         self.state = FitState(num_parts=config.accumulate)
         self.averages = Averages()
         # fabric.setup moves the parameters, so the optimizer is made after the module has its device.
@@ -163,7 +167,7 @@ class _Fit:
             logger.info("paused at epoch %d step %d: %s", self.state.epoch, self.state.step, pause)
             return self._result(paused=True, reason=str(pause), needed_s=pause.needed_s)
         finally:
-            self.progress.end_epoch()
+            self.progress.end(is_done=bool(self.state.stop_reason))
         self._restore_random_state()  # what follows the fit draws the same numbers after a resume
         self.module.load_state_dict(self.state.best_weights)
         self.module.eval()
@@ -183,6 +187,8 @@ class _Fit:
             )
         state.plan_digest = digest
         num_steps = len(plan)
+        size = self.directory.work.size
+        size[GRAPHS] = max(size.get(GRAPHS, 0), sum(map(len, plan)))
         self.module.train()
         self.progress.start_epoch(state.epoch, state.step, num_steps)
         if state.step == 0:

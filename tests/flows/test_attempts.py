@@ -25,6 +25,7 @@ from kdgat.cluster.ending import AttemptEnd
 from kdgat.cluster.history import AttemptLedger
 from kdgat.cluster.report import JobFiles
 from kdgat.cluster.resources import Resources
+from kdgat.cluster.usage import read_usages
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import StageBusyError
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
@@ -44,7 +45,10 @@ def training(path: Path, **settings: Any) -> RunDirectory:
 
 
 def run(
-    directory: RunDirectory, stop: StopRequest | None = None, runner: AttemptRunner | None = None
+    directory: RunDirectory,
+    stop: StopRequest | None = None,
+    runner: AttemptRunner | None = None,
+    usage_path: Path | None = None,
 ) -> tuple[Conclusion, list[str]]:
     lines: list[str] = []
     conclusion = run_to_end(
@@ -54,6 +58,7 @@ def run(
             stop=stop or StopRequest(),
             attempt_context=lambda record, body: body(lines.append, lambda progress: None, lambda name, message: None),
             on_line=lines.append,
+            usage_path=usage_path,
         )
     )
     return conclusion, lines
@@ -92,10 +97,29 @@ def test_a_killed_child_is_started_again_from_its_checkpoint(tmp_path: Path) -> 
         when(lambda: directory.owner_path.exists() and owner_of(directory) != killed[0], lambda: stop.set("a test"))
 
     when(lambda: checkpoint_marker(directory), kill)
-    conclusion, lines = run(directory, stop)
+    conclusion, lines = run(directory, stop, usage_path=tmp_path / "history" / "run.jsonl")
     assert killed
     assert conclusion.attempts == 2
     assert any("SIGKILL" in line for line in lines)
+    first, second = read_usages(tmp_path / "history")
+    assert (first.end, second.end) == ("ProcessKilled", "Paused")
+    assert first.run == second.run == "run/run"
+    assert (first.stage, first.device, first.units) == ("normal", "cpu", "steps")
+    assert min(first.unit_s, first.startup_s, first.wall_s, first.parameters, first.left) > 0
+    assert first.size.keys() == {"bytes", "graphs"}
+    assert second.rss_mib > 100
+
+
+def test_attempts_whose_process_did_not_begin_leave_no_usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    directory, history = training(tmp_path), tmp_path / "history" / "run.jsonl"
+    conclusion, _ = run(directory, usage_path=history)
+    assert isinstance(conclusion.outcome, Finished)
+    directory.outcome_path.unlink()
+    monkeypatch.setattr(child, "child_command", lambda _: [sys.executable, "-c", "import os; os.kill(os.getpid(), 11)"])
+    run(directory, usage_path=history)
+    (finished,) = read_usages(history.parent)
+    assert (finished.end, finished.left) == ("Completed", 0)
+    assert finished.done * finished.unit_s < finished.wall_s
 
 
 def test_attempts_that_get_nowhere_come_to_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ import torch
 
 from kdgat.run.progress import describe_progress
 from kdgat.stage.directory import RunDirectory
+from kdgat.stage.work import FitWork
 from kdgat.training.deadline import Deadline
 from kdgat.training.progress import Progress
 
@@ -74,3 +75,25 @@ def test_file_tells_the_memory_of_the_gpu_that_is_used(tmp_path):
     assert {name for name in progress if name.startswith("gpu_")} == (
         set(MEMORY) if torch.cuda.is_available() else set()
     )
+
+
+def test_work_of_the_fits_of_a_process_is_noted_for_estimates(tmp_path):
+    directory, now = RunDirectory(tmp_path), iter([0.0, 5.0, 5.0, 100.0, 103.0])
+    clock = lambda: next(now)  # noqa: E731
+    for name in ("teacher", "student"):
+        progress = Progress(directory, name, 3, Deadline(), clock)
+        progress.start_epoch(1, 2, 10)
+        progress.count(128)
+        if name == "teacher":
+            progress.report(epoch=1, step=3, num_steps=10, phase="train", loss=0.25)
+        progress.end(is_done=name == "student")
+    work = directory.read_work()
+    assert work.fits["teacher"] == FitWork(done=1, left=17, seconds=5.0)
+    assert work.fits["student"] == FitWork(done=1, left=0, seconds=3.0)
+    assert (work.done, work.left, work.step_s) == (2, 17, 4.0)
+
+
+def test_a_fit_that_does_no_step_notes_no_work(tmp_path):
+    directory = RunDirectory(tmp_path)
+    Progress(directory, "student", 3, Deadline()).end(is_done=True)
+    assert directory.read_work() is None

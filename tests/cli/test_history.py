@@ -1,0 +1,40 @@
+import json
+
+import pytest
+
+from kdgat.cluster.usage import Asked, Usage, append_usage
+from tests.support.command_line import kdgat
+
+
+@pytest.fixture
+def runs(tmp_path):
+    asked = Asked(walltime_s=7200, memory_mib=8192, cores=1)
+    common = {"family": "can", "device": "cpu", "wall_s": 3600.0, "rss_mib": 2048, "queue_s": 60.0}
+    for run, stage, what in (("a", "normal", asked), ("b", "normal", asked), ("a", "evaluation", None)):
+        usage = Usage(time=0.0, run=f"{run}/{stage}", stage=stage, asked=what, **common)
+        append_usage(tmp_path / "runs" / "history" / f"{run}.jsonl", usage)
+    return tmp_path / "runs"
+
+
+def test_each_stage_shows_what_it_used_of_what_it_asked_for(runs):
+    lines = {line.split("  ")[0]: line.split() for line in kdgat("history", runs, status=0).stdout.splitlines()}
+    assert lines["can normal"][2:] == ["cpu", "2", "2", "50%", "25%", "12.0", "00:01:00"]
+    assert lines["can evaluation"][2:] == ["cpu", "1", "1"]
+
+
+def test_it_is_found_from_the_folder_above(runs):
+    assert "can normal" in kdgat("history", folder=runs.parent, status=0).stdout
+
+
+def test_one_stage_is_printed_as_json(runs):
+    (found,) = json.loads(kdgat("history", runs, "--stage", "normal", "--json", status=0).stdout)
+    assert (found["attempts"], found["walltime_share"], found["wasted_gib_hours"]) == (2, 0.5, 12.0)
+
+
+def test_a_stage_without_attempts_and_a_folder_without_history_say_so(runs, tmp_path):
+    assert (
+        "no attempt at trees normal is noted"
+        in kdgat("history", runs, "--family", "trees", "--stage", "normal", status=0).stdout
+    )
+    done = kdgat("history", tmp_path / "elsewhere", status=1)
+    assert "holds no history of attempts" in done.stderr

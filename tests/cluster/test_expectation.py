@@ -1,0 +1,104 @@
+"""What a job asks for after attempts like it: more where they took more, less only where that is wanted."""
+
+import pytest
+
+from kdgat.cluster.estimate import stage_resources
+from kdgat.cluster.expectation import Job, adapt, adapt_to_history, expect
+from kdgat.cluster.resources import ResourceRequest, Resources
+from kdgat.cluster.site import Limits, Site
+from kdgat.cluster.usage import Asked, Usage, append_usage, config_digest, usage_path
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.spec import StageInput, StageSpec
+
+ASKED = Resources(walltime_s=3600, memory_mib=16_384, cores=1)
+JOB = Job("can", "normal", "same", {"bytes": 1000}, "new/normal")
+NOTHING = ResourceRequest()
+
+
+def usage(run, **given):
+    fields = {
+        "time": 0.0, "family": "can", "stage": "normal", "device": "cpu", "config": "same", "size": {"bytes": 1000},
+        "done": 10_000, "unit_s": 1.0, "startup_s": 10.0, "rss_mib": 3000,
+        "asked": Asked(walltime_s=3600, memory_mib=16_384, cores=1),
+    }  # fmt: skip
+    return Usage(run=run, **{**fields, **given})
+
+
+def asks(usages, *, job=JOB, asked=ASKED, command_line=NOTHING, limits=None, is_adaptive=True):
+    expected = expect(usages, job, asked)
+    return adapt(asked, expected, command_line, limits or Limits(), is_adaptive=is_adaptive)
+
+
+RUNS = [usage(str(number)) for number in range(4)]
+
+
+def test_nothing_known_changes_nothing() -> None:
+    others = [usage("a", stage="curriculum"), usage("b", family="lap"), usage("c", cores=8), usage("d", device="v100")]
+    assert asks([]) == asks(others) == (ASKED, [])
+
+
+def test_a_walltime_that_would_not_do_is_raised_and_the_sentence_says_why() -> None:
+    resources, (sentence, _) = asks(RUNS)
+    assert resources.walltime_s == 11_700  # 1.15 (10 + 10,000 + 20) s, in steps of five minutes
+    assert sentence == (
+        "asks for walltime 03:15:00 instead of 01:00:00: 4 runs on cpu: 1 s per step, 10,000 steps left "
+        "(enough for 80% of such runs)"
+    )
+
+
+def test_memory_that_is_not_needed_is_given_back_where_that_is_wanted() -> None:
+    assert asks(RUNS)[0].memory_mib == 4096  # 1.2 of 3,000 MiB and 256, in whole GiB
+    resources, sentences = asks(RUNS, is_adaptive=False)
+    assert resources.memory_mib == ASKED.memory_mib
+    assert [sentence.split()[2] for sentence in sentences] == ["walltime"]
+
+
+def test_what_the_command_line_asks_for_stays() -> None:
+    given = ResourceRequest(walltime="01:00:00", memory="16G")
+    assert asks(RUNS, command_line=given) == (ASKED, [])
+
+
+def test_the_limits_of_the_site_hold() -> None:
+    assert asks(RUNS, limits=Limits(walltime="02:00:00"))[0].walltime_s == 7200
+
+
+def test_more_to_read_takes_longer_and_more_memory() -> None:
+    twice = Job("can", "normal", "same", {"bytes": 2000}, "new/normal")
+    assert asks(RUNS, job=twice)[0] == Resources(walltime_s=23_100, memory_mib=8192)
+    whole = [one.model_copy(update={"units": "stages", "done": 1, "unit_s": 600.0}) for one in RUNS]
+    assert asks(whole)[0].walltime_s == 900
+    assert asks(whole, job=twice)[0].walltime_s == 1500
+
+
+def test_attempts_with_the_same_configuration_count_before_others() -> None:
+    longer = [usage(f"other {number}", config="other", done=90_000) for number in range(4)]
+    assert asks(RUNS + longer)[0] == asks(RUNS)[0]
+    assert asks(longer)[0].walltime_s > 90_000
+
+
+def test_a_run_that_goes_on_asks_for_what_is_left_of_it() -> None:
+    own = usage(JOB.run, done=9000, left=1000, unit_s=2.0, end="SlurmTimeout")
+    resources, (sentence, _) = asks([*RUNS, own])
+    assert resources.walltime_s == 2700  # 1.15 (10 + 1,000 x 2.2 + 20) s
+    assert "this run: 2.2 s per step, 1,000 steps left" in sentence
+
+
+def test_a_stage_that_ran_out_of_memory_asks_for_more() -> None:
+    died = usage("a", out_of_memory=True, rss_mib=16_000)
+    assert asks([died], is_adaptive=False)[0].memory_mib >= 1.5 * ASKED.memory_mib
+
+
+@pytest.mark.parametrize(("adaptive", "memory_mib"), [(True, 4096), (None, 16_384), (False, 16_384)])
+def test_history_is_read_for_the_stage_of_a_directory(tmp_path, adaptive, memory_mib) -> None:
+    (tmp_path / "store").write_bytes(b"0" * 1000)
+    spec = StageSpec(family="can", stage="normal", seed=0, inputs={"train": StageInput.of_file(tmp_path / "store")})
+    directory = RunDirectory(tmp_path / "runs" / "new" / "stages" / "normal").create(spec)
+    site = Site(name="pitzer", scheduler="slurm", defaults={"memory": "16G", "adaptive": adaptive})
+    for number in range(4):
+        path = usage_path(site, tmp_path / "runs" / str(number))
+        append_usage(path, usage(f"{number}/normal", config=config_digest(spec)))
+    asked = stage_resources("normal", {}, site, NOTHING)
+    history = usage_path(site, tmp_path / "runs" / "new")
+    resources, sentences = adapt_to_history(directory, asked, history, {}, site, NOTHING)
+    assert (resources.walltime_s, resources.memory_mib) == (11_700, memory_mib)
+    assert all("4 runs" in sentence for sentence in sentences)
