@@ -58,24 +58,48 @@ def plan_command(family: "Family") -> Any:
         *,
         given: dict[str, Any],
     ) -> None:
-        from kdgat.cluster.estimate import stage_resources
-
         where, request = options.site_and_request(site, walltime=walltime, memory=memory, cores=cores, gpus=gpus)
         run = family.plan(options.family_config(family, preset, given, seeds, override))
         if dry_run:
             print_dry_run(run, where, request, out)
             return
-        jobs = {
-            planned.name: stage_resources(planned.stage, run.resources, where, request)
-            for planned in run.plan
-            if where.scheduler != "local"
-        }
+        jobs, changes = plan_jobs(run, where, request, out)
         print_plan(run, family.describe(run, jobs, given), jobs, out)
         if jobs:
             for sentence in describe_limits((one.stage for one in run.plan), run.resources, where, request):
                 typer.echo(sentence)
+        for sentence, names in changes.items():
+            typer.echo(f"{sentence}: {', '.join(names)}")
 
     return command
+
+
+def plan_jobs(
+    run: "Run", site: "Site", request: "ResourceRequest", out: Path | None
+) -> tuple[dict[str, "Resources"], dict[str, list[str]]]:
+    """Return what the job of each stage asks for as far as it is known now, and who asks for what because of history.
+
+    What a stage will read is not known yet: as much as those before it.
+    """
+    from kdgat.cluster.estimate import stage_resources, wanted_resources
+    from kdgat.cluster.expectation import Job, adapt, expect
+    from kdgat.cluster.usage import RUNS, config_digest, read_usages, usage_path
+
+    if site.scheduler == "local":
+        return {}, {}
+    usages = read_usages(usage_path(site, out or Path(RUNS, "new")).parent)
+    jobs: dict[str, Resources] = {}
+    changes: dict[str, list[str]] = {}
+    for planned in run.plan:
+        asked = stage_resources(planned.stage, run.resources, site, request)
+        wanted = wanted_resources(planned.stage, run.resources, site, request)
+        expected = expect(usages, Job(run.family, planned.stage, config_digest(planned.config), {}, ""), asked)
+        jobs[planned.name], sentences = adapt(
+            asked, expected, request, site.limits, is_adaptive=wanted.adaptive is True
+        )
+        for sentence in sentences:
+            changes.setdefault(sentence, []).append(planned.name)
+    return jobs, changes
 
 
 def print_plan(run: "Run", described: "PlanTable", jobs: "Mapping[str, Resources]", out: Path | None) -> None:
@@ -143,10 +167,10 @@ def describe_limits(
 def print_dry_run(run: "Run", site: "Site", request: "ResourceRequest", out: Path | None) -> None:
     """Print the command or the job script of every stage; nothing is started or written."""
     from kdgat.cluster.child import child_command
-    from kdgat.cluster.estimate import stage_resources
     from kdgat.stage.directory import RunDirectory
 
     output = (out or Path("OUT")).absolute()
+    jobs, _ = plan_jobs(run, site, request, out)
     print(
         "# Nothing is started. A stage starts when those it needs have finished; the last 8 characters of its\n"
         f"# directory hash its inputs, {UNKNOWN_IDENTITY} where they are not there yet."
@@ -159,8 +183,7 @@ def print_dry_run(run: "Run", site: "Site", request: "ResourceRequest", out: Pat
         else:
             from flows.job_scripts import job_script  # where dask-jobqueue is
 
-            resources = stage_resources(planned.stage, run.resources, site, request)
-            print(job_script(site, resources, directory, output / "slurm"))
+            print(job_script(site, jobs[planned.name], directory, output / "slurm"))
 
 
 def _directory_name(run: "Run", planned: "PlannedStage") -> str:

@@ -19,8 +19,9 @@ from kdgat.cluster.usage import STEPS, Size, Usage, config_digest, matching, rea
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.work import BYTES
 
-MINUTE_S: Final = 60
-ROUND_S: Final = 5 * MINUTE_S  # a walltime of minutes and seconds looks exact, which it is not
+# An estimate that is not rounded looks exact, which it is not.
+ROUND_S: Final = 300
+ROUND_MIB: Final = 1024
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def adapt_to_history(
     spec = directory.read_spec()
     paths = {source.resolve(directory.path) for source in spec.inputs.values()}
     size = {BYTES: sum(path.stat().st_size for path in paths if path.is_file())}
-    job = Job(spec.family, spec.stage, config_digest(spec), size, run_name(history, directory))
+    job = Job(spec.family, spec.stage, config_digest(spec.config), size, run_name(history, directory))
     is_adaptive = wanted_resources(like_stage or spec.stage, requests, site, command_line).adaptive is True
     expected = expect(read_usages(history.parent), job, asked)
     return adapt(asked, expected, command_line, site.limits, is_adaptive=is_adaptive)
@@ -119,16 +120,17 @@ def adapt(
     """Return what the job asks for, and a sentence for each amount that is not the one that was asked for."""
     changes: dict[str, int] = {}
     sentences = []
-    for key, estimate, was_given, limit, write in (
-        ("walltime_s", expected.walltime, command_line.walltime, limits.walltime_s, format_walltime),
-        ("memory_mib", expected.memory, command_line.memory, limits.memory_mib, format_memory),
+    for key, estimate, was_given, limit, unit, write in (
+        ("walltime_s", expected.walltime, command_line.walltime, limits.walltime_s, ROUND_S, format_walltime),
+        ("memory_mib", expected.memory, command_line.memory, limits.memory_mib, ROUND_MIB, format_memory),
     ):
         if estimate is None or was_given is not None:
             continue
         before = getattr(asked, key)
-        wanted = -(-estimate.value // ROUND_S) * ROUND_S if key == "walltime_s" else estimate.value
+        wanted = -(-estimate.value // unit) * unit
         wanted = min(wanted, limit or wanted)
-        if wanted == before or (wanted < before and not is_adaptive):
+        is_enough = estimate.value <= before  # though the rounded number may be above it
+        if wanted == before or (is_enough and (wanted > before or not is_adaptive)):
             continue
         changes[key] = wanted
         sentences.append(

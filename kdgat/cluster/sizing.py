@@ -111,8 +111,8 @@ def estimate_memory(usages: Sequence[Usage], size: Size, configured_mib: int, *,
     mib = wanted + MEMORY_MARGIN_MIB
     if len(peaks) < 3:
         mib = max(mib, configured_mib / 2)
-    mib = max(mib, LEAST_WITH_GPU_MIB if with_gpu else LEAST_MIB)
-    return Estimate(math.ceil(mib / 1024) * 1024, _coverage(len(peaks)), source)
+    mib = max(mib, min(LEAST_WITH_GPU_MIB if with_gpu else LEAST_MIB, configured_mib))
+    return Estimate(math.ceil(mib), _coverage(len(peaks)), source)
 
 
 def _peaks(usages: Sequence[Usage]) -> list[Usage]:

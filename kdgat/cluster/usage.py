@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -128,9 +128,9 @@ def find_history(place: Path | None, site: Site | None) -> Path:
     return folder
 
 
-def config_digest(spec: StageSpec) -> str:
+def config_digest(config: Mapping[str, Any]) -> str:
     """Return eight digits that tell configurations of a stage apart."""
-    return hashlib.sha256(json.dumps(spec.config, sort_keys=True, default=str).encode()).hexdigest()[:8]
+    return hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()[:8]
 
 
 def run_name(path: Path, directory: RunDirectory) -> str:
@@ -158,7 +158,7 @@ def usage_of(record: AttemptRecord, work: Work, spec: StageSpec, run: str) -> Us
         run=run,
         family=spec.family,
         stage=spec.stage,
-        config=config_digest(spec),
+        config=config_digest(spec.config),
         device=work.device,
         cores=asked.cores if asked is not None else work.threads,
         precision=work.precision,

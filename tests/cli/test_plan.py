@@ -1,6 +1,7 @@
 from pathlib import Path
 
 from kdgat.can.simulation.synthetic import write_dataset
+from kdgat.cluster.usage import Usage, append_usage
 from tests.support.command_line import kdgat
 
 
@@ -33,3 +34,17 @@ def test_the_plan_for_a_site_says_what_each_job_asks_for() -> None:
     assert lines["normal-large-seed0"][-6:] == ["16:00:00", "128G", "8", "1", "v100", "prepare"]
     assert lines["prepare"][-4:] == ["16:00:00", "85G", "48", "recordings"]
     assert "cores 48 instead of 99, as osc-pitzer grants no more: prepare" in done.stdout
+
+
+def test_the_plan_for_a_site_says_which_jobs_ask_for_what_earlier_ones_took(tmp_path: Path) -> None:
+    used = Usage(
+        time=0.0, run="a/evaluation", family="can", stage="evaluation", device="Tesla V100", units="stages", done=1,
+        unit_s=600.0, rss_mib=90_000, cores=8,
+    )  # fmt: skip
+    append_usage(tmp_path / "runs" / "history" / "a.jsonl", used)
+    words = ("--preset", "full", "--seeds", "0", "--site", "osc-pitzer")
+    done = kdgat("plan", "can", *words, folder=tmp_path, status=0)
+    said = next(line for line in done.stdout.splitlines() if line.startswith("asks for memory"))
+    assert said.startswith("asks for memory 106G instead of 85G: ")
+    assert said.endswith("largest of 1 run (enough for 50% of such runs): evaluation-large-seed0")
+    assert "--mem=108544M" in kdgat("plan", "can", *words, "--dry-run", folder=tmp_path, status=0).stdout

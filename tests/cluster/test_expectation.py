@@ -53,6 +53,13 @@ def test_memory_that_is_not_needed_is_given_back_where_that_is_wanted() -> None:
     assert [sentence.split()[2] for sentence in sentences] == ["walltime"]
 
 
+def test_an_amount_that_suffices_is_not_raised_to_a_round_one() -> None:
+    small = Resources(walltime_s=90, memory_mib=900)
+    runs = [usage(str(number), done=10, rss_mib=400) for number in range(4)]
+    for is_adaptive in (True, False):
+        assert asks(runs, asked=small, is_adaptive=is_adaptive) == (small, [])
+
+
 def test_what_the_command_line_asks_for_stays() -> None:
     given = ResourceRequest(walltime="01:00:00", memory="16G")
     assert asks(RUNS, command_line=given) == (ASKED, [])
@@ -96,7 +103,7 @@ def test_history_is_read_for_the_stage_of_a_directory(tmp_path, adaptive, memory
     site = Site(name="pitzer", scheduler="slurm", defaults={"memory": "16G", "adaptive": adaptive})
     for number in range(4):
         path = usage_path(site, tmp_path / "runs" / str(number))
-        append_usage(path, usage(f"{number}/normal", config=config_digest(spec)))
+        append_usage(path, usage(f"{number}/normal", config=config_digest(spec.config)))
     asked = stage_resources("normal", {}, site, NOTHING)
     history = usage_path(site, tmp_path / "runs" / "new")
     resources, sentences = adapt_to_history(directory, asked, history, {}, site, NOTHING)

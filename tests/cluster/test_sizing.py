@@ -61,8 +61,8 @@ def test_memory_grows_with_the_size_and_never_shrinks_below_what_was_seen() -> N
     seen = [usage("a", rss_mib=10_000, graphs=1000)] * 3
     runs = [one.model_copy(update={"run": str(place)}) for place, one in enumerate(seen)]
     twice, half = (estimate_memory(runs, {"graphs": n}, 4096, with_gpu=False).value for n in (2000, 500))
-    assert twice == math.ceil((20_000 * 1.2 + 256) / 1024) * 1024
-    assert half == math.ceil((10_000 * 1.2 + 256) / 1024) * 1024
+    assert twice == math.ceil(20_000 * 1.2 + 256)
+    assert half == math.ceil(10_000 * 1.2 + 256)
 
 
 def test_few_runs_never_ask_for_less_than_half_of_what_is_configured() -> None:
@@ -83,7 +83,7 @@ def test_a_line_is_taken_only_where_sizes_explain_the_memory() -> None:
     straight = [usage(str(place), rss_mib=2000 + 4 * graphs, graphs=graphs) for place, graphs in enumerate(sizes)]
     found = estimate_memory(straight, {"graphs": 8000}, 4096, with_gpu=False)
     assert "line through 6 runs" in found.source
-    assert found.value == math.ceil(((2000 + 32_000) * 1.1 + 256) / 1024) * 1024
+    assert found.value == math.ceil((2000 + 32_000) * 1.1 + 256)
     flat = [usage(str(place), rss_mib=5000 + place % 2, graphs=graphs) for place, graphs in enumerate(sizes)]
     assert "largest of 6 runs" in estimate_memory(flat, {"graphs": 8000}, 4096, with_gpu=False).source
 
