@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 from kdgat.family.registry import find_family
+from kdgat.report.consumption import with_consumption
 from kdgat.report.content import ReportError, read_run
 from kdgat.report.document import render_document
 from kdgat.run.directory import OutputDirectory
@@ -20,7 +21,8 @@ def write_report(run_directory: Path | str) -> Path:
     output = OutputDirectory(run_directory)
     family = find_family(family_of(output))
     content = read_run(output.path, family.results.read)
-    write_bytes_atomically(output.report_path, render_document(family.report(content)).encode("utf-8"))
+    document = with_consumption(family.report(content), content.stages)
+    write_bytes_atomically(output.report_path, render_document(document).encode("utf-8"))
     return output.report_path
 
 

@@ -89,6 +89,7 @@ def most_of(requests: Sequence[ResourceRequest]) -> ResourceRequest:
         for key, value in request.explicit_values().items():
             amount = {"walltime": request.walltime_s, "memory": request.memory_mib}.get(key, value)
             found = {"walltime": most.walltime_s, "memory": most.memory_mib}.get(key, getattr(most, key))
-            if found is None or (key != "gpu_type" and amount > found):
+            # A job that one of its stages does not let shrink does not: False is more than True.
+            if found is None or (key != "gpu_type" and (amount < found if key == "adaptive" else amount > found)):
                 most = most.model_copy(update={key: value})
     return most

@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from kdgat.cluster.history import OPEN, AttemptLedger
+from kdgat.cluster.usage import Usage, usage_of
 from kdgat.run.directory import DONE_STATES, OutputDirectory, RunIndex, StageRecord
 from kdgat.run.finished import Curve, curves_of_fits
 from kdgat.run.results import RunResults
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished
+from kdgat.stage.work import Work
 
 R = TypeVar("R", bound=RunResults)
 
@@ -28,6 +31,8 @@ class StageContent:
     record: StageRecord
     curves: dict[str, Curve]  # by name of the fit, "" where a stage fits one model
     attempts: list[dict[str, Any]]
+    usages: list[Usage] = field(default_factory=list)  # one per attempt that ended
+    profiles: list[dict[str, Any]] = field(default_factory=list)  # of fits, where they were asked for
 
 
 @dataclass(frozen=True)
@@ -105,4 +110,18 @@ def _read_stage(output: OutputDirectory, record: StageRecord, missing: list[str]
     else:
         attempts = []
         missing.append(f"{record.directory}/{directory.provenance_path.name}: no provenance of {record.name}.")
-    return StageContent(record, curves, attempts)
+    return StageContent(record, curves, attempts, _read_usages(directory), _read_profiles(directory))
+
+
+def _read_usages(directory: RunDirectory) -> list[Usage]:
+    """Describe the attempts that ended; what the process did itself is known of the last one alone."""
+    ended = [record for record in AttemptLedger(directory).records if record.end != OPEN]
+    work = directory.read_work() or Work()
+    spec = directory.read_spec()
+    works = [Work() for _ in ended[:-1]] + [work]
+    return [usage_of(record, work, spec, directory.path.name) for record, work in zip(ended, works, strict=False)]
+
+
+def _read_profiles(directory: RunDirectory) -> list[dict[str, Any]]:
+    paths = sorted(directory.profile_path.glob("*.json"))
+    return [json.loads(path.read_text(encoding="utf-8")) for path in paths]

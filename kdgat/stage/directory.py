@@ -48,6 +48,7 @@ class RunDirectory:
         self.provenance_path = self.path / "provenance.json"
         self.attempts_path = self.path / "attempts.jsonl"
         self.work_path = self.path / "work.json"
+        self.profile_path = self.path / "profile"  # folder
         self.quiet = False  # set by the runner: no progress on stderr
         self.work = Work()  # of this process
         self._work_written = 0.0

@@ -47,6 +47,10 @@ class TrainingConfig(Config):
     # Kept free before the deadline, beside what is measured.
     checkpoint_margin_s: Annotated[float, ExecutionOnly] = Field(20.0, ge=0)
 
+    # where time goes
+    profile: Annotated[bool, ExecutionOnly] = False
+    profile_steps: Annotated[int, ExecutionOnly] = Field(5, ge=1)
+
     @model_validator(mode="after")
     def _check_precision(self) -> Self:
         if self.precision == "16-mixed" and self.accelerator == "cpu":

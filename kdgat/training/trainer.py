@@ -30,6 +30,7 @@ from kdgat.training.config import TrainingConfig
 from kdgat.training.deadline import Deadline
 from kdgat.training.device import describe_machine, make_fabric, make_optimizer
 from kdgat.training.losses import LossWatch
+from kdgat.training.profile import Profile
 from kdgat.training.progress import Progress
 from kdgat.training.random_state import (
     repeatable,
@@ -133,6 +134,7 @@ class _Fit:
         self.running_time = RunningTime()
         self.checkpoints = Checkpoints(directory, name)
         self.progress = Progress(directory, name, config.max_epochs, deadline, self.running_time)
+        self.profile = Profile(directory, name, config.profile_steps if config.profile else 0, fabric.device)
         self.state = FitState(num_parts=config.accumulate)
         self.averages = Averages()
         # fabric.setup moves the parameters, so the optimizer is made after the module has its device.
@@ -167,6 +169,7 @@ class _Fit:
             logger.info("paused at epoch %d step %d: %s", self.state.epoch, self.state.step, pause)
             return self._result(paused=True, reason=str(pause), needed_s=pause.needed_s)
         finally:
+            self.profile.close()
             self.progress.end(is_done=bool(self.state.stop_reason))
         self._restore_random_state()  # what follows the fit draws the same numbers after a resume
         self.module.load_state_dict(self.state.best_weights)
@@ -210,14 +213,17 @@ class _Fit:
         rate = learning_rate(config, (state.epoch + step / num_steps) / config.max_epochs)
         for group in self.raw_optimizer.param_groups:
             group["lr"] = rate
+        self.profile.start_step()
         loss = self._accumulate_gradients(indices, step)
-        if config.gradient_clip is not None:
-            # A gradient that is not finite shows in the next loss; 16-mixed meets one now and then and skips the step.
-            self.fabric.clip_gradients(
-                self.module, self.optimizer, max_norm=config.gradient_clip, error_if_nonfinite=False
-            )
-        self.optimizer.step()
-        self.raw_optimizer.zero_grad(set_to_none=True)
+        with self.profile.phase("optimizer"):
+            if config.gradient_clip is not None:
+                # What is not finite shows in the next loss; 16-mixed meets it now and then and skips the step.
+                self.fabric.clip_gradients(
+                    self.module, self.optimizer, max_norm=config.gradient_clip, error_if_nonfinite=False
+                )
+            self.optimizer.step()
+            self.raw_optimizer.zero_grad(set_to_none=True)
+        self.profile.end_step()
         state.step += 1
         state.global_step += 1
         self.losses.note(state.epoch, state.step, rate, loss)
@@ -245,16 +251,20 @@ class _Fit:
 
     def _backward(self, indices: Any, step: int, share: float) -> Tensor:
         """Add the gradient of a part of a batch, `share` of the whole; return its part of the loss."""
-        batch = self._to_device(self.train.gather(indices))
+        with self.profile.phase("loading"):
+            gathered = self.train.gather(indices)
+        with self.profile.phase("transfer"):
+            batch = self._to_device(gathered)
         self.averages.for_batch_of(len(indices))
         weight_before = self.averages.weights.get("train_loss", 0)
-        with self.fabric.autocast():
+        with self.profile.phase("forward"), self.fabric.autocast():
             loss = self.steps.train(batch, step)
         if self.averages.weights.get("train_loss", 0) == weight_before:
             self.averages.log("train_loss", loss)
         if share < 1.0:
             loss = loss * share
-        self.fabric.backward(loss)
+        with self.profile.phase("backward"):
+            self.fabric.backward(loss)
         return loss.detach()
 
     def _validate(self) -> dict[str, float]:

@@ -106,9 +106,10 @@ def test_a_job_asks_for_the_memory_that_is_predicted_unless_somebody_said_anothe
 
 
 def test_the_most_of_several_requests_is_taken_key_by_key() -> None:
-    one = ResourceRequest(walltime="2:00:00", memory="900M", cores=4)
-    other = ResourceRequest(walltime="90", memory="2G", gpus=1, gpu_type="v100")
-    assert most_of([one, other]) == ResourceRequest(walltime="2:00:00", memory="2G", cores=4, gpus=1, gpu_type="v100")
+    one = ResourceRequest(walltime="2:00:00", memory="900M", cores=4, adaptive=True)
+    other = ResourceRequest(walltime="90", memory="2G", gpus=1, gpu_type="v100", adaptive=False)
+    expected = ResourceRequest(walltime="2:00:00", memory="2G", cores=4, gpus=1, gpu_type="v100", adaptive=False)
+    assert most_of([one, other]) == most_of([other, one]) == expected
     assert most_of([]) == ResourceRequest()
 
 

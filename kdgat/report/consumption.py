@@ -1,0 +1,97 @@
+"""What the stages of a run took, what they had asked for, and where the time of their training steps went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from kdgat.cluster.resources import format_memory, format_walltime
+from kdgat.cluster.usage import Usage
+from kdgat.report.content import StageContent
+from kdgat.report.document import Document, Section
+from kdgat.run.table import Table
+
+LITTLE: Final = 0.3  # share of the memory that was asked for, below which much of it is kept from others
+LONG: Final = 0.3  # share of a step, above which the model waits for its data
+HEADINGS: Final = (
+    *("Stage", "Device", "Walltime", "of asked", "Peak memory", "of asked"),
+    *("GPU memory", "In the queue", "Until the first step", "Seconds per step"),
+)
+MIB: Final = 1 << 20
+
+
+def with_consumption(document: Document, stages: Sequence[StageContent]) -> Document:
+    """Return the report of a family with this section before its last one, which says where its numbers come from."""
+    section = consumption_section(stages)
+    if section is None:
+        return document
+    *first, last = document.sections
+    return replace(document, sections=[*first, section, last])
+
+
+def consumption_section(stages: Sequence[StageContent]) -> Section | None:
+    """Return the section; None where nothing is known of any stage."""
+    section = Section("consumption", "What the stages took")
+    section.paragraphs.extend(advice(stages))
+    rows = [_row(stage.record.name, stage.usages[-1]) for stage in stages if stage.usages and stage.usages[-1].wall_s]
+    if rows:
+        section.tables.append(Table.of(HEADINGS, rows, "The last attempt at each stage."))
+    for stage in stages:
+        for profile in stage.profiles:
+            section.tables.append(_phases(stage.record.name, profile))
+            section.folded[f"Operators of {stage.record.name}, {profile['fit']}"] = [_operators(profile)]
+    return section if section.tables else None
+
+
+def advice(stages: Iterable[StageContent]) -> list[str]:
+    """Say in one sentence each what asks for too much, and what waits for data."""
+    sentences = []
+    for stage in stages:
+        usage = stage.usages[-1] if stage.usages else None
+        if usage is not None and usage.asked is not None and 0 < usage.rss_mib < LITTLE * usage.asked.memory_mib:
+            sentences.append(
+                f"{stage.record.name} asked for {format_memory(usage.asked.memory_mib)} and took {usage.rss_mib} MiB:"
+                f" resources.{stage.record.stage}.adaptive=true asks for what is needed."
+            )
+        for profile in stage.profiles:
+            if profile["phases"]["loading"] > LONG * profile["seconds"]:
+                share = profile["phases"]["loading"] / profile["seconds"]
+                sentences.append(
+                    f"{stage.record.name}, {profile['fit']}: {share:.0%} of a step go into loading its batch, during"
+                    " which the model waits."
+                )
+    return sentences
+
+
+def _row(name: str, usage: Usage) -> list[str]:
+    asked = usage.asked
+    return [
+        name,
+        usage.device,
+        format_walltime(round(usage.wall_s)),
+        f"{usage.wall_s / asked.walltime_s:.0%}" if asked else "-",
+        format_memory(usage.rss_mib) if usage.rss_mib else "-",
+        f"{usage.rss_mib / asked.memory_mib:.0%}" if asked and usage.rss_mib else "-",
+        format_memory(usage.gpu_mib) if usage.gpu_mib else "-",
+        format_walltime(round(usage.queue_s)) if asked else "-",
+        f"{usage.startup_s:.1f} s" if usage.startup_s else "-",
+        f"{usage.unit_s:.3g}" if usage.units == "steps" and usage.unit_s else "-",
+    ]
+
+
+def _phases(name: str, profile: Mapping[str, Any]) -> Table:
+    steps, total_s = profile["steps"], profile["seconds"]
+    phases = {**profile["phases"], "the rest": max(total_s - sum(profile["phases"].values()), 0.0)}
+    rows = [[phase, f"{1000 * seconds / steps:.3g}", f"{seconds / total_s:.0%}"] for phase, seconds in phases.items()]
+    caption = f"Where a training step of {name} ({profile['fit']}) goes: mean of {steps} steps, profiled."
+    return Table.of(("Phase", "Milliseconds", "Share"), rows, caption)
+
+
+def _operators(profile: Mapping[str, Any]) -> Table:
+    rows = [
+        [one["name"], str(one["calls"]), f"{1000 * one['seconds']:.3g}", f"{one['bytes'] / MIB:.1f}"]
+        for one in profile["operators"]
+    ]
+    header = ("Operator", "Calls", "Milliseconds of its own", "MiB allocated")
+    return Table.of(header, rows, f"The operators that took most, in {profile['steps']} steps.")

@@ -1,0 +1,121 @@
+"""Where the time of a few training steps goes: phases in seconds, the dearest operators, a trace of torch's profiler.
+
+In the run directory: `profile/FIT.json` for the report, and `FIT.pt.trace.json.gz`, which https://ui.perfetto.dev,
+chrome://tracing and TensorBoard open. Profiling computes nothing else than training does; it only takes longer.
+"""
+
+from __future__ import annotations
+
+import gzip
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+from torch.profiler import ProfilerActivity, profile, record_function
+
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.files import to_json, write_bytes_atomically
+
+logger = logging.getLogger(__name__)
+
+PHASES: Final = ("loading", "transfer", "forward", "backward", "optimizer")
+SKIPPED_STEPS: Final = 2  # in which memory is fetched and kernels are chosen
+MOST_OPERATORS: Final = 20
+UNNAMED: Final = "training"  # the fit of a stage that has one
+
+
+class Profile:
+    """Profile some steps of a fit, once; before and after them, and where no steps are asked for, it costs nothing."""
+
+    def __init__(self, directory: RunDirectory, name: str, steps: int, device: torch.device) -> None:
+        """Profile `steps` steps; 0 for none."""
+        self.folder, self.name = directory.profile_path, name or UNNAMED
+        self.steps, self.device = steps, device
+        self.seconds = dict.fromkeys(PHASES, 0.0)
+        self._seen = 0
+        self._profiler: profile | None = None
+        self._began_s = 0.0
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Count what is done inside as one of `PHASES`."""
+        if self._profiler is None:
+            yield
+            return
+        began_s = self._now()
+        with record_function(name):
+            yield
+        self.seconds[name] += self._now() - began_s
+
+    def start_step(self) -> None:
+        """Note that a training step begins."""
+        if self.steps and self._profiler is None and self._seen == SKIPPED_STEPS:
+            activities = [ProfilerActivity.CPU]
+            if self.device.type == "cuda":
+                activities.append(ProfilerActivity.CUDA)
+            self._profiler = profile(activities=activities, profile_memory=True)
+            self._profiler.start()
+            self._began_s = self._now()
+
+    def end_step(self) -> None:
+        """Note that it has ended; after the last one that is profiled, write what was found."""
+        self._seen += 1
+        if self._profiler is not None and self._seen == SKIPPED_STEPS + self.steps:
+            self.close()
+
+    def close(self) -> None:
+        """Write what was found, also of fewer steps than were asked for."""
+        profiler, self._profiler = self._profiler, None
+        if profiler is None:
+            return
+        total_s, steps = self._now() - self._began_s, self._seen - SKIPPED_STEPS
+        profiler.stop()
+        self.steps = 0  # once in each process
+        if steps < 1:
+            return
+        self.folder.mkdir(exist_ok=True)
+        content = {
+            "fit": self.name,
+            "steps": steps,
+            "seconds": total_s,
+            "phases": self.seconds,
+            "operators": _operators(profiler, self.device),
+        }
+        self._write_trace(profiler, self.folder / f"{self.name}.pt.trace.json.gz")
+        write_bytes_atomically(self.folder / f"{self.name}.json", to_json(content), durable=False)
+        shares = ", ".join(f"{name} {seconds / total_s:.0%}" for name, seconds in self.seconds.items())
+        logger.info("profile of %d steps, %.3g s each: %s; %s", steps, total_s / steps, shares, self.folder)
+
+    def _now(self) -> float:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)  # what was begun belongs to the phase that began it
+        return time.perf_counter()
+
+    @staticmethod
+    def _write_trace(profiler: profile, path: Path) -> None:
+        temporary = path.with_suffix(".tmp")
+        try:
+            profiler.export_chrome_trace(str(temporary))
+            write_bytes_atomically(path, gzip.compress(temporary.read_bytes()), durable=False)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def _operators(profiler: profile, device: torch.device) -> list[dict[str, Any]]:
+    """List the operators that took most time of their own: name, calls, seconds, bytes that they allocated."""
+    on_gpu = device.type == "cuda"
+    found = [
+        {
+            "name": event.key,
+            "calls": event.count,
+            "seconds": (event.self_device_time_total if on_gpu else event.self_cpu_time_total) / 1e6,
+            "bytes": max(event.self_device_memory_usage if on_gpu else event.self_cpu_memory_usage, 0),
+        }
+        for event in profiler.key_averages()
+        if event.key not in PHASES
+    ]
+    return sorted(found, key=lambda one: -float(one["seconds"]))[:MOST_OPERATORS]

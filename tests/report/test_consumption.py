@@ -1,0 +1,68 @@
+from typing import Any
+
+import pytest
+
+from kdgat.cluster.usage import Asked, Usage
+from kdgat.report.consumption import consumption_section, with_consumption
+from kdgat.report.content import StageContent
+from kdgat.report.document import Document, Section
+from kdgat.run.directory import StageRecord, StageState
+
+ASKED = Asked(walltime_s=7200, memory_mib=98_304, cores=8)
+PROFILE = {
+    "fit": "training",
+    "steps": 4,
+    "seconds": 0.4,
+    "phases": {"loading": 0.2, "transfer": 0.0, "forward": 0.08, "backward": 0.1, "optimizer": 0.004},
+    "operators": [{"name": "aten::mm", "calls": 12, "seconds": 0.05, "bytes": 3 << 20}],
+}
+
+
+def stage(profiles: tuple[dict[str, Any], ...] = (), **usage: Any) -> StageContent:
+    record = StageRecord(name="normal-seed0", stage="normal", scale="large", seed=0, state=StageState.FINISHED)
+    fields = {"time": 0.0, "run": "a", "family": "can", "stage": "normal", "device": "cpu", "wall_s": 3600.0}
+    return StageContent(record, {}, [], [Usage(**{**fields, **usage})], list(profiles))
+
+
+def test_what_was_taken_stands_beside_what_was_asked_for() -> None:
+    section = consumption_section(
+        [stage(rss_mib=90_000, asked=ASKED, queue_s=60.0, startup_s=6.0, done=9, unit_s=0.25)]
+    )
+    assert section is not None
+    (table,) = section.tables
+    _, (row,) = table.texts
+    assert row[2:] == ["01:00:00", "50%", "90000M", "92%", "-", "00:01:00", "6.0 s", "0.25"]
+    assert section.paragraphs == []
+
+
+def test_memory_that_was_asked_for_in_vain_is_named_with_the_fix() -> None:
+    section = consumption_section([stage(rss_mib=11_000, asked=ASKED)])
+    assert section is not None
+    assert section.paragraphs == [
+        "normal-seed0 asked for 96G and took 11000 MiB: resources.normal.adaptive=true asks for what is needed."
+    ]
+
+
+def test_a_model_that_waits_for_its_data_is_named() -> None:
+    section = consumption_section([stage((PROFILE,))])
+    assert section is not None
+    assert section.paragraphs == [
+        "normal-seed0, training: 50% of a step go into loading its batch, during which the model waits."
+    ]
+    _, phases = section.tables[1].texts
+    assert phases[0] == ["loading", "50", "50%"]
+    assert phases[-1] == ["the rest", "4", "4%"]
+    ((operators,),) = section.folded.values()
+    assert operators.texts[1] == [["aten::mm", "12", "50", "3.0"]]
+
+
+@pytest.mark.parametrize("stages", [[], [stage(wall_s=0.0)]])
+def test_where_nothing_is_known_there_is_no_section(stages: list[StageContent]) -> None:
+    document = Document("a run", [Section("scores", "Scores"), Section("provenance", "Provenance")])
+    assert with_consumption(document, stages) is document
+
+
+def test_the_section_comes_before_the_last_one() -> None:
+    document = Document("a run", [Section("scores", "Scores"), Section("provenance", "Provenance")])
+    found = with_consumption(document, [stage()])
+    assert [section.identifier for section in found.sections] == ["scores", "consumption", "provenance"]
