@@ -17,8 +17,10 @@ HEADINGS: Final = (
     "device",
     "attempts",
     "runs",
-    "walltime used",
-    "memory used",
+    "walltime",
+    "of asked",
+    "peak memory",
+    "of asked",
     "GiB h unused",
     "in the queue",
 )
@@ -30,6 +32,8 @@ class StageEfficiency:
 
     Attributes:
         attempts, runs: how many.
+        wall_s: of the attempt in the middle.
+        rss_mib: of the attempt that took most; 0 where it is not known.
         walltime_share, memory_share: used by asked, of the attempt in the middle; None where nothing was asked for.
         wasted_gib_hours: memory that was asked for and not used, times the hours that it was held.
         queue_s: in the queue, of the attempt in the middle.
@@ -40,6 +44,8 @@ class StageEfficiency:
     device: str
     attempts: int
     runs: int
+    wall_s: float
+    rss_mib: int
     walltime_share: float | None
     memory_share: float | None
     wasted_gib_hours: float
@@ -53,7 +59,9 @@ class StageEfficiency:
             self.device,
             str(self.attempts),
             str(self.runs),
+            format_walltime(round(self.wall_s)),
             "" if self.walltime_share is None else f"{self.walltime_share:.0%}",
+            f"{self.rss_mib}M" if self.rss_mib else "",
             "" if self.memory_share is None else f"{self.memory_share:.0%}",
             f"{self.wasted_gib_hours:.1f}" if was_asked else "",
             "" if self.queue_s is None else format_walltime(round(self.queue_s)),
@@ -83,6 +91,8 @@ def _of_group(family: str, stage: str, device: str, group: Sequence[Usage]) -> S
         device,
         attempts=len(group),
         runs=len({one.run for one in group}),
+        wall_s=statistics.median(one.wall_s for one in group),
+        rss_mib=max(one.rss_mib for one in group),
         walltime_share=statistics.median(walltimes) if walltimes else None,
         memory_share=statistics.median(memories) if memories else None,
         wasted_gib_hours=sum(unused),

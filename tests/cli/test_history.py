@@ -18,8 +18,8 @@ def runs(tmp_path):
 
 def test_each_stage_shows_what_it_used_of_what_it_asked_for(runs):
     lines = {line.split("  ")[0]: line.split() for line in kdgat("history", runs, status=0).stdout.splitlines()}
-    assert lines["can normal"][2:] == ["cpu", "2", "2", "50%", "25%", "12.0", "00:01:00"]
-    assert lines["can evaluation"][2:] == ["cpu", "1", "1"]
+    assert lines["can normal"][2:] == ["cpu", "2", "2", "01:00:00", "50%", "2048M", "25%", "12.0", "00:01:00"]
+    assert lines["can evaluation"][2:] == ["cpu", "1", "1", "01:00:00", "2048M"]
 
 
 def test_it_is_found_from_the_folder_above(runs):

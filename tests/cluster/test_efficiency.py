@@ -21,6 +21,7 @@ def test_what_was_used_stands_beside_what_was_asked_for() -> None:
     ]
     normal, curriculum = efficiencies(attempts)
     assert (normal.attempts, normal.runs, normal.queue_s) == (3, 2, 120.0)
+    assert (normal.wall_s, normal.rss_mib) == (1800, 4096)
     assert (normal.walltime_share, normal.memory_share) == (0.25, 0.25)
     assert normal.wasted_gib_hours == pytest.approx(4 * 1.0 + 6 * 0.2 + 6 * 0.5)
     assert (curriculum.stage, curriculum.walltime_share, curriculum.wasted_gib_hours) == ("curriculum", None, 0.0)
