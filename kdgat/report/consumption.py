@@ -18,6 +18,7 @@ HEADINGS: Final = (
     *("Stage", "Device", "Walltime", "of asked", "Peak memory", "of asked"),
     *("GPU memory", "In the queue", "Until the first step", "Seconds per step"),
 )
+UNKNOWN: Final = "-"
 MIB: Final = 1 << 20
 
 
@@ -36,11 +37,14 @@ def consumption_section(stages: Sequence[StageContent]) -> Section | None:
     section.paragraphs.extend(advice(stages))
     rows = [_row(stage.record.name, stage.usages[-1]) for stage in stages if stage.usages and stage.usages[-1].wall_s]
     if rows:
-        section.tables.append(Table.of(HEADINGS, rows, "The last attempt at each stage."))
-    for stage in stages:
-        for profile in stage.profiles:
-            section.tables.append(_phases(stage.record.name, profile))
-            section.folded[f"Operators of {stage.record.name}, {profile['fit']}"] = [_operators(profile)]
+        shown = [column for column in range(len(HEADINGS)) if any(row[column] != UNKNOWN for row in rows)]
+        header, *rows = [[row[column] for column in shown] for row in (HEADINGS, *rows)]
+        section.tables.append(Table.of(header, rows, "The last attempt at each stage."))
+    profiles = [(stage.record.name, profile) for stage in stages for profile in stage.profiles]
+    if profiles:
+        section.tables.append(_phases(profiles))
+    for name, profile in profiles:
+        section.folded[f"Operators of {name}, {profile['fit']}"] = [_operators(profile)]
     return section if section.tables else None
 
 
@@ -70,22 +74,27 @@ def _row(name: str, usage: Usage) -> list[str]:
         name,
         usage.device,
         format_walltime(round(usage.wall_s)),
-        f"{usage.wall_s / asked.walltime_s:.0%}" if asked else "-",
-        format_memory(usage.rss_mib) if usage.rss_mib else "-",
-        f"{usage.rss_mib / asked.memory_mib:.0%}" if asked and usage.rss_mib else "-",
-        format_memory(usage.gpu_mib) if usage.gpu_mib else "-",
-        format_walltime(round(usage.queue_s)) if asked else "-",
-        f"{usage.startup_s:.1f} s" if usage.startup_s else "-",
-        f"{usage.unit_s:.3g}" if usage.units == "steps" and usage.unit_s else "-",
+        f"{usage.wall_s / asked.walltime_s:.0%}" if asked else UNKNOWN,
+        format_memory(usage.rss_mib) if usage.rss_mib else UNKNOWN,
+        f"{usage.rss_mib / asked.memory_mib:.0%}" if asked and usage.rss_mib else UNKNOWN,
+        format_memory(usage.gpu_mib) if usage.gpu_mib else UNKNOWN,
+        format_walltime(round(usage.queue_s)) if asked else UNKNOWN,
+        f"{usage.startup_s:.1f} s" if usage.startup_s else UNKNOWN,
+        f"{usage.unit_s:.3g}" if usage.units == "steps" and usage.unit_s else UNKNOWN,
     ]
 
 
-def _phases(name: str, profile: Mapping[str, Any]) -> Table:
-    steps, total_s = profile["steps"], profile["seconds"]
-    phases = {**profile["phases"], "the rest": max(total_s - sum(profile["phases"].values()), 0.0)}
-    rows = [[phase, f"{1000 * seconds / steps:.3g}", f"{seconds / total_s:.0%}"] for phase, seconds in phases.items()]
-    caption = f"Where a training step of {name} ({profile['fit']}) goes: mean of {steps} steps, profiled."
-    return Table.of(("Phase", "Milliseconds", "Share"), rows, caption)
+def _phases(profiles: Sequence[tuple[str, Mapping[str, Any]]]) -> Table:
+    phases = list(profiles[0][1]["phases"])
+    rows = []
+    for name, profile in profiles:
+        total_s = profile["seconds"]
+        shares = [profile["phases"][phase] / total_s for phase in phases]
+        shares.append(max(1 - sum(shares), 0.0))
+        row = [f"{name}, {profile['fit']}", f"{1000 * total_s / profile['steps']:.3g}"]
+        rows.append([*row, *(f"{share:.0%}" for share in shares)])
+    header = ("Fit", "Milliseconds", *(phase.capitalize() for phase in phases), "The rest")
+    return Table.of(header, rows, "Where a training step goes: the mean of those that were profiled.")
 
 
 def _operators(profile: Mapping[str, Any]) -> Table:
