@@ -3,6 +3,7 @@
 Hypothesis tries new examples on a developer's machine, and the same ones each time in continuous integration.
 """
 
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -20,6 +21,10 @@ from tests.support.servers import PrefectServer
 settings.register_profile("developer", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "developer")
+
+# Torch and Prefect make a million objects when they are imported, which stay: looking through them for garbage again
+# and again took a quarter of the time of the tests.
+gc.disable()
 
 # Under nohup children inherit that SIGHUP is ignored, and those that tests hang up go on. Handlers are not inherited.
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
@@ -69,6 +74,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the longest modules."""
     places = {TESTS / name: place for place, name in enumerate(LONGEST)}
     items.sort(key=lambda item: places.get(item.path, len(places)))
+
+
+def pytest_collection_finish() -> None:
+    """Collect garbage again, of what tests make."""
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 50)
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
