@@ -14,7 +14,7 @@ BASE ?= .images/base.sif
 # Container images like to set it. Every process that tests start would compile all that it imports from source.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install train test test-cluster test-flows test-image test-services test-nightly test-all lint cluster-up cluster-down image deploy undeploy deployed clean
+.PHONY: help install train test test-cluster test-flows test-image test-services test-all lint cluster-up cluster-down image deploy undeploy deployed clean
 
 help:  ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -52,10 +52,8 @@ test-image: install  ## The tests with a real Apptainer
 test-services: install  ## The three above side by side, as continuous integration runs them
 	$(SERVICES) -m "(slurm or prefect or image) and not nightly" $(TESTS)
 
-test-nightly: install  ## The long ones: many kills in a row, real walltimes
-	$(SERVICES) -m nightly $(TESTS)
-
-test-all: test test-services test-nightly  ## All tests, the long ones of the night included
+test-all: install  ## All tests, the long ones of the night included
+	$(SERVICES) $(TESTS)
 
 lint: install  ## Style, types and the direction of imports
 	$(BIN)/ruff check .
