@@ -87,7 +87,7 @@ class Progress:
                 **gpu_memory(),
             }
         )
-        self._note_work(now=False)
+        self._note_work(now=self._work.done <= 1)  # an attempt that is killed early has done something, too
         if self._bar is not None:
             self._bar.set_postfix_str(f"loss {loss:.4g}, {rate:.0f} graphs/s" if loss is not None else phase)
         elif now - self._last_logged >= LOG_INTERVAL_S:

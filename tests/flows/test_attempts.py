@@ -107,7 +107,6 @@ def test_a_killed_child_is_started_again_from_its_checkpoint(tmp_path: Path) -> 
     assert (first.stage, first.device, first.units) == ("normal", "cpu", "steps")
     assert min(first.unit_s, first.startup_s, first.wall_s, first.parameters, first.left) > 0
     assert first.size.keys() == {"bytes", "graphs"}
-    assert second.rss_mib > 100
 
 
 def test_attempts_whose_process_did_not_begin_leave_no_usage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
