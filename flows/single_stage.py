@@ -77,12 +77,12 @@ def run_single_stage(
     if begins_anew:
         site = site.model_copy(update={"on_lost_flow": "stop"})
     runner: AttemptRunner = LocalAttempts(_environment(spec))
-    resources = None
+    resources, history = None, _usage_path(directory, site)
     if site.scheduler == "slurm":
         if requests is None:
             requests = _requests(directory)
         resources = stage_resources(like_stage or spec.stage, requests, site, command_line)
-        if (history := _usage_path(directory, site)) is not None:
+        if history is not None:
             resources, changes = adapt_to_history(
                 directory, resources, history, requests, site, command_line, like_stage
             )
@@ -114,7 +114,7 @@ def run_single_stage(
                 on_line=log,
                 resources=resources,
                 limits=AttemptLimits.of(site),
-                usage_path=_usage_path(directory, site),
+                usage_path=history,
             )
         )
     if on_line is not None:

@@ -79,8 +79,8 @@ def efficiencies(usages: Sequence[Usage], stage: str | None = None) -> list[Stag
 
 def _of_group(family: str, stage: str, device: str, group: Sequence[Usage]) -> StageEfficiency:
     asked = [(one, one.asked) for one in group if one.asked is not None]
-    walltimes = [one.wall_s / what.walltime_s for one, what in asked if what.walltime_s]
-    memories = [one.rss_mib / what.memory_mib for one, what in asked if what.memory_mib and one.rss_mib]
+    walltimes = [one.wall_s / what.walltime_s for one, what in asked]
+    memories = [one.rss_mib / what.memory_mib for one, what in asked if one.rss_mib]
     unused = [
         max(what.memory_mib - one.rss_mib, 0) / MIB_PER_GIB * one.wall_s / HOUR_S for one, what in asked if one.rss_mib
     ]

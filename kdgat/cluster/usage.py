@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -187,15 +188,9 @@ def read_usages(folder: Path) -> list[Usage]:
     found = []
     for path in sorted(folder.glob(PATTERN)):
         for line in path.read_bytes().splitlines():
-            try:
-                found.append(Usage.model_validate(_parse(line)))
-            except (ValueError, ValidationError):
-                continue
+            with suppress(ValidationError):
+                found.append(Usage.model_validate_json(line))
     return sorted(found, key=lambda usage: usage.time)
-
-
-def _parse(line: bytes) -> Any:
-    return json.loads(line)
 
 
 def matching(
