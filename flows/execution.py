@@ -5,6 +5,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Set
+from dataclasses import replace
 from pathlib import Path
 
 from flows.attempts import AttemptRunner, Conclusion, LocalAttempts
@@ -14,11 +15,12 @@ from flows.open_files import watchable_jobs
 from flows.pool import Pool
 from flows.slurm_attempts import SlurmAttempts
 from kdgat.cluster.estimate import stage_resources
-from kdgat.cluster.expectation import adapt_to_history
+from kdgat.cluster.expectation import NOTHING, decide_for
 from kdgat.cluster.history import AttemptLedger
 from kdgat.cluster.resources import ResourceRequest, Resources
 from kdgat.cluster.site import Site
 from kdgat.cluster.usage import usage_path
+from kdgat.family.registry import find_family
 from kdgat.run.directory import DONE_STATES, ENDED_STATES, OutputDirectory, StageRecord, StageState
 from kdgat.run.local import cached_message, new_index
 from kdgat.run.plan import PlannedStage, Run, create_stage
@@ -190,10 +192,16 @@ class Execution:
 
     def adapted_resources(self, planned: PlannedStage, directory: RunDirectory) -> tuple[Resources | None, list[str]]:
         """Return what the job asks for in the light of earlier attempts, and a sentence for each change."""
-        asked = self.resources(planned)
-        if asked is None:
+        if self.site.scheduler == "local":
             return None, []
-        return adapt_to_history(directory, asked, self.usage_path, self.run.resources, self.site, self.command_line)
+        spec = directory.read_spec()
+        paths = {name: source.resolve(directory.path) for name, source in spec.inputs.items()}
+        assumed = find_family(self.run.family).assume(replace(self.run, plan=[planned]), paths)
+        unstated = assumed.get(planned.name, NOTHING).without(self.run.config.stated_amounts(planned.stage))
+        decision = decide_for(
+            directory, self.usage_path, self.run.resources, self.site, self.command_line, assumed=unstated
+        )
+        return decision.resources, list(decision.changes)
 
     def _environment(self) -> dict[str, str]:
         # The children need to know their share of the processor.

@@ -23,7 +23,7 @@ from flows.slurm_attempts import SlurmAttempts
 from kdgat.cluster.child import OnLine, StopRequest
 from kdgat.cluster.decision import AttemptLimits
 from kdgat.cluster.estimate import stage_resources
-from kdgat.cluster.expectation import adapt_to_history
+from kdgat.cluster.expectation import decide_for
 from kdgat.cluster.history import AttemptLedger, AttemptRecord
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import Site, require_usable
@@ -83,10 +83,9 @@ def run_single_stage(
             requests = _requests(directory)
         resources = stage_resources(like_stage or spec.stage, requests, site, command_line)
         if history is not None:
-            resources, changes = adapt_to_history(
-                directory, resources, history, requests, site, command_line, like_stage
-            )
-            for sentence in changes:
+            decision = decide_for(directory, history, requests, site, command_line, like_stage=like_stage)
+            resources = decision.resources
+            for sentence in decision.changes:
                 log(f"{directory.path.name} {sentence}")
         require_usable(site)
         image = NodeImage(site)

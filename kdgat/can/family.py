@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kdgat.can.config import CanConfig, DataConfig
+from kdgat.can.config import CanConfig
 from kdgat.can.evaluation.results import Results, compared_table, models_table, scores_table
 from kdgat.can.inputs import can_run
 from kdgat.can.models.parameters import parameter_counts
 from kdgat.can.plan import FAMILY as NAME
-from kdgat.can.recordings.catalog import DatasetError, find_entry, find_recordings, split_roles
-from kdgat.can.recordings.messages import ReadLimits
-from kdgat.can.sections import WindowConfig, num_windows
+from kdgat.can.recordings.catalog import find_entry
+from kdgat.can.sizes import assume, data_size, data_sizes, describe_data, train_graphs
+from kdgat.cluster.expectation import Expectation
 from kdgat.cluster.resources import Resources
-from kdgat.family.protocol import Family, Option, PlanTable
+from kdgat.family.protocol import DataSize, Family, Option, PlanTable
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.plan import Run
 from kdgat.run.table import Table
@@ -88,6 +88,20 @@ class CanFamily(Family):
         data = describe_data(config.data, config.windows)
         return PlanTable(("epochs", "parameters"), cells, sources="recordings", before=[data])
 
+    def data_sizes(self, config: CanConfig) -> Sequence[tuple[DataSize, CanConfig]]:
+        """Return every dataset of the catalog and of the data root."""
+        return data_sizes(config)
+
+    def data_size(self, config: CanConfig) -> DataSize:
+        """Return the windows that train: counted in the recordings, or known of the dataset."""
+        return data_size(config)
+
+    def assume(self, run: Run, inputs: Mapping[str, Path] | None = None) -> Mapping[str, Expectation]:
+        """Return what jobs of stages were given for as many windows; see `kdgat.can.sizes`."""
+        config: CanConfig = run.config  # type: ignore[assignment]
+        graphs = data_size(config).graphs if inputs is None else train_graphs(inputs)
+        return {planned.name: assume(planned.stage, graphs, config.preset) for planned in run.plan}
+
     def collect(self, output: OutputDirectory) -> Results:
         """Decide from the scores of all seeds, and write results.json and the scores of each window."""
         from kdgat.can.evaluation.stage import collect_results  # torch: it asks the detectors what they are made of
@@ -135,26 +149,6 @@ class CanFamily(Family):
     def notes(self, results: Results) -> Iterable[str]:
         """Return what was left out and what has no labels."""
         return results.data.notes
-
-
-def describe_data(data: DataConfig, windows: WindowConfig) -> str:
-    """Say in a sentence what the recordings hold, or that they are not there."""
-    limits = ReadLimits(max_bad_fraction=data.max_bad_fraction)
-    try:
-        found = find_recordings(
-            data.data_root, data.dataset, catalog=data.catalog, leave_out=data.leave_out, limits=limits
-        )
-    except DatasetError as error:
-        return f"no recordings to count windows in: {error}"
-    recordings = split_roles(found, data.hold_out)
-    parts = []
-    tests = [file for files in recordings.test.values() for file in files]
-    for files, noun in ((recordings.train, "training"), (tests, "test")):
-        count = sum(num_windows(file.num_messages, windows) for file in files)
-        parts.append(f"{len(files)} {noun} recordings ({count:,} windows)")
-    copies = f"; {len(recordings.dropped)} copies left out" if recordings.dropped else ""
-    share = f"the last {data.validation_fraction:.0%} of each training recording validates"
-    return f"{data.dataset}: {', '.join(parts)}{copies}; {share}"
 
 
 FAMILY = CanFamily()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from kdgat.family.protocol import Family
 
-OF_FAMILIES = ("plan", "train", "evaluate")  # groups whose `application` makes one command per family
+OF_FAMILIES = ("plan", "estimate", "train", "evaluate")  # groups whose `application` makes one command per family
 DEBUG_OPTION = "--debug"
 EXIT_USER_ERROR = 1
 EXIT_USAGE = 2
@@ -36,6 +36,7 @@ class CommandGroup:
 COMMAND_GROUPS: dict[str, CommandGroup] = {
     "data": CommandGroup("kdgat.cli.data", "List, inspect, import and synthesise recordings."),
     "plan": CommandGroup("kdgat.cli.plan", "Print the stages a training run consists of, without running them."),
+    "estimate": CommandGroup("kdgat.cli.estimate", "Estimate walltime and memory of jobs, and say why."),
     "train": CommandGroup("kdgat.cli.train", "Train, calibrate and evaluate a family of models end to end."),
     "lap": CommandGroup("kdgat.cli.lap", "Generate, bucket, inspect and solve assignment problems."),
     "history": CommandGroup(

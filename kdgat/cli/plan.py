@@ -12,6 +12,7 @@ from kdgat.cli import options
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from kdgat.cluster.expectation import Decision
     from kdgat.cluster.resources import ResourceRequest, Resources
     from kdgat.cluster.site import Site
     from kdgat.family.protocol import Family, PlanTable
@@ -77,29 +78,35 @@ def plan_command(family: "Family") -> Any:
 def plan_jobs(
     run: "Run", site: "Site", request: "ResourceRequest", out: Path | None
 ) -> tuple[dict[str, "Resources"], dict[str, list[str]]]:
-    """Return what the job of each stage asks for as far as it is known now, and who asks for what because of history.
+    """Return what the job of each stage asks for as far as it is known now, and who asks for what for which reason."""
+    if site.scheduler == "local":
+        return {}, {}
+    jobs: dict[str, Resources] = {}
+    changes: dict[str, list[str]] = {}
+    for name, decision in plan_decisions(run, site, request, out).items():
+        jobs[name] = decision.resources
+        for sentence in decision.changes:
+            changes.setdefault(sentence, []).append(name)
+    return jobs, changes
+
+
+def plan_decisions(run: "Run", site: "Site", request: "ResourceRequest", out: Path | None) -> dict[str, "Decision"]:
+    """Decide what the job of each stage asks for, by its name in the plan.
 
     What a stage will read is not known yet: as much as those before it.
     """
-    from kdgat.cluster.estimate import stage_resources, wanted_resources
-    from kdgat.cluster.expectation import Job, adapt, expect
+    from kdgat.cluster.expectation import NOTHING, Job, decide
     from kdgat.cluster.usage import RUNS, config_digest, read_usages, usage_path
+    from kdgat.family.registry import find_family
 
-    if site.scheduler == "local":
-        return {}, {}
+    assumed = find_family(run.family).assume(run)
     usages = read_usages(usage_path(site, out or Path(RUNS, "new")).parent)
-    jobs: dict[str, Resources] = {}
-    changes: dict[str, list[str]] = {}
+    found = {}
     for planned in run.plan:
-        asked = stage_resources(planned.stage, run.resources, site, request)
-        wanted = wanted_resources(planned.stage, run.resources, site, request)
-        expected = expect(usages, Job(run.family, planned.stage, config_digest(planned.config), {}, ""), asked)
-        jobs[planned.name], sentences = adapt(
-            asked, expected, request, site.limits, is_adaptive=wanted.adaptive is True
-        )
-        for sentence in sentences:
-            changes.setdefault(sentence, []).append(planned.name)
-    return jobs, changes
+        job = Job(run.family, planned.stage, config_digest(planned.config), {}, "")
+        unstated = assumed.get(planned.name, NOTHING).without(run.config.stated_amounts(planned.stage))
+        found[planned.name] = decide(job, usages, run.resources, site, request, assumed=unstated)
+    return found
 
 
 def print_plan(run: "Run", described: "PlanTable", jobs: "Mapping[str, Resources]", out: Path | None) -> None:

@@ -6,22 +6,23 @@ said; what the command line asks for is meant, and stays.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from kdgat.cluster.estimate import wanted_resources
+from kdgat.cluster.estimate import stage_resources, wanted_resources
 from kdgat.cluster.resources import ResourceRequest, Resources, format_memory, format_walltime
 from kdgat.cluster.site import Limits, Site
-from kdgat.cluster.sizing import Estimate, estimate_memory, estimate_walltime, growth
+from kdgat.cluster.sizing import Estimate, estimate_gpu_memory, estimate_memory, estimate_walltime, growth
 from kdgat.cluster.usage import STEPS, Size, Usage, config_digest, matching, read_usages, run_name
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.work import BYTES
+from kdgat.stage.work import Work
 
 # An estimate that is not rounded looks exact, which it is not.
 ROUND_S: Final = 300
 ROUND_MIB: Final = 1024
+EXACT_S: Final = 60  # of a rule, which is exact
 
 
 @dataclass(frozen=True)
@@ -43,19 +44,63 @@ class Job:
 
 @dataclass(frozen=True)
 class Expectation:
-    """Hold what a stage is expected to take; None where no attempt has shown it."""
+    """Hold what a stage is expected to take (seconds, MiB of the host, MiB of a GPU); None where nobody knows."""
 
-    walltime: Estimate | None
-    memory: Estimate | None
+    walltime: Estimate | None = None
+    memory: Estimate | None = None
+    gpu_memory: Estimate | None = None
+
+    def else_from(self, other: Expectation) -> Expectation:
+        """Return this with what it lacks from another one."""
+        return Expectation(
+            self.walltime or other.walltime, self.memory or other.memory, self.gpu_memory or other.gpu_memory
+        )
+
+    def measured(self) -> Expectation:
+        """Return what attempts have shown of this."""
+        return self._changed(lambda one: one if one.coverage is not None else None)
+
+    def named(self, origin: str) -> Expectation:
+        """Return this with what it comes from said before each source."""
+        return self._changed(lambda one: replace(one, source=f"{origin}: {one.source}"))
+
+    def _changed(self, change: Callable[[Estimate], Estimate | None]) -> Expectation:
+        return Expectation(*(one and change(one) for one in (self.walltime, self.memory, self.gpu_memory)))
+
+    def without(self, stated: Collection[str]) -> Expectation:
+        """Return this without the amounts that somebody has asked for in so many words: they are meant."""
+        return replace(self, **{key: None for key in ("walltime", "memory") if key in stated})
+
+
+NOTHING: Final = Expectation()
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Hold what a job asks for, what it would ask for without any expectation, and why the two differ."""
+
+    resources: Resources
+    asked: Resources
+    expected: Expectation
+    changes: Sequence[str]  # a sentence for each amount that is another one
+
+    @property
+    def num_jobs(self) -> int | None:
+        """Return how many jobs of this walltime the stage takes; None where nobody knows how long it takes."""
+        if self.expected.walltime is None:
+            return None
+        return -(-self.expected.walltime.value // self.resources.walltime_s)
 
 
 def expect(usages: Sequence[Usage], job: Job, asked: Resources) -> Expectation:
-    """Estimate walltime (seconds) and memory (MiB) of a job from all attempts that are noted."""
+    """Estimate what a job takes from all attempts that are noted."""
     known = matching(usages, job.family, job.stage, cores=asked.cores, on_gpu=asked.gpus > 0)
     if same := [one for one in known if one.config == job.config]:
         known = same
     return Expectation(
-        _walltime(known, job), estimate_memory(known, job.size, asked.memory_mib, with_gpu=asked.gpus > 0)
+        _walltime(known, job),
+        estimate_memory(known, job.size, asked.memory_mib, with_gpu=asked.gpus > 0),
+        estimate_gpu_memory(known, job.size),
     )
 
 
@@ -84,34 +129,64 @@ def _split(known: Sequence[Usage], run: str) -> tuple[list[Usage], list[Usage]]:
     return own, [one for one in known if one.run != run]
 
 
-def adapt_to_history(
+def decide(
+    job: Job,
+    usages: Sequence[Usage],
+    requests: Mapping[str, ResourceRequest],
+    site: Site,
+    command_line: ResourceRequest,
+    *,
+    assumed: Expectation = NOTHING,
+    like_stage: str | None = None,
+) -> Decision:
+    """Decide what the job of a stage asks for.
+
+    Args:
+        job: what is known of it.
+        usages: attempts of all runs.
+        requests, site, command_line: what is asked for, as of `stage_resources`.
+        assumed: what is expected where no attempt has shown it.
+        like_stage: the stage whose requests count; by default its own.
+
+    Raises:
+        ResourceError: as `stage_resources`.
+    """
+    stage = like_stage or job.stage
+    asked = stage_resources(stage, requests, site, command_line)
+    expected = expect(usages, job, asked).else_from(assumed)
+    is_adaptive = wanted_resources(stage, requests, site, command_line).adaptive is True
+    resources, changes = adapt(asked, expected, command_line, site.limits, is_adaptive=is_adaptive)
+    return Decision(resources, asked, expected, changes)
+
+
+def decide_for(
     directory: RunDirectory,
-    asked: Resources,
     history: Path,
     requests: Mapping[str, ResourceRequest],
     site: Site,
     command_line: ResourceRequest,
+    *,
+    assumed: Expectation = NOTHING,
     like_stage: str | None = None,
-) -> tuple[Resources, list[str]]:
-    """Return what the job of a stage asks for in the light of earlier attempts, and a sentence for each change.
+) -> Decision:
+    """Decide what the job of a stage asks for whose directory, with its spec, is there.
 
     Args:
-        directory: of the stage, with its spec: what it reads is there.
-        asked: what configuration, site and command line ask for.
+        directory: of the stage: what it reads is in its spec.
         history: file of the run; those beside it are read, too.
-        requests, site, command_line: where `asked` comes from.
-        like_stage: the stage whose requests count; by default its own.
+        requests, site, command_line, assumed, like_stage: as of `decide`.
 
     Raises:
         RunDirectoryError: if there is no valid spec.
+        ResourceError: as `decide`.
     """
     spec = directory.read_spec()
+    work = Work()
     paths = {source.resolve(directory.path) for source in spec.inputs.values()}
-    size = {BYTES: sum(path.stat().st_size for path in paths if path.is_file())}
-    job = Job(spec.family, spec.stage, config_digest(spec.config), size, run_name(history, directory))
-    is_adaptive = wanted_resources(like_stage or spec.stage, requests, site, command_line).adaptive is True
-    expected = expect(read_usages(history.parent), job, asked)
-    return adapt(asked, expected, command_line, site.limits, is_adaptive=is_adaptive)
+    work.count_inputs(path for path in paths if path.is_file())
+    job = Job(spec.family, spec.stage, config_digest(spec.config), work.size, run_name(history, directory))
+    usages = read_usages(history.parent)
+    return decide(job, usages, requests, site, command_line, assumed=assumed, like_stage=like_stage)
 
 
 def adapt(
@@ -127,14 +202,15 @@ def adapt(
         if estimate is None or was_given is not None:
             continue
         before = getattr(asked, key)
+        if estimate.coverage is None and key == "walltime_s":
+            unit = EXACT_S
         wanted = -(-estimate.value // unit) * unit
         wanted = min(wanted, limit or wanted)
         is_enough = estimate.value <= before  # though the rounded number may be above it
-        if wanted == before or (is_enough and (wanted > before or not is_adaptive)):
+        if wanted == before or (is_enough and (wanted > before or not is_adaptive or estimate.coverage is None)):
             continue
         changes[key] = wanted
         sentences.append(
-            f"asks for {key.partition('_')[0]} {write(wanted)} instead of {write(before)}: {estimate.source} "
-            f"(enough for {estimate.coverage:.0%} of such runs)"
+            f"asks for {key.partition('_')[0]} {write(wanted)} instead of {write(before)}: {estimate.describe()}"
         )
     return asked.model_copy(update=changes), sentences

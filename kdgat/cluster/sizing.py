@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -32,11 +32,19 @@ OUT_OF_MEMORY_FACTOR: Final = 1.5
 
 @dataclass(frozen=True)
 class Estimate:
-    """Hold a number, the share of runs that it covers, and where it comes from."""
+    """Hold a number, the share of runs that it covers, and where it comes from.
+
+    Without attempts that were measured (a rule, a formula) nobody knows what it covers; it asks for more then, and
+    never for less.
+    """
 
     value: int
-    coverage: float
+    coverage: float | None
     source: str
+
+    def describe(self) -> str:
+        """Write where it comes from, and what it covers where that is known."""
+        return self.source if self.coverage is None else f"{self.source} (enough for {self.coverage:.0%} of such runs)"
 
 
 def estimate_walltime(
@@ -91,6 +99,13 @@ def _coverage(count: int) -> float:
     return count / (count + 1)
 
 
+def estimate_gpu_memory(usages: Sequence[Usage], size: Size) -> Estimate | None:
+    """Estimate the MiB that a stage takes of a GPU, as of the host; None where nothing was measured."""
+    return _estimate_peak(
+        [one.model_copy(update={"rss_mib": one.gpu_mib, "out_of_memory": False}) for one in usages], size
+    )
+
+
 def estimate_memory(usages: Sequence[Usage], size: Size, configured_mib: int, *, with_gpu: bool) -> Estimate | None:
     """Estimate the MiB of host memory that a stage takes; None where nothing was measured.
 
@@ -101,6 +116,18 @@ def estimate_memory(usages: Sequence[Usage], size: Size, configured_mib: int, *,
         with_gpu: whether CUDA is loaded.
     """
     peaks = _peaks(usages)
+    found = _estimate_peak(peaks, size)
+    if found is None:
+        return None
+    mib = found.value
+    if len(peaks) < 3:
+        mib = max(mib, math.ceil(configured_mib / 2))
+    mib = max(mib, min(LEAST_WITH_GPU_MIB if with_gpu else LEAST_MIB, configured_mib))
+    return replace(found, value=mib)
+
+
+def _estimate_peak(usages: Sequence[Usage], size: Size) -> Estimate | None:
+    peaks = _peaks(usages)
     if not peaks:
         return None
     scales = [max(1.0, growth(one.size, size)) for one in peaks]
@@ -108,11 +135,7 @@ def estimate_memory(usages: Sequence[Usage], size: Size, configured_mib: int, *,
     source = f"largest of {len(peaks)} run{'s' if len(peaks) > 1 else ''}"
     if (line := _line(peaks, size)) is not None:
         wanted, source = line * LINE_MARGIN, f"line through {len(peaks)} runs"
-    mib = wanted + MEMORY_MARGIN_MIB
-    if len(peaks) < 3:
-        mib = max(mib, configured_mib / 2)
-    mib = max(mib, min(LEAST_WITH_GPU_MIB if with_gpu else LEAST_MIB, configured_mib))
-    return Estimate(math.ceil(mib), _coverage(len(peaks)), source)
+    return Estimate(math.ceil(wanted + MEMORY_MARGIN_MIB), _coverage(len(peaks)), source)
 
 
 def _peaks(usages: Sequence[Usage]) -> list[Usage]:

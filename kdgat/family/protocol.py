@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from kdgat.cluster.expectation import Expectation
 from kdgat.cluster.resources import Resources
 from kdgat.run.config import RunConfig
 from kdgat.run.directory import OutputDirectory
@@ -56,6 +57,16 @@ class PlanTable:
     after: Sequence[str] = ()
 
 
+@dataclass(frozen=True)
+class DataSize:
+    """How much data there is to train on."""
+
+    dataset: str
+    graphs: int | None  # that train
+    source: str  # where the number comes from, or why there is none
+    complexity: str = ""  # the class of size that rules for jobs are made for
+
+
 class Family(Protocol):
     """What commands, flows and reports need of a family; what has a default here is inherited by a subclass."""
 
@@ -98,6 +109,23 @@ class Family(Protocol):
             options: values of the family's options that were given, by name.
         """
         return PlanTable()
+
+    def data_sizes(self, config: Any) -> Sequence[tuple[DataSize, Any]]:
+        """Return each dataset that runs can be compared on, with this configuration changed to it; here its own."""
+        return [(self.data_size(config), config)]
+
+    def data_size(self, config: Any) -> DataSize:
+        """Return how much there is to train on: counted, or known of the dataset, or neither."""
+        return DataSize("", None, "")
+
+    def assume(self, run: Run, inputs: Mapping[str, Path] | None = None) -> Mapping[str, Expectation]:
+        """Return what stages are taken to need where no attempt has shown it, by name; here nothing is known.
+
+        Args:
+            run: of `plan`, with all stages or some.
+            inputs: files that its only stage reads, where they are there already.
+        """
+        return {}
 
     # ---- telling: after a run
 

@@ -322,6 +322,15 @@ def _blocks(column: Column, shape: tuple[int, ...]) -> Iterator[tuple[int, tuple
             yield part, (part, place) if axis else (place,), (stop - start, *row_shape)
 
 
+def count_graphs(path: Path) -> int:
+    """Return how many graphs a store holds, by its header alone; StoreError if it is none."""
+    try:
+        with h5py.File(path, "r", locking=False) as file:
+            return int(file[NODE_PTR.name].shape[0]) - 1
+    except (OSError, KeyError) as error:
+        raise StoreError(f"{path}: no store of graphs ({error}); build the store again") from error
+
+
 def _read_attributes(path: Path, file: h5py.File) -> dict[str, Any]:
     if file.attrs.get(FORMAT_KEY) != FORMAT:
         raise StoreError(f"{path}: {FORMAT_KEY}: not {FORMAT!r}, though HDF5; give a store written by kdgat")

@@ -1,11 +1,15 @@
 """What commands, flows and reports need of the family; nothing here imports torch."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kdgat.cluster.resources import Resources, format_walltime
-from kdgat.family.protocol import Family, Option, PlanTable
+from kdgat.cluster.estimate import DEFAULT_KEY
+from kdgat.cluster.expectation import Expectation
+from kdgat.cluster.resources import ResourceRequest, Resources, format_walltime
+from kdgat.cluster.sizing import Estimate
+from kdgat.family.protocol import DataSize, Family, Option, PlanTable
 from kdgat.lap.config import LapConfig, with_two_in_one
 from kdgat.lap.evaluation.results import LapResults
 from kdgat.lap.inputs import lap_run
@@ -20,6 +24,7 @@ from kdgat.lap.training.schedule import (
     describe_bytes,
     describe_hours,
     forecast,
+    instances,
     num_jobs,
     pack,
     rates_here,
@@ -96,6 +101,26 @@ class LapFamily(Family):
             sources="nothing" if counts is None else "files",
             after=_jobs(config, forecasts, rates, min((job.walltime_s for job in trained), default=DEFAULT_WALLTIME_S)),
         )
+
+    def data_size(self, config: LapConfig) -> DataSize:
+        """Return the instances of all chosen stages that train."""
+        counts = None if config.data.source is None else count_files(config)
+        total = sum(instances(config, name, counts)["train"] for name in config.chosen())
+        source = "as the configuration generates them" if counts is None else f"counted in {config.data.source}"
+        return DataSize("generated" if counts is None else str(config.data.source), total, source)
+
+    def assume(self, run: Run, inputs: Mapping[str, Path] | None = None) -> Mapping[str, Expectation]:
+        """Return what `kdgat plan lap` predicts for stages on a processor; of a GPU nothing was measured."""
+        config = run.config
+        assert isinstance(config, LapConfig)
+        counts = None if config.data.source is None else count_files(config)
+        source = f"predicted from the configuration, for {RATES['cpu'].device}"
+        found = {}
+        for planned, one in zip(run.plan, forecast(config, run.plan, RATES["cpu"], counts), strict=True):
+            requests = (run.resources.get(name, ResourceRequest()) for name in (planned.stage, DEFAULT_KEY))
+            if not any(request.gpus for request in requests):
+                found[planned.name] = Expectation(Estimate(math.ceil(one.seconds), None, source))
+        return found
 
     def collect(self, output: OutputDirectory) -> LapResults:
         """Summarise the evaluations of all seeds; errors as of `collect_results`."""

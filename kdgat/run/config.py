@@ -12,7 +12,7 @@ from kdgat.cluster.estimate import DEFAULT_KEY
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.run import presets
 from kdgat.run.directory import RunError
-from kdgat.stage.configuration import Config, ConfigurationError, unknown_key_text, validate_config
+from kdgat.stage.configuration import Config, ConfigurationError, load_preset, unknown_key_text, validate_config
 from kdgat.training.config import TrainingConfig
 
 
@@ -71,6 +71,14 @@ class RunConfig(Config):
             reason = str(error).removeprefix(f"{TrainingConfig.__name__}: ")
             raise ConfigurationError(f"training_of.{stage}: {reason}") from None
 
+    def stated_amounts(self, stage: str) -> frozenset[str]:
+        """Name the amounts that somebody asks for in jobs of a stage, in other numbers than the preset's."""
+        preset = {} if self.preset is None else load_preset(self.preset_package, self.preset).get("resources", {})
+        of_preset = {name: validate_config(ResourceRequest, request or {}) for name, request in preset.items()}
+        usual = _request_of(stage, of_preset).explicit_values()
+        own = _request_of(stage, self.resources).explicit_values()
+        return frozenset(key for key, value in own.items() if usual.get(key) != value)
+
     def refuse_own_output(self, out: Path) -> None:
         """Refuse to start from the output directory itself: its index, which names the weights, would be replaced."""
         if self.start_from is not None and Path(self.start_from).resolve() == out.resolve():
@@ -96,6 +104,11 @@ class RunConfig(Config):
     def completed(self, preset: str | None = None, overrides: Sequence[str] = ()) -> Self:
         """Return a configuration whose unset keys are those of a preset, with overrides on top; errors as above."""
         return presets.complete(self, self.preset_package, preset, overrides, self.default_differences)
+
+
+def _request_of(stage: str, requests: Mapping[str, ResourceRequest]) -> ResourceRequest:
+    nothing = ResourceRequest()
+    return requests.get(stage, nothing).over(requests.get(DEFAULT_KEY, nothing))
 
 
 def refuse_unknown(key: str, names: Sequence[str] | Mapping[str, Any], known: Sequence[str]) -> None:

@@ -65,6 +65,17 @@ def run_locally(
     return finished
 
 
+def finished_stages(run: Run, output: OutputDirectory) -> dict[str, RunDirectory]:
+    """Return the directories of the stages of a plan that have finished in an output directory, by name."""
+    finished: dict[str, RunDirectory] = {}
+    for planned in run.plan:
+        if all(name in finished for name in planned.depends_on):
+            directory, _ = find_stage(run, planned, finished, output)
+            if directory.is_finished():
+                finished[planned.name] = directory
+    return finished
+
+
 def new_index(run: Run) -> RunIndex:
     """Return the index of a run of which no stage has started."""
     records = [

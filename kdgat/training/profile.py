@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gzip
 import logging
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.files import to_json, write_bytes_atomically
+from kdgat.stage.files import make_folder, to_json, write_snapshot
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +78,6 @@ class Profile:
         self.steps = 0  # once in each process
         if steps < 1:
             return
-        self.folder.mkdir(exist_ok=True)
         content = {
             "fit": self.name,
             "steps": steps,
@@ -85,8 +85,9 @@ class Profile:
             "phases": self.seconds,
             "operators": _operators(profiler, self.device),
         }
-        self._write_trace(profiler, self.folder / f"{self.name}.pt.trace.json.gz")
-        write_bytes_atomically(self.folder / f"{self.name}.json", to_json(content), durable=False)
+        if make_folder(self.folder):  # a full disk ends no stage for want of its profile
+            self._write_trace(profiler, self.folder / f"{self.name}.pt.trace.json.gz")
+            write_snapshot(self.folder / f"{self.name}.json", to_json(content), durable=False)
         shares = ", ".join(f"{name} {seconds / total_s:.0%}" for name, seconds in self.seconds.items())
         logger.info("profile of %d steps, %.3g s each: %s; %s", steps, total_s / steps, shares, self.folder)
 
@@ -97,12 +98,15 @@ class Profile:
 
     @staticmethod
     def _write_trace(profiler: profile, path: Path) -> None:
-        temporary = path.with_suffix(".tmp")
         try:
-            profiler.export_chrome_trace(str(temporary))
-            write_bytes_atomically(path, gzip.compress(temporary.read_bytes()), durable=False)
-        finally:
-            temporary.unlink(missing_ok=True)
+            with tempfile.TemporaryDirectory(prefix="kdgat-profile-") as folder:
+                trace = Path(folder) / "trace.json"
+                profiler.export_chrome_trace(str(trace))
+                content = gzip.compress(trace.read_bytes())
+        except OSError as error:
+            logger.warning("%s is not written: %s", path, error)
+            return
+        write_snapshot(path, content, durable=False)
 
 
 def _operators(profiler: profile, device: torch.device) -> list[dict[str, Any]]:

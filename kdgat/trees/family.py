@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kdgat.cluster.expectation import Expectation
 from kdgat.cluster.resources import Resources
-from kdgat.family.protocol import Family, Option, PlanTable
+from kdgat.cluster.sizing import Estimate
+from kdgat.family.protocol import DataSize, Family, Option, PlanTable
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.plan import Run
 from kdgat.run.table import Table
@@ -73,6 +75,26 @@ class TreesFamily(Family):
             sources="nothing" if config.data.data_root is None else "files",
             after=describe_memory(config, options.get("gpu_memory"), counts),
         )
+
+    def data_size(self, config: TreesConfig) -> DataSize:
+        """Return the trees that train."""
+        counts = estimate_counts(config)
+        name = config.data.kind if config.data.data_root is None else Path(config.data.data_root).name
+        return DataSize(name, counts.num_training, counts.source)
+
+    def assume(self, run: Run, inputs: Mapping[str, Path] | None = None) -> Mapping[str, Expectation]:
+        """Return the memory of a GPU that the largest steps of stages take, by the formula of `kdgat plan trees`."""
+        config = run.config
+        assert isinstance(config, TreesConfig)
+        if inputs is not None:  # when a stage starts nobody asks for it
+            return {}
+        counts = estimate_counts(config)
+        taken = {planned.name: stage_bytes(planned, counts) for planned in run.plan}
+        return {
+            name: Expectation(gpu_memory=Estimate(-(-amount >> 20), None, "largest step, by its formula"))
+            for name, amount in taken.items()
+            if amount is not None
+        }
 
     def collect(self, output: OutputDirectory) -> TreesResults:
         """Summarise the evaluations of all seeds; errors as of `collect_results`."""

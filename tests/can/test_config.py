@@ -125,7 +125,7 @@ def test_quick_fits_one_core_and_full_trains_on_gpus_but_prepares_without() -> N
     prepare = stage_resources("prepare", full, SITE, ResourceRequest())
     for stage in ("autoencoder", "normal", "curriculum", "distill_autoencoder", "distill_gat"):
         training = stage_resources(stage, full, SITE, ResourceRequest())
-        assert (training.memory_mib, training.cores, training.gpus) == (85 * 1024, 8, 1)
+        assert (training.memory_mib, training.cores, training.gpus) == (64 * 1024, 8, 1)
         assert prepare.cores > training.cores
     assert prepare.gpus == 0
 

@@ -32,7 +32,7 @@ def test_the_plan_for_a_site_says_what_each_job_asks_for() -> None:
     done = kdgat("plan", "can", *words, *overrides, status=0)
     lines = {line.split()[0]: line.split() for line in done.stdout.splitlines()[1:] if line}
     assert lines["normal-large-seed0"][-6:] == ["16:00:00", "128G", "8", "1", "v100", "prepare"]
-    assert lines["prepare"][-4:] == ["16:00:00", "85G", "48", "recordings"]
+    assert lines["prepare"][-4:] == ["16:00:00", "64G", "48", "recordings"]
     assert "cores 48 instead of 99, as osc-pitzer grants no more: prepare" in done.stdout
 
 
@@ -45,6 +45,6 @@ def test_the_plan_for_a_site_says_which_jobs_ask_for_what_earlier_ones_took(tmp_
     words = ("--preset", "full", "--seeds", "0", "--site", "osc-pitzer")
     done = kdgat("plan", "can", *words, folder=tmp_path, status=0)
     said = next(line for line in done.stdout.splitlines() if line.startswith("asks for memory"))
-    assert said.startswith("asks for memory 106G instead of 85G: ")
+    assert said.startswith("asks for memory 106G instead of 64G: ")
     assert said.endswith("largest of 1 run (enough for 50% of such runs): evaluation-large-seed0")
     assert "--mem=108544M" in kdgat("plan", "can", *words, "--dry-run", folder=tmp_path, status=0).stdout

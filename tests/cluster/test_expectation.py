@@ -2,10 +2,10 @@
 
 import pytest
 
-from kdgat.cluster.estimate import stage_resources
-from kdgat.cluster.expectation import Job, adapt, adapt_to_history, expect
+from kdgat.cluster.expectation import Expectation, Job, adapt, decide, decide_for, expect
 from kdgat.cluster.resources import ResourceRequest, Resources
 from kdgat.cluster.site import Limits, Site
+from kdgat.cluster.sizing import Estimate
 from kdgat.cluster.usage import Asked, Usage, append_usage, config_digest, usage_path
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.spec import StageInput, StageSpec
@@ -104,8 +104,24 @@ def test_history_is_read_for_the_stage_of_a_directory(tmp_path, adaptive, memory
     for number in range(4):
         path = usage_path(site, tmp_path / "runs" / str(number))
         append_usage(path, usage(f"{number}/normal", config=config_digest(spec.config)))
-    asked = stage_resources("normal", {}, site, NOTHING)
     history = usage_path(site, tmp_path / "runs" / "new")
-    resources, sentences = adapt_to_history(directory, asked, history, {}, site, NOTHING)
-    assert (resources.walltime_s, resources.memory_mib) == (11_700, memory_mib)
-    assert all("4 runs" in sentence for sentence in sentences)
+    made = decide_for(directory, history, {}, site, NOTHING)
+    assert (made.resources.walltime_s, made.resources.memory_mib) == (11_700, memory_mib)
+    assert made.num_jobs == 1
+    assert all("4 runs" in sentence for sentence in made.changes)
+
+
+def test_what_a_rule_says_raises_and_never_lowers_and_gives_way_to_attempts() -> None:
+    rule = Expectation(Estimate(43_200, None, "size rule"), Estimate(8192, None, "size rule"))
+    resources, sentences = adapt(ASKED, rule, NOTHING, Limits(), is_adaptive=True)
+    assert (resources.walltime_s, resources.memory_mib) == (43_200, ASKED.memory_mib)
+    assert sentences == ["asks for walltime 12:00:00 instead of 01:00:00: size rule"]
+    assert expect(RUNS, JOB, ASKED).else_from(rule).walltime == expect(RUNS, JOB, ASKED).walltime
+    assert rule.without({"walltime"}) == Expectation(None, rule.memory)
+
+
+def test_a_stage_that_takes_longer_than_the_site_grants_takes_several_jobs(tmp_path) -> None:
+    site = Site(name="pitzer", scheduler="slurm", limits={"walltime": "01:00:00"})
+    made = decide(JOB, RUNS, {}, site, NOTHING)
+    assert made.resources.walltime_s == 3600
+    assert made.num_jobs == 4

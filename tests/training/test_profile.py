@@ -59,3 +59,11 @@ def test_a_fit_with_fewer_steps_is_profiled_to_its_end(tmp_path):
     train(tmp_path, PROFILED.model_copy(update={"profile_steps": 10_000}))
     found = json.loads((tmp_path / "profile" / "training.json").read_text())
     assert 0 < found["steps"] < 10_000
+
+
+def test_a_profile_that_cannot_be_written_is_a_warning_and_changes_no_weight(tmp_path, caplog):
+    for name in ("full", "free"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "full" / "profile").write_text("in the way")
+    assert train(tmp_path / "full", PROFILED) == train(tmp_path / "free", CONFIG)
+    assert "profile cannot be written" in caplog.text

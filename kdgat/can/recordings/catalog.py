@@ -39,6 +39,7 @@ class DatasetEntry(Config):
     source: str = ""
     folder: str | None = None
     train_scenarios: tuple[str, ...] = ("train_*",)
+    windows: int | None = Field(None, ge=1)
     vehicles: dict[str, str] = Field(default_factory=dict)
 
     @field_validator("vehicles")

@@ -1,0 +1,371 @@
+"""`kdgat estimate FAMILY`: what the jobs of stages take before any is submitted, and where each number comes from."""
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from kdgat.cli import options
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+    from kdgat.cluster.expectation import Decision
+    from kdgat.cluster.resources import ResourceRequest
+    from kdgat.cluster.site import Site
+    from kdgat.family.protocol import DataSize, Family
+    from kdgat.run.plan import PlannedStage, Run
+
+GIB_MIB: Final = 1024
+FLAGS: Final = ("--json", "--compare", "--calibrate")  # of this command alone
+NUMBERS: Final = ("graphs", "walltime", "expected", "memory", "GPU memory", "jobs")  # columns
+
+Stage = Annotated[str | None, typer.Option("--stage", metavar="NAME", help="This stage alone.")]
+Preset = Annotated[str, typer.Option("--preset", help="quick, full or tutorial.")]
+HistoryOut = Annotated[
+    Path | None, typer.Option("--out", help="Output directory of the run: its inputs, and history beside it.")
+]
+Compare = Annotated[bool, typer.Option("--compare", help="All datasets that are known or there.")]
+Calibrate = Annotated[
+    bool, typer.Option("--calibrate", help="Train --stage for some seconds here (inputs in --out) and go by that.")
+]
+Seconds = Annotated[float, typer.Option("--seconds", min=1.0, help="Of training, for --calibrate.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+
+
+class EstimateError(ValueError):
+    """What is asked for cannot be estimated; the text names the option and the fix."""
+
+
+def application(families: "Mapping[str, Family]") -> typer.Typer:
+    """Return the command group with one command per family."""
+    app = typer.Typer(no_args_is_help=True)
+
+    @app.callback()
+    def estimate() -> None:
+        """Print what the jobs of stages take, and where each number comes from."""
+
+    for name, family in families.items():
+        text = f"Estimate walltime, memory and jobs of {family.title}; `kdgat train` asks for the same."
+        command = options.family_command(estimate_command(family), family.options, is_plan=True)
+        app.command(name, help=text)(command)
+    return app
+
+
+def estimate_command(family: "Family") -> Any:
+    """Return the command that estimates the stages of one family."""
+
+    def command(
+        context: typer.Context,
+        stage: Stage = None,
+        preset: Preset = "full",
+        override: options.Overrides = None,
+        out: HistoryOut = None,
+        compare: Compare = False,
+        calibrate: Calibrate = False,
+        seconds: Seconds = 20.0,
+        site: options.SiteName = "local",
+        walltime: options.Walltime = None,
+        memory: options.Memory = None,
+        cores: options.Cores = None,
+        gpus: options.Gpus = None,
+        as_json: AsJson = False,
+        *,
+        given: dict[str, Any],
+    ) -> None:
+        if calibrate and (stage is None or out is None or compare):
+            raise EstimateError("--calibrate tries one stage of one run: give --stage NAME and --out DIR, no --compare")
+        where, request = options.site_and_request(site, walltime=walltime, memory=memory, cores=cores, gpus=gpus)
+        config = options.family_config(family, preset, given, None, override)
+        sizes = family.data_sizes(config) if compare else [(family.data_size(config), config)]
+        found = []
+        for size, one in sizes:
+            run = family.plan(one)
+            decisions = stage_decisions(run, where, request, out, stage)
+            if calibrate:
+                assert out is not None
+                decisions = {
+                    name: calibrated(run, name, made, where, request, out, seconds) for name, made in decisions.items()
+                }
+            tokens = command_tokens(family, context.obj, given, size.dataset if compare else None, stage)
+            found.append(describe(run, size, decisions, where, request, shlex.join(tokens)))
+        if as_json:
+            typer.echo(json.dumps(found if compare else found[0], indent=2))
+        elif compare:
+            print_comparison(found)
+        else:
+            print_estimate(found[0])
+
+    return command
+
+
+def stage_decisions(
+    run: "Run", site: "Site", request: "ResourceRequest", out: Path | None, stage: str | None
+) -> dict[str, "Decision"]:
+    """Decide what jobs of the stages of the first seed ask for, by name in the plan.
+
+    Raises:
+        EstimateError: if there is no stage of this name.
+    """
+    from kdgat.cli.plan import plan_decisions
+    from kdgat.stage.configuration import unknown_key_text
+
+    alike = {(one.stage, one.scale, json.dumps(one.config, sort_keys=True)): one for one in reversed(run.plan)}
+    first = [one for one in run.plan if one in alike.values()]  # seeds take the same
+    known = dict.fromkeys(one.stage for one in first)
+    chosen = [one for one in first if stage in (None, one.stage, one.name)]
+    if not chosen:
+        raise EstimateError(f"--stage: {unknown_key_text(stage or '', list(known))}")
+    return plan_decisions(replace(run, plan=chosen), site, request, out)
+
+
+def calibrated(
+    run: "Run",
+    name: str,
+    made: "Decision",
+    site: "Site",
+    request: "ResourceRequest",
+    out: Path,
+    seconds: float,
+) -> "Decision":
+    """Return the decision for a stage after some seconds of it here, with the inputs in `out`.
+
+    What attempts have shown comes before what a calibration shows.
+
+    Raises:
+        EstimateError: if what the stage reads is not in `out` yet.
+        CalibrationError: if it cannot be tried here.
+    """
+    from kdgat.cluster.calibration import calibrate
+    from kdgat.cluster.expectation import Job, decide
+    from kdgat.run.directory import OutputDirectory
+    from kdgat.run.local import finished_stages
+    from kdgat.run.plan import make_spec
+
+    planned = next(one for one in run.plan if one.name == name)
+    done = finished_stages(run, OutputDirectory(out.absolute()))
+    if missing := [other for other in planned.depends_on if other not in done]:
+        raise EstimateError(
+            f"--calibrate: {name} reads what {', '.join(missing)} writes, which has not "
+            f"finished in {out}: train that first"
+        )
+    spec = make_spec(run.family, planned, done, run.external_inputs(planned))
+    typer.echo(f"training {name} for {seconds:.0f} s", err=True)
+    usage = calibrate(spec, made.asked, seconds=seconds)
+    job = Job(run.family, planned.stage, usage.config, usage.size, "")
+    found = decide(job, [usage], run.resources, site, request)
+    origin = f"calibration of {seconds:.0f} s on {usage.device}"
+    expected = found.expected.named(origin)
+    return decide(job, [], run.resources, site, request, assumed=made.expected.measured().else_from(expected))
+
+
+def command_tokens(
+    family: "Family", tokens: Sequence[str], given: Mapping[str, Any], dataset: str | None, stage: str | None
+) -> list[str]:
+    """Return the `kdgat train` that the estimate is for: the same command line, with what training requires besides."""
+    kept = [
+        word
+        for word in _without_options(tokens[2:], ("--stage", "--seconds", *(("--dataset",) if dataset else ())))
+        if word not in FLAGS
+    ]
+    command = ["kdgat", "train", family.name, *kept]
+    if dataset is not None:
+        command += ["--dataset", dataset]
+    for option in family.options:
+        name = f"--{option.name.replace('_', '-')}"
+        if option.is_required and not _has(command, name):
+            command += [name, str(given.get(option.name, option.plan_default))]
+    if not _has(command, "--preset"):
+        command += ["--preset", "full"]
+    if stage is not None and "stages" in family.config.model_fields:
+        command += ["-O", f"stages={json.dumps([stage])}"]
+    if not _has(command, "--out"):
+        command += ["--out", f"runs/{dataset or given.get('dataset', family.name)}"]
+    return command
+
+
+def _has(tokens: Sequence[str], name: str) -> bool:
+    return any(word == name or word.startswith(f"{name}=") for word in tokens)
+
+
+def _without_options(tokens: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Leave out options with their values, in both ways to write them."""
+    kept: list[str] = []
+    is_value = False
+    for word in tokens:
+        if is_value or word in names:
+            is_value = word in names and not is_value
+        elif not any(word.startswith(f"{name}=") for name in names):
+            kept.append(word)
+    return kept
+
+
+def describe(
+    run: "Run",
+    size: "DataSize",
+    decisions: "Mapping[str, Decision]",
+    site: "Site",
+    request: "ResourceRequest",
+    command: str,
+) -> dict[str, Any]:
+    """Return an estimate as plain data: what `--json` prints."""
+    from kdgat.cluster.resources import format_memory, format_walltime
+
+    stages = []
+    of_name = {planned.name: planned for planned in run.plan}
+    for name, made in decisions.items():
+        asked, expected = made.resources, made.expected
+        planned = of_name[name]
+        gpu = expected.gpu_memory
+        stages.append(
+            {
+                "stage": planned.stage,
+                "name": name,
+                "walltime": format_walltime(asked.walltime_s),
+                "walltime_hours": round(asked.walltime_s / 3600, 2),
+                "memory": format_memory(asked.memory_mib),
+                "memory_gib": round(asked.memory_mib / GIB_MIB, 2),
+                "cores": asked.cores,
+                "gpus": asked.gpus,
+                "gpu_memory_gib": None if gpu is None else round(gpu.value / GIB_MIB, 2),
+                "jobs": made.num_jobs,
+                "expected": {
+                    key: None if one is None else {"value": one.value, "source": one.source, "coverage": one.coverage}
+                    for key, one in (
+                        ("walltime_s", expected.walltime), ("memory_mib", expected.memory), ("gpu_memory_mib", gpu)
+                    )
+                },
+                "sources": {
+                    "walltime": _source(run, planned, made, site, request, "walltime"),
+                    "memory": _source(run, planned, made, site, request, "memory"),
+                    "gpu_memory": "not known: no attempt has shown it" if gpu is None else gpu.describe(),
+                },
+            }
+        )  # fmt: skip
+    return {
+        "family": run.family,
+        "dataset": size.dataset,
+        "graphs": size.graphs,
+        "graphs_source": size.source,
+        "complexity": size.complexity,
+        "site": site.name,
+        "stages": stages,
+        "command": command,
+    }
+
+
+def _source(
+    run: "Run", planned: "PlannedStage", made: "Decision", site: "Site", request: "ResourceRequest", key: str
+) -> str:
+    """Say where the amount comes from that a job asks for."""
+    attribute = {"walltime": "walltime_s", "memory": "memory_mib"}[key]
+    estimate = getattr(made.expected, key)
+    config = run.config
+    if getattr(made.resources, attribute) != getattr(made.asked, attribute) and estimate is not None:
+        source = estimate.describe()
+        limit = getattr(site.limits, attribute)
+        is_limited = limit is not None and estimate.value > limit
+        return f"{source}; all that {site.name} grants" if is_limited else source
+    if key in request.explicit_values():
+        return "command line"
+    if key in config.stated_amounts(planned.stage):
+        return "configuration"
+    requests = [run.resources.get(name) for name in (planned.stage, "default")]
+    if any(one is not None and key in one.explicit_values() for one in requests):
+        own = [config.resources.get(name) for name in (planned.stage, "default")]
+        is_preset = any(one is not None and key in one.explicit_values() for one in own)
+        return f"preset {config.preset}" if is_preset else "predicted from the configuration"
+    return f"defaults of {site.name}" if key in site.defaults.explicit_values() else "built-in default"
+
+
+def print_estimate(found: Mapping[str, Any]) -> None:
+    """Print an estimate for people: one stage in a few lines, several as a table."""
+    from kdgat.cli.tables import output_console
+
+    console = output_console()
+    console.print(_describe_size(found), soft_wrap=True, markup=False)
+    stages = found["stages"]
+    if len(stages) == 1:
+        (one,) = stages
+        for name, value, source in (
+            ("walltime", f"{one['walltime']} ({one['walltime_hours']:.1f} hours)", one["sources"]["walltime"]),
+            ("expected", *_expected(one)),
+            ("memory", one["memory"], one["sources"]["memory"]),
+            ("GPU memory", _gib(one["gpu_memory_gib"]), one["sources"]["gpu_memory"]),
+            ("jobs", _number(one["jobs"]), "of this walltime; one goes on where the one before it was cut"),
+        ):
+            console.print(f"{name:<11} {value:<22} {source}", soft_wrap=True, markup=False)
+    else:
+        table = _table("stage", "walltime", "expected", "memory", "GPU memory", "jobs", "from")
+        for one in stages:
+            sources = list(dict.fromkeys((one["sources"]["walltime"], one["sources"]["memory"])))
+            table.add_row(
+                one["name"],
+                one["walltime"],
+                _expected(one)[0],
+                one["memory"],
+                _gib(one["gpu_memory_gib"]),
+                _number(one["jobs"]),
+                "; ".join(sources),
+            )
+        console.print(table)
+    console.print(f"\n{found['command']}", soft_wrap=True, markup=False)
+
+
+def print_comparison(found: Sequence[Mapping[str, Any]]) -> None:
+    """Print a line per dataset and stage."""
+    from kdgat.cli.tables import output_console
+
+    has_stages = any(len(one["stages"]) > 1 for one in found)
+    table = _table(
+        "dataset", *(["stage"] if has_stages else []), "graphs", "walltime", "memory", "jobs", "complexity", "counted"
+    )
+    for one in found:
+        graphs = "unknown" if one["graphs"] is None else f"{one['graphs']:,}"
+        counted = "yes" if one["graphs_source"].startswith("counted") else "no"
+        for stage in one["stages"]:
+            row = [one["dataset"], *([stage["name"]] if has_stages else []), graphs, stage["walltime"], stage["memory"]]
+            table.add_row(*row, _number(stage["jobs"]), one["complexity"] or "unknown", counted)
+    console = output_console()
+    console.print(table)
+    console.print(f"\n{found[0]['command']}", soft_wrap=True, markup=False)
+
+
+def _describe_size(found: Mapping[str, Any]) -> str:
+    if found["graphs"] is None:
+        return f"{found['dataset'] or found['family']}: {found['graphs_source'] or 'of unknown size'}"
+    kind = f" ({found['complexity']})" if found["complexity"] else ""
+    return f"{found['dataset']}: {found['graphs']:,} graphs to train on{kind}, {found['graphs_source']}"
+
+
+def _table(*headings: str) -> "Table":
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        table.add_column(
+            heading, justify="right" if heading in NUMBERS else "left", no_wrap=heading != "from", overflow="fold"
+        )
+    return table
+
+
+def _expected(stage: Mapping[str, Any]) -> tuple[str, str]:
+    """Write how long a stage is expected to take, and why."""
+    from kdgat.cluster.resources import format_walltime
+
+    found = stage["expected"]["walltime_s"]
+    if found is None:
+        return "unknown", "no attempt has shown it, and no rule is made for it"
+    return format_walltime(found["value"]), found["source"]
+
+
+def _gib(amount: float | None) -> str:
+    return "unknown" if amount is None else f"{amount:.1f}G"
+
+
+def _number(number: int | None) -> str:
+    return "unknown" if number is None else str(number)
