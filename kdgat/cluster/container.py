@@ -24,6 +24,7 @@ from kdgat.container.layout import (
 )
 from kdgat.container.privileges import apptainer_variables
 from kdgat.stage.provenance import IMAGE_STARTED_VARIABLE
+from kdgat.stage.staging import CACHE_VARIABLE
 
 IMAGE_CHANGED: Final = "changed since submission"  # in what a job says that finds another file than was checked
 _LOCAL_VARIABLE: Final = "KDGAT_NODE_LOCAL"  # our folder in the site's `node_local`
@@ -64,12 +65,29 @@ def container_command(
         Bind(local, local, is_writable=True).describe()  # refuses here what would end on the node
     # Last: it is a folder of ours, with nothing of the others below it.
     listed = [shlex.join(arguments), "--bind", local_directory(site)]
+    if site.staging == "scratch":
+        listed += ["--bind", f'"${CACHE_VARIABLE}"']
     return " ".join([*listed, _word(site.image), _word(site.python or "python")])
 
 
 def local_directory(site: Site) -> str:
     """Return the shell word for the folder on the node's own disk in which a worker keeps its files."""
     return site.node_local if site.image is None else f'"${_LOCAL_VARIABLE}"'
+
+
+def staging_lines(site: Site) -> list[str]:
+    """Return the lines of a job's script that say where stages copy their inputs, after all others."""
+    match site.staging:
+        case "none":
+            return []
+        case "scratch":
+            folder = in_double_quotes(f"{site.scratch}/inputs")
+            return [f'export {CACHE_VARIABLE}={folder}; mkdir -p "${CACHE_VARIABLE}"']
+        case "node_local":
+            if site.image is not None:  # in the folder that is visible inside
+                return [f'export {CACHE_VARIABLE}="${_LOCAL_VARIABLE}/inputs"']
+            place = in_double_quotes(site.node_local)
+            return [f'[ -z {place} ] || export {CACHE_VARIABLE}={place}/kdgat-inputs-"$(id -u)"']
 
 
 def clearing_lines(site: Site) -> list[str]:

@@ -16,6 +16,7 @@ from kdgat.cluster.container import (
     container_lines,
     in_double_quotes,
     local_directory,
+    staging_lines,
 )
 from kdgat.cluster.estimate import watcher_resources
 from kdgat.cluster.report import ALIVE
@@ -219,6 +220,7 @@ def _job_arguments(
             *(f"module load {module}" for module in site.modules),
             *site.prologue,
             *container_lines(site, environment.get(IMAGE_STAMP_VARIABLE, "")),
+            *staging_lines(site),
         ],
         # Said here, because Dask would take them from a file in the user's home otherwise.
         "job_directives_skip": [],

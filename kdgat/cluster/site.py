@@ -103,6 +103,7 @@ class Site(Config):
     bigger_gpu_types: tuple[GpuType, ...] = ()
     scratch: Text | None = None
     node_local: Text = "/tmp"
+    staging: Literal["none", "node_local", "scratch"] = "none"
     modules: tuple[str, ...] = ()
     python: Text | None = None
     image: Text | None = None
@@ -170,6 +171,12 @@ class Site(Config):
                 if option in _HARMFUL_DIRECTIVES:
                     raise ValueError(f"{directive!r}: {_HARMFUL_DIRECTIVES[option]}: leave it out")
         return directives
+
+    @model_validator(mode="after")
+    def _check_staging(self) -> Self:
+        if self.staging == "scratch" and self.scratch is None:
+            raise ValueError("staging: scratch needs the key scratch: name a fast folder that all nodes share")
+        return self
 
     @model_validator(mode="after")
     def _check_image(self) -> Self:

@@ -80,6 +80,8 @@ class Usage(BaseModel):
     queue_s: float = Field(0.0, ge=0)
     rss_mib: int = Field(0, ge=0)
     gpu_mib: int = Field(0, ge=0)
+    staged_s: float = Field(0.0, ge=0)  # part of the start
+    staged_bytes: int = Field(0, ge=0)
     out_of_memory: bool = False  # of the host: `rss_mib` is then a lower bound
     asked: Asked | None = None
     end: str = ""  # the value of an EndKind
@@ -172,6 +174,8 @@ def usage_of(record: AttemptRecord, work: Work, spec: StageSpec, run: str) -> Us
         queue_s=max((record.started or record.ended) - record.submitted, 0.0) if record.submitted else 0.0,
         rss_mib=record.peak_memory_mib or 0,
         gpu_mib=work.gpu_mib,
+        staged_s=work.staged_s,
+        staged_bytes=work.staged_bytes,
         out_of_memory=record.end == EndKind.HOST_OOM or record.failure == FailureKind.HOST_OOM,
         asked=Asked.model_validate(asked.model_dump()) if asked is not None else None,
         end=record.end,

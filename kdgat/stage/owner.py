@@ -17,7 +17,7 @@ from kdgat.stage.files import write_json_atomically
 logger = logging.getLogger(__name__)
 
 # Lustre without -o flock and some NFS servers answer these; then only the token guards the directory.
-_LOCKS_UNSUPPORTED = {errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL}
+LOCKS_UNSUPPORTED = {errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL}
 
 
 class Owner:
@@ -89,7 +89,7 @@ def own(lock_path: Path, owner_path: Path) -> Iterator[Owner]:
                 "wait until it ends, or stop it (SIGTERM makes it write a checkpoint first)"
             ) from None
         except OSError as error:
-            if error.errno not in _LOCKS_UNSUPPORTED:
+            if error.errno not in LOCKS_UNSUPPORTED:
                 raise
             is_locked = False
             logger.warning("no file locks on %s (%s): only the owner token guards it", owner_path.parent, error)

@@ -20,6 +20,7 @@ from kdgat.stage.process import garbage_kept
 from kdgat.stage.provenance import code_difference, record_attempt
 from kdgat.stage.signals import StopFlag, stop_signals
 from kdgat.stage.spec import StageSpec
+from kdgat.stage.staging import staged
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +71,8 @@ def attempt(spec: StageSpec, directory: RunDirectory, stop: StopFlag) -> Outcome
     try:
         with stop.interrupting():
             verify_inputs(spec, directory)
-            return find_stage_function(spec.family)(spec, directory)
+            with staged(spec, directory) as used:
+                return find_stage_function(spec.family)(used, directory)
     except StopRequested as request:
         return Paused(
             checkpoint=directory.newest_checkpoint(),

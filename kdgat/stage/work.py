@@ -39,6 +39,7 @@ class Work(BaseModel):
         device: name of the GPU, or cpu.
         size: bytes of all inputs, and graphs of an epoch where the stage trains.
         gpu_mib: the most that tensors took.
+        staged_s, staged_bytes: what was copied to a fast disk, and how long that took.
     """
 
     model_config = ConfigDict(extra="ignore")  # of a younger kdgat, too
@@ -53,6 +54,8 @@ class Work(BaseModel):
     fits: dict[str, FitWork] = Field(default_factory=dict)
     checkpoint_s: float = Field(0.0, ge=0)
     gpu_mib: int = Field(0, ge=0)
+    staged_s: float = Field(0.0, ge=0)
+    staged_bytes: int = Field(0, ge=0)
 
     @property
     def done(self) -> int:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kdgat.cluster.container import IMAGE_CHANGED, clearing_lines, container_command, container_lines
+from kdgat.cluster.container import IMAGE_CHANGED, clearing_lines, container_command, container_lines, staging_lines
 from kdgat.cluster.site import Site
 from kdgat.container import apptainer
 from kdgat.container.binds import Bind, BindError
@@ -31,7 +31,9 @@ def job(
     site: Site, after: str, tmp_path: Path, stamp: str = "", **environment: str
 ) -> "subprocess.CompletedProcess[str]":
     """Run what a job's script says before Python, then a line of ours."""
-    script = "\n".join([*clearing_lines(site), *site.prologue, *container_lines(site, stamp), after])
+    script = "\n".join(
+        [*clearing_lines(site), *site.prologue, *container_lines(site, stamp), *staging_lines(site), after]
+    )
     variables = {**os.environ, "SLURM_JOB_ID": "7", **environment}
     return subprocess.run(["bash", "-c", script], env=variables, cwd=tmp_path, capture_output=True, text=True)
 
@@ -242,3 +244,28 @@ def test_the_shell_of_a_job_script_understands_a_path_with_spaces(tmp_path: Path
     python.symlink_to(sys.executable)
     command = f"exec {container_command(Site(name='here'), str(python), False)} -c 'print(1)'"
     assert subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True).stdout == "1\n"
+
+
+@pytest.mark.parametrize(
+    ("keys", "folder"),
+    [
+        ({"staging": "none"}, ""),
+        ({"staging": "node_local", "node_local": "$LOCAL"}, f"/kdgat-inputs-{os.getuid()}"),
+        ({"staging": "scratch", "scratch": "$LOCAL/kdgat"}, "/kdgat/inputs"),
+        ({"staging": "node_local", "node_local": "$LOCAL", "image": "x.sif"}, f"/{OURS}/inputs"),
+    ],
+)
+def test_stages_copy_their_inputs_to_where_the_site_says(keys: dict[str, str], folder: str, tmp_path: Path) -> None:
+    found = run_lines(at_site(**keys), 'echo "$KDGAT_CACHE_ROOT"', tmp_path, LOCAL=str(tmp_path), KDGAT_CACHE_ROOT="")
+    assert found == (f"{tmp_path}{folder}\n" if folder else "\n")
+
+
+def test_without_a_folder_on_the_node_nothing_is_copied_there(tmp_path: Path) -> None:
+    site = at_site(staging="node_local", node_local="$LOCAL")
+    assert run_lines(site, 'echo "$KDGAT_CACHE_ROOT"', tmp_path, LOCAL="", KDGAT_CACHE_ROOT="") == "\n"
+
+
+def test_scratch_is_bound_into_the_image_where_stages_copy_their_inputs_there() -> None:
+    site = at_site(image="x.sif", staging="scratch", scratch="/scratch/me")
+    assert '--bind "$KDGAT_CACHE_ROOT"' in container_command(site, FLOWS_OWN, False)
+    assert "CACHE_ROOT" not in container_command(at_site(image="x.sif"), FLOWS_OWN, False)

@@ -148,6 +148,7 @@ def test_a_folder_of_sites_that_is_not_there_is_refused(tmp_path: Path, monkeypa
         ("partitions: gpu", ["'partitions'", "did you mean 'partition'"]),
         ("limits: {walltim: 3}", ["limits", "did you mean 'walltime'"]),
         ("limits: {walltime: 12:99:00}", ["limits.walltime='12:99:00' has 99 minutes", "write 13:39:00"]),
+        ("staging: scratch", ["staging: scratch needs the key scratch"]),
         ("limits: {memory: 1O G}", ["limits.memory='1O G'", "85G"]),
         ("defaults: {cores: -2}", ["defaults.cores=-2"]),
         ("defaults: {gpus: yes}", ["defaults.gpus=True", "write one, as 8"]),
