@@ -82,7 +82,7 @@ def replay(usages: Sequence[Usage]) -> None:
     for place, one in enumerate(usages):
         assert one.asked is not None
         request = Resources.model_validate(one.asked.model_dump())
-        job = Job(one.family, one.stage, one.config, one.size, one.run)
+        job = Job(one.family, one.stage, one.config, one.size, one.run, one.epochs)
         found = expect(usages[:place], job, request)
         before = seen[one.stage]
         seen[one.stage] += 1

@@ -156,7 +156,7 @@ def calibrated(
     spec = make_spec(run.family, planned, done, run.external_inputs(planned))
     typer.echo(f"training {name} for {seconds:.0f} s", err=True)
     usage = calibrate(spec, made.asked, seconds=seconds)
-    job = Job(run.family, planned.stage, usage.config, usage.size, "")
+    job = Job.of(run.family, planned.stage, planned.config, usage.size)
     found = decide(job, [usage], run.resources, site, request)
     origin = f"calibration of {seconds:.0f} s on {usage.device}"
     expected = found.expected.named(origin)

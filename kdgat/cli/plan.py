@@ -96,14 +96,14 @@ def plan_decisions(run: "Run", site: "Site", request: "ResourceRequest", out: Pa
     What a stage will read is not known yet: as much as those before it.
     """
     from kdgat.cluster.expectation import NOTHING, Job, decide
-    from kdgat.cluster.usage import RUNS, config_digest, read_usages, usage_path
+    from kdgat.cluster.usage import RUNS, read_usages, usage_path
     from kdgat.family.registry import find_family
 
     assumed = find_family(run.family).assume(run)
     usages = read_usages(usage_path(site, out or Path(RUNS, "new")).parent)
     found = {}
     for planned in run.plan:
-        job = Job(run.family, planned.stage, config_digest(planned.config), {}, "")
+        job = Job.of(run.family, planned.stage, planned.config, {})
         unstated = assumed.get(planned.name, NOTHING).without(run.config.stated_amounts(planned.stage))
         found[planned.name] = decide(job, usages, run.resources, site, request, assumed=unstated)
     return found

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from kdgat.cluster.child import StopRequest, run_child
 from kdgat.cluster.resources import Resources
-from kdgat.cluster.usage import CPU, STEPS, Usage, config_digest
+from kdgat.cluster.usage import CPU, STEPS, Usage, config_digest, planned_epochs
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed
 from kdgat.stage.spec import StageSpec
@@ -65,6 +65,7 @@ def calibrate(
             precision=work.precision,
             parameters=work.parameters,
             size=work.size,
+            epochs=planned_epochs(spec.config),
             units=STEPS,
             done=work.done,
             left=work.left,

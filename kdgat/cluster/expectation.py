@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from kdgat.cluster.estimate import stage_resources, wanted_resources
 from kdgat.cluster.resources import ResourceRequest, Resources, format_memory, format_walltime
 from kdgat.cluster.site import Limits, Site
 from kdgat.cluster.sizing import Estimate, estimate_gpu_memory, estimate_memory, estimate_walltime, growth
-from kdgat.cluster.usage import STEPS, Size, Usage, config_digest, matching, read_usages, run_name
+from kdgat.cluster.usage import STEPS, Size, Usage, config_digest, matching, planned_epochs, read_usages, run_name
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.work import Work
 
@@ -33,6 +33,7 @@ class Job:
         config: digest of its configuration; attempts with another one count where there are none with the same.
         size: of what it reads.
         run: the same for all attempts at this stage in this run.
+        epochs: that it trains at most; 0 where it trains none, or nobody knows.
     """
 
     family: str
@@ -40,6 +41,12 @@ class Job:
     config: str
     size: Size
     run: str
+    epochs: int = 0
+
+    @classmethod
+    def of(cls, family: str, stage: str, config: Mapping[str, Any], size: Size, run: str = "") -> Job:
+        """Describe a job of a stage with this configuration."""
+        return cls(family, stage, config_digest(config), size, run, planned_epochs(config))
 
 
 @dataclass(frozen=True)
@@ -115,7 +122,9 @@ def _walltime(known: Sequence[Usage], job: Job) -> Estimate | None:
     # Steps are done as often as there is more to read; a stage without steps is one unit, which takes longer.
     scales = [max(1.0, growth(one.size, job.size)) for one in rated]
     if newest.units == STEPS:
-        units = max(round((one.done + one.left) * scale) for one, scale in zip(rated, scales, strict=True))
+        epochs = [job.epochs / one.epochs if job.epochs and one.epochs else 1.0 for one in rated]
+        steps = [one.done + one.left for one in rated]
+        units = max(round(number * scale * more) for number, scale, more in zip(steps, scales, epochs, strict=True))
     else:
         units = 1
         rated = [
@@ -184,7 +193,7 @@ def decide_for(
     work = Work()
     paths = {source.resolve(directory.path) for source in spec.inputs.values()}
     work.count_inputs(path for path in paths if path.is_file())
-    job = Job(spec.family, spec.stage, config_digest(spec.config), work.size, run_name(history, directory))
+    job = Job.of(spec.family, spec.stage, spec.config, work.size, run_name(history, directory))
     usages = read_usages(history.parent)
     return decide(job, usages, requests, site, command_line, assumed=assumed, like_stage=like_stage)
 

@@ -70,6 +70,7 @@ class Usage(BaseModel):
     precision: str = ""
     parameters: int = Field(0, ge=0)
     size: Size = Field(default_factory=dict)
+    epochs: int = Field(0, ge=0)  # at most, of all fits, as the configuration says
     units: str = STEPS
     done: int = Field(0, ge=0)  # units in this attempt
     left: int = Field(0, ge=0)  # units at its end
@@ -136,6 +137,12 @@ def config_digest(config: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode()).hexdigest()[:8]
 
 
+def planned_epochs(config: Mapping[str, Any]) -> int:
+    """Return how many epochs a stage trains at most, in all its fits; 0 where it trains none."""
+    fits: Sequence[Mapping[str, Any]] = config.get("fits") or [config]
+    return sum(int(fit.get("training", {}).get("max_epochs", 0)) for fit in fits)
+
+
 def run_name(path: Path, directory: RunDirectory) -> str:
     """Name a stage of a run: the same for all attempts at it, in the file of the run at `path`."""
     return f"{path.stem}/{directory.path.name}"
@@ -167,6 +174,7 @@ def usage_of(record: AttemptRecord, work: Work, spec: StageSpec, run: str) -> Us
         precision=work.precision,
         parameters=work.parameters,
         size=work.size,
+        epochs=planned_epochs(spec.config),
         **(steps if work.fits else whole),
         startup_s=work.startup_s,
         checkpoint_s=work.checkpoint_s,

@@ -1,5 +1,7 @@
 """What a job asks for after attempts like it: more where they took more, less only where that is wanted."""
 
+from dataclasses import replace
+
 import pytest
 
 from kdgat.cluster.expectation import Expectation, Job, adapt, decide, decide_for, expect
@@ -81,6 +83,13 @@ def test_attempts_with_the_same_configuration_count_before_others() -> None:
     longer = [usage(f"other {number}", config="other", done=90_000) for number in range(4)]
     assert asks(RUNS + longer)[0] == asks(RUNS)[0]
     assert asks(longer)[0].walltime_s > 90_000
+
+
+def test_more_epochs_than_attempts_had_are_more_steps() -> None:
+    known = [one.model_copy(update={"epochs": 10}) for one in RUNS]
+    twice = replace(JOB, config="another", epochs=20)
+    assert asks(known, job=twice)[0].walltime_s == 23_100
+    assert asks(known, job=replace(twice, epochs=0))[0] == asks(known)[0]
 
 
 def test_a_run_that_goes_on_asks_for_what_is_left_of_it() -> None:
