@@ -22,6 +22,7 @@ HEADINGS: Final = (
     "peak memory",
     "of asked",
     "GiB h unused",
+    "GPU busy",
     "in the queue",
 )
 
@@ -36,6 +37,7 @@ class StageEfficiency:
         rss_mib: of the attempt that took most; 0 where it is not known.
         walltime_share, memory_share: used by asked, of the attempt in the middle; None where nothing was asked for.
         wasted_gib_hours: memory that was asked for and not used, times the hours that it was held.
+        gpu_busy: share of the time in which the GPU computed, of the attempt in the middle; None where nobody knows.
         queue_s: in the queue, of the attempt in the middle.
     """
 
@@ -49,6 +51,7 @@ class StageEfficiency:
     walltime_share: float | None
     memory_share: float | None
     wasted_gib_hours: float
+    gpu_busy: float | None
     queue_s: float | None
 
     def cells(self) -> tuple[str, ...]:
@@ -64,6 +67,7 @@ class StageEfficiency:
             f"{self.rss_mib}M" if self.rss_mib else "",
             "" if self.memory_share is None else f"{self.memory_share:.0%}",
             f"{self.wasted_gib_hours:.1f}" if was_asked else "",
+            "" if self.gpu_busy is None else f"{self.gpu_busy:.0%}",
             "" if self.queue_s is None else format_walltime(round(self.queue_s)),
         )
 
@@ -84,6 +88,7 @@ def _of_group(family: str, stage: str, device: str, group: Sequence[Usage]) -> S
     unused = [
         max(what.memory_mib - one.rss_mib, 0) / MIB_PER_GIB * one.wall_s / HOUR_S for one, what in asked if one.rss_mib
     ]
+    busy = [one.gpu_busy for one in group if one.gpu_busy is not None]
     waited = [one.queue_s for one, _ in asked]
     return StageEfficiency(
         family,
@@ -96,5 +101,6 @@ def _of_group(family: str, stage: str, device: str, group: Sequence[Usage]) -> S
         walltime_share=statistics.median(walltimes) if walltimes else None,
         memory_share=statistics.median(memories) if memories else None,
         wasted_gib_hours=sum(unused),
+        gpu_busy=statistics.median(busy) if busy else None,
         queue_s=statistics.median(waited) if waited else None,
     )

@@ -81,6 +81,8 @@ class Usage(BaseModel):
     queue_s: float = Field(0.0, ge=0)
     rss_mib: int = Field(0, ge=0)
     gpu_mib: int = Field(0, ge=0)
+    gpu_busy: float | None = Field(None, ge=0, le=1)  # share of the time
+    loading_s: float = Field(0.0, ge=0)  # of training steps
     staged_s: float = Field(0.0, ge=0)  # part of the start
     staged_bytes: int = Field(0, ge=0)
     out_of_memory: bool = False  # of the host: `rss_mib` is then a lower bound
@@ -91,6 +93,12 @@ class Usage(BaseModel):
     def need_s(self) -> float:
         """Return what the whole stage would have taken in one attempt."""
         return self.startup_s + (self.done + self.left) * self.unit_s + self.checkpoint_s
+
+    @property
+    def loading_share(self) -> float:
+        """Return the share of the training steps' time in which they waited for their data."""
+        steps_s = self.done * self.unit_s if self.units == STEPS else 0.0
+        return min(self.loading_s / steps_s, 1.0) if steps_s else 0.0
 
     def describe(self) -> str:
         """Write in one line what it took of what it had asked for, in per cent, and how long it waited."""
@@ -103,6 +111,8 @@ class Usage(BaseModel):
             parts.append(f"{format_memory(self.rss_mib)} of {format_memory(asked.memory_mib)} ({share:.0%})")
         if self.gpu_mib:
             parts.append(f"{format_memory(self.gpu_mib)} of GPU memory")
+        if self.gpu_busy is not None:
+            parts.append(f"GPU busy {self.gpu_busy:.0%}")
         return ", ".join(parts) + f"; waited {format_walltime(round(self.queue_s))} in the queue"
 
 
@@ -182,6 +192,8 @@ def usage_of(record: AttemptRecord, work: Work, spec: StageSpec, run: str) -> Us
         queue_s=max((record.started or record.ended) - record.submitted, 0.0) if record.submitted else 0.0,
         rss_mib=record.peak_memory_mib or 0,
         gpu_mib=work.gpu_mib,
+        gpu_busy=work.gpu_busy,
+        loading_s=work.loading_s,
         staged_s=work.staged_s,
         staged_bytes=work.staged_bytes,
         out_of_memory=record.end == EndKind.HOST_OOM or record.failure == FailureKind.HOST_OOM,

@@ -13,10 +13,11 @@ from kdgat.report.document import Document, Section
 from kdgat.run.table import Table
 
 LITTLE: Final = 0.3  # share of the memory that was asked for, below which much of it is kept from others
+IDLE: Final = 0.4  # share of the time, below which a GPU has too little to do
 LONG: Final = 0.3  # share of a step, above which the model waits for its data
 HEADINGS: Final = (
     *("Stage", "Device", "Walltime", "of asked", "Peak memory", "of asked"),
-    *("GPU memory", "In the queue", "Until the first step", "Seconds per step"),
+    *("GPU memory", "GPU busy", "Loading", "In the queue", "Until the first step", "Seconds per step"),
 )
 UNKNOWN: Final = "-"
 MIB: Final = 1 << 20
@@ -58,6 +59,16 @@ def advice(stages: Iterable[StageContent]) -> list[str]:
                 f"{stage.record.name} asked for {format_memory(usage.asked.memory_mib)} and took {usage.rss_mib} MiB:"
                 f" resources.{stage.record.stage}.adaptive=true asks for what is needed."
             )
+        if usage is not None and usage.loading_share > LONG:
+            sentences.append(
+                f"{stage.record.name} spent {usage.loading_share:.0%} of its training on loading batches, during which"
+                " the model waits."
+            )
+        elif usage is not None and usage.gpu_busy is not None and usage.gpu_busy < IDLE:
+            sentences.append(
+                f"The GPU of {stage.record.name} computed {usage.gpu_busy:.0%} of the time: larger batches"
+                " (training.batch_size) give it more to do at once."
+            )
         for profile in stage.profiles:
             if profile["phases"]["loading"] > LONG * profile["seconds"]:
                 share = profile["phases"]["loading"] / profile["seconds"]
@@ -78,6 +89,8 @@ def _row(name: str, usage: Usage) -> list[str]:
         format_memory(usage.rss_mib) if usage.rss_mib else UNKNOWN,
         f"{usage.rss_mib / asked.memory_mib:.0%}" if asked and usage.rss_mib else UNKNOWN,
         format_memory(usage.gpu_mib) if usage.gpu_mib else UNKNOWN,
+        f"{usage.gpu_busy:.0%}" if usage.gpu_busy is not None else UNKNOWN,
+        f"{usage.loading_share:.0%}" if usage.loading_share else UNKNOWN,
         format_walltime(round(usage.queue_s)) if asked else UNKNOWN,
         f"{usage.startup_s:.1f} s" if usage.startup_s else UNKNOWN,
         f"{usage.unit_s:.3g}" if usage.units == "steps" and usage.unit_s else UNKNOWN,

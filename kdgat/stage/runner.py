@@ -21,6 +21,7 @@ from kdgat.stage.provenance import code_difference, record_attempt
 from kdgat.stage.signals import StopFlag, stop_signals
 from kdgat.stage.spec import StageSpec
 from kdgat.stage.staging import staged
+from kdgat.stage.utilisation import gpu_sampled
 
 logger = logging.getLogger(__name__)
 
@@ -71,7 +72,7 @@ def attempt(spec: StageSpec, directory: RunDirectory, stop: StopFlag) -> Outcome
     try:
         with stop.interrupting():
             verify_inputs(spec, directory)
-            with staged(spec, directory) as used:
+            with gpu_sampled(directory.work), staged(spec, directory) as used:
                 return find_stage_function(spec.family)(used, directory)
     except StopRequested as request:
         return Paused(

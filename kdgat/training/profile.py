@@ -23,19 +23,21 @@ from kdgat.stage.files import make_folder, to_json, write_snapshot
 
 logger = logging.getLogger(__name__)
 
-PHASES: Final = ("loading", "transfer", "forward", "backward", "optimizer")
+LOADING: Final = "loading"
+PHASES: Final = (LOADING, "transfer", "forward", "backward", "optimizer")
 SKIPPED_STEPS: Final = 2  # in which memory is fetched and kernels are chosen
 MOST_OPERATORS: Final = 20
 UNNAMED: Final = "training"  # the fit of a stage that has one
 
 
 class Profile:
-    """Profile some steps of a fit, once; before and after them, and where no steps are asked for, it costs nothing."""
+    """Profile some steps of a fit, once; of all others only the time is noted in which they wait for their data."""
 
     def __init__(self, directory: RunDirectory, name: str, steps: int, device: torch.device) -> None:
         """Profile `steps` steps; 0 for none."""
         self.folder, self.name = directory.profile_path, name or UNNAMED
         self.steps, self.device = steps, device
+        self._work = directory.work
         self.seconds = dict.fromkeys(PHASES, 0.0)
         self._seen = 0
         self._profiler: profile | None = None
@@ -45,7 +47,10 @@ class Profile:
     def phase(self, name: str) -> Iterator[None]:
         """Count what is done inside as one of `PHASES`."""
         if self._profiler is None:
+            began_s = time.perf_counter()
             yield
+            if name == LOADING:  # always: a model that waits for its data wastes its GPU
+                self._work.loading_s += time.perf_counter() - began_s
             return
         began_s = self._now()
         with record_function(name):

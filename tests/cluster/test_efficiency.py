@@ -26,3 +26,10 @@ def test_what_was_used_stands_beside_what_was_asked_for() -> None:
     assert normal.wasted_gib_hours == pytest.approx(4 * 1.0 + 6 * 0.2 + 6 * 0.5)
     assert (curriculum.stage, curriculum.walltime_share, curriculum.wasted_gib_hours) == ("curriculum", None, 0.0)
     assert efficiencies(attempts, "curriculum") == [curriculum]
+
+
+def test_how_busy_gpus_were_is_that_of_the_attempt_in_the_middle() -> None:
+    known = [usage("a", 60, 100).model_copy(update={"gpu_busy": share}) for share in (0.2, 0.9, 0.4, None)]
+    (found,) = efficiencies(known)
+    assert found.gpu_busy == 0.4
+    assert "40%" in found.cells()

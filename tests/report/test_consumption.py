@@ -58,6 +58,20 @@ def test_a_model_that_waits_for_its_data_is_named() -> None:
     assert operators.texts[1] == [["aten::mm", "12", "50", "3.0"]]
 
 
+def test_a_stage_that_waited_for_data_and_a_gpu_with_little_to_do_are_named() -> None:
+    waits = consumption_section([stage(done=100, unit_s=1.0, loading_s=45.0, gpu_busy=0.3)])
+    idle = consumption_section([stage(done=100, unit_s=1.0, loading_s=5.0, gpu_busy=0.3)])
+    assert waits is not None
+    assert idle is not None
+    assert waits.paragraphs == [
+        "normal-seed0 spent 45% of its training on loading batches, during which the model waits."
+    ]
+    assert idle.paragraphs == [
+        "The GPU of normal-seed0 computed 30% of the time: larger batches (training.batch_size) give it more to do at"
+        " once."
+    ]
+
+
 @pytest.mark.parametrize("stages", [[], [stage(wall_s=0.0)]])
 def test_where_nothing_is_known_there_is_no_section(stages: list[StageContent]) -> None:
     document = Document("a run", [Section("scores", "Scores"), Section("provenance", "Provenance")])

@@ -67,3 +67,11 @@ def test_a_profile_that_cannot_be_written_is_a_warning_and_changes_no_weight(tmp
     (tmp_path / "full" / "profile").write_text("in the way")
     assert train(tmp_path / "full", PROFILED) == train(tmp_path / "free", CONFIG)
     assert "profile cannot be written" in caplog.text
+
+
+def test_the_time_in_which_steps_wait_for_their_data_is_always_noted(tmp_path):
+    directory = RunDirectory(tmp_path)
+    seed_everything(SEED)
+    fit(GraphClassifier(), *make_sources(), CONFIG, directory, SEED)
+    (one,) = directory.work.fits.values()
+    assert 0 < directory.work.loading_s < one.seconds
