@@ -96,7 +96,7 @@ def estimate_command(family: "Family") -> Any:
         if as_json:
             typer.echo(json.dumps(found if compare else found[0], indent=2))
         elif compare:
-            print_comparison(found)
+            print_comparison(found, family.data_size(config).dataset)
         else:
             print_estimate(found[0])
 
@@ -112,14 +112,13 @@ def stage_decisions(
         EstimateError: if there is no stage of this name.
     """
     from kdgat.cli.plan import plan_decisions
-    from kdgat.stage.configuration import unknown_key_text
 
     alike = {(one.stage, one.scale, json.dumps(one.config, sort_keys=True)): one for one in reversed(run.plan)}
     first = [one for one in run.plan if one in alike.values()]  # seeds take the same
     known = dict.fromkeys(one.stage for one in first)
     chosen = [one for one in first if stage in (None, one.stage, one.name)]
     if not chosen:
-        raise EstimateError(f"--stage: {unknown_key_text(stage or '', list(known))}")
+        raise EstimateError(f"--stage {stage}: the run has no such stage, choose one of {', '.join(known)}")
     return plan_decisions(replace(run, plan=chosen), site, request, out)
 
 
@@ -167,13 +166,11 @@ def command_tokens(
     family: "Family", tokens: Sequence[str], given: Mapping[str, Any], dataset: str | None, stage: str | None
 ) -> list[str]:
     """Return the `kdgat train` that the estimate is for: the same command line, with what training requires besides."""
-    kept = [
-        word
-        for word in _without_options(tokens[2:], ("--stage", "--seconds", *(("--dataset",) if dataset else ())))
-        if word not in FLAGS
-    ]
+    names_dataset = dataset is not None and any(option.name == "dataset" for option in family.options)
+    left_out = ("--stage", "--seconds", *(("--dataset",) if names_dataset else ()))
+    kept = [word for word in _without_options(tokens[2:], left_out) if word not in FLAGS]
     command = ["kdgat", "train", family.name, *kept]
-    if dataset is not None:
+    if dataset is not None and names_dataset:
         command += ["--dataset", dataset]
     for option in family.options:
         name = f"--{option.name.replace('_', '-')}"
@@ -184,7 +181,7 @@ def command_tokens(
     if stage is not None and "stages" in family.config.model_fields:
         command += ["-O", f"stages={json.dumps([stage])}"]
     if not _has(command, "--out"):
-        command += ["--out", f"runs/{dataset or given.get('dataset', family.name)}"]
+        command += ["--out", f"runs/{(names_dataset and dataset) or given.get('dataset', family.name)}"]
     return command
 
 
@@ -296,7 +293,7 @@ def print_estimate(found: Mapping[str, Any]) -> None:
             ("expected", *_expected(one)),
             ("memory", one["memory"], one["sources"]["memory"]),
             ("GPU memory", _gib(one["gpu_memory_gib"]), one["sources"]["gpu_memory"]),
-            ("jobs", _number(one["jobs"]), "of this walltime; one goes on where the one before it was cut"),
+            ("jobs", _number(one["jobs"]), "of this walltime, one going on where the one before it was cut"),
         ):
             console.print(f"{name:<11} {value:<22} {source}", soft_wrap=True, markup=False)
     else:
@@ -316,8 +313,8 @@ def print_estimate(found: Mapping[str, Any]) -> None:
     console.print(f"\n{found['command']}", soft_wrap=True, markup=False)
 
 
-def print_comparison(found: Sequence[Mapping[str, Any]]) -> None:
-    """Print a line per dataset and stage."""
+def print_comparison(found: Sequence[Mapping[str, Any]], own: str) -> None:
+    """Print a line per dataset and stage, and the command for the one that the command line names."""
     from kdgat.cli.tables import output_console
 
     has_stages = any(len(one["stages"]) > 1 for one in found)
@@ -332,7 +329,8 @@ def print_comparison(found: Sequence[Mapping[str, Any]]) -> None:
             table.add_row(*row, _number(stage["jobs"]), one["complexity"] or "unknown", counted)
     console = output_console()
     console.print(table)
-    console.print(f"\n{found[0]['command']}", soft_wrap=True, markup=False)
+    command = next(one["command"] for one in found if one["dataset"] == own)
+    console.print(f"\n{command}", soft_wrap=True, markup=False)
 
 
 def _describe_size(found: Mapping[str, Any]) -> str:

@@ -117,8 +117,8 @@ class LapFamily(Family):
         source = f"predicted from the configuration, for {RATES['cpu'].device}"
         found = {}
         for planned, one in zip(run.plan, forecast(config, run.plan, RATES["cpu"], counts), strict=True):
-            requests = (run.resources.get(name, ResourceRequest()) for name in (planned.stage, DEFAULT_KEY))
-            if not any(request.gpus for request in requests):
+            own, default = (run.resources.get(name, ResourceRequest()) for name in (planned.stage, DEFAULT_KEY))
+            if not own.over(default).gpus:
                 found[planned.name] = Expectation(Estimate(math.ceil(one.seconds), None, source))
         return found
 

@@ -82,7 +82,8 @@ def test_a_calibration_trains_for_some_seconds_and_leaves_the_run_alone(tmp_path
 
 
 def test_mistakes_name_the_option_and_the_fix(tmp_path: Path) -> None:
-    assert "did you mean 'normal'?" in kdgat("estimate", "can", "--stage", "normall", status=1, folder=tmp_path).stderr
+    refused = kdgat("estimate", "can", "--stage", "normall", status=1, folder=tmp_path)
+    assert "--stage normall: the run has no such stage, choose one of prepare, autoencoder, normal" in refused.stderr
     refused = kdgat("estimate", "can", "--calibrate", status=1, folder=tmp_path)
     assert "give --stage NAME and --out DIR" in refused.stderr
 
@@ -91,5 +92,7 @@ def test_other_families_say_what_they_know_of_themselves(tmp_path: Path) -> None
     lap = estimate("lap", "--preset", "quick", folder=tmp_path)
     assert all(stage["jobs"] == 1 for stage in lap["stages"])
     assert {stage["sources"]["memory"] for stage in lap["stages"]} == {"predicted from the configuration"}
+    compared = kdgat("estimate", "lap", "--preset", "full", "--compare", status=0, folder=tmp_path).stdout
+    assert "kdgat train lap --preset full --out runs/lap" in compared
     trees = estimate("trees", "--stage", "pretrain", folder=tmp_path)
     assert trees["stages"][0]["gpu_memory_gib"] > 0.1
