@@ -196,12 +196,19 @@ class Execution:
             return None, []
         spec = directory.read_spec()
         paths = {name: source.resolve(directory.path) for name, source in spec.inputs.items()}
-        assumed = find_family(self.run.family).assume(replace(self.run, plan=[planned]), paths)
-        unstated = assumed.get(planned.name, NOTHING).without(self.run.config.stated_amounts(planned.stage))
+        unknown = []
+        try:
+            assumed = find_family(self.run.family).assume(replace(self.run, plan=[planned]), paths).get(planned.name)
+        except (
+            OSError,
+            ValueError,
+        ) as error:  # the stage itself says what is wrong with its inputs, and is tried again
+            assumed, unknown = None, [f"asks for what is known without its inputs, which cannot be looked at: {error}"]
+        unstated = (assumed or NOTHING).without(self.run.config.stated_amounts(planned.stage))
         decision = decide_for(
             directory, self.usage_path, self.run.resources, self.site, self.command_line, assumed=unstated
         )
-        return decision.resources, list(decision.changes)
+        return decision.resources, [*decision.changes, *unknown]
 
     def _environment(self) -> dict[str, str]:
         # The children need to know their share of the processor.
