@@ -63,7 +63,7 @@ def test_batches_keep_to_the_budget_and_hold_each_tree_once(columns, kind) -> No
 
 def test_a_tree_above_the_budget_is_a_batch_of_its_own(columns) -> None:
     source = make_source(columns, max_paths=int(path_sizes(columns, TINY).max()) - 1)
-    [alone] = [batch for batch in source.plan(0) if source.sizes[batch].max() > source.max_paths]
+    [alone] = [batch for batch in source.plan(0) if source.sizes[batch].max() > source.limit.size]
     assert len(alone) == 1
 
 
@@ -75,9 +75,9 @@ def test_without_a_budget_batches_are_filled_as_training_says(columns) -> None:
     by_graphs = make_source(columns, max_paths=None, batch_by="graphs", batch_size=7)
     assert sorted(map(len, by_graphs.plan(0))) == [2, 7, 7, 7, 7]
     by_nodes = make_source(columns, max_paths=None, batch_by="nodes", max_nodes=60)
-    assert max(by_nodes.node_counts[batch].sum() for batch in by_nodes.plan(0)) <= 60
+    assert max(by_nodes.graph_sizes.nodes[batch].sum() for batch in by_nodes.plan(0)) <= 60
     by_edges = make_source(columns, max_paths=None, batch_by="edges", max_edges=60)
-    assert max(by_edges.edge_counts[batch].sum() for batch in by_edges.plan(0)) <= 60
+    assert max(by_edges.graph_sizes.edges[batch].sum() for batch in by_edges.plan(0)) <= 60
 
 
 def test_a_plan_is_a_pure_function_of_seed_and_epoch(columns) -> None:
