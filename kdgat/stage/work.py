@@ -39,6 +39,7 @@ class Work(BaseModel):
         device: name of the GPU, or cpu.
         size: bytes of all inputs, and graphs of an epoch where the stage trains.
         gpu_mib: the most that tensors took.
+        batch_size: what a batch holds at most, by fit, where that was searched for.
     """
 
     model_config = ConfigDict(extra="ignore")  # of a younger kdgat, too
@@ -53,6 +54,7 @@ class Work(BaseModel):
     fits: dict[str, FitWork] = Field(default_factory=dict)
     checkpoint_s: float = Field(0.0, ge=0)
     gpu_mib: int = Field(0, ge=0)
+    batch_size: dict[str, int] = Field(default_factory=dict)
 
     @property
     def done(self) -> int:
