@@ -211,7 +211,7 @@ class BatchSearch:
         """Return whether a step on a batch stays within the budget."""
         taken = self._measure(indices)
         logger.info(
-            "batches of %s %s: a step on %s graphs takes %s of %s",
+            "batches of %s %s: a step on the largest (graphs: %s) takes %s of %s",
             f"{size:,}", self._limit.unit, f"{len(indices):,}",
             "more than the device has" if taken is None else describe_bytes(taken), describe_bytes(self._budget),
         )  # fmt: skip

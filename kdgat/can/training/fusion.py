@@ -216,11 +216,11 @@ def run_fusion(spec: StageSpec, directory: RunDirectory) -> Outcome:
 
     # Not in mixed precision: the networks are too small to gain by it, and rewards differ by little.
     training, seed = config.training.model_copy(update={"precision": "32-true"}), spec.seed
-    train = StateSource(*learn, training.batch_size, seed, shuffle=True)
-    validation = StateSource(*choose, training.batch_size, seed, shuffle=False)
     epochs: dict[str, float] = {}
     for name in ("mlp", "dqn"):  # each objective freezes what it does not train, so it is made when its turn comes
         module = MlpObjective(fusion) if name == "mlp" else DqnObjective(fusion, config.fusion)
+        train = StateSource(*learn, training.batch_size, seed, shuffle=True)
+        validation = StateSource(*choose, training.batch_size, seed, shuffle=False)
         result = fit(module, train, validation, training, directory, seed, name=name)
         if result.paused:
             return result.as_paused()
