@@ -150,3 +150,18 @@ def test_few_trees_are_passed_over_until_an_epoch_has_its_batches(columns) -> No
     assert len({tuple(batch.tolist()) for batch in [*plan, *source.plan(1)]}) > 2  # shuffled anew each time
     assert len(make_source(columns, chosen=chosen, least=7, max_paths=1).plan(0)) == 9  # whole passes
     assert make_source(columns, chosen=chosen[:0], least=7).plan(0) == []
+
+
+def test_a_search_for_paths_is_limited_by_paths_alone(columns) -> None:
+    fixed = make_source(columns, max_paths=10**6, batch_size=4)
+    searched = make_source(columns, max_paths=10**6, batch_size=4, batch_size_mode="tuner", memory_budget="1G")
+    assert max(map(len, fixed.plan(0))) == 4
+    assert len(searched.plan(0)) == 1
+    assert (searched.limit.unit, searched.limit.size) == ("paths", 10**6)
+    assert make_source(columns, max_paths=None, batch_by="nodes").limit.unit == "nodes"
+
+
+def test_a_source_names_all_trees_that_some_epoch_brings(columns) -> None:
+    source = make_source(columns, chosen=np.array([3, 7, 8]), least=4)
+    brought = np.concatenate([np.concatenate(source.plan(epoch)) for epoch in range(5)])
+    assert np.unique(brought).tolist() == source.graphs().tolist() == [3, 7, 8]
