@@ -130,11 +130,27 @@ def test_a_search_leaves_weights_buffers_gradients_and_random_states_as_they_wer
         for indices in source.plan(0)[:3]:
             assert trials.measure(indices)
         assert not same(before[0], module.state_dict()), "a step moves running statistics"
+        for name, parameter in module.named_parameters():
+            assert torch.equal(parameter, before[0][name]), "all steps are measured with the same weights"
     assert same(before, [module.state_dict(), module.calls, capture_random_state()])
     assert all(parameter.grad is None for parameter in module.parameters())
     assert module.training
     assert not module.norm.training
     assert "log" not in module.__dict__
+
+
+def test_weights_survive_a_step_whose_gradient_is_not_finite() -> None:
+    class Overflowing(RingClassifier):
+        def training_step(self, batch: Batch) -> Tensor:
+            return super().training_step(batch) * math.inf
+
+    config = make_config()
+    module, source = Overflowing(), RingSource(ring_columns(NODE_COUNTS), config)
+    before = copy.deepcopy(module.state_dict())
+    with step_trials(make_fabric(config), module, source, config, SEED) as trials:
+        trials.measure(np.arange(10))
+        assert not same(before, module.state_dict())
+    assert same(before, module.state_dict())
 
 
 def test_training_after_a_search_is_that_with_the_found_size_from_the_beginning(tmp_path: Path) -> None:
