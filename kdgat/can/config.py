@@ -6,7 +6,7 @@ The sections are in `kdgat.can.sections`; which stage reads which is in `kdgat.c
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from kdgat.can.backend import ACCELERATOR_KEY, KEY, Backend
 from kdgat.can.kinds import FUSION_TRAINING, RUN_KINDS, SMALL_ATTENTION, SMALL_AUTOENCODER
@@ -26,7 +26,13 @@ from kdgat.can.sections import (
 from kdgat.can.windows.feature_names import FEATURE_VERSION
 from kdgat.run.config import RunConfig, refuse_unknown
 from kdgat.stage.configuration import Config
+from kdgat.training.config import TrainingConfig
 
+# What of a batch that was found to fit is used, by the public datasets: windows of some are much larger than others.
+SAFETY_FACTORS: Final = {
+    "_default": 0.5, "hcrl_ch": 0.6, "hcrl_sa": 0.55, "set_01": 0.55, "set_02": 0.35, "set_03": 0.35, "set_04": 0.35,
+}  # fmt: skip
+DEFAULT_TRAINING: Final[dict[str, Any]] = {"safety_factor": SAFETY_FACTORS}
 DEFAULT_DIFFERENCES: Final = {"fusion": FUSION_TRAINING}
 StageName = Annotated[str, Field(json_schema_extra={"enum": list(RUN_KINDS.names)})]
 
@@ -71,6 +77,7 @@ class CanConfig(RunConfig):
     injection: InjectionConfig = InjectionConfig()
     autoencoder: AutoencoderScales = AutoencoderScales()
     gat: AttentionScales = AttentionScales()
+    training: TrainingConfig = TrainingConfig(**DEFAULT_TRAINING)
     training_of: dict[str, dict[str, Any]] = Field(
         default=DEFAULT_DIFFERENCES, description="per trained stage: what differs from `training`"
     )
@@ -82,10 +89,19 @@ class CanConfig(RunConfig):
     evaluation: EvaluationConfig = EvaluationConfig()
     stages: tuple[StageName, ...] = Field(RUN_KINDS.names, min_length=1)
 
+    @field_validator("training", mode="before")
+    @classmethod
+    def _fill_training(cls, training: Any) -> Any:
+        return {**DEFAULT_TRAINING, **training} if isinstance(training, Mapping) else training
+
     @model_validator(mode="after")
     def _refuse_unknown_stages_to_run(self) -> Self:
         refuse_unknown("stages", self.stages, RUN_KINDS.names)
         return self
+
+    def dataset_name(self) -> str:
+        """Name the dataset, by which the safety factor of batches differs."""
+        return self.data.dataset
 
     def stage_names(self) -> Sequence[str]:
         """Name the stages of a run."""

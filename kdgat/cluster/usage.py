@@ -83,6 +83,7 @@ class Usage(BaseModel):
     gpu_mib: int = Field(0, ge=0)
     gpu_busy: float | None = Field(None, ge=0, le=1)  # share of the time
     loading_s: float = Field(0.0, ge=0)  # of training steps
+    batch_size: dict[str, int] = Field(default_factory=dict)  # by fit, where it was searched for
     staged_s: float = Field(0.0, ge=0)  # part of the start
     staged_bytes: int = Field(0, ge=0)
     out_of_memory: bool = False  # of the host: `rss_mib` is then a lower bound
@@ -194,6 +195,7 @@ def usage_of(record: AttemptRecord, work: Work, spec: StageSpec, run: str) -> Us
         gpu_mib=work.gpu_mib,
         gpu_busy=work.gpu_busy,
         loading_s=work.loading_s,
+        batch_size=work.batch_size,
         staged_s=work.staged_s,
         staged_bytes=work.staged_bytes,
         out_of_memory=record.end == EndKind.HOST_OOM or record.failure == FailureKind.HOST_OOM,

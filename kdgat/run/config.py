@@ -48,6 +48,10 @@ class RunConfig(Config):
     def trained_stages(self) -> Sequence[str]:
         """Name the stages that train."""
 
+    def dataset_name(self) -> str:
+        """Name the data, as `training.safety_factor` does; empty where it has no name."""
+        return ""
+
     @field_validator("seeds")
     @classmethod
     def _refuse_repeated_seeds(cls, seeds: tuple[int, ...]) -> tuple[int, ...]:
@@ -66,7 +70,8 @@ class RunConfig(Config):
     def training_for(self, stage: str) -> TrainingConfig:
         """Return the training settings of one stage: the common ones with its differences."""
         try:
-            return validate_config(TrainingConfig, {**self.training.model_dump(), **self.training_of.get(stage, {})})
+            own = {**self.training.model_dump(), **self.training_of.get(stage, {})}
+            return validate_config(TrainingConfig, own).for_dataset(self.dataset_name())
         except ConfigurationError as error:
             reason = str(error).removeprefix(f"{TrainingConfig.__name__}: ")
             raise ConfigurationError(f"training_of.{stage}: {reason}") from None

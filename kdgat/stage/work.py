@@ -42,6 +42,7 @@ class Work(BaseModel):
         gpu_busy: share of the time in which it computed; None where nobody knows.
         loading_s: in which training steps waited for their data.
         staged_s, staged_bytes: what was copied to a fast disk, and how long that took.
+        batch_size: what a batch holds at most, by fit, where that was searched for.
     """
 
     model_config = ConfigDict(extra="ignore")  # of a younger kdgat, too
@@ -60,6 +61,7 @@ class Work(BaseModel):
     loading_s: float = Field(0.0, ge=0)
     staged_s: float = Field(0.0, ge=0)
     staged_bytes: int = Field(0, ge=0)
+    batch_size: dict[str, int] = Field(default_factory=dict)
 
     @property
     def done(self) -> int:

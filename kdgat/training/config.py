@@ -1,10 +1,36 @@
 """How long, how fast and how safely to train."""
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
+from kdgat.cluster.resources import MemoryText, parse_memory
 from kdgat.stage.configuration import Config, ExecutionOnly, execution_keys, without_keys
+
+BatchSizeMode = Literal["fixed", "static", "tuner", "trial"]
+ANY_DATASET: Final = "_default"
+SAFETY_FACTORS: Final = {ANY_DATASET: 0.5}
+SEARCH_PEAK: Final = (
+    2  # times the memory budget that the steps of a search may take: they double until one is too large
+)
+
+
+def _as_factors(value: Any) -> Any:
+    """Take a single number for all datasets, and 0.5 for those that are not named."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return {ANY_DATASET: value}
+    return {**SAFETY_FACTORS, **value} if isinstance(value, Mapping) else value
+
+
+def _check_factors(factors: dict[str, float]) -> dict[str, float]:
+    for name, factor in factors.items():
+        if not 0 < factor <= 1:
+            raise ValueError(f"the factor of {name} is {factor:g}: give a part above 0 and up to 1, usually 0.3 to 0.7")
+    return factors
+
+
+SafetyFactors = Annotated[dict[str, float], BeforeValidator(_as_factors), AfterValidator(_check_factors)]
 
 
 class TrainingConfig(Config):
@@ -22,6 +48,13 @@ class TrainingConfig(Config):
     max_nodes: int = Field(16_384, ge=1)  # budget of a batch, for batch_by nodes
     max_edges: int = Field(65_536, ge=1)  # budget of a batch, for batch_by edges
     accumulate: int = Field(1, ge=1)  # parts that a batch goes through the model in; the gradient is the whole batch's
+    # How the limit of `batch_by` comes about: as given above, or found by `kdgat.training.batch_search`. Defaults are
+    # left out of what is written, so that runs without a search keep their identity.
+    batch_size_mode: BatchSizeMode = Field("fixed", exclude_if=lambda mode: mode == "fixed")
+    # That a step may take, where it is searched; null: what is free of a GPU.
+    memory_budget: MemoryText | None = Field(None, exclude_if=lambda budget: budget is None)
+    # Part of what was found that is used, by dataset: usually 0.3 to 0.7.
+    safety_factor: SafetyFactors = Field(SAFETY_FACTORS, exclude_if=lambda factors: factors == SAFETY_FACTORS)
 
     learning_rate: float = Field(2e-3, gt=0)
     weight_decay: float = Field(1e-4, ge=0)
@@ -55,8 +88,31 @@ class TrainingConfig(Config):
     def _check_precision(self) -> Self:
         if self.precision == "16-mixed" and self.accelerator == "cpu":
             raise ValueError("precision 16-mixed needs a GPU: use bf16-mixed or 32-true with accelerator cpu")
+        if self.batch_size_mode != "fixed" and self.accelerator == "cpu" and self.memory_budget is None:
+            raise ValueError(budget_needed(self.batch_size_mode))
         return self
+
+    def for_dataset(self, name: str) -> Self:
+        """Return what a fit on this dataset reads: its own safety factor alone, and none where nothing is searched."""
+        if self.batch_size_mode == "fixed":
+            return self.model_copy(update={"memory_budget": None, "safety_factor": SAFETY_FACTORS})
+        factor = self.safety_factor.get(name, self.safety_factor[ANY_DATASET])
+        return self.model_copy(update={"safety_factor": {ANY_DATASET: factor}})
+
+    def search_bytes(self) -> int | None:
+        """Return what steps take at most while a search tries them; None where nothing bounds that beforehand."""
+        if self.batch_size_mode == "fixed" or self.memory_budget is None:
+            return None
+        return SEARCH_PEAK * (parse_memory(self.memory_budget) << 20)
 
     def computation(self) -> dict[str, object]:
         """Return the settings that the result depends on: a checkpoint fits a config that has the same ones."""
         return without_keys(self.model_dump(mode="json"), execution_keys(type(self)))
+
+
+def budget_needed(mode: BatchSizeMode) -> str:
+    """Say that a search on the CPU needs to know how much memory it may find a batch for."""
+    return (
+        f"batch_size_mode={mode} on the CPU needs memory_budget: set training.memory_budget to the memory that a "
+        "training step may take, as 4G, or training.batch_size_mode=fixed"
+    )

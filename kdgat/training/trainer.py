@@ -24,6 +24,7 @@ from kdgat.stage.provenance import note_in_attempt
 from kdgat.stage.signals import StopFlag, stop_signals
 from kdgat.stage.work import GRAPHS
 from kdgat.training.averages import Averages
+from kdgat.training.batch_search import settle_batches
 from kdgat.training.batch_size import StepStart, cut, double_parts
 from kdgat.training.checkpoints import CheckpointError, Checkpoints
 from kdgat.training.config import TrainingConfig
@@ -87,7 +88,7 @@ def fit(
 
     Raises:
         NumericError: if a loss or the monitored metric is not finite.
-        ConfigurationError: if `config.monitor` is not among the metrics.
+        ConfigurationError: if `config.monitor` is not among the metrics, or no batch fits `config.memory_budget`.
         CheckpointError: if the checkpoint belongs to another configuration or seed, or none of those there is good.
         EnvironmentFaultError: if the GPU that the job was given cannot be used, or `config.deterministic` is true and
             the checkpoint is from another kind of machine.
@@ -157,6 +158,7 @@ class _Fit:
         try:
             if not self.state.stop_reason and self.deadline.too_late_to_begin():
                 raise _Refusal(self.deadline)
+            self._settle_batches()
             while not self.state.stop_reason:
                 self._train_epoch()
                 metrics = self.averages.means() | self._validate()
@@ -175,6 +177,15 @@ class _Fit:
         self.module.load_state_dict(self.state.best_weights)
         self.module.eval()
         return self._result(paused=False, reason=self.state.stop_reason)
+
+    def _settle_batches(self) -> None:
+        """Let the sources plan by the limit that a search finds, or found for this fit before."""
+        if self.config.batch_size_mode != "fixed":
+            self.state.batches = settle_batches(
+                self.state.batches, self.fabric, self.module, self.train, self.validation, self.config,
+                self.checkpoints.path, self.directory, self.seed, self._pause_if_asked,
+            )  # fmt: skip
+            self.directory.work.batch_size[self.name] = self.state.batches["size"]
 
     def _train_epoch(self) -> None:
         """Run the training steps of the current epoch that are not done yet."""

@@ -135,3 +135,31 @@ def test_what_a_job_asks_for_is_no_part_of_any_stage() -> None:
     other = make_config("quick", ["resources.default.walltime=90", "resources.normal.gpus=1"], data=DATA)
     assert other.resources != plain.resources
     assert plan_can(other) == plan_can(plain)  # with the sections that are a stage's identity
+
+
+@pytest.mark.parametrize(
+    ("dataset", "overrides", "factor"),
+    [
+        ("hcrl_sa", [], 0.55),
+        ("set_02", [], 0.35),
+        ("synthetic", [], 0.5),
+        ("set_02", ["training.safety_factor.set_02=0.4"], 0.4),
+        ("hcrl_sa", ["training.safety_factor.set_02=0.4"], 0.55),
+        ("set_02", ["training.safety_factor=0.7"], 0.7),
+        ("set_02", ["training_of.normal={safety_factor: 0.3}"], 0.3),
+    ],
+)
+def test_a_stage_reads_the_safety_factor_of_its_dataset(dataset: str, overrides: list[str], factor: float) -> None:
+    data = {**DATA, "dataset": dataset}
+    config = make_config("quick", ["training.batch_size_mode=tuner", *overrides], data=data)
+    normal = next(planned for planned in plan_can(config) if planned.stage == "normal")
+    assert {**{"safety_factor": {"_default": 0.5}}, **normal.config["training"]}["safety_factor"] == {
+        "_default": factor
+    }
+
+
+def test_stages_that_search_for_nothing_are_the_same_whatever_a_search_would_be_told() -> None:
+    plain = plan_can(make_config("quick", data=DATA))
+    told = plan_can(make_config("quick", ["training.safety_factor=0.3", "training.memory_budget=4G"], data=DATA))
+    assert plain == told
+    assert plain != plan_can(make_config("quick", ["training.batch_size_mode=trial"], data=DATA))

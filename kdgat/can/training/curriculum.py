@@ -75,6 +75,11 @@ class CurriculumSource(PoolSource):
         """Return where the curriculum stands in an epoch, each number under `curriculum_<name>`."""
         return {f"curriculum_{name}": float(value) for name, value in self.curriculum_epoch(epoch)._asdict().items()}
 
+    def largest_epoch(self) -> int:
+        """Return the first of the epochs with the most windows."""
+        epochs = (self.curriculum_epoch(epoch) for epoch in range(self.config.max_epochs))
+        return int(np.argmax([epoch.num_attack + epoch.num_benign for epoch in epochs]))
+
     def windows(self, epoch: int) -> NDArray[np.int64]:
         """Draw the windows of an epoch: attacks, hard benign windows, and benign windows of any kind."""
         curriculum_epoch = self.curriculum_epoch(epoch)

@@ -20,7 +20,7 @@ from torch_geometric.data import Batch
 
 from kdgat.can.windows.pool import PooledStores
 from kdgat.stage.files import write_json_atomically
-from kdgat.training.source import EpochSource
+from kdgat.training.limit import LimitedSource
 
 DESCRIPTION = "teacher.json"
 TEACHER_BATCH = 128  # windows at once; more is slower on a CPU
@@ -140,9 +140,18 @@ def _reserve(path: Path, shape: tuple[int, ...]) -> NDArray[np.float32]:
 class DistilledSource:
     """Batches of another source with the teacher's outputs attached."""
 
-    def __init__(self, source: EpochSource, outputs: TeacherOutputs) -> None:
+    def __init__(self, source: LimitedSource, outputs: TeacherOutputs) -> None:
         self._source = source
         self._outputs = outputs
+        self.limit, self.graph_sizes = source.limit, source.graph_sizes
+
+    def graphs(self) -> NDArray[np.int64]:
+        """Return the graphs of the source."""
+        return self._source.graphs()
+
+    def largest_epoch(self) -> int:
+        """Return the largest epoch of the source."""
+        return self._source.largest_epoch()
 
     def plan(self, epoch: int) -> Sequence[NDArray[np.int64]]:
         """Return the plan of the source."""

@@ -37,13 +37,13 @@ from kdgat.can.training.start import read_start
 from kdgat.can.windows.pool import PooledStores
 from kdgat.can.windows.schema import INJECTED, INJECTED_VALIDATION, TRAIN, VALIDATION
 from kdgat.can.windows.stage_inputs import open_pool
-from kdgat.graphs.plans import plan_by_graphs
 from kdgat.run.inputs import input_path
 from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.files import write_bytes_atomically
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
+from kdgat.training.limit import BatchLimit, GraphSizes
 from kdgat.training.progress import phase_progress
 from kdgat.training.random_state import seed_everything
 from kdgat.training.source import StatelessSource
@@ -71,11 +71,17 @@ class StateSource(StatelessSource):
     ) -> None:
         self.states = torch.from_numpy(states)
         self.labels = torch.from_numpy(labels.astype(np.float32))
-        self.batch_size, self.seed, self.shuffle = batch_size, seed, shuffle
+        self.seed, self.shuffle = seed, shuffle
+        self.limit = BatchLimit("graphs", batch_size)
+        self.graph_sizes = GraphSizes(np.ones(len(labels), np.int64), np.zeros(len(labels), np.int64))
+
+    def graphs(self) -> NDArray[np.int64]:
+        """Return all windows."""
+        return np.arange(len(self.labels))
 
     def plan(self, epoch: int) -> list[NDArray[np.int64]]:
         """Return the batches of an epoch."""
-        return plan_by_graphs(np.arange(len(self.labels)), self.batch_size, self.seed, epoch, self.shuffle)
+        return self.limit.plan(self.graphs(), self.graph_sizes, self.seed, epoch, self.shuffle)
 
     def gather(self, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Return states and labels of a batch."""
@@ -210,11 +216,11 @@ def run_fusion(spec: StageSpec, directory: RunDirectory) -> Outcome:
 
     # Not in mixed precision: the networks are too small to gain by it, and rewards differ by little.
     training, seed = config.training.model_copy(update={"precision": "32-true"}), spec.seed
-    train = StateSource(*learn, training.batch_size, seed, shuffle=True)
-    validation = StateSource(*choose, training.batch_size, seed, shuffle=False)
     epochs: dict[str, float] = {}
     for name in ("mlp", "dqn"):  # each objective freezes what it does not train, so it is made when its turn comes
         module = MlpObjective(fusion) if name == "mlp" else DqnObjective(fusion, config.fusion)
+        train = StateSource(*learn, training.batch_size, seed, shuffle=True)
+        validation = StateSource(*choose, training.batch_size, seed, shuffle=False)
         result = fit(module, train, validation, training, directory, seed, name=name)
         if result.paused:
             return result.as_paused()

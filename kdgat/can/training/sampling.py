@@ -9,24 +9,13 @@ from torch_geometric.data import Batch
 from kdgat.can.sections import SamplingConfig
 from kdgat.can.windows.pool import PooledStores
 from kdgat.can.windows.schema import INJECTED, TRAIN
-from kdgat.graphs.plans import plan_by_edges, plan_by_graphs, plan_by_nodes
 from kdgat.training.config import TrainingConfig
+from kdgat.training.limit import BatchLimit, GraphSizes
 from kdgat.training.source import StatelessSource
 
 
 class SamplingError(ValueError):
     """The stores cannot give the sample that was asked for."""
-
-
-def plan_batches(
-    pool: PooledStores, indices: NDArray[np.int64], config: TrainingConfig, seed: int, epoch: int, shuffle: bool = True
-) -> list[NDArray[np.int64]]:
-    """Cut windows into batches as the configuration says: by number of graphs, nodes or edges."""
-    if config.batch_by == "nodes":
-        return plan_by_nodes(indices, pool.node_counts, config.max_nodes, seed, epoch, shuffle)
-    if config.batch_by == "edges":
-        return plan_by_edges(indices, pool.edge_counts, config.max_edges, seed, epoch, shuffle)
-    return plan_by_graphs(indices, config.batch_size, seed, epoch, shuffle)
 
 
 class PoolSource(StatelessSource):
@@ -38,8 +27,14 @@ class PoolSource(StatelessSource):
         self.pool = pool
         self.indices = indices
         self.config = config
+        self.limit = BatchLimit.of(config)
+        self.graph_sizes = GraphSizes(pool.node_counts, pool.edge_counts)
         self.seed = seed
         self.shuffle = shuffle
+
+    def graphs(self) -> NDArray[np.int64]:
+        """Return every window that some epoch may bring."""
+        return self.indices
 
     def windows(self, epoch: int) -> NDArray[np.int64]:
         """Return the windows of an epoch: a pure function of seed and epoch."""
@@ -47,7 +42,7 @@ class PoolSource(StatelessSource):
 
     def plan(self, epoch: int) -> Sequence[NDArray[np.int64]]:
         """Return the batches of an epoch."""
-        return plan_batches(self.pool, self.windows(epoch), self.config, self.seed, epoch, self.shuffle)
+        return self.limit.plan(self.windows(epoch), self.graph_sizes, self.seed, epoch, self.shuffle)
 
     def gather(self, indices: NDArray[np.int64]) -> Batch:
         """Return one batch."""
@@ -70,6 +65,12 @@ class SampledSource(PoolSource):
         super().__init__(pool, np.flatnonzero(chosen), config, seed, shuffle=True)
         self.sampling = sampling
         self.groups = _groups(pool, sampling, chosen)
+
+    def graphs(self) -> NDArray[np.int64]:
+        """Return every window that some epoch may draw."""
+        if self.sampling == SamplingConfig():
+            return self.indices
+        return np.unique(np.concatenate([indices for _, indices in self.groups]))
 
     def windows(self, epoch: int) -> NDArray[np.int64]:
         """Draw the windows of an epoch."""

@@ -9,10 +9,10 @@ from torch_geometric.data import Batch
 
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns
-from kdgat.graphs.plans import plan_by_edges, plan_by_graphs, plan_by_nodes
 from kdgat.graphs.store import GraphStore
 from kdgat.lap.graphs.bipartite import SCHEMA
 from kdgat.training.config import TrainingConfig
+from kdgat.training.limit import BatchLimit, GraphSizes
 from kdgat.training.source import EpochSource, StatelessSource
 
 
@@ -20,20 +20,19 @@ class GraphSource(StatelessSource):
     """All graphs of a few stores, shuffled anew each epoch or in order, in batches as the configuration says."""
 
     def __init__(self, columns: GraphColumns, config: TrainingConfig, seed: int, shuffle: bool) -> None:
-        self.node_counts, self.edge_counts = columns.node_counts, columns.edge_counts
+        self.limit = BatchLimit.of(config)
+        self.graph_sizes = GraphSizes(columns.node_counts, columns.edge_counts)
         self.tensors = TensorColumns.from_columns(columns)
-        self.config = config
         self.seed = seed
         self.shuffle = shuffle
 
+    def graphs(self) -> NDArray[np.int64]:
+        """Return all graphs."""
+        return np.arange(len(self.graph_sizes.nodes))
+
     def plan(self, epoch: int) -> Sequence[NDArray[np.int64]]:
-        """Return the batches of an epoch: a pure function of seed and epoch."""
-        indices, config = np.arange(len(self.edge_counts)), self.config
-        if config.batch_by == "nodes":
-            return plan_by_nodes(indices, self.node_counts, config.max_nodes, self.seed, epoch, self.shuffle)
-        if config.batch_by == "edges":
-            return plan_by_edges(indices, self.edge_counts, config.max_edges, self.seed, epoch, self.shuffle)
-        return plan_by_graphs(indices, config.batch_size, self.seed, epoch, self.shuffle)
+        """Return the batches of an epoch: a pure function of seed, epoch and limit."""
+        return self.limit.plan(self.graphs(), self.graph_sizes, self.seed, epoch, self.shuffle)
 
     def gather(self, indices: NDArray[np.int64]) -> Batch:
         """Return one batch."""

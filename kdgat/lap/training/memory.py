@@ -144,8 +144,10 @@ def predict_matrix_bytes(size: int) -> int:
 
 
 def predict_peak_bytes(config: LapConfig, name: str, kept_per_edge: float, num_instances: int) -> int:
-    """Return what a training step of a stage takes above the process itself."""
+    """Return what a training step of a stage takes above the process itself, or one that a search tries for it."""
     size, training = config.progression[name].size, config.training_for(name)
+    if (searched := training.search_bytes()) is not None:
+        return searched
     shape = batch_shape(size, num_instances, config.graph, training)
     return predict_step_bytes(kept_per_edge, shape, size, config.graph)
 

@@ -25,7 +25,7 @@ from kdgat.lap.training.memory import (
     kept_bytes_per_edge,
     num_edges,
     predict_matrix_bytes,
-    predict_step_bytes,
+    predict_peak_bytes,
 )
 from kdgat.run.finished import EVALUATION
 from kdgat.run.plan import PlannedStage
@@ -125,7 +125,7 @@ def _forecast(config: LapConfig, planned: PlannedStage, kept: float, rates: Rate
         trained = training.max_epochs * number["train"] * edges * kept * rates.byte_s
         validated = training.max_epochs * number["validation"] * edges * kept * rates.byte_s / 3.0  # forward alone
         seconds += steps * shape.num_parts * rates.step_s + trained + validated
-        peak = max(peak, predict_step_bytes(kept, shape, size, config.graph))
+        peak = max(peak, predict_peak_bytes(config, name, kept, number["train"]))
         total_steps, total_instances = total_steps + steps, total_instances + number["train"]
         graphs = shape.num_graphs
     return Forecast(planned.name, names, total_instances, graphs, total_steps, peak + PROCESS_BYTES, seconds)

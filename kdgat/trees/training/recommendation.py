@@ -166,14 +166,20 @@ def batch_counts(
 
 
 def stage_bytes(planned: PlannedStage, counts: DatasetCounts) -> int | None:
-    """Return what the steps of a planned stage take above the process itself; None of one that does not train."""
+    """Return what the steps of a planned stage take above the process itself, also those that search for its batches.
+
+    None of a stage that does not train.
+    """
     if planned.stage == PRETRAIN:
         config = validate_config(PretrainStageConfig, planned.config)
-        return predict_peak(config, batch_counts(counts, config)).bytes
+        return config.training.search_bytes() or predict_peak(config, batch_counts(counts, config)).bytes
     if planned.stage in (FINETUNE, SCRATCH, GIN):
         other = validate_config(FinetuneStageConfig, planned.config)
         batch = batch_counts(counts, other, max(other.label_fractions))
-        return (predict_gin_peak if planned.stage == GIN else predict_finetune_peak)(other, batch).bytes
+        return (
+            other.training.search_bytes()
+            or (predict_gin_peak if planned.stage == GIN else predict_finetune_peak)(other, batch).bytes
+        )
     return None
 
 

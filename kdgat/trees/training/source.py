@@ -8,8 +8,8 @@ from torch_geometric.data import Batch
 
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns
-from kdgat.graphs.plans import plan_by_edges, plan_by_graphs, plan_by_nodes
 from kdgat.training.config import TrainingConfig
+from kdgat.training.limit import BatchLimit, GraphSizes
 from kdgat.training.source import StatelessSource
 from kdgat.trees.graphs.networks import Networks
 from kdgat.trees.sections import EncoderConfig, PathBudgetConfig
@@ -19,6 +19,17 @@ def path_sizes(columns: GraphColumns, encoder: EncoderConfig) -> NDArray[np.int6
     """Return how many paths an encoder reads of each tree, [G]: those upwards and those of its kind."""
     below = columns["branches"] if encoder.kind == "gtmp" else columns["general"]
     return np.asarray(columns["ancestors"]) + np.asarray(below)
+
+
+def limit_of(batches: PathBudgetConfig, training: TrainingConfig) -> BatchLimit:
+    """Return what a batch holds at most: so many paths, or as `training.batch_by` says.
+
+    Where the number of paths is searched for, `training.batch_size` is no second limit.
+    """
+    if batches.max_paths is None:
+        return BatchLimit.of(training)
+    max_graphs = training.batch_size if training.batch_size_mode == "fixed" else None
+    return BatchLimit("paths", batches.max_paths, max_graphs)
 
 
 class TreeBatchSource(StatelessSource):
@@ -45,14 +56,14 @@ class TreeBatchSource(StatelessSource):
         With `every_tree` each pass has all trees of each network.
         """
         self.sizes = path_sizes(columns, encoder)
-        self.node_counts, self.edge_counts = columns.node_counts, columns.edge_counts
+        self.graph_sizes = GraphSizes(columns.node_counts, columns.edge_counts, self.sizes)
+        self.limit = limit_of(batches, training)
         self.networks = Networks.of(columns)
         self.chosen = np.arange(len(self.networks)) if chosen is None else chosen
         # So that not all networks of two trees show the first one in the same epochs.
         self.offset = np.random.default_rng([seed, 4]).integers(self.networks.count)
         self.every_tree = every_tree
         self.tensors = TensorColumns.from_columns(columns)
-        self.max_paths, self.training = batches.max_paths, training
         self.seed, self.shuffle = seed, shuffle
         self.least_batches = least_batches
 
@@ -74,18 +85,13 @@ class TreeBatchSource(StatelessSource):
         place = (self.offset[chosen] + turn) % networks.count[chosen] if self.shuffle else 0
         return networks.first[chosen] + place
 
+    def graphs(self) -> NDArray[np.int64]:
+        """Return all trees of the chosen networks."""
+        return self.networks.trees_of(self.chosen)
+
     def _pass(self, epoch: int, turn: int) -> Sequence[NDArray[np.int64]]:
         """Return the batches of one pass over the trees."""
-        training, seed, trees = self.training, self.seed, self.trees(turn)
-        if self.max_paths is not None:
-            return plan_by_nodes(
-                trees, self.sizes, self.max_paths, seed, epoch, self.shuffle, max_graphs=training.batch_size
-            )
-        if training.batch_by == "nodes":
-            return plan_by_nodes(trees, self.node_counts, training.max_nodes, seed, epoch, self.shuffle)
-        if training.batch_by == "edges":
-            return plan_by_edges(trees, self.edge_counts, training.max_edges, seed, epoch, self.shuffle)
-        return plan_by_graphs(trees, training.batch_size, seed, epoch, self.shuffle)
+        return self.limit.plan(self.trees(turn), self.graph_sizes, self.seed, epoch, self.shuffle)
 
     def gather(self, indices: NDArray[np.int64]) -> Batch:
         """Return one batch."""

@@ -92,3 +92,11 @@ def test_stores_without_attacks_or_with_scores_of_others_are_refused() -> None:
         CurriculumSource(benign, np.zeros(20), CURRICULUM, TRAINING, 0)
     with pytest.raises(SamplingError, match="score the same stores"):
         CurriculumSource(benign, np.zeros(21), CURRICULUM, TRAINING, 0)
+
+
+@pytest.mark.parametrize(("start", "end", "largest"), [(1.0, 3.0, 5), (3.0, 1.0, 0), (2.0, 2.0, 0)])
+def test_the_largest_epoch_is_the_one_with_most_windows(start: float, end: float, largest: int) -> None:
+    source = make_source(CURRICULUM.model_copy(update={"start_ratio": start, "end_ratio": end}))
+    sizes = [sum(map(len, source.plan(epoch))) for epoch in range(6)]
+    assert source.largest_epoch() == int(np.argmax(sizes)) == largest
+    assert set(np.concatenate([np.concatenate(source.plan(epoch)) for epoch in range(6)])) <= set(source.graphs())

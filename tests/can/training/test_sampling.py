@@ -86,3 +86,21 @@ def test_drawing_uses_every_window_equally_often(size: int, count: int, seed: in
     times = np.bincount(drawn, minlength=size)
     assert len(drawn) == count
     assert times.max() - times.min() <= 1
+
+
+@pytest.mark.parametrize(
+    "sampling", [SamplingConfig(), SamplingConfig(injected_fraction=0.0), SamplingConfig(graphs_per_epoch=30)]
+)
+def test_a_source_names_every_window_that_some_epoch_brings(sampling: SamplingConfig) -> None:
+    sampled = source(sampling)
+    brought = np.concatenate([flat(sampled.plan(epoch)) for epoch in range(40)])
+    assert np.unique(brought).tolist() == sampled.graphs().tolist()
+
+
+def test_batches_follow_another_limit() -> None:
+    sampled = source(SamplingConfig())
+    before = sampled.plan(0)
+    sampled.limit.size = 25
+    assert [len(indices) for indices in sampled.plan(0)] == [25] * 4
+    sampled.limit.size = TRAINING.batch_size
+    assert [indices.tolist() for indices in sampled.plan(0)] == [indices.tolist() for indices in before]

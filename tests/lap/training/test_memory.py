@@ -19,6 +19,7 @@ from kdgat.lap.training.memory import (
     predict_step_bytes,
 )
 from kdgat.lap.training.objective import WarmStartObjective
+from kdgat.lap.training.schedule import RATES, forecast
 from kdgat.lap.training.step_measurement import measure_here, measure_step, random_columns
 from kdgat.training.measure import answer, count_kept_bytes
 from tests.lap.runs import LARGE, MEDIUM, SMALL, make_config, small_config
@@ -133,3 +134,12 @@ def test_a_stage_that_cannot_be_measured_says_why() -> None:
     succeeded, reason = receiver.recv()
     assert not succeeded
     assert "CUDA" in reason
+
+
+def test_a_stage_that_searches_for_its_batches_asks_for_what_the_search_may_take() -> None:
+    overrides = ["training.batch_size_mode=static", "training.memory_budget=3G"]
+    config = small_config(overrides, stages=[SMALL])
+    planned = next(one for one in plan_lap(config) if one.stage == SMALL)
+    assert job_memory(config, planned, has_gpu=False) == "10G"  # 1.5 times 6G and the process
+    [row] = [one for one in forecast(config, plan_lap(config), RATES["cpu"]) if one.is_training]
+    assert row.peak_bytes == (6 << 30) + PROCESS_BYTES

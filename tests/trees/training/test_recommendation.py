@@ -95,6 +95,14 @@ def test_a_plan_tells_the_memory_of_each_stage_and_recommends_when_asked() -> No
         FAMILY.describe(run, {}, {"gpu_memory": "much"})
 
 
+def test_a_stage_that_searches_for_its_batches_takes_what_the_search_may_take() -> None:
+    run = FAMILY.plan(config_of("seeds=[0]", "training.batch_size_mode=trial", "training.memory_budget=3G"))
+    cells = FAMILY.describe(run, {}, {}).cells
+    assert {name: cell for name, [cell] in cells.items() if cell} == {
+        f"{stage}-seed0": "6.0 GiB" for stage in ("pretrain", "finetune", "scratch", "gin")
+    }
+
+
 def test_where_nothing_fits_only_trees_that_can_be_contracted_shall_be() -> None:
     def fix_for(*overrides: str) -> str:
         return describe_memory(config_of(*overrides), "8G", times(1_000_000))[-1]

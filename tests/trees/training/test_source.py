@@ -63,7 +63,7 @@ def test_batches_keep_to_the_budget_and_hold_each_tree_once(columns, kind) -> No
 
 def test_a_tree_above_the_budget_is_a_batch_of_its_own(columns) -> None:
     source = make_source(columns, max_paths=int(path_sizes(columns, TINY).max()) - 1)
-    [alone] = [batch for batch in source.plan(0) if source.sizes[batch].max() > source.max_paths]
+    [alone] = [batch for batch in source.plan(0) if source.sizes[batch].max() > source.limit.size]
     assert len(alone) == 1
 
 
@@ -75,9 +75,9 @@ def test_without_a_budget_batches_are_filled_as_training_says(columns) -> None:
     by_graphs = make_source(columns, max_paths=None, batch_by="graphs", batch_size=7)
     assert sorted(map(len, by_graphs.plan(0))) == [2, 7, 7, 7, 7]
     by_nodes = make_source(columns, max_paths=None, batch_by="nodes", max_nodes=60)
-    assert max(by_nodes.node_counts[batch].sum() for batch in by_nodes.plan(0)) <= 60
+    assert max(by_nodes.graph_sizes.nodes[batch].sum() for batch in by_nodes.plan(0)) <= 60
     by_edges = make_source(columns, max_paths=None, batch_by="edges", max_edges=60)
-    assert max(by_edges.edge_counts[batch].sum() for batch in by_edges.plan(0)) <= 60
+    assert max(by_edges.graph_sizes.edges[batch].sum() for batch in by_edges.plan(0)) <= 60
 
 
 def test_a_plan_is_a_pure_function_of_seed_and_epoch(columns) -> None:
@@ -150,3 +150,18 @@ def test_few_trees_are_passed_over_until_an_epoch_has_its_batches(columns) -> No
     assert len({tuple(batch.tolist()) for batch in [*plan, *source.plan(1)]}) > 2  # shuffled anew each time
     assert len(make_source(columns, chosen=chosen, least=7, max_paths=1).plan(0)) == 9  # whole passes
     assert make_source(columns, chosen=chosen[:0], least=7).plan(0) == []
+
+
+def test_a_search_for_paths_is_limited_by_paths_alone(columns) -> None:
+    fixed = make_source(columns, max_paths=10**6, batch_size=4)
+    searched = make_source(columns, max_paths=10**6, batch_size=4, batch_size_mode="tuner", memory_budget="1G")
+    assert max(map(len, fixed.plan(0))) == 4
+    assert len(searched.plan(0)) == 1
+    assert (searched.limit.unit, searched.limit.size) == ("paths", 10**6)
+    assert make_source(columns, max_paths=None, batch_by="nodes").limit.unit == "nodes"
+
+
+def test_a_source_names_all_trees_that_some_epoch_brings(columns) -> None:
+    source = make_source(columns, chosen=np.array([3, 7, 8]), least=4)
+    brought = np.concatenate([np.concatenate(source.plan(epoch)) for epoch in range(5)])
+    assert np.unique(brought).tolist() == source.graphs().tolist() == [3, 7, 8]

@@ -1,0 +1,117 @@
+"""Small graphs in columns, a source of them whose batches follow a limit, and modules whose memory is known."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from lightning import LightningModule
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch_geometric.data import Batch
+from torch_geometric.nn import GCNConv, global_mean_pool
+
+from kdgat.graphs.batches import TensorColumns
+from kdgat.graphs.columns import GraphColumns, pointers
+from kdgat.graphs.schema import CORE, Schema
+from kdgat.training.config import TrainingConfig
+from kdgat.training.limit import BatchLimit, GraphSizes
+from kdgat.training.source import StatelessSource
+
+SCHEMA = Schema(CORE)
+NUM_FEATURES = 4
+
+
+def ring_columns(node_counts: NDArray[np.int64]) -> GraphColumns:
+    """Make rings of these numbers of nodes, each with an edge to the next."""
+    generator = np.random.default_rng(0)
+    total = int(node_counts.sum())
+    first = np.repeat(np.cumsum(node_counts) - node_counts, node_counts)
+    place = np.arange(total) - first
+    return GraphColumns(
+        SCHEMA,
+        node_ptr=pointers(node_counts),
+        edge_ptr=pointers(node_counts),
+        x=generator.standard_normal((total, NUM_FEATURES), dtype=np.float32),
+        edge_index=np.stack([(place - 1) % np.repeat(node_counts, node_counts), place]).astype(np.int32),
+    )
+
+
+class RingSource(StatelessSource):
+    """All graphs in every epoch, or, as a curriculum, more of them from epoch to epoch up to `peak`, then fewer."""
+
+    def __init__(self, columns: GraphColumns, config: TrainingConfig, shuffle: bool = True, peak: int = -1) -> None:
+        self.tensors = TensorColumns.from_columns(columns)
+        self.limit = BatchLimit.of(config)
+        self.graph_sizes = GraphSizes(columns.node_counts, columns.edge_counts)
+        self.shuffle, self.peak = shuffle, peak
+
+    def graphs(self) -> NDArray[np.int64]:
+        return np.arange(len(self.graph_sizes.nodes))
+
+    def largest_epoch(self) -> int:
+        return max(self.peak, 0)
+
+    def plan(self, epoch: int) -> list[NDArray[np.int64]]:
+        count = len(self.graphs()) if self.peak < 0 else len(self.graphs()) // (1 + abs(epoch - self.peak))
+        return self.limit.plan(np.arange(count), self.graph_sizes, 3, epoch, self.shuffle)
+
+    def gather(self, indices: NDArray[np.int64]) -> Batch:
+        return self.tensors.gather(indices)
+
+
+class Staircase(LightningModule):
+    """A module whose step takes 40 MiB for each 1,024 graphs that have begun, and nothing else to speak of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.zeros(1))
+
+    def training_step(self, batch: Batch) -> Tensor:
+        torch.empty(-(-int(batch.num_graphs) // 1024) * (40 << 20), dtype=torch.uint8)  # nothing touches its pages
+        return (self.weight - 1.0).square().sum()
+
+    def validation_step(self, batch: Batch) -> None:
+        self.log("validation_loss", self.weight.detach().sum())
+
+
+class RingClassifier(LightningModule):
+    """A network with everything that a step changes: weights, running statistics, a counter, random numbers."""
+
+    calls: Tensor
+
+    def __init__(self, hidden: int = 32) -> None:
+        super().__init__()
+        self.first = GCNConv(NUM_FEATURES, hidden)
+        self.norm = nn.BatchNorm1d(hidden)
+        self.second = GCNConv(hidden, hidden)
+        self.head = nn.Linear(hidden, 1)
+        self.register_buffer("calls", torch.zeros(()), persistent=False)
+        self.measured: list[NDArray[np.int64]] = []  # graphs of each training step
+
+    def forward(self, batch: Batch) -> Tensor:
+        x = self.norm(self.first(batch.x, batch.edge_index)).relu()
+        x = self.second(nn.functional.dropout(x, 0.1, self.training), batch.edge_index).relu()
+        return self.head(global_mean_pool(x, batch.batch))[:, 0]
+
+    def loss(self, batch: Batch) -> Tensor:
+        target = global_mean_pool(batch.x, batch.batch).sum(1)
+        return nn.functional.mse_loss(self(batch), target)
+
+    def training_step(self, batch: Batch) -> Tensor:
+        self.calls += 1
+        self.measured.append(batch.graph_index.numpy().copy())
+        return self.loss(batch) * (1.0 + 0.01 * float(np.random.rand()))
+
+    def validation_step(self, batch: Batch) -> None:
+        self.log("validation_loss", self.loss(batch))
+
+
+def make_config(**changes: Any) -> TrainingConfig:
+    """Return settings of a short search on the CPU."""
+    given: dict[str, Any] = {
+        "max_epochs": 1, "batch_size": 8, "patience": None, "accelerator": "cpu", "batch_size_mode": "tuner",
+        "memory_budget": "64M", "checkpoint_interval_s": 3600,
+    }  # fmt: skip
+    return TrainingConfig(**{**given, **changes})
