@@ -80,6 +80,7 @@ class Usage(BaseModel):
     queue_s: float = Field(0.0, ge=0)
     rss_mib: int = Field(0, ge=0)
     gpu_mib: int = Field(0, ge=0)
+    batch_size: dict[str, int] = Field(default_factory=dict)  # that a search found, by fit
     out_of_memory: bool = False  # of the host: `rss_mib` is then a lower bound
     asked: Asked | None = None
     end: str = ""  # the value of an EndKind
@@ -172,6 +173,7 @@ def usage_of(record: AttemptRecord, work: Work, spec: StageSpec, run: str) -> Us
         queue_s=max((record.started or record.ended) - record.submitted, 0.0) if record.submitted else 0.0,
         rss_mib=record.peak_memory_mib or 0,
         gpu_mib=work.gpu_mib,
+        batch_size=work.batch_size,
         out_of_memory=record.end == EndKind.HOST_OOM or record.failure == FailureKind.HOST_OOM,
         asked=Asked.model_validate(asked.model_dump()) if asked is not None else None,
         end=record.end,
