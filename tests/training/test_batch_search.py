@@ -3,6 +3,8 @@
 import copy
 import logging
 import math
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -318,6 +320,34 @@ def test_a_fit_keeps_the_size_that_it_began_with(tmp_path: Path, caplog: pytest.
     assert not again.measured, "nothing is measured again"
 
 
+def test_a_fit_that_pauses_within_an_epoch_goes_on_with_the_rest_of_its_batches(tmp_path: Path) -> None:
+    class Leaving(RingClassifier):
+        leaves_after = 0  # steps of training; the steps that measure come before
+
+        def training_step(self, batch: Batch) -> Tensor:
+            if self.leaves_after and len(self.measured) == self.leaves_after:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return super().training_step(batch)
+
+    config = make_config(memory_budget="1M", max_epochs=2)
+    seed_everything(SEED)
+    undisturbed = Leaving()
+    expected = train(tmp_path / "undisturbed", undisturbed, config, NODE_COUNTS)
+    num_batches = decision_of(tmp_path / "undisturbed").num_batches
+    num_trials = len(undisturbed.measured) - 2 * num_batches
+
+    seed_everything(SEED)
+    left = Leaving()
+    left.leaves_after = num_trials + num_batches + 2
+    assert train(tmp_path / "left", left, config, NODE_COUNTS).paused
+    decision_path(tmp_path / "left" / "checkpoints").unlink()  # the checkpoint has it, too
+    again = Leaving()
+    result = train(tmp_path / "left", again, config, NODE_COUNTS)
+    assert result.history == expected.history
+    assert same(again.state_dict(), undisturbed.state_dict())
+    assert len(again.measured) == num_batches - 3
+
+
 def test_a_damaged_decision_is_no_reason_to_search_again_in_silence(tmp_path: Path) -> None:
     decision_path(tmp_path / "checkpoints").parent.mkdir()
     decision_path(tmp_path / "checkpoints").write_text("{}")
@@ -351,9 +381,6 @@ def test_a_search_needs_a_source_with_a_limit_and_a_budget(tmp_path: Path) -> No
 def test_a_search_ends_when_the_stage_is_asked_to_leave(tmp_path: Path) -> None:
     class Leaving(RingClassifier):
         def training_step(self, batch: Batch) -> Tensor:
-            import os
-            import signal
-
             os.kill(os.getpid(), signal.SIGTERM)
             return super().training_step(batch)
 
