@@ -152,3 +152,5 @@ def step_trials(
             for one, mode in modes:
                 one.training = mode
             release_memory()
+            if fabric.device.type == "cuda":
+                torch.cuda.reset_peak_memory_stats(fabric.device)  # what training takes is not what was tried

@@ -28,6 +28,13 @@ def test_what_a_job_took_stands_beside_what_it_asked_for() -> None:
     assert usage.describe() == "00:15:00 of 01:00:00 (25%), 2G of 8G (25%); waited 00:01:30 in the queue"
 
 
+def test_the_size_of_batches_that_was_found_outlives_the_run(tmp_path) -> None:
+    path = tmp_path / "history" / "a.jsonl"
+    append_usage(path, usage_of(RECORD, Work(batch_size={"mlp": 563}), SPEC, "a"))
+    append_usage(path, usage_of(RECORD, Work(), SPEC, "a"))
+    assert [usage.batch_size for usage in read_usages(path.parent)] == [{"mlp": 563}, {}]
+
+
 def test_a_stage_without_steps_is_one_unit_of_work_if_it_came_to_its_end() -> None:
     whole = usage_of(RECORD, Work(startup_s=10.0), SPEC, "a")
     assert (whole.units, whole.done, whole.unit_s) == ("stages", 1, 890.0)

@@ -87,6 +87,7 @@ def make_planned(name: str, path: Path) -> Maker:
             f"training.batch_size_mode={mode}",
             f"training.memory_budget={budget}",
             f"training.safety_factor={FACTOR}",
+            "training.accelerator=cpu",  # which alone has so little memory
         )
         config: RunConfig = small_lap(overrides, stages=[SMALL]) if name == "lap" else small_trees(*overrides)
         planned_run = find_family(name).plan(config)

@@ -20,7 +20,7 @@ from kdgat.training.limit import BatchLimit, GraphSizes
 from kdgat.training.source import StatelessSource
 
 SCHEMA = Schema(CORE)
-NUM_FEATURES = 4
+NODE_FEATURES = ("first", "second", "third", "fourth")
 
 
 def ring_columns(node_counts: NDArray[np.int64]) -> GraphColumns:
@@ -33,7 +33,7 @@ def ring_columns(node_counts: NDArray[np.int64]) -> GraphColumns:
         SCHEMA,
         node_ptr=pointers(node_counts),
         edge_ptr=pointers(node_counts),
-        x=generator.standard_normal((total, NUM_FEATURES), dtype=np.float32),
+        x=generator.standard_normal((total, len(NODE_FEATURES)), dtype=np.float32),
         edge_index=np.stack([(place - 1) % np.repeat(node_counts, node_counts), place]).astype(np.int32),
     )
 
@@ -83,7 +83,7 @@ class RingClassifier(LightningModule):
 
     def __init__(self, hidden: int = 32) -> None:
         super().__init__()
-        self.first = GCNConv(NUM_FEATURES, hidden)
+        self.first = GCNConv(len(NODE_FEATURES), hidden)
         self.norm = nn.BatchNorm1d(hidden)
         self.second = GCNConv(hidden, hidden)
         self.head = nn.Linear(hidden, 1)

@@ -3,6 +3,8 @@
 import copy
 import logging
 import math
+import os
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.data import Batch
 
+from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs.store import GraphStore, write_store
 from kdgat.stage.configuration import ConfigurationError
 from kdgat.stage.directory import RunDirectory
 from kdgat.training.batch_search import BatchDecision, decision_path, largest_that_fits
@@ -26,6 +30,8 @@ from kdgat.training.result import FitResult
 from kdgat.training.trainer import fit
 from kdgat.training.trial import step_trials
 from tests.training.column_training import (
+    NODE_FEATURES,
+    SCHEMA,
     RingClassifier,
     RingSource,
     Staircase,
@@ -44,9 +50,17 @@ def train(
 ) -> FitResult:
     """Fit the module to rings, and validate on some of them."""
     path.mkdir(exist_ok=True)
-    columns = ring_columns(node_counts)
+    columns = stored_rings(path, node_counts)
     sources = RingSource(columns, config, peak=peak), RingSource(ring_columns(node_counts[:40]), config, shuffle=False)
     return fit(module, *sources, config, RunDirectory(path), SEED)
+
+
+def stored_rings(path: Path, node_counts: NDArray[np.int64]) -> GraphColumns:
+    """Write rings to a store, unless it is there, and open it."""
+    file = path / "graphs.h5"
+    if not file.exists():
+        write_store(file, SCHEMA, ring_columns(node_counts), node_features=NODE_FEATURES, build={})
+    return GraphStore.open(file, SCHEMA).columns
 
 
 def decision_of(path: Path) -> BatchDecision:
@@ -80,8 +94,10 @@ def test_an_epoch_has_as_many_batches_as_follow_from_what_the_tuner_found(
 
 
 @pytest.mark.parametrize(("num_graphs", "num_batches"), [(9_364, 293), (151_089, 4_722), (203_496, 6_360)])
-def test_an_epoch_has_as_many_batches_as_follow_from_a_batch_size_of_32(num_graphs: int, num_batches: int) -> None:
-    source = RingSource(ring_columns(np.ones(num_graphs, np.int64)), TrainingConfig(batch_size=32))
+def test_an_epoch_has_as_many_batches_as_follow_from_a_batch_size_of_32(
+    tmp_path: Path, num_graphs: int, num_batches: int
+) -> None:
+    source = RingSource(stored_rings(tmp_path, np.ones(num_graphs, np.int64)), TrainingConfig(batch_size=32))
     plan = source.plan(0)
     assert len(plan) == num_batches
     assert sum(map(len, plan)) == num_graphs
@@ -109,6 +125,19 @@ def test_what_is_found_fits_the_budget_and_is_what_batches_are_filled_to(tmp_pat
     assert max(beyond) > 1 << 20, "batches are as large as the budget lets them be"
 
 
+def test_what_is_measured_is_the_step_of_training_in_its_precision_and_its_parts(tmp_path: Path) -> None:
+    class Noting(RingClassifier):
+        def training_step(self, batch: Batch) -> Tensor:
+            assert torch.is_autocast_enabled("cpu")
+            assert batch.num_graphs <= 100
+            return super().training_step(batch)
+
+    config = make_config(precision="bf16-mixed", accumulate=4, memory_budget="900M")
+    result = train(tmp_path, Noting(), config, NODE_COUNTS)
+    assert decision_of(tmp_path).found == 400, "in four parts"
+    assert result.history[0]["step"] == decision_of(tmp_path).num_batches == 2
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_half_the_budget_finds_batches_of_about_half_the_size(tmp_path: Path, mode: str) -> None:
     found = []
@@ -125,13 +154,14 @@ def test_a_search_leaves_weights_buffers_gradients_and_random_states_as_they_wer
     module, source = RingClassifier(), RingSource(ring_columns(NODE_COUNTS), config)
     module.head.weight.requires_grad_(False)
     module.norm.eval()
-    before = copy.deepcopy([module.state_dict(), module.calls, capture_random_state()])
+    weights = copy.deepcopy(module.state_dict())
+    before = [weights, *copy.deepcopy([module.calls, capture_random_state()])]
     with step_trials(make_fabric(config), module, source, config, SEED) as trials:
         for indices in source.plan(0)[:3]:
             assert trials.measure(indices)
-        assert not same(before[0], module.state_dict()), "a step moves running statistics"
+        assert not same(weights, module.state_dict()), "a step moves running statistics"
         for name, parameter in module.named_parameters():
-            assert torch.equal(parameter, before[0][name]), "all steps are measured with the same weights"
+            assert torch.equal(parameter, weights[name]), "all steps are measured with the same weights"
     assert same(before, [module.state_dict(), module.calls, capture_random_state()])
     assert all(parameter.grad is None for parameter in module.parameters())
     assert module.training
@@ -290,6 +320,34 @@ def test_a_fit_keeps_the_size_that_it_began_with(tmp_path: Path, caplog: pytest.
     assert not again.measured, "nothing is measured again"
 
 
+def test_a_fit_that_pauses_within_an_epoch_goes_on_with_the_rest_of_its_batches(tmp_path: Path) -> None:
+    class Leaving(RingClassifier):
+        leaves_after = 0  # steps of training; the steps that measure come before
+
+        def training_step(self, batch: Batch) -> Tensor:
+            if self.leaves_after and len(self.measured) == self.leaves_after:
+                os.kill(os.getpid(), signal.SIGTERM)
+            return super().training_step(batch)
+
+    config = make_config(memory_budget="1M", max_epochs=2)
+    seed_everything(SEED)
+    undisturbed = Leaving()
+    expected = train(tmp_path / "undisturbed", undisturbed, config, NODE_COUNTS)
+    num_batches = decision_of(tmp_path / "undisturbed").num_batches
+    num_trials = len(undisturbed.measured) - 2 * num_batches
+
+    seed_everything(SEED)
+    left = Leaving()
+    left.leaves_after = num_trials + num_batches + 2
+    assert train(tmp_path / "left", left, config, NODE_COUNTS).paused
+    decision_path(tmp_path / "left" / "checkpoints").unlink()  # the checkpoint has it, too
+    again = Leaving()
+    result = train(tmp_path / "left", again, config, NODE_COUNTS)
+    assert result.history == expected.history
+    assert same(again.state_dict(), undisturbed.state_dict())
+    assert len(again.measured) == num_batches - 3
+
+
 def test_a_damaged_decision_is_no_reason_to_search_again_in_silence(tmp_path: Path) -> None:
     decision_path(tmp_path / "checkpoints").parent.mkdir()
     decision_path(tmp_path / "checkpoints").write_text("{}")
@@ -323,9 +381,6 @@ def test_a_search_needs_a_source_with_a_limit_and_a_budget(tmp_path: Path) -> No
 def test_a_search_ends_when_the_stage_is_asked_to_leave(tmp_path: Path) -> None:
     class Leaving(RingClassifier):
         def training_step(self, batch: Batch) -> Tensor:
-            import os
-            import signal
-
             os.kill(os.getpid(), signal.SIGTERM)
             return super().training_step(batch)
 
