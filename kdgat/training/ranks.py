@@ -8,7 +8,6 @@ a GPU. A model of millions of parameters is some megabytes, a few milliseconds.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -133,8 +132,8 @@ class Ranks:
     def check(self) -> None:
         """Raise if another rank is gone, without waiting to be told."""
 
-    def check_equal(self, module: nn.Module) -> None:
-        """Raise RuntimeError if the ranks have come to hold different weights."""
+    def check_same(self, describe: Callable[[], str], what: str) -> None:
+        """Raise RuntimeError if the ranks differ in something that they must have in common."""
 
 
 class Group(Ranks):
@@ -250,17 +249,14 @@ class Group(Ranks):
         if self._is_lost():
             raise self._explain(RankLostError("another rank is gone"))
 
-    def check_equal(self, module: nn.Module) -> None:
-        """Raise RuntimeError if the ranks have come to hold different weights."""
-        digest = hashlib.sha256()
-        for tensor in module.state_dict().values():
-            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-        found = self.gather(digest.hexdigest())
+    def check_same(self, describe: Callable[[], str], what: str) -> None:
+        """Raise RuntimeError if the ranks differ in something that they must have in common."""
+        found = self.gather(describe())
         different = [rank for rank, one in enumerate(found) if one != found[0]]
         if different:
             raise RuntimeError(
-                f"the weights of rank {different[0]} are no longer those of rank 0: something that changes them is "
-                "done by one rank alone, or differently; training.num_ranks=1 does without"
+                f"{what} of rank {different[0]} are not those of rank 0: something is computed or drawn differently in "
+                "each process; training.num_ranks=1 does without"
             )
 
     def _largest(self, word: Tensor) -> Tensor:

@@ -1,5 +1,6 @@
 """Everything that the next training step depends on, as one dictionary and back."""
 
+import hashlib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,14 @@ def averages_of(saved: Mapping[str, Any], rank: int, num_ranks: int) -> Mapping[
     if len(found) == num_ranks:
         return found[rank]
     return Averages.merged(found if rank == 0 else ()).state_dict()
+
+
+def weights_digest(module: nn.Module) -> str:
+    """Hash weights and buffers."""
+    digest = hashlib.sha256()
+    for tensor in module.state_dict().values():
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
 
 
 def warn_of_other_ranks(saved: Mapping[str, Any], num_ranks: int, file_name: str) -> None:

@@ -9,11 +9,10 @@ Fabric gives what differs between machines: device, precision, gradient scaling 
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
-import torch
 from lightning import Fabric, LightningModule
 
 from kdgat.stage.configuration import ConfigurationError
@@ -23,12 +22,11 @@ from kdgat.stage.provenance import note_in_attempt
 from kdgat.stage.signals import StopFlag, stop_signals
 from kdgat.stage.work import GRAPHS
 from kdgat.training.averages import Averages
-from kdgat.training.batch_size import cut, double_parts
 from kdgat.training.checkpoints import CheckpointError, Checkpoints
 from kdgat.training.config import TrainingConfig
 from kdgat.training.deadline import Deadline
 from kdgat.training.device import describe_machine, make_fabric, make_optimizer
-from kdgat.training.gradients import Gradients, to_device
+from kdgat.training.gradients import Gradients
 from kdgat.training.losses import LossWatch
 from kdgat.training.profile import Profile
 from kdgat.training.progress import Progress
@@ -36,17 +34,17 @@ from kdgat.training.random_state import (
     repeatable,
     restore_random_state,
     seed_everything,
-    separate_randomness,
 )
 from kdgat.training.rank_processes import num_ranks, open_ranks
 from kdgat.training.ranks import FitOver, Ranks, Seat, seat_at
 from kdgat.training.result import FitResult
 from kdgat.training.running_time import RunningTime
 from kdgat.training.schedule import learning_rate
-from kdgat.training.snapshot import Snapshot, warn_of_other_ranks
+from kdgat.training.snapshot import Snapshot, warn_of_other_ranks, weights_digest
 from kdgat.training.source import EmptyPlanError, EpochSource, plan_digest
 from kdgat.training.state import FitState
 from kdgat.training.steps import Steps
+from kdgat.training.validation import Validation
 
 logger = logging.getLogger(__name__)
 
@@ -161,21 +159,23 @@ class _Fit:
         self.steps = Steps(module)
         self.losses = LossWatch(fabric.device.type)
         self.random_state: dict[str, Any] | None = None  # to restore before the next step, after a resume
+        self.resumed: dict[str, Any] | None = None  # what the other ranks have to know
         self.checkpoint_path = ""
         self.last_checkpoint_time = time.monotonic()
         self.checkpointed = (0, 0)  # epoch and step of the newest checkpoint; a fresh start needs none
 
     def run(self) -> FitResult:
         """Resume or start, then train epoch by epoch."""
-        saved = self._resume() if self.rank == 0 else None
+        if self.rank == 0:
+            self._resume()
         try:
             if not self.state.stop_reason:
                 if self.deadline.too_late_to_begin():
                     raise _Refusal(self.deadline)
                 with open_ranks(
-                    self.directory, self.name, self.num_ranks, self.fabric.device, self._pause_if_asked
+                    self.directory, self.name, self.num_ranks, self.fabric.device, self._go_on_or_pause
                 ) as ranks:
-                    self._train(ranks, saved)
+                    self._train(ranks)
             if self.stop:
                 # Trained to the end, but the stage was asked to leave before it does more.
                 return self._result(paused=True, reason=f"{self.stop.signal_name} after the last epoch")
@@ -190,12 +190,12 @@ class _Fit:
         self.module.eval()
         return self._result(paused=False, reason=self.state.stop_reason)
 
-    def _train(self, ranks: Ranks, saved: dict[str, Any] | None) -> None:
+    def _train(self, ranks: Ranks) -> None:
         """Train epoch by epoch; save before a pause."""
         self.ranks = ranks
         if ranks.count > 1:
-            begun = saved or self.snapshot.take(self.state, [Averages().state_dict()] * ranks.count)
-            begun = ranks.first(begun)
+            begun = self.resumed or self.snapshot.take(self.state, [self.averages.state_dict()] * ranks.count)
+            self.resumed, begun = None, ranks.first(begun)
             if ranks.rank > 0:
                 self._take_over(begun, "what rank 0 has begun with")
         self.gradients = Gradients(
@@ -206,7 +206,7 @@ class _Fit:
                 self._train_epoch()
                 counted = Averages.merged(ranks.gather(self.averages.state_dict()))
                 metrics = counted.means() | self._validate()
-                ranks.check_equal(self.module)
+                ranks.check_same(lambda: weights_digest(self.module), "the weights")
                 self._end_epoch(metrics)
         except _Pause:
             self._write_checkpoint()
@@ -224,6 +224,7 @@ class _Fit:
                 f"the training source plans epoch {state.epoch} differently than before the restart: "
                 "its plan must depend on seed, epoch and state_dict() alone"
             )
+        self.ranks.check_same(lambda: digest, f"the batches of epoch {state.epoch}")
         state.plan_digest = digest
         num_steps = len(plan)
         size = self.directory.work.size
@@ -273,48 +274,13 @@ class _Fit:
         """Return the metrics of the validation split, by rank 0 alone; what that changed in the module, all get."""
         if self.validation is None:
             return {}
-        metrics = self.ranks.by_first(self._validate_in_parts, _Pause)
-        self.state.num_parts = self.ranks.first(self.state.num_parts)
+        state = self.state
+        split = Validation(self.fabric, self.module, self.validation, self.steps, self.progress, self.seed)
+        metrics, state.num_parts = self.ranks.by_first(
+            lambda: split.metrics(state.epoch, state.num_parts, self._go_on_or_pause), _Pause
+        )
         self.ranks.copy_buffers(self.module)
         return metrics
-
-    def _validate_in_parts(self) -> dict[str, float]:
-        """Go through the validation split; its random numbers are the same ones every epoch."""
-        assert self.validation is not None
-        plan = self.validation.plan(self.state.epoch)
-        if len(plan) == 0:
-            raise EmptyPlanError(f"epoch {self.state.epoch} has no validation batches: is the validation split empty?")
-        self.module.eval()
-        try:
-            while True:
-                try:
-                    with separate_randomness(self.seed), torch.no_grad():
-                        return self._validate_once(self.validation, plan)
-                except torch.OutOfMemoryError as error:
-                    # From its start: the module may have counted a part of the epoch already.
-                    largest = max(len(indices) for indices in plan)
-                    self.state.num_parts = double_parts(self.state.num_parts, largest, error)
-        finally:
-            self.module.train()
-
-    def _validate_once(self, source: EpochSource, plan: Sequence[Any]) -> dict[str, float]:
-        averages = Averages()
-        with averages.listen(self.module):
-            self.module.on_validation_epoch_start()
-            for step, whole in enumerate(plan):
-                for indices in cut(whole, self.state.num_parts):
-                    batch = to_device(self.fabric, source.gather(indices))
-                    averages.for_batch_of(len(indices))
-                    with self.fabric.autocast():
-                        self.steps.validate(batch, step)
-                if self.progress.due():
-                    self.progress.report(
-                        epoch=self.state.epoch, step=step + 1, num_steps=len(plan), phase="validation", loss=None
-                    )
-                self.ranks.check()
-                self._pause_if_asked()
-            self.module.on_validation_epoch_end()
-        return averages.means()
 
     def _end_epoch(self, metrics: dict[str, float]) -> None:
         """Write the row of the epoch, keep the best weights, move the curriculum, decide whether to continue."""
@@ -361,7 +327,9 @@ class _Fit:
         if wish == SAVE:
             self._write_checkpoint()
 
-    def _pause_if_asked(self) -> None:
+    def _go_on_or_pause(self) -> None:
+        """Between two steps of one rank: leave if this one wants to, or cannot go on."""
+        self.ranks.check()
         if reason := self._reason_to_pause():
             raise _Pause(reason)
 
@@ -386,8 +354,8 @@ class _Fit:
         self.last_checkpoint_time = time.monotonic()
         self.checkpointed = (state.epoch, state.step)
 
-    def _resume(self) -> dict[str, Any] | None:
-        """Load the newest checkpoint, or start from the beginning if there is none; return what others need to know."""
+    def _resume(self) -> None:
+        """Load the newest checkpoint, or start from the beginning if there is none."""
         found = self.checkpoints.load_newest()
         if found is None:
             seed_everything(self.seed)
@@ -398,10 +366,10 @@ class _Fit:
             logger.info("going on from %s: epoch %d step %d", path.name, self.state.epoch, self.state.step)
             if not self.state.stop_reason:
                 warn_of_other_ranks(saved, self.num_ranks, path.name)
+                self.resumed = saved if self.num_ranks > 1 else None
         # Rows that a killed process wrote past its last checkpoint are written again when that epoch ends again.
         others = [row for row in self.directory.read_metrics() if row.get("fit", "") != self.name]
         self.directory.replace_metrics([*others, *(self._named(row) for row in self.state.history)])
-        return saved if found is not None and self.num_ranks > 1 else None
 
     def _take_over(self, saved: dict[str, Any], name: str) -> None:
         """Stand where a checkpoint, or rank 0, stands."""
