@@ -51,7 +51,7 @@ class Expectation:
 
 def expect(usages: Sequence[Usage], job: Job, asked: Resources) -> Expectation:
     """Estimate walltime (seconds) and memory (MiB) of a job from all attempts that are noted."""
-    known = matching(usages, job.family, job.stage, cores=asked.cores, on_gpu=asked.gpus > 0)
+    known = matching(usages, job.family, job.stage, cores=asked.cores, gpus=asked.gpus)
     if same := [one for one in known if one.config == job.config]:
         known = same
     return Expectation(

@@ -39,6 +39,7 @@ class Work(BaseModel):
         device: name of the GPU, or cpu.
         size: bytes of all inputs, and graphs of an epoch where the stage trains.
         gpu_mib: the most that tensors took.
+        ranks_mib: the most memory of the other processes that trained together with this one, all of them.
     """
 
     model_config = ConfigDict(extra="ignore")  # of a younger kdgat, too
@@ -53,6 +54,7 @@ class Work(BaseModel):
     fits: dict[str, FitWork] = Field(default_factory=dict)
     checkpoint_s: float = Field(0.0, ge=0)
     gpu_mib: int = Field(0, ge=0)
+    ranks_mib: int = Field(0, ge=0)
 
     @property
     def done(self) -> int:

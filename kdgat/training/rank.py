@@ -13,7 +13,7 @@ from kdgat.stage.outcome import EXIT_FAILED, EXIT_FINISHED, FailureKind
 from kdgat.stage.parent import signal_on_parent_death
 from kdgat.stage.process import leave
 from kdgat.stage.runner import describe_exception, failure_kind, find_stage_function
-from kdgat.stage.signals import stop_signals
+from kdgat.stage.signals import StopFlag, stop_signals
 from kdgat.training.rank_processes import LOST, note_end, rank_path
 from kdgat.training.ranks import FitOver, RankLostError, Seat, take_seat
 
@@ -35,10 +35,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     logging.basicConfig(stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     # A signal waits until the fit: there all ranks leave together, and before it rank 0 says who leaves.
     with stop_signals() as stop, stop.watched():
-        return _run(seat)
+        return _run(seat, stop)
 
 
-def _run(seat: Seat) -> int:
+def _run(seat: Seat, stop: StopFlag) -> int:
     directory = RunDirectory(rank_path(seat.folder, seat.rank))
     directory.quiet = True
     spec = directory.read_spec()
@@ -50,8 +50,10 @@ def _run(seat: Seat) -> int:
         kind, evidence = LOST, str(error)
     except Exception as error:
         kind, evidence = failure_kind(error), describe_exception(error)
-    else:
-        kind, evidence = FailureKind.ERROR, f"stage {spec.stage} ended before it came to fit {seat.fit!r}"
+    else:  # as a stage does that is asked to leave between two fits
+        kind = FailureKind.ENVIRONMENT if stop else FailureKind.ERROR
+        signal_name = f", after {stop.signal_name}" if stop else ""
+        evidence = f"stage {spec.stage} ended before it came to fit {seat.fit!r}{signal_name}"
     note_end(seat.folder, seat.rank, kind, evidence)
     print(f"rank {seat.rank} (process {os.getpid()}): {kind}: {evidence}", file=sys.stderr)
     return EXIT_FAILED

@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -30,6 +30,7 @@ from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import EnvironmentFaultError, NumericError
 from kdgat.stage.files import write_json_atomically
 from kdgat.stage.gpus import VISIBLE_VARIABLE, num_given_gpus
+from kdgat.stage.memory import peak_kib
 from kdgat.stage.outcome import EXIT_ENVIRONMENT, FailureKind
 from kdgat.stage.polling import wait_until
 from kdgat.stage.process import leave
@@ -134,7 +135,7 @@ class RankProcesses:
             seat: of rank 0.
             environments: what each rank has beside the environment of this process.
         """
-        self.seat = seat
+        self.seat, self._work = seat, directory.work
         self._processes: dict[int, subprocess.Popen[bytes]] = {}
         self._is_over = threading.Event()
         self._lost = threading.Event()
@@ -204,6 +205,7 @@ class RankProcesses:
         """Look until the fit is over; where a rank is gone, end the others, so that nobody waits for it."""
         while not self._is_over.wait(POLL_S):
             if all(process.poll() in (None, 0) for process in self._processes.values()):
+                self._note_memory()
                 continue
             time.sleep(POLL_S)  # in which those end that have lost the connection to it, or rank 0 by the same error
             if self._is_over.is_set():
@@ -221,6 +223,14 @@ class RankProcesses:
                 logger.error("%s; nothing else ends this fit: leaving", self.explain(RuntimeError("stuck")))
                 leave(EXIT_ENVIRONMENT)
             return
+
+    def _note_memory(self) -> None:
+        """Note what they take, for estimates of later jobs."""
+        total_kib = 0
+        for process in self._processes.values():
+            with suppress(OSError):  # it has just ended
+                total_kib += peak_kib(process.pid) or 0
+        self._work.ranks_mib = max(self._work.ranks_mib, total_kib >> 10)
 
 
 @contextmanager
@@ -253,11 +263,23 @@ def open_ranks(
             processes.wait_until_there(check)
             group = Group(seat, processes.explain, processes.is_lost)
             logger.info("%s%d processes train together", f"{fit}: " if fit else "", count)
+            warn_of_few_cores(count * torch.get_num_threads())
         stack.callback(group.close)
         yield group
         group.close()
         if seat.rank == 0 and not is_seated():
             processes.let_leave()
+
+
+def warn_of_few_cores(num_threads: int) -> None:
+    """Say that threads take turns, where they do."""
+    if hasattr(os, "sched_getaffinity") and (num_cores := len(os.sched_getaffinity(0))) < num_threads:
+        logger.warning(
+            "%d threads of the processes that train together share %d processor cores: ask for cores=%d",
+            num_threads,
+            num_cores,
+            num_threads,
+        )
 
 
 def gpu_environments(count: int, device: torch.device) -> dict[int, dict[str, str]]:

@@ -154,7 +154,7 @@ class Group(Ranks):
         self.rank, self.count = seat.rank, seat.count
         self._explain, self._is_lost = explain or _unexplained, is_lost
         with self._talking(), _on_loopback():
-            store = distributed.FileStore(str(seat.folder / STORE_FILE), self.count)
+            store = distributed.FileStore(str(seat.folder / STORE_FILE), self.count)  # type: ignore[attr-defined]
             distributed.init_process_group(
                 "gloo", store=store, rank=self.rank, world_size=self.count, timeout=PATIENCE
             )  # fmt: skip
@@ -199,7 +199,8 @@ class Group(Ranks):
             flat = torch.cat([one.reshape(-1) for one in tensors]).cpu()
             with self._talking():
                 distributed.all_reduce(flat)
-            for one, summed in zip(tensors, flat.split([one.numel() for one in tensors]), strict=True):
+            flat = flat.to(total.device)  # there and back once, not once for each
+            for one, summed in zip(tensors, torch.split(flat, [one.numel() for one in tensors]), strict=True):
                 one.copy_(summed.view_as(one))
         return total[0]
 
@@ -209,13 +210,15 @@ class Group(Ranks):
         if not buffers:
             return
         with torch.no_grad():
-            flat = torch.cat([one.detach().cpu().reshape(-1).view(torch.uint8) for one in buffers])
+            flat = torch.cat([one.detach().reshape(-1).view(torch.uint8) for one in buffers])
+            content = flat.cpu()
             with self._talking():
-                distributed.broadcast(flat, src=0)
+                distributed.broadcast(content, src=0)
             if self.rank == 0:
                 return
-            for one, content in zip(buffers, flat.split([one.numel() * one.itemsize for one in buffers]), strict=True):
-                one.copy_(content.clone().view(one.dtype).view_as(one))
+            parts = torch.split(content.to(flat.device), [one.numel() * one.itemsize for one in buffers])
+            for one, part in zip(buffers, parts, strict=True):
+                one.copy_(part.clone().view(one.dtype).view_as(one))
 
     def gather(self, value: T) -> list[T]:
         """Return what each rank has, in their order."""

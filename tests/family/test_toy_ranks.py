@@ -93,6 +93,7 @@ def test_a_rank_that_is_killed_ends_the_stage_and_the_next_attempt_ends_with_the
     assert directory.weights_path.read_bytes() == undisturbed.weights_path.read_bytes()
 
 
+@pytest.mark.nightly  # five processes that import torch
 def test_a_signal_to_the_other_rank_pauses_the_stage(toy: Family, tmp_path: Path, undisturbed: RunDirectory) -> None:
     directory = prepared(toy, tmp_path / "paused")
     process = start(directory)
