@@ -9,6 +9,7 @@ a GPU. A model of millions of parameters is some megabytes, a few milliseconds.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -32,7 +33,8 @@ T = TypeVar("T")
 # filesystem that stands still, may take its time.
 PATIENCE: Final = timedelta(days=30)
 INTERFACE_VARIABLE: Final = "GLOO_SOCKET_IFNAME"
-LOOPBACK: Final = "lo"  # nobody outside of this machine shall reach the connections, and its name needs no address
+# Nobody outside of this machine shall reach the connections, and it is there whatever the machine's name resolves to.
+LOOPBACK: Final = "lo" if sys.platform.startswith("linux") else "lo0"
 STORE_FILE: Final = "store"
 
 

@@ -34,12 +34,15 @@ def start(directory: RunDirectory) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(stage, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
-def rank_of(process: "subprocess.Popen[bytes]") -> int:
-    """Return the number of the process that is the other rank of a stage."""
+def ranks_of(process: "subprocess.Popen[bytes]") -> list[int]:
+    """Return the numbers of the processes that are the other ranks of a stage."""
     children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-    found = [int(one) for one in children if "kdgat.training.rank" in Path(f"/proc/{one}/cmdline").read_text()]
-    assert len(found) == 1
-    return found[0]
+    return [int(one) for one in children if "kdgat.training.rank" in Path(f"/proc/{one}/cmdline").read_text()]
+
+
+def rank_of(process: "subprocess.Popen[bytes]") -> int:
+    (pid,) = ranks_of(process)
+    return pid
 
 
 def is_gone(pid: int) -> bool:
@@ -106,6 +109,21 @@ def test_a_signal_to_the_other_rank_pauses_the_stage(toy: Family, tmp_path: Path
     assert outcome.checkpoint
     assert start(directory).wait() == EXIT_FINISHED
     assert directory.weights_path.read_bytes() == undisturbed.weights_path.read_bytes()
+
+
+def test_a_stage_that_is_asked_to_leave_while_its_ranks_start_does_not_wait_for_them(
+    toy: Family, tmp_path: Path
+) -> None:
+    directory = prepared(toy, tmp_path / "starting")
+    process = start(directory)
+    assert wait_until(lambda: len(ranks_of(process)) == 1, limit_s=60)
+    (pid,) = ranks_of(process)
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=60) == EXIT_PAUSED
+    assert is_gone(pid)
+    outcome = directory.read_outcome()
+    assert isinstance(outcome, Paused)
+    assert (outcome.reason, outcome.checkpoint) == ("SIGTERM received", "")
 
 
 def test_no_rank_outlives_its_stage(toy: Family, tmp_path: Path) -> None:
