@@ -24,6 +24,7 @@ from kdgat.family.registry import find_family
 from kdgat.run.directory import DONE_STATES, ENDED_STATES, OutputDirectory, StageRecord, StageState
 from kdgat.run.local import cached_message, new_index
 from kdgat.run.plan import PlannedStage, Run, create_stage
+from kdgat.stage.configuration import numbers_of
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import RunDirectoryError
 from kdgat.stage.gpus import VISIBLE_VARIABLE, visible_gpus
@@ -48,7 +49,7 @@ class Execution:
         self.image.check()  # here, before anything is written or submitted
         self.finished: dict[str, RunDirectory] = {}
         self.gpus = visible_gpus() if site.scheduler == "local" and may_take_gpus(run) else ()
-        self._gpu_of: dict[str, str] = {}  # by name of a stage that has run
+        self._gpus_of: dict[str, tuple[str, ...]] = {}  # by name of a stage that has run
         self._lock = threading.Lock()
         self._changed = threading.Event()
         is_cluster = site.scheduler == "slurm"
@@ -159,7 +160,7 @@ class Execution:
             return self._jobs
         environment = self._environment()
         if self.gpus:
-            environment[VISIBLE_VARIABLE] = self._gpu_for(planned.name)
+            environment[VISIBLE_VARIABLE] = ",".join(self._gpus_for(planned))
         return LocalAttempts(environment)
 
     def cancel_orphans(self) -> list[str]:
@@ -214,13 +215,14 @@ class Execution:
         # The children need to know their share of the processor.
         return {"OMP_NUM_THREADS": str(self.run.num_threads)}
 
-    def _gpu_for(self, name: str) -> str:
-        """Choose the GPU on which the fewest stages run."""
+    def _gpus_for(self, planned: PlannedStage) -> tuple[str, ...]:
+        """Choose the GPUs on which the fewest stages run: one, or as many as the stage has ranks."""
+        name = planned.name
         with self._lock:
             running = [record.name for record in self.in_state(StageState.RUNNING) if record.name != name]
-            taken = Counter(self._gpu_of.get(other) for other in running)
-            self._gpu_of[name] = min(self.gpus, key=lambda gpu: taken[gpu])
-            return self._gpu_of[name]
+            taken = Counter(gpu for other in running for gpu in self._gpus_of.get(other, ()))
+            self._gpus_of[name] = tuple(sorted(self.gpus, key=lambda gpu: taken[gpu])[: num_ranks_of(planned)])
+            return self._gpus_of[name]
 
     def _state(self, name: str) -> StageState:
         return self.index.record(name).state
@@ -245,15 +247,23 @@ def _has_open_attempts(directory: RunDirectory) -> bool:
         return False
 
 
-def num_parallel_stages(num_threads: int, site: Site, wanted: int | None = None, num_gpus: int = 0) -> int:
+def num_parallel_stages(
+    num_threads: int, site: Site, wanted: int | None = None, num_gpus: int = 0, num_ranks: int = 1
+) -> int:
     """Return how many stages run side by side: as wanted, else as many as the site allows.
 
-    On this machine that is as many as it has processors for, and where it has GPUs, one on each.
+    On this machine that is as many as it has processors for, and where it has GPUs, one on each; of stages of several
+    ranks, accordingly fewer.
     """
     if site.scheduler == "slurm":
         return watchable_jobs(wanted or site.limits.jobs)
-    by_cores = max(1, num_usable_cores() // num_threads)
-    return wanted or (min(by_cores, num_gpus) if num_gpus else by_cores)
+    by_cores = max(1, num_usable_cores() // (num_threads * num_ranks))
+    return wanted or (min(by_cores, max(1, num_gpus // num_ranks)) if num_gpus else by_cores)
+
+
+def num_ranks_of(planned: PlannedStage) -> int:
+    """Return how many processes a stage is configured to have."""
+    return max(numbers_of(planned.config, "num_ranks"), default=1)
 
 
 def may_take_gpus(run: Run) -> bool:

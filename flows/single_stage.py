@@ -30,7 +30,7 @@ from kdgat.cluster.site import Site, require_usable
 from kdgat.cluster.usage import usage_path
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.progress import describe_progress
-from kdgat.stage.configuration import validate_config
+from kdgat.stage.configuration import numbers_of, validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, Finished, Outcome, Paused
 from kdgat.stage.owner import own
@@ -168,15 +168,7 @@ def _usage_path(directory: RunDirectory, site: Site) -> Path | None:
 
 
 def _environment(spec: StageSpec) -> dict[str, str]:
-    return {"OMP_NUM_THREADS": str(max(_values(spec.config, "num_threads"), default=1))}
-
-
-def _values(data: Any, key: str) -> list[int]:
-    """List the values of a key at any depth of plain data: a stage may train several models."""
-    if isinstance(data, Mapping):
-        own = [int(data[key])] if data.get(key) is not None else []
-        return own + [value for item in data.values() for value in _values(item, key)]
-    return [value for item in data for value in _values(item, key)] if isinstance(data, list | tuple) else []
+    return {"OMP_NUM_THREADS": str(max(numbers_of(spec.config, "num_threads"), default=1))}
 
 
 def _describe(outcome: Outcome, directory: RunDirectory) -> str:

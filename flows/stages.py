@@ -18,7 +18,7 @@ from prefect.states import Cancelled, Completed, Failed
 
 from flows.attempts import Conclusion, Stage, run_to_end
 from flows.cancellation import in_any_thread, is_cancelling
-from flows.execution import Execution, num_parallel_stages
+from flows.execution import Execution, num_parallel_stages, num_ranks_of
 from flows.lost_runs import mark_lost_runs
 from flows.server import prefect_api
 from flows.shown_attempts import API_ERRORS, publish_attempts, shown
@@ -123,9 +123,11 @@ def execute(
         execution = Execution(run, output, site, command_line, pool)
         with contextlib.closing(execution), stop_on_signals(stop, site, in_any_thread()):
             try:
-                _run_stages(
-                    execution, stop, num_parallel_stages(run.num_threads, site, parallel_stages, len(execution.gpus))
-                )
+                num_ranks = max(map(num_ranks_of, run.plan), default=1)
+                num_stages = num_parallel_stages(
+                    run.num_threads, site, parallel_stages, len(execution.gpus), num_ranks
+                )  # fmt: skip
+                _run_stages(execution, stop, num_stages)
             except BaseException as error:
                 leave(stop, site, f"the flow ended with {type(error).__name__}")  # the runner waits for its threads
                 raise

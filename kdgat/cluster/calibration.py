@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from kdgat.cluster.child import StopRequest, run_child
 from kdgat.cluster.resources import Resources
-from kdgat.cluster.usage import CPU, STEPS, Usage, config_digest, planned_epochs
+from kdgat.cluster.usage import CPU, STEPS, Asked, Usage, config_digest, planned_epochs
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed
 from kdgat.stage.spec import StageSpec
@@ -74,6 +74,7 @@ def calibrate(
             checkpoint_s=work.checkpoint_s,
             rss_mib=end.peak_memory_mib,
             gpu_mib=work.gpu_mib,
+            asked=Asked.model_validate(asked.model_dump()),
         )
 
 

@@ -101,7 +101,7 @@ class Decision:
 
 def expect(usages: Sequence[Usage], job: Job, asked: Resources) -> Expectation:
     """Estimate what a job takes from all attempts that are noted."""
-    known = matching(usages, job.family, job.stage, cores=asked.cores, on_gpu=asked.gpus > 0)
+    known = matching(usages, job.family, job.stage, cores=asked.cores, gpus=asked.gpus)
     if same := [one for one in known if one.config == job.config]:
         known = same
     return Expectation(

@@ -107,12 +107,6 @@ def _refuse_truth(value: Any) -> Any:
     return value
 
 
-def _refuse_several(value: int) -> int:
-    if value > 1:
-        raise ResourceError("a stage trains on one GPU: write 1, and let stages run side by side")
-    return value
-
-
 def _check_gpu_type(value: str) -> str:
     if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", value) is None:
         raise ResourceError(f"gpu_type={value!r} cannot stand in --gres=gpu:TYPE:1: write its name alone, as v100")
@@ -123,7 +117,6 @@ WalltimeText = Annotated[str, BeforeValidator(_normalise_walltime)]
 MemoryText = Annotated[str, BeforeValidator(_normalise_memory)]
 NumCores = Annotated[int, Field(ge=1), BeforeValidator(_refuse_truth)]
 NumGpus = Annotated[int, Field(ge=0), BeforeValidator(_refuse_truth)]
-OneGpu = Annotated[NumGpus, AfterValidator(_refuse_several)]
 GpuType = Annotated[str, AfterValidator(_check_gpu_type)]
 
 
@@ -179,7 +172,6 @@ class ResourceRequest(Amounts):
     {'walltime': '01:30:00', 'memory': '1G', 'cores': 4}
     """
 
-    gpus: OneGpu | None = None
     gpu_type: GpuType | None = None
     adaptive: bool | None = None  # ask for less, too, once attempts have shown what is needed
 

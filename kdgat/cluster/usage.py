@@ -91,6 +91,11 @@ class Usage(BaseModel):
     end: str = ""  # the value of an EndKind
 
     @property
+    def gpus(self) -> int:
+        """Return on how many GPUs it computed: on all that it was given, if on any."""
+        return 0 if self.device == CPU else max(1, self.asked.gpus if self.asked is not None else 1)
+
+    @property
     def need_s(self) -> float:
         """Return what the whole stage would have taken in one attempt."""
         return self.startup_s + (self.done + self.left) * self.unit_s + self.checkpoint_s
@@ -191,7 +196,7 @@ def usage_of(record: AttemptRecord, work: Work, spec: StageSpec, run: str) -> Us
         checkpoint_s=work.checkpoint_s,
         wall_s=wall_s,
         queue_s=max((record.started or record.ended) - record.submitted, 0.0) if record.submitted else 0.0,
-        rss_mib=record.peak_memory_mib or 0,
+        rss_mib=record.peak_memory_mib + work.ranks_mib if record.peak_memory_mib else 0,
         gpu_mib=work.gpu_mib,
         gpu_busy=work.gpu_busy,
         loading_s=work.loading_s,
@@ -220,9 +225,9 @@ def read_usages(folder: Path) -> list[Usage]:
 
 
 def matching(
-    usages: Sequence[Usage], family: str, stage: str, *, cores: int, on_gpu: bool, most: int = MOST
+    usages: Sequence[Usage], family: str, stage: str, *, cores: int, gpus: int, most: int = MOST
 ) -> list[Usage]:
-    """Return the newest attempts at this stage with as many cores, on a GPU or on none, oldest first."""
-    return [
-        one for one in usages if (one.family, one.stage, one.cores, one.device != CPU) == (family, stage, cores, on_gpu)
-    ][-most:]
+    """Return the newest attempts at this stage with as many cores and GPUs, oldest first."""
+    return [one for one in usages if (one.family, one.stage, one.cores, one.gpus) == (family, stage, cores, gpus)][
+        -most:
+    ]

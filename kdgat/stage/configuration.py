@@ -266,3 +266,15 @@ def without_keys(data: Mapping[str, Any], keys: Sequence[str]) -> dict[str, Any]
                 items = without_keys({str(place): item for place, item in enumerate(left[name])}, rests)
                 left[name] = list(items.values())
     return left
+
+
+def numbers_of(data: Any, key: str) -> list[int]:
+    """List the values of a key at any depth of plain data, but for null: a stage may train several models.
+
+    >>> numbers_of({"fits": [{"training": {"num_ranks": 2}}, {"training": {"num_ranks": None}}]}, "num_ranks")
+    [2]
+    """
+    if isinstance(data, Mapping):
+        own = [int(data[key])] if data.get(key) is not None else []
+        return own + [value for item in data.values() for value in numbers_of(item, key)]
+    return [value for item in data for value in numbers_of(item, key)] if isinstance(data, list | tuple) else []

@@ -43,6 +43,7 @@ class Work(BaseModel):
         loading_s: in which training steps waited for their data.
         staged_s, staged_bytes: what was copied to a fast disk, and how long that took.
         batch_size: what a batch holds at most, by fit, where that was searched for.
+        ranks_mib: the most memory of the other processes that trained together with this one, all of them.
     """
 
     model_config = ConfigDict(extra="ignore")  # of a younger kdgat, too
@@ -62,6 +63,7 @@ class Work(BaseModel):
     staged_s: float = Field(0.0, ge=0)
     staged_bytes: int = Field(0, ge=0)
     batch_size: dict[str, int] = Field(default_factory=dict)
+    ranks_mib: int = Field(0, ge=0)
 
     @property
     def done(self) -> int:

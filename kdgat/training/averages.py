@@ -1,6 +1,6 @@
 """Epoch means of whatever a module logs, kept on its device so that a step does not wait for the GPU."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -48,6 +48,18 @@ class Averages:
         """Restore sums and weights."""
         self.sums = {name: total.to(device) for name, total in state["sums"].items()}
         self.weights = dict(state["weights"])
+
+    @classmethod
+    def merged(cls, states: Iterable[Mapping[str, Any]]) -> "Averages":
+        """Add up what several have counted, as their `state_dict` has it, in their order."""
+        together = cls()
+        for state in states:
+            for name, total in state["sums"].items():
+                is_first = name not in together.sums
+                together.sums[name] = total if is_first else together.sums[name] + total
+                weight = state["weights"][name]
+                together.weights[name] = weight if is_first else together.weights[name] + weight
+        return together
 
     def for_batch_of(self, num_graphs: int) -> None:
         """Weigh what is logged from now on by this number of graphs unless `log` gets a batch_size."""

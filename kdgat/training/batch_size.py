@@ -25,13 +25,21 @@ def double_parts(num_parts: int, num_graphs: int, error: torch.OutOfMemoryError)
     """
     if num_parts >= num_graphs:
         raise error
-    # The exception's frames hold the tensors of the failed attempt.
+    free_memory(reason_of(error), 2 * num_parts)
+    return 2 * num_parts
+
+
+def reason_of(error: torch.OutOfMemoryError) -> str:
+    """Return the first line of an error, and let go of what its frames hold: the tensors of the failed attempt."""
     error.__traceback__ = None
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def free_memory(reason: str, num_parts: int) -> None:
+    """Free what a failed attempt left cached, and say in how many parts batches go through the model now."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.empty_cache()
-    first_line = str(error).splitlines()[0] if str(error) else type(error).__name__
-    logger.warning("GPU memory is short (%s): batches are cut into %d parts from now on", first_line, 2 * num_parts)
-    return 2 * num_parts
+    logger.warning("GPU memory is short (%s): batches are cut into %d parts from now on", reason, num_parts)
 
 
 class StepStart:

@@ -1,7 +1,8 @@
 """Everything that the next training step depends on, as one dictionary and back."""
 
+import hashlib
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,6 +24,40 @@ logger = logging.getLogger(__name__)
 CHECKPOINT_VERSION = 1
 
 
+def num_ranks_of(saved: Mapping[str, Any]) -> int:
+    """Return how many ranks a checkpoint is of; one, if it was written before there were several."""
+    return 1 + len(saved.get("averages_of_other_ranks", ()))
+
+
+def averages_of(saved: Mapping[str, Any], rank: int, num_ranks: int) -> Mapping[str, Any]:
+    """Return what a rank has counted: its own if there were as many, else rank 0 has all of it."""
+    found = [saved["averages"], *saved.get("averages_of_other_ranks", ())]
+    if len(found) == num_ranks:
+        return found[rank]
+    return Averages.merged(found if rank == 0 else ()).state_dict()
+
+
+def weights_digest(module: nn.Module) -> str:
+    """Hash weights and buffers."""
+    digest = hashlib.sha256()
+    for tensor in module.state_dict().values():
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()
+
+
+def warn_of_other_ranks(saved: Mapping[str, Any], num_ranks: int, file_name: str) -> None:
+    """Say that training goes on with another number of processes than before, if it does."""
+    before = num_ranks_of(saved)
+    if before != num_ranks:
+        logger.warning(
+            "%s was written by %s and %s now: gradients are the same but for their last bits, and numbers drawn within "
+            "a step, as for dropout, are others",
+            file_name,
+            "one process" if before == 1 else f"{before} processes that trained together",
+            "one goes on" if num_ranks == 1 else f"{num_ranks} go on",
+        )
+
+
 @dataclass(frozen=True)
 class Snapshot:
     """The objects whose states a checkpoint holds."""
@@ -38,8 +73,9 @@ class Snapshot:
     seed: int
     machine: Mapping[str, str]  # `describe_machine`
 
-    def take(self, state: FitState) -> dict[str, Any]:
-        """Return all states; tensors are shared, so write them before the next step."""
+    def take(self, state: FitState, averages: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """Return all states, and what each rank has counted; tensors are shared, so write them before the next step."""
+        first, *others = averages
         return {
             "version": CHECKPOINT_VERSION,
             "config": self.config.computation(),
@@ -49,14 +85,15 @@ class Snapshot:
             "module": self.module.state_dict(),
             "optimizer": self.optimizer.state_dict(),
             "precision": self.fabric.strategy.precision.state_dict(),
-            "averages": self.averages.state_dict(),
+            "averages": first,
+            "averages_of_other_ranks": others,
             "random": capture_random_state(),
             "train_source": self.train.state_dict(),
             "validation_source": {} if self.validation is None else self.validation.state_dict(),
             "checkpoint_s": self.deadline.typical_checkpoint_s(),
         }
 
-    def apply(self, saved: Mapping[str, Any], file_name: str) -> FitState:
+    def apply(self, saved: Mapping[str, Any], file_name: str, rank: int, num_ranks: int) -> FitState:
         """Put all states back, except the random ones: those are restored right before the next step.
 
         Raises:
@@ -68,7 +105,7 @@ class Snapshot:
         self.module.load_state_dict(saved["module"])
         self.optimizer.load_state_dict(saved["optimizer"])
         self.fabric.strategy.precision.load_state_dict(saved["precision"])
-        self.averages.load_state_dict(saved["averages"], self.fabric.device)
+        self.averages.load_state_dict(averages_of(saved, rank, num_ranks), self.fabric.device)
         self.train.load_state_dict(saved["train_source"])
         if self.validation is not None:
             self.validation.load_state_dict(saved["validation_source"])

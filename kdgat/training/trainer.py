@@ -9,13 +9,11 @@ Fabric gives what differs between machines: device, precision, gradient scaling 
 import logging
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Any
 
-import torch
 from lightning import Fabric, LightningModule
-from torch import Tensor
 
 from kdgat.stage.configuration import ConfigurationError
 from kdgat.stage.directory import RunDirectory
@@ -25,11 +23,11 @@ from kdgat.stage.signals import StopFlag, stop_signals
 from kdgat.stage.work import GRAPHS
 from kdgat.training.averages import Averages
 from kdgat.training.batch_search import settle_batches
-from kdgat.training.batch_size import StepStart, cut, double_parts
 from kdgat.training.checkpoints import CheckpointError, Checkpoints
 from kdgat.training.config import TrainingConfig
 from kdgat.training.deadline import Deadline
 from kdgat.training.device import describe_machine, make_fabric, make_optimizer
+from kdgat.training.gradients import Gradients
 from kdgat.training.losses import LossWatch
 from kdgat.training.profile import Profile
 from kdgat.training.progress import Progress
@@ -37,17 +35,21 @@ from kdgat.training.random_state import (
     repeatable,
     restore_random_state,
     seed_everything,
-    separate_randomness,
 )
+from kdgat.training.rank_processes import num_ranks, open_ranks
+from kdgat.training.ranks import FitOver, Ranks, Seat, seat_at
 from kdgat.training.result import FitResult
 from kdgat.training.running_time import RunningTime
 from kdgat.training.schedule import learning_rate
-from kdgat.training.snapshot import Snapshot
+from kdgat.training.snapshot import Snapshot, warn_of_other_ranks, weights_digest
 from kdgat.training.source import EmptyPlanError, EpochSource, plan_digest
 from kdgat.training.state import FitState
 from kdgat.training.steps import Steps
+from kdgat.training.validation import Validation
 
 logger = logging.getLogger(__name__)
+
+GO_ON, SAVE, PAUSE = range(3)  # what follows a step: what the most urgent rank wishes
 
 
 class _Pause(Exception):  # noqa: N818 - leaves the loops, reports no error
@@ -93,6 +95,9 @@ def fit(
         EnvironmentFaultError: if the GPU that the job was given cannot be used, or `config.deterministic` is true and
             the checkpoint is from another kind of machine.
     """
+    seat = seat_at(name)
+    if seat is not None and seat.rank > 0:
+        deadline = Deadline()  # rank 0 looks at the clock
     if deadline is None:
         deadline = Deadline.from_environment(config.checkpoint_margin_s)
     with ExitStack() as stack:
@@ -107,9 +112,12 @@ def fit(
         work = directory.work
         work.device, work.precision, work.threads = machine["device"], config.precision, config.num_threads
         work.parameters = max(work.parameters, sum(parameter.numel() for parameter in module.parameters()))
-        one = _Fit(fabric, module, train, validation, config, directory, seed, deadline, name, stop, machine)
+        one = _Fit(fabric, module, train, validation, config, directory, seed, deadline, name, stop, machine, seat)
         stack.enter_context(one.running_time.watched())
-        return one.run()
+        result = one.run()
+    if one.rank > 0:
+        raise FitOver
+    return result
 
 
 class _Fit:
@@ -128,14 +136,18 @@ class _Fit:
         name: str,
         stop: StopFlag,
         machine: Mapping[str, str],
+        seat: Seat | None,
     ) -> None:
         self.fabric, self.module, self.train, self.validation = fabric, module, train, validation
         self.config, self.directory, self.seed, self.deadline = config, directory, seed, deadline
         self.name, self.stop = name, stop
+        self.rank, self.num_ranks = (0, num_ranks(config, fabric.device)) if seat is None else (seat.rank, seat.count)
+        self.ranks = Ranks()  # until the others are there
         self.running_time = RunningTime()
         self.checkpoints = Checkpoints(directory, name)
         self.progress = Progress(directory, name, config.max_epochs, deadline, self.running_time)
-        self.profile = Profile(directory, name, config.profile_steps if config.profile else 0, fabric.device)
+        is_profiled = config.profile and self.rank == 0
+        self.profile = Profile(directory, name, config.profile_steps if is_profiled else 0, fabric.device)
         self.state = FitState(num_parts=config.accumulate)
         self.averages = Averages()
         # fabric.setup moves the parameters, so the optimizer is made after the module has its device.
@@ -145,29 +157,32 @@ class _Fit:
         self.snapshot = Snapshot(
             fabric, module, self.raw_optimizer, self.averages, train, validation, deadline, config, seed, machine
         )
-        self.steps, self.step_start = Steps(module), StepStart(module, fabric.device)
+        self.steps = Steps(module)
         self.losses = LossWatch(fabric.device.type)
         self.random_state: dict[str, Any] | None = None  # to restore before the next step, after a resume
+        self.resumed: dict[str, Any] | None = None  # what the other ranks have to know
         self.checkpoint_path = ""
         self.last_checkpoint_time = time.monotonic()
         self.checkpointed = (0, 0)  # epoch and step of the newest checkpoint; a fresh start needs none
 
     def run(self) -> FitResult:
         """Resume or start, then train epoch by epoch."""
-        self._resume()
+        if self.rank == 0:
+            self._resume()
         try:
-            if not self.state.stop_reason and self.deadline.too_late_to_begin():
-                raise _Refusal(self.deadline)
-            self._settle_batches()
-            while not self.state.stop_reason:
-                self._train_epoch()
-                metrics = self.averages.means() | self._validate()
-                self._end_epoch(metrics)
+            if not self.state.stop_reason:
+                if self.deadline.too_late_to_begin():
+                    raise _Refusal(self.deadline)
+                if self.rank == 0:
+                    self._settle_batches()
+                with open_ranks(
+                    self.directory, self.name, self.num_ranks, self.fabric.device, self._go_on_or_pause
+                ) as ranks:
+                    self._train(ranks)
             if self.stop:
                 # Trained to the end, but the stage was asked to leave before it does more.
                 return self._result(paused=True, reason=f"{self.stop.signal_name} after the last epoch")
         except _Pause as pause:
-            self._write_checkpoint()
             logger.info("paused at epoch %d step %d: %s", self.state.epoch, self.state.step, pause)
             return self._result(paused=True, reason=str(pause), needed_s=pause.needed_s)
         finally:
@@ -183,9 +198,33 @@ class _Fit:
         if self.config.batch_size_mode != "fixed":
             self.state.batches = settle_batches(
                 self.state.batches, self.fabric, self.module, self.train, self.validation, self.config,
-                self.checkpoints.path, self.directory, self.seed, self._pause_if_asked,
+                self.checkpoints.path, self.directory, self.seed, self._go_on_or_pause,
             )  # fmt: skip
             self.directory.work.batch_size[self.name] = self.state.batches["size"]
+
+    def _train(self, ranks: Ranks) -> None:
+        """Train epoch by epoch; save before a pause."""
+        self.ranks = ranks
+        if ranks.count > 1:
+            begun = self.resumed or self.snapshot.take(self.state, [self.averages.state_dict()] * ranks.count)
+            self.resumed, begun = None, ranks.first(begun)
+            note_in_attempt(self.directory.provenance_path, num_ranks=ranks.count)
+            if ranks.rank > 0:
+                self._take_over(begun, "what rank 0 has begun with")
+                self._settle_batches()  # as rank 0 has
+        self.gradients = Gradients(
+            self.fabric, self.module, self.raw_optimizer, self.train, self.averages, self.profile, self.steps, ranks
+        )
+        try:
+            while not self.state.stop_reason:
+                self._train_epoch()
+                counted = Averages.merged(ranks.gather(self.averages.state_dict()))
+                metrics = counted.means() | self._validate()
+                ranks.check_same(lambda: weights_digest(self.module), "the weights")
+                self._end_epoch(metrics)
+        except _Pause:
+            self._write_checkpoint()
+            raise
 
     def _train_epoch(self) -> None:
         """Run the training steps of the current epoch that are not done yet."""
@@ -199,6 +238,7 @@ class _Fit:
                 f"the training source plans epoch {state.epoch} differently than before the restart: "
                 "its plan must depend on seed, epoch and state_dict() alone"
             )
+        self.ranks.check_same(lambda: digest, f"the batches of epoch {state.epoch}")
         state.plan_digest = digest
         num_steps = len(plan)
         size = self.directory.work.size
@@ -225,7 +265,7 @@ class _Fit:
         for group in self.raw_optimizer.param_groups:
             group["lr"] = rate
         self.profile.start_step()
-        loss = self._accumulate_gradients(indices, step)
+        loss, state.num_parts = self.gradients.compute(indices, step, state.num_parts, (self.seed, state.epoch))
         with self.profile.phase("optimizer"):
             if config.gradient_clip is not None:
                 # What is not finite shows in the next loss; 16-mixed meets it now and then and skips the step.
@@ -244,77 +284,17 @@ class _Fit:
                 epoch=state.epoch, step=state.step, num_steps=num_steps, phase="train", loss=loss.item()
             )
 
-    def _accumulate_gradients(self, indices: Any, step: int) -> Tensor:
-        """Return the loss of a batch and leave its gradient in the parameters; cut the batch if memory is short."""
-        sums, weights = self.averages.copy()
-        self.step_start.note()
-        while True:
-            try:
-                losses = [
-                    self._backward(part, step, len(part) / len(indices)) for part in cut(indices, self.state.num_parts)
-                ]
-                return losses[0] if len(losses) == 1 else torch.stack(losses).sum()
-            except torch.OutOfMemoryError as error:
-                self.state.num_parts = double_parts(self.state.num_parts, len(indices), error)
-            self.raw_optimizer.zero_grad(set_to_none=True)
-            self.step_start.put_back()
-            self.averages.sums, self.averages.weights = dict(sums), dict(weights)
-
-    def _backward(self, indices: Any, step: int, share: float) -> Tensor:
-        """Add the gradient of a part of a batch, `share` of the whole; return its part of the loss."""
-        with self.profile.phase("loading"):
-            gathered = self.train.gather(indices)
-        with self.profile.phase("transfer"):
-            batch = self._to_device(gathered)
-        self.averages.for_batch_of(len(indices))
-        weight_before = self.averages.weights.get("train_loss", 0)
-        with self.profile.phase("forward"), self.fabric.autocast():
-            loss = self.steps.train(batch, step)
-        if self.averages.weights.get("train_loss", 0) == weight_before:
-            self.averages.log("train_loss", loss)
-        if share < 1.0:
-            loss = loss * share
-        with self.profile.phase("backward"):
-            self.fabric.backward(loss)
-        return loss.detach()
-
     def _validate(self) -> dict[str, float]:
-        """Return the metrics of the validation split; its random numbers are the same ones every epoch."""
+        """Return the metrics of the validation split, by rank 0 alone; what that changed in the module, all get."""
         if self.validation is None:
             return {}
-        plan = self.validation.plan(self.state.epoch)
-        if len(plan) == 0:
-            raise EmptyPlanError(f"epoch {self.state.epoch} has no validation batches: is the validation split empty?")
-        self.module.eval()
-        try:
-            while True:
-                try:
-                    with separate_randomness(self.seed), torch.no_grad():
-                        return self._validate_once(self.validation, plan)
-                except torch.OutOfMemoryError as error:
-                    # From its start: the module may have counted a part of the epoch already.
-                    largest = max(len(indices) for indices in plan)
-                    self.state.num_parts = double_parts(self.state.num_parts, largest, error)
-        finally:
-            self.module.train()
-
-    def _validate_once(self, source: EpochSource, plan: Sequence[Any]) -> dict[str, float]:
-        averages = Averages()
-        with averages.listen(self.module):
-            self.module.on_validation_epoch_start()
-            for step, whole in enumerate(plan):
-                for indices in cut(whole, self.state.num_parts):
-                    batch = self._to_device(source.gather(indices))
-                    averages.for_batch_of(len(indices))
-                    with self.fabric.autocast():
-                        self.steps.validate(batch, step)
-                if self.progress.due():
-                    self.progress.report(
-                        epoch=self.state.epoch, step=step + 1, num_steps=len(plan), phase="validation", loss=None
-                    )
-                self._pause_if_asked()
-            self.module.on_validation_epoch_end()
-        return averages.means()
+        state = self.state
+        split = Validation(self.fabric, self.module, self.validation, self.steps, self.progress, self.seed)
+        metrics, state.num_parts = self.ranks.by_first(
+            lambda: split.metrics(state.epoch, state.num_parts, self._go_on_or_pause), _Pause
+        )
+        self.ranks.copy_buffers(self.module)
+        return metrics
 
     def _end_epoch(self, metrics: dict[str, float]) -> None:
         """Write the row of the epoch, keep the best weights, move the curriculum, decide whether to continue."""
@@ -350,31 +330,43 @@ class _Fit:
             self._save_or_pause()
 
     def _save_or_pause(self) -> None:
-        """Between two steps: leave if it is time, else write a checkpoint if one is due."""
-        self._pause_if_asked()
+        """Between two steps: leave if it is time for any rank, else write a checkpoint if one is due."""
+        reason = self._reason_to_pause()
         every, interval_s = self.config.checkpoint_every_steps, self.config.checkpoint_interval_s
         by_steps = every is not None and self.state.step > 0 and self.state.global_step % every == 0
-        if by_steps or time.monotonic() - self.last_checkpoint_time >= interval_s:
+        by_time = self.rank == 0 and time.monotonic() - self.last_checkpoint_time >= interval_s
+        wish = self.ranks.worst(PAUSE if reason else SAVE if by_steps or by_time else GO_ON)
+        if wish == PAUSE:
+            raise _Pause(next(filter(None, self.ranks.gather(reason))))
+        if wish == SAVE:
             self._write_checkpoint()
 
-    def _pause_if_asked(self) -> None:
+    def _go_on_or_pause(self) -> None:
+        """Between two steps of one rank: leave if this one wants to, or cannot go on."""
+        self.ranks.check()
+        if reason := self._reason_to_pause():
+            raise _Pause(reason)
+
+    def _reason_to_pause(self) -> str:
+        """Return why this rank wants to leave; empty if it does not."""
         if self.stop:
-            raise _Pause(f"{self.stop.signal_name} received")
-        if self.deadline.reached():
-            raise _Pause(self.deadline.describe())
+            return f"{self.stop.signal_name} received{f' by rank {self.rank}' if self.rank else ''}"
+        return self.deadline.describe() if self.deadline.reached() else ""
 
     def _write_checkpoint(self) -> None:
-        """Save everything that the next step depends on, unless that is saved already."""
+        """Save everything that the next step depends on, unless that is saved already; rank 0 writes it."""
         state = self.state
         if self.checkpointed == (state.epoch, state.step):
             return
         self.losses.check()  # never keep a state that is beyond repair
         started = self.running_time()
-        path = self.checkpoints.write(self.snapshot.take(state))
+        saved = self.snapshot.take(state, self.ranks.gather(self.averages.state_dict()))
+        if self.rank == 0:
+            path = self.checkpoints.write(saved)
+            self.checkpoint_path = str(path.relative_to(self.directory.path))
         self.deadline.observe_checkpoint(self.running_time() - started)
         self.last_checkpoint_time = time.monotonic()
         self.checkpointed = (state.epoch, state.step)
-        self.checkpoint_path = str(path.relative_to(self.directory.path))
 
     def _resume(self) -> None:
         """Load the newest checkpoint, or start from the beginning if there is none."""
@@ -383,23 +375,27 @@ class _Fit:
             seed_everything(self.seed)
         else:
             path, saved = found
-            self.state = self.snapshot.apply(saved, path.name)
-            self.random_state = saved["random"]
-            self.checkpointed = (self.state.epoch, self.state.step)
+            self._take_over(saved, path.name)
             self.checkpoint_path = str(path.relative_to(self.directory.path))
             logger.info("going on from %s: epoch %d step %d", path.name, self.state.epoch, self.state.step)
+            if not self.state.stop_reason:
+                warn_of_other_ranks(saved, self.num_ranks, path.name)
+                self.resumed = saved if self.num_ranks > 1 else None
         # Rows that a killed process wrote past its last checkpoint are written again when that epoch ends again.
         others = [row for row in self.directory.read_metrics() if row.get("fit", "") != self.name]
         self.directory.replace_metrics([*others, *(self._named(row) for row in self.state.history)])
+
+    def _take_over(self, saved: dict[str, Any], name: str) -> None:
+        """Stand where a checkpoint, or rank 0, stands."""
+        self.state = self.snapshot.apply(saved, name, self.rank, self.num_ranks)
+        self.random_state = saved["random"]
+        self.checkpointed = (self.state.epoch, self.state.step)
 
     def _restore_random_state(self) -> None:
         """Once after a resume: continue with the random numbers of the checkpoint."""
         if self.random_state is not None:
             restore_random_state(self.random_state)
             self.random_state = None
-
-    def _to_device(self, batch: Any) -> Any:
-        return batch if self.fabric.device.type == "cpu" else self.fabric.to_device(batch)
 
     def _named(self, row: Mapping[str, Any]) -> dict[str, Any]:
         return {"fit": self.name, **row} if self.name else dict(row)

@@ -116,5 +116,6 @@ def test_lines_of_many_runs_are_read_and_damaged_ones_left_out(tmp_path) -> None
         file.write('{"v": 9, "time": 3.0}\n{"v": 1, "ti')
     found = read_usages(tmp_path / "history")
     assert [one.run for one in found] == ["two", "one"]
-    assert matching(found, "can", "normal", cores=1, on_gpu=False) == [found[1]]
-    assert matching(found, "can", "normal", cores=1, on_gpu=True) == [found[0]]
+    assert matching(found, "can", "normal", cores=1, gpus=0) == [found[1]]
+    assert matching(found, "can", "normal", cores=1, gpus=1) == [found[0]]
+    assert matching(found, "can", "normal", cores=1, gpus=2) == []

@@ -163,6 +163,19 @@ def test_stages_on_this_machine_have_a_gpu_each(two_gpus: None, tmp_path: Path) 
     assert num_parallel_stages(1, LOCAL, wanted=4, num_gpus=len(execution.gpus)) == 4
 
 
+def test_a_stage_of_several_ranks_has_as_many_gpus(two_gpus: None, tmp_path: Path) -> None:
+    execution = Execution(can_run(configured("training.num_ranks=2")), OutputDirectory(tmp_path), LOCAL, NOTHING)
+    runners = {planned.stage: execution.runner(planned) for planned in execution.run.plan}
+    found = {
+        stage: one.environment["CUDA_VISIBLE_DEVICES"]
+        for stage, one in runners.items()
+        if isinstance(one, LocalAttempts)
+    }
+    assert found["prepare"] == "3"
+    assert found["normal"] == "3,5"
+    assert num_parallel_stages(1, LOCAL, num_gpus=2, num_ranks=2) == 1
+
+
 def test_stages_that_compute_on_the_processor_share_no_gpus(two_gpus: None, tmp_path: Path) -> None:
     config = configured("training.accelerator=cpu")
     assert Execution(can_run(config), OutputDirectory(tmp_path), LOCAL, NOTHING).gpus == ()
