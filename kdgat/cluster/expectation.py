@@ -14,7 +14,7 @@ from typing import Any, Final
 from kdgat.cluster.estimate import stage_resources, wanted_resources
 from kdgat.cluster.resources import ResourceRequest, Resources, format_memory, format_walltime
 from kdgat.cluster.site import Limits, Site
-from kdgat.cluster.sizing import Estimate, estimate_gpu_memory, estimate_memory, estimate_walltime, growth
+from kdgat.cluster.sizing import Estimate, estimate_gpu_memory, estimate_memory, estimate_walltime, growth, similar
 from kdgat.cluster.usage import STEPS, Size, Usage, config_digest, matching, planned_epochs, read_usages, run_name
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.work import Work
@@ -118,7 +118,7 @@ def _walltime(known: Sequence[Usage], job: Job) -> Estimate | None:
     if not (rated := [one for one in others if one.unit_s > 0]):
         return None
     newest = rated[-1]
-    rated = [one for one in rated if one.units == newest.units]
+    rated = similar([one for one in rated if one.units == newest.units], job.size)
     # Steps are done as often as there is more to read; a stage without steps is one unit, which takes longer.
     scales = [max(1.0, growth(one.size, job.size)) for one in rated]
     if newest.units == STEPS:

@@ -28,6 +28,7 @@ LEAST_MIB: Final = 2048  # torch alone
 LEAST_WITH_GPU_MIB: Final = 4096
 LINE_RUNS, LINE_SIZES, LINE_CORRELATION, LINE_MARGIN = 6, 3, 0.9, 1.1
 OUT_OF_MEMORY_FACTOR: Final = 1.5
+ALIKE: Final = 1.5  # sizes that differ by no more are about the same
 
 
 @dataclass(frozen=True)
@@ -130,12 +131,15 @@ def _estimate_peak(usages: Sequence[Usage], size: Size) -> Estimate | None:
     peaks = _peaks(usages)
     if not peaks:
         return None
-    scales = [max(1.0, growth(one.size, size)) for one in peaks]
-    wanted = max(_peak(one) * scale for one, scale in zip(peaks, scales, strict=True)) * MEMORY_FACTOR
-    source = f"largest of {len(peaks)} run{'s' if len(peaks) > 1 else ''}"
     if (line := _line(peaks, size)) is not None:
-        wanted, source = line * LINE_MARGIN, f"line through {len(peaks)} runs"
-    return Estimate(math.ceil(wanted + MEMORY_MARGIN_MIB), _coverage(len(peaks)), source)
+        mib = math.ceil(line * LINE_MARGIN + MEMORY_MARGIN_MIB)
+        return Estimate(mib, _coverage(len(peaks)), f"line through {len(peaks)} runs")
+    alike = similar(peaks, size)
+    # One that was out of memory says that more is needed, whatever it read.
+    alike += [one for one in peaks if one.out_of_memory and one not in alike]
+    wanted = max(_peak(one) * max(1.0, growth(one.size, size)) for one in alike) * MEMORY_FACTOR
+    source = f"largest of {len(alike)} run{'s' if len(alike) > 1 else ''}"
+    return Estimate(math.ceil(wanted + MEMORY_MARGIN_MIB), _coverage(len(alike)), source)
 
 
 def _peaks(usages: Sequence[Usage]) -> list[Usage]:
@@ -152,6 +156,20 @@ def _peak(usage: Usage) -> float:
     if not usage.out_of_memory:
         return float(usage.rss_mib)
     return OUT_OF_MEMORY_FACTOR * max(usage.rss_mib, usage.asked.memory_mib if usage.asked else 0)
+
+
+def similar(usages: Sequence[Usage], size: Size) -> list[Usage]:
+    """Return the attempts that read about as much, or where there are none, next more, or next less.
+
+    What is scaled by more than that is a guess, since neither steps nor memory need follow the size.
+    """
+    ratios = [growth(one.size, size) for one in usages]
+    if not any(1 / ALIKE <= ratio <= ALIKE for ratio in ratios):
+        more = [ratio for ratio in ratios if ratio < 1]
+        nearest = max(more) if more else min(ratios, default=1.0)
+    else:
+        nearest = 1.0
+    return [one for one, ratio in zip(usages, ratios, strict=True) if nearest / ALIKE <= ratio <= nearest * ALIKE]
 
 
 def growth(before: Size, now: Size) -> float:

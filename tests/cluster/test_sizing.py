@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from kdgat.cluster.sizing import estimate_memory, estimate_walltime
+from kdgat.cluster.sizing import estimate_memory, estimate_walltime, similar
 from kdgat.cluster.usage import Asked, Usage, append_usage, matching, read_usages
 
 
@@ -65,6 +65,31 @@ def test_memory_grows_with_the_size_and_never_shrinks_below_what_was_seen() -> N
     assert half == math.ceil(10_000 * 1.2 + 256)
 
 
+@pytest.mark.parametrize(
+    ("now", "chosen"),
+    [
+        (1000, [900, 1200]),
+        (5000, [9000, 10_000]),
+        (100_000, [9000, 10_000]),
+        (300, [900, 1200]),
+        (9500, [9000, 10_000]),
+    ],
+)
+def test_attempts_that_read_about_as_much_count_else_next_more_else_next_less(now, chosen) -> None:
+    known = [usage(str(graphs), graphs=graphs) for graphs in (900, 1200, 9000, 10_000)]
+    assert [one.size["graphs"] for one in similar(known, {"graphs": now})] == chosen
+    assert similar(known, {}) == known
+    assert similar([], {"graphs": now}) == []
+
+
+def test_memory_of_much_larger_runs_is_not_asked_for_where_similar_ones_are_known() -> None:
+    known = [usage(str(place), graphs=1000, rss_mib=3000) for place in range(3)]
+    known += [usage("large", graphs=100_000, rss_mib=60_000)]
+    assert estimate_memory(known, {"graphs": 1000}, 65_536, with_gpu=False).value == math.ceil(3000 * 1.2 + 256)
+    died = usage("died", graphs=100_000, rss_mib=60_000, out_of_memory=True)
+    assert estimate_memory([*known, died], {"graphs": 1000}, 65_536, with_gpu=False).value > 90_000
+
+
 def test_few_runs_never_ask_for_less_than_half_of_what_is_configured() -> None:
     runs = [usage(str(place), rss_mib=100) for place in range(3)]
     assert estimate_memory(runs[:2], {}, 65_536, with_gpu=False).value == 32_768
@@ -85,7 +110,7 @@ def test_a_line_is_taken_only_where_sizes_explain_the_memory() -> None:
     assert "line through 6 runs" in found.source
     assert found.value == math.ceil((2000 + 32_000) * 1.1 + 256)
     flat = [usage(str(place), rss_mib=5000 + place % 2, graphs=graphs) for place, graphs in enumerate(sizes)]
-    assert "largest of 6 runs" in estimate_memory(flat, {"graphs": 8000}, 4096, with_gpu=False).source
+    assert "largest of" in estimate_memory(flat, {"graphs": 8000}, 4096, with_gpu=False).source
 
 
 @pytest.mark.parametrize("seed", range(5))
