@@ -8,9 +8,11 @@ one that writes.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -256,8 +258,7 @@ def open_ranks(
             yield Ranks()
             return
         else:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="kdgat-ranks-", ignore_cleanup_errors=True))
-            seat = Seat(0, count, fit, Path(folder))
+            seat = Seat(0, count, fit, stack.enter_context(meeting_place(directory)))
             processes = RankProcesses(directory, seat, gpu_environments(count, device))
             stack.callback(processes.end)
             processes.wait_until_there(check)
@@ -269,6 +270,19 @@ def open_ranks(
         group.close()
         if seat.rank == 0 and not is_seated():
             processes.let_leave()
+
+
+@contextmanager
+def meeting_place(directory: RunDirectory) -> Iterator[Path]:
+    """Yield a new folder on a disk of this machine; those that killed attempts at this stage have left are removed.
+
+    The stage owns its run directory, so nobody else uses them.
+    """
+    prefix = f"kdgat-ranks-{hashlib.sha256(str(directory.path.absolute()).encode()).hexdigest()[:12]}-"
+    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
 
 
 def warn_of_few_cores(num_threads: int) -> None:
