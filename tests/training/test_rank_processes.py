@@ -16,16 +16,8 @@ from kdgat.stage.provenance import GPUS_VARIABLE
 from kdgat.stage.runner import failure_kind
 from kdgat.stage.spec import StageInput, StageSpec
 from kdgat.training.config import TrainingConfig
-from kdgat.training.rank_processes import (
-    LOST,
-    describe_end,
-    gpu_environments,
-    log_path,
-    meeting_place,
-    mirror,
-    note_end,
-    num_ranks,
-)
+from kdgat.training.rank_end import LOST, describe_end, log_path, note_end
+from kdgat.training.rank_processes import gpu_environments, meeting_place, mirror, num_ranks
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
