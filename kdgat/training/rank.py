@@ -14,7 +14,8 @@ from kdgat.stage.parent import signal_on_parent_death
 from kdgat.stage.process import leave
 from kdgat.stage.runner import describe_exception, failure_kind, find_stage_function
 from kdgat.stage.signals import StopFlag, stop_signals
-from kdgat.training.rank_processes import LOST, note_end, rank_path
+from kdgat.training.rank_end import LOST, note_end
+from kdgat.training.rank_processes import rank_path
 from kdgat.training.ranks import FitOver, RankLostError, Seat, take_seat
 
 

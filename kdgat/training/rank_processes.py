@@ -8,18 +8,16 @@ one that writes.
 
 from __future__ import annotations
 
-import json
+import hashlib
 import logging
 import os
-import signal
+import shutil
 import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -27,23 +25,21 @@ import torch
 
 from kdgat.stage.configuration import ConfigurationError
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import EnvironmentFaultError, NumericError
-from kdgat.stage.files import write_json_atomically
+from kdgat.stage.errors import EnvironmentFaultError
 from kdgat.stage.gpus import VISIBLE_VARIABLE, num_given_gpus
 from kdgat.stage.memory import peak_kib
-from kdgat.stage.outcome import EXIT_ENVIRONMENT, FailureKind
+from kdgat.stage.outcome import EXIT_ENVIRONMENT
 from kdgat.stage.polling import wait_until
 from kdgat.stage.process import leave
 from kdgat.training.config import TrainingConfig
+from kdgat.training.rank_end import LOST, RankEnd, describe_end, log_path
 from kdgat.training.ranks import Group, Ranks, Seat, is_seated, seat_at
 
 logger = logging.getLogger(__name__)
 
-LOST: Final = "LOST"  # how a rank says that it ended because another one had
 POLL_S: Final = 0.1
-NOTICE_S: Final = 5.0  # within which the end of a rank is known to the kernel, after its connections were closed
+NOTICE_S: Final = 30.0  # within which a rank has ended after its connections were closed, on a machine that is busy
 STUCK_S: Final = 60.0  # a fit that has lost a rank, and has not ended by then, waits for something
-LAST_LINES: Final = 12
 # What a stage keeps about its attempts: a rank makes none.
 NOT_MIRRORED: Final = frozenset(
     {
@@ -95,35 +91,6 @@ def mirror(directory: RunDirectory, path: Path) -> RunDirectory:
     return shown
 
 
-@dataclass(frozen=True)
-class RankEnd:
-    """How a rank ended: what the kernel says, and what it wrote down itself."""
-
-    rank: int
-    pid: int
-    status: int  # negative: by this signal
-    kind: str = ""  # of `FailureKind`, or LOST
-    evidence: str = ""
-
-    def error(self) -> Exception:
-        """Return the error that the stage ends with: what a person needs to see, of the class that is treated so."""
-        who = f"rank {self.rank} of the fit (process {self.pid})"
-        if self.status < 0:
-            name = signal.Signals(-self.status).name
-            return EnvironmentFaultError(f"{who} was ended by {name}: training goes on from the last checkpoint")
-        text = f"{who} ended with status {self.status}: {self.evidence or 'it said nothing'}"
-        match self.kind:
-            case FailureKind.CUDA_OOM:
-                return torch.OutOfMemoryError(text)
-            case FailureKind.HOST_OOM:
-                return MemoryError(text)
-            case FailureKind.NUMERIC:
-                return NumericError(text)
-            case FailureKind.ENVIRONMENT | "LOST":
-                return EnvironmentFaultError(text)
-        return RuntimeError(text)
-
-
 class RankProcesses:
     """The processes of all ranks but this one, which is rank 0."""
 
@@ -170,9 +137,9 @@ class RankProcesses:
 
     def explain(self, error: Exception) -> Exception:
         """Return how the rank ended whose end is the reason for a broken connection."""
-        if not self._lost.wait(NOTICE_S):
+        if not self._lost.wait(2 * NOTICE_S):
             return EnvironmentFaultError(f"the connection to the other ranks broke, and all of them live: {error}")
-        # One was the first; those that lost the connection to it are not to blame.
+        # Those that lost the connection to another are not to blame.
         return min(self._ends, key=lambda end: (end.kind == LOST, end.status > 0, end.rank)).error()
 
     def end(self) -> None:
@@ -184,11 +151,6 @@ class RankProcesses:
             process.wait()
         if self._watch.ident is not None:
             self._watch.join()
-
-    def let_leave(self) -> None:
-        """Give them a moment to end by themselves, as after a fit that is over."""
-        self._is_over.set()
-        wait_until(lambda: all(one.poll() is not None for one in self._processes.values()), NOTICE_S)
 
     def _start(self, rank: int, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
         command = [
@@ -207,14 +169,12 @@ class RankProcesses:
             if all(process.poll() in (None, 0) for process in self._processes.values()):
                 self._note_memory()
                 continue
-            time.sleep(POLL_S)  # in which those end that have lost the connection to it, or rank 0 by the same error
-            if self._is_over.is_set():
+            # One that has lost a connection may end before the one that it was connected to. And where all ranks meet
+            # the same error, rank 0 ends by it, too.
+            wait_until(lambda: self._is_over.is_set() or any(end.kind != LOST for end in self._bad_ends()), NOTICE_S)
+            if self._is_over.wait(POLL_S):
                 return
-            self._ends = [
-                describe_end(self.seat.folder, rank, process.pid, status)
-                for rank, process in self._processes.items()
-                if (status := process.poll()) not in (None, 0)
-            ]
+            self._ends = self._bad_ends()
             self._lost.set()
             for process in self._processes.values():
                 if process.poll() is None:
@@ -223,6 +183,13 @@ class RankProcesses:
                 logger.error("%s; nothing else ends this fit: leaving", self.explain(RuntimeError("stuck")))
                 leave(EXIT_ENVIRONMENT)
             return
+
+    def _bad_ends(self) -> list[RankEnd]:
+        return [
+            describe_end(self.seat.folder, rank, process.pid, status)
+            for rank, process in self._processes.items()
+            if (status := process.poll()) is not None and status != 0
+        ]
 
     def _note_memory(self) -> None:
         """Note what they take, for estimates of later jobs."""
@@ -246,29 +213,40 @@ def open_ranks(
         device: on which this process trains.
         check: called while the others start, which takes seconds; may raise to leave.
     """
-    with ExitStack() as stack:
-        if (seat := seat_at(fit)) is not None:
-            seat.announce()
-            group = Group(seat)
-        elif is_seated():
-            raise RuntimeError(f"this process is a rank of another fit, and came to fit {fit!r}, which is not done")
-        elif count == 1:
-            yield Ranks()
-            return
-        else:
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="kdgat-ranks-", ignore_cleanup_errors=True))
-            seat = Seat(0, count, fit, Path(folder))
-            processes = RankProcesses(directory, seat, gpu_environments(count, device))
-            stack.callback(processes.end)
-            processes.wait_until_there(check)
-            group = Group(seat, processes.explain, processes.is_lost)
-            logger.info("%s%d processes train together", f"{fit}: " if fit else "", count)
-            warn_of_few_cores(count * torch.get_num_threads())
-        stack.callback(group.close)
+    if (seat := seat_at(fit)) is not None:
+        seat.announce()
+        group = Group(seat)
         yield group
-        group.close()
-        if seat.rank == 0 and not is_seated():
-            processes.let_leave()
+        group.close()  # not after an error: the others shall learn of the end with its reason, when the process ends
+        return
+    if is_seated():
+        raise RuntimeError(f"this process is a rank of another fit, and came to fit {fit!r}, which is not done")
+    if count == 1:
+        yield Ranks()
+        return
+    with ExitStack() as stack:
+        seat = Seat(0, count, fit, stack.enter_context(meeting_place(directory)))
+        processes = RankProcesses(directory, seat, gpu_environments(count, device))
+        stack.callback(processes.end)
+        processes.wait_until_there(check)
+        group = Group(seat, processes.explain, processes.is_lost)
+        stack.callback(group.close)
+        logger.info("%s%d processes train together", f"{fit}: " if fit else "", count)
+        warn_of_few_cores(count * torch.get_num_threads())
+        yield group
+
+
+@contextmanager
+def meeting_place(directory: RunDirectory) -> Iterator[Path]:
+    """Yield a new folder on a disk of this machine; those that killed attempts at this stage have left are removed.
+
+    The stage owns its run directory, so nobody else uses them.
+    """
+    prefix = f"kdgat-ranks-{hashlib.sha256(str(directory.path.absolute()).encode()).hexdigest()[:12]}-"
+    for left in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
 
 
 def warn_of_few_cores(num_threads: int) -> None:
@@ -294,27 +272,3 @@ def gpu_environments(count: int, device: torch.device) -> dict[int, dict[str, st
 def rank_path(folder: Path, rank: int) -> Path:
     """Name the run directory of a rank."""
     return folder / f"rank-{rank}"
-
-
-def log_path(folder: Path, rank: int) -> Path:
-    """Name the file that has what a rank printed."""
-    return folder / f"rank-{rank}.log"
-
-
-def note_end(folder: Path, rank: int, kind: str, evidence: str) -> None:
-    """Write down, as a rank, why it cannot go on."""
-    write_json_atomically(_end_path(folder, rank), {"kind": kind, "evidence": evidence})
-
-
-def describe_end(folder: Path, rank: int, pid: int, status: int) -> RankEnd:
-    """Describe how a rank ended: by what it wrote down, else by what it printed last."""
-    try:
-        noted: dict[str, str] = json.loads(_end_path(folder, rank).read_bytes())
-    except (OSError, json.JSONDecodeError):
-        lines = log_path(folder, rank).read_text(errors="replace").splitlines()[-LAST_LINES:]
-        noted = {"kind": "", "evidence": " | ".join(lines)}
-    return RankEnd(rank, pid, status, noted["kind"], noted["evidence"])
-
-
-def _end_path(folder: Path, rank: int) -> Path:
-    return folder / f"rank-{rank}.json"

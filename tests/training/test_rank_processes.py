@@ -16,15 +16,8 @@ from kdgat.stage.provenance import GPUS_VARIABLE
 from kdgat.stage.runner import failure_kind
 from kdgat.stage.spec import StageInput, StageSpec
 from kdgat.training.config import TrainingConfig
-from kdgat.training.rank_processes import (
-    LOST,
-    describe_end,
-    gpu_environments,
-    log_path,
-    mirror,
-    note_end,
-    num_ranks,
-)
+from kdgat.training.rank_end import LOST, describe_end, log_path, note_end
+from kdgat.training.rank_processes import gpu_environments, meeting_place, mirror, num_ranks
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -95,6 +88,20 @@ def test_what_a_rank_writes_stays_with_it(stage: RunDirectory, tmp_path: Path) -
     shown.write_progress({"epoch": 7})
     (shown.path / "weights").mkdir()
     assert {path: path.read_bytes() for path in stage.path.rglob("*") if path.is_file()} == before
+
+
+def test_what_a_killed_attempt_left_is_removed_by_the_next_one(
+    stage: RunDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    other = RunDirectory(tmp_path / "other")
+    with meeting_place(stage) as left, meeting_place(other) as of_another:
+        mirror(stage, left / "rank-1")
+        with meeting_place(stage) as mine:
+            assert not left.exists()
+            assert of_another.is_dir()
+    assert not mine.exists()
+    assert (stage.path / "difficulty.npy").is_file()
 
 
 @pytest.mark.parametrize(
