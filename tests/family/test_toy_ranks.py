@@ -66,6 +66,7 @@ def undisturbed(toy: Family, tmp_path: Path) -> RunDirectory:
     return run_locally(run, tmp_path / "undisturbed", only=["line-seed0"])["line-seed0"]
 
 
+@pytest.mark.nightly  # processes that import torch, one after the other
 def test_a_stage_of_two_processes_writes_the_weights_of_one(
     toy: Family, tmp_path: Path, undisturbed: RunDirectory
 ) -> None:
@@ -96,7 +97,7 @@ def test_a_rank_that_is_killed_ends_the_stage_and_the_next_attempt_ends_with_the
     assert directory.weights_path.read_bytes() == undisturbed.weights_path.read_bytes()
 
 
-@pytest.mark.nightly  # five processes that import torch
+@pytest.mark.nightly  # processes that import torch, one after the other
 def test_a_signal_to_the_other_rank_pauses_the_stage(toy: Family, tmp_path: Path, undisturbed: RunDirectory) -> None:
     directory = prepared(toy, tmp_path / "paused")
     process = start(directory)
@@ -111,6 +112,7 @@ def test_a_signal_to_the_other_rank_pauses_the_stage(toy: Family, tmp_path: Path
     assert directory.weights_path.read_bytes() == undisturbed.weights_path.read_bytes()
 
 
+@pytest.mark.nightly  # processes that import torch, one after the other
 def test_a_stage_that_is_asked_to_leave_while_its_ranks_start_does_not_wait_for_them(
     toy: Family, tmp_path: Path
 ) -> None:
