@@ -111,6 +111,13 @@ class CanConfig(RunConfig):
         """Name the stages that train."""
         return RUN_KINDS.trained
 
+    def training_for(self, stage: str) -> TrainingConfig:
+        """Return the training settings of one stage; of a fusion, whose states are small, no batch size is searched."""
+        found = super().training_for(stage)
+        if stage == "fusion" and "batch_size_mode" not in self.training_of.get(stage, {}):
+            return found.model_copy(update={"batch_size_mode": "fixed"}).for_dataset(self.dataset_name())
+        return found
+
     def sections(self, stage: str, scale: str) -> dict[str, Any]:
         """Return all sections as a stage of this kind and scale would see them; its kind says which it reads.
 

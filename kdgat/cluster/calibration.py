@@ -13,6 +13,7 @@ from kdgat.cluster.resources import Resources
 from kdgat.cluster.usage import CPU, STEPS, Asked, Usage, config_digest, planned_epochs
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed
+from kdgat.stage.provenance import GPUS_VARIABLE
 from kdgat.stage.spec import StageSpec
 
 START_S: Final = 600.0  # for libraries, hashes of inputs and the first steps
@@ -34,15 +35,22 @@ def calibrate(
         on_line: gets what the process prints.
 
     Raises:
-        CalibrationError: if it fails, ends without a training step, or has no GPU though its job asks for one.
+        CalibrationError: if it trains several times, fails, ends without a training step, or has no GPU though its job
+            asks for one.
     """
+    if len(spec.config.get("fits") or ()) > 1 or len(spec.config.get("label_fractions") or ()) > 1:
+        raise CalibrationError(
+            f"{spec.stage} trains several times, of which some seconds show the first alone: estimate it from attempts"
+        )
     with tempfile.TemporaryDirectory(prefix="kdgat-calibration-") as folder:
         directory = RunDirectory(Path(folder) / "stage").create(spec)
         stop = _StopAfter(directory, seconds)
-        end = run_child(directory, stop=stop, environment={}, on_line=on_line, on_progress=stop.look)
+        given = {GPUS_VARIABLE: str(asked.gpus)} if asked.gpus else {}
+        end = run_child(directory, stop=stop, environment=given, on_line=on_line, on_progress=stop.look)
         work = directory.read_work()
         if isinstance(end.outcome, Failed):
-            raise CalibrationError(f"{spec.stage} fails here: {end.outcome.evidence}")
+            where = f"; its job asks for {asked.describe()}: calibrate where such a job runs" if asked.gpus else ""
+            raise CalibrationError(f"{spec.stage} fails here: {end.outcome.evidence}{where}")
         if work is None or work.done < 1:
             said = " | ".join(end.last_lines) or "it printed nothing"
             raise CalibrationError(
@@ -72,7 +80,8 @@ def calibrate(
             startup_s=work.startup_s,
             unit_s=work.step_s,
             checkpoint_s=work.checkpoint_s,
-            rss_mib=end.peak_memory_mib,
+            rss_mib=end.peak_memory_mib + work.ranks_mib,
+            num_ranks=work.num_ranks,
             gpu_mib=work.gpu_mib,
             asked=Asked.model_validate(asked.model_dump()),
         )

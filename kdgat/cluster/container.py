@@ -66,7 +66,7 @@ def container_command(
     # Last: it is a folder of ours, with nothing of the others below it.
     listed = [shlex.join(arguments), "--bind", local_directory(site)]
     if site.staging == "scratch":
-        listed += ["--bind", f'"${CACHE_VARIABLE}"']
+        listed.append(f'${{{CACHE_VARIABLE}:+--bind "${CACHE_VARIABLE}"}}')
     return " ".join([*listed, _word(site.image), _word(site.python or "python")])
 
 
@@ -82,7 +82,8 @@ def staging_lines(site: Site) -> list[str]:
             return []
         case "scratch":
             folder = in_double_quotes(f"{site.scratch}/inputs")
-            return [f'export {CACHE_VARIABLE}={folder}; mkdir -p "${CACHE_VARIABLE}"']
+            # Where it cannot be made, inputs are read in place.
+            return [f'export {CACHE_VARIABLE}={folder}; mkdir -p "${CACHE_VARIABLE}" || unset {CACHE_VARIABLE}']
         case "node_local":
             if site.image is not None:  # in the folder that is visible inside
                 return [f'export {CACHE_VARIABLE}="${_LOCAL_VARIABLE}/inputs"']

@@ -84,6 +84,7 @@ class Usage(BaseModel):
     gpu_busy: float | None = Field(None, ge=0, le=1)  # share of the time
     loading_s: float = Field(0.0, ge=0)  # of training steps
     batch_size: dict[str, int] = Field(default_factory=dict)  # by fit, where it was searched for
+    num_ranks: int = Field(1, ge=1)  # processes that trained together
     staged_s: float = Field(0.0, ge=0)  # part of the start
     staged_bytes: int = Field(0, ge=0)
     out_of_memory: bool = False  # of the host: `rss_mib` is then a lower bound
@@ -93,7 +94,7 @@ class Usage(BaseModel):
     @property
     def gpus(self) -> int:
         """Return on how many GPUs it computed: on all that it was given, if on any."""
-        return 0 if self.device == CPU else max(1, self.asked.gpus if self.asked is not None else 1)
+        return 0 if self.device == CPU else max(self.num_ranks, self.asked.gpus if self.asked is not None else 1)
 
     @property
     def need_s(self) -> float:
@@ -201,6 +202,7 @@ def usage_of(record: AttemptRecord, work: Work, spec: StageSpec, run: str) -> Us
         gpu_busy=work.gpu_busy,
         loading_s=work.loading_s,
         batch_size=work.batch_size,
+        num_ranks=work.num_ranks,
         staged_s=work.staged_s,
         staged_bytes=work.staged_bytes,
         out_of_memory=record.end == EndKind.HOST_OOM or record.failure == FailureKind.HOST_OOM,

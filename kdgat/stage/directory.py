@@ -49,6 +49,7 @@ class RunDirectory:
         self.attempts_path = self.path / "attempts.jsonl"
         self.work_path = self.path / "work.json"
         self.profile_path = self.path / "profile"  # folder
+        self.used_spec: StageSpec | None = None  # of the process that runs the stage, with inputs where it reads them
         self.quiet = False  # set by the runner: no progress on stderr
         self.work = Work()  # of this process
         self._work_written = 0.0

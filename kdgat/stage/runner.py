@@ -69,12 +69,17 @@ def run_stage(directory: RunDirectory, quiet: bool = False) -> Outcome:
 
 def attempt(spec: StageSpec, directory: RunDirectory, stop: StopFlag) -> Outcome:
     """Call the stage and translate whatever it raises to an outcome."""
+    outcome: Outcome | None = None
     try:
         with stop.interrupting():
             verify_inputs(spec, directory)
             with gpu_sampled(directory.work), staged(spec, directory) as used:
-                return find_stage_function(spec.family)(used, directory)
+                directory.used_spec = used
+                outcome = find_stage_function(spec.family)(used, directory)
+        return outcome
     except StopRequested as request:
+        if outcome is not None:  # it came after the work, while things were put away
+            return outcome
         return Paused(
             checkpoint=directory.newest_checkpoint(),
             reason=f"{request.signal_name} received outside of training: this part of the stage starts again",

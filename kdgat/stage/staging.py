@@ -34,6 +34,7 @@ logger = logging.getLogger(__name__)
 CACHE_VARIABLE: Final = "KDGAT_CACHE_ROOT"
 FREE_SHARE: Final = 0.05  # of the disk, which others need
 TEMPORARY: Final = ".tmp"
+OTHERS_AGE_S: Final = 30 * 86_400.0  # after which what another node has left is nobody's
 
 
 class _NotStagedError(Exception):
@@ -166,17 +167,18 @@ class _Cache:
     def _remove_dead(self) -> None:
         """Remove what stages have left that were killed: nobody holds their locks."""
         for folder in self.stages.iterdir():
-            if folder.name == self.token:
+            if folder.name == self.token or not _is_ours(folder):
                 continue
             with _opened(self._lock_path(folder.name)) as lock:
                 if _try_lock(lock):
                     self._remove_links(folder)
                     self._lock_path(folder.name).unlink(missing_ok=True)
-        for temporary in self.content.glob(f"*{TEMPORARY}"):
-            with _opened(self._lock_path(temporary.stem)) as lock:
-                if _try_lock(lock):
-                    temporary.unlink(missing_ok=True)
-                    self._lock_path(temporary.stem).unlink(missing_ok=True)
+        for path in self.content.iterdir():  # half a file, or one whose stage was killed before it had a link
+            lock_path = self._lock_path(path.name.removesuffix(TEMPORARY))
+            with _opened(lock_path) as lock:
+                if _try_lock(lock) and _is_still(lock_path, lock) and _is_unused(path):
+                    path.unlink(missing_ok=True)
+                    lock_path.unlink(missing_ok=True)
 
     def _remove_links(self, folder: Path) -> None:
         links = [link for link in sorted(folder.glob("*/*")) if link.is_file()]
@@ -225,6 +227,20 @@ def _try_lock(lock: IO[str]) -> bool:
             return False
         raise
     return True
+
+
+def _is_ours(folder: Path) -> bool:
+    """Return whether a stage of this machine made it, or nobody for so long that no job lives: locks of other nodes may
+    not be seen from here."""
+    is_old = time.time() - folder.stat().st_mtime > OTHERS_AGE_S
+    return is_old or folder.name.startswith(f"{socket.gethostname()}-")
+
+
+def _is_unused(path: Path) -> bool:
+    try:
+        return path.suffix == TEMPORARY or path.stat().st_nlink == 1
+    except FileNotFoundError:
+        return False
 
 
 def _is_still(path: Path, lock: IO[str]) -> bool:

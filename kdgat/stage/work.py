@@ -43,6 +43,7 @@ class Work(BaseModel):
         loading_s: in which training steps waited for their data.
         staged_s, staged_bytes: what was copied to a fast disk, and how long that took.
         batch_size: what a batch holds at most, by fit, where that was searched for.
+        num_ranks: how many processes trained together.
         ranks_mib: the most memory of the other processes that trained together with this one, all of them.
     """
 
@@ -64,6 +65,7 @@ class Work(BaseModel):
     staged_bytes: int = Field(0, ge=0)
     batch_size: dict[str, int] = Field(default_factory=dict)
     ranks_mib: int = Field(0, ge=0)
+    num_ranks: int = Field(1, ge=1)
 
     @property
     def done(self) -> int:

@@ -70,7 +70,8 @@ class TrainingConfig(Config):
     accelerator: Annotated[Literal["auto", "cpu", "cuda", "gpu", "mps"], ExecutionOnly] = "auto"
     precision: Literal["32-true", "16-mixed", "bf16-mixed"] = "32-true"
     num_threads: int = Field(1, ge=1)  # of torch on the CPU; another number sums in another order
-    num_ranks: Annotated[int | None, ExecutionOnly] = Field(None, ge=1)  # processes that share a batch; see `Ranks`
+    # Processes that share a batch; see `Ranks`.
+    num_ranks: Annotated[int | None, ExecutionOnly] = Field(None, ge=1, exclude_if=lambda number: number is None)
     deterministic: bool | None = None  # null: yes on the CPU; no on a GPU, where it makes scatter several times slower
 
     # survival

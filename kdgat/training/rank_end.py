@@ -10,6 +10,7 @@ from typing import Final
 
 import torch
 
+from kdgat.cluster.ending import CRASHES
 from kdgat.stage.errors import EnvironmentFaultError, NumericError
 from kdgat.stage.files import write_json_atomically
 from kdgat.stage.outcome import FailureKind
@@ -33,6 +34,8 @@ class RankEnd:
         who = f"rank {self.rank} of the fit (process {self.pid})"
         if self.status < 0:
             name = signal.Signals(-self.status).name
+            if -self.status in CRASHES:
+                return RuntimeError(f"{who} crashed with {name}: {self.evidence or 'it said nothing'}")
             return EnvironmentFaultError(f"{who} was ended by {name}: training goes on from the last checkpoint")
         text = f"{who} ended with status {self.status}: {self.evidence or 'it said nothing'}"
         match self.kind:

@@ -56,6 +56,8 @@ def num_ranks(config: TrainingConfig, device: torch.device) -> int:
         ConfigurationError: if there are fewer GPUs than are asked for.
         EnvironmentFaultError: if the job was given more GPUs than torch sees.
     """
+    if is_seated():  # a rank of a later fit goes through one that is done: by itself, and it sees its own GPU alone
+        return 1
     if device.type != "cuda":
         return config.num_ranks or 1
     given, seen = num_given_gpus(), torch.cuda.device_count()
@@ -78,7 +80,7 @@ def mirror(directory: RunDirectory, path: Path) -> RunDirectory:
     spec = directory.read_spec()
     inputs = {
         name: source.model_copy(update={"path": str(source.resolve(directory.path).absolute())})
-        for name, source in spec.inputs.items()
+        for name, source in (directory.used_spec or spec).inputs.items()
     }
     shown = RunDirectory(path).create(spec.model_copy(update={"inputs": inputs}))
     for folder, _, names in os.walk(directory.path.absolute()):

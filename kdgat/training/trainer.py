@@ -209,6 +209,7 @@ class _Fit:
             begun = self.resumed or self.snapshot.take(self.state, [self.averages.state_dict()] * ranks.count)
             self.resumed, begun = None, ranks.first(begun)
             note_in_attempt(self.directory.provenance_path, num_ranks=ranks.count)
+            self.directory.work.num_ranks = ranks.count
             if ranks.rank > 0:
                 self._take_over(begun, "what rank 0 has begun with")
                 self._settle_batches()  # as rank 0 has

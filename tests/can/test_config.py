@@ -163,3 +163,13 @@ def test_stages_that_search_for_nothing_are_the_same_whatever_a_search_would_be_
     told = plan_can(make_config("quick", ["training.safety_factor=0.3", "training.memory_budget=4G"], data=DATA))
     assert plain == told
     assert plain != plan_can(make_config("quick", ["training.batch_size_mode=trial"], data=DATA))
+
+
+def test_a_fusion_keeps_its_batches_unless_it_is_named() -> None:
+    searched = ["training.batch_size_mode=tuner", "training.memory_budget=4G"]
+    config = make_config("full", searched, data=DATA)
+    assert config.training_for("normal").batch_size_mode == "tuner"
+    fusion = config.training_for("fusion")
+    assert (fusion.batch_size_mode, fusion.memory_budget) == ("fixed", None)
+    named = make_config("full", [*searched, "training_of.fusion.batch_size_mode=static"], data=DATA)
+    assert named.training_for("fusion").batch_size_mode == "static"

@@ -23,6 +23,17 @@ def output(tmp_path: Path) -> OutputDirectory:
 
 
 @pytest.fixture(autouse=True)
+def no_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Forget the server that the tests of this process may share: no node would reach it."""
+    for name in ("PREFECT_API_URL", "PREFECT_API_AUTH_STRING"):
+        monkeypatch.delenv(name, raising=False)
+    refresh_global_settings_context()
+    yield
+    monkeypatch.undo()
+    refresh_global_settings_context()
+
+
+@pytest.fixture(autouse=True)
 def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty queue, and an sbatch that takes everything."""
     folder = tmp_path / "bin"

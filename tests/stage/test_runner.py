@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,16 @@ def family(tmp_path, monkeypatch):
 def make(tmp_path, stage, **changes):
     spec = StageSpec(**({"family": "demo", "stage": stage, "seed": 4} | changes))
     return RunDirectory(tmp_path / "run").create(spec)
+
+
+def test_a_signal_that_comes_while_things_are_put_away_does_not_undo_the_work(tmp_path, family, monkeypatch):
+    @contextmanager
+    def slow(spec, directory):
+        yield spec
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("kdgat.stage.runner.staged", slow)
+    assert isinstance(run_stage(make(tmp_path, "finish")), Finished)
 
 
 def test_finished_stage_is_not_run_again(tmp_path, family):

@@ -2,6 +2,7 @@
 
 import fcntl
 import logging
+import os
 import shutil
 import subprocess
 import sys
@@ -195,3 +196,26 @@ def test_a_stage_gets_the_inputs_of_the_cache(tmp_path, cache, monkeypatch, capl
     assert (directory.path / "read").read_text().startswith(str(cache))
     assert directory.read_work().staged_bytes == 1_200_000
     assert files_in(cache) == []
+
+
+def test_what_another_node_has_is_left_alone_until_it_is_very_old(tmp_path, cache) -> None:
+    spec, directory = make_stage(tmp_path)
+    folder = cache / "stages" / "another-node-7-abc" / "0"
+    (cache / "content").mkdir(parents=True)
+    folder.mkdir(parents=True)
+    (cache / "content" / ("0" * 64)).write_text("theirs")
+    os.link(cache / "content" / ("0" * 64), folder / "store")
+    with staged(spec, directory):
+        assert (folder / "store").exists()
+    os.utime(folder.parent, (0, 0))
+    with staged(spec, directory):
+        assert not folder.exists()
+        assert not (cache / "content" / ("0" * 64)).exists()
+
+
+def test_a_file_whose_stage_was_killed_before_it_had_a_link_is_removed(tmp_path, cache) -> None:
+    spec, directory = make_stage(tmp_path)
+    (cache / "content").mkdir(parents=True)
+    (cache / "content" / ("0" * 64)).write_text("nobody's")
+    with staged(spec, directory):
+        assert len(list((cache / "content").iterdir())) == 2

@@ -1,6 +1,7 @@
 """The processes beside a stage: how many there are, what they see, and what their ends mean."""
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from kdgat.stage.spec import StageInput, StageSpec
 from kdgat.training.config import TrainingConfig
 from kdgat.training.rank_end import LOST, describe_end, log_path, note_end
 from kdgat.training.rank_processes import gpu_environments, meeting_place, mirror, num_ranks
+from kdgat.training.ranks import Seat, take_seat
 
 CPU, CUDA = torch.device("cpu"), torch.device("cuda")
 
@@ -42,6 +44,16 @@ def test_a_fit_has_a_rank_on_each_gpu_that_its_job_was_given(monkeypatch: pytest
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 3)
     with pytest.raises(EnvironmentFaultError, match="given 4 GPUs and torch sees 3"):
         num_ranks(training(None), CUDA)
+
+
+def test_a_rank_goes_through_fits_that_are_done_by_itself(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)  # its own, of the two that the job was given
+    monkeypatch.setenv(GPUS_VARIABLE, "2")
+    take_seat(Seat(1, 2, "second", tmp_path))
+    try:
+        assert [num_ranks(training(ranks), device) for ranks in (None, 2) for device in (CPU, CUDA)] == [1] * 4
+    finally:
+        take_seat(None)
 
 
 def test_each_rank_sees_one_gpu_of_those_that_its_stage_sees(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,6 +132,16 @@ def test_a_stage_fails_as_its_rank_did(tmp_path: Path, noted: str, kind: Failure
     error = describe_end(tmp_path, 2, 4711, 1).error()
     assert failure_kind(error) is kind
     assert str(error) == "rank 2 of the fit (process 4711) ended with status 1: what it says"
+
+
+@pytest.mark.parametrize(
+    ("number", "kind"), [(signal.SIGSEGV, FailureKind.ERROR), (signal.SIGKILL, FailureKind.ENVIRONMENT)]
+)
+def test_a_rank_that_crashed_is_a_fault_of_the_stage_and_one_that_was_killed_is_none(
+    tmp_path: Path, number: signal.Signals, kind: FailureKind
+) -> None:
+    log_path(tmp_path, 1).touch()
+    assert failure_kind(describe_end(tmp_path, 1, 4711, -number).error()) is kind
 
 
 def test_a_rank_that_noted_nothing_is_described_by_what_it_printed(tmp_path: Path) -> None:
