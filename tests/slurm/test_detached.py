@@ -60,7 +60,7 @@ def set_walltime(path: Path, walltime: str) -> None:
 def test_watchers_follow_each_other_and_the_job_of_the_stage_goes_on(
     run: DetachedRun, undisturbed: ClusterRun, slurm: PrivateSlurm
 ) -> None:
-    set_walltime(Path(run.site), "00:02:00")
+    set_walltime(Path(run.site), "00:04:00")  # the third pauses for a minute first
     run.start("--detach")
     assert run.finish() == 0, run.printed()
     first = re.search(r"job (\d+) watches the run", run.printed())

@@ -14,7 +14,7 @@ from tests.slurm.cluster_run import ClusterRun, ending
 from tests.slurm.slurm import PrivateSlurm
 from tests.support.command_line import kdgat
 
-EPOCHS = 40  # longer than the minute that is asked for, with what is added for safety
+EPOCHS = 80  # longer than the minute that is asked for, with what is added for safety
 ASKED = tuple(f"resources.default.{key}" for key in ("walltime=00:01:00", "memory=4G", "adaptive=true"))
 
 
