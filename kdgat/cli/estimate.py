@@ -259,6 +259,8 @@ def _source(
     run: "Run", planned: "PlannedStage", made: "Decision", site: "Site", request: "ResourceRequest", key: str
 ) -> str:
     """Say where the amount comes from that a job asks for."""
+    from kdgat.cluster.estimate import configured_request
+
     attribute = {"walltime": "walltime_s", "memory": "memory_mib"}[key]
     estimate = getattr(made.expected, key)
     config = run.config
@@ -271,10 +273,8 @@ def _source(
         return "command line"
     if key in config.stated_amounts(planned.stage):
         return "configuration"
-    requests = [run.resources.get(name) for name in (planned.stage, "default")]
-    if any(one is not None and key in one.explicit_values() for one in requests):
-        own = [config.resources.get(name) for name in (planned.stage, "default")]
-        is_preset = any(one is not None and key in one.explicit_values() for one in own)
+    if key in configured_request(planned.stage, run.resources).explicit_values():
+        is_preset = key in configured_request(planned.stage, config.resources).explicit_values()
         return f"preset {config.preset}" if is_preset else "predicted from the configuration"
     return f"defaults of {site.name}" if key in site.defaults.explicit_values() else "built-in default"
 

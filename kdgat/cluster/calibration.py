@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from kdgat.cluster.child import StopRequest, run_child
+from kdgat.cluster.ending import EndKind
+from kdgat.cluster.history import AttemptRecord
 from kdgat.cluster.resources import Resources
-from kdgat.cluster.usage import CPU, STEPS, Asked, Usage, config_digest, planned_epochs
+from kdgat.cluster.usage import CPU, Usage, usage_of
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed
 from kdgat.stage.provenance import GPUS_VARIABLE
@@ -62,29 +64,10 @@ def calibrate(
                 f"{spec.stage} was tried on {work.device}, its job asks for {asked.gpus} GPUs: calibrate where such a "
                 f"job runs, or say what it shall ask for (-O resources.{spec.stage}.gpus={int(work.device != CPU)})"
             )
-        return Usage(
-            time=time.time(),
-            run="calibration",
-            family=spec.family,
-            stage=spec.stage,
-            config=config_digest(spec.config),
-            device=work.device,
-            cores=asked.cores,
-            precision=work.precision,
-            parameters=work.parameters,
-            size=work.size,
-            epochs=planned_epochs(spec.config),
-            units=STEPS,
-            done=work.done,
-            left=work.left,
-            startup_s=work.startup_s,
-            unit_s=work.step_s,
-            checkpoint_s=work.checkpoint_s,
-            rss_mib=end.peak_memory_mib + work.ranks_mib,
-            num_ranks=work.num_ranks,
-            gpu_mib=work.gpu_mib,
-            asked=Asked.model_validate(asked.model_dump()),
+        record = AttemptRecord(
+            number=1, resources=asked, ended=time.time(), end=EndKind.PAUSED, peak_memory_mib=end.peak_memory_mib
         )
+        return usage_of(record, work, spec, "calibration")
 
 
 class _StopAfter(StopRequest):

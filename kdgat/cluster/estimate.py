@@ -55,11 +55,13 @@ def wanted_resources(
     stage: str, requests: Mapping[str, ResourceRequest], site: Site, command_line: ResourceRequest
 ) -> ResourceRequest:
     """Return what a stage asks for before the limits of the site are looked at; every key but gpu_type is there."""
+    return command_line.over(configured_request(stage, requests)).over(site.defaults).over(BUILT_IN)
+
+
+def configured_request(stage: str, requests: Mapping[str, ResourceRequest]) -> ResourceRequest:
+    """Return what a configuration asks for a stage: by its own name, and where that says nothing, for all of them."""
     nothing = ResourceRequest()
-    wanted = command_line
-    for request in (requests.get(stage, nothing), requests.get(DEFAULT_KEY, nothing), site.defaults, BUILT_IN):
-        wanted = wanted.over(request)
-    return wanted
+    return requests.get(stage, nothing).over(requests.get(DEFAULT_KEY, nothing))
 
 
 def check_command_line(command_line: ResourceRequest, site: Site) -> None:

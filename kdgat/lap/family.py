@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kdgat.cluster.estimate import DEFAULT_KEY
+from kdgat.cluster.estimate import configured_request
 from kdgat.cluster.expectation import Expectation
-from kdgat.cluster.resources import ResourceRequest, Resources, format_walltime
+from kdgat.cluster.resources import Resources, format_walltime
 from kdgat.cluster.sizing import Estimate
 from kdgat.family.protocol import DataSize, Family, Option, PlanTable
 from kdgat.lap.config import LapConfig, with_two_in_one
@@ -117,8 +117,7 @@ class LapFamily(Family):
         source = f"predicted from the configuration, for {RATES['cpu'].device}"
         found = {}
         for planned, one in zip(run.plan, forecast(config, run.plan, RATES["cpu"], counts), strict=True):
-            own, default = (run.resources.get(name, ResourceRequest()) for name in (planned.stage, DEFAULT_KEY))
-            if not own.over(default).gpus:
+            if not configured_request(planned.stage, run.resources).gpus:
                 found[planned.name] = Expectation(Estimate(math.ceil(one.seconds), None, source))
         return found
 

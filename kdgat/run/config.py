@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from kdgat.cluster.estimate import DEFAULT_KEY
+from kdgat.cluster.estimate import DEFAULT_KEY, configured_request
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.run import presets
 from kdgat.run.directory import RunError
@@ -80,8 +80,8 @@ class RunConfig(Config):
         """Name the amounts that somebody asks for in jobs of a stage, in other numbers than the preset's."""
         preset = {} if self.preset is None else load_preset(self.preset_package, self.preset).get("resources", {})
         of_preset = {name: validate_config(ResourceRequest, request or {}) for name, request in preset.items()}
-        usual = _request_of(stage, of_preset).explicit_values()
-        own = _request_of(stage, self.resources).explicit_values()
+        usual = configured_request(stage, of_preset).explicit_values()
+        own = configured_request(stage, self.resources).explicit_values()
         return frozenset(key for key, value in own.items() if usual.get(key) != value)
 
     def refuse_own_output(self, out: Path) -> None:
@@ -109,11 +109,6 @@ class RunConfig(Config):
     def completed(self, preset: str | None = None, overrides: Sequence[str] = ()) -> Self:
         """Return a configuration whose unset keys are those of a preset, with overrides on top; errors as above."""
         return presets.complete(self, self.preset_package, preset, overrides, self.default_differences)
-
-
-def _request_of(stage: str, requests: Mapping[str, ResourceRequest]) -> ResourceRequest:
-    nothing = ResourceRequest()
-    return requests.get(stage, nothing).over(requests.get(DEFAULT_KEY, nothing))
 
 
 def refuse_unknown(key: str, names: Sequence[str] | Mapping[str, Any], known: Sequence[str]) -> None:

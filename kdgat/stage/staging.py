@@ -136,9 +136,8 @@ class _Cache:
             os.link(content, link)
 
     def _copy(self, sha256: str, source: Path, content: Path) -> None:
-        temporary = content.with_suffix(
-            TEMPORARY
-        )  # under the lock of this file: what is there was left by a killed one
+        # The lock is held: what has this name was left by a process that was killed.
+        temporary = content.with_suffix(TEMPORARY)
         digest = hashlib.sha256()
         try:
             with source.open("rb") as read, temporary.open("wb") as written:
