@@ -227,10 +227,8 @@ class FeatureState:
         if num_ids <= known:
             return
         larger = _new_identifiers(max(num_ids, min(2 * known, self.numbers.most)))
-        column: tuple[NDArray[Any], NDArray[Any]]
-        for column in zip(self._of_identifiers, larger, strict=True):
-            old, new = column
-            new[:known] = old
+        for name, new in larger._asdict().items():
+            new[:known] = getattr(self._of_identifiers, name)
         self._of_identifiers = larger
 
 
