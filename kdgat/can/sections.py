@@ -58,8 +58,8 @@ class InjectionConfig(Config):
     interleave_fraction: float = Field(0.15, ge=0.0, le=1.0, description="share with a second bus interleaved")
     attack_weights: dict[str, float] = Field(
         default={
-            "dos": 1.0, "fuzzing": 1.5, "spoofing": 3.0, "systematic": 0.7,
-            "replay": 0.7, "suppression": 0.3, "masquerade": 0.3, "sparse": 0.5,
+            "dos": 1.0, "fuzzing": 1.2, "spoofing": 2.0, "systematic": 0.5,
+            "replay": 0.7, "suppression": 0.9, "masquerade": 1.6, "sparse": 3.0,
         },
         description="how often each attack is drawn, in proportion",
     )  # fmt: skip

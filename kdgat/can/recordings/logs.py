@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 from kdgat.can.recordings.messages import SCENARIO_SEPARATOR, BadRow, Messages, ReadLimits, RecordingError
-from kdgat.can.recordings.readers.parquet import read_parquet, write_parquet
+from kdgat.can.recordings.readers.parquet import read_campaigns, read_parquet, write_parquet
 from kdgat.can.recordings.readers.rows import Rows, keep_good_rows
 
 __all__ = [
@@ -40,9 +40,12 @@ def read_recording(path: Path | str, *, scenario: str | None = None, limits: Rea
     if not path.is_file():
         raise RecordingError(path, "is no file; name one recording")
     path_scenario, name = recording_name(path)
-    return keep_good_rows(
+    messages = keep_good_rows(
         _read_rows(path), path, name, path_scenario if scenario is None else scenario, limits or ReadLimits()
     )
+    if _is_parquet(path):
+        messages.campaigns = read_campaigns(path)
+    return messages
 
 
 def _read_rows(path: Path) -> Rows:

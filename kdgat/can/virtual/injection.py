@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.can.recordings.messages import Messages
+from kdgat.can.recordings.messages import AttackCampaign, Messages
 from kdgat.can.sections import InjectionConfig
 from kdgat.can.virtual.arbitration import BIT_TIME_S, NO_MAILBOX, OVERHEAD_BITS, arbitrate
 from kdgat.can.virtual.attacks import ATTACKS, attack_traffic
@@ -60,12 +60,13 @@ def make_variant(recordings: Sequence[Messages], config: InjectionConfig, seed: 
         if rng.random() < config.interleave_fraction and len(frames):
             frames = _interleave(frames, recordings[int(rng.integers(len(recordings)))], rng, changes)
     attacks: list[str] = []
+    campaigns: list[AttackCampaign] = []
     scale = float(np.clip(np.median(np.diff(frames.time)) / _USUAL_GAP_S, 0.5, 3.0)) if len(frames) > 100 else 1.0
     if rng.random() >= config.clean_fraction and len(frames) > 100:
         names = [name for name in ATTACKS if name in config.attack_weights]  # whatever order the weights are written in
         weights = np.array([config.attack_weights[name] for name in names])
         attack = names[rng.choice(len(names), p=weights / weights.sum())]
-        frames, details = attack_traffic(attack, frames, rng, scale)
+        frames, details, campaigns = attack_traffic(attack, frames, rng, scale)
         attacks.append(f"{attack}: {details}")
     sent, received = _send(frames, BIT_TIME_S * min(scale, 1.0))
     return Injected(
@@ -77,6 +78,7 @@ def make_variant(recordings: Sequence[Messages], config: InjectionConfig, seed: 
             label=sent.label,
             name=f"virtual-{variant:05d}-{attacks[0].partition(':')[0] if attacks else 'clean'}-of-{base.name}",
             scenario="injected",
+            campaigns=tuple(campaigns),
         ),
         attacks,
         changes,

@@ -112,25 +112,24 @@ def _change_habit(
         interval = np.median(np.diff(frames.time[rows])) if len(rows) > 2 else 0.01
         frames.time[rows] += rng.normal(0.0, rng.uniform(0.01, 0.25) * interval, len(rows))
         return "jitter"
-    if draw < 0.31:
-        middle = rng.uniform(0.0, frames.time[-1])
-        silent = np.abs(frames.time[rows] - middle) < rng.uniform(0.05, 2.0)
-        removed[rows[silent]] = True
-        return "gap"
-    if draw < 0.36:
+    if draw < 0.285:  # pauses are a habit from the beginning: a single silence is what an attack looks like
+        every_s, pause_s = rng.uniform(0.4, 2.5), rng.uniform(0.05, 1.0)
+        removed[rows[frames.time[rows] % (every_s + pause_s) < pause_s]] = True
+        return "pauses"
+    if draw < 0.335:
         slower = int(rng.integers(2, 11))
         removed[rows[np.arange(len(rows)) % slower != 0]] = True
         return "period slower"
-    if draw < 0.39:
-        change = rng.uniform(0.0, frames.time[-1])
-        late = rows[frames.time[rows] > change]
-        removed[late[np.arange(len(late)) % 2 == 1]] = True
-        return "period changes"
-    if draw < 0.415:
+    if draw < 0.35:  # between two periods, again and again
+        every_s = rng.uniform(0.4, 2.5)
+        slow = rows[(frames.time[rows] / every_s).astype(np.int64) % 2 == 1]
+        removed[slow[np.arange(len(slow)) % 2 == 1]] = True
+        return "two periods"
+    if draw < 0.37:
         on = rng.uniform(0.0, 1.0, 64) < 0.3
         removed[rows[~on[(frames.time[rows] / rng.uniform(0.2, 2.0)).astype(np.int64) % 64]]] = True
         return "event driven"
-    if draw < 0.45:
+    if draw < 0.405:
         held = rng.integers(1, 30)
         frames.payload[rows] = frames.payload[rows[(np.arange(len(rows)) // held) * held]]
         return "payload held"
