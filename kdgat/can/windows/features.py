@@ -102,36 +102,6 @@ def _rank(time_by_bin: NDArray[np.float64], position: int, total: float) -> floa
     return -np.log2((above + 0.01) / (total + 0.01))
 
 
-@njit(cache=True)
-def dense_identifiers(identifier: NDArray[np.uint32]) -> tuple[NDArray[np.int32], NDArray[np.uint32]]:
-    """Number the identifiers of a recording in order of appearance.
-
-    Returns the number of each message's id, int32 [M], and the ids in that order, uint32 [I].
-    """
-    num_messages = identifier.shape[0]
-    dense = np.empty(num_messages, np.int32)
-    bits = 12
-    while (1 << bits) < 2 * min(num_messages, 1 << 22):
-        bits += 1
-    mask = (1 << bits) - 1
-    keys = np.full(mask + 1, -1, np.int64)
-    values = np.zeros(mask + 1, np.int32)
-    order = np.empty(num_messages, np.uint32)
-    num_ids = 0
-    for message in range(num_messages):
-        key = np.int64(identifier[message])
-        slot = ((key * 2654435761) >> 7) & mask
-        while keys[slot] != key and keys[slot] != -1:
-            slot = (slot + 1) & mask
-        if keys[slot] == -1:
-            keys[slot] = key
-            values[slot] = num_ids
-            order[num_ids] = identifier[message]
-            num_ids += 1
-        dense[message] = values[slot]
-    return dense, order[:num_ids].copy()
-
-
 class _OfIdentifiers(NamedTuple):
     """What is remembered of I identifiers, by their numbers; zero, but for `first_as_short`, of one that is new."""
 
@@ -205,6 +175,11 @@ class FeatureState:
             priority_count=np.zeros(64, np.int64),
         )
 
+    @property
+    def num_bytes(self) -> int:
+        """Return the memory of what is remembered."""
+        return self.numbers.num_bytes + sum(array.nbytes for array in (*self._of_identifiers, *self._of_bus))
+
     def describe(
         self,
         timestamp: NDArray[np.float64],
@@ -230,17 +205,6 @@ class FeatureState:
         for name, new in larger._asdict().items():
             new[:known] = getattr(self._of_identifiers, name)
         self._of_identifiers = larger
-
-
-def message_features(
-    timestamp: NDArray[np.float64],
-    dense: NDArray[np.int32],
-    identifiers: NDArray[np.uint32],
-    payload: NDArray[np.uint64],
-    length: NDArray[np.uint8],
-) -> NDArray[np.float32]:
-    """Describe each message of a recording, as of `FeatureState.describe`."""
-    return FeatureState().describe(timestamp, identifiers[dense], payload, length)[1]
 
 
 @njit(cache=True)

@@ -38,6 +38,11 @@ class IdentifierNumbers:
         self._identifiers = np.zeros(self.most, np.uint32)  # by number, the last one that had it
         self._counts = np.zeros(2, np.int64)  # numbers that were given; new identifiers so far
 
+    @property
+    def num_bytes(self) -> int:
+        """Return the memory of the table, which is always the same."""
+        return self._keys.nbytes + self._values.nbytes + self._identifiers.nbytes
+
     def number(self, identifier: NDArray[np.uint32]) -> Numbered:
         """Number the identifiers of the next M messages."""
         number, is_new = _number(identifier, self._keys, self._values, self._identifiers, self._counts)

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kdgat.can.recordings.messages import Messages
-from kdgat.can.windows.features import MESSAGE_FEATURES, FeatureState, dense_identifiers
+from kdgat.can.windows.features import MESSAGE_FEATURES, FeatureState
 from kdgat.can.windows.identifiers import LASTING, PASSING
 from tests.can.recording_files import random_messages
 from tests.can.traffic import bus_traffic, features_of, make_messages, merge
@@ -341,11 +341,3 @@ def test_all_standard_ids_at_once() -> None:
     assert all(np.isfinite(column).all() for column in features.values())
     assert features["period_known"].sum() == 2 * 2048
     np.testing.assert_allclose(features["experience"][-2048:], math.log2(6) / 16, rtol=1e-6)
-
-
-@given(st.lists(st.integers(0, 2**29 - 1), max_size=50))
-@settings(deadline=None)
-def test_ids_are_numbered_in_order_of_appearance(identifiers: list[int]) -> None:
-    dense, known = dense_identifiers(np.array(identifiers, np.uint32))
-    assert known.tolist() == list(dict.fromkeys(identifiers))
-    assert known[dense].tolist() == identifiers
