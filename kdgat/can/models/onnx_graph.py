@@ -23,8 +23,6 @@ IR_VERSION: Final = 9  # of that time: older runtimes refuse newer files
 NEGATIVE_SLOPE: Final = 0.2  # as in kdgat.can.models.convolution
 NORM_EPSILON: Final = 1e-5  # as of torch.nn.LayerNorm
 LOWEST: Final = -3.0e38  # before the first value of a maximum
-INPUTS: Final = ("x", "edge_index", "edge_attr", "batch", "num_graphs")
-OUTPUTS: Final = ("window_logit", "node_logit")
 
 Weights = Mapping[str, NDArray[np.float32]]
 
@@ -34,7 +32,7 @@ class ExportError(ValueError):
 
 
 def attention_graph(weights: Weights, description: Mapping[str, Any], metadata: Mapping[str, str]) -> onnx.ModelProto:
-    """Return the network as a model with inputs INPUTS, outputs OUTPUTS and `metadata` in its metadata_props.
+    """Return the network as a model that reads EXPORT_INPUTS, returns EXPORT_OUTPUTS and has `metadata` as its metadata.
 
     Inputs: x [N, F], edge_index [2, E] over all nodes, edge_attr [E, D], the graph of each node batch [N] (each graph
     has one), num_graphs []. Outputs: window_logit [G], node_logit [N]. `description` is that of `describe_model`.
@@ -157,8 +155,8 @@ def _network(graph: _Graph, config: AttentionConfig) -> None:
         parts.append(graph.add("Div", pooled, sizes) if name == "mean" else pooled)
     if config.node_readout:
         largest = graph.reduced(node_logit, of_graph, num_graphs, None, "max")
-    for name in config.node_readout:
-        value = largest if name == "max" else _logsumexp(graph, node_logit, largest, of_graph, num_graphs)
+    for readout in config.node_readout:
+        value = largest if readout == "max" else _logsumexp(graph, node_logit, largest, of_graph, num_graphs)
         parts.append(graph.add("Unsqueeze", value, column))
     hidden = parts[0] if len(parts) == 1 else graph.add("Concat", *parts, axis=1)
     for layer in range(config.fc_layers - 1):  # linear, activation, dropout
