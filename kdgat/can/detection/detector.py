@@ -6,6 +6,8 @@ message came too early, or an identifier is overdue.
 
 from __future__ import annotations
 
+import json
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +27,7 @@ from kdgat.can.sections import WindowConfig
 from kdgat.can.windows.schema import VALIDATION
 from kdgat.graphs.columns import GraphColumns
 from kdgat.run.directory import OutputDirectory
+from kdgat.stage.configuration import validate_config
 from kdgat.training.weights import read_arrays
 
 STUDENT: Final = "distill_gat"
@@ -157,6 +160,20 @@ def load_detector(path: Path | None, name: str | None = None, seed: int | None =
     return Detector(name, networks[0].parameters.windows, members, _threshold(run, name, _seed(run, seed)))
 
 
+def read_threshold(path: Path) -> float:
+    """Read the threshold, a calibrated logit, from a calibration by clean minutes; DetectorError if it has none."""
+    try:
+        content = json.loads(path.read_bytes())
+        threshold = float(content["threshold"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise DetectorError(
+            f"{path} is no calibration: `kdgat calibrate` writes one, a JSON object with `threshold`"
+        ) from error
+    if not math.isfinite(threshold):
+        raise DetectorError(f"{path}: threshold={threshold} is no number; calibrate again")
+    return threshold
+
+
 def default_name(run: FinishedCanRun) -> str:
     """Return the student, if the run has one, else the model that the run itself decides by."""
     if STUDENT in run.weights(run.seeds[0]):
@@ -213,6 +230,4 @@ def _windows_of(path: Path) -> WindowConfig:
 
 
 def _run_windows(run: FinishedCanRun) -> WindowConfig:
-    from kdgat.stage.configuration import validate_config
-
     return validate_config(WindowConfig, run.index.config.get("windows", {}))

@@ -53,9 +53,7 @@ def explain(graphs: GraphColumns, verdicts: Verdicts, window: int) -> Explanatio
     """Name the most suspicious identifiers of a window."""
     nodes = slice(int(graphs.node_ptr[window]), int(graphs.node_ptr[window + 1]))
     x, node_id = graphs.x[nodes], graphs["node_id"][nodes]
-    evidence = (
-        node_evidence(graphs, verdicts)[nodes] if graphs.num_graphs == 1 else _evidence(x, verdicts.node_logit[nodes])
-    )
+    evidence = _evidence(x, verdicts.node_logit[nodes])
     order = np.argsort(-evidence, kind="stable")
     named = order[evidence[order] >= LEAST_EVIDENCE][:MAX_IDENTIFIERS]
     named = named if len(named) else order[:1]

@@ -32,7 +32,7 @@ class ExportError(ValueError):
 
 
 def attention_graph(weights: Weights, description: Mapping[str, Any], metadata: Mapping[str, str]) -> onnx.ModelProto:
-    """Return the network as a model that reads EXPORT_INPUTS, returns EXPORT_OUTPUTS and has `metadata` as its metadata.
+    """Return the network as a model that reads EXPORT_INPUTS, returns EXPORT_OUTPUTS and carries metadata.
 
     Inputs: x [N, F], edge_index [2, E] over all nodes, edge_attr [E, D], the graph of each node batch [N] (each graph
     has one), num_graphs []. Outputs: window_logit [G], node_logit [N]. `description` is that of `describe_model`.
