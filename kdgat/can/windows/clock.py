@@ -203,10 +203,10 @@ def _follow_phase(known: NDArray[np.float64], now: float, out: NDArray[np.float3
 
 @njit(cache=True)
 def _novelty(known: NDArray[np.float64], now: float) -> float:
-    """Return the share of an identifier's time before it first was overdue; it is, now."""
+    """Return the share of an identifier's time before it first was overdue, as it is now."""
     if known[_FIRST_OVERDUE] == 0.0:
-        known[_FIRST_OVERDUE] = now - known[_FIRST] + 1e-9
-    return known[_FIRST_OVERDUE] / (now - known[_FIRST] + 1e-9)
+        return 1.0
+    return (known[_FIRST_OVERDUE] - known[_FIRST]) / (now - known[_FIRST])
 
 
 @njit(cache=True)
@@ -246,6 +246,8 @@ def _arrive(known: NDArray[np.float64], ring: NDArray[np.float32], now: float, o
     out[_OVERDUE] = _limited(overdue)
     if overdue > _OVERDUE_MARGIN:
         out[_OVERDUE_NOVELTY] = _novelty(known, now)
+        if known[_FIRST_OVERDUE] == 0.0:
+            known[_FIRST_OVERDUE] = now
     periods = interval / known[_MEDIAN]
     missing = known[_MISSING] * np.exp(-periods / _MISSED_PERIODS)
     if interval > 1.2 * known[_LONGEST]:
