@@ -87,8 +87,11 @@ def _event_bursts(frames: Frames, rng: np.random.Generator, rows: NDArray[np.int
     """Make an id cyclic and event driven: now and then it repeats itself quickly, as comfort signals do."""
     every_s, spacing_s = np.exp(rng.uniform(np.log(0.3), np.log(5.0))), np.exp(rng.uniform(np.log(0.002), np.log(0.05)))
     num_repeats = int(rng.integers(1, 6))
-    since = rng.uniform(0.0, 0.9 * frames.time[-1]) if rng.random() < 0.3 else 0.0  # a habit that begins some time
-    begins = since + np.cumsum(rng.exponential(every_s, int(frames.time[-1] / every_s) + 1) + 0.1)
+    since = rng.uniform(0.0, 0.9 * frames.time[-1]) if rng.random() < 0.6 else 0.0  # a habit that begins some time
+    num_events = int(frames.time[-1] / every_s) + 1
+    # By the driver's hand, or by a timer as an indicator's.
+    pauses = rng.exponential(every_s, num_events) + 0.1 if rng.random() < 0.6 else np.full(num_events, every_s)
+    begins = since + np.cumsum(pauses)
     begins = begins[begins < frames.time[-1]]
     times = (begins[:, None] + spacing_s * np.arange(num_repeats)[None, :]).reshape(-1)
     latest = rows[np.clip(np.searchsorted(frames.time[rows], times) - 1, 0, len(rows) - 1)]
