@@ -203,7 +203,7 @@ def _suppress(
         hit.append((campaign, targets, frames.select(lost)))
 
     def relabel(sent: Frames) -> list[tuple[Campaign, tuple[int, ...]]]:
-        silences = []
+        silences: list[tuple[Campaign, tuple[int, ...]]] = []
         for campaign, targets, lost in hit:
             for target in targets:
                 of_target = np.flatnonzero(sent.owner == target)
@@ -226,7 +226,7 @@ def _masquerade(
     """Silence a control unit and send in its place, at its pace: false signals in good form, or a frozen payload."""
     keep = np.ones(len(frames.time), dtype=np.bool_)
     parts = []
-    silences = []
+    silences: list[tuple[Campaign, tuple[int, ...]]] = []
     for campaign in campaigns:
         target = _pick_target(vehicle, random, slowest_s=0.1, with_signals=True)
         silenced = campaign.holds(frames.time) & (frames.owner == target)

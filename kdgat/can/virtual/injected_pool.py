@@ -53,8 +53,14 @@ class InjectedPool:
 
     def _shares(self, graphs: GraphColumns) -> NDArray[np.float64]:
         """Return which share of windows [G] like each one is kept: a flood has many alike, a single message few."""
-        is_faint = (graphs["y"] == 1) & (graphs["attack_count"] < FAINT_COUNT)
-        return np.where(is_faint, min(1.0, FAINT_FACTOR * self.config.kept_fraction), self.config.kept_fraction)
+        is_attack = graphs["y"] == 1
+        is_faint = is_attack & (graphs["attack_count"] < FAINT_COUNT)
+        # A campaign has begun, and nothing is missing yet, or all that came is in time: nobody could tell.
+        node_window = np.repeat(np.arange(graphs.num_graphs), graphs.node_counts)
+        is_visible = np.bincount(node_window, graphs["node_y"], graphs.num_graphs) > 0
+        return (~is_attack | is_visible) * np.where(
+            is_faint, min(1.0, FAINT_FACTOR * self.config.kept_fraction), self.config.kept_fraction
+        )
 
     def _count(self, injected: Injected, graphs: GraphColumns) -> None:
         self._totals.update(windows=graphs.num_graphs, attack_windows=int(graphs["y"].sum()))

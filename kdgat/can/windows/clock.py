@@ -42,6 +42,8 @@ _FEWEST = 30  # of them, before an id is called regular
 _LOWEST_QUANTILE, _HIGHEST_QUANTILE = 0.005, 0.995
 _REFUSED_MARGIN = 0.2  # log2: earlier than that, a message does not conform
 _OVERDUE_MARGIN = 0.3  # log2: later than that, an identifier is called overdue
+_PAUSE_APART_S = 1.0  # between two times that it was
+_MOST_PAUSES = 8.0  # whoever pauses more often than that has a habit of it, and no longest interval
 _LONGEST_LEARNED = 1.5  # usual longest intervals; a longer one is no habit
 _RELEARN_AFTER = 50  # refused messages in a row are a new habit,
 _RELEARN_S = 120.0  # and so are seconds with some of them all the time,
@@ -79,9 +81,11 @@ _LOOSEST_PHASE = 0.15  # of a period: with a gate beyond it, an id has no phase
     _FIRST_OVERDUE,
     _CALM,
     _EARLY_SINCE,
+    _LAST_OVERDUE,
+    _PAUSES,
     _IDENTIFIER,
-) = range(22)
-_NUM_STATE = 22
+) = range(24)
+_NUM_STATE = 24
 
 
 class ClockState:
@@ -168,7 +172,8 @@ def _learn(known: NDArray[np.float64], ring: NDArray[np.float32], interval: floa
     known[_MEDIAN] = median
     known[_SHORTEST] = max(shortest, 0.55 * median)
     known[_LONGEST] = min(longest, 1.6 * median)
-    known[_IS_REGULAR] = 1.0 if longest < 1.8 * median and shortest > 0.4 * median else 0.0
+    has_pauses = known[_PAUSES] > _MOST_PAUSES
+    known[_IS_REGULAR] = 1.0 if not has_pauses and longest < 1.8 * median and shortest > 0.4 * median else 0.0
 
 
 @njit(cache=True)
@@ -217,10 +222,10 @@ def _follow_phase(known: NDArray[np.float64], now: float, out: NDArray[np.float3
 
 @njit(cache=True)
 def _novelty(known: NDArray[np.float64], now: float) -> float:
-    """Return the share of an identifier's time before it first was overdue; it is, now."""
+    """Return the share of an identifier's time before it first was overdue, as it is now."""
     if known[_FIRST_OVERDUE] == 0.0:
-        known[_FIRST_OVERDUE] = now - known[_FIRST] + 1e-9
-    return known[_FIRST_OVERDUE] / (now - known[_FIRST] + 1e-9)
+        return 1.0
+    return (known[_FIRST_OVERDUE] - known[_FIRST]) / (now - known[_FIRST])
 
 
 @njit(cache=True)
@@ -260,6 +265,15 @@ def _arrive(known: NDArray[np.float64], ring: NDArray[np.float32], now: float, o
     out[_OVERDUE] = _limited(overdue)
     if overdue > _OVERDUE_MARGIN:
         out[_OVERDUE_NOVELTY] = _novelty(known, now)
+        if known[_FIRST_OVERDUE] == 0.0:
+            known[_FIRST_OVERDUE] = now
+        if now - known[_LAST_OVERDUE] > _PAUSE_APART_S:
+            known[_PAUSES] += 1.0
+        known[_LAST_OVERDUE] = now
+        if known[_PAUSES] > _MOST_PAUSES:
+            known[_IS_REGULAR] = 0.0
+            known[_ANCHOR] = now
+            return
     periods = interval / known[_MEDIAN]
     missing = known[_MISSING] * np.exp(-periods / _MISSED_PERIODS)
     if interval > 1.2 * known[_LONGEST]:
