@@ -3,10 +3,11 @@
 import importlib.util
 import signal
 import sys
+import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 import typer
 
@@ -15,6 +16,7 @@ from kdgat.cli.options import OptionError
 if TYPE_CHECKING:
     from kdgat.can.detection.detector import Detector
     from kdgat.can.recordings.messages import Messages
+    from kdgat.can.recordings.stream import MessageStream, StreamStatus
 
 EXIT_ALARMS = 3
 INTERFACE_PACKAGE = "onnxruntime"
@@ -46,10 +48,15 @@ def detect(
     follow: Annotated[
         Path | None, typer.Option("--follow", metavar="FILE", help="Read a log that is being written, until Ctrl-C.")
     ] = None,
-    channel: Annotated[
-        str | None, typer.Option("-i", "--channel", help="Read a bus by python-can, until Ctrl-C.")
+    bus: Annotated[
+        str | None, typer.Option("-i", metavar="CHANNEL", help="Read a bus by python-can, until Ctrl-C, as can0.")
     ] = None,
-    interface: Annotated[str | None, typer.Option("-c", "--interface", help="Of python-can, as socketcan.")] = None,
+    interface: Annotated[
+        str | None, typer.Option("-c", metavar="INTERFACE", help="Of python-can, as socketcan.")
+    ] = None,
+    channel: Annotated[
+        str | None, typer.Option("--channel", help="Which one to take of a log that has messages of several.")
+    ] = None,
     alarm_format: Annotated[Literal["table", "json", "csv"], typer.Option("--format", help="Of the alarms.")] = "table",
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write alarms here.")] = None,
     picture: Annotated[Path | None, typer.Option("--picture", metavar="FILE.html", help="Draw a timeline.")] = None,
@@ -62,11 +69,11 @@ def detect(
     Exit status: 0 no alarm, 3 alarms, 2 a mistake. With --follow or -i each alarm is written as it ends, and standard
     error says when one begins.
     """
-    sources = [name for name, given in (("LOG", log), ("--follow", follow), ("-i", channel)) if given is not None]
+    sources = [name for name, given in (("LOG", log), ("--follow", follow), ("-i", bus)) if given is not None]
     if len(sources) != 1:
         named = " and ".join(sources) if sources else "nothing"
         raise OptionError(f"{named} given to look at: give one of LOG, --follow FILE, and -i CHANNEL -c INTERFACE")
-    if (channel is None) != (interface is None):
+    if (bus is None) != (interface is None):
         raise OptionError("-i CHANNEL and -c INTERFACE belong together: give both, as in -i can0 -c socketcan")
     require_runtime("detect")
     from kdgat.can.detection.output import AlarmWriter
@@ -80,18 +87,23 @@ def detect(
     timeline = Timeline() if picture is not None else None
     watch = Watch(chosen, timeline=timeline, on_begin=_say_begin if is_live and not quiet else None)
     alarms = []
-    with _opened(out) as stream:
-        writer = AlarmWriter(stream, alarm_format)
+    with (
+        _stopped_by_interrupt() as stop,
+        _opened_stream(log, follow, bus, interface, channel, stop) as stream,
+        _opened(out) as written,
+    ):
+        writer = AlarmWriter(written, alarm_format)
         if alarm_format == "csv":
             writer.write_heading()
-        for alarm in watch.run(_until_interrupted(_messages(log, follow, channel, interface))):
+        for alarm in watch.run(stream if is_live else _until(stop, stream)):
             writer.write(alarm, watch.summary.first_s or 0.0)
             if timeline is not None:
                 alarms.append(alarm)
     if picture is not None and timeline is not None:
-        draw_timeline(picture, str(log or follow or channel), timeline, alarms, chosen.threshold)
+        draw_timeline(picture, str(log or follow or bus), timeline, alarms, chosen.threshold)
     if not quiet:
-        print(f"{watch.summary.sentence()} (detector {chosen.name})", file=sys.stderr)
+        for note in (*_notes(stream.status), f"{watch.summary.sentence()} (detector {chosen.name})"):
+            print(note, file=sys.stderr)
     raise typer.Exit(EXIT_ALARMS if watch.summary.num_alarms else 0)
 
 
@@ -110,45 +122,55 @@ def _detector(
     return detector if calibration is None else detector.with_threshold(read_threshold(calibration))
 
 
-def _messages(
-    log: Path | None, follow: Path | None, channel: str | None, interface: str | None
-) -> "Iterable[Messages]":
+def _opened_stream(
+    log: Path | None, follow: Path | None, bus: str | None, interface: str | None, channel: str | None, stop: Any
+) -> "MessageStream":
+    from kdgat.can.recordings.stream import follow_file, read_chunks
+
     if log is not None:
-        from kdgat.can.detection.watch import in_chunks
-        from kdgat.can.recordings.logs import read_recording
-
-        return in_chunks(read_recording(log))
-    from kdgat.can.recordings.stream import follow_file, read_bus
-
+        return read_chunks(log, channel=channel)
     if follow is not None:
-        return follow_file(follow)
-    return read_bus(channel, interface)
+        return follow_file(follow, channel=channel, stop=stop)
+    from kdgat.can.recordings.bus import read_bus
+
+    assert bus is not None
+    assert interface is not None
+    return read_bus(bus, interface, stop=stop)
 
 
-def _until_interrupted(chunks: "Iterable[Messages]") -> "Iterator[Messages]":
-    """Let Ctrl-C be the end of a stream, and never fall between two messages that are being judged."""
-    is_waiting = is_over = False
+@contextmanager
+def _stopped_by_interrupt() -> "Iterator[threading.Event]":
+    """Yield an event that Ctrl-C sets, which ends a stream between two chunks; a second one ends the program."""
+    stop = threading.Event()
 
     def end(_number: int, _frame: object) -> None:
-        nonlocal is_over
-        is_over = True
-        if is_waiting:
+        if stop.is_set():
             raise KeyboardInterrupt
+        stop.set()
 
     before = signal.signal(signal.SIGINT, end)
-    source = iter(chunks)
     try:
-        while not is_over:
-            is_waiting = True
-            chunk = next(source, None)
-            is_waiting = False
-            if chunk is None:
-                return
-            yield chunk
-    except KeyboardInterrupt:
-        return
+        yield stop
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _until(stop: threading.Event, chunks: "Iterable[Messages]") -> "Iterator[Messages]":
+    for chunk in chunks:
+        if stop.is_set():
+            return
+        yield chunk
+
+
+def _notes(status: "StreamStatus") -> Iterator[str]:
+    """Say what of a stream was not judged, and why."""
+    counts = (
+        (status.num_bad_rows, "damaged rows were passed over"),
+        (status.num_error_frames, "error frames were passed over"),
+        (status.num_dropped, "messages of the bus were lost, it was faster than they were judged"),
+        (status.num_reconnects, f"new beginnings: {status.last_error}"),
+    )
+    yield from (f"note: {count:,} {what}" for count, what in counts if count)
 
 
 def _say_begin(time_s: float) -> None:
