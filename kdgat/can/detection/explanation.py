@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,8 +21,9 @@ MAX_IDENTIFIERS: Final = 5  # named for a window
 RARE: Final = 6.0  # -log2 of a share of an identifier's past: it was so in one part of 64
 EVIDENCE_OF_CLOCK: Final = 4.0  # logits that a margin beyond its bound is worth, beside the margin
 LEAST_EVIDENCE: Final = -2.0  # of an identifier that is named, unless none has more
-FLOOD_RATE: Final = 1.0  # log2 of the bus's rate over its long-run mean
-FLOOD_SHARE: Final = 0.25  # of a window's messages
+FLOOD_RATE: Final = 0.3  # log2 of the bus's rate over its long-run mean
+FLOOD_SHARE: Final = 0.25  # of a window's messages that one identifier has
+EVIDENCE_OF_FLOOD: Final = 10.0  # logits: what others suffer from a flood is no reason to name them first
 FUZZED_IDENTIFIERS: Final = 3
 
 TOO_EARLY, OVERDUE, TOO_MANY = "too early", "overdue", "too many"
@@ -53,33 +54,44 @@ def explain(graphs: GraphColumns, verdicts: Verdicts, window: int) -> Explanatio
     """Name the most suspicious identifiers of a window."""
     nodes = slice(int(graphs.node_ptr[window]), int(graphs.node_ptr[window + 1]))
     x, node_id = graphs.x[nodes], graphs["node_id"][nodes]
-    evidence = _evidence(x, verdicts.node_logit[nodes])
+    num_messages = graphs["message_count"][window]
+    evidence = _evidence(x, verdicts.node_logit[nodes], num_messages)
     order = np.argsort(-evidence, kind="stable")
     named = order[evidence[order] >= LEAST_EVIDENCE][:MAX_IDENTIFIERS]
     named = named if len(named) else order[:1]
+    floods = _floods(x, num_messages)
     suspects = tuple(
-        Suspect(int(np.uint32(node_id[node])), float(evidence[node]), reasons_of(x[node])) for node in named.tolist()
+        Suspect(int(np.uint32(node_id[node])), float(evidence[node]), reasons_of(x[node], bool(floods[node])))
+        for node in named.tolist()
     )
-    counts = np.exp2(4.0 * x[:, _COLUMN["count"]]) * (x[:, _COLUMN["waiting"]] == 0.0)
-    is_flood = x[:, _COLUMN["bus_rate_maximum"]].max() > FLOOD_RATE and counts.max() > FLOOD_SHARE * counts.sum()
-    return Explanation(suspects, frozenset(["flood"] if is_flood else []))
+    return Explanation(suspects, frozenset(["flood"] if floods.any() else []))
 
 
 def node_evidence(graphs: GraphColumns, verdicts: Verdicts) -> NDArray[np.float64]:
     """Return how suspicious each node is, [N]."""
-    return _evidence(graphs.x, verdicts.node_logit)
+    return _evidence(graphs.x, verdicts.node_logit, np.repeat(graphs["message_count"], graphs.node_counts))
 
 
-def _evidence(x: NDArray[np.float32], node_logit: NDArray[np.float64]) -> NDArray[np.float64]:
+def _evidence(
+    x: NDArray[np.float32], node_logit: NDArray[np.float64], num_messages: NDArray[Any]
+) -> NDArray[np.float64]:
     evidence = node_logit.astype(np.float64)
     for name, bound in (("early_maximum", EARLY_BOUND), ("overdue_maximum", OVERDUE_BOUND)):
         margin = x[:, _COLUMN[name]].astype(np.float64)
         evidence = np.where(margin > bound, np.maximum(evidence, 0.0) + EVIDENCE_OF_CLOCK + margin, evidence)
-    return evidence
+    return evidence + EVIDENCE_OF_FLOOD * _floods(x, num_messages)
 
 
-def reasons_of(x: NDArray[np.float32]) -> tuple[str, ...]:
-    """Say in words what is unusual about a node, from its features [F]."""
+def _floods(x: NDArray[np.float32], num_messages: NDArray[Any]) -> NDArray[np.bool_]:
+    """Mark the nodes [N] of windows of so many messages that fill a bus which is faster than usual."""
+    has_sent = x[:, _COLUMN["waiting"]] == 0.0
+    share = np.exp2(4.0 * x[:, _COLUMN["count"]]) / num_messages
+    is_uncommon = (x[:, _COLUMN["outranks_maximum"]] > 0.0) | (x[:, _COLUMN["bus_rate_maximum"]] > FLOOD_RATE)
+    return has_sent & (share > FLOOD_SHARE) & is_uncommon
+
+
+def reasons_of(x: NDArray[np.float32], floods: bool = False) -> tuple[str, ...]:
+    """Say in words what is unusual about a node, from its features [F] and whether it fills the bus."""
 
     def of(name: str) -> float:
         return float(x[_COLUMN[name]])
@@ -90,7 +102,7 @@ def reasons_of(x: NDArray[np.float32]) -> tuple[str, ...]:
     found = {
         TOO_EARLY: of("early_maximum") > EARLY_BOUND or of("interval_low_rank_maximum") > RARE,
         OVERDUE: of("overdue_maximum") > OVERDUE_BOUND or of("interval_high_rank_maximum") > RARE,
-        TOO_MANY: of("count_excess") > 1.0,
+        TOO_MANY: floods or of("count_excess") > 1.0,
         UNKNOWN: is_unknown,
         PAYLOAD: not is_unknown and (is_odd or of("missing_toggles_maximum") > 0.0),
         OUT_OF_STEP: of("phase_run_maximum") > np.log2(1.0 + 3.0) / 8.0,
