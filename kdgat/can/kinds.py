@@ -67,6 +67,7 @@ class CurriculumStageConfig(Config):
     gat: AttentionConfig = AttentionConfig()
     loss: DetectionLossConfig = DetectionLossConfig()
     curriculum: CurriculumConfig = CurriculumConfig()
+    sampling: SamplingConfig = SamplingConfig()
     training: TrainingConfig = TrainingConfig()
 
 
@@ -138,7 +139,7 @@ RUN_KINDS: Final = StageKinds(
             PrepareConfig,
             "kdgat.can.training.preparation:run_prepare",
             trains=False,
-            code_version=2,
+            code_version=3,
             parts="kdgat.can.training.preparation:preparation_parts",
         ),
         StageKind("autoencoder", AutoencoderStageConfig, "kdgat.can.stages:run_autoencoder", title="VGAE"),

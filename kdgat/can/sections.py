@@ -191,7 +191,8 @@ class CurriculumConfig(Config):
     """State where the curriculum starts and ends."""
 
     start_ratio: float = Field(1.0, gt=0.0)  # benign windows per attacked one in the first epoch
-    end_ratio: float = Field(4.0, gt=0.0)
+    end_ratio: float | None = Field(None, gt=0.0)  # None = as many as an epoch of the plain network has
+    start_competence: float = Field(0.3, gt=0.0, le=1.0)  # easiest attacked windows that the first epoch draws from
     start_percentile: float = Field(50.0, ge=0.0, lt=100.0)  # benign windows that score above it are hard
     end_percentile: float = Field(90.0, ge=0.0, lt=100.0)
     start_hard_fraction: float = Field(
