@@ -263,6 +263,10 @@ def build_graphs(messages: Messages, config: WindowConfig) -> GraphColumns:
         recording=np.zeros(num_graphs, np.int32),
         first_message=starts,
         start_time=timestamp[starts] if num_graphs else np.zeros(0),
+        end_time=timestamp[stops - 1] if num_graphs else np.zeros(0),
         message_count=(stops - starts).astype(np.int32),
         attack_count=attack_count,
+        kind=np.zeros(num_graphs, np.int8),
+        early=np.full(num_graphs, -9.0, np.float32),
+        overdue=np.full(num_graphs, -9.0, np.float32),
     )

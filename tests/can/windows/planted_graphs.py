@@ -44,8 +44,12 @@ def planted_columns(
         recording=np.sort(generator.integers(0, num_recordings, num_graphs)).astype(np.int32),
         first_message=(np.arange(num_graphs) * 100).astype(np.int64),
         start_time=np.arange(num_graphs) * 0.025,
+        end_time=np.arange(num_graphs) * 0.025 + 0.024,
         message_count=np.full(num_graphs, 100, np.int32),
         attack_count=(y * 5).astype(np.int32),
+        kind=(y * 3).astype(np.int8),
+        early=np.full(num_graphs, -9.0, np.float32),
+        overdue=np.full(num_graphs, -9.0, np.float32),
     )
     columns.validate()
     return columns
