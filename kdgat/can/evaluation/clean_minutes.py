@@ -3,21 +3,21 @@
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import ClassVar, Final
+from typing import Final
 
 import numpy as np
-from pydantic import Field
 
 from kdgat.can.evaluation.calibration import logit
-from kdgat.can.evaluation.decision import DefaultDetector
 from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.lineage import lineage_of
 from kdgat.can.evaluation.operating_point import MIN_WINDOWS, SECONDS_PER_HOUR, OperatingPoint, covered_seconds
-from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds
+from kdgat.can.evaluation.scored_recordings import RecordingScorer
+from kdgat.can.evaluation.untrained import CLOCK_BOUNDS
+from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration, weights_of
 from kdgat.can.models.names import CLOCK
+from kdgat.can.recordings.logs import read_recording
+from kdgat.can.windows.graphs import build_graphs
 from kdgat.run.directory import OutputDirectory
-from kdgat.run.results import Count, Finite, Versioned
-from kdgat.stage.files import sha256_of_file
 
 CALIBRATION_FOLDER: Final = "calibration"
 FAR_LOGIT: Final = 3.0  # of an attack probability of 95 %
@@ -25,50 +25,7 @@ MOST_FAR: Final = 0.01  # share of windows that far up, beyond which the minutes
 
 
 class CleanMinutesError(ValueError):
-    """Recordings cannot set a threshold, or a threshold belongs to another model; the text says why."""
-
-
-class VehicleCalibration(Versioned):
-    """The operating point of one detector on one vehicle, and what it was made from."""
-
-    fix: ClassVar[str] = "make it with `kdgat calibrate`"
-
-    created: str = Field(description="ISO 8601 with time zone")
-    detector: str
-    seeds: list[int]
-    weights: dict[str, str] = Field(description="seed and model -> SHA-256 of the weights it is for")
-    operating_point: OperatingPoint
-    clock: ClockBounds
-    num_clock_alarms: Count = Field(description="clean windows in which the arrival clock raises an alarm")
-    num_alarms: Count = Field(description="clean windows with an alarm of the network, the clock or both")
-    hours: Finite
-    recordings: dict[str, str] = Field(description="name -> hash of the messages")
-    sentence: str
-
-    def check(self, run: FinishedCanRun, detector: DefaultDetector) -> None:
-        """Refuse a detector that this was not made for: CleanMinutesError."""
-        if (detector.model, list(detector.scalings)) != (self.detector, self.seeds):
-            raise CleanMinutesError(
-                f"the calibration is for {self.detector} of seeds {self.seeds}, the run decides by {detector.model} of "
-                f"seeds {list(detector.scalings)}: calibrate again"
-            )
-        if weights_of(run, detector) != self.weights:
-            raise CleanMinutesError(
-                f"the calibration was made with other weights than those of {run.output.path}: calibrate again"
-            )
-
-    def applied_to(self, detector: DefaultDetector) -> DefaultDetector:
-        """Return the detector at this threshold, with the clock beside it."""
-        return detector.at(self.operating_point, self.clock)
-
-
-def weights_of(run: FinishedCanRun, detector: DefaultDetector) -> dict[str, str]:
-    """Return the SHA-256 of all weights of the detector's seeds: `seed 0, normal` -> hash."""
-    return {
-        f"seed {seed}, {name}": sha256_of_file(path)
-        for seed in detector.scalings
-        for name, path in sorted(run.weights(seed).items())
-    }
+    """Recordings cannot set a threshold; the text says why."""
 
 
 def calibrate_run(
@@ -86,11 +43,6 @@ def calibrate_run(
         RunError, EvaluationError: if the run lacks what is needed.
         RecordingError: naming the file and what to do.
     """
-    # Reading recordings needs polars and numba.
-    from kdgat.can.evaluation.scored_recordings import RecordingScorer
-    from kdgat.can.recordings.logs import read_recording
-    from kdgat.can.windows.graphs import build_graphs
-
     run = FinishedCanRun(OutputDirectory(run_directory))
     scorer = RecordingScorer(run)
     trained = _trained_on(run)
@@ -113,10 +65,10 @@ def calibrate_run(
         graphs = build_graphs(messages, scorer.windows)
         parts.append(graphs)
         recordings[path.name if path.name not in recordings else str(path)] = content
-    table_of = scorer.score(parts, list(recordings))
+    tables = scorer.score(parts, list(recordings))
     detector = scorer.default_detector
-    table = next(iter(table_of.values()))
-    logits = detector.logits(table_of)
+    table = next(iter(tables.values()))
+    logits = detector.logits(tables)
     seconds = covered_seconds(table.start_time, table.end_time, table.recording)
     names = ", ".join(recordings)
     _check_length(logits.size, seconds, names)
@@ -128,6 +80,7 @@ def calibrate_run(
     point = OperatingPoint.of_benign(logits, seconds, budget, highest, f"clean minutes of {names}")
     calibrated = detector.at(point, CLOCK_BOUNDS)
     num_clock_alarms = int(np.count_nonzero(clock))
+    measured = f"In these {seconds / 60:.3g} minutes the clock raises {num_clock_alarms:,} alarms."
     return VehicleCalibration(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
         detector=detector.model,
@@ -136,11 +89,10 @@ def calibrate_run(
         operating_point=point,
         clock=CLOCK_BOUNDS,
         num_clock_alarms=num_clock_alarms,
-        num_alarms=int(np.count_nonzero(calibrated.decide(table_of))),
+        num_alarms=int(np.count_nonzero(calibrated.decide(tables))),
         hours=seconds / SECONDS_PER_HOUR,
         recordings=recordings,
-        sentence=f"{calibrated.rule.sentence()} {point.sentence()} In these {seconds / 60:.3g} minutes the clock raises "
-        f"{num_clock_alarms:,} alarms.",
+        sentence=f"{calibrated.rule.sentence()} {point.sentence()} {measured}",
     )
 
 
@@ -150,11 +102,10 @@ def calibration_path(run_directory: Path, logs: Sequence[Path]) -> Path:
 
 
 def _trained_on(run: FinishedCanRun) -> Mapping[str, str]:
-    lineage = lineage_of(run.output.path)
-    trained = {content: f"{name} was trained on it, whose weights this run comes from"
-               for content, name in lineage.trained.items()}  # fmt: skip
-    return trained | {row.content_hash: "the run was trained on it" for row in run.trained_recordings()
-                      if row.content_hash}  # fmt: skip
+    earlier = lineage_of(run.output.path).trained
+    trained = {content: f"{name} was trained on it, from which this run started" for content, name in earlier.items()}
+    own = {row.content_hash: "the run was trained on it" for row in run.trained_recordings() if row.content_hash}
+    return trained | own
 
 
 def _check_length(num_windows: int, seconds: float, names: str) -> None:

@@ -11,7 +11,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from kdgat.can.evaluation.clean_minutes import VehicleCalibration
 from kdgat.can.evaluation.decision import (
     DefaultDetector,
     Tables,
@@ -40,6 +39,7 @@ from kdgat.can.evaluation.score_tables import ScoreTable, make_table, read_table
 from kdgat.can.evaluation.scored_recordings import RecordingScorer
 from kdgat.can.evaluation.scores import Scores, scores_path, write_scores
 from kdgat.can.evaluation.untrained import baseline_scores, is_baseline, is_untrained
+from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
 from kdgat.can.kinds import KINDS, MODELS, SCORE_RECORDINGS, EvaluationStageConfig, RecordingsStageConfig
 from kdgat.can.recordings.data_summary import RunningSummary, list_bad_rows, summarise_recording
 from kdgat.can.recordings.messages import ReadLimits
@@ -151,7 +151,7 @@ def evaluate_run(
 
     Raises:
         EvaluationError: if the run lacks what is needed, or nothing is left to score.
-        CleanMinutesError: if the calibration is of another detector.
+        VehicleCalibrationError: if the calibration is of another detector.
         DatasetError, RecordingError: naming the folder or the file and what to do.
     """
     # Reading recordings needs polars and numba, which scoring stores does not.
