@@ -51,9 +51,10 @@ class OperatingPoint(Config):
             source: what the windows are, in words.
         """
         scores = np.asarray(logits, np.float64)
-        if scores.size < MIN_WINDOWS or seconds <= 0.0:
-            reason = f"{source}: {scores.size:,} windows, {MIN_WINDOWS:,} are needed"
-            return cls.default(highest, budget, reason if seconds > 0.0 else f"{source}: no time passes in them")
+        if scores.size < MIN_WINDOWS:
+            return cls.default(highest, budget, f"{source}: {scores.size:,} windows, {MIN_WINDOWS:,} are needed")
+        if seconds <= 0.0:
+            return cls.default(highest, budget, f"{source}: no time passes in them")
         hours = seconds / SECONDS_PER_HOUR
         windows_per_hour = scores.size / hours
         tail = Tail.fit(scores)
