@@ -114,6 +114,7 @@ class RecordingsStageConfig(Config):
         {}, description="what earlier models were trained on, which the job cannot see"
     )
     notes: tuple[str, ...] = ()
+    calibration: str | None = Field(None, description="file of `kdgat calibrate` whose threshold is used")
 
 
 class ComparisonStageConfig(Config):
@@ -153,7 +154,13 @@ RUN_KINDS: Final = StageKinds(
         ),
         StageKind("distill_gat", DistillAttentionStageConfig, "kdgat.can.stages:run_distill_gat", title="GAT student"),
         StageKind("fusion", FusionStageConfig, "kdgat.can.training.fusion:run_fusion", title="Fusion"),
-        StageKind(EVALUATION, EvaluationStageConfig, "kdgat.can.evaluation.stage:run_evaluation", trains=False),
+        StageKind(
+            EVALUATION,
+            EvaluationStageConfig,
+            "kdgat.can.evaluation.stage:run_evaluation",
+            trains=False,
+            code_version=2,
+        ),
     )
 )
 

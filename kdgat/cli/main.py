@@ -21,7 +21,14 @@ EXIT_USER_ERROR = 1
 EXIT_USAGE = 2
 HELP = "Keep graph neural networks trained. Add --debug to any command for a traceback."
 # Options that take every word up to the next option, as `--seeds 0 1 2`.
-MANY_VALUED = ("--seeds", "--hold-out", "--families", "--sizes", "--stages")  # beside those that a family says
+MANY_VALUED = (
+    "--seeds",
+    "--hold-out",
+    "--families",
+    "--sizes",
+    "--stages",
+    "--clean",
+)  # beside those that a family says
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,11 @@ COMMAND_GROUPS: dict[str, CommandGroup] = {
     "image": CommandGroup("kdgat.cli.image", "Make container images, look into them, and run things in them."),
     "stage": CommandGroup("kdgat.cli.stage", "Run one stage from its run directory (what a cluster job runs)."),
     "evaluate": CommandGroup("kdgat.cli.evaluate", "Score recordings with the detectors of a finished run."),
+    "calibrate": CommandGroup(
+        "kdgat.cli.calibrate",
+        "Set a CAN detector's threshold for one vehicle, from minutes of it without attacks.",
+        is_single_command=True,
+    ),
     "capabilities": CommandGroup(
         "kdgat.cli.capabilities", "Say what of CUDA and RAPIDS is usable here, and why not.", is_single_command=True
     ),
