@@ -37,13 +37,15 @@ def detect(
         str | None,
         typer.Option("--detector", help="An attention network of the run, ensemble, or clock (default: the student)."),
     ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Of the run (default: its first).")] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="That one of the run alone (default: the student's first).")
+    ] = None,
     registry: Annotated[
         Path | None,
         typer.Option("--registry", metavar="DIR", help="Where ids are looked up (default: $KDGAT_REGISTRY)."),
     ] = None,
     calibration: Annotated[
-        Path | None, typer.Option("--calibration", metavar="FILE", help="Threshold from clean minutes of this vehicle.")
+        Path | None, typer.Option("--calibration", metavar="FILE", help="Of `kdgat calibrate`, for this vehicle.")
     ] = None,
     follow: Annotated[
         Path | None, typer.Option("--follow", metavar="FILE", help="Read a log that is being written, until Ctrl-C.")
@@ -116,10 +118,11 @@ def require_runtime(command: str) -> None:
 def _detector(
     model: str | None, name: str | None, seed: int | None, registry: Path | None, calibration: Path | None
 ) -> "Detector":
-    from kdgat.can.detection.detector import find_model, load_detector, read_threshold
+    from kdgat.can.detection.detector import find_model, load_detector
+    from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
 
-    detector = load_detector(None if model is None else find_model(model, registry), name, seed)
-    return detector if calibration is None else detector.with_threshold(read_threshold(calibration))
+    path = None if model is None else find_model(model, registry)
+    return load_detector(path, name, seed, None if calibration is None else VehicleCalibration.read(calibration))
 
 
 def _opened_stream(

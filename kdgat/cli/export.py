@@ -6,6 +6,7 @@ from typing import Annotated, Literal
 import typer
 
 from kdgat.cli.detect import require_runtime
+from kdgat.cli.options import OptionError
 
 app = typer.Typer()
 
@@ -26,7 +27,7 @@ def export(
         typer.Option("--registry", metavar="DIR", help="Where ids are looked up (default: $KDGAT_REGISTRY)."),
     ] = None,
     calibration: Annotated[
-        Path | None, typer.Option("--calibration", metavar="FILE", help="Threshold from clean minutes of a vehicle.")
+        Path | None, typer.Option("--calibration", metavar="FILE", help="Of `kdgat calibrate`, for one vehicle.")
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
@@ -35,15 +36,23 @@ def export(
     `kdgat detect LOG --model FILE` decides by it as by the run.
     """
     require_runtime("export")
-    from kdgat.can.detection.detector import find_model, read_threshold, trained_network
+    from kdgat.can.detection.detector import chosen_detector, find_model, trained_network
     from kdgat.can.detection.model_file import write_model
     from kdgat.can.evaluation.finished_run import FinishedCanRun
+    from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
+    from kdgat.can.models.names import ENSEMBLE_MEMBERS
     from kdgat.run.directory import OutputDirectory
 
-    network = trained_network(FinishedCanRun(OutputDirectory(find_model(run, registry))), model, seed)
+    if model not in ENSEMBLE_MEMBERS:
+        raise OptionError(
+            f"--model {model}: attention networks are exported; give one of {', '.join(ENSEMBLE_MEMBERS)}"
+        )
+    finished = FinishedCanRun(OutputDirectory(find_model(run, registry)))
+    seed = finished.seeds[0] if seed is None else seed
+    calibrated = None if calibration is None else VehicleCalibration.read(calibration)
+    detector = chosen_detector(finished, model, seed, calibrated)
+    network = trained_network(finished, detector, seed, model)
     parameters = network.parameters
-    if calibration is not None:
-        parameters = parameters.model_copy(update={"threshold": read_threshold(calibration)})
     write_model(out, file_format, network.weights, network.description, parameters)
     if not quiet:
         typer.echo(f"{out}: {parameters.name} of seed {parameters.seed}, {out.stat().st_size / 1024:,.0f} kB")

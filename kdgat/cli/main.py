@@ -21,7 +21,14 @@ EXIT_USER_ERROR = 1
 EXIT_USAGE = 2
 HELP = "Keep graph neural networks trained. Add --debug to any command for a traceback."
 # Options that take every word up to the next option, as `--seeds 0 1 2`.
-MANY_VALUED = ("--seeds", "--hold-out", "--families", "--sizes", "--stages")  # beside those that a family says
+MANY_VALUED = (
+    "--seeds",
+    "--hold-out",
+    "--families",
+    "--sizes",
+    "--stages",
+    "--clean",
+)  # beside those that a family says
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,11 @@ COMMAND_GROUPS: dict[str, CommandGroup] = {
     ),
     "export": CommandGroup(
         "kdgat.cli.export", "Write a network of a finished run as one file, for ONNX or torch.", is_single_command=True
+    ),
+    "calibrate": CommandGroup(
+        "kdgat.cli.calibrate",
+        "Set a CAN detector's threshold for one vehicle, from minutes of it without attacks.",
+        is_single_command=True,
     ),
     "capabilities": CommandGroup(
         "kdgat.cli.capabilities", "Say what of CUDA and RAPIDS is usable here, and why not.", is_single_command=True

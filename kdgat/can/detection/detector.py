@@ -6,10 +6,7 @@ message came too early, or an identifier is overdue.
 
 from __future__ import annotations
 
-import json
-import math
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -20,20 +17,20 @@ from numpy.typing import NDArray
 from kdgat.can.detection.model_file import DetectorParameters, Weights, onnx_bytes, read_model
 from kdgat.can.detection.network import Network
 from kdgat.can.evaluation.calibration import Scaling, logit, sigmoid
-from kdgat.can.evaluation.decision import LOGIT_LIMIT, calibrate, calibrated_detector, choose_detector, windows_for
+from kdgat.can.evaluation.decision import LOGIT_LIMIT, DefaultDetector
 from kdgat.can.evaluation.finished_run import FinishedCanRun
-from kdgat.can.models.names import ENSEMBLE, ENSEMBLE_MEMBERS
+from kdgat.can.evaluation.run_detector import detector_of, windows_of
+from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds, clock_scores
+from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
+from kdgat.can.models.names import CLOCK, ENSEMBLE, ENSEMBLE_MEMBERS
 from kdgat.can.sections import WindowConfig
-from kdgat.can.windows.schema import VALIDATION
 from kdgat.graphs.columns import GraphColumns
 from kdgat.run.directory import OutputDirectory
-from kdgat.stage.configuration import validate_config
+from kdgat.stage.files import sha256_of_file
 from kdgat.training.weights import read_arrays
 
 STUDENT: Final = "distill_gat"
-CLOCK: Final = "clock"  # a detector without a network
 REGISTRY_VARIABLE: Final = "KDGAT_REGISTRY"
-EARLY_BOUND, OVERDUE_BOUND = 0.5, 1.0  # log2, of the arrival clock
 
 
 class DetectorError(ValueError):
@@ -71,6 +68,7 @@ class Detector:
     windows: WindowConfig
     members: tuple[Member, ...]
     threshold: float = 0.0  # calibrated logit
+    clock: ClockBounds = CLOCK_BOUNDS
 
     def decide(self, graphs: GraphColumns) -> Verdicts:
         """Return the verdicts on windows."""
@@ -84,7 +82,7 @@ class Detector:
             ]
             logits = np.mean(calibrated, axis=0)
             node_logits = np.mean([node for _, node in scores], axis=0, dtype=np.float64)
-        by_clock = (graphs["early"] > EARLY_BOUND) | (graphs["overdue"] > OVERDUE_BOUND)
+        by_clock = clock_scores(graphs["early"], graphs["overdue"], self.clock) >= 0.0
         by_network = logits >= self.threshold if self.members else np.zeros(graphs.num_graphs, bool)
         return Verdicts(logits, sigmoid(logits), node_logits, by_network, by_clock)
 
@@ -125,109 +123,117 @@ def find_model(model: str, registry: Path | str | None = None) -> Path:
     return found.model_path(entry.id)
 
 
-def load_detector(path: Path | None, name: str | None = None, seed: int | None = None) -> Detector:
+def load_detector(
+    path: Path | None,
+    name: str | None = None,
+    seed: int | None = None,
+    calibration: VehicleCalibration | None = None,
+) -> Detector:
     """Make a detector from a run directory or an exported file; of neither, the clock alone.
 
     Args:
         path: of `find_model`; None for the clock.
-        name: an attention network of the run, `ensemble`, or `clock`. By default the student, if the run has one, else
-            what the run itself decides by.
-        seed: of the run; by default its first.
+        name: an attention network of the run, `ensemble`, or `clock`. By default the one of `calibration`, else the
+            student of one seed, if the run has one, else what the run itself decides by.
+        seed: of the run, that one alone; by default the first for a student that nobody asked for, else all.
+        calibration: the threshold for one vehicle.
 
     Raises:
-        DetectorError, ModelFileError, RunError: saying what is wrong.
+        DetectorError, ModelFileError, EvaluationError, RunError, VehicleCalibrationError: saying what is wrong.
     """
     if path is None or name == CLOCK:
         if name not in (None, CLOCK):
             raise DetectorError(
                 f"detector {name!r} needs a model: give --model, or --detector {CLOCK} for the clock alone"
             )
-        windows = _windows_of(path) if path is not None else WindowConfig()
-        return Detector(CLOCK, windows, ())
+        if calibration is not None:
+            raise DetectorError("a calibration is of a network's threshold, which the clock alone does not have")
+        return Detector(CLOCK, WindowConfig() if path is None else _windows_at(path), ())
     if path.is_file():
-        file = read_model(path)
-        if name not in (None, file.parameters.name):
-            raise DetectorError(f"{path} holds {file.parameters.name}, not {name!r}: leave --detector out")
-        member = Member(file.network, file.parameters.scaling)
-        return Detector(file.parameters.name, file.parameters.windows, (member,), file.parameters.threshold)
+        return _of_file(path, name, calibration)
     run = FinishedCanRun(OutputDirectory(path))
-    name = name or default_name(run)
-    networks = [trained_network(run, member, seed) for member in _members(run, name, seed)]
+    chosen = chosen_detector(run, name, seed, calibration)
+    networks = [trained_network(run, chosen, *place) for place in _places(chosen)]
     members = tuple(
         Member(Network(onnx_bytes(one.weights, one.description, one.parameters)), one.parameters.scaling)
         for one in networks
     )
-    return Detector(name, networks[0].parameters.windows, members, _threshold(run, name, _seed(run, seed)))
+    parameters = networks[0].parameters
+    return Detector(chosen.model, parameters.windows, members, parameters.threshold, parameters.clock)
 
 
-def read_threshold(path: Path) -> float:
-    """Read the threshold, a calibrated logit, from a calibration by clean minutes; DetectorError if it has none."""
-    try:
-        content = json.loads(path.read_bytes())
-        threshold = float(content["threshold"])
-    except (ValueError, KeyError, TypeError) as error:
+def chosen_detector(
+    run: FinishedCanRun, name: str | None, seed: int | None, calibration: VehicleCalibration | None = None
+) -> DefaultDetector:
+    """Return the calibrated detector of a run that is meant by name and seed, as of `load_detector`."""
+    seeds = None if seed is None else [seed]
+    if calibration is not None:
+        name = calibration.detector if name is None else name
+        seeds = calibration.seeds if seeds is None else seeds
+    elif name is None and STUDENT in run.weights(run.seeds[0]):
+        name, seeds = STUDENT, seeds or run.seeds[:1]
+    detector = detector_of(run, name, seeds)
+    unfit = [column for _, column in _places(detector) if column not in ENSEMBLE_MEMBERS]
+    if unfit:
+        trained = [one for one in ENSEMBLE_MEMBERS if one in run.weights(run.seeds[0])]
         raise DetectorError(
-            f"{path} is no calibration: `kdgat calibrate` writes one, a JSON object with `threshold`"
-        ) from error
-    if not math.isfinite(threshold):
-        raise DetectorError(f"{path}: threshold={threshold} is no number; calibrate again")
-    return threshold
+            f"{detector.model} reads {unfit[0]}, which is no attention network: give --detector, one of "
+            f"{', '.join([*trained, ENSEMBLE, CLOCK])}"
+        )
+    if calibration is None:
+        return detector
+    calibration.check(run, detector)
+    return calibration.applied_to(detector)
 
 
-def default_name(run: FinishedCanRun) -> str:
-    """Return the student, if the run has one, else the model that the run itself decides by."""
-    if STUDENT in run.weights(run.seeds[0]):
-        return STUDENT
-    return choose_detector(run.tables(VALIDATION), run.evaluation_config()).model
-
-
-def trained_network(run: FinishedCanRun, name: str, seed: int | None = None) -> TrainedNetwork:
-    """Read an attention network of a run, calibrated on the run's validation windows."""
-    chosen = _seed(run, seed)
-    weights = run.weights(chosen)
-    if name not in weights or name not in ENSEMBLE_MEMBERS:
-        there = ", ".join(one for one in ENSEMBLE_MEMBERS if one in weights) or "none"
-        raise DetectorError(f"{run.output.path} has no attention network {name!r} of seed {chosen}; it has: {there}")
+def trained_network(run: FinishedCanRun, detector: DefaultDetector, seed: int, name: str) -> TrainedNetwork:
+    """Read one network of a detector."""
+    weights = run.weights(seed)
+    if name not in weights:
+        raise DetectorError(
+            f"{run.output.path} was scored by {name} of seed {seed}, whose weights are gone: train it again"
+        )
     arrays, description = read_arrays(weights[name])
-    table = run.tables(VALIDATION)[chosen]
     parameters = DetectorParameters(
         name=name,
-        seed=chosen,
+        seed=seed,
         dataset=run.dataset,
         feature_version=run.feature_version(),
         node_features=tuple(description["node_features"] or ()),
         edge_features=tuple(description["edge_features"] or ()),
-        windows=_run_windows(run),
-        scaling=calibrate(name, windows_for(name, table), run.evaluation_config()),
-        threshold=_threshold(run, name, chosen),
+        windows=windows_of(run),
+        scaling=detector.scalings[seed][name],
+        threshold=float(logit(detector.rule.threshold)),
+        clock=detector.rule.clock or CLOCK_BOUNDS,
+        weights=sha256_of_file(weights[name]),
     )
     parameters.check_features(str(run.output.path))
     return TrainedNetwork(arrays, description, parameters)
 
 
-def _members(run: FinishedCanRun, name: str, seed: int | None) -> Sequence[str]:
-    if name != ENSEMBLE:
-        return (name,)
-    return [member for member in ENSEMBLE_MEMBERS if member in run.weights(_seed(run, seed))]
+def _places(detector: DefaultDetector) -> list[tuple[int, str]]:
+    return [(seed, column) for seed, columns in detector.scalings.items() for column in columns]
 
 
-def _seed(run: FinishedCanRun, seed: int | None) -> int:
-    if seed is not None and seed not in run.seeds:
-        raise DetectorError(f"{run.output.path} has no seed {seed}; it has: {', '.join(map(str, run.seeds))}")
-    return run.seeds[0] if seed is None else seed
+def _of_file(path: Path, name: str | None, calibration: VehicleCalibration | None) -> Detector:
+    file = read_model(path)
+    parameters = file.parameters
+    if name not in (None, parameters.name):
+        raise DetectorError(f"{path} holds {parameters.name}, not {name!r}: leave --detector out")
+    threshold, clock = parameters.threshold, parameters.clock
+    if calibration is not None:
+        key = f"seed {parameters.seed}, {parameters.name}"
+        is_of_this = (calibration.detector, calibration.seeds) == (parameters.name, [parameters.seed])
+        if not is_of_this or calibration.weights.get(key) != parameters.weights:
+            raise DetectorError(
+                f"the calibration is for {calibration.detector} of seeds {calibration.seeds}, and {path} holds "
+                f"{parameters.name} of seed {parameters.seed}, or other weights: calibrate with --detector "
+                f"{parameters.name} --seed {parameters.seed}"
+            )
+        threshold, clock = calibration.operating_point.threshold, calibration.clock
+    member = Member(file.network, parameters.scaling)
+    return Detector(parameters.name, parameters.windows, (member,), threshold, clock)
 
 
-def _threshold(run: FinishedCanRun, name: str, seed: int) -> float:
-    """Return the calibrated logit from which the run's rule raises an alarm, whatever recording it is."""
-    table = run.tables(VALIDATION)[seed]
-    return float(logit(calibrated_detector(name, {seed: table}, run.evaluation_config()).rule.threshold))
-
-
-def _windows_of(path: Path) -> WindowConfig:
-    return (
-        read_model(path).parameters.windows if path.is_file() else _run_windows(FinishedCanRun(OutputDirectory(path)))
-    )
-
-
-def _run_windows(run: FinishedCanRun) -> WindowConfig:
-    return validate_config(WindowConfig, run.index.config.get("windows", {}))
+def _windows_at(path: Path) -> WindowConfig:
+    return read_model(path).parameters.windows if path.is_file() else windows_of(FinishedCanRun(OutputDirectory(path)))

@@ -13,7 +13,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.can.detection.detector import EARLY_BOUND, OVERDUE_BOUND, Verdicts
+from kdgat.can.detection.detector import Verdicts
+from kdgat.can.evaluation.untrained import CLOCK_BOUNDS
 from kdgat.can.windows.feature_names import NODE_FEATURES
 from kdgat.graphs.columns import GraphColumns
 
@@ -76,9 +77,9 @@ def _evidence(
     x: NDArray[np.float32], node_logit: NDArray[np.float64], num_messages: NDArray[Any]
 ) -> NDArray[np.float64]:
     evidence = node_logit.astype(np.float64)
-    for name, bound in (("early_maximum", EARLY_BOUND), ("overdue_maximum", OVERDUE_BOUND)):
+    for name, bound in (("early_maximum", CLOCK_BOUNDS.early), ("overdue_maximum", CLOCK_BOUNDS.overdue)):
         margin = x[:, _COLUMN[name]].astype(np.float64)
-        evidence = np.where(margin > bound, np.maximum(evidence, 0.0) + EVIDENCE_OF_CLOCK + margin, evidence)
+        evidence = np.where(margin >= bound, np.maximum(evidence, 0.0) + EVIDENCE_OF_CLOCK + margin, evidence)
     return evidence + EVIDENCE_OF_FLOOD * _floods(x, num_messages)
 
 
@@ -100,8 +101,8 @@ def reasons_of(x: NDArray[np.float32], floods: bool = False) -> tuple[str, ...]:
     payload = ("toggle_rank_maximum", "twin_rank_maximum", "repeat_rank_maximum")
     is_odd = max(map(of, payload)) > RARE or of("new_toggles_maximum") > 0.0 or of("length_changed_mean") > 0.0
     found = {
-        TOO_EARLY: of("early_maximum") > EARLY_BOUND or of("interval_low_rank_maximum") > RARE,
-        OVERDUE: of("overdue_maximum") > OVERDUE_BOUND or of("interval_high_rank_maximum") > RARE,
+        TOO_EARLY: of("early_maximum") > CLOCK_BOUNDS.early or of("interval_low_rank_maximum") > RARE,
+        OVERDUE: of("overdue_maximum") > CLOCK_BOUNDS.overdue or of("interval_high_rank_maximum") > RARE,
         TOO_MANY: floods or of("count_excess") > 1.0,
         UNKNOWN: is_unknown,
         PAYLOAD: not is_unknown and (is_odd or of("missing_toggles_maximum") > 0.0),

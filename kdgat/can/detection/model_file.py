@@ -15,6 +15,7 @@ from pydantic import Field, ValidationError
 
 from kdgat.can.detection.network import Network, NetworkError
 from kdgat.can.evaluation.calibration import Scaling
+from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds
 from kdgat.can.sections import WindowConfig
 from kdgat.can.windows.feature_names import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES
 from kdgat.stage.configuration import Config
@@ -44,6 +45,8 @@ class DetectorParameters(Config):
     windows: WindowConfig = WindowConfig()
     scaling: Scaling = Field(Scaling(), description="raw logits / temperature + bias are calibrated ones")
     threshold: float = Field(0.0, allow_inf_nan=False, description="calibrated logit from which a window is an alarm")
+    clock: ClockBounds = Field(CLOCK_BOUNDS, description="margins from which the arrival clock raises an alarm")
+    weights: str = Field("", description="SHA-256 of the weights in the run, by which a calibration knows them")
 
     def check_features(self, source: str) -> None:
         """Raise ModelFileError unless this kdgat computes the features that the network was trained on."""
@@ -67,6 +70,8 @@ class DetectorParameters(Config):
             "temperature": repr(self.scaling.temperature),
             "bias": repr(self.scaling.bias),
             "threshold_logit": repr(self.threshold),
+            "clock_early": repr(self.clock.early),
+            "clock_overdue": repr(self.clock.overdue),
         }
 
 

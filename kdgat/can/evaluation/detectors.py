@@ -82,15 +82,20 @@ class DetectorSet:
         return f"{self._kind_of(name, fusion)} of {' and '.join(self._members[fusion])}"
 
     def score(self, pool: PooledStores, wanted: list[str] | None = None, progress: Progress | None = None) -> Columns:
-        """Return the raw scores [G] of the wanted models (default: all) for every window of a pool."""
+        """Return the raw scores [G] of the wanted models (default: all) for every window of a pool.
+
+        For the mean of the attention networks these are the scores of each: whoever knows validation windows calibrates
+        them before they are averaged.
+        """
         wanted = self.names if wanted is None else wanted
         unknown = [name for name in wanted if name not in self.names]
         if unknown:
             raise ModelError(f"model {unknown[0]!r} is not among the trained ones: {', '.join(self.names)}")
+        members_of = {ENSEMBLE: self.ensemble_members}
+        wanted = list(dict.fromkeys(member for name in wanted for member in members_of.get(name, [name])))
         fusions = {name: fusion for name in wanted if (fusion := self._fusion_of(name)) is not None}
-        single = [name for name in wanted if name not in fusions and name != ENSEMBLE]
+        single = [name for name in wanted if name not in fusions]
         members = [member for fusion in fusions.values() for member in self._members[fusion]]
-        members += self.ensemble_members if ENSEMBLE in wanted else []
         needed = list(dict.fromkeys([*single, *members]))
         outputs = {
             name: self._run(name, pool, _part(progress, place, len(needed), pool.num_graphs))
@@ -98,9 +103,7 @@ class DetectorSet:
         }
         scores: Columns = {}
         for name in wanted:
-            if name == ENSEMBLE:
-                scores[name] = np.mean([outputs[member]["logit"] for member in self.ensemble_members], axis=0)
-            elif name in fusions:
+            if name in fusions:
                 states = window_states([outputs[member] for member in self._members[fusions[name]]])
                 scores[name] = fuse(self._fusions[fusions[name]][0], states, self._kind_of(name, fusions[name]))
             else:

@@ -15,6 +15,7 @@ from kdgat.can.sections import DetectionLossConfig, DistillationConfig
 from kdgat.can.training.distillation import LatentProjection, distil_bernoulli
 
 PARTIAL_RATE: Final = 0.01  # false alarms up to which the order of windows is judged
+RANKED_METRICS: Final = ("validation_auc", "validation_partial_auc")  # need windows of both classes
 
 
 def smoothed_cross_entropy(logit: Tensor, label: Tensor, positive_weight: float, smoothing: float) -> Tensor:
