@@ -169,7 +169,7 @@ def test_timestamps_never_run_backwards(sender: can.BusABC) -> None:
 
 
 def test_bus_that_cannot_be_opened_is_refused_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(BusError, match="nonsense:can9: cannot be opened .*check interface, channel and bitrate"):
+    with pytest.raises(BusError, match=r"nonsense:can9: cannot be opened .*check interface, channel and bitrate"):
         read_bus("can9", "nonsense")
     monkeypatch.setitem(sys.modules, "can", None)
     with pytest.raises(RecordingError, match=r"virtual:x: is a live bus, which python-can reads; .*kdgat\[logs\]"):
