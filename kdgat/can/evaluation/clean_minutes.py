@@ -29,7 +29,12 @@ class CleanMinutesError(ValueError):
 
 
 def calibrate_run(
-    run_directory: Path | str, logs: Sequence[Path], *, alarms_per_hour: float | None = None
+    run_directory: Path | str,
+    logs: Sequence[Path],
+    *,
+    alarms_per_hour: float | None = None,
+    detector: str | None = None,
+    seed: int | None = None,
 ) -> VehicleCalibration:
     """Fit the threshold of a run's detector on recordings of one vehicle without attacks.
 
@@ -37,6 +42,8 @@ def calibrate_run(
         run_directory: output directory of `kdgat train can`, or a registered model.
         logs: the recordings.
         alarms_per_hour: the budget; by default that of the run's configuration.
+        detector: which of the run's detectors; by default its own choice.
+        seed: that alone; by default all.
 
     Raises:
         CleanMinutesError: if the recordings hold attacks, or look so, or are too short, or trained the model.
@@ -44,7 +51,7 @@ def calibrate_run(
         RecordingError: naming the file and what to do.
     """
     run = FinishedCanRun(OutputDirectory(run_directory))
-    scorer = RecordingScorer(run)
+    scorer = RecordingScorer(run, detector, None if seed is None else [seed])
     trained = _trained_on(run)
     parts, recordings = [], dict[str, str]()
     for path in logs:
@@ -66,9 +73,9 @@ def calibrate_run(
         parts.append(graphs)
         recordings[path.name if path.name not in recordings else str(path)] = content
     tables = scorer.score(parts, list(recordings))
-    detector = scorer.default_detector
+    chosen = scorer.default_detector
     table = next(iter(tables.values()))
-    logits = detector.logits(tables)
+    logits = chosen.logits(tables)
     seconds = covered_seconds(table.start_time, table.end_time, table.recording)
     names = ", ".join(recordings)
     _check_length(logits.size, seconds, names)
@@ -78,14 +85,14 @@ def calibrate_run(
     budget = scorer.config.alarms_per_hour if alarms_per_hour is None else alarms_per_hour
     highest = float(logit(scorer.config.threshold))
     point = OperatingPoint.of_benign(logits, seconds, budget, highest, f"clean minutes of {names}")
-    calibrated = detector.at(point, CLOCK_BOUNDS)
+    calibrated = chosen.at(point, CLOCK_BOUNDS)
     num_clock_alarms = int(np.count_nonzero(clock))
     measured = f"In these {seconds / 60:.3g} minutes the clock raises {num_clock_alarms:,} alarms."
     return VehicleCalibration(
         created=datetime.now(UTC).isoformat(timespec="seconds"),
-        detector=detector.model,
-        seeds=list(detector.scalings),
-        weights=weights_of(run, detector),
+        detector=chosen.model,
+        seeds=list(chosen.scalings),
+        weights=weights_of(run, chosen),
         operating_point=point,
         clock=CLOCK_BOUNDS,
         num_clock_alarms=num_clock_alarms,

@@ -20,6 +20,10 @@ BASELINE_PREFIX: Final = "baseline: "  # one feature alone, which a model has to
 
 FUSIONS: Final[tuple[str, ...]] = ("fusion", "fusion_small")
 
+# What the graph of an exported network reads and says.
+EXPORT_INPUTS: Final = ("x", "edge_index", "edge_attr", "batch", "num_graphs")
+EXPORT_OUTPUTS: Final = ("window_logit", "node_logit")
+
 
 def detector_names(models: Iterable[str]) -> list[str]:
     """List what can be asked for where these models are trained: themselves, each kind of a fusion, the ensemble.

@@ -9,7 +9,7 @@ from typing import Final
 
 from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.results import Results
-from kdgat.can.evaluation.scored_recordings import windows_of
+from kdgat.can.evaluation.run_detector import windows_of
 from kdgat.can.evaluation.stage import find_tests, score_files
 from kdgat.can.kinds import COMPARISON, KINDS, ComparisonStageConfig
 from kdgat.can.recordings.catalog import find_entry, walk_recordings

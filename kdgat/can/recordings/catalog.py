@@ -16,6 +16,7 @@ import yaml
 from pydantic import Field, field_validator
 
 from kdgat.can.recordings.messages import SCENARIO_SEPARATOR, Messages, ReadLimits
+from kdgat.can.recordings.names import RECORDING_SUFFIXES, is_recording, recording_stem, recording_suffix
 from kdgat.stage.configuration import Config, validate_config
 
 # The readers need polars and numba. They are imported where a file is read, so that a process which only needs a
@@ -24,7 +25,6 @@ from kdgat.stage.configuration import Config, validate_config
 Role = Literal["train", "test"]
 HELD_OUT = "held_out"
 """Scenario of the recordings that `split_roles` keeps out of training."""
-RECORDING_SUFFIXES = (".parquet", ".csv", ".txt", ".log")
 
 
 class DatasetError(ValueError):
@@ -321,14 +321,14 @@ def walk_recordings(folder: Path) -> Iterator[tuple[str, str, Path]]:
             continue
         if path.is_dir():
             for inner in path.rglob("*"):
-                if inner.is_file() and inner.suffix.lower() in RECORDING_SUFFIXES and not inner.name.startswith("."):
-                    yield path.name, inner.relative_to(path).with_suffix("").as_posix(), inner
-        elif path.suffix.lower() in RECORDING_SUFFIXES:
-            scenario, separator, name = path.stem.partition(SCENARIO_SEPARATOR)
+                if inner.is_file() and is_recording(inner) and not inner.name.startswith("."):
+                    yield path.name, inner.relative_to(path).with_name(recording_stem(inner)).as_posix(), inner
+        elif is_recording(path):
+            scenario, separator, name = recording_stem(path).partition(SCENARIO_SEPARATOR)
             if separator and scenario and name:
                 yield scenario, name, path
-            elif path.suffix.lower() != ".txt":  # a text file beside the recordings is most likely a readme
-                yield "", path.stem, path
+            elif recording_suffix(path) != ".txt":  # a text file beside the recordings is most likely a readme
+                yield "", recording_stem(path), path
 
 
 def _without_copies(files: Sequence[RecordingFile]) -> tuple[list[RecordingFile], list[DroppedRecording]]:

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import os
 import tempfile
+import zlib
 from pathlib import Path
 
-from kdgat.can.recordings.messages import SCENARIO_SEPARATOR, BadRow, Messages, ReadLimits, RecordingError
+import numpy as np
+
+from kdgat.can.recordings.messages import BadRow, Messages, ReadLimits, RecordingError
+from kdgat.can.recordings.names import recording_name
+from kdgat.can.recordings.readers.formats import FileFormat, find_format, is_compressed, open_recording
+from kdgat.can.recordings.readers.frames import join_rows
 from kdgat.can.recordings.readers.parquet import read_campaigns, read_parquet, write_parquet
 from kdgat.can.recordings.readers.rows import Rows, keep_good_rows
 
@@ -20,49 +26,77 @@ __all__ = [
     "write_recording",
 ]
 
-PARQUET_MAGIC = b"PAR1"
-"""First bytes of every Parquet file."""
+NUM_FRAMES_AT_ONCE = 1 << 16
+"""Frames that a reader of binary logs hands on at once."""
+_GZIP_BLOCK_BYTES = 1 << 20
 
 
-def recording_name(path: Path) -> tuple[str, str]:
-    """Take (scenario, recording) from `<scenario>__<recording>.suffix` or `<scenario>/<recording>.suffix`."""
-    scenario, separator, name = path.stem.partition(SCENARIO_SEPARATOR)
-    return (scenario, name) if separator else (path.parent.name, path.stem)
-
-
-def read_recording(path: Path | str, *, scenario: str | None = None, limits: ReadLimits | None = None) -> Messages:
+def read_recording(
+    path: Path | str,
+    *,
+    scenario: str | None = None,
+    limits: ReadLimits | None = None,
+    channel: str | int | None = None,
+) -> Messages:
     """Read one recording of any known format, messages in file order.
 
-    `scenario` replaces the one in the path. Raise RecordingError (a ValueError) naming the file when it has
-    another format, no valid row, or more bad rows than `limits` allows.
+    `scenario` replaces the one in the path. `channel` is the interface or the number of the channel to take, where the
+    file names several. Raise RecordingError (a ValueError) naming the file when it has another format, no valid row,
+    more bad rows than `limits` allows, or several channels and none is chosen.
     """
     path = Path(path)
     if not path.is_file():
         raise RecordingError(path, "is no file; name one recording")
     path_scenario, name = recording_name(path)
     messages = keep_good_rows(
-        _read_rows(path), path, name, path_scenario if scenario is None else scenario, limits or ReadLimits()
+        _read_rows(path),
+        path,
+        name,
+        path_scenario if scenario is None else scenario,
+        limits or ReadLimits(),
+        None if channel is None else str(channel),
     )
-    if _is_parquet(path):
+    if find_format(path) is FileFormat.PARQUET:
         messages.campaigns = read_campaigns(path)
     return messages
 
 
 def _read_rows(path: Path) -> Rows:
-    if _is_parquet(path):
-        return read_parquet(path)
-    from kdgat.can.recordings.readers.text import (
-        read_text,  # its kernels load numba, as slow as reading a plan's Parquet files
-    )
+    # Readers are imported where they are needed: numba's kernels alone take as long as reading a plan's Parquet files.
+    match find_format(path):
+        case FileFormat.PARQUET:
+            return read_parquet(path)
+        case FileFormat.BLF:
+            from kdgat.can.recordings.readers.blf import read_blf
 
-    return read_text(path)
+            return join_rows(list(read_blf(path, NUM_FRAMES_AT_ONCE)))
+        case FileFormat.PCAP:
+            from kdgat.can.recordings.readers.pcap import read_pcap
+
+            return join_rows(list(read_pcap(path, NUM_FRAMES_AT_ONCE)))
+        case FileFormat.MF4:
+            from kdgat.can.recordings.readers.mf4 import read_mf4
+
+            return read_mf4(path)
+        case FileFormat.TEXT:
+            from kdgat.can.recordings.readers.text import read_text
+
+            if not is_compressed(path):
+                return read_text(path)
+            content, damaged = _decompress(path)
+            return read_text(path, np.frombuffer(content, np.uint8), damaged=damaged)
 
 
-def _is_parquet(path: Path) -> bool:
-    if path.suffix.lower() == ".parquet":
-        return True
-    with path.open("rb") as stream:
-        return stream.read(len(PARQUET_MAGIC)) == PARQUET_MAGIC
+def _decompress(path: Path) -> tuple[bytes, bool]:
+    """Return what a compressed log holds, and whether it is cut off: then the whole lines that can be read."""
+    content = bytearray()
+    with open_recording(path) as stream:
+        try:
+            while block := stream.read1(_GZIP_BLOCK_BYTES):
+                content += block
+        except (EOFError, OSError, zlib.error):
+            return bytes(content[: content.rfind(b"\n") + 1]), True
+    return bytes(content), False
 
 
 def write_recording(path: Path | str, messages: Messages) -> None:

@@ -80,6 +80,7 @@ class Messages:
     bad_rows: list[BadRow] = field(default_factory=list)  # the first ones only
     num_bad_rows: int = 0  # all of them
     campaigns: tuple[AttackCampaign, ...] = ()  # where they are known: of simulated and of virtual vehicles
+    num_error_frames: int = 0  # passed over: what the controller said about the bus
     num_backward: int = -1  # timestamp steps that run backwards; counted here when not given
 
     def __post_init__(self) -> None:

@@ -20,6 +20,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from kdgat.can.windows.identifiers import IdentifierNumbers, Numbered
+
 ARRIVAL_FEATURES: Final = (
     "early",  # log2 of the id's shortest usual interval over the time since its last conforming message
     "overdue",  # log2 of that time over its longest usual interval
@@ -81,8 +83,9 @@ _LOOSEST_PHASE = 0.15  # of a period: with a gate beyond it, an id has no phase
     _EARLY_SINCE,
     _LAST_OVERDUE,
     _PAUSES,
-) = range(23)
-_NUM_STATE = 23
+    _IDENTIFIER,
+) = range(24)
+_NUM_STATE = 24
 
 
 class ClockState:
@@ -93,11 +96,17 @@ class ClockState:
         self.ring = np.zeros((num_ids, _RING), np.float32)
         self.start = float("nan")
 
+    @property
+    def num_bytes(self) -> int:
+        """Return the memory of what is known."""
+        return self.state.nbytes + self.ring.nbytes
+
     def grow(self, num_ids: int) -> None:
         """Make room for identifiers that are new."""
         missing = num_ids - len(self.state)
         if missing > 0:
-            room = max(missing, len(self.state))  # doubled, so that many new ones are not copied again and again
+            # Doubled, so that many new ones are not copied again and again.
+            room = max(missing, min(len(self.state), IdentifierNumbers.most - len(self.state)))
             self.state = np.concatenate([self.state, np.zeros((room, _NUM_STATE))])
             self.ring = np.concatenate([self.ring, np.zeros((room, _RING), np.float32)])
 
@@ -107,14 +116,15 @@ class Arrivals(NamedTuple):
 
     features: NDArray[np.float32]  # [M, NUM_ARRIVAL_FEATURES]
     waiting_window: NDArray[np.int64]  # [W] window at whose end a regular identifier is overdue
-    waiting_id: NDArray[np.int32]  # [W] its number
+    waiting_number: NDArray[np.int32]  # [W] its number
+    waiting_id: NDArray[np.uint32]  # [W] the identifier
     waiting: NDArray[np.float32]  # [W, 4] overdue, its novelty, missed, log2 of its usual interval in seconds
 
 
 def arrivals(
     timestamp: NDArray[np.float64],
-    dense: NDArray[np.int32],
-    num_ids: int,
+    identifier: NDArray[np.uint32],
+    numbered: Numbered,
     stops: NDArray[np.int64],
     state: ClockState | None = None,
 ) -> Arrivals:
@@ -122,18 +132,22 @@ def arrivals(
 
     Args:
         timestamp: seconds [M].
-        dense: numbers of the identifiers [M], below `num_ids`.
-        num_ids: identifiers so far.
+        identifier: [M].
+        numbered: the same by number.
         stops: the message after each window's last one [G], ascending, as row of these messages.
         state: what is known from messages before these; changed in place. Default: nothing.
     """
+    num_ids = numbered.num_numbers
     state = ClockState(num_ids) if state is None else state
     state.grow(num_ids)
     if len(timestamp) and np.isnan(state.start):
         state.start = float(timestamp[0])
     features = np.empty((len(timestamp), NUM_ARRIVAL_FEATURES), np.float32)
-    window, number, waiting = _pass(timestamp, dense, num_ids, stops, state.start, state.state, state.ring, features)
-    return Arrivals(features, window, number, waiting)
+    window, number, waited_for, waiting = _pass(
+        timestamp, identifier, numbered.number, numbered.is_new, num_ids, stops, state.start, state.state, state.ring,
+        features,
+    )  # fmt: skip
+    return Arrivals(features, window, number, waited_for, waiting)
 
 
 @njit(cache=True, inline="always")
@@ -273,25 +287,31 @@ def _arrive(known: NDArray[np.float64], ring: NDArray[np.float32], now: float, o
 @njit(cache=True)
 def _pass(
     timestamp: NDArray[np.float64],
-    dense: NDArray[np.int32],
+    identifiers: NDArray[np.uint32],
+    numbers: NDArray[np.int32],
+    is_new: NDArray[np.bool_],
     num_ids: int,
     stops: NDArray[np.int64],
     start: float,
     state: NDArray[np.float64],
     ring: NDArray[np.float32],
     features: NDArray[np.float32],
-) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.float32]]:
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint32], NDArray[np.float32]]:
     """Judge every message and, at the end of each window, every identifier that is waited for."""
     room = 64
     num_waiting = 0
     window = np.empty(room, np.int64)
     number = np.empty(room, np.int32)
+    waited_for = np.empty(room, np.uint32)
     waiting = np.empty((room, 4), np.float32)
     following = 0
     for message in range(len(timestamp)):
         now = timestamp[message]
-        identifier = dense[message]
-        _arrive(state[identifier], ring[identifier], now, features[message])
+        index = numbers[message]
+        if is_new[message]:
+            state[index] = 0.0  # of an identifier that lost its number
+            state[index, _IDENTIFIER] = identifiers[message]
+        _arrive(state[index], ring[index], now, features[message])
         while following < len(stops) and stops[following] == message + 1:
             established_s = min(0.5 * (now - start), _ESTABLISHED_S)
             for other in range(num_ids):
@@ -308,18 +328,25 @@ def _pass(
                     room *= 2
                     window = _doubled(window)
                     number = _doubled(number)
+                    waited_for = _doubled(waited_for)
                     waiting = _doubled_rows(waiting)
                 periods = silent / known[_MEDIAN]
                 missed = known[_MISSING] * np.exp(-periods / _MISSED_PERIODS) + min(np.floor(periods), 8.0)
                 window[num_waiting] = following
                 number[num_waiting] = other
+                waited_for[num_waiting] = np.uint32(known[_IDENTIFIER])
                 waiting[num_waiting, 0] = overdue
                 waiting[num_waiting, 1] = _novelty(known, now) if overdue > _OVERDUE_MARGIN else 0.0
                 waiting[num_waiting, 2] = missed / 4.0
                 waiting[num_waiting, 3] = np.log2(known[_MEDIAN])
                 num_waiting += 1
             following += 1
-    return window[:num_waiting].copy(), number[:num_waiting].copy(), waiting[:num_waiting].copy()
+    return (
+        window[:num_waiting].copy(),
+        number[:num_waiting].copy(),
+        waited_for[:num_waiting].copy(),
+        waiting[:num_waiting].copy(),
+    )
 
 
 @njit(cache=True)

@@ -142,7 +142,7 @@ CANDUMP_DAMAGE = [
     (" (1.5)  can0  044  [12]  00 11 22 33 44 55 66 77 88 99 AA BB", "CAN FD frame"),
     ("(1.5) can0 044#AAB", "payload has an odd number of hex digits"),
     ("(1.5) can0 0x#AABB", "id is no hexadecimal number"),
-    ("(1.5) can0 20000004#0000000000000000", "id is beyond 29 bits"),
+    ("(1.5) can0 40000004#0000000000000000", "id is beyond 29 bits"),
     ("(oops) can0 044#AABB", "timestamp is no finite number"),
     ("can0 044#AABB", "timestamp is no finite number"),
     ("(1.5) can0", "too few fields"),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from itertools import pairwise
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kdgat.can.windows.clock import ARRIVAL_FEATURES, REST, Arrivals, ClockState, arrivals
+from kdgat.can.windows.identifiers import IdentifierNumbers
 
 COLUMN = {name: column for column, name in enumerate(ARRIVAL_FEATURES)}
 PERIOD_S = 0.01
@@ -23,13 +23,18 @@ def _sent(duration_s: float, period_s: float = PERIOD_S, jitter: float = 0.01, s
     return np.maximum.accumulate(slots + random.normal(0.0, jitter * period_s, len(slots)))
 
 
+def _arrivals(time: NDArray[np.float64], owner: NDArray[np.int32], stops: NDArray[np.int64]) -> Arrivals:
+    identifier = owner.astype(np.uint32)
+    return arrivals(time, identifier, IdentifierNumbers().number(identifier), stops)
+
+
 def _judge(*times: NDArray[np.float64], size: int = 20) -> tuple[Arrivals, NDArray[np.int32], NDArray[np.float64]]:
     """Judge the traffic of several identifiers; also return whose each message is, and when it came."""
     owner = np.concatenate([np.full(len(part), number, np.int32) for number, part in enumerate(times)])
     time = np.concatenate(times)
     order = np.argsort(time, kind="stable")
     stops = np.arange(size, len(time) + 1, size)
-    return arrivals(time[order], owner[order], len(times), stops), owner[order], time[order]
+    return _arrivals(time[order], owner[order], stops), owner[order], time[order]
 
 
 def test_regular_traffic_is_neither_early_nor_overdue_nor_out_of_step() -> None:
@@ -122,15 +127,23 @@ def test_chunks_are_judged_as_the_whole_is(cuts: list[int], seed: int) -> None:
     random = np.random.default_rng(seed)
     time = np.sort(np.concatenate([_sent(5.0, seed=seed), _sent(5.0, 0.02, seed=seed + 1), random.uniform(0, 5, 150)]))
     owner = random.integers(0, 3, len(time)).astype(np.int32)
-    whole = arrivals(time, owner, 3, np.zeros(0, np.int64))
-    state = ClockState()
+    whole = _arrivals(time, owner, np.zeros(0, np.int64))
+    state, numbers = ClockState(), IdentifierNumbers()
     borders = [0, *sorted(min(cut, len(time)) for cut in cuts), len(time)]
-    parts = [arrivals(time[a:b], owner[a:b], 3, np.zeros(0, np.int64), state).features for a, b in pairwise(borders)]
+    parts = [
+        arrivals(
+            time[a:b],
+            owner[a:b].astype(np.uint32),
+            numbers.number(owner[a:b].astype(np.uint32)),
+            np.zeros(0, np.int64),
+            state,
+        ).features
+        for a, b in pairwise(borders)
+    ]
     np.testing.assert_array_equal(np.concatenate(parts), whole.features)
 
 
-@pytest.mark.parametrize("num_ids", [0, 1])
-def test_no_message_is_nothing(num_ids: int) -> None:
-    found = arrivals(np.zeros(0), np.zeros(0, np.int32), num_ids, np.zeros(0, np.int64))
+def test_no_message_is_nothing() -> None:
+    found = _arrivals(np.zeros(0), np.zeros(0, np.int32), np.zeros(0, np.int64))
     assert found.features.shape == (0, len(ARRIVAL_FEATURES))
     assert not len(found.waiting_window)

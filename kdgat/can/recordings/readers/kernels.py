@@ -13,7 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from kdgat.can.recordings.messages import MAX_IDENTIFIER, MAX_PAYLOAD_BYTES
-from kdgat.can.recordings.readers.rows import RowStatus
+from kdgat.can.recordings.readers.rows import MAX_CHANNELS, NO_CHANNEL, RowStatus
 
 # Plain integers, because compiled code takes module constants but no enum of ours.
 _GOOD, _SKIPPED = int(RowStatus.GOOD), int(RowStatus.SKIPPED)
@@ -30,6 +30,7 @@ _TRUNCATED, _CAN_FD, _LENGTH, _TRAILING = (
     int(RowStatus.LENGTH),
     int(RowStatus.TRAILING),
 )
+_ERROR_FRAME = int(RowStatus.ERROR_FRAME)
 
 (
     ROLE_IGNORED,
@@ -44,11 +45,28 @@ _TRUNCATED, _CAN_FD, _LENGTH, _TRAILING = (
 """What a CSV column holds. ROLE_BYTE is one byte at a fixed column, empty or 0 behind the payload. From ROLE_BYTES on,
 a line holds as many bytes as its length says and then the label, wherever that comes to stand."""
 
+(
+    TRACE_IGNORED,
+    TRACE_TIME,
+    TRACE_TYPE,
+    TRACE_CHANNEL,
+    TRACE_IDENTIFIER,
+    TRACE_LENGTH,
+    TRACE_DATA,
+) = range(7)
+"""What a column of a PEAK trace holds; TRACE_DATA is the last one and goes on to the end of the line."""
+
 _NEWLINE, _SPACE, _QUOTE, _COMMENT, _DOT = ord("\n"), ord(" "), ord('"'), ord("#"), ord(".")
 _OPEN, _CLOSE, _OPEN_SQUARE, _CLOSE_SQUARE = ord("("), ord(")"), ord("["), ord("]")
 _ZERO, _ONE, _NINE, _PLUS, _MINUS = ord("0"), ord("1"), ord("9"), ord("+"), ord("-")
 _UPPER_E, _LOWER_E, _UPPER_R, _LOWER_R, _UPPER_T, _LOWER_X = (ord(c) for c in "EeRrTx")
-_UPPER_D, _UPPER_I, _COLON = ord("D"), ord("I"), ord(":")
+_UPPER_D, _UPPER_I, _UPPER_F, _COLON = ord("D"), ord("I"), ord("F"), ord(":")
+_LOWER_A, _LOWER_B, _LOWER_D, _LOWER_F, _LOWER_I, _LOWER_T, _LOWER_Z = (ord(c) for c in "abdfitz")
+_SLASH, _SEMICOLON = ord("/"), ord(";")
+_ERROR_FRAME_WORD = np.frombuffer(b"errorframe", dtype=np.uint8)
+_CAN_FD_WORD = np.frombuffer(b"canfd", dtype=np.uint8)
+_ERROR_FLAG = 0x20000000  # of SocketCAN: bit 29 of an id marks an error frame
+_FD_FLAG, _REMOTE_FLAG = 0x1000, 0x10  # of the frame in a CANFD line of an ASC log
 
 _HEX_VALUE = np.full(256, 255, dtype=np.uint8)
 for _digit, _letter in enumerate("0123456789abcdef"):
@@ -429,6 +447,43 @@ def parse_named(
 
 
 @njit(cache=True, nogil=True)
+def _channel(data: Bytes, a: int, b: int, names: Any, num_names: int) -> int:
+    """Find the name of a channel among those seen, or enter it; return its index.
+
+    The last index that there is stands for all further names.
+    """
+    for k in range(num_names):
+        if _is_same(data, a, b, names[k, 0], names[k, 1]):
+            return k
+    if num_names == MAX_CHANNELS:
+        return num_names - 1
+    names[num_names, 0], names[num_names, 1] = a, b
+    return num_names
+
+
+@njit(cache=True, nogil=True)
+def _is_same(data: Bytes, a: int, b: int, c: int, d: int) -> bool:
+    """Tell whether two words are the same."""
+    if b - a != d - c:
+        return False
+    for i in range(b - a):  # noqa: SIM110 - compiled code knows no generators
+        if data[a + i] != data[c + i]:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _is_error_frame(data: Bytes, a: int, b: int) -> bool:
+    """Tell whether an id of eight digits, too large for one, carries the flag of SocketCAN's error frames alone."""
+    if b - a != 8:
+        return False
+    value = 0
+    for i in range(a, b):
+        value = (value << 4) | int(_HEX_VALUE[data[i]])
+    return value & 0xE0000000 == _ERROR_FLAG
+
+
+@njit(cache=True, nogil=True)
 def _log_frame(data: Bytes, a: int, b: int, row: int, identifier: Any, payload: Any, length: Any) -> int:
     """Parse `044#2A366C2BBA`; a remote frame `044#R` carries no bytes."""
     mark = a
@@ -438,6 +493,8 @@ def _log_frame(data: Bytes, a: int, b: int, row: int, identifier: Any, payload: 
         return _FIELDS
     value = _hex_identifier(data, a, mark)
     if value < 0:
+        if value == -2 and _is_error_frame(data, a, mark):
+            return _ERROR_FRAME
         return _IDENTIFIER if value == -1 else _IDENTIFIER_RANGE
     identifier[row] = value
     if mark + 1 < b and data[mark + 1] == _COMMENT:
@@ -464,6 +521,8 @@ def _screen_frame(data: Bytes, a: int, b: int, row: int, identifier: Any, payloa
         id_start, id_end = a, b
     value = _hex_identifier(data, id_start, id_end)
     if value < 0:
+        if value == -2 and _is_error_frame(data, id_start, id_end):
+            return _ERROR_FRAME, b
         return (_IDENTIFIER if value == -1 else _IDENTIFIER_RANGE), b
     identifier[row] = value
     if data[b - 1] != _CLOSE_SQUARE:
@@ -484,11 +543,23 @@ def _screen_frame(data: Bytes, a: int, b: int, row: int, identifier: Any, payloa
 
 @njit(cache=True, nogil=True)
 def parse_candump(
-    data: Bytes, start: int, timestamp: Any, identifier: Any, payload: Any, length: Any, status: Any
-) -> None:
-    """Parse `(1436509052.249713) vcan0 044#2A366C2BBA`, and the form that candump shows on a screen."""
+    data: Bytes,
+    start: int,
+    names: Any,
+    timestamp: Any,
+    identifier: Any,
+    payload: Any,
+    length: Any,
+    channel: Any,
+    status: Any,
+) -> int:
+    """Parse `(1436509052.249713) vcan0 044#2A366C2BBA`, and the form that candump shows on a screen.
+
+    Where the names of channels stand is entered in `names` [MAX_CHANNELS, 2]; return how many there are.
+    """
     i = start
     row = 0
+    num_names, last, last_start, last_end = 0, 0, 0, 0
     while i < len(data):
         next_line = _next_line(data, i)
         a, b = _word(data, i)
@@ -504,8 +575,10 @@ def parse_candump(
             timestamp[row] = _number(data, a + 1, b - 1)
             if not np.isfinite(timestamp[row]):
                 fault = _TIMESTAMP
+        channel[row] = NO_CHANNEL
         if fault == _GOOD:
-            a, b = _word(data, b)  # interface
+            a, b = _word(data, b)
+            name_start, name_end = a, b
             a, b = _word(data, b)
             if a == b:
                 fault = _FIELDS
@@ -518,6 +591,318 @@ def parse_candump(
                     fault = _log_frame(data, a, b, row, identifier, payload, length)
                 else:
                     fault, _ = _screen_frame(data, a, b, row, identifier, payload, length)
+                if fault in (_GOOD, _CAN_FD, _ERROR_FRAME):  # a damaged name is no channel
+                    if not _is_same(data, name_start, name_end, last_start, last_end):
+                        last = _channel(data, name_start, name_end, names, num_names)
+                        num_names = max(num_names, last + 1)
+                        last_start, last_end = name_start, name_end
+                    channel[row] = last
         status[row] = _cut_off(data, next_line, fault)
         i = next_line
         row += 1
+    return num_names
+
+
+@njit(cache=True, nogil=True)
+def _is_word(data: Bytes, a: int, b: int, word: Bytes) -> bool:
+    """Compare with a word of small letters, without case."""
+    if b - a != len(word):
+        return False
+    for i in range(len(word)):  # noqa: SIM110 - compiled code knows no generators
+        if data[a + i] | 32 != word[i]:
+            return False
+    return True
+
+
+@njit(cache=True, nogil=True)
+def _integer(data: Bytes, a: int, b: int, base: int) -> int:
+    """Read a whole number of at most ten digits in base 10 or 16, -1 if it is none."""
+    if a >= b or b - a > 10:
+        return -1
+    value = 0
+    for i in range(a, b):
+        digit = _HEX_VALUE[data[i]]
+        if digit >= base:
+            return -1
+        value = value * base + int(digit)
+    return value
+
+
+@njit(cache=True, nogil=True)
+def _asc_bytes(data: Bytes, i: int, num_bytes: int, base: int, payload: Bytes) -> tuple[int, int]:
+    """Read bytes as numbers in a base; return a status and where reading ended."""
+    for k in range(num_bytes):
+        a, b = _word(data, i)
+        if a == b:
+            return _MISMATCH, b
+        value = _integer(data, a, b, base)
+        if value < 0 or value > 255:
+            return _HEX, b
+        payload[k] = value
+        i = b
+    return _GOOD, i
+
+
+@njit(cache=True, nogil=True)
+def _asc_identifier(data: Bytes, a: int, b: int, base: int) -> int:
+    """Read an arbitration id, which ends in x if it has 29 bits; -1 if it is no number, -2 if it is beyond 29 bits."""
+    if b > a and (data[b - 1] | 32) == _LOWER_X:
+        b -= 1
+    value = _integer(data, a, b, base)
+    return -2 if value > MAX_IDENTIFIER else value
+
+
+@njit(cache=True, nogil=True)
+def _is_direction(data: Bytes, a: int, b: int) -> bool:
+    """Tell `Rx` and `Tx` from others, for instance `TxRq`: asked to be sent, and not seen on the bus yet."""
+    letter = data[a] | 32 if b - a == 2 else 0
+    return (letter in (_LOWER_T, _LOWER_R)) and (data[a + 1] | 32) == _LOWER_X
+
+
+@njit(cache=True, nogil=True)
+def _asc_classic(data: Bytes, i: int, base: int, row: int, identifier: Any, payload: Any, length: Any) -> int:
+    """Parse `123  Rx   d 8 01 02 ...`, what follows the channel."""
+    a, b = _word(data, i)
+    if a == b:
+        return _FIELDS
+    if _is_word(data, a, b, _ERROR_FRAME_WORD):
+        return _ERROR_FRAME
+    c, d = _word(data, b)
+    if not _is_direction(data, c, d):
+        return _FIELDS if c == d else _SKIPPED  # `Statistic: D 0 R 0 ...` and other events
+    value = _asc_identifier(data, a, b, base)
+    if value < 0:
+        return _IDENTIFIER if value == -1 else _IDENTIFIER_RANGE
+    identifier[row] = value
+    a, b = _word(data, d)
+    if b - a != 1:
+        return _FIELDS
+    if data[a] | 32 == _LOWER_R:
+        return _GOOD  # a remote frame carries no bytes
+    if data[a] | 32 != _LOWER_D:
+        return _FIELDS
+    a, b = _word(data, b)
+    if a == b:
+        return _FIELDS
+    num_bytes = _integer(data, a, b, base)
+    if num_bytes < 0 or num_bytes > 15:
+        return _LENGTH
+    num_bytes = min(num_bytes, MAX_PAYLOAD_BYTES)  # codes from 9 on mean 8 bytes
+    fault, _ = _asc_bytes(data, b, num_bytes, base, payload[row])
+    if fault == _GOOD:
+        length[row] = num_bytes
+    return fault
+
+
+@njit(cache=True, nogil=True)
+def _asc_flexible(data: Bytes, i: int, base: int, row: int, identifier: Any, payload: Any, length: Any) -> int:
+    """Parse `Rx 123 Name 1 0 8 8 01 02 ... 0 0 flags`, what follows the channel of a CANFD line.
+
+    Classic frames on a channel that is set up for CAN FD stand in such lines, too: their flags tell.
+    """
+    a, b = _word(data, i)
+    if _is_word(data, a, b, _ERROR_FRAME_WORD):
+        return _ERROR_FRAME
+    if not _is_direction(data, a, b):
+        return _FIELDS if a == b else _SKIPPED
+    a, b = _word(data, b)
+    if _is_word(data, a, b, _ERROR_FRAME_WORD):
+        return _ERROR_FRAME
+    value = _asc_identifier(data, a, b, base)
+    if value < 0:
+        return _FIELDS if a == b else _IDENTIFIER if value == -1 else _IDENTIFIER_RANGE
+    identifier[row] = value
+    a, b = _word(data, b)
+    if b - a != 1 or not (_ZERO <= data[a] <= _ONE):
+        a, b = _word(data, b)  # behind a symbolic name: bit rate switch
+    for _ in range(3):  # error state, data length code, number of bytes
+        a, b = _word(data, b)
+    num_bytes = _integer(data, a, b, 10)
+    if num_bytes < 0:
+        return _FIELDS if a == b else _LENGTH
+    bytes_start = b
+    for _ in range(num_bytes + 3):  # the bytes, duration and length of the frame, flags
+        a, b = _word(data, b)
+    flags = _integer(data, a, b, 16)
+    if flags < 0 or flags & _FD_FLAG:
+        return _CAN_FD
+    if flags & _REMOTE_FLAG:
+        return _GOOD
+    if num_bytes > MAX_PAYLOAD_BYTES:
+        return _LENGTH
+    fault, _ = _asc_bytes(data, bytes_start, num_bytes, base, payload[row])
+    if fault == _GOOD:
+        length[row] = num_bytes
+    return fault
+
+
+@njit(cache=True, nogil=True)
+def parse_asc(
+    data: Bytes,
+    start: int,
+    base: int,
+    is_relative: bool,
+    clock: float,
+    names: Any,
+    timestamp: Any,
+    identifier: Any,
+    payload: Any,
+    length: Any,
+    channel: Any,
+    status: Any,
+) -> tuple[int, float]:
+    """Parse `   0.015991 1  123             Rx   d 8 01 02 03 04 05 06 07 08`; other events are passed over.
+
+    With `is_relative` every line counts its seconds from the line before; `clock` is where the last one stood.
+    Return the number of channel names, as `parse_candump` does, and the clock.
+    """
+    i = start
+    row = 0
+    num_names, last, last_start, last_end = 0, 0, 0, 0
+    while i < len(data):
+        next_line = _next_line(data, i)
+        channel[row] = NO_CHANNEL
+        fault = _SKIPPED
+        a, b = _word(data, i)
+        # Header, comments and trigger blocks begin with a letter or a slash.
+        if a < b and not (_LOWER_A <= data[a] | 32 <= _LOWER_Z) and data[a] != _SLASH:
+            seconds = _number(data, a, b)
+            if np.isfinite(seconds):
+                if is_relative:
+                    clock += seconds
+                    seconds = clock
+                timestamp[row] = seconds
+                a, b = _word(data, b)
+                is_flexible = _is_word(data, a, b, _CAN_FD_WORD)
+                if is_flexible:
+                    a, b = _word(data, b)
+                if a == b:
+                    fault = _FIELDS
+                elif _integer(data, a, b, 10) >= 0:
+                    if is_flexible:
+                        fault = _asc_flexible(data, b, base, row, identifier, payload, length)
+                    else:
+                        fault = _asc_classic(data, b, base, row, identifier, payload, length)
+                    if fault in (_GOOD, _CAN_FD, _ERROR_FRAME):
+                        if not _is_same(data, a, b, last_start, last_end):
+                            last = _channel(data, a, b, names, num_names)
+                            num_names = max(num_names, last + 1)
+                            last_start, last_end = a, b
+                        channel[row] = last
+            else:
+                fault = _TIMESTAMP
+        status[row] = _cut_off(data, next_line, fault)
+        i = next_line
+        row += 1
+    return num_names, clock
+
+
+@njit(cache=True, nogil=True)
+def _trace_type(data: Bytes, a: int, b: int) -> int:
+    """Tell what a row of a PEAK trace is from the word for its type: a message, or a status."""
+    first = data[a] | 32
+    second = data[a + 1] | 32 if b - a > 1 else 0
+    if b - a == 2 and (
+        _is_direction(data, a, b) or (first == _LOWER_D and second == _LOWER_T) or (first == _LOWER_R == second)
+    ):
+        return _GOOD
+    if b - a == 2 and (first == _LOWER_F or (first == _LOWER_B and second == _LOWER_I)):
+        return _CAN_FD
+    if first == _LOWER_E and second == _LOWER_R:
+        return _ERROR_FRAME
+    return _SKIPPED  # warnings, states, counters, events
+
+
+@njit(cache=True, nogil=True)
+def parse_trace(
+    data: Bytes,
+    start: int,
+    roles: Any,  # [columns] TRACE_*
+    names: Any,
+    timestamp: Any,
+    identifier: Any,
+    payload: Any,
+    length: Any,
+    channel: Any,
+    status: Any,
+) -> int:
+    """Parse `  1)      1059.9  Rx  0300  7  00 00 00 00 04 00 00`, a PEAK trace, by the columns of its version.
+
+    Return the number of channel names, as `parse_candump` does.
+    """
+    i = start
+    row = 0
+    num_names, last, last_start, last_end = 0, 0, 0, 0
+    while i < len(data):
+        next_line = _next_line(data, i)
+        channel[row] = NO_CHANNEL
+        a, b = _word(data, i)
+        if a == b or data[a] == _SEMICOLON:
+            status[row] = _SKIPPED
+            i = next_line
+            row += 1
+            continue
+        fault = _GOOD
+        kind = _GOOD
+        name_start, name_end = 0, 0
+        num_bytes = -1
+        is_remote = False
+        for k in range(len(roles)):
+            if k > 0:
+                a, b = _word(data, b)
+            role = roles[k]
+            if role == TRACE_DATA:
+                if is_remote or (a < b and data[a] | 32 == _LOWER_R):  # `RTR`
+                    break
+                if num_bytes > 0:
+                    fault, _ = _spaced_bytes(data, a, num_bytes, payload[row])
+                if fault == _GOOD and kind == _GOOD:
+                    length[row] = num_bytes
+                break
+            if a == b:
+                fault = _FIELDS
+                break
+            if role == TRACE_TIME:
+                timestamp[row] = _number(data, a, b) / 1000.0
+                if not np.isfinite(timestamp[row]):
+                    fault = _TIMESTAMP
+                    break
+            elif role == TRACE_TYPE:
+                kind = _trace_type(data, a, b)
+                is_remote = data[a] | 32 == _LOWER_R and data[b - 1] | 32 == _LOWER_R
+                if kind in (_SKIPPED, _ERROR_FRAME):
+                    break
+            elif role == TRACE_CHANNEL:
+                name_start, name_end = a, b
+            elif role == TRACE_IDENTIFIER:
+                value = _hex_identifier(data, a, b)
+                if value == -2 and _is_error_frame(data, a, b):
+                    kind = _ERROR_FRAME
+                    break
+                if value == -2 and b - a == 8 and data[a] == data[b - 1] == _UPPER_F:
+                    kind = _SKIPPED  # FFFFFFFF: the state of the bus
+                    break
+                if value < 0:
+                    fault = _IDENTIFIER if value == -1 else _IDENTIFIER_RANGE
+                    break
+                identifier[row] = value
+            elif role == TRACE_LENGTH:
+                num_bytes = _integer(data, a, b, 10)
+                if kind == _CAN_FD:
+                    break
+                if num_bytes < 0 or num_bytes > 15:
+                    fault = _LENGTH
+                    break
+                num_bytes = min(num_bytes, MAX_PAYLOAD_BYTES)
+        if fault == _GOOD or kind == _SKIPPED:
+            fault = kind
+        if name_end > name_start and (fault in (_GOOD, _CAN_FD, _ERROR_FRAME)):
+            if not _is_same(data, name_start, name_end, last_start, last_end):
+                last = _channel(data, name_start, name_end, names, num_names)
+                num_names = max(num_names, last + 1)
+                last_start, last_end = name_start, name_end
+            channel[row] = last
+        status[row] = _cut_off(data, next_line, fault)
+        i = next_line
+        row += 1
+    return num_names

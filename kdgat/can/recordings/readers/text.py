@@ -10,14 +10,17 @@ from enum import StrEnum
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kdgat.can.recordings.messages import MAX_PAYLOAD_BYTES, RecordingError
+from kdgat.can.recordings.names import recording_suffix
 from kdgat.can.recordings.readers import kernels
-from kdgat.can.recordings.readers.rows import Rows
+from kdgat.can.recordings.readers.frames import damaged_row, join_rows
+from kdgat.can.recordings.readers.rows import MAX_CHANNELS, NO_CHANNEL, Rows
 
 NUM_SNIFFED_LINES = 200
 """Lines looked at to find the format: enough that a few damaged ones do not decide."""
-_SNIFFED_BYTES = 1 << 16
+SNIFFED_BYTES = 1 << 16
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 COLUMN_NAMES = {
@@ -37,7 +40,32 @@ KNOWN_FORMATS = (
     "CSV timestamp,id,dlc,byte,...,byte,flag (HCRL Car-Hacking, HCRL Survival; R regular, T injected)",
     "text `Timestamp: 1479121434.850202  ID: 0350  000  DLC: 8  05 28 ...` (HCRL attack-free)",
     "candump `(1436509052.249713) vcan0 044#2A366C2BBA`",
+    "Vector ASC and BLF, PEAK TRC, MF4 with bus logging, PCAP and pcapng of SocketCAN",
 )
+
+TRACE_COLUMNS = {
+    "1.0": "N,O,I,l,D",
+    "1.1": "N,O,T,I,l,D",
+    "1.2": "N,O,B,T,I,l,D",
+    "1.3": "N,O,B,T,I,R,l,D",
+    "2.0": "N,O,T,I,d,l,D",
+    "2.1": "N,O,T,B,I,d,R,L,D",
+}
+"""Columns of a PEAK trace by its version; from 2.0 on the file names them, too."""
+_TRACE_ROLES = {
+    "O": kernels.TRACE_TIME,
+    "T": kernels.TRACE_TYPE,
+    "B": kernels.TRACE_CHANNEL,
+    "I": kernels.TRACE_IDENTIFIER,
+    "l": kernels.TRACE_LENGTH,
+    "L": kernels.TRACE_LENGTH,
+    "D": kernels.TRACE_DATA,
+}
+_TRACE_VERSION = re.compile(r";\$FILEVERSION=(\S+)")
+_TRACE_NAMED_COLUMNS = re.compile(r";\$COLUMNS=(\S+)")
+_TRACE_LINE = re.compile(r"\s*\d+\)\s+\d+(\.\d+)?\s")
+_ASC_BASE = re.compile(r"base\s+(hex|dec)(?:\s+timestamps\s+(absolute|relative))?", re.IGNORECASE)
+_ASC_LINE = re.compile(r"\s*\d+\.\d+\s+((\d+\s+(\S+\s+(Tx|Rx)\s|ErrorFrame))|CANFD\s)", re.IGNORECASE)
 
 
 Shape = tuple[tuple[int, ...], bool]
@@ -51,6 +79,12 @@ class TextFormat(StrEnum):
     SEPARATED = "separated"
     NAMED = "named"
     CANDUMP = "candump"
+    ASC = "Vector ASC"
+    TRACE = "PEAK TRC"
+
+
+FORMAT_OF_SUFFIX = {".asc": TextFormat.ASC, ".trc": TextFormat.TRACE}
+"""Suffixes that promise one format."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,65 +96,162 @@ class Layout:
     separator: str = ","
     roles: tuple[int, ...] = ()
     labelled: bool = False
+    base: int = 16
+    is_relative: bool = False
 
 
-def read_text(path: Path) -> Rows:
-    """Read all lines with the status of each. Raise RecordingError for a format or a header that is not known."""
-    if path.stat().st_size == 0:
-        raise RecordingError(path, "is empty; remove the file or export the recording again")
-    data = np.memmap(path, dtype=np.uint8, mode="r").view(np.ndarray)
-    head = data[:_SNIFFED_BYTES].tobytes()
-    offset = len(_BYTE_ORDER_MARK) if head.startswith(_BYTE_ORDER_MARK) else 0
-    whole_file = len(head) == len(data)
-    lines = head[offset:].decode("latin-1").split("\n")
-    layout = find_layout(path, (lines if whole_file else lines[:-1])[:NUM_SNIFFED_LINES])
-    start = offset + sum(len(line) + 1 for line in lines[: layout.num_header_lines])
-    num_lines = kernels.count_lines(data, start)
-    timestamp = np.zeros(num_lines)
-    identifier = np.zeros(num_lines, dtype=np.uint32)
-    payload = np.zeros((num_lines, MAX_PAYLOAD_BYTES), dtype=np.uint8)
-    length = np.zeros(num_lines, dtype=np.uint8)
-    label = np.zeros(num_lines, dtype=np.uint8)
-    status = np.zeros(num_lines, dtype=np.uint8)
-    if layout.text_format is TextFormat.SEPARATED:
-        roles = np.array(layout.roles, dtype=np.int64)
-        kernels.parse_separated(
-            data,
-            start,
-            ord(layout.separator),
-            roles,
-            layout.labelled,
-            timestamp,
-            identifier,
-            payload,
-            length,
+class LineParser:
+    """Parse the lines of one text recording, a block of whole lines after the other."""
+
+    def __init__(self, layout: Layout) -> None:
+        """Begin behind the header lines of the layout."""
+        self.layout = layout
+        self._roles = np.array(layout.roles, dtype=np.int64)
+        self._num_lines = layout.num_header_lines
+        self._channels: list[str] = []
+        self._clock = 0.0
+
+    def parse(self, data: NDArray[np.uint8], start: int = 0) -> Rows:
+        """Parse the lines from `start` on, with the status of each; line numbers and channels go on over the blocks."""
+        layout = self.layout
+        num_lines = kernels.count_lines(data, start)
+        timestamp = np.zeros(num_lines)
+        identifier = np.zeros(num_lines, dtype=np.uint32)
+        payload = np.zeros((num_lines, MAX_PAYLOAD_BYTES), dtype=np.uint8)
+        length = np.zeros(num_lines, dtype=np.uint8)
+        label = np.zeros(num_lines, dtype=np.uint8)
+        status = np.zeros(num_lines, dtype=np.uint8)
+        columns = (timestamp, identifier, payload, length)
+        channel = None
+        if layout.text_format is TextFormat.SEPARATED:
+            kernels.parse_separated(
+                data, start, ord(layout.separator), self._roles, layout.labelled, *columns, label, status
+            )
+        elif layout.text_format is TextFormat.NAMED:
+            kernels.parse_named(data, start, *columns, status)
+        else:
+            channel = np.empty(num_lines, dtype=np.uint8)
+            names = np.zeros((MAX_CHANNELS, 2), dtype=np.int64)
+            if layout.text_format is TextFormat.CANDUMP:
+                num_names = kernels.parse_candump(data, start, names, *columns, channel, status)
+            elif layout.text_format is TextFormat.ASC:
+                num_names, self._clock = kernels.parse_asc(
+                    data, start, layout.base, layout.is_relative, self._clock, names, *columns, channel, status
+                )
+            else:
+                num_names = kernels.parse_trace(data, start, self._roles, names, *columns, channel, status)
+            channel = self._over_blocks(channel, [data[a:b].tobytes().decode("latin-1") for a, b in names[:num_names]])
+        first_line = self._num_lines + 1
+        self._num_lines += num_lines
+        return Rows(
+            *columns,
             label,
             status,
+            layout.labelled,
+            lambda rows: rows + first_line,
+            channel if self._channels else None,
+            tuple(self._channels),
         )
-    elif layout.text_format is TextFormat.NAMED:
-        kernels.parse_named(data, start, timestamp, identifier, payload, length, status)
-    else:
-        kernels.parse_candump(data, start, timestamp, identifier, payload, length, status)
-    first_line = layout.num_header_lines + 1
-    return Rows(timestamp, identifier, payload, length, label, status, layout.labelled, lambda rows: rows + first_line)
+
+    def damage(self) -> Rows:
+        """Return a bad row that says that the file ends here before its end."""
+        first_line = self._num_lines + 1
+        return damaged_row(first_line, tuple(self._channels))
+
+    def _over_blocks(self, channel: NDArray[np.uint8], names: Sequence[str]) -> NDArray[np.uint8]:
+        """Turn indices into the names of one block into those of all blocks."""
+        self._channels += [name for name in names if name not in self._channels]
+        del self._channels[MAX_CHANNELS:]
+        if list(names) == self._channels[: len(names)]:
+            return channel
+        index_of = np.full(256, NO_CHANNEL, dtype=np.uint8)
+        last = len(self._channels) - 1  # stands for all further names
+        index_of[: len(names)] = [self._channels.index(n) if n in self._channels else last for n in names]
+        return index_of[channel]
+
+
+def read_text(path: Path, data: NDArray[np.uint8] | None = None, *, damaged: bool = False) -> Rows:
+    """Read all lines with the status of each. Raise RecordingError for a format or a header that is not known.
+
+    `data` is what the file holds, where that is not its bytes; it may be known to end before its end.
+    """
+    if data is None:
+        data = np.memmap(path, dtype=np.uint8, mode="r").view(np.ndarray)
+    head = data[:SNIFFED_BYTES].tobytes()
+    layout, start = find_start(path, head, is_whole=len(head) == len(data))
+    parser = LineParser(layout)
+    rows = parser.parse(data, start)
+    return join_rows([rows, parser.damage()]) if damaged else rows
+
+
+def find_start(path: Path, head: bytes, *, is_whole: bool) -> tuple[Layout, int]:
+    """Find the format from the first bytes of a file, and where its first row starts."""
+    offset = len(_BYTE_ORDER_MARK) if head.startswith(_BYTE_ORDER_MARK) else 0
+    lines = head[offset:].decode("latin-1").split("\n")
+    layout = find_layout(path, (lines if is_whole else lines[:-1])[:NUM_SNIFFED_LINES])
+    return layout, offset + sum(len(line) + 1 for line in lines[: layout.num_header_lines])
 
 
 def find_layout(path: Path, lines: Sequence[str]) -> Layout:
     """Find the format from the first lines of a file; a damaged line among them does not matter."""
-    formats = Counter(found for line in lines if line.strip() and (found := _format_of_line(line)) is not None)
-    if not formats:
-        first = next((line.strip() for line in lines if line.strip()), "")
+    text_format = _find_format(lines)
+    promised = FORMAT_OF_SUFFIX.get(recording_suffix(path))
+    first = next((line.strip() for line in lines if line.strip()), "")[:60]
+    if promised is not None and text_format is not promised:
         raise RecordingError(
-            path, f"has an unknown format (it starts with {first[:60]!r}); known are: {'; '.join(KNOWN_FORMATS)}"
+            path,
+            f"is named {path.suffix}, but is no {promised} log (it starts with {first!r}); name it after its format",
         )
-    text_format = formats.most_common(1)[0][0]
-    if text_format is not TextFormat.SEPARATED:
-        return Layout(text_format)
-    return _separated_layout(path, lines)
+    if text_format is None:
+        raise RecordingError(
+            path, f"has an unknown format (it starts with {first!r}); known are: {'; '.join(KNOWN_FORMATS)}"
+        )
+    if text_format is TextFormat.SEPARATED:
+        return _separated_layout(path, lines)
+    if text_format is TextFormat.ASC:
+        return _asc_layout(lines)
+    return _trace_layout(path, lines) if text_format is TextFormat.TRACE else Layout(text_format)
+
+
+def _asc_layout(lines: Sequence[str]) -> Layout:
+    found = next((match for line in lines if (match := _ASC_BASE.match(line.strip()))), None)
+    if found is None:
+        return Layout(TextFormat.ASC)
+    base, timestamps = found[1].lower(), (found[2] or "").lower()
+    return Layout(TextFormat.ASC, base=10 if base == "dec" else 16, is_relative=timestamps == "relative")
+
+
+def _trace_layout(path: Path, lines: Sequence[str]) -> Layout:
+    version = next((match[1] for line in lines if (match := _TRACE_VERSION.match(line))), "1.0")
+    named = next((match[1] for line in lines if (match := _TRACE_NAMED_COLUMNS.match(line))), None)
+    columns = (named or TRACE_COLUMNS.get(version, "")).split(",")
+    if not {"O", "I", "D"} <= set(columns) or not {"l", "L"} & set(columns):
+        raise RecordingError(
+            path,
+            f"is a PEAK trace of version {version} with the columns {','.join(columns) or 'of no known name'}; "
+            f"known are {', '.join(TRACE_COLUMNS)}, and from 2.0 on any columns with O, I, l or L, and D",
+        )
+    roles = [_TRACE_ROLES.get(column, kernels.TRACE_IGNORED) for column in columns]
+    return Layout(TextFormat.TRACE, roles=tuple(roles[: roles.index(kernels.TRACE_DATA) + 1]))
+
+
+def _find_format(lines: Sequence[str]) -> TextFormat | None:
+    if any(_TRACE_VERSION.match(line) for line in lines):
+        return TextFormat.TRACE
+    if any(_ASC_BASE.match(line.strip()) for line in lines):
+        return TextFormat.ASC
+    formats = Counter(found for line in lines if line.strip() and (found := _format_of_line(line)) is not None)
+    return formats.most_common(1)[0][0] if formats else None
 
 
 def _format_of_line(line: str) -> TextFormat | None:
     tokens = line.split()
+    if _TRACE_LINE.match(line):
+        return TextFormat.TRACE
+    if _ASC_LINE.match(line):
+        return TextFormat.ASC
+    if line.startswith(";"):  # a comment of a PEAK trace
+        return None
     if tokens[0] == "Timestamp:":
         return TextFormat.NAMED
     if tokens[0].startswith("(") and tokens[0].endswith(")"):
