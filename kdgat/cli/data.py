@@ -27,6 +27,9 @@ PLAIN_WIDTH = 1000
 DataRoot = Annotated[Path, typer.Option("--data-root", help="Folder that holds one folder per dataset.")]
 Catalog = Annotated[Path | None, typer.Option("--catalog", help="YAML file with entries of your own datasets.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Channel = Annotated[
+    str | None, typer.Option("--channel", help="Interface or number to take of a log that holds several channels.")
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 
 
@@ -82,6 +85,7 @@ def inspect_recordings(
     picture: Annotated[
         Path | None, typer.Option("--picture", help="Trees: draw the first 24 as .html, .svg or .png.")
     ] = None,
+    channel: Channel = None,
     as_json: AsJson = False,
     quiet: Quiet = False,
 ) -> None:
@@ -101,8 +105,10 @@ def inspect_recordings(
         return
     if labels is not None or picture is not None:
         raise typer.BadParameter("--labels and --picture are for trees: give their PATH")
+    if channel is not None and (path is None or not path.is_file()):
+        raise typer.BadParameter("--channel is for one recording: give its PATH")
     if path is not None and path.is_file():
-        inspections = [inspect_file(path)]
+        inspections = [inspect_file(path, channel=channel)]
     else:
         if path is not None:
             dataset, data_root = path.resolve().name, path.resolve().parent
@@ -130,13 +136,15 @@ def import_recordings(
         bool, typer.Option("--attack-free", help="Label every message benign, for a source without labels.")
     ] = False,
     replace: Annotated[bool, typer.Option("--replace", help="Overwrite a recording of that name.")] = False,
+    channel: Channel = None,
     max_bad_fraction: Annotated[float, typer.Option(help="Share of bad rows that is dropped, not refused.")] = 0.01,
     quiet: Quiet = False,
 ) -> None:
     """Convert recordings to Parquet in the layout of a dataset.
 
     Formats: Parquet; CSV of can-train-and-test, HCRL Car-Hacking and HCRL Survival, with or without header; HCRL
-    attack-free text; candump.
+    attack-free text; candump, also compressed by gzip; Vector ASC and BLF; PEAK TRC; MF4 with bus logging; PCAP and
+    pcapng of SocketCAN. BLF, MF4 and PCAP take the extra `logs`. Where a log holds several channels, give --channel.
     """
     from kdgat.can.recordings.importing import import_recording
     from kdgat.can.recordings.messages import ReadLimits
@@ -154,6 +162,7 @@ def import_recordings(
             attack_free=attack_free,
             replace=replace,
             limits=limits,
+            channel=channel,
         )
         for row in messages.bad_rows:
             print(f"{source}:{row.line}: {row.reason}, dropped", file=sys.stderr)

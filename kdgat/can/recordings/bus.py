@@ -65,72 +65,78 @@ def read_bus(
     if bitrate is not None:
         options["bitrate"] = bitrate
     receiver = _Receiver(can, {"channel": channel, "interface": interface, **options}, max_pending, stop)
-    receiver.start()
     chunks = receiver.chunks(max_messages, max_delay_s, str(channel), scenario)
     return MessageStream(chunks, receiver.status, receiver.close)
 
 
-class _Receiver(threading.Thread):
+class _Receiver:
     """Take frames from the bus as they come, so that only memory of this process bounds a slow reader."""
 
     def __init__(
         self, can: ModuleType, options: dict[str, Any], max_pending: int, stop: threading.Event | None
     ) -> None:
-        super().__init__(name=f"bus {options['channel']}", daemon=True)
         self.status = StreamStatus()
         self._can = can
         self._options = options
-        self._bus_name = f"{options['interface']}:{options['channel']}"
-        self._stop_event = stop
+        self._name = f"{options['interface']}:{options['channel']}"
+        self._stop = stop
         self._closed = threading.Event()
         self._pending: deque[_Frame] = deque(maxlen=max_pending)
         self._arrival = threading.Condition()
         self._ended = False
-        self._clock = _Clock(self._bus_name)
+        self._failure: Exception | None = None
+        self._clock = _Clock(self._name)
         try:
             self._bus = can.Bus(**options)
         except Exception as error:  # drivers raise what they like: a missing library, device, right or option
             raise BusError(
-                f"{self._bus_name}: cannot be opened ({type(error).__name__}: {error}); check interface, channel and "
+                f"{self._name}: cannot be opened ({type(error).__name__}: {error}); check interface, channel and "
                 "bitrate, for SocketCAN `ip link show`; interfaces of python-can are listed in its documentation"
             ) from error
+
+        self._thread = threading.Thread(target=self._run, name=f"bus {options['channel']}", daemon=True)
+        self._thread.start()
 
     def close(self) -> None:
         """End the stream, and wait until the bus is let go."""
         self._closed.set()
-        if self is not threading.current_thread():
-            self.join()
+        self._thread.join()
 
-    def run(self) -> None:
-        """Receive until the stream ends; a failing bus is opened anew."""
-        backoff_s = _FIRST_BACKOFF_S
+    def _run(self) -> None:
         try:
-            while not self._is_stopped():
-                try:
-                    if self._bus is None:
-                        self._bus = self._can.Bus(**self._options)
-                        self._clock.begin_anew()
-                        self.status.num_reconnects += 1
-                        logger.info("%s: opened again", self._bus_name)
-                    message = self._bus.recv(timeout=_RECEIVE_S)
-                except Exception as error:  # beside can.CanError whatever a driver raises when its device is gone
-                    self._fail(error, backoff_s)
-                    backoff_s = min(2 * backoff_s, _LONGEST_BACKOFF_S)
-                    continue
-                if message is not None:
-                    backoff_s = _FIRST_BACKOFF_S
-                    self._take(message)
+            self._receive()
+        except Exception as error:  # raised where the stream is read
+            self._failure = error
         finally:
             self._shut_down()
             with self._arrival:
                 self._ended = True
                 self._arrival.notify()
 
+    def _receive(self) -> None:
+        """Receive until the stream ends; a failing bus is opened anew."""
+        backoff_s = _FIRST_BACKOFF_S
+        while not self._is_stopped():
+            try:
+                if self._bus is None:
+                    self._bus = self._can.Bus(**self._options)
+                    self._clock.begin_anew()
+                    self.status.num_reconnects += 1
+                    logger.info("%s: opened again", self._name)
+                message = self._bus.recv(timeout=_RECEIVE_S)
+            except Exception as error:  # beside can.CanError whatever a driver raises when its device is gone
+                self._fail(error, backoff_s)
+                backoff_s = min(2 * backoff_s, _LONGEST_BACKOFF_S)
+                continue
+            if message is not None:
+                backoff_s = _FIRST_BACKOFF_S
+                self._take(message)
+
     def _is_stopped(self) -> bool:
-        return self._closed.is_set() or (self._stop_event is not None and self._stop_event.is_set())
+        return self._closed.is_set() or (self._stop is not None and self._stop.is_set())
 
     def _fail(self, error: Exception, backoff_s: float) -> None:
-        text = f"{self._bus_name}: {type(error).__name__}: {error}"
+        text = f"{self._name}: {type(error).__name__}: {error}"
         if text != self.status.last_error:  # a bus that stays away says so once
             logger.warning("%s; opening it again", text)
         self.status.last_error = text
@@ -146,7 +152,7 @@ class _Receiver(threading.Thread):
         try:
             bus.shutdown()
         except Exception as error:  # of a device that is gone
-            logger.debug("%s: shutting it down: %s", self._bus_name, error)
+            logger.debug("%s: shutting it down: %s", self._name, error)
 
     def _take(self, message: Any) -> None:
         status = self.status
@@ -163,7 +169,7 @@ class _Receiver(threading.Thread):
         with self._arrival:
             if len(self._pending) == self._pending.maxlen:
                 if not status.num_dropped:
-                    logger.warning("%s: messages are read too slowly; the oldest are dropped", self._bus_name)
+                    logger.warning("%s: messages are read too slowly; the oldest are dropped", self._name)
                 status.num_dropped += 1
             self._pending.append(frame)
             self._arrival.notify()
@@ -184,6 +190,8 @@ class _Receiver(threading.Thread):
                 scenario=scenario,
                 labelled=False,
             )
+        if self._failure is not None:
+            raise self._failure
 
     def _wait(self, max_messages: int, max_delay_s: float) -> list[_Frame]:
         with self._arrival:

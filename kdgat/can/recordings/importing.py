@@ -29,15 +29,16 @@ def import_recording(
     replace: bool = False,
     put_aside: Path | None = None,
     limits: ReadLimits | None = None,
+    channel: str | None = None,
 ) -> tuple[Path, Messages]:
     """Write `source` as `<folder>/<scenario>__<name>.parquet`, all of it or nothing; return path and messages.
 
     `attack_free` labels every message benign; `require_labels` refuses a source without labels. With `replace` a file
-    of that name gives way; the folder `put_aside` keeps it, unless the new one is the same. Raise RecordingError for a
-    source that cannot be read or holds attacks then, DatasetError for a name that cannot stand in the layout or is
-    taken.
+    of that name gives way; the folder `put_aside` keeps it, unless the new one is the same. `channel` is the one to
+    take of a source that names several. Raise RecordingError for a source that cannot be read or holds attacks then,
+    DatasetError for a name that cannot stand in the layout or is taken.
     """
-    messages = read_recording(source, scenario=scenario, limits=limits)
+    messages = read_recording(source, scenario=scenario, limits=limits, channel=channel)
     messages.name = name or messages.name
     for key, text in (("scenario", scenario), ("name", messages.name)):
         if not text or "/" in text or text.startswith(".") or (key == "scenario" and SCENARIO_SEPARATOR in text):

@@ -48,10 +48,10 @@ class RecordingInspection:
         return {**asdict(self), "path": str(self.path), "attack_share": self.attack_share}
 
 
-def inspect_file(path: Path, limits: ReadLimits | None = None) -> RecordingInspection:
-    """Inspect one recording outside any dataset."""
+def inspect_file(path: Path, limits: ReadLimits | None = None, channel: str | None = None) -> RecordingInspection:
+    """Inspect one recording outside any dataset, one channel of it if it names several."""
     scenario, name = recording_name(path)
-    return _inspect(RecordingPlace(path, scenario, name), limits or ReadLimits())
+    return _inspect(RecordingPlace(path, scenario, name), limits or ReadLimits(), channel)
 
 
 def inspect_dataset(
@@ -73,12 +73,15 @@ def inspect_dataset(
     return inspections
 
 
-def _inspect(place: RecordingPlace, limits: ReadLimits) -> RecordingInspection:
+def _inspect(place: RecordingPlace, limits: ReadLimits, channel: str | None = None) -> RecordingInspection:
     inspection = RecordingInspection(place.path, place.scenario, place.name)
     try:
         # Whatever is readable is shown; whether it would be refused is said in a note.
         messages = read_recording(
-            place.path, scenario=place.scenario, limits=limits.model_copy(update={"max_bad_fraction": 1.0})
+            place.path,
+            scenario=place.scenario,
+            limits=limits.model_copy(update={"max_bad_fraction": 1.0}),
+            channel=channel,
         )
     except RecordingError as error:
         inspection.usable = False
@@ -97,6 +100,8 @@ def _inspect(place: RecordingPlace, limits: ReadLimits) -> RecordingInspection:
     if bad_share > limits.max_bad_fraction:
         inspection.usable = False
         inspection.notes.append(f"{bad_share:.2%} of the rows are bad: refused above {limits.max_bad_fraction:.2%}")
+    if messages.num_error_frames:
+        inspection.notes.append(f"{messages.num_error_frames} error frames were passed over")
     if not messages.labelled:
         inspection.notes.append("no labels")
     elif not messages.num_attacks and any(word in place.name.lower() for word in UNLABELLED_ATTACKS):

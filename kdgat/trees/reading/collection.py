@@ -19,6 +19,8 @@ SWC_SUFFIXES = (".swc",)
 RIVER_SUFFIXES = (".geojson", ".json", ".shp")
 MASK_SUFFIXES = (".png", ".tif", ".tiff", ".npy")
 SUFFIXES = (*SWC_SUFFIXES, *RIVER_SUFFIXES, *MASK_SUFFIXES)
+RECORDING_SUFFIXES = (".parquet", ".log", ".csv", ".txt", ".asc", ".blf", ".trc", ".mf4", ".pcap", ".pcapng", ".gz")
+"""Suffixes of files beside which images are no trees: recordings of CAN traffic."""
 AMBIGUOUS_SUFFIXES = (".json", *MASK_SUFFIXES)
 """A folder of something else may hold such files, too: pictures and settings beside recordings."""
 LABELS_NAME = "labels.csv"
@@ -183,7 +185,7 @@ def holds_trees(path: Path) -> bool:
             return True
         ambiguous |= suffix in AMBIGUOUS_SUFFIXES
         is_text_beside = inner.name == LABELS_NAME or inner.stem.lower() == "readme"
-        others |= suffix in (".parquet", ".log", ".csv", ".txt") and not is_text_beside
+        others |= suffix in RECORDING_SUFFIXES and not is_text_beside
     return ambiguous and not others
 
 

@@ -23,9 +23,10 @@ def read_blf(path: Path, size: int) -> Iterator[Rows]:
     blf = load_library("can.io.blf", path, "a Vector BLF file, which python-can reads")
     columns = FrameColumns()
     with open_recording(path) as stream:
+        damage = (blf.BLFParseError, struct.error, zlib.error, EOFError, OSError, ValueError, OverflowError)
         try:
             reader = can.BLFReader(stream)
-        except (blf.BLFParseError, struct.error, EOFError, OSError) as error:
+        except damage as error:
             raise RecordingError(path, f"is no readable Vector BLF file ({error}); export it again") from error
         # A logger that was switched off leaves a header without the size.
         damaged = reader.file_size > _size_of(path)
@@ -41,7 +42,7 @@ def read_blf(path: Path, size: int) -> Iterator[Rows]:
                 )
                 if len(columns) >= size:
                     yield columns.take()
-        except (blf.BLFParseError, struct.error, zlib.error, EOFError, OSError, ValueError):
+        except damage:
             damaged = True
     if damaged:
         columns.append_damage()
