@@ -176,7 +176,9 @@ def make_virtual(frames: Frames, rng: np.random.Generator) -> tuple[Frames, list
         change = _change_habit(frames, rng, rows, removed)
         if change is not None:
             changes.append(change)
-        if rng.random() < bursting:
+        # Mixed sending is for what comes seldom; what comes all the time is sent by its timer alone.
+        is_slow = len(rows) < frames.time[-1] / 0.08
+        if rng.random() < (2.0 if is_slow else 0.1) * bursting:
             bursts.append(_event_bursts(frames, rng, rows))
             changes.append("event bursts")
     frames = frames.take(~removed)

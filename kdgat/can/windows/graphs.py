@@ -51,6 +51,9 @@ _REGULAR_COLUMN: Final = NODE_FEATURES.index("regular_mean")
 _AT_REST: Final = np.array(
     [NODE_FEATURES.index(name) for name in ("early_maximum", "phase_mean", "phase_minimum", "phase_maximum")], np.int64
 )
+# An identifier of a longer period is often sent between its times, too, when what it says changes (the mixed mode of
+# AUTOSAR's COM): coming early, it raises no alarm of the clock's own.
+_LOG_MIXED_PERIOD: Final = float(np.log2(0.08))  # of seconds
 _OTHER_NAMES: Final = {"malfunction": "spoofing"}  # of kinds of attack
 
 
@@ -188,7 +191,7 @@ def _fill(
                         x[row, column] = min(x[row, column], value)
                     else:
                         x[row, column] = max(x[row, column], value)
-            if arrival_features[message, _EARLY] > REST:
+            if arrival_features[message, _EARLY] > REST and 8.0 * features[message, _LOG_PERIOD] < _LOG_MIXED_PERIOD:
                 early[graph] = max(early[graph], arrival_features[message, _EARLY])
             if arrival_features[message, _OVERDUE] > REST:
                 overdue[graph] = max(overdue[graph], arrival_features[message, _OVERDUE])
