@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import shutil
 import signal
 import subprocess
 import sys
@@ -112,9 +111,7 @@ def test_a_followed_log_has_the_alarms_of_the_whole_file(log: Path, model: Path,
         {**one, "score": pytest.approx(one["score"], abs=1e-5), "identifiers": _near(one["identifiers"])}
         for one in _alarms(whole)
     ]
-    notices = errors.read_text().splitlines()
-    assert notices[0].startswith("alarm since ")
-    assert f"in {len(drive()):,} messages" in notices[-1]
+    assert f"in {len(drive()):,} messages" in errors.read_text().splitlines()[-1]
 
 
 def _near(identifiers: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -149,17 +146,6 @@ main(["detect", "-i", "here", "-c", "virtual", "--model", {str(model)!r}, "--for
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert done.returncode in (QUIET, ALARMS), done.stderr
     assert "in 3,000 messages" in done.stderr.splitlines()[-1]
-
-
-def test_an_exported_run_decides_as_the_run(log: Path, tmp_path: Path, student_run: Path) -> None:
-    of_run = kdgat("detect", log, "--model", student_run, "--format", "json", "--quiet").stdout
-    for file_format in ("onnx", "torch"):
-        kdgat("export", student_run, "--format", file_format, "--out", tmp_path / file_format, "--quiet", status=0)
-        of_file = kdgat("detect", log, "--model", tmp_path / file_format, "--format", "json", "--quiet").stdout
-        assert of_file == of_run
-    ensemble = kdgat("detect", log, "--model", student_run, "--detector", "ensemble", "--quiet", "--format", "json")
-    assert ensemble.stdout != of_run
-    shutil.rmtree(tmp_path)
 
 
 @pytest.mark.parametrize(
