@@ -26,6 +26,9 @@ _STUFFING: Final = 1.06  # stuff bits of ordinary payloads, as a factor on all b
 _LONGEST_WAIT_S: Final = 0.05  # a frame that waited longer finds its mailbox overwritten
 _USUAL_GAP_S: Final = 2.4e-4  # between the messages of a busy bus; attacks on a slower one are slower
 
+LOSSY_FRACTION: Final = 0.3  # of virtual recordings
+LOSS_RATES: Final = (1e-5, 1e-3)
+
 
 @dataclass
 class Injected:
@@ -69,6 +72,10 @@ def make_variant(recordings: Sequence[Messages], config: InjectionConfig, seed: 
         frames, details, campaigns = attack_traffic(attack, frames, rng, scale)
         attacks.append(f"{attack}: {details}")
     sent, received = _send(frames, BIT_TIME_S * min(scale, 1.0))
+    if rng.random() < LOSSY_FRACTION:  # the logger misses a message now and then
+        keep = rng.random(len(sent)) >= np.exp(rng.uniform(*np.log(LOSS_RATES)))
+        sent, received = sent.take(keep), received[keep]
+        changes = [*changes, "messages lost"]
     return Injected(
         Messages(
             timestamp=received,

@@ -30,10 +30,13 @@ ARRIVAL_FEATURES: Final = (
     "phase",  # log2 of the distance from the id's timer over what is usual
     "phase_run",  # log2 of 1 + messages in a row that far off, over 8
     "phase_habit",  # log2 of 1 + how often it was that far off before, over 8
+    "losses",  # log2 of 1 + identifiers of this recording of which single messages were lost before, over 4
     "regular",  # the id has a usual interval; without it all of the above are at rest
 )
 NUM_ARRIVAL_FEATURES: Final = len(ARRIVAL_FEATURES)
-_EARLY, _OVERDUE, _OVERDUE_NOVELTY, _MISSED, _PHASE, _PHASE_RUN, _PHASE_HABIT, _REGULAR = range(NUM_ARRIVAL_FEATURES)
+_EARLY, _OVERDUE, _OVERDUE_NOVELTY, _MISSED, _PHASE, _PHASE_RUN, _PHASE_HABIT, _LOSSES, _REGULAR = range(
+    NUM_ARRIVAL_FEATURES
+)
 NONE: Final = -9.0  # no margin: nothing regular was early, or overdue
 REST: Final = -4.0  # of a feature where nothing is known; the lowest that a known one is
 
@@ -42,6 +45,7 @@ _FEWEST = 30  # of them, before an id is called regular
 _LOWEST_QUANTILE, _HIGHEST_QUANTILE = 0.005, 0.995
 _REFUSED_MARGIN = 0.2  # log2: earlier than that, a message does not conform
 _OVERDUE_MARGIN = 0.3  # log2: later than that, an identifier is called overdue
+_ALONE_PERIODS = 8.0  # a message that is missing with none other around it was lost on the way
 _PAUSE_APART_S = 1.0  # between two times that it was
 _MOST_PAUSES = 8.0  # whoever pauses more often than that has a habit of it, and no longest interval
 _LONGEST_LEARNED = 1.5  # usual longest intervals; a longer one is no habit
@@ -84,8 +88,10 @@ _LOOSEST_PHASE = 0.15  # of a period: with a gate beyond it, an id has no phase
     _LAST_OVERDUE,
     _PAUSES,
     _IDENTIFIER,
-) = range(24)
-_NUM_STATE = 24
+    _SINGLE_SINCE,
+    _HAS_LOST,
+) = range(26)
+_NUM_STATE = 26
 
 
 class ClockState:
@@ -95,6 +101,7 @@ class ClockState:
         self.state = np.zeros((num_ids, _NUM_STATE))
         self.ring = np.zeros((num_ids, _RING), np.float32)
         self.start = float("nan")
+        self.losses = np.zeros(1)  # identifiers of which single messages were lost
 
     @property
     def num_bytes(self) -> int:
@@ -118,7 +125,7 @@ class Arrivals(NamedTuple):
     waiting_window: NDArray[np.int64]  # [W] window at whose end a regular identifier is overdue
     waiting_number: NDArray[np.int32]  # [W] its number
     waiting_id: NDArray[np.uint32]  # [W] the identifier
-    waiting: NDArray[np.float32]  # [W, 4] overdue, its novelty, missed, log2 of its usual interval in seconds
+    waiting: NDArray[np.float32]  # [W, 5] overdue, its novelty, missed, log2 of its usual interval in seconds, losses
 
 
 def arrivals(
@@ -145,7 +152,7 @@ def arrivals(
     features = np.empty((len(timestamp), NUM_ARRIVAL_FEATURES), np.float32)
     window, number, waited_for, waiting = _pass(
         timestamp, identifier, numbered.number, numbered.is_new, num_ids, stops, state.start, state.state, state.ring,
-        features,
+        state.losses, features,
     )  # fmt: skip
     return Arrivals(features, window, number, waited_for, waiting)
 
@@ -229,7 +236,13 @@ def _novelty(known: NDArray[np.float64], now: float) -> float:
 
 
 @njit(cache=True)
-def _arrive(known: NDArray[np.float64], ring: NDArray[np.float32], now: float, out: NDArray[np.float32]) -> None:
+def _arrive(
+    known: NDArray[np.float64],
+    ring: NDArray[np.float32],
+    now: float,
+    losses: NDArray[np.float64],
+    out: NDArray[np.float32],
+) -> None:
     """Judge one message against what is known of its identifier, and learn from it if it conforms."""
     out[:] = 0.0
     out[_EARLY] = out[_OVERDUE] = out[_PHASE] = REST
@@ -245,6 +258,7 @@ def _arrive(known: NDArray[np.float64], ring: NDArray[np.float32], now: float, o
         _learn(known, ring, interval)
         return
     out[_REGULAR] = 1.0
+    out[_LOSSES] = np.log2(1.0 + losses[0]) / 4.0
     _follow_phase(known, now, out)
     early = np.log2(known[_SHORTEST] / interval)
     out[_EARLY] = _limited(early)
@@ -263,8 +277,15 @@ def _arrive(known: NDArray[np.float64], ring: NDArray[np.float32], now: float, o
     known[_ANCHOR] = now
     overdue = np.log2(interval / known[_LONGEST])
     out[_OVERDUE] = _limited(overdue)
+    if known[_SINGLE_SINCE] > 0.0 and now - known[_SINGLE_SINCE] > _ALONE_PERIODS * known[_MEDIAN]:
+        known[_SINGLE_SINCE] = 0.0
+        if overdue <= _OVERDUE_MARGIN and known[_HAS_LOST] == 0.0:
+            known[_HAS_LOST] = 1.0
+            losses[0] += 1.0
     if overdue > _OVERDUE_MARGIN:
         out[_OVERDUE_NOVELTY] = _novelty(known, now)
+        is_alone = now - known[_LAST_OVERDUE] > _ALONE_PERIODS * known[_MEDIAN]
+        known[_SINGLE_SINCE] = now if is_alone and interval < 2.5 * known[_MEDIAN] else 0.0
         if known[_FIRST_OVERDUE] == 0.0:
             known[_FIRST_OVERDUE] = now
         if now - known[_LAST_OVERDUE] > _PAUSE_APART_S:
@@ -295,6 +316,7 @@ def _pass(
     start: float,
     state: NDArray[np.float64],
     ring: NDArray[np.float32],
+    losses: NDArray[np.float64],
     features: NDArray[np.float32],
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint32], NDArray[np.float32]]:
     """Judge every message and, at the end of each window, every identifier that is waited for."""
@@ -303,7 +325,7 @@ def _pass(
     window = np.empty(room, np.int64)
     number = np.empty(room, np.int32)
     waited_for = np.empty(room, np.uint32)
-    waiting = np.empty((room, 4), np.float32)
+    waiting = np.empty((room, 5), np.float32)
     following = 0
     for message in range(len(timestamp)):
         now = timestamp[message]
@@ -311,7 +333,7 @@ def _pass(
         if is_new[message]:
             state[index] = 0.0  # of an identifier that lost its number
             state[index, _IDENTIFIER] = identifiers[message]
-        _arrive(state[index], ring[index], now, features[message])
+        _arrive(state[index], ring[index], now, losses, features[message])
         while following < len(stops) and stops[following] == message + 1:
             established_s = min(0.5 * (now - start), _ESTABLISHED_S)
             for other in range(num_ids):
@@ -339,6 +361,7 @@ def _pass(
                 waiting[num_waiting, 1] = _novelty(known, now) if overdue > _OVERDUE_MARGIN else 0.0
                 waiting[num_waiting, 2] = missed / 4.0
                 waiting[num_waiting, 3] = np.log2(known[_MEDIAN])
+                waiting[num_waiting, 4] = np.log2(1.0 + losses[0]) / 4.0
                 num_waiting += 1
             following += 1
     return (

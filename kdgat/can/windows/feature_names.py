@@ -39,6 +39,7 @@ REDUCTIONS: Final[dict[str, tuple[Reduction, ...]]] = {
     "phase": ("mean", "minimum", "maximum"),
     "phase_run": ("maximum",),
     "phase_habit": ("maximum",),
+    "losses": ("mean",),
     "regular": ("mean",),
 }
 _WINDOW_FEATURES: Final = (

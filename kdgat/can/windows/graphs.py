@@ -41,12 +41,14 @@ _PERIOD_KNOWN: Final = MESSAGE_FEATURES.index("period_known")
 _NUM_MESSAGE_FEATURES: Final = len(MESSAGE_FEATURES)
 _EARLY: Final = ARRIVAL_FEATURES.index("early")
 _OVERDUE: Final = ARRIVAL_FEATURES.index("overdue")
+_LOSSES: Final = ARRIVAL_FEATURES.index("losses")
 # Columns of a node that is waited for.
 _OVERDUE_COLUMN: Final = NODE_FEATURES.index("overdue_maximum")
 _NOVELTY_COLUMN: Final = NODE_FEATURES.index("overdue_novelty_maximum")
 _MISSED_COLUMN: Final = NODE_FEATURES.index("missed_maximum")
 _LOG_PERIOD_COLUMN: Final = NODE_FEATURES.index("log_period_mean")
 _PERIOD_KNOWN_COLUMN: Final = NODE_FEATURES.index("period_known_mean")
+_LOSSES_COLUMN: Final = NODE_FEATURES.index("losses_mean")
 _REGULAR_COLUMN: Final = NODE_FEATURES.index("regular_mean")
 _AT_REST: Final = np.array(
     [NODE_FEATURES.index(name) for name in ("early_maximum", "phase_mean", "phase_minimum", "phase_maximum")], np.int64
@@ -54,6 +56,8 @@ _AT_REST: Final = np.array(
 # An identifier of a longer period is often sent between its times, too, when what it says changes (the mixed mode of
 # AUTOSAR's COM): coming early, it raises no alarm of the clock's own.
 _LOG_MIXED_PERIOD: Final = float(np.log2(0.08))  # of seconds
+# Where a recording has lost no single message so far, one that is missing says as much as two do elsewhere.
+_LOSSLESS_MARGIN: Final = 0.5
 _OTHER_NAMES: Final = {"malfunction": "spoofing"}  # of kinds of attack
 
 
@@ -194,7 +198,8 @@ def _fill(
             if arrival_features[message, _EARLY] > REST and 8.0 * features[message, _LOG_PERIOD] < _LOG_MIXED_PERIOD:
                 early[graph] = max(early[graph], arrival_features[message, _EARLY])
             if arrival_features[message, _OVERDUE] > REST:
-                overdue[graph] = max(overdue[graph], arrival_features[message, _OVERDUE])
+                lossless = _LOSSLESS_MARGIN if arrival_features[message, _LOSSES] == 0.0 else 0.0
+                overdue[graph] = max(overdue[graph], arrival_features[message, _OVERDUE] + lossless)
             current = local[index]
             row = node_base + current
             counts[current] += 1
@@ -227,9 +232,9 @@ def _fill(
         while waited < waiting_window.shape[0] and waiting_window[waited] == graph:
             index, identifier = waiting_number[waited], waiting_id[waited]
             late, novelty, missed = waiting[waited, 0], waiting[waited, 1], waiting[waited, 2]
-            period = np.float64(waiting[waited, 3])
+            period, losses = np.float64(waiting[waited, 3]), waiting[waited, 4]
             waited += 1
-            overdue[graph] = max(overdue[graph], late)
+            overdue[graph] = max(overdue[graph], late + (_LOSSLESS_MARGIN if losses == 0.0 else 0.0))
             if node_mark[index] != graph:
                 row = node_base + nodes
                 nodes += 1
@@ -240,6 +245,7 @@ def _fill(
                 x[row, _LOG_PERIOD_COLUMN] = period / 8.0
                 x[row, _PERIOD_KNOWN_COLUMN] = 1.0
                 x[row, _REGULAR_COLUMN] = 1.0
+                x[row, _LOSSES_COLUMN] = losses
                 x[row, num_reduced] = -0.25  # as of half a message
                 x[row, num_reduced + 1] = max(np.log2(0.5 / (duration * np.exp2(-period) + 1.0)), -6.0)
                 x[row, num_reduced + 2] = 1.0
