@@ -66,8 +66,9 @@ class Detector:
                 np.clip(member.scaling.calibrated(window), -LOGIT_LIMIT, LOGIT_LIMIT)
                 for member, (window, _) in zip(self.members, scores, strict=True)
             ]
-            logits = np.mean(calibrated, axis=0)
-            node_logits = np.mean([node for _, node in scores], axis=0, dtype=np.float64)
+            logits = sum(calibrated, start=np.zeros(graphs.num_graphs)) / len(self.members)
+            nodes = [node.astype(np.float64) for _, node in scores]
+            node_logits = sum(nodes, start=np.zeros(graphs.num_nodes)) / len(self.members)
         by_clock = clock_scores(graphs["early"], graphs["overdue"], self.clock) >= 0.0
         by_network = logits >= self.threshold if self.members else np.zeros(graphs.num_graphs, bool)
         return Verdicts(logits, sigmoid(logits), node_logits, by_network, by_clock)
