@@ -118,7 +118,7 @@ def require_runtime(command: str) -> None:
 def _detector(
     model: str | None, name: str | None, seed: int | None, registry: Path | None, calibration: Path | None
 ) -> "Detector":
-    from kdgat.can.detection.detector import find_model, load_detector
+    from kdgat.can.detection.loading import find_model, load_detector
     from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
 
     path = None if model is None else find_model(model, registry)

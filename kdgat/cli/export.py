@@ -36,8 +36,9 @@ def export(
     `kdgat detect LOG --model FILE` decides by it as by the run.
     """
     require_runtime("export")
-    from kdgat.can.detection.detector import chosen_detector, find_model, trained_network
+    from kdgat.can.detection.loading import find_model
     from kdgat.can.detection.model_file import write_model
+    from kdgat.can.detection.trained import chosen_detector, trained_network
     from kdgat.can.evaluation.finished_run import FinishedCanRun
     from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
     from kdgat.can.models.names import ENSEMBLE_MEMBERS

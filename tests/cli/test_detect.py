@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import io
 import json
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,6 +20,7 @@ from tests.can.detection.untrained import drive, untrained
 from tests.support.command_line import PROGRAM, kdgat
 
 QUIET, ALARMS, MISTAKE = 0, 3, 2
+HEAVY = ("torch", "torch_geometric", "onnx", "h5py", "plotly", "polars")
 
 
 def _lines(messages: Messages) -> list[str]:
@@ -111,9 +111,7 @@ def test_a_followed_log_has_the_alarms_of_the_whole_file(log: Path, model: Path,
         {**one, "score": pytest.approx(one["score"], abs=1e-5), "identifiers": _near(one["identifiers"])}
         for one in _alarms(whole)
     ]
-    notices = errors.read_text().splitlines()
-    assert notices[0].startswith("alarm since ")
-    assert f"in {len(drive()):,} messages" in notices[-1]
+    assert f"in {len(drive()):,} messages" in errors.read_text().splitlines()[-1]
 
 
 def _near(identifiers: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -122,38 +120,32 @@ def _near(identifiers: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_a_bus_is_watched_until_it_is_interrupted(model: Path) -> None:
     """python-can's virtual bus lives inside one process: a thread of it sends."""
-    messages = drive().select(slice(3000))
     script = f"""
-import sys, threading, time, signal, os
+import os, signal, threading, time
 import can
+from can.interfaces.virtual import channels
 from kdgat.cli.main import main
 from tests.can.detection.untrained import drive
+
 messages = drive().select(slice(3000))
+
 def send():
-    with can.Bus("kdgat-test", interface="virtual") as bus:
-        time.sleep(3.0)
-        for row in range(len(messages)):
-            bus.send(can.Message(timestamp=float(messages.timestamp[row]), arbitration_id=int(messages.identifier[row]),
-                is_extended_id=bool(messages.identifier[row] > 2047), data=bytes(messages.payload[row][:messages.length[row]])))
+    with can.Bus("here", interface="virtual") as bus:
+        while len(channels["here"]) < 2:
+            time.sleep(0.01)
+        for now, one, data, length in zip(messages.timestamp, messages.identifier, messages.payload, messages.length):
+            extended = bool(one > 2047)
+            data = bytes(data[:length])
+            bus.send(can.Message(timestamp=float(now), arbitration_id=int(one), is_extended_id=extended, data=data))
         time.sleep(2.0)
         os.kill(os.getpid(), signal.SIGINT)
+
 threading.Thread(target=send, daemon=True).start()
-main(["detect", "-i", "kdgat-test", "-c", "virtual", "--model", {str(model)!r}, "--format", "json"])
+main(["detect", "-i", "here", "-c", "virtual", "--model", {str(model)!r}, "--format", "json"])
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
     assert done.returncode in (QUIET, ALARMS), done.stderr
-    assert f"in {len(messages):,} messages" in done.stderr.splitlines()[-1]
-
-
-def test_an_exported_run_decides_as_the_run(log: Path, tmp_path: Path, student_run: Path) -> None:
-    of_run = kdgat("detect", log, "--model", student_run, "--format", "json", "--quiet").stdout
-    for file_format in ("onnx", "torch"):
-        kdgat("export", student_run, "--format", file_format, "--out", tmp_path / file_format, "--quiet", status=0)
-        of_file = kdgat("detect", log, "--model", tmp_path / file_format, "--format", "json", "--quiet").stdout
-        assert of_file == of_run
-    ensemble = kdgat("detect", log, "--model", student_run, "--detector", "ensemble", "--quiet", "--format", "json")
-    assert ensemble.stdout != of_run
-    shutil.rmtree(tmp_path)
+    assert "in 3,000 messages" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -195,7 +187,7 @@ def test_nothing_that_trains_is_loaded(log: Path, model: Path) -> None:
     script = (
         "import sys\nfrom kdgat.cli.main import main\ntry:\n"
         f"    main(['detect', {str(log)!r}, '--model', {str(model)!r}, '--quiet'])\nexcept SystemExit:\n    pass\n"
-        "print([name for name in ('torch', 'torch_geometric', 'onnx', 'scipy', 'h5py', 'plotly') if name in sys.modules])"
+        f"print([name for name in {HEAVY!r} if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "[]"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kdgat.can.detection.detector import load_detector
 from kdgat.can.detection.explanation import OVERDUE, PAYLOAD, TOO_EARLY, hit_rates
+from kdgat.can.detection.loading import load_detector
 from kdgat.can.detection.watch import Watch
 from kdgat.can.windows.graphs import build_graphs
 from tests.can.detection.untrained import WINDOWS, drive

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kdgat.can.detection.alarms import Alarm
-from kdgat.can.detection.detector import Detector, load_detector
+from kdgat.can.detection.detector import Detector
+from kdgat.can.detection.loading import load_detector
 from kdgat.can.detection.watch import Timeline, Watch, in_chunks
 from kdgat.can.kinds import SMALL_ATTENTION
 from kdgat.can.recordings.messages import Messages
