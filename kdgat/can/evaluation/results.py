@@ -290,7 +290,7 @@ def hidden_table(results: Results) -> Table | None:
     body = []
     for name, row in known.items():
         found = [row.recall_by_count.get(count) for count in counts]
-        cells = ["-" if one is None else format_short(one.recall) for one in found]
+        cells = ["-" if one is None else f"{format_short(one.recall)} ({one.num_windows:,})" for one in found]
         cells += [format_interval(row.f1_interval), format_interval(row.false_alarm_interval)]
         cells += [format_short(row.false_alarms_per_hour)]
         episodes = row.episodes
