@@ -87,7 +87,7 @@ def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
                 [store.attributes[RECORDINGS] for store in stores],
                 [name != split for name in pool.names],
             )
-            learned = detectors.learned_from(pool.num_graphs) if split == VALIDATION else None
+            learned = detectors.learned_from(pool) if split == VALIDATION else None
             write_table(path, make_table(pool.parts, names, scores, is_virtual, learned))
         artifacts[artifact] = path.name
         table = read_table(path)
