@@ -199,13 +199,11 @@ def calibrate(model: str, table: ScoreTable, config: EvaluationConfig) -> Scalin
     if model == CLOCK:
         return Scaling()
     scores, is_attack = table.scores[model], table.label == 1
-    is_error = model in ERROR_MODELS or is_baseline(model)
-    if is_attack.any() and not is_attack.all() and not is_baseline(model):
-        return fit_scaling(scores, table.label, method="platt" if is_error else config.calibration)
-    if not is_error:
-        return Scaling()  # a logit already; without attacks there is nothing to scale it by
-    if is_attack.all():
-        return Scaling()
+    has_both = is_attack.any() and not is_attack.all()
+    if has_both and not is_baseline(model):
+        return fit_scaling(scores, table.label, method="platt" if model in ERROR_MODELS else config.calibration)
+    if is_attack.all() or not (model in ERROR_MODELS or is_baseline(model)):
+        return Scaling()  # a logit already; without both there is nothing to scale it by
     border = float(np.quantile(scores[~is_attack], 1.0 - config.benign_quantile))
     return Scaling(bias=float(logit(config.threshold)) - border)
 

@@ -155,6 +155,7 @@ class RecordingSummary(Config):
         default=None, description="the recording with the same messages that is used instead"
     )
     content_hash: str | None = None
+    blocks: list[str] = Field(default=[], description="hashes of some blocks of a training recording's messages")
 
 
 class SplitSummary(Config):

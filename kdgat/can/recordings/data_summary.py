@@ -2,6 +2,7 @@
 
 from kdgat.can.evaluation.results import DataSummary, RecordingSummary, SplitSummary
 from kdgat.can.recordings.messages import Messages
+from kdgat.can.recordings.near_copies import kept_blocks, sketch
 from kdgat.graphs.columns import GraphColumns
 from kdgat.stage.configuration import Config
 
@@ -62,6 +63,7 @@ def summarise_recording(messages: Messages, role: str, graphs: GraphColumns | No
         num_bad_rows=messages.num_bad_rows,
         num_backward=messages.num_backward,
         content_hash=messages.content_hash(),
+        blocks=sketch(kept_blocks(messages)) if role == "train" else [],
     )
 
 

@@ -5,6 +5,7 @@ recording, at every offset, some are kept by their hash alone: two recordings ke
 neither a cut nor an added message hides what is shared elsewhere.
 """
 
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -16,6 +17,7 @@ BLOCK: Final = 256  # messages; by chance no two recordings share that many in a
 KEPT: Final = np.uint64(32)  # one of so many blocks is kept
 MOST_SHARED: Final = 0.05  # of the blocks of the shorter recording; more is a near-copy
 FEWEST_SHARED: Final = 2
+SKETCH: Final = 512  # blocks that a summary keeps
 
 Blocks = NDArray[np.uint64]
 
@@ -41,6 +43,18 @@ def shared_blocks(first: Blocks, second: Blocks) -> float:
     """Return which share of the blocks of the one with fewer both have; 0 for fewer than two shared ones."""
     num_shared = np.intersect1d(first, second, assume_unique=True).size
     return num_shared / min(first.size, second.size) if num_shared >= FEWEST_SHARED else 0.0
+
+
+def sketch(blocks: Blocks) -> list[str]:
+    """Return the smallest hashes of a recording as text, few enough to be kept in a summary of any length."""
+    return [f"{value:016x}" for value in blocks[:SKETCH].tolist()]
+
+
+def holds_much_of(blocks: Blocks, known: Sequence[str]) -> bool:
+    """Return whether many of the blocks of a recording whose sketch is `known` are among these."""
+    values = np.array([int(text, 16) for text in known], np.uint64)
+    num_shared = np.intersect1d(blocks, values, assume_unique=True).size
+    return num_shared >= FEWEST_SHARED and num_shared > MOST_SHARED * min(values.size, blocks.size)
 
 
 def _powers(base: np.uint64, count: int) -> Blocks:

@@ -9,7 +9,7 @@ import pytest
 from kdgat.can.recordings.catalog import find_recordings
 from kdgat.can.recordings.logs import write_recording
 from kdgat.can.recordings.messages import Messages
-from kdgat.can.recordings.near_copies import kept_blocks, shared_blocks
+from kdgat.can.recordings.near_copies import SKETCH, holds_much_of, kept_blocks, shared_blocks, sketch
 from kdgat.can.simulation.synthetic import AttackKind, make_recording, make_vehicle
 
 VEHICLE = make_vehicle(5, "rowan")
@@ -44,6 +44,14 @@ def test_less_than_a_block_is_known_by_nothing(drive: Messages) -> None:
     few = kept_blocks(drive.select(slice(0, 255)))
     assert few.size == 0
     assert shared_blocks(few, kept_blocks(drive)) == 0.0
+
+
+def test_a_sketch_of_a_long_recording_finds_a_part_and_a_whole_of_it(drive: Messages) -> None:
+    known = sketch(kept_blocks(drive))
+    assert len(known) <= SKETCH
+    assert holds_much_of(kept_blocks(drive.select(slice(2000, 12000))), known)
+    assert not holds_much_of(kept_blocks(make_recording(VEHICLE, 30.0, seed=2)), known)
+    assert not holds_much_of(kept_blocks(drive), [])
 
 
 def test_a_training_recording_that_overlaps_a_test_recording_is_left_out(drive: Messages, tmp_path: Path) -> None:
