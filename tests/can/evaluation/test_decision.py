@@ -77,7 +77,7 @@ def test_a_budget_lowers_the_threshold_by_benign_windows_and_says_so() -> None:
     assert 1000 <= point.num_windows < NUM_WINDOWS // 2
     described = describe_detector(detector, {0: table}, "normal")
     assert described.operating_point == point
-    assert "or if the arrival clock finds an identifier" in described.rule
+    assert "or if the arrival clock finds that an identifier comes 1.41 times sooner" in described.rule
     assert "a budget of 40 false alarms per hour" in described.rule
 
 
