@@ -153,7 +153,7 @@ RUN_KINDS: Final = StageKinds(
             title="VGAE student",
         ),
         StageKind("distill_gat", DistillAttentionStageConfig, "kdgat.can.stages:run_distill_gat", title="GAT student"),
-        StageKind("fusion", FusionStageConfig, "kdgat.can.training.fusion:run_fusion", title="Fusion"),
+        StageKind("fusion", FusionStageConfig, "kdgat.can.training.fusion:run_fusion", title="Fusion", code_version=2),
         StageKind(
             EVALUATION,
             EvaluationStageConfig,

@@ -214,9 +214,9 @@ class FusionConfig(Config):
     """State what the fusions learn from, and how."""
 
     # A detector is too sure of windows it was trained on, so by default the fusions learn from validation windows:
-    # blocks of them in turn for learning and for choosing.
+    # whole recordings for learning and for choosing, blocks of windows in turn where recordings are too few.
     fit_on: Literal["validation", "train"] = "validation"
-    block: int = Field(64, ge=1)  # consecutive windows that stay on one side; less where there are few
+    block: int = Field(64, ge=1)  # windows, where recordings are too few; less where there are few
     hidden: tuple[int, ...] = (64, 32)  # of the MLP
     dqn_hidden: tuple[int, ...] | None = None  # None = as published for the scale
     num_actions: int = Field(21, ge=2)

@@ -60,6 +60,7 @@ def fd_frame(timestamp: float, num_bytes: int = 12, channel: int = 0) -> can.Mes
 
 def write_log(path: Path, messages: Iterable[can.Message]) -> Path:
     """Write by python-can's writer for the suffix of the file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     with can.Logger(str(path)) as logger:
         for message in messages:
             logger(message)

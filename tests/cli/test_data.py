@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kdgat.can.recordings.logs import read_recording, write_recording
+from tests.can.log_files import error_frame, frames, write_log
 from tests.can.recording_files import FORMATS, LABELLED_FORMATS, assert_same_traffic, random_messages, write_text
 from tests.support.command_line import Answer, kdgat
 
@@ -98,6 +99,22 @@ def test_import_brings_every_format_into_the_layout(tmp_path: Path, text_format:
     read = read_recording(tmp_path / "mine" / "train_x__a.parquet")
     assert_same_traffic(read, written)
     assert read.labelled == (text_format in LABELLED_FORMATS)
+
+
+def test_log_of_several_channels_is_inspected_and_imported_one_by_one(tmp_path: Path) -> None:
+    log = [*frames(random_messages(60, 1), 0), *frames(random_messages(40, 2), 1), error_frame(2e9)]
+    source = write_log(tmp_path / "a drive.BLF", log)
+    (refused,) = _inspect(source, status=1).values()
+    assert "holds 2 channels: 1 (60 messages), 2 (40 messages); choose one" in refused["notes"][0]
+    (row,) = _inspect(source, "--channel", "2").values()
+    assert row["num_messages"] == 40
+    where = ("--dataset", "mine", "--scenario", "train_x", "--data-root", tmp_path)
+    assert "--channel 1" in _kdgat("import", source, *where, status=1).stderr
+    _kdgat("import", source, *where, "--channel", "1")
+    assert_same_traffic(
+        read_recording(tmp_path / "mine" / "train_x__a drive.parquet"), read_recording(source, channel=1)
+    )
+    assert "--channel is for one recording" in _kdgat("inspect", tmp_path / "mine", "--channel", "1", status=2).stderr
 
 
 def test_import_reports_dropped_rows_with_file_and_line(tmp_path: Path) -> None:

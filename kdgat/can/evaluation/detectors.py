@@ -21,7 +21,8 @@ from kdgat.can.models.scoring import (
     window_states,
 )
 from kdgat.can.training.fusion import KIND as FUSION
-from kdgat.can.training.fusion import fuse, learned_windows, load_fusion
+from kdgat.can.training.fusion import fuse, load_fusion
+from kdgat.can.training.fusion_split import learned_windows, recordings_of
 from kdgat.can.windows.pool import PooledStores
 from kdgat.stage.files import sha256_of_file
 from kdgat.training.weights import load_weights
@@ -64,12 +65,11 @@ class DetectorSet:
         """List the attention networks that are there."""
         return [name for name in ENSEMBLE_MEMBERS if name in self._paths]
 
-    def learned_from(self, num_windows: int) -> NDArray[np.bool_]:
+    def learned_from(self, pool: PooledStores) -> NDArray[np.bool_]:
         """Mark the validation windows [G] that a fusion has learned from, so that none is judged by them."""
-        learned = np.zeros(num_windows, bool)
+        recording, learned = recordings_of(pool), np.zeros(pool.num_graphs, bool)
         for _, description in self._fusions.values():
-            if description["learned_block"] is not None:
-                learned |= learned_windows(num_windows, description["learned_block"])
+            learned |= learned_windows(description, recording)
         return learned
 
     def describe(self, name: str) -> str:

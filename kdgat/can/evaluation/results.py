@@ -155,6 +155,7 @@ class RecordingSummary(Config):
         default=None, description="the recording with the same messages that is used instead"
     )
     content_hash: str | None = None
+    blocks: list[str] = Field(default=[], description="hashes of some blocks of a training recording's messages")
 
 
 class SplitSummary(Config):
@@ -290,7 +291,7 @@ def hidden_table(results: Results) -> Table | None:
     body = []
     for name, row in known.items():
         found = [row.recall_by_count.get(count) for count in counts]
-        cells = ["-" if one is None else format_short(one.recall) for one in found]
+        cells = ["-" if one is None else f"{format_short(one.recall)} ({one.num_windows:,})" for one in found]
         cells += [format_interval(row.f1_interval), format_interval(row.false_alarm_interval)]
         cells += [format_short(row.false_alarms_per_hour)]
         episodes = row.episodes

@@ -87,7 +87,7 @@ def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
                 [store.attributes[RECORDINGS] for store in stores],
                 [name != split for name in pool.names],
             )
-            learned = detectors.learned_from(pool.num_graphs) if split == VALIDATION else None
+            learned = detectors.learned_from(pool) if split == VALIDATION else None
             write_table(path, make_table(pool.parts, names, scores, is_virtual, learned))
         artifacts[artifact] = path.name
         table = read_table(path)
@@ -175,6 +175,11 @@ def evaluate_run(
         leave_out=leave_out,
         limits=run.read_limits(),
     )
+    trained_on |= {
+        file.content_hash: f"for it shares blocks of messages with {copied}, which the run was trained on"
+        for file in found
+        if file.content_hash not in trained_on and (copied := _near_copy(run, file)) is not None
+    }
     files = [file for file in found if file.content_hash not in trained_on]
     if not files:
         raise EvaluationError(
@@ -192,6 +197,16 @@ def evaluate_run(
     if vehicle is not None:
         notes.append(f"threshold of the calibration {calibration}")
     return score_files(run, files, dataset or run.dataset, notes=notes, calibration=vehicle, progress=progress)
+
+
+def _near_copy(run: FinishedCanRun, file: "RecordingFile") -> str | None:
+    """Name the training recording of a run that a recording is in part a copy of, if there is one."""
+    from kdgat.can.recordings.near_copies import holds_much_of
+
+    for row in run.trained_recordings():
+        if file.blocks is not None and row.blocks and holds_much_of(file.blocks, row.blocks):
+            return f"{row.scenario}/{row.name}"
+    return None
 
 
 def find_tests(

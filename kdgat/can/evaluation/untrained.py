@@ -35,8 +35,8 @@ class ClockBounds(Config):
     def sentence(self) -> str:
         """State the rule in words, to follow an `if`."""
         return (
-            f"the arrival clock finds an identifier 2^{self.early:g} times too early or 2^{self.overdue:g} times "
-            "overdue by its own intervals"
+            f"the arrival clock finds that an identifier comes {2.0**self.early:.3g} times sooner, or is waited for "
+            f"{2.0**self.overdue:.3g} times longer, than its own intervals explain"
         )
 
 

@@ -58,7 +58,8 @@ def make_variant(recordings: Sequence[Messages], config: InjectionConfig, seed: 
     base = recordings[int(rng.choice(len(recordings), p=sizes / sizes.sum()))]
     frames = cut(Frames.of_messages(base), rng, rng.uniform(*config.duration_s))
     changes = ["recording as it is"]
-    if rng.random() >= config.original_fraction:
+    is_virtual = rng.random() >= config.original_fraction
+    if is_virtual:
         frames, changes = make_virtual(frames, rng)
         if rng.random() < config.interleave_fraction and len(frames):
             frames = _interleave(frames, recordings[int(rng.integers(len(recordings)))], rng, changes)
@@ -72,7 +73,7 @@ def make_variant(recordings: Sequence[Messages], config: InjectionConfig, seed: 
         frames, details, campaigns = attack_traffic(attack, frames, rng, scale)
         attacks.append(f"{attack}: {details}")
     sent, received = _send(frames, BIT_TIME_S * min(scale, 1.0))
-    if rng.random() < LOSSY_FRACTION:  # the logger misses a message now and then
+    if is_virtual and rng.random() < LOSSY_FRACTION:  # the logger misses a message now and then
         keep = rng.random(len(sent)) >= np.exp(rng.uniform(*np.log(LOSS_RATES)))
         sent, received = sent.take(keep), received[keep]
         changes = [*changes, "messages lost"]

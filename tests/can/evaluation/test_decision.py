@@ -24,7 +24,7 @@ def validation(num_windows: int = NUM_WINDOWS, *, benign: float = -5.0, seed: in
         "normal": (centre + generator.normal(0.0, 1.0, num_windows)).astype(np.float32),
         "curriculum": (10.0 * (centre + generator.normal(0.0, 4.0, num_windows))).astype(np.float32),
     }
-    return made_table(label, scores=scores)
+    return made_table(label, scores=scores, is_virtual=np.arange(num_windows) // 64 % 2 == 1)
 
 
 def test_members_of_the_ensemble_are_calibrated_before_they_are_averaged() -> None:
@@ -68,26 +68,45 @@ def test_a_models_own_row_does_not_borrow_the_clock() -> None:
     assert alone.decide({0: table}).all()
 
 
-def test_a_budget_lowers_the_threshold_by_benign_windows_as_recorded_and_says_so() -> None:
+def test_a_budget_lowers_the_threshold_by_benign_windows_and_says_so() -> None:
     table = validation()
     detector = choose_detector({0: table}, EvaluationConfig(detector="normal"))
     point = detector.operating_point
     assert point is not None
     assert -3.0 <= point.threshold < 0.0
-    assert point.num_windows == NUM_WINDOWS * 3 // 4
+    assert 1000 <= point.num_windows < NUM_WINDOWS // 2
     described = describe_detector(detector, {0: table}, "normal")
     assert described.operating_point == point
-    assert "or if the arrival clock finds an identifier" in described.rule
+    assert "or if the arrival clock finds that an identifier comes 1.41 times sooner" in described.rule
     assert "a budget of 40 false alarms per hour" in described.rule
 
 
-def test_windows_of_virtual_vehicles_set_no_threshold() -> None:
+@pytest.mark.parametrize(("is_virtual", "missing"), [(True, "vehicles that it was trained on"), (False, "virtual")])
+def test_windows_of_one_sort_alone_set_no_threshold(is_virtual: bool, missing: str) -> None:
     table = validation()
-    virtual = made_table(table.label, scores=table.scores, is_virtual=np.ones(NUM_WINDOWS, bool))
-    detector = choose_detector({0: virtual}, EvaluationConfig())
+    alone = made_table(table.label, scores=table.scores, is_virtual=np.full(NUM_WINDOWS, is_virtual))
+    detector = choose_detector({0: alone}, EvaluationConfig())
     assert detector.rule.threshold == pytest.approx(0.5)
     assert detector.operating_point is not None
     assert "0 windows, 1,000 are needed" in detector.operating_point.sentence()
+    assert missing in detector.operating_point.sentence()
+
+
+def test_virtual_vehicles_that_score_higher_keep_the_threshold_up() -> None:
+    table = validation()
+    low = choose_detector({0: table}, EvaluationConfig(detector="normal")).rule.threshold
+    table.scores["normal"][table.is_virtual & (table.label == 0)] += 4.0
+    assert choose_detector({0: table}, EvaluationConfig(detector="normal")).rule.threshold > low
+
+
+def test_a_baseline_alarms_above_what_benign_windows_seldom_reach() -> None:
+    label = np.repeat([0, 1], 1000)
+    scores = {"baseline: count_excess": np.arange(2000, dtype=np.float32)}
+    table = made_table(label, scores=scores | {"normal": np.zeros(2000, np.float32)})
+    detector = calibrated_detector("baseline: count_excess", {0: table}, EvaluationConfig(benign_quantile=0.01))
+    decision = detector.decide({0: table})
+    assert decision[label == 1].all()
+    assert np.count_nonzero(decision[label == 0]) == 10
 
 
 def test_false_alarms_of_recorded_and_virtual_windows_are_told_apart() -> None:

@@ -110,6 +110,15 @@ def test_only_trained_recordings_are_an_error_that_says_what_to_give(
         evaluate_run(output.path, tmp_path)
 
 
+def test_a_part_of_a_training_recording_is_left_out(output: OutputDirectory, data_root: Path, tmp_path: Path) -> None:
+    trained = read_recording(next((data_root / "synthetic").glob("train_01*")))
+    write_csv(tmp_path / "synthetic" / "cut" / "part.csv", trained.select(slice(333, 3000)))
+    write_csv(tmp_path / "synthetic" / "other" / "drive.csv", attacked(data_root))
+    found = evaluate_run(output.path, tmp_path)
+    assert set(found.scenarios) == {"other"}
+    assert any("shares blocks of messages with train_01" in note and "cut/part" in note for note in found.data.notes)
+
+
 def test_a_run_on_other_features_is_refused(
     output: OutputDirectory, data_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,7 @@ from kdgat.can.recordings.catalog import (
     split_roles,
 )
 from kdgat.can.recordings.logs import RecordingError, write_recording
+from tests.can.log_files import frames, write_log
 from tests.can.recording_files import REAL_DATA, random_messages, write_text
 
 
@@ -114,6 +116,18 @@ def test_test_recording_in_two_test_scenarios_stays_in_both_but_once_in_each(car
         shutil.copy(cars / "cars" / "test_01__dos-beta.parquet", cars / "cars" / f"{target}.parquet")
     names = _names(find_recordings(cars, "cars"))
     assert (names["test_01"], names["test_02"]) == (["dos-beta"], ["dos-beta"])
+
+
+def test_logs_of_vendors_and_compressed_ones_belong_to_a_dataset(cars: Path) -> None:
+    folder = cars / "cars"
+    write_log(folder / "test_02__drive.BLF", frames(random_messages(50, 11)))
+    write_log(folder / "test_02" / "inner" / "other drive.asc", frames(random_messages(50, 12)))
+    log = write_text(cars / "a.log", random_messages(50, 13), "candump.log")
+    (folder / "test_02__third.log.gz").write_bytes(gzip.compress(log.read_bytes()))
+    (folder / "test_02__archive.zip.gz").write_bytes(b"no recording")
+    (folder / "test_02__weights.gz").write_bytes(b"no recording")
+    found = find_recordings("cars", cars)
+    assert sorted(file.name for file in found.test["test_02"]) == ["drive", "inner/other drive", "third"]
 
 
 def test_one_name_in_two_formats_keeps_both_apart(cars: Path) -> None:
