@@ -21,8 +21,8 @@ from kdgat.graphs.columns import GraphColumns
 MAX_IDENTIFIERS: Final = 5  # named for a window
 RARE: Final = 6.0  # -log2 of a share of an identifier's past: it was so in one part of 64
 EVIDENCE_OF_CLOCK: Final = 4.0  # logits that a margin beyond its bound is worth, beside the margin
-LEAST_EVIDENCE: Final = -2.0  # of an identifier that is named, unless none has more
-FLOOD_RATE: Final = 0.3  # log2 of the bus's rate over its long-run mean
+LEAST_EVIDENCE: Final = 0.0  # of an identifier that is named, unless none has as much
+FLOOD_RATE: Final = 1.0  # log2 of the bus's rate over its long-run mean
 FLOOD_SHARE: Final = 0.25  # of a window's messages that one identifier has
 EVIDENCE_OF_FLOOD: Final = 10.0  # logits: what others suffer from a flood is no reason to name them first
 FUZZED_IDENTIFIERS: Final = 3
