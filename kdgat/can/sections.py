@@ -242,8 +242,9 @@ class EvaluationConfig(Config):
     # budget: the threshold comes from windows without attack, and the arrival clock raises alarms, too.
     rule: Literal["budget", "fixed", "per_recording"] = "budget"
     threshold: float = Field(0.5, gt=0.0, lt=1.0)  # on the calibrated probability; by a budget it can only be lower
-    # Windows with a false alarm, per hour and per vehicle. Scores of windows reach about one in a thousand of them,
-    # which is some 40 an hour on a bus of 1,100 messages a second; a much smaller budget ends at the default threshold.
+    # Windows with a false alarm of the network, per hour and per vehicle. Scores of windows reach about one in a
+    # thousand of them, some 40 an hour on a bus of 1,100 messages a second; a much smaller budget ends at the default
+    # threshold.
     alarms_per_hour: float = Field(40.0, gt=0.0, allow_inf_nan=False)
     # Share of benign validation windows that may raise an alarm, where validation has no attack to calibrate errors by.
     benign_quantile: float = Field(0.005, gt=0.0, lt=1.0)

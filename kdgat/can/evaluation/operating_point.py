@@ -1,8 +1,8 @@
 """Where the network's threshold lies: from a budget of false alarms per hour, and windows that hold no attack.
 
-A budget is a number of windows with an alarm, per hour of driving and per vehicle. Recordings of the vehicle say how
-many windows an hour has, so the budget is a share of windows, and the tail of their scores says which threshold that
-share reaches.
+A budget is a number of windows in which the network raises a false alarm, per hour and per vehicle. Recordings of the
+vehicle say how many windows an hour has, so the budget is a share of windows, and the tail of their scores says which
+threshold that share reaches.
 """
 
 from typing import Final, Self

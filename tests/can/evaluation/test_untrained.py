@@ -17,7 +17,7 @@ def test_the_clock_alarms_from_either_bound_on(early: float, overdue: float, is_
 
 
 def test_the_clocks_column_runs_over_all_parts() -> None:
-    parts = [planted_columns(4), planted_columns(3, seed=1)]
+    parts = [planted_columns(4, attack_share=0.0), planted_columns(3, seed=1, attack_share=0.0)]
     parts[1]["overdue"][2] = 2.0
     np.testing.assert_array_equal(np.flatnonzero(clock_column(parts) >= 0.0), [6])
 
