@@ -95,7 +95,7 @@ def append(path: Path, messages: Messages, shift_s: float) -> None:
 
 def whole_log(log: Path, model: Path, recorded_s: float, num_messages: int, repeats: int) -> None:
     """Run the program on the log; its start and imports count."""
-    command = [*PROGRAM, log, "--model", model, "--quiet", "--out", log.with_suffix(".alarms")]
+    command: list[str | Path] = [*PROGRAM, log, "--model", model, "--quiet", "--out", log.with_suffix(".alarms")]
     subprocess.run(command, check=False)  # compiles
     wall, processor = [], []
     for _ in range(repeats):
