@@ -126,7 +126,7 @@ def test_logs_of_vendors_and_compressed_ones_belong_to_a_dataset(cars: Path) -> 
     (folder / "test_02__third.log.gz").write_bytes(gzip.compress(log.read_bytes()))
     (folder / "test_02__archive.zip.gz").write_bytes(b"no recording")
     (folder / "test_02__weights.gz").write_bytes(b"no recording")
-    found = find_recordings("cars", cars)
+    found = find_recordings(cars, "cars")
     assert sorted(file.name for file in found.test["test_02"]) == ["drive", "inner/other drive", "third"]
 
 

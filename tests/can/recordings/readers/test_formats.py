@@ -5,51 +5,28 @@ from __future__ import annotations
 import gzip
 import subprocess
 import sys
-from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 
-import can
 import numpy as np
 import pytest
 
 from kdgat.can.recordings.logs import Messages, ReadLimits, RecordingError, read_recording
 from tests.can.log_files import (
-    HOST_ORDER,
-    cooked,
-    cooked_2,
+    MULTI_CHANNEL_WRITERS,
+    WRITERS,
     error_frame,
     fd_frame,
     frames,
+    merged,
     remote_frame,
-    socketcan,
     write_log,
     write_pcap,
     write_pcapng,
-    write_trace_1_0,
 )
 from tests.can.recording_files import assert_same_traffic, random_messages, write_text
 
 LENIENT = ReadLimits(max_bad_fraction=1.0)
-Writer = Callable[[Path, Messages], Path]
-
-# name -> (writer, resolution of its times in seconds)
-WRITERS: dict[str, tuple[Writer, float]] = {
-    "a.asc": (lambda path, messages: write_log(path, frames(messages)), 1e-6),
-    "a.blf": (lambda path, messages: write_log(path, frames(messages)), 1e-6),
-    "a.trc": (lambda path, messages: write_log(path, frames(messages)), 1e-6),
-    "a-1.0.trc": (lambda path, messages: write_trace_1_0(path, frames(messages)), 1e-3),
-    "a.mf4": (lambda path, messages: write_log(path, frames(messages)), 1e-6),
-    "a.pcap": (lambda path, messages: write_pcap(path, frames(messages)), 1e-6),
-    "micro.pcap": (lambda path, messages: write_pcap(path, frames(messages), nano=False), 1e-6),
-    "cooked.pcap": (lambda path, messages: write_pcap(path, frames(messages), 113, cooked), 1e-6),
-    "cooked2.pcap": (lambda path, messages: write_pcap(path, frames(messages), 276, cooked_2), 1e-6),
-    "host-order.pcap": (
-        lambda path, messages: write_pcap(path, frames(messages), 227, lambda frame: socketcan(frame, HOST_ORDER)),
-        1e-6,
-    ),
-    "a.pcapng": (lambda path, messages: write_pcapng(path, frames(messages)), 1e-6),
-}
 WITH_REMOTE_FRAMES = ("a.asc", "a.blf", "a.mf4", "a.pcap", "a.pcapng")
 
 
@@ -117,21 +94,6 @@ def test_error_frames_of_candump_are_passed_over(tmp_path: Path) -> None:
     )
     read = read_recording(path)
     assert (len(read), read.num_error_frames, read.num_bad_rows) == (1, 2, 0)
-
-
-MULTI_CHANNEL_WRITERS: dict[str, tuple[Callable[[Path, list[can.Message]], Path], tuple[str, str]]] = {
-    "a.asc": (write_log, ("1", "2")),
-    "a.blf": (write_log, ("1", "2")),
-    "a.trc": (write_log, ("1", "2")),
-    "a.mf4": (write_log, ("0", "1")),  # as python-can counts them
-    "a.pcapng": (write_pcapng, ("can0", "can1")),
-    "a.pcap": (lambda path, messages: write_pcap(path, messages, 276, cooked_2), ("3", "4")),
-}
-
-
-def merged(first: Messages, second: Messages) -> list[can.Message]:
-    """Mix the messages of two channels by time."""
-    return sorted(chain(frames(first, 0), frames(second, 1)), key=lambda frame: frame.timestamp)
 
 
 @pytest.mark.parametrize("name", MULTI_CHANNEL_WRITERS)
