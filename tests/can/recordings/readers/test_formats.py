@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 import subprocess
 import sys
 from itertools import chain
@@ -167,7 +168,6 @@ def test_damaged_block_of_blf_ends_what_is_read(tmp_path: Path) -> None:
     assert read.num_bad_rows == 1
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # asammdf forgets a half-made object
 @pytest.mark.parametrize("name", ["a.blf", "a.pcap", "a.pcapng", "a.mf4"])
 def test_log_without_a_whole_beginning_is_refused(tmp_path: Path, name: str) -> None:
     path = WRITERS[name][0](tmp_path / name, random_messages(100))
@@ -241,7 +241,7 @@ def test_what_is_compressed_but_no_log_is_refused(tmp_path: Path, name: str) -> 
         read_recording(path)
 
 
-@pytest.mark.parametrize(("name", "library"), [("a.blf", "can"), ("a.mf4", "asammdf"), ("a.pcap", "dpkt")])
+@pytest.mark.parametrize(("name", "library"), [("a.blf", "can"), ("a.pcap", "dpkt")])
 def test_missing_library_is_named_with_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, library: str
 ) -> None:
@@ -249,6 +249,28 @@ def test_missing_library_is_named_with_what_to_install(
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(RecordingError, match=r"file, which .* reads; .*pip install 'kdgat\[logs\]'"):
         read_recording(path)
+
+
+def test_missing_reader_of_mf4_is_named_with_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = WRITERS["a.mf4"][0](tmp_path / "a.mf4", random_messages(10))
+    (tmp_path / "asammdf.py").write_text("raise ImportError('it is not here')")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    with pytest.raises(RecordingError, match=r"MF4 file, which asammdf reads; .*kdgat\[logs\].*it is not here"):
+        read_recording(path)
+
+
+def test_reader_of_mf4_that_dies_is_an_error_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = WRITERS["a.mf4"][0](tmp_path / "a.mf4", random_messages(10))
+    (tmp_path / "asammdf.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    with pytest.raises(RecordingError, match=r"a\.mf4: is no readable MF4 file \(asammdf failed: exit status -11\)"):
+        read_recording(path)
+
+
+def test_wide_text_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("(1.0) can0 123#11\n", encoding="utf-16")
+    with pytest.raises(RecordingError, match="UTF-16, as PowerShell writes it; save it as UTF-8"):
+        read_recording(tmp_path / "a.log")
 
 
 def test_reading_a_parquet_file_loads_no_library_of_logs() -> None:
