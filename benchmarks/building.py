@@ -26,7 +26,7 @@ from kdgat.can.recordings.logs import Messages, read_recording, write_recording
 from kdgat.can.sections import WindowConfig
 from kdgat.can.simulation.synthetic import make_recording, make_vehicle
 from kdgat.can.windows.feature_names import EDGE_FEATURES, NODE_FEATURES
-from kdgat.can.windows.features import dense_identifiers, message_features
+from kdgat.can.windows.features import FeatureState
 from kdgat.can.windows.graphs import build_graphs
 from kdgat.graphs.columns import GraphColumns
 
@@ -122,9 +122,8 @@ def best(work: Callable[[], object], repeats: int) -> float:
 
 def describe(messages: Messages) -> None:
     """Compute the message features alone."""
-    dense, identifiers = dense_identifiers(messages.identifier)
     payload = messages.payload.view("<u8").reshape(-1)
-    message_features(messages.timestamp, dense, identifiers, payload, messages.length)
+    FeatureState().describe(messages.timestamp, messages.identifier, payload, messages.length)
 
 
 def build_plainly(messages: Messages, config: WindowConfig) -> PlainGraphs:

@@ -33,7 +33,11 @@ SAFETY_FACTORS: Final = {
     "_default": 0.5, "hcrl_ch": 0.6, "hcrl_sa": 0.55, "set_01": 0.55, "set_02": 0.35, "set_03": 0.35, "set_04": 0.35,
 }  # fmt: skip
 DEFAULT_TRAINING: Final[dict[str, Any]] = {"safety_factor": SAFETY_FACTORS}
-DEFAULT_DIFFERENCES: Final = {"fusion": FUSION_TRAINING}
+# By the order of windows at few false alarms: a loss depends on how many windows of validation are attacked.
+_RANKED: Final = {"monitor": "validation_partial_auc", "mode": "max"}
+DEFAULT_DIFFERENCES: Final = {
+    "normal": _RANKED, "curriculum": _RANKED, "distill_gat": _RANKED, "fusion": FUSION_TRAINING,
+}  # fmt: skip
 StageName = Annotated[str, Field(json_schema_extra={"enum": list(RUN_KINDS.names)})]
 
 

@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kdgat.can.config import CanConfig
-from kdgat.can.evaluation.results import Results, compared_table, models_table, scores_table
+from kdgat.can.evaluation.results import (
+    Results,
+    compared_table,
+    hidden_table,
+    kinds_table,
+    models_table,
+    scores_table,
+)
 from kdgat.can.inputs import can_run
 from kdgat.can.models.parameters import parameter_counts
 from kdgat.can.plan import FAMILY as NAME
@@ -109,9 +116,9 @@ class CanFamily(Family):
         return collect_results(output)
 
     def tables(self, results: Results) -> list[Table]:
-        """Return the default detector on every scenario, and the F1 of every model."""
-        compared = compared_table(results)
-        return [scores_table(results), models_table(results), *([] if compared is None else [compared])]
+        """Return the default detector on every scenario, the F1 of every model, and what these numbers hide."""
+        more = (compared_table(results), hidden_table(results), kinds_table(results))
+        return [scores_table(results), models_table(results), *(table for table in more if table is not None)]
 
     def conclusions(self, results: Results) -> list[str]:
         """Say in one sentence how the default detector scores."""
@@ -133,18 +140,21 @@ class CanFamily(Family):
         dataset: str | None,
         *,
         catalog: Path | None,
+        calibration: Path | None,
         progress: Callable[[str, int, int], None],
     ) -> Results:
         """Score all recordings that the run was not trained on; see `kdgat.can.evaluation.stage.evaluate_run`."""
         from kdgat.can.evaluation.stage import evaluate_run
 
-        return evaluate_run(run, data_root, dataset, catalog=catalog, progress=progress)
+        return evaluate_run(run, data_root, dataset, catalog=catalog, calibration=calibration, progress=progress)
 
-    def make_evaluation(self, run: Path, data_root: Path, dataset: str | None, catalog: Path | None) -> RunDirectory:
+    def make_evaluation(
+        self, run: Path, data_root: Path, dataset: str | None, catalog: Path | None, *, calibration: Path | None
+    ) -> RunDirectory:
         """Make the run directory of a stage that does the same; see `kdgat.can.evaluation.stage.make_evaluation`."""
         from kdgat.can.evaluation.stage import make_evaluation
 
-        return make_evaluation(run, data_root, dataset, catalog)
+        return make_evaluation(run, data_root, dataset, catalog, calibration=calibration)
 
     def notes(self, results: Results) -> Iterable[str]:
         """Return what was left out and what has no labels."""

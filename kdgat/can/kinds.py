@@ -67,6 +67,7 @@ class CurriculumStageConfig(Config):
     gat: AttentionConfig = AttentionConfig()
     loss: DetectionLossConfig = DetectionLossConfig()
     curriculum: CurriculumConfig = CurriculumConfig()
+    sampling: SamplingConfig = SamplingConfig()
     training: TrainingConfig = TrainingConfig()
 
 
@@ -113,6 +114,7 @@ class RecordingsStageConfig(Config):
         {}, description="what earlier models were trained on, which the job cannot see"
     )
     notes: tuple[str, ...] = ()
+    calibration: str | None = Field(None, description="file of `kdgat calibrate` whose threshold is used")
 
 
 class ComparisonStageConfig(Config):
@@ -138,7 +140,7 @@ RUN_KINDS: Final = StageKinds(
             PrepareConfig,
             "kdgat.can.training.preparation:run_prepare",
             trains=False,
-            code_version=2,
+            code_version=3,
             parts="kdgat.can.training.preparation:preparation_parts",
         ),
         StageKind("autoencoder", AutoencoderStageConfig, "kdgat.can.stages:run_autoencoder", title="VGAE"),
@@ -151,8 +153,14 @@ RUN_KINDS: Final = StageKinds(
             title="VGAE student",
         ),
         StageKind("distill_gat", DistillAttentionStageConfig, "kdgat.can.stages:run_distill_gat", title="GAT student"),
-        StageKind("fusion", FusionStageConfig, "kdgat.can.training.fusion:run_fusion", title="Fusion"),
-        StageKind(EVALUATION, EvaluationStageConfig, "kdgat.can.evaluation.stage:run_evaluation", trains=False),
+        StageKind("fusion", FusionStageConfig, "kdgat.can.training.fusion:run_fusion", title="Fusion", code_version=2),
+        StageKind(
+            EVALUATION,
+            EvaluationStageConfig,
+            "kdgat.can.evaluation.stage:run_evaluation",
+            trains=False,
+            code_version=2,
+        ),
     )
 )
 

@@ -58,8 +58,8 @@ class InjectionConfig(Config):
     interleave_fraction: float = Field(0.15, ge=0.0, le=1.0, description="share with a second bus interleaved")
     attack_weights: dict[str, float] = Field(
         default={
-            "dos": 1.0, "fuzzing": 1.5, "spoofing": 3.0, "systematic": 0.7,
-            "replay": 0.7, "suppression": 0.3, "masquerade": 0.3, "sparse": 0.5,
+            "dos": 1.0, "fuzzing": 1.2, "spoofing": 2.0, "systematic": 0.5,
+            "replay": 0.7, "suppression": 0.9, "masquerade": 1.6, "sparse": 3.0,
         },
         description="how often each attack is drawn, in proportion",
     )  # fmt: skip
@@ -191,7 +191,8 @@ class CurriculumConfig(Config):
     """State where the curriculum starts and ends."""
 
     start_ratio: float = Field(1.0, gt=0.0)  # benign windows per attacked one in the first epoch
-    end_ratio: float = Field(4.0, gt=0.0)
+    end_ratio: float | None = Field(None, gt=0.0)  # None = as many as an epoch of the plain network has
+    start_competence: float = Field(0.3, gt=0.0, le=1.0)  # easiest attacked windows that the first epoch draws from
     start_percentile: float = Field(50.0, ge=0.0, lt=100.0)  # benign windows that score above it are hard
     end_percentile: float = Field(90.0, ge=0.0, lt=100.0)
     start_hard_fraction: float = Field(
@@ -213,9 +214,9 @@ class FusionConfig(Config):
     """State what the fusions learn from, and how."""
 
     # A detector is too sure of windows it was trained on, so by default the fusions learn from validation windows:
-    # blocks of them in turn for learning and for choosing.
+    # whole recordings for learning and for choosing, blocks of windows in turn where recordings are too few.
     fit_on: Literal["validation", "train"] = "validation"
-    block: int = Field(64, ge=1)  # consecutive windows that stay on one side; less where there are few
+    block: int = Field(64, ge=1)  # windows, where recordings are too few; less where there are few
     hidden: tuple[int, ...] = (64, 32)  # of the MLP
     dqn_hidden: tuple[int, ...] | None = None  # None = as published for the scale
     num_actions: int = Field(21, ge=2)
@@ -238,7 +239,11 @@ class EvaluationConfig(Config):
     )  # simplest first: it wins ties
     average_seeds: bool = True  # the mean of all seeds' calibrated logits is one detector
     calibration: Literal["none", "temperature", "platt"] = "temperature"  # of logits; errors need platt
-    rule: Literal["fixed", "per_recording"] = "fixed"
-    threshold: float = Field(0.5, gt=0.0, lt=1.0)  # on the calibrated probability
+    # budget: the threshold comes from windows without attack, and the arrival clock raises alarms, too.
+    rule: Literal["budget", "fixed", "per_recording"] = "budget"
+    threshold: float = Field(0.5, gt=0.0, lt=1.0)  # on the calibrated probability; by a budget it can only be lower
+    # Windows with a false alarm, per hour and per vehicle. Scores of windows reach about one in a thousand of them,
+    # which is some 40 an hour on a bus of 1,100 messages a second; a much smaller budget ends at the default threshold.
+    alarms_per_hour: float = Field(40.0, gt=0.0, allow_inf_nan=False)
     # Share of benign validation windows that may raise an alarm, where validation has no attack to calibrate errors by.
     benign_quantile: float = Field(0.005, gt=0.0, lt=1.0)

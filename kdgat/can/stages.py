@@ -9,6 +9,7 @@ start from scratch. `score_recordings` and `comparison` have none, they read wha
 """
 
 import io
+import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -44,7 +45,7 @@ from kdgat.can.models.scoring import (
 from kdgat.can.sections import AttentionConfig, AutoencoderConfig
 from kdgat.can.training.curriculum import CurriculumSource
 from kdgat.can.training.distillation import DistilledSource, TeacherOutputs
-from kdgat.can.training.objective import AutoencoderObjective, DetectionObjective
+from kdgat.can.training.objective import RANKED_METRICS, AutoencoderObjective, DetectionObjective
 from kdgat.can.training.sampling import PoolSource, SampledSource
 from kdgat.can.training.start import read_start
 from kdgat.can.windows.pool import PooledStores
@@ -62,6 +63,8 @@ from kdgat.training.progress import phase_progress
 from kdgat.training.random_state import repeatable, seed_everything
 from kdgat.training.source import EpochSource
 from kdgat.training.stage import train_stage
+
+logger = logging.getLogger(__name__)
 
 TEACHER_FOLDER = "teacher"
 DIFFICULTY_FILE = "difficulty.npy"
@@ -96,6 +99,14 @@ class _Data:
         return PoolSource(pool, indices, training, seed, shuffle=False)
 
 
+def _monitored(training: TrainingConfig, pool: PooledStores) -> TrainingConfig:
+    """Return settings that select by the loss, where validation lacks a class and an order of windows says nothing."""
+    if training.monitor not in RANKED_METRICS or 0 < pool.labels.sum() < pool.num_graphs:
+        return training
+    logger.warning("validation has windows of one class only: epochs are chosen by validation_loss instead")
+    return training.model_copy(update={"monitor": "validation_loss", "mode": "min"})
+
+
 def run_autoencoder(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Train the autoencoder on benign windows, recorded and of virtual vehicles."""
     config = validate_config(AutoencoderStageConfig, spec.config)
@@ -111,29 +122,32 @@ def run_normal(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Train the attention network without a curriculum."""
     config = validate_config(NormalStageConfig, spec.config)
     data = _Data(spec, directory)
+    training = _monitored(config.training, data.validation)
     model = _new_attention(config.gat, data.train, spec, directory)
-    train = SampledSource(data.train, config.sampling, config.training, spec.seed)
-    validation = data.validation_source(config.training, spec.seed)
+    train = SampledSource(data.train, config.sampling, training, spec.seed)
+    validation = data.validation_source(training, spec.seed)
     module = DetectionObjective(model, config.loss)
-    return _train(module, model, data.train, train, validation, config.training, spec, directory)
+    return _train(module, model, data.train, train, validation, training, spec, directory)
 
 
 def run_curriculum(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Train the attention network from easy to hard, where the autoencoder says what is hard."""
     config = validate_config(CurriculumStageConfig, spec.config)
     data = _Data(spec, directory)
+    training = _monitored(config.training, data.validation)
     scores = _difficulty(input_path(spec, directory, "autoencoder"), data.train, directory)
     model = _new_attention(config.gat, data.train, spec, directory)
-    train = CurriculumSource(data.train, scores, config.curriculum, config.training, spec.seed)
-    validation = data.validation_source(config.training, spec.seed)
+    train = CurriculumSource(data.train, scores, config.curriculum, config.sampling, training, spec.seed)
+    validation = data.validation_source(training, spec.seed)
     module = DetectionObjective(model, config.loss)
-    return _train(module, model, data.train, train, validation, config.training, spec, directory)
+    return _train(module, model, data.train, train, validation, training, spec, directory)
 
 
 def run_distill_gat(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Train a small attention network to agree with a large one."""
     config = validate_config(DistillAttentionStageConfig, spec.config)
     data = _Data(spec, directory)
+    training = _monitored(config.training, data.validation)
     teacher_path = input_path(spec, directory, "teacher")
     teacher, description = load_attention(teacher_path)
     check_features(description, data.train, str(teacher_path))
@@ -145,12 +159,10 @@ def run_distill_gat(spec: StageSpec, directory: RunDirectory) -> Outcome:
 
     outputs = _teacher_outputs(spec, directory, data.train, forward, None)
     model = _new_attention(config.gat, data.train, spec, directory)
-    train = SampledSource(data.train, config.sampling, config.training, spec.seed)
-    validation = data.validation_source(config.training, spec.seed)
+    train = SampledSource(data.train, config.sampling, training, spec.seed)
+    validation = data.validation_source(training, spec.seed)
     module = DetectionObjective(model, config.loss, config.distillation)
-    return _train(
-        module, model, data.train, DistilledSource(train, outputs), validation, config.training, spec, directory
-    )
+    return _train(module, model, data.train, DistilledSource(train, outputs), validation, training, spec, directory)
 
 
 def run_distill_autoencoder(spec: StageSpec, directory: RunDirectory) -> Outcome:

@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from kdgat.run.results import RunResults
 
 JsonPath = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write all metrics here.")]
+Calibration = Annotated[
+    Path | None,
+    typer.Option("--calibration", metavar="FILE", help="Use the threshold of `kdgat calibrate` for this vehicle."),
+]
 Dataset = Annotated[
     str | None, typer.Option("--dataset", help="Folder below --data-root (default: the run's dataset).")
 ]
@@ -46,6 +50,7 @@ def evaluate_command(family: "Family", detects: "Detects") -> Any:
         json_path: JsonPath = None,
         dataset: Dataset = None,
         catalog: options.Catalog = None,
+        calibration: Calibration = None,
         site: options.SiteName = "local",
         walltime: options.Walltime = None,
         memory: options.Memory = None,
@@ -63,9 +68,11 @@ def evaluate_command(family: "Family", detects: "Detects") -> Any:
 
         where, request = options.site_and_request(site, walltime=walltime, memory=memory, cores=cores, gpus=gpus)
         if where.scheduler == "local":
-            results = _score_here(detects, run, data_root, dataset, catalog, quiet=quiet)
+            results = _score_here(detects, run, data_root, dataset, catalog, calibration, quiet=quiet)
         else:
-            results = _score_in_job(family, detects, run, data_root, dataset, catalog, where, request, quiet=quiet)
+            results = _score_in_job(
+                family, detects, run, data_root, dataset, catalog, calibration, where, request, quiet=quiet
+            )
         if json_path is not None:
             results.write(json_path)
         if not quiet:
@@ -80,7 +87,14 @@ def evaluate_command(family: "Family", detects: "Detects") -> Any:
 
 
 def _score_here(
-    detects: "Detects", run: Path, data_root: Path, dataset: str | None, catalog: Path | None, *, quiet: bool
+    detects: "Detects",
+    run: Path,
+    data_root: Path,
+    dataset: str | None,
+    catalog: Path | None,
+    calibration: Path | None,
+    *,
+    quiet: bool,
 ) -> "RunResults":
     from rich.console import Console
     from rich.progress import Progress
@@ -92,7 +106,7 @@ def _score_here(
         def show(what: str, done: int, total: int) -> None:
             bars.update(bar, description=what, completed=done, total=total)
 
-        return detects.evaluate(run, data_root, dataset, catalog=catalog, progress=show)
+        return detects.evaluate(run, data_root, dataset, catalog=catalog, calibration=calibration, progress=show)
 
 
 def _score_in_job(
@@ -102,6 +116,7 @@ def _score_in_job(
     data_root: Path,
     dataset: str | None,
     catalog: Path | None,
+    calibration: Path | None,
     site: "Site",
     request: "ResourceRequest",
     *,
@@ -113,7 +128,7 @@ def _score_in_job(
     from kdgat.stage.outcome import Finished, exit_status
 
     with site.creating_files():
-        directory = detects.make_evaluation(run, data_root, dataset, catalog)
+        directory = detects.make_evaluation(run, data_root, dataset, catalog, calibration=calibration)
     outcome = run_single_stage(directory.path, site, request, quiet=quiet, like_stage=EVALUATION, begins_anew=True)
     if not isinstance(outcome, Finished):
         raise typer.Exit(exit_status(outcome))

@@ -21,7 +21,14 @@ EXIT_USER_ERROR = 1
 EXIT_USAGE = 2
 HELP = "Keep graph neural networks trained. Add --debug to any command for a traceback."
 # Options that take every word up to the next option, as `--seeds 0 1 2`.
-MANY_VALUED = ("--seeds", "--hold-out", "--families", "--sizes", "--stages")  # beside those that a family says
+MANY_VALUED = (
+    "--seeds",
+    "--hold-out",
+    "--families",
+    "--sizes",
+    "--stages",
+    "--clean",
+)  # beside those that a family says
 
 
 @dataclass(frozen=True)
@@ -31,6 +38,9 @@ class CommandGroup:
     module: str
     help: str
     is_single_command: bool = False
+    user_error: int = (
+        EXIT_USER_ERROR  # exit status after a mistake of the user; another one where 1 could mean a result
+    )
 
 
 COMMAND_GROUPS: dict[str, CommandGroup] = {
@@ -46,6 +56,20 @@ COMMAND_GROUPS: dict[str, CommandGroup] = {
     "image": CommandGroup("kdgat.cli.image", "Make container images, look into them, and run things in them."),
     "stage": CommandGroup("kdgat.cli.stage", "Run one stage from its run directory (what a cluster job runs)."),
     "evaluate": CommandGroup("kdgat.cli.evaluate", "Score recordings with the detectors of a finished run."),
+    "detect": CommandGroup(
+        "kdgat.cli.detect",
+        "Find attacks in a log, in a file that grows, or on a bus.",
+        is_single_command=True,
+        user_error=2,
+    ),
+    "export": CommandGroup(
+        "kdgat.cli.export", "Write a network of a finished run as one file, for ONNX or torch.", is_single_command=True
+    ),
+    "calibrate": CommandGroup(
+        "kdgat.cli.calibrate",
+        "Set a CAN detector's threshold for one vehicle, from minutes of it without attacks.",
+        is_single_command=True,
+    ),
     "capabilities": CommandGroup(
         "kdgat.cli.capabilities", "Say what of CUDA and RAPIDS is usable here, and why not.", is_single_command=True
     ),
@@ -55,7 +79,7 @@ COMMAND_GROUPS: dict[str, CommandGroup] = {
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the command line and exit with its status: 0 done, 1 failed, 2 wrong usage, 75 paused."""
+    """Run the command line and exit with its status: 0 done, 1 failed, 2 wrong usage, 3 alarms, 75 paused."""
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     debug = DEBUG_OPTION in tokens
     tokens = [word for word in tokens if word != DEBUG_OPTION]
@@ -65,7 +89,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if debug or not is_user_error(error):
             raise
         _print_error(str(error))
-        status = EXIT_USER_ERROR
+        group = COMMAND_GROUPS.get(_wanted(tokens) or "")
+        status = EXIT_USER_ERROR if group is None else group.user_error
     sys.exit(status)
 
 
@@ -93,7 +118,7 @@ def build_application(wanted: str | None, tokens: Sequence[str] = ()) -> "typer.
 
 
 def _run(tokens: list[str]) -> int:
-    wanted = next((word for word in tokens if not word.startswith("-")), None)
+    wanted = _wanted(tokens)
     if wanted is None and set(tokens) <= {"--help"}:
         print(describe_groups())
         return 0 if tokens else EXIT_USAGE
@@ -112,6 +137,11 @@ def _run(tokens: list[str]) -> int:
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     return 0
+
+
+def _wanted(tokens: Sequence[str]) -> str | None:
+    """Return the command group that a command line names."""
+    return next((word for word in tokens if not word.startswith("-")), None)
 
 
 def describe_groups() -> str:

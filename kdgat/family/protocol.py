@@ -162,12 +162,18 @@ class Detects(Protocol):
         dataset: str | None,
         *,
         catalog: Path | None,
+        calibration: Path | None,
         progress: Callable[[str, int, int], None],
     ) -> RunResults:
-        """Score data in this process; `progress` is told what is done, how much, of how much."""
+        """Score data in this process; `progress` is told what is done, how much, of how much.
+
+        `calibration` is a file that sets the detector's threshold for the data's source.
+        """
         ...
 
-    def make_evaluation(self, run: Path, data_root: Path, dataset: str | None, catalog: Path | None) -> RunDirectory:
+    def make_evaluation(
+        self, run: Path, data_root: Path, dataset: str | None, catalog: Path | None, *, calibration: Path | None
+    ) -> RunDirectory:
         """Make the run directory of a stage that does the same as a job; its artifact `results` holds them."""
         ...
 

@@ -12,6 +12,8 @@ from kdgat.registry.entry import Metrics, Scores
 from kdgat.stage.configuration import Config
 
 FALSE_ALARMS: Final = "false_alarm_rate"
+ALARMS_PER_HOUR: Final = "false_alarms_per_hour"
+RECALL_PREFIX: Final = "recall_"  # of a kind of attack: recall_suppression
 NUM_WINDOWS: Final = "num_windows"
 NUM_ATTACKS: Final = "num_attack_windows"
 NEW_MODEL: Final = "the new model"
@@ -33,6 +35,12 @@ class PromotionRule(Config):
         ge=0.0,
         le=1.0,
         description="by which the false alarm rate of any one scenario may be above the lowest",
+    )
+    more_alarms_per_hour: float = Field(
+        0.0, ge=0.0, description="by which the mean of false alarms per hour may be above that of the model in service"
+    )
+    held_kinds: tuple[str, ...] = Field(
+        ("suppression",), description="kinds of attack of which the recall is held in every scenario that has them"
     )
     min_windows: int = Field(100, ge=1, description="windows that a scenario needs to have a part in the decision")
     minimum: float = Field(0.5, ge=0.0, le=1.0, description="mean over scenarios that the first model must reach")
@@ -64,8 +72,10 @@ def decide(
 
     The mean of the rule's metric over all scenarios with attacks must be better than that of the model in service by
     the margin; where no scenario has attacks, the mean false alarm rate must be lower by it. In no scenario may metric
-    or false alarm rate be worse than the best of the model in service and the anchors by more than the rule allows:
-    held to last night alone, a scenario could be lost little by little. Scenarios with few windows have no part in it.
+    or false alarm rate, or the recall of a held kind of attack, be worse than the best of the model in service and the
+    anchors by more than the rule allows: held to last night alone, a scenario could be lost little by little. Nor may
+    there be more false alarms per hour than of the model in service, over all scenarios. Scenarios with few windows
+    have no part in it.
 
     Args:
         new: scenario -> metric -> value of the new model.
@@ -102,6 +112,7 @@ def decide(
     gain = sign * (mean - before)
     is_better = gain > 0.0 and round(gain - rule.margin, 12) >= 0.0
     worse = [text for name in judged for text in _worse(name, measured, rule)]
+    worse += _more_alarms(new, current, judged, rule)
     result = "better" if is_better else "not better"
     reasons = [f"mean {metric} {before:.4f} -> {mean:.4f}: {result} by the margin of {rule.margin:g}", *worse]
     if is_better and not worse:
@@ -157,6 +168,9 @@ def _held(scores: Scores, rule: PromotionRule) -> Iterator[tuple[str, float, flo
         yield rule.metric, 1.0, rule.worse_by
     if _count(scores, NUM_ATTACKS) < _count(scores, NUM_WINDOWS):
         yield FALSE_ALARMS, -1.0, rule.more_false_alarms
+    for kind in rule.held_kinds:
+        if f"{RECALL_PREFIX}{kind}" in scores:
+            yield f"{RECALL_PREFIX}{kind}", 1.0, rule.worse_by
 
 
 def _below_floors(new: Metrics, judged: Sequence[str], attacked: Sequence[str], rule: PromotionRule) -> Iterator[str]:
@@ -178,6 +192,20 @@ def _worse(name: str, measured: Mapping[str, Metrics], rule: PromotionRule) -> I
         if round(sign * (values[best] - value) - allowed, 12) > 0.0:
             of = "" if best == MODEL_IN_SERVICE else f" (the best so far, of {best})"
             yield f"{name}: {metric} {values[best]:.4f}{of} -> {value:.4f}, worse by more than {allowed:g}"
+
+
+def _more_alarms(new: Metrics, current: Metrics, judged: Sequence[str], rule: PromotionRule) -> Iterator[str]:
+    """State by how much the false alarms per hour are above those of the model in service, if it is too much.
+
+    Over all scenarios: one alarm more is many an hour in a recording of seconds. A recording without time has none.
+    """
+    known = [name for name in judged if all(_is_number(m[name].get(ALARMS_PER_HOUR)) for m in (new, current))]
+    if known:
+        before, after = _mean(current, known, ALARMS_PER_HOUR), _mean(new, known, ALARMS_PER_HOUR)
+        if round(after - before - rule.more_alarms_per_hour, 9) > 0.0:
+            yield (
+                f"mean {ALARMS_PER_HOUR} {before:.4g} -> {after:.4g}, more by more than {rule.more_alarms_per_hour:g}"
+            )
 
 
 def _is_judged(scores: Scores, rule: PromotionRule) -> bool:

@@ -37,8 +37,8 @@ def fill_preset(
         ConfigurationError: naming key, value and fix.
     """
     content = load_preset(package, preset)
-    common = {*_common_keys(overrides), *given.get("training", {})}
-    content["training_of"] = _without({**(differences or {}), **content.get("training_of", {})}, common)
+    common = _with_mode({*_common_keys(overrides), *given.get("training", {})})
+    content["training_of"] = _without(_merged(differences or {}, content.get("training_of", {})), common)
     return apply_overrides(validate_config(model, {**_merged(content, given), "preset": preset}), overrides)
 
 
@@ -67,7 +67,12 @@ def complete(
 def _common_keys(overrides: Sequence[str]) -> set[str]:
     """Name the keys of `training` that overrides set for every stage."""
     keys = [override.partition("=")[0].strip() for override in overrides]
-    return {key.removeprefix("training.") for key in keys if key.startswith("training.")}
+    return _with_mode({key.removeprefix("training.") for key in keys if key.startswith("training.")})
+
+
+def _with_mode(keys: set[str]) -> set[str]:
+    """Return the keys, and `mode` beside `monitor`: of another metric, another end may be the better one."""
+    return keys | {"mode"} if "monitor" in keys else keys
 
 
 def _without(differences: Mapping[str, Mapping[str, Any]], common: set[str]) -> dict[str, dict[str, Any]]:

@@ -14,6 +14,7 @@ from kdgat.stage.directory import RunDirectory
 from kdgat.stage.files import write_bytes_atomically, write_json_atomically
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch import Tensor, nn
 
 # One metadata key: safetensors writes several in no fixed order, and equal weights shall be equal files.
@@ -62,6 +63,13 @@ def read_weights(path: Path | str | RunDirectory) -> tuple[dict[str, Tensor], di
     description = read_description(path)
     with _opened(path, "pt") as file:
         return {name: file.get_tensor(name) for name in file.keys()}, description  # noqa: SIM118 - not a dict
+
+
+def read_arrays(path: Path | str | RunDirectory) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+    """Read (arrays by name, config) without torch; errors as in `load_weights`."""
+    description = read_description(path)
+    with _opened(path, "np") as file:
+        return {name: file.get_tensor(name) for name in file.keys()}, description["config"]  # noqa: SIM118 - not a dict
 
 
 def read_description(path: Path | str | RunDirectory) -> dict[str, Any]:

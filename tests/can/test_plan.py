@@ -91,7 +91,7 @@ def test_without_injection_no_stage_asks_for_a_share_of_injected_windows() -> No
     for planned in plan_can(configured("injection.enabled=false", "sampling.injected_fraction=0.6")):
         assert planned.config.get("sampling", {}).get("injected_fraction") is None
     shares = [p.config["sampling"]["injected_fraction"] for p in plan_can(configured()) if "sampling" in p.config]
-    assert shares == [0.6] * 4
+    assert shares == [0.6] * 5
 
 
 def test_a_change_reaches_only_the_stages_that_read_it() -> None:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.can.recordings.messages import Messages
-from kdgat.can.windows.features import MESSAGE_FEATURES, dense_identifiers, message_features
+from kdgat.can.windows.features import MESSAGE_FEATURES, FeatureState
 
 
 def make_messages(
@@ -64,8 +64,7 @@ def bus_traffic(
 
 def features_of(messages: Messages) -> dict[str, NDArray[np.float32]]:
     """Compute the message features by name, each [M]."""
-    dense, identifiers = dense_identifiers(messages.identifier)
     payload = np.ascontiguousarray(messages.payload).view("<u8").reshape(-1)
-    table = message_features(messages.timestamp, dense, identifiers, payload, messages.length)
+    _, table = FeatureState().describe(messages.timestamp, messages.identifier, payload, messages.length)
     assert table.shape == (len(messages), len(MESSAGE_FEATURES))
     return dict(zip(MESSAGE_FEATURES, table.T, strict=True))

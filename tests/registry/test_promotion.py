@@ -21,6 +21,47 @@ def clean(false_alarms: float | None) -> Scores:
     return {"f1": None, "false_alarm_rate": false_alarms, "num_windows": 1000.0, "num_attack_windows": 0.0}
 
 
+def per_hour(f1: float, alarms: float | None, suppression: float | None = None) -> Scores:
+    scores = attacked(f1) | {"false_alarms_per_hour": alarms}
+    return scores if suppression is None else scores | {"recall_suppression": suppression}
+
+
+@pytest.mark.parametrize(
+    ("new", "current", "accepted", "words"),
+    [
+        ({"a": per_hour(0.95, 30.0)}, {"a": per_hour(0.9, 20.0)}, False, "mean false_alarms_per_hour 20 -> 30"),
+        ({"a": per_hour(0.95, 20.0)}, {"a": per_hour(0.9, 20.0)}, True, "no scenario is worse"),
+        # What is more in one recording may be less in the others.
+        (
+            {"a": per_hour(0.95, 30.0), "b": per_hour(0.95, 0.0)},
+            {"a": per_hour(0.9, 20.0), "b": per_hour(0.9, 15.0)},
+            True,
+            "no scenario is worse",
+        ),
+        ({"a": per_hour(0.95, None)}, {"a": per_hour(0.9, None)}, True, "no scenario is worse"),  # no time in it
+        (
+            {"a": per_hour(0.95, 1.0, 0.90)},
+            {"a": per_hour(0.9, 1.0, 0.95)},
+            False,
+            "a: recall_suppression 0.9500 -> 0.9000, worse",
+        ),
+        ({"a": per_hour(0.95, 1.0, 0.94)}, {"a": per_hour(0.9, 1.0, 0.95)}, True, "no scenario is worse"),
+        (
+            {"a": per_hour(0.95, 1.0, 0.94)},
+            {"a": per_hour(0.9, 1.0)},
+            False,
+            "a: recall_suppression of the model in service is None",
+        ),
+    ],
+)
+def test_a_model_with_more_alarms_per_hour_or_worse_at_suppression_stays_out(
+    new: Metrics, current: Metrics, accepted: bool, words: str
+) -> None:
+    promotion = decide(new, current, RULE)
+    assert promotion.accepted == accepted
+    assert words in promotion.describe()
+
+
 @pytest.mark.parametrize(
     ("new", "current", "accepted", "words"),
     [

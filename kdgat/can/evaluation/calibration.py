@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
+from kdgat.can.evaluation.untrained import ClockBounds
 from kdgat.stage.configuration import Config
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 1000.0
@@ -49,6 +50,8 @@ class Scaling(Config):
 class DecisionRule(Scaling):
     """Turn logits into probabilities and alarms; the same rule for every recording of every vehicle.
 
+    `budget`: alarm if the calibrated probability reaches `threshold`, which a budget of false alarms has set (see
+    `operating_point`), or if the arrival clock raises one.
     `fixed`: alarm if the calibrated probability reaches `threshold`.
     `per_recording`: the threshold may move inside a recording to the valley between two separate groups of its own
     windows (Otsu, IEEE Trans. SMC 9, 1979, on calibrated logits clipped to [lowest_logit, highest_logit]).  Otsu alone
@@ -58,19 +61,30 @@ class DecisionRule(Scaling):
     alarms stays without, and false alarms never more than double.
     """
 
-    kind: Literal["fixed", "per_recording"] = "fixed"
+    kind: Literal["fixed", "per_recording", "budget"] = "fixed"
     threshold: float = Field(default=0.5, gt=0, lt=1)
+    clock: ClockBounds | None = Field(
+        default=None, description="where the arrival clock raises alarms, too: its bounds"
+    )
     lowest_logit: float = Field(default=-2.0, allow_inf_nan=False)
     highest_logit: float = Field(default=4.0, allow_inf_nan=False)
     min_alarms: int = Field(default=5, ge=1)
     min_separation: float = Field(default=0.85, ge=0, le=1)
 
     def apply(
-        self, logits: ArrayLike, recording: ArrayLike | None = None
+        self, logits: ArrayLike, recording: ArrayLike | None = None, clock: ArrayLike | None = None
     ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
-        """Return the calibrated probability float64 [G] and the decision bool [G]; recording int [G] groups windows."""
+        """Return the calibrated probability float64 [G] and the decision bool [G].
+
+        recording int [G] groups windows; clock [G] is the clock's score, without which a rule that asks it is refused.
+        """
         calibrated = self.calibrated(logits)
-        return sigmoid(calibrated), calibrated >= self._thresholds_per_window(calibrated, recording)
+        decision = calibrated >= self._thresholds_per_window(calibrated, recording)
+        if self.clock is not None:
+            if clock is None:
+                raise CalibrationError("the rule asks the arrival clock: give its scores beside the logits")
+            decision |= np.asarray(clock) >= 0.0
+        return sigmoid(calibrated), decision
 
     def probability_thresholds(self, logits: ArrayLike, recording: ArrayLike) -> dict[int, float]:
         """Return the probability from which each recording's windows are alarms, by recording index."""
@@ -84,7 +98,8 @@ class DecisionRule(Scaling):
         scale = f"logit / {self.temperature:.4g} {'+' if self.bias >= 0 else '-'} {abs(self.bias):.4g}"
         is_plain = self.temperature == 1.0 and self.bias == 0.0  # the logits come calibrated
         formula = "" if is_plain else f", sigmoid({scale}),"
-        text = f"A window is an alarm if its attack probability{formula} is at least {self.threshold:.4g}."
+        clock = "" if self.clock is None else f", or if {self.clock.sentence()}"
+        text = f"A window is an alarm if its attack probability{formula} is at least {self.threshold:.4g}{clock}."
         if self.kind == "per_recording":
             text += (
                 f" In a recording with at least {self.min_alarms} alarms whose windows form two groups, the threshold"
@@ -98,7 +113,7 @@ class DecisionRule(Scaling):
     ) -> NDArray[np.float64]:
         fixed = float(logit(self.threshold))
         thresholds = np.full(calibrated.shape, fixed)
-        if self.kind == "fixed":
+        if self.kind != "per_recording":
             return thresholds
         owner = np.zeros(calibrated.size, np.int64) if recording is None else np.asarray(recording)
         if owner.shape != calibrated.shape:

@@ -1,16 +1,18 @@
-"""From raw scores to the default detector: calibration, choice, mean over seeds, one decision rule.
+"""From raw scores to the default detector: calibration, choice, mean over members and seeds, one decision rule.
 
-Validation windows alone decide, those of virtual vehicles among them: no test window and no test label is read.
+Validation windows alone decide, those of virtual vehicles among them: no test window and no test label is read. Clean
+minutes of a vehicle may move the threshold (`kdgat.can.evaluation.clean_minutes`).
 """
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.can.evaluation.breakdown import break_down
 from kdgat.can.evaluation.calibration import (
     DecisionRule,
     FalseAlarmRate,
@@ -19,6 +21,7 @@ from kdgat.can.evaluation.calibration import (
     fit_scaling,
     logit,
     mean_over_seeds,
+    sigmoid,
 )
 from kdgat.can.evaluation.metrics import (
     binary_metrics,
@@ -27,10 +30,12 @@ from kdgat.can.evaluation.metrics import (
     roc_curve,
     spread_over_seeds,
 )
+from kdgat.can.evaluation.operating_point import OperatingPoint, covered_seconds
 from kdgat.can.evaluation.results import Curves, Detector, DetectorScenario, ScenarioMetrics
 from kdgat.can.evaluation.score_tables import ScoreTable
 from kdgat.can.evaluation.scores import Scores
-from kdgat.can.models.names import ERROR_MODELS
+from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds, is_baseline
+from kdgat.can.models.names import CLOCK, ENSEMBLE, ENSEMBLE_MEMBERS, ERROR_MODELS
 from kdgat.can.sections import AUTO, EvaluationConfig
 
 logger = logging.getLogger(__name__)
@@ -47,11 +52,17 @@ class DefaultDetectorError(ValueError):
 
 @dataclass(frozen=True)
 class DefaultDetector:
-    """The default detector: one model, its calibration per seed, and the rule."""
+    """The default detector: one model, the calibration of each of its members per seed, and the rule."""
 
     model: str
-    scalings: dict[int, Scaling]  # seed -> calibration; the mean over these seeds is the detector
+    scalings: dict[int, dict[str, Scaling]]  # seed -> column of the tables -> calibration; the mean is the detector
     rule: DecisionRule
+    operating_point: OperatingPoint | None = None  # of the rule `budget`
+
+    @property
+    def columns(self) -> list[str]:
+        """List the columns of score tables that it reads, the clock's included."""
+        return [*next(iter(self.scalings.values())), CLOCK]
 
     def logits(self, tables: Tables) -> NDArray[np.float64]:
         """Return the detector's calibrated logits [G]."""
@@ -59,11 +70,41 @@ class DefaultDetector:
 
     def decide(self, tables: Tables) -> NDArray[np.bool_]:
         """Return which windows [G] raise an alarm."""
-        return self.rule.apply(self.logits(tables), tables[next(iter(self.scalings))].recording)[1]
+        return self.probability_and_decision(self.logits(tables), tables[next(iter(self.scalings))])[1]
 
     def member_logits(self, table: ScoreTable, seed: int) -> NDArray[np.float64]:
-        """Return the calibrated logits [G] of one seed."""
-        return np.clip(self.scalings[seed].calibrated(table.scores[self.model]), -LOGIT_LIMIT, LOGIT_LIMIT)
+        """Return the calibrated logits [G] of one seed: the mean over its members, each calibrated by itself."""
+        return mean_over_seeds(
+            [
+                np.clip(scaling.calibrated(table.scores[column]), -LOGIT_LIMIT, LOGIT_LIMIT)
+                for column, scaling in self.scalings[seed].items()
+            ]
+        )
+
+    def probability_and_decision(
+        self, logits: NDArray[np.float64], table: ScoreTable
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return the network's probability [G], and the decision [G] in which the clock may have a part."""
+        return self.rule.apply(logits, table.recording, table.scores[CLOCK])
+
+    def at(self, point: OperatingPoint, clock: ClockBounds | None) -> "DefaultDetector":
+        """Return the detector with the threshold of an operating point, and the clock beside it or not."""
+        rule = DecisionRule(kind="budget", threshold=float(sigmoid(point.threshold)), clock=clock)
+        return replace(self, rule=rule, operating_point=point)
+
+
+def model_names(table: ScoreTable) -> list[str]:
+    """List the detectors that can be made of a table's columns: themselves, and the mean of the attention networks."""
+    names = list(table.scores)
+    untrained = [name for name in names if name == CLOCK or is_baseline(name)]
+    mean = [ENSEMBLE] if columns_of(ENSEMBLE, table) else []
+    return [*(name for name in names if name not in untrained), *mean, *untrained]
+
+
+def columns_of(model: str, table: ScoreTable) -> list[str]:
+    """List the columns whose calibrated mean a model is."""
+    members = ENSEMBLE_MEMBERS if model == ENSEMBLE else (model,)
+    return [name for name in members if name in table.scores]
 
 
 def choose_detector(validation: Tables, config: EvaluationConfig) -> DefaultDetector:
@@ -71,7 +112,7 @@ def choose_detector(validation: Tables, config: EvaluationConfig) -> DefaultDete
 
     With `average_seeds` the detector is the mean of all seeds, else the seed that is best on validation.
     """
-    known = next(iter(validation.values())).scores
+    known = model_names(next(iter(validation.values())))
     names = [config.detector] if config.detector != AUTO else [name for name in config.candidates if name in known]
     if not names or names[0] not in known:
         wanted = config.detector if config.detector != AUTO else ", ".join(config.candidates)
@@ -80,7 +121,9 @@ def choose_detector(validation: Tables, config: EvaluationConfig) -> DefaultDete
         )
     seed_sets = [list(validation)] if config.average_seeds else [[seed] for seed in validation]
     choices = [
-        calibrated_detector(name, {s: validation[s] for s in seeds}, config) for name in names for seeds in seed_sets
+        calibrated_detector(name, {s: validation[s] for s in seeds}, config, with_clock=True)
+        for name in names
+        for seeds in seed_sets
     ]
     if len(choices) == 1:
         return choices[0]
@@ -104,20 +147,63 @@ def windows_for(model: str, table: ScoreTable) -> ScoreTable:
     return judged_windows(table) if model.startswith(FUSION_PREFIX) else table
 
 
-def calibrated_detector(model: str, validation: Tables, config: EvaluationConfig) -> DefaultDetector:
-    """Calibrate one model on every seed's validation scores."""
-    scalings = {seed: calibrate(model, windows_for(model, table), config) for seed, table in validation.items()}
-    return DefaultDetector(model, scalings, DecisionRule(kind=config.rule, threshold=config.threshold))
+def calibrated_detector(
+    model: str, validation: Tables, config: EvaluationConfig, *, with_clock: bool = False
+) -> DefaultDetector:
+    """Calibrate one model on every seed's validation scores; with `with_clock`, a rule by budget asks the clock, too.
+
+    By a budget the threshold is the one that it allows on benign validation windows, of known and of virtual vehicles:
+    no others are there without clean minutes.
+    """
+    tables = {seed: windows_for(model, table) for seed, table in validation.items()}
+    scalings = {
+        seed: {column: calibrate(column, table, config) for column in columns_of(model, table)}
+        for seed, table in tables.items()
+    }
+    if model == CLOCK:  # its bounds are what it is: no window has set them
+        return DefaultDetector(model, scalings, DecisionRule())
+    if is_baseline(model):  # of any scale: a quantile of benign windows is its threshold already
+        return DefaultDetector(model, scalings, DecisionRule(threshold=config.threshold))
+    rule = DecisionRule(kind=config.rule, threshold=config.threshold)
+    if config.rule != "budget":
+        return DefaultDetector(model, scalings, rule)
+    detector = DefaultDetector(model, scalings, rule)
+    return detector.at(_operating_point_of_validation(detector, tables, config), CLOCK_BOUNDS if with_clock else None)
+
+
+def _operating_point_of_validation(
+    detector: DefaultDetector, validation: Tables, config: EvaluationConfig
+) -> OperatingPoint:
+    """Return the higher of the thresholds of recorded and of virtual windows; the default one if either is unknown.
+
+    That of known vehicles alone would be far too low for others: at a logit of -2.6, 0 of 891 windows of known vehicles
+    were alarms, and 155 of 2,320 virtual ones.
+    """
+    table = validation[next(iter(detector.scalings))]
+    logits = detector.logits(validation)
+    points = []
+    for whose, is_chosen in (
+        ("the vehicles that it was trained on", ~table.is_virtual),
+        ("virtual vehicles", table.is_virtual),
+    ):
+        chosen = (table.label == 0) & is_chosen
+        seconds = covered_seconds(table.start_time[chosen], table.end_time[chosen], table.recording[chosen])
+        source = f"benign validation windows of {whose}"
+        highest = float(logit(config.threshold))
+        points.append(OperatingPoint.of_benign(logits[chosen], seconds, config.alarms_per_hour, highest, source))
+    return next((point for point in points if point.reason), max(points, key=lambda point: point.threshold))
 
 
 def calibrate(model: str, table: ScoreTable, config: EvaluationConfig) -> Scaling:
     """Map a model's raw scores to logits of probabilities."""
+    if model == CLOCK:
+        return Scaling()
     scores, is_attack = table.scores[model], table.label == 1
-    is_error = model in ERROR_MODELS
-    if is_attack.any() and not is_attack.all():
-        return fit_scaling(scores, table.label, method="platt" if is_error else config.calibration)
-    if not is_error:
-        return Scaling()  # a logit already; without attacks there is nothing to scale it by
+    has_both = is_attack.any() and not is_attack.all()
+    if has_both and not is_baseline(model):
+        return fit_scaling(scores, table.label, method="platt" if model in ERROR_MODELS else config.calibration)
+    if is_attack.all() or not (model in ERROR_MODELS or is_baseline(model)):
+        return Scaling()  # a logit already; without both there is nothing to scale it by
     border = float(np.quantile(scores[~is_attack], 1.0 - config.benign_quantile))
     return Scaling(bias=float(logit(config.threshold)) - border)
 
@@ -125,26 +211,25 @@ def calibrate(model: str, table: ScoreTable, config: EvaluationConfig) -> Scalin
 def _quality(default_detector: DefaultDetector, validation: Tables) -> tuple[float, float]:
     table = validation[next(iter(default_detector.scalings))]
     logits = default_detector.logits(validation)
-    _, decision = default_detector.rule.apply(logits, table.recording)
+    _, decision = default_detector.probability_and_decision(logits, table)
     metrics = binary_metrics(logits, table.label, None, decision=decision)
     if metrics["f1"] is None:  # no attack to find: the fewest false alarms
         return -float(metrics["false_alarm_rate"] or 0.0), 0.0
     return float(metrics["f1"]), 0.0 if metrics["auc"] is None else float(metrics["auc"])
 
 
-def describe_detector(default_detector: DefaultDetector, validation: Tables, made_of: str) -> Detector:
+def describe_detector(
+    default_detector: DefaultDetector, validation: Tables, made_of: str, calibration: str | None = None
+) -> Detector:
     """State what the detector is, its rule, and its false alarms on benign validation windows."""
     judged = {seed: windows_for(default_detector.model, table) for seed, table in validation.items()}
     table = judged[next(iter(default_detector.scalings))]
-    _, decision = default_detector.rule.apply(default_detector.logits(judged), table.recording)
+    decision = default_detector.decide(judged)
     benign = table.label == 0
-    rate: FalseAlarmRate | None = None
-    if benign.any():
-        num_virtual = int(np.count_nonzero(benign & table.is_virtual))
-        source = "benign validation windows"
-        if num_virtual:
-            source += f" ({num_virtual:,} of them of virtual vehicles)"
-        rate = false_alarm_rate(decision[benign], source=source)
+    num_virtual = int(np.count_nonzero(benign & table.is_virtual))
+    source = "benign validation windows"
+    virtual = f" ({num_virtual:,} of them of virtual vehicles)" if num_virtual else ""
+    point = default_detector.operating_point
     seeds = list(default_detector.scalings)
     mean = f", mean of {len(seeds)} seeds' calibrated logits" if len(seeds) > 1 else ""
     return Detector(
@@ -154,24 +239,33 @@ def describe_detector(default_detector: DefaultDetector, validation: Tables, mad
         ],
         seeds=seeds,
         decision=default_detector.rule,
-        rule=default_detector.rule.sentence(),
-        false_alarm_rate=rate,
+        rule=" ".join([default_detector.rule.sentence(), *([] if point is None else [point.sentence()])]),
+        operating_point=point,
+        calibration=calibration,
+        false_alarm_rate=_rate_of(decision[benign], f"{source}{virtual}"),
+        recorded_false_alarm_rate=_rate_of(decision[benign & ~table.is_virtual], f"recorded {source}"),
+        virtual_false_alarm_rate=_rate_of(decision[benign & table.is_virtual], f"virtual {source}"),
+        validation=break_down(table, decision) if table.num_windows else None,
     )
+
+
+def _rate_of(decision: NDArray[np.bool_], source: str) -> FalseAlarmRate | None:
+    return false_alarm_rate(decision, source=source) if decision.size else None
 
 
 def scenario_of_detector(default_detector: DefaultDetector, tables: Tables) -> tuple[DetectorScenario, Scores, Curves]:
     """Measure the default detector on one scenario, and each of its seeds for the spread."""
     table = tables[next(iter(default_detector.scalings))]
     logits = default_detector.logits(tables)
-    probability, decision = default_detector.rule.apply(logits, table.recording)
+    probability, decision = default_detector.probability_and_decision(logits, table)
     members = [
-        _metrics(
-            default_detector.rule, default_detector.member_logits(tables[seed], seed), table, with_recordings=False
-        )
+        _metrics(default_detector, default_detector.member_logits(tables[seed], seed), table, with_recordings=False)
         for seed in default_detector.scalings
     ]
     scenario = DetectorScenario(
-        **_metrics(default_detector.rule, logits, table, with_recordings=True), over_seeds=spread_over_seeds(members)
+        **_metrics(default_detector, logits, table, with_recordings=True),
+        over_seeds=spread_over_seeds(members),
+        breakdown=break_down(table, decision),
     )
     scores = Scores(
         probability=probability.astype(np.float32),
@@ -190,7 +284,7 @@ def scenario_of_model(
 ) -> tuple[ScenarioMetrics, NDArray[np.float64]]:
     """Measure one model of one seed on one scenario; also return its calibrated logits."""
     logits = default_detector.member_logits(table, seed)
-    return ScenarioMetrics(**_metrics(default_detector.rule, logits, table, with_recordings=False)), logits
+    return ScenarioMetrics(**_metrics(default_detector, logits, table, with_recordings=False)), logits
 
 
 def curves_of(logits: NDArray[np.float64], table: ScoreTable) -> Curves:
@@ -199,10 +293,11 @@ def curves_of(logits: NDArray[np.float64], table: ScoreTable) -> Curves:
 
 
 def _metrics(
-    rule: DecisionRule, logits: NDArray[np.float64], table: ScoreTable, with_recordings: bool
+    detector: DefaultDetector, logits: NDArray[np.float64], table: ScoreTable, with_recordings: bool
 ) -> dict[str, Any]:
-    _, decision = rule.apply(logits, table.recording)
-    threshold = float(logit(rule.threshold)) if rule.kind == "fixed" else None
+    _, decision = detector.probability_and_decision(logits, table)
+    rule = detector.rule
+    threshold = float(logit(rule.threshold)) if rule.kind != "per_recording" else None
     metrics = binary_metrics(logits, table.label, threshold, decision=decision)
     if with_recordings:
         metrics["recordings"] = per_recording_metrics(

@@ -21,7 +21,8 @@ from kdgat.can.models.scoring import (
     window_states,
 )
 from kdgat.can.training.fusion import KIND as FUSION
-from kdgat.can.training.fusion import fuse, learned_windows, load_fusion
+from kdgat.can.training.fusion import fuse, load_fusion
+from kdgat.can.training.fusion_split import learned_windows, recordings_of
 from kdgat.can.windows.pool import PooledStores
 from kdgat.stage.files import sha256_of_file
 from kdgat.training.weights import load_weights
@@ -64,12 +65,11 @@ class DetectorSet:
         """List the attention networks that are there."""
         return [name for name in ENSEMBLE_MEMBERS if name in self._paths]
 
-    def learned_from(self, num_windows: int) -> NDArray[np.bool_]:
+    def learned_from(self, pool: PooledStores) -> NDArray[np.bool_]:
         """Mark the validation windows [G] that a fusion has learned from, so that none is judged by them."""
-        learned = np.zeros(num_windows, bool)
+        recording, learned = recordings_of(pool), np.zeros(pool.num_graphs, bool)
         for _, description in self._fusions.values():
-            if description["learned_block"] is not None:
-                learned |= learned_windows(num_windows, description["learned_block"])
+            learned |= learned_windows(description, recording)
         return learned
 
     def describe(self, name: str) -> str:
@@ -82,15 +82,20 @@ class DetectorSet:
         return f"{self._kind_of(name, fusion)} of {' and '.join(self._members[fusion])}"
 
     def score(self, pool: PooledStores, wanted: list[str] | None = None, progress: Progress | None = None) -> Columns:
-        """Return the raw scores [G] of the wanted models (default: all) for every window of a pool."""
+        """Return the raw scores [G] of the wanted models (default: all) for every window of a pool.
+
+        For the mean of the attention networks these are the scores of each: whoever knows validation windows calibrates
+        them before they are averaged.
+        """
         wanted = self.names if wanted is None else wanted
         unknown = [name for name in wanted if name not in self.names]
         if unknown:
             raise ModelError(f"model {unknown[0]!r} is not among the trained ones: {', '.join(self.names)}")
+        members_of = {ENSEMBLE: self.ensemble_members}
+        wanted = list(dict.fromkeys(member for name in wanted for member in members_of.get(name, [name])))
         fusions = {name: fusion for name in wanted if (fusion := self._fusion_of(name)) is not None}
-        single = [name for name in wanted if name not in fusions and name != ENSEMBLE]
+        single = [name for name in wanted if name not in fusions]
         members = [member for fusion in fusions.values() for member in self._members[fusion]]
-        members += self.ensemble_members if ENSEMBLE in wanted else []
         needed = list(dict.fromkeys([*single, *members]))
         outputs = {
             name: self._run(name, pool, _part(progress, place, len(needed), pool.num_graphs))
@@ -98,9 +103,7 @@ class DetectorSet:
         }
         scores: Columns = {}
         for name in wanted:
-            if name == ENSEMBLE:
-                scores[name] = np.mean([outputs[member]["logit"] for member in self.ensemble_members], axis=0)
-            elif name in fusions:
+            if name in fusions:
                 states = window_states([outputs[member] for member in self._members[fusions[name]]])
                 scores[name] = fuse(self._fusions[fusions[name]][0], states, self._kind_of(name, fusions[name]))
             else:

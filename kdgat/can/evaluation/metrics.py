@@ -89,6 +89,21 @@ def detection_rate(counts: RankedCounts, false_positive_rate: float) -> float | 
     return float(counts.true_positives[num_allowed - 1] / counts.num_attacks) if num_allowed else 0.0
 
 
+def partial_area(counts: RankedCounts, false_positive_rate: float) -> float | None:
+    """Return the mean recall over all false-positive rates up to this one; None if a class is missing.
+
+    The part of the ROC curve where a detector works, and no function of how many windows are attacked.
+    """
+    if not counts.num_attacks or not counts.num_benign:
+        return None
+    rates = np.append(0.0, counts.false_positives / counts.num_benign)
+    recalls = np.append(0.0, counts.true_positives / counts.num_attacks)
+    inside = rates <= false_positive_rate
+    end = float(np.interp(false_positive_rate, rates, recalls))
+    rates, recalls = np.append(rates[inside], false_positive_rate), np.append(recalls[inside], end)
+    return float(np.trapezoid(recalls, rates) / false_positive_rate)
+
+
 def binary_metrics(
     score: ArrayLike, label: ArrayLike, threshold: float | None, *, decision: ArrayLike | None = None
 ) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 
 from kdgat.can.evaluation.calibration import DecisionRule, FalseAlarmRate
 from kdgat.can.evaluation.metrics import SPREAD_METRICS
+from kdgat.can.evaluation.operating_point import OperatingPoint
 from kdgat.run.results import Count, RunResults, Value
 from kdgat.run.table import Table
 from kdgat.stage.configuration import Config
@@ -23,6 +24,7 @@ from kdgat.stage.configuration import Config
 SCHEMA_PATH = Path(__file__).with_name("results.schema.json")
 DETECTOR = "detector"  # key of the default detector among the models' curves
 DEFAULT_DETECTOR = "default detector"  # what people are told of it
+COUNT_NAMES = ("0", "1", "2-3", "4-9", "10+")  # of injected messages in an attacked window; 0: some are kept away
 COMPARED = ("autoencoder", "normal", "curriculum")
 
 
@@ -64,10 +66,51 @@ class Spread(Config):
     count: Count
 
 
+class Found(Config):
+    """How many of some attacked windows raise an alarm."""
+
+    num_windows: Count
+    num_found: Count
+    recall: Value
+
+
+class Episodes(Config):
+    """Attacks as a driver meets them: attacked windows of a recording, those within a second of each other as one."""
+
+    num_episodes: Count
+    num_found: Count = Field(description="with an alarm before they are over")
+    median_delay_s: Value = Field(
+        description="from the start of the first attacked window to the end of the first alarm"
+    )
+    worst_delay_s: Value
+
+
+class Interval(Config):
+    """A confidence interval of 95 %."""
+
+    low: Value
+    high: Value
+
+
+class Breakdown(Config):
+    """What the metrics of a scenario do not say."""
+
+    recall_by_count: dict[str, Found] = Field(default={}, description="injected messages in the window -> recall")
+    recall_by_kind: dict[str, Found] = Field(default={}, description="kind of attack -> recall")
+    benign_hours: Value = Field(default=None, description="time that the windows without attack cover")
+    false_alarms_per_hour: Value = Field(default=None, description="windows with a false alarm, per benign hour")
+    episodes: Episodes | None = None
+    f1_interval: Interval | None = Field(default=None, description="bootstrap over blocks of consecutive windows")
+    false_alarm_interval: Interval | None = Field(
+        default=None, description="the same, and never narrower than of windows taken as independent"
+    )
+
+
 class DetectorScenario(ScenarioMetrics):
     """A scenario seen by the default detector; `over_seeds` is the spread of its single-seed versions."""
 
     over_seeds: dict[str, Spread] = Field(default={})
+    breakdown: Breakdown | None = None
 
 
 class Detector(Config):
@@ -78,7 +121,16 @@ class Detector(Config):
     seeds: list[int]
     decision: DecisionRule
     rule: str = Field(description="the decision rule in words")
+    operating_point: OperatingPoint | None = Field(default=None, description="of the rule `budget`")
+    calibration: str | None = Field(default=None, description="the vehicle's calibration that gave the threshold")
     false_alarm_rate: FalseAlarmRate | None = None
+    recorded_false_alarm_rate: FalseAlarmRate | None = Field(
+        default=None, description="on benign validation windows as they were recorded"
+    )
+    virtual_false_alarm_rate: FalseAlarmRate | None = Field(
+        default=None, description="on those of virtual vehicles: a property of what makes them, too"
+    )
+    validation: Breakdown | None = Field(default=None, description="of validation windows, recorded and virtual")
 
 
 class Curves(Config):
@@ -103,6 +155,7 @@ class RecordingSummary(Config):
         default=None, description="the recording with the same messages that is used instead"
     )
     content_hash: str | None = None
+    blocks: list[str] = Field(default=[], description="hashes of some blocks of a training recording's messages")
 
 
 class SplitSummary(Config):
@@ -224,6 +277,63 @@ def models_table(results: Results) -> Table:
     return Table.of(["model", *scenarios], rows, f"F1 per model{seeds_text}", key="models")
 
 
+def hidden_table(results: Results) -> Table | None:
+    """Return what an F1 and an AUC hide, one row per scenario and one of validation; None where nothing is known."""
+    rows = {name: row.breakdown for name, row in results.scenarios.items()} | {
+        "validation": results.detector.validation
+    }
+    known = {name: row for name, row in rows.items() if row is not None}
+    if not known:
+        return None
+    counts = [name for name in COUNT_NAMES if any(name in row.recall_by_count for row in known.values())]
+    header = ["scenario", *(f"{name} msg" for name in counts), "F1 95 %", "false alarms 95 %", "per hour"]
+    header += ["episodes", "delay s", "worst"]
+    body = []
+    for name, row in known.items():
+        found = [row.recall_by_count.get(count) for count in counts]
+        cells = ["-" if one is None else f"{format_short(one.recall)} ({one.num_windows:,})" for one in found]
+        cells += [format_interval(row.f1_interval), format_interval(row.false_alarm_interval)]
+        cells += [format_short(row.false_alarms_per_hour)]
+        episodes = row.episodes
+        if episodes is None or not episodes.num_episodes:
+            cells += ["-"] * 3
+        else:
+            cells += [f"{episodes.num_found}/{episodes.num_episodes}"]
+            cells += [format_short(episodes.median_delay_s), format_short(episodes.worst_delay_s)]
+        body.append([name, *cells])
+    caption = "what hides behind it: recall by injected messages in a window; false alarms per hour; attacks found"
+    rates = (results.detector.recorded_false_alarm_rate, results.detector.virtual_false_alarm_rate)
+    shares = [
+        f"{kind} {rate.num_false_alarms:,} of {rate.num_windows:,}"
+        for kind, rate in zip(("recorded", "virtual"), rates, strict=True)
+        if rate is not None
+    ]
+    if shares:
+        caption += f"; false alarms in benign validation windows: {', '.join(shares)}"
+    return Table.of(header, body, caption, key="what-hides")
+
+
+def kinds_table(results: Results) -> Table | None:
+    """Return the recall of each kind of attack, one column per scenario; None where no kind is known."""
+    rows = {name: row.breakdown for name, row in results.scenarios.items()} | {
+        "validation": results.detector.validation
+    }
+    known = {name: row.recall_by_kind for name, row in rows.items() if row is not None and row.recall_by_kind}
+    kinds = list(dict.fromkeys(kind for found in known.values() for kind in found))
+    if not kinds:
+        return None
+    body = [
+        [
+            kind,
+            *(f"{format_short(found[kind].recall)} of {found[kind].num_windows:,}" if kind in found else "-"
+              for found in known.values()),
+        ]
+        for kind in kinds
+    ]  # fmt: skip
+    table = Table.of(["kind", *known], body, "recall of attacked windows by kind of attack", key="recall-by-kind")
+    return replace(table, in_terminal=False)
+
+
 def compared_table(results: Results) -> Table | None:
     """Return the rows of `models_table` that ask what a curriculum gains; None where there is only one of them."""
     table = models_table(results)
@@ -241,6 +351,21 @@ def format_value(value: float | None) -> str:
     if text == "1.0000" and value < 1:
         return ">0.9999"
     return "<0.0001" if text == "0.0000" and value > 0 else text
+
+
+def format_short(value: float | None) -> str:
+    """Write a value with three significant digits, a share below 1 never as 1."""
+    if value is None:
+        return "-"
+    text = f"{value:.3g}"
+    return ">0.999" if text == "1" and value < 1 else text
+
+
+def format_interval(interval: Interval | None) -> str:
+    """Write both ends of an interval."""
+    if interval is None or interval.low is None or interval.high is None:
+        return "-"
+    return f"{format_short(interval.low)} to {format_short(interval.high)}"
 
 
 def format_spread(spread: Spread | None) -> str:

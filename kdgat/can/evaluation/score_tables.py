@@ -9,27 +9,33 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.can.evaluation.untrained import clock_column
+from kdgat.can.models.names import CLOCK
 from kdgat.graphs.columns import GraphColumns
 from kdgat.stage.files import write_bytes_atomically
 
-WINDOW_COLUMNS: Final = ("label", "recording", "start_time", "attack_count", "is_virtual", "is_learned")
+WINDOW_COLUMNS: Final = (
+    "label", "recording", "start_time", "end_time", "attack_count", "kind", "is_virtual", "is_learned",
+)  # fmt: skip
 MODEL_PREFIX: Final = "model:"  # columns of a table file that are scores
 
 
 class ScoreTableError(ValueError):
-    """A table of scores is missing."""
+    """A table of scores is missing, or was written before it held all that decisions need."""
 
 
 @dataclass(frozen=True)
 class ScoreTable:
     """Raw scores of every model for the windows of one scenario (or of validation), in file order."""
 
-    scores: dict[str, NDArray[np.float32]]  # model -> [G]; larger means attack
+    scores: dict[str, NDArray[np.float32]]  # model -> [G]; larger means attack; `clock` is always among them
     label: NDArray[np.int8]  # [G]
     recording: NDArray[np.int32]  # [G] index into recording_names
     recording_names: list[str]
     start_time: NDArray[np.float64]  # [G] s
+    end_time: NDArray[np.float64]  # [G] s, of the last message
     attack_count: NDArray[np.int32]  # [G]
+    kind: NDArray[np.int8]  # [G] index into ATTACK_KINDS
     is_virtual: NDArray[np.bool_]  # [G] injected traffic of a virtual vehicle, in validation only
     is_learned: NDArray[np.bool_]  # [G] a fusion has learned from it, in validation only
 
@@ -52,7 +58,9 @@ def make_table(
     is_virtual: Sequence[bool],
     is_learned: NDArray[np.bool_] | None = None,
 ) -> ScoreTable:
-    """Put scores beside the provenance of their windows; the recordings of each part are numbered on.
+    """Put scores, and that of the arrival clock, beside the provenance of their windows.
+
+    The recordings of each part are numbered on.
 
     Args:
         parts: the column sets that were scored, one after the other.
@@ -63,14 +71,16 @@ def make_table(
     """
     shifts = np.cumsum([0] + [len(part) for part in names])
     return ScoreTable(
-        scores=scores,
+        scores=scores | {CLOCK: clock_column(parts)},
         label=np.concatenate([np.asarray(part["y"]) for part in parts]),
         recording=np.concatenate(
             [np.asarray(part["recording"]) + shift for part, shift in zip(parts, shifts, strict=False)]
         ).astype(np.int32),
         recording_names=[name for part in names for name in part],
         start_time=np.concatenate([np.asarray(part["start_time"]) for part in parts]),
+        end_time=np.concatenate([np.asarray(part["end_time"]) for part in parts]),
         attack_count=np.concatenate([np.asarray(part["attack_count"]) for part in parts]),
+        kind=np.concatenate([np.asarray(part["kind"]) for part in parts]),
         is_virtual=np.repeat(np.asarray(is_virtual, bool), [part.num_graphs for part in parts]),
         is_learned=np.zeros(sum(part.num_graphs for part in parts), bool) if is_learned is None else is_learned,
     )
@@ -95,4 +105,7 @@ def read_table(path: Path) -> ScoreTable:
         columns = {name: file[name] for name in file.files}
     names = [name for name in columns if name.startswith(MODEL_PREFIX)]
     scores = {name.removeprefix(MODEL_PREFIX): columns.pop(name) for name in names}
+    missing = [name for name in WINDOW_COLUMNS if name not in columns] + [CLOCK] * (CLOCK not in scores)
+    if missing:
+        raise ScoreTableError(f"{path} was written without {', '.join(missing)}: run the evaluation stage again")
     return ScoreTable(scores=scores, recording_names=columns.pop("recording_names").tolist(), **columns)

@@ -6,6 +6,7 @@ is decided from them is in `kdgat.can.evaluation.decision`: another rule or anot
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,6 +19,7 @@ from kdgat.can.evaluation.decision import (
     curves_of,
     describe_detector,
     judged_windows,
+    model_names,
     scenario_of_detector,
     scenario_of_model,
 )
@@ -34,16 +36,16 @@ from kdgat.can.evaluation.results import (
     ScenarioMetrics,
 )
 from kdgat.can.evaluation.score_tables import ScoreTable, make_table, read_table, write_table
+from kdgat.can.evaluation.scored_recordings import RecordingScorer
 from kdgat.can.evaluation.scores import Scores, scores_path, write_scores
+from kdgat.can.evaluation.untrained import baseline_scores, is_baseline, is_untrained
+from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
 from kdgat.can.kinds import KINDS, MODELS, SCORE_RECORDINGS, EvaluationStageConfig, RecordingsStageConfig
 from kdgat.can.recordings.data_summary import RunningSummary, list_bad_rows, summarise_recording
 from kdgat.can.recordings.messages import ReadLimits
-from kdgat.can.sections import EvaluationConfig, WindowConfig
-from kdgat.can.windows.feature_names import FEATURE_VERSION
-from kdgat.can.windows.pool import PooledStores
+from kdgat.can.sections import EvaluationConfig
 from kdgat.can.windows.schema import INJECTED_VALIDATION, RECORDINGS, SCHEMA, VALIDATION
 from kdgat.can.windows.stage_inputs import open_pool
-from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import GraphStore
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.inputs import input_path
@@ -80,11 +82,12 @@ def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
             pool = open_pool(spec, directory, split, INJECTED_VALIDATION if split == VALIDATION else "")
             stores = [GraphStore.open(input_path(spec, directory, name), SCHEMA) for name in pool.names]
             scores = detectors.score(pool, wanted, phase_progress(directory, split))
+            scores |= baseline_scores(pool.parts, stores[0].node_features)
             names, is_virtual = (
                 [store.attributes[RECORDINGS] for store in stores],
                 [name != split for name in pool.names],
             )
-            learned = detectors.learned_from(pool.num_graphs) if split == VALIDATION else None
+            learned = detectors.learned_from(pool) if split == VALIDATION else None
             write_table(path, make_table(pool.parts, names, scores, is_virtual, learned))
         artifacts[artifact] = path.name
         table = read_table(path)
@@ -130,6 +133,7 @@ def evaluate_run(
     *,
     catalog: Path | str | None = None,
     lineage: Lineage | None = None,
+    calibration: Path | str | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Results:
     """Score all recordings below `data_root` that the run was not trained on, by the run's own detector and rule.
@@ -142,10 +146,12 @@ def evaluate_run(
         dataset: name of the folder or catalog entry; by default the one the run was trained on.
         catalog: YAML file with entries of one's own.
         lineage: what those models were trained on; by default looked up.
+        calibration: file of `kdgat calibrate` whose threshold is used; its recordings are left out.
         progress: called with what is read, how many recordings are done, and how many there are.
 
     Raises:
         EvaluationError: if the run lacks what is needed, or nothing is left to score.
+        VehicleCalibrationError: if the calibration is of another detector.
         DatasetError, RecordingError: naming the folder or the file and what to do.
     """
     # Reading recordings needs polars and numba, which scoring stores does not.
@@ -158,6 +164,9 @@ def evaluate_run(
         for content, name in lineage.trained.items()
     }
     trained_on |= {row.content_hash: "trained on" for row in run.trained_recordings() if row.content_hash}
+    vehicle = None if calibration is None else VehicleCalibration.read(Path(calibration))
+    if vehicle is not None:
+        trained_on |= {content: f"its threshold was set on it: {name}" for name, content in vehicle.recordings.items()}
     leave_out = run.left_out(data_root)
     found = find_recordings(
         data_root,
@@ -166,6 +175,11 @@ def evaluate_run(
         leave_out=leave_out,
         limits=run.read_limits(),
     )
+    trained_on |= {
+        file.content_hash: f"for it shares blocks of messages with {copied}, which the run was trained on"
+        for file in found
+        if file.content_hash not in trained_on and (copied := _near_copy(run, file)) is not None
+    }
     files = [file for file in found if file.content_hash not in trained_on]
     if not files:
         raise EvaluationError(
@@ -180,7 +194,19 @@ def evaluate_run(
     ]
     notes += lineage.notes
     notes += [f"left out, as when the run was trained: {name}" for name in leave_out]
-    return score_files(run, files, dataset or run.dataset, notes=notes, progress=progress)
+    if vehicle is not None:
+        notes.append(f"threshold of the calibration {calibration}")
+    return score_files(run, files, dataset or run.dataset, notes=notes, calibration=vehicle, progress=progress)
+
+
+def _near_copy(run: FinishedCanRun, file: "RecordingFile") -> str | None:
+    """Name the training recording of a run that a recording is in part a copy of, if there is one."""
+    from kdgat.can.recordings.near_copies import holds_much_of
+
+    for row in run.trained_recordings():
+        if file.blocks is not None and row.blocks and holds_much_of(file.blocks, row.blocks):
+            return f"{row.scenario}/{row.name}"
+    return None
 
 
 def find_tests(
@@ -198,17 +224,13 @@ def find_tests(
     return [file for files in split_roles(found, hold_out).test.values() for file in files]
 
 
-def windows_of(run: FinishedCanRun) -> WindowConfig:
-    """Read how the run cuts recordings into windows."""
-    return validate_config(WindowConfig, run.index.config.get("windows", {}))
-
-
 def score_files(
     run: FinishedCanRun,
     files: "Sequence[RecordingFile]",
     dataset: str,
     *,
     notes: Sequence[str] = (),
+    calibration: VehicleCalibration | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Results:
     """Score recordings by the run's own detector and rule, whether or not it was trained on them.
@@ -219,27 +241,14 @@ def score_files(
     """
     from kdgat.can.windows.graphs import build_graphs
 
-    if run.feature_version() != FEATURE_VERSION:
-        raise EvaluationError(
-            f"{run.output.path}: trained on features of version {run.feature_version()}, this kdgat computes version "
-            f"{FEATURE_VERSION}: train again, or evaluate with the kdgat that trained it"
-        )
-    config = run.evaluation_config()
-    validation = run.tables(VALIDATION)
-    default_detector = choose_detector(validation, config)
-    windows = windows_of(run)
-    detectors = {seed: DetectorSet(run.weights(seed)) for seed in default_detector.scalings}
-    limits = run.read_limits()
+    scorer = RecordingScorer(run)
+    default_detector, windows, limits = scorer.default_detector, scorer.windows, scorer.limits
+    if calibration is not None:
+        calibration.check(run, default_detector)
+        default_detector = calibration.applied_to(default_detector)
     summary = RunningSummary(windows)
     for note in notes:
         summary.note(note)
-
-    def score(parts: list[GraphColumns], names: list[str]) -> Tables:
-        pool, labels = PooledStores(parts), [[name] for name in names]
-        return {
-            seed: make_table(parts, labels, detectors[seed].score(pool, [default_detector.model]), [False] * len(parts))
-            for seed in detectors
-        }
 
     num_scored = 0
     tests: dict[str, Tables] = {}
@@ -260,23 +269,23 @@ def score_files(
                 parts.append(graphs)
                 names.append(name)
             else:  # neither benign nor attacked: it has no part in any metric
-                num_alarms = int(default_detector.decide(score([graphs], [name])).sum())
+                num_alarms = int(default_detector.decide(scorer.score([graphs], [name])).sum())
                 summary.note(
                     f"{name} has no labels, so it is in no metric: {num_alarms:,} of {graphs.num_graphs:,} windows "
                     "raise an alarm"
                 )
         if parts:
-            tests[scenario] = score(parts, names)
+            tests[scenario] = scorer.score(parts, names)
     if not num_scored:
         listed = ", ".join(f"{file.scenario}/{file.name}" for file in files)
         raise EvaluationError(f"no recording is as long as one window of {windows.size} messages: {listed}")
     own_validation = {
-        seed: _only(table, default_detector.model)
-        for seed, table in validation.items()
+        seed: _of_detector(table, default_detector)
+        for seed, table in scorer.validation.items()
         if seed in default_detector.scalings
     }
-    report = _Report(default_detector, config, own_validation, tests)
-    return report.results(run, data=summary.content, dataset=dataset)
+    report = _Report(default_detector, scorer.config, own_validation, tests)
+    return report.results(run, data=summary.content, dataset=dataset, calibration=calibration)
 
 
 def run_score_recordings(spec: StageSpec, directory: RunDirectory) -> Outcome:
@@ -292,6 +301,7 @@ def run_score_recordings(spec: StageSpec, directory: RunDirectory) -> Outcome:
         config.dataset,
         catalog=config.catalog,
         lineage=Lineage(config.also_trained, config.notes),
+        calibration=config.calibration,
         progress=show,
     )
     results.write(directory.path / RESULTS_FILE)
@@ -305,6 +315,7 @@ def make_evaluation(
     dataset: str | None,
     catalog: Path | None = None,
     *,
+    calibration: Path | None = None,
     below: Path | None = None,
 ) -> RunDirectory:
     """Make the run directory of a stage `score_recordings`, a new one each time: recordings may have changed.
@@ -326,10 +337,11 @@ def make_evaluation(
         catalog=None if catalog is None else str(catalog.absolute()),
         also_trained=lineage.trained,
         notes=lineage.notes,
+        calibration=None if calibration is None else str(calibration.absolute()),
     )
     found = catalog or run.catalog
     recordings = find_entry(dataset or run.dataset, data_root, found).folder_in(data_root)
-    reads = [run.output.path, recordings, *([] if found is None else [found])]
+    reads = [run.output.path, recordings, *(path for path in (found, calibration) if path is not None)]
     spec = StageSpec(
         family=run.index.family,
         stage=SCORE_RECORDINGS,
@@ -364,17 +376,25 @@ class _Report:
         self.models: dict[str, dict[str, dict[str, ScenarioMetrics]]] = {}
         # No model is measured on windows that it, or another one, has learned from: all have the same ones.
         splits = {VALIDATION: {seed: judged_windows(table) for seed, table in validation.items()}, **tests}
-        for model in next(iter(validation.values())).scores:
+        for model in model_names(next(iter(validation.values()))):
             own = calibrated_detector(model, validation, config)
             for seed in validation:
                 measured = {name: scenario_of_model(own, seed, tables[seed]) for name, tables in splits.items()}
                 self.models.setdefault(model, {})[str(seed)] = {name: row for name, (row, _) in measured.items()}
-                if model not in self.curves:  # curves of the first seed: the spread is in the numbers
+                if model not in self.curves and not is_baseline(
+                    model
+                ):  # curves of the first seed: the spread is in the numbers
                     self.curves[model] = {
                         name: curves_of(logits, splits[name][seed]) for name, (_, logits) in measured.items()
                     }
 
-    def results(self, run: FinishedCanRun, dataset: str | None = None, **parts: Any) -> Results:
+    def results(
+        self,
+        run: FinishedCanRun,
+        dataset: str | None = None,
+        calibration: VehicleCalibration | None = None,
+        **parts: Any,
+    ) -> Results:
         """Put everything together."""
         made_of = DetectorSet(run.weights(next(iter(self.default_detector.scalings)))).describe(
             self.default_detector.model
@@ -383,7 +403,9 @@ class _Report:
             **origin(run.index.config),
             dataset=dataset or run.dataset,
             seeds=run.seeds,
-            detector=describe_detector(self.default_detector, self.validation, made_of),
+            detector=describe_detector(
+                self.default_detector, self.validation, made_of, None if calibration is None else calibration.sentence
+            ),
             scenarios=self.scenarios,
             models=self.models,
             curves=self.curves,
@@ -391,6 +413,7 @@ class _Report:
         )
 
 
-def _only(table: ScoreTable, model: str) -> ScoreTable:
-    """Return a table with the scores of one model."""
-    return ScoreTable(**{**vars(table), "scores": {model: table.scores[model]}})
+def _of_detector(table: ScoreTable, default_detector: DefaultDetector) -> ScoreTable:
+    """Return a table with the scores of the detector's members, and of those that nobody trains."""
+    kept = [name for name in table.scores if name in default_detector.columns or is_untrained(name)]
+    return replace(table, scores={name: table.scores[name] for name in kept})

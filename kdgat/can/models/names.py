@@ -14,7 +14,15 @@ ENSEMBLE_MEMBERS: Final[tuple[str, ...]] = ("normal", "curriculum", "distill_gat
 # Their raw score is a log error, of any scale; that of all others is the logit of a probability.
 ERROR_MODELS: Final[tuple[str, ...]] = ("autoencoder", "distill_autoencoder")
 
+# The arrival clock alone: nothing is trained, and no label is read. From 0 on it is an alarm.
+CLOCK: Final = "clock"
+BASELINE_PREFIX: Final = "baseline: "  # one feature alone, which a model has to beat
+
 FUSIONS: Final[tuple[str, ...]] = ("fusion", "fusion_small")
+
+# What the graph of an exported network reads and says.
+EXPORT_INPUTS: Final = ("x", "edge_index", "edge_attr", "batch", "num_graphs")
+EXPORT_OUTPUTS: Final = ("window_logit", "node_logit")
 
 
 def detector_names(models: Iterable[str]) -> list[str]:

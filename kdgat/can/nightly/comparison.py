@@ -9,9 +9,11 @@ from typing import Final
 
 from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.results import Results
-from kdgat.can.evaluation.stage import find_tests, score_files, windows_of
+from kdgat.can.evaluation.run_detector import windows_of
+from kdgat.can.evaluation.stage import find_tests, score_files
 from kdgat.can.kinds import COMPARISON, KINDS, ComparisonStageConfig
 from kdgat.can.recordings.catalog import find_entry, walk_recordings
+from kdgat.registry.promotion import ALARMS_PER_HOUR, RECALL_PREFIX
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.results import Value
 from kdgat.stage.configuration import Config, validate_config
@@ -160,10 +162,15 @@ def _different_windows(finished: Mapping[str, FinishedCanRun]) -> tuple[str, ...
 
 
 def scores_of(results: Results) -> dict[str, dict[str, Value]]:
-    """Return scenario -> metric -> value of the default detector."""
-    return {
-        name: {metric: getattr(scenario, metric) for metric in METRICS} for name, scenario in results.scenarios.items()
-    }
+    """Return scenario -> metric -> value of the default detector, the recall of each kind of attack among them."""
+    scores: dict[str, dict[str, Value]] = {}
+    for name, scenario in results.scenarios.items():
+        scores[name] = {metric: getattr(scenario, metric) for metric in METRICS}
+        if scenario.breakdown is not None:
+            scores[name][ALARMS_PER_HOUR] = scenario.breakdown.false_alarms_per_hour
+            for kind, found in scenario.breakdown.recall_by_kind.items():
+                scores[name][f"{RECALL_PREFIX}{kind}"] = found.recall
+    return scores
 
 
 def run_comparison(spec: StageSpec, directory: RunDirectory) -> Outcome:

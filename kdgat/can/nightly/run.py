@@ -228,7 +228,9 @@ class NightlyReport:
             *(f"* {reason}" for reason in self.decision.reasons),
             "",
             f"Rule: mean {rule.metric} over scenarios better by {rule.margin:g}, none worse by more than "
-            f"{rule.worse_by:g}; false alarm rate nowhere higher by more than {rule.more_false_alarms:g}.",
+            f"{rule.worse_by:g}; false alarm rate nowhere higher by more than {rule.more_false_alarms:g}; "
+            f"no more than {rule.more_alarms_per_hour:g} false alarms per hour more on the mean; recall of "
+            f"{', '.join(rule.held_kinds) or 'no kind of attack'} held as the metric is.",
             *(f"Held to what was best before, too: `{name}`." for name in self._anchors()),
             "",
             *new_recordings_lines(self.new_recordings),

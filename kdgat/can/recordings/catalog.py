@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatch
 from importlib import resources
@@ -17,6 +17,7 @@ from pydantic import Field, field_validator
 
 from kdgat.can.recordings.messages import SCENARIO_SEPARATOR, Messages, ReadLimits
 from kdgat.can.recordings.names import RECORDING_SUFFIXES, is_recording, recording_stem, recording_suffix
+from kdgat.can.recordings.near_copies import MOST_SHARED, Blocks, kept_blocks, shared_blocks
 from kdgat.stage.configuration import Config, validate_config
 
 # The readers need polars and numba. They are imported where a file is read, so that a process which only needs a
@@ -93,6 +94,7 @@ class RecordingFile:
     num_bad_rows: int = 0
     num_backward: int = 0
     labelled: bool = True
+    blocks: Blocks | None = field(default=None, compare=False, repr=False)  # of `near_copies`
 
     def read(self, limits: ReadLimits | None = None) -> Messages:
         """Read the messages under this recording's name and scenario."""
@@ -105,7 +107,7 @@ class RecordingFile:
 
 @dataclass(frozen=True, slots=True)
 class DroppedRecording:
-    """A recording left out because another one holds the same messages."""
+    """A recording left out because another one holds the same messages, or many of them."""
 
     recording: RecordingFile
     kept: RecordingFile
@@ -219,7 +221,8 @@ def find_recordings(
     """Read every recording of a dataset once and return each content once, but those files that `leave_out` names.
 
     A training recording with the messages of a test recording or of another training recording is left out and
-    listed in `dropped`. Raise DatasetError without recordings and RecordingError for one that cannot be read.
+    listed in `dropped`; so is one that shares more than a few blocks of them with a test recording. Raise DatasetError
+    without recordings and RecordingError for one that cannot be read.
     """
     entry = dataset if isinstance(dataset, DatasetEntry) else find_entry(dataset, data_root, catalog)
     folder = entry.folder_in(data_root)
@@ -253,6 +256,7 @@ def _read_file(place: RecordingPlace, entry: DatasetEntry, limits: ReadLimits | 
         num_bad_rows=messages.num_bad_rows,
         num_backward=messages.num_backward,
         labelled=messages.labelled,
+        blocks=kept_blocks(messages),
     )
 
 
@@ -354,7 +358,22 @@ def _without_copies(files: Sequence[RecordingFile]) -> tuple[list[RecordingFile]
             first = trains[file.content_hash]
             differ = "" if first.num_attacks == file.num_attacks else ", which labels more attacks"
             dropped.append(DroppedRecording(file, first, f"same messages as another training recording{differ}"))
+        elif (near := _near_copy(file, tests.values())) is not None:
+            test, share = near
+            reason = f"shares {share:.0%} of the blocks of messages with a test recording"
+            dropped.append(DroppedRecording(file, test, reason))
         else:
             trains[file.content_hash] = file
     kept_paths = kept_tests | {file.path for file in trains.values()}
     return [file for file in files if file.path in kept_paths], dropped
+
+
+def _near_copy(train: RecordingFile, tests: Iterable[RecordingFile]) -> tuple[RecordingFile, float] | None:
+    """Find the test recording that a training recording shares too much with, and the share."""
+    shares = [
+        (test, shared_blocks(train.blocks, test.blocks))
+        for test in tests
+        if train.blocks is not None and test.blocks is not None
+    ]
+    test, share = max(shares, key=lambda found: found[1], default=(train, 0.0))
+    return (test, share) if share > MOST_SHARED else None

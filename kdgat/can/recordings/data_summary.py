@@ -2,6 +2,7 @@
 
 from kdgat.can.evaluation.results import DataSummary, RecordingSummary, SplitSummary
 from kdgat.can.recordings.messages import Messages
+from kdgat.can.recordings.near_copies import kept_blocks, sketch
 from kdgat.graphs.columns import GraphColumns
 from kdgat.stage.configuration import Config
 
@@ -30,10 +31,13 @@ class RunningSummary:
         )
 
     def add_duplicate(self, row: RecordingSummary) -> None:
-        """Add a recording that was left out, with the one that holds the same messages."""
+        """Add a recording that was left out, with the one that holds the same messages; a near-copy, by a note."""
         old = self.content
         kept = {other.content_hash: f"{other.scenario}/{other.name}" for other in reversed(old.recordings)}
         row = row.model_copy(update={"duplicate_of": kept.get(row.content_hash)})
+        if row.duplicate_of is None:
+            self.note(f"left out, for it shares blocks of messages with a test recording: {row.scenario}/{row.name}")
+            old = self.content
         self.content = old.model_copy(
             update={"num_dropped_duplicates": old.num_dropped_duplicates + 1, "recordings": [*old.recordings, row]}
         )
@@ -59,6 +63,7 @@ def summarise_recording(messages: Messages, role: str, graphs: GraphColumns | No
         num_bad_rows=messages.num_bad_rows,
         num_backward=messages.num_backward,
         content_hash=messages.content_hash(),
+        blocks=sketch(kept_blocks(messages)) if role == "train" else [],
     )
 
 

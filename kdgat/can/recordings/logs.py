@@ -13,7 +13,7 @@ from kdgat.can.recordings.messages import BadRow, Messages, ReadLimits, Recordin
 from kdgat.can.recordings.names import recording_name
 from kdgat.can.recordings.readers.formats import FileFormat, find_format, is_compressed, open_recording
 from kdgat.can.recordings.readers.frames import join_rows
-from kdgat.can.recordings.readers.parquet import read_parquet, write_parquet
+from kdgat.can.recordings.readers.parquet import read_campaigns, read_parquet, write_parquet
 from kdgat.can.recordings.readers.rows import Rows, keep_good_rows
 
 __all__ = [
@@ -48,7 +48,7 @@ def read_recording(
     if not path.is_file():
         raise RecordingError(path, "is no file; name one recording")
     path_scenario, name = recording_name(path)
-    return keep_good_rows(
+    messages = keep_good_rows(
         _read_rows(path),
         path,
         name,
@@ -56,6 +56,9 @@ def read_recording(
         limits or ReadLimits(),
         None if channel is None else str(channel),
     )
+    if find_format(path) is FileFormat.PARQUET:
+        messages.campaigns = read_campaigns(path)
+    return messages
 
 
 def _read_rows(path: Path) -> Rows:

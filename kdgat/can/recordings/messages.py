@@ -37,6 +37,21 @@ class BadRow:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class AttackCampaign:
+    """A time in which an attacker is active: from its first effect on the bus to its last one."""
+
+    kind: str
+    begin_s: float  # on the clock of the recording's timestamps
+    end_s: float
+    identifiers: tuple[int, ...] = ()  # kept off the bus or spoken for; none where that is no part of the attack
+
+    @property
+    def silences(self) -> bool:
+        """Say whether messages are missing, so that a window without a single injected one is attacked, too."""
+        return bool(self.identifiers)
+
+
 class ReadLimits(Config):
     """How much damage in a recording is dropped with a report, and from where on the recording is refused."""
 
@@ -64,6 +79,7 @@ class Messages:
     labelled: bool = True
     bad_rows: list[BadRow] = field(default_factory=list)  # the first ones only
     num_bad_rows: int = 0  # all of them
+    campaigns: tuple[AttackCampaign, ...] = ()  # where they are known: of simulated and of virtual vehicles
     num_error_frames: int = 0  # passed over: what the controller said about the bus
     num_backward: int = -1  # timestamp steps that run backwards; counted here when not given
 
@@ -103,6 +119,7 @@ class Messages:
             name=self.name,
             scenario=self.scenario,
             labelled=self.labelled,
+            campaigns=self.campaigns,
         )
 
     def content_hash(self) -> str:

@@ -11,6 +11,7 @@ CURRICULUM_RATIO = "curriculum_ratio"
 CURRICULUM_SHARES = (
     ("curriculum_percentile", "percentile of the autoencoder's score from which benign windows are hard", 1.0),
     ("curriculum_hard_fraction", "hard windows among the benign ones", 100.0),
+    ("curriculum_competence", "attacked windows, easiest first, that are drawn from", 100.0),
 )
 
 

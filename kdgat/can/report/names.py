@@ -2,7 +2,7 @@
 
 from kdgat.can.evaluation.results import DETECTOR
 from kdgat.can.kinds import RUN_KINDS
-from kdgat.can.models.names import ENSEMBLE, FUSIONS
+from kdgat.can.models.names import BASELINE_PREFIX, CLOCK, ENSEMBLE, FUSIONS
 
 # In the order of the comparison: teachers, students, fusion.
 MODEL_NAMES = {
@@ -11,6 +11,7 @@ MODEL_NAMES = {
     ENSEMBLE: "Mean of the GATs",
     "fusion": RUN_KINDS["fusion"].title,
     "fusion_small": "Fusion of students",
+    CLOCK: "Arrival clock",
 }
 ABBREVIATIONS = ("dqn", "mlp")
 
@@ -27,6 +28,8 @@ def model_of_count(key: str) -> str:
 
 def model_name(key: str) -> str:
     """Name a model for people: `fusion_small_dqn` -> `Fusion of students, DQN`."""
+    if key.startswith(BASELINE_PREFIX):
+        return f"Baseline: {key.removeprefix(BASELINE_PREFIX).replace('_', ' ')}"
     for known in sorted(MODEL_NAMES, key=len, reverse=True):
         if key == known:
             return MODEL_NAMES[known]

@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 
-from kdgat.can.evaluation.results import Results, format_spread, format_value
+from kdgat.can.evaluation.results import Results, format_spread, format_value, hidden_table, kinds_table
 from kdgat.can.evaluation.scores import Scores, read_scores, scores_path
 from kdgat.can.report import figures, tables, timeline
 from kdgat.can.report.curriculum import CURRICULUM_PREFIX, curriculum
@@ -28,6 +28,7 @@ def document(content: RunContent[Results]) -> Document:
     results, missing = content.results, list(content.missing)
     sections = [
         _scenarios(results),
+        _hidden(results, missing),
         _models(results, missing),
         _curves(results, missing),
         _confusion(results),
@@ -107,6 +108,26 @@ def _scenarios(results: Results) -> Section:
     return section
 
 
+def _hidden(results: Results, missing: list[str]) -> Section:
+    section = Section("hidden", "What hides behind F1 and AUC")
+    found = [table for table in (hidden_table(results), kinds_table(results)) if table is not None]
+    if not found:
+        missing.append("results.json does not say how alarms spread over intensities, kinds and attacks.")
+        section.paragraphs.append("Not in results.json.")
+        return section
+    section.paragraphs.append(
+        "A window is a few dozen milliseconds, so a small share of false alarms can be many in an hour. And an attack"
+        " of many messages is found more easily than a single message, which a recall over all windows does not show."
+    )
+    section.tables += found
+    section.folded_text["What the columns mean"] = "\n".join(tables.HIDDEN_MEANINGS)
+    rates = (results.detector.recorded_false_alarm_rate, results.detector.virtual_false_alarm_rate)
+    section.paragraphs += [rate.sentence for rate in rates if rate is not None]
+    if results.detector.calibration is not None:
+        section.paragraphs.append(f"The threshold is of a vehicle's own calibration. {results.detector.calibration}")
+    return section
+
+
 def _models(results: Results, missing: list[str]) -> Section:
     section = Section("models", "Models side by side")
     if not results.models:
@@ -115,7 +136,8 @@ def _models(results: Results, missing: list[str]) -> Section:
     else:
         section.paragraphs.append(
             "The graph autoencoder (VGAE), the plain GAT, the GAT trained with a curriculum, the two distilled students"
-            " and the fusions, each as one model per seed on the same windows."
+            " and the fusions, each as one model per seed on the same windows. The arrival clock and single features"
+            " (baselines) have learned nothing; a model has to beat them."
         )
         section.tables += tables.comparison_tables(results)
         pictures = [

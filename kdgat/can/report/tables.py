@@ -33,6 +33,13 @@ SEED_COLUMNS = (
     ("False alarms", "false_alarm_rate"),
 )
 MAX_SCENARIO_COLUMNS = 6
+HIDDEN_MEANINGS = (
+    "1 msg, 2-3 msg, ...: recall of attacked windows that hold so many injected messages; 0: messages are kept away",
+    "F1 95 %, false alarms 95 %: intervals by drawing blocks of consecutive windows again",
+    "per hour: windows with a false alarm per hour of traffic without attacks",
+    "episodes: attacks with an alarm before they are over, of all; attacked windows within a second are one attack",
+    "delay s, worst: seconds from the start of an attack to the end of the first window with an alarm",
+)
 MAX_RECORDING_ROWS = 200
 
 

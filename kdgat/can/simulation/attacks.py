@@ -40,11 +40,13 @@ class Campaign:
 class Attack:
     """Hold what an attack does to the waiting frames of a vehicle.
 
-    After the bus has ordered the frames, `relabel` finds the messages that only their order makes suspicious.
+    After the bus has ordered the frames, `relabel` finds the messages that only their order makes suspicious, and
+    returns when which identifiers were kept off the bus: from the first frame that did not come to the first that came
+    again, or to the end of the campaign.
     """
 
     frames: Frames
-    relabel: Callable[[Frames], None]
+    relabel: Callable[[Frames], list[tuple[Campaign, tuple[int, ...]]]]
 
 
 def draw_campaigns(duration_s: float, random: np.random.Generator) -> list[Campaign]:
@@ -95,8 +97,9 @@ def _injected(
     )
 
 
-def _nothing(sent: Frames) -> None:
-    """Leave the labels as the attack set them."""
+def _nothing(sent: Frames) -> list[tuple[Campaign, tuple[int, ...]]]:
+    """Leave the labels as the attack set them: nothing was kept off the bus."""
+    return []
 
 
 def _paced(campaign: Campaign, gap_s: float, jitter: float, random: np.random.Generator) -> NDArray[np.float64]:
@@ -190,21 +193,29 @@ def _suppress(
 ) -> Attack:
     """Keep most frames of a control unit off the bus. Those that survive, and the first one after, are the attack."""
     keep = np.ones(len(frames.time), dtype=np.bool_)
-    hit: list[tuple[Campaign, NDArray[np.int64]]] = []
+    hit: list[tuple[Campaign, NDArray[np.int64], Frames]] = []
     for campaign in campaigns:
         # A control unit sends several frames, and all of them fall silent together.
         targets = np.unique([_pick_target(vehicle, random, slowest_s=0.1) for _ in range(int(random.integers(1, 4)))])
         silenced = campaign.holds(frames.time) & np.isin(frames.owner, targets)
-        keep &= ~(silenced & (random.random(len(keep)) < random.uniform(0.5, 0.95)))
-        hit.append((campaign, targets))
+        lost = silenced & (random.random(len(keep)) < random.uniform(0.5, 0.95))
+        keep &= ~lost
+        hit.append((campaign, targets, frames.select(lost)))
 
-    def relabel(sent: Frames) -> None:
-        for campaign, targets in hit:
+    def relabel(sent: Frames) -> list[tuple[Campaign, tuple[int, ...]]]:
+        silences: list[tuple[Campaign, tuple[int, ...]]] = []
+        for campaign, targets, lost in hit:
             for target in targets:
                 of_target = np.flatnonzero(sent.owner == target)
                 time = sent.time[of_target]
                 sent.label[of_target[campaign.holds(time)]] = 1
-                sent.label[of_target[time >= campaign.end_s][:1]] = 1
+                back = of_target[time >= campaign.end_s][:1]
+                sent.label[back] = 1
+                missing = lost.time[lost.owner == target]
+                if len(missing):
+                    until = float(sent.time[back[0]]) if len(back) else campaign.end_s
+                    silences.append((Campaign(float(missing.min()), until), (int(vehicle.identifier[target]),)))
+        return silences
 
     return Attack(frames.select(keep), relabel)
 
@@ -215,9 +226,13 @@ def _masquerade(
     """Silence a control unit and send in its place, at its pace: false signals in good form, or a frozen payload."""
     keep = np.ones(len(frames.time), dtype=np.bool_)
     parts = []
+    silences: list[tuple[Campaign, tuple[int, ...]]] = []
     for campaign in campaigns:
         target = _pick_target(vehicle, random, slowest_s=0.1, with_signals=True)
         silenced = campaign.holds(frames.time) & (frames.owner == target)
+        if silenced.any():
+            span = Campaign(float(frames.time[silenced].min()), campaign.end_s)
+            silences.append((span, (int(vehicle.identifier[target]),)))
         keep &= ~silenced
         count = int(silenced.sum())
         # The attacker's clock starts anywhere in the period and trembles a little more than the owner's.
@@ -232,7 +247,7 @@ def _masquerade(
             payload = np.tile(_payload_before(vehicle, clean, target, campaign.start_s), (count, 1))
             identifier = np.full(count, vehicle.identifier[target])
             parts.append(_injected(time, identifier, np.full(count, vehicle.length[target]), payload))
-    return Attack(Frames.concatenate([frames.select(keep), *parts]), _nothing)
+    return Attack(Frames.concatenate([frames.select(keep), *parts]), lambda sent: silences)
 
 
 def _pick_target(vehicle: Vehicle, random: np.random.Generator, slowest_s: float, with_signals: bool = False) -> int:

@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 
 from kdgat.can.recordings.logs import write_recording
-from kdgat.can.recordings.messages import SCENARIO_SEPARATOR, Messages
-from kdgat.can.simulation.attacks import AttackKind, attack_vehicle, draw_campaigns
+from kdgat.can.recordings.messages import SCENARIO_SEPARATOR, AttackCampaign, Messages
+from kdgat.can.simulation.attacks import AttackKind, Campaign, attack_vehicle, draw_campaigns
 from kdgat.can.simulation.bus import drive_signals, fill_payloads, send, vehicle_frames
 from kdgat.can.simulation.vehicle import Vehicle, make_vehicle
 
@@ -64,7 +64,8 @@ def make_recording(
     """Simulate one drive of a vehicle, attacked in several campaigns or not at all.
 
     Labels are 1 for injected and forged messages; under suppression for the surviving messages of the silenced
-    frames and the first one after. The same arguments give the same messages in every process.
+    frames and the first one after. What is kept off the bus has no message: `campaigns` says when. The same
+    arguments give the same messages in every process.
     Raise SyntheticError for an unknown attack or less than a second.
     """
     if not duration_s >= 1.0:
@@ -75,13 +76,15 @@ def make_recording(
     noise_seed = int(random.integers(0, 1 << 62))
     sent = send(waiting)
     fill_payloads(vehicle, sent, signals, noise_seed)
+    silences: list[tuple[Campaign, tuple[int, ...]]] = []
+    campaigns: list[Campaign] = []
     if attack is not None:
         kind = _attack_kind(attack)
         campaigns = draw_campaigns(duration_s, random)
         attacked = attack_vehicle(kind, vehicle, waiting, sent, campaigns, random)
         sent = send(attacked.frames)
         fill_payloads(vehicle, sent, signals, noise_seed)
-        attacked.relabel(sent)
+        silences = attacked.relabel(sent)
     start_s = EPOCH_S + 3600.0 * float(random.integers(0, 5000))
     return Messages(
         timestamp=np.round(start_s + sent.time, 6),
@@ -91,6 +94,10 @@ def make_recording(
         label=sent.label,
         name=name or f"{attack or 'attack-free'}-{vehicle.name}",
         scenario=scenario,
+        campaigns=tuple(
+            AttackCampaign(str(attack), start_s + campaign.start_s, start_s + campaign.end_s, identifiers)
+            for campaign, identifiers in [*((campaign, ()) for campaign in campaigns), *silences]
+        ),
     )
 
 

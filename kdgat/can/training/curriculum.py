@@ -1,8 +1,11 @@
-"""Curriculum: from balanced and easy to natural and hard, a little further every epoch.
+"""Curriculum: from balanced and easy to the plain network's mixture, a little further every epoch.
 
-Two things move, as in the published system, where the loader was made once and so neither ever did: the number of
-benign windows per attacked one, and the percentile of the autoencoder's score from which a benign window counts as
-hard. Everything is a function of (seed, epoch, scores), so a resumed run plans the same batches.
+Three things move: the number of benign windows per attacked one; the percentile of the autoencoder's score from which a
+benign window counts as hard, as in the published system, where the loader was made once and so neither ever did; and
+the share of the attacked windows, easiest first, that are drawn from (competence, Platanios et al. 2019, eq. 7). An
+attack is the harder, the fewer of its messages a window holds. Recorded and injected windows are mixed as the plain
+network has them, so that the order is all in which both differ. Everything is a function of (seed, epoch, scores), so a
+resumed run plans the same batches.
 """
 
 from typing import NamedTuple
@@ -10,9 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.can.sections import CurriculumConfig
-from kdgat.can.training.sampling import PoolSource, SamplingError, draw
+from kdgat.can.sections import CurriculumConfig, SamplingConfig
+from kdgat.can.training.sampling import PoolSource, SamplingError, apportion, draw
 from kdgat.can.windows.pool import PooledStores
+from kdgat.can.windows.schema import INJECTED
 from kdgat.training.config import TrainingConfig
 
 
@@ -23,6 +27,7 @@ class CurriculumEpoch(NamedTuple):
     percentile: float
     hard_fraction: float
     threshold: float  # score from which a benign window is hard
+    competence: float  # share of the attacked windows, easiest first, that are drawn from
     num_attack: int
     num_benign: int
 
@@ -35,6 +40,7 @@ class CurriculumSource(PoolSource):
         pool: PooledStores,
         scores: NDArray[np.float64],
         curriculum: CurriculumConfig,
+        sampling: SamplingConfig,
         config: TrainingConfig,
         seed: int,
     ) -> None:
@@ -48,7 +54,16 @@ class CurriculumSource(PoolSource):
         for name, indices in (("attacked", self.attacks), ("benign", self.benign)):
             if len(indices) == 0:
                 raise SamplingError(f"a curriculum needs {name} windows and the training stores have none")
+        self.scores = scores
         self.benign_scores = scores[self.benign]
+        counts = np.concatenate([np.asarray(part["attack_count"]) for part in pool.parts])
+        self.mixture = _mixture(pool, sampling)
+        self.plain_ratio = sum(self.mixture[0].values()) / sum(self.mixture[1].values())
+        # Of each origin, the attacked windows with the most injected messages first.
+        self.easiest_first = {}
+        for origin in self.mixture[1]:
+            own = self.attacks[np.isin(self.attacks, pool.indices_of(origin))]
+            self.easiest_first[origin] = own[np.argsort(-counts[own], kind="stable")]
 
     def curriculum_epoch(self, epoch: int) -> CurriculumEpoch:
         """Return ratio, difficulty and sizes of an epoch."""
@@ -59,7 +74,10 @@ class CurriculumSource(PoolSource):
         def between(start: float, end: float) -> float:
             return start + progress * (end - start)
 
-        ratio = between(curriculum.start_ratio, curriculum.end_ratio)
+        end_ratio = self.plain_ratio if curriculum.end_ratio is None else curriculum.end_ratio
+        ratio = between(curriculum.start_ratio, end_ratio)
+        first = curriculum.start_competence**2
+        competence = float(np.sqrt(first + progress * (1.0 - first)))
         percentile = between(curriculum.start_percentile, curriculum.end_percentile)
         if curriculum.graphs_per_epoch is None:
             num_attack = len(self.attacks)
@@ -69,7 +87,7 @@ class CurriculumSource(PoolSource):
             num_benign = max(1, curriculum.graphs_per_epoch - num_attack)
         threshold = float(np.percentile(self.benign_scores, percentile))
         hard = between(curriculum.start_hard_fraction, curriculum.end_hard_fraction)
-        return CurriculumEpoch(ratio, percentile, hard, threshold, num_attack, num_benign)
+        return CurriculumEpoch(ratio, percentile, hard, threshold, competence, num_attack, num_benign)
 
     def describe(self, epoch: int) -> dict[str, float]:
         """Return where the curriculum stands in an epoch, each number under `curriculum_<name>`."""
@@ -82,14 +100,42 @@ class CurriculumSource(PoolSource):
 
     def windows(self, epoch: int) -> NDArray[np.int64]:
         """Draw the windows of an epoch: attacks, hard benign windows, and benign windows of any kind."""
-        curriculum_epoch = self.curriculum_epoch(epoch)
+        now = self.curriculum_epoch(epoch)
         generator = np.random.default_rng([self.seed, epoch, 2])
-        hard = self.benign[self.benign_scores >= curriculum_epoch.threshold]
-        num_hard = round(curriculum_epoch.hard_fraction * curriculum_epoch.num_benign)
-        return np.concatenate(
-            [
-                draw(self.attacks, curriculum_epoch.num_attack, generator),
-                draw(hard, num_hard, generator),
-                draw(self.benign, curriculum_epoch.num_benign - num_hard, generator),
-            ]
-        )
+        parts = []
+        for origin, count in _divide(now.num_attack, self.mixture[1]).items():
+            known = self.easiest_first[origin]
+            parts.append(draw(known[: max(1, round(now.competence * len(known)))], count, generator))
+        for origin, count in _divide(now.num_benign, self.mixture[0]).items():
+            own = self.benign[np.isin(self.benign, self.pool.indices_of(origin))]
+            hard = own[self.scores[own] >= now.threshold]
+            num_hard = round(now.hard_fraction * count) if len(hard) else 0
+            parts += [draw(hard, num_hard, generator), draw(own, count - num_hard, generator)]
+        return np.concatenate(parts)
+
+
+def _mixture(pool: PooledStores, sampling: SamplingConfig) -> tuple[dict[str, float], dict[str, float]]:
+    """Return, for benign and for attacked windows, which share of the plain network's epoch is of each store."""
+    sizes = {name: len(pool.indices_of(name)) for name in pool.names}
+    shares = {name: size / pool.num_graphs for name, size in sizes.items()}
+    if sampling.injected_fraction is not None and INJECTED in shares and len(shares) > 1:
+        others = 1.0 - shares[INJECTED]
+        shares = {
+            name: sampling.injected_fraction
+            if name == INJECTED
+            else share * (1.0 - sampling.injected_fraction) / others
+            for name, share in shares.items()
+        }
+    mixture: tuple[dict[str, float], dict[str, float]] = ({}, {})
+    for name, share in shares.items():
+        labels = pool.labels[pool.indices_of(name)]
+        attacked = 0.5 if sampling.balanced and labels.any() and not labels.all() else float(labels.mean())
+        for label, part in ((0, share * (1.0 - attacked)), (1, share * attacked)):
+            if part > 0.0:
+                mixture[label][name] = part
+    return mixture
+
+
+def _divide(count: int, shares: dict[str, float]) -> dict[str, int]:
+    """Split a number of windows by shares, so that the parts sum to it."""
+    return dict(zip(shares, apportion(count, [share / sum(shares.values()) for share in shares.values()]), strict=True))

@@ -32,6 +32,7 @@ from kdgat.can.models.scoring import (
 )
 from kdgat.can.models.standardise import column_statistics
 from kdgat.can.sections import FusionConfig
+from kdgat.can.training.fusion_split import choose_kind, learned_recordings, learned_windows, recordings_of
 from kdgat.can.training.objective import ConfusionCounts
 from kdgat.can.training.start import read_start
 from kdgat.can.windows.pool import PooledStores
@@ -56,7 +57,6 @@ KIND = "fusion"
 STATES_FILE = "states.npz"
 PUBLISHED_DQN = {"large": (576, 576, 576), "small": (160, 160)}
 MAX_MIXING_STEPS = 200
-MIN_BLOCKS = 8  # of validation windows, to learn from and to choose by in turn
 
 
 class FusionError(ValueError):
@@ -193,7 +193,7 @@ def fuse(fusion: Fusion, states: NDArray[np.float32], kind: FusionKind) -> NDArr
 def run_fusion(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Train all three fusions and hand them on with the name of the best."""
     config = validate_config(FusionStageConfig, spec.config)
-    learn, choose = _learn_and_choose(spec, directory, config.fusion)
+    learn, choose, learned = _learn_and_choose(spec, directory, config.fusion)
     require_both_classes(learn[1], config.fusion.fit_on)
     seed_everything(spec.seed)
     dqn_hidden = config.fusion.dqn_hidden or PUBLISHED_DQN.get(spec.scale, PUBLISHED_DQN["large"])
@@ -228,8 +228,7 @@ def run_fusion(spec: StageSpec, directory: RunDirectory) -> Outcome:
     fusion = fusion.cpu().eval()
 
     rates = {kind: _rates(fusion, *choose, kind) for kind in FUSION_KINDS}
-    # The first of the best: FUSION_KINDS lists the simplest first, so a tie goes to it.
-    default = max(FUSION_KINDS, key=lambda kind: rates[kind]["f1"])
+    default = choose_kind(rates, choose[1])
     counts = {kind: count_parameters(getattr(fusion, kind).requires_grad_(True)) for kind in FUSION_KINDS}
     logger.info("fusion %s: F1 %s; chosen: %s", spec.scale, {kind: rates[kind]["f1"] for kind in FUSION_KINDS}, default)
     logger.info("fusion %s: parameters %s", spec.scale, counts)
@@ -238,7 +237,7 @@ def run_fusion(spec: StageSpec, directory: RunDirectory) -> Outcome:
         "default": default,
         # Fusions are useless with other members: the weights they were trained on are known by content.
         "members": {name: spec.inputs[name].sha256 for name in ("autoencoder", "gat")},
-        "learned_block": config.fusion.block if config.fusion.fit_on == "validation" else None,
+        **learned,
         **shape,
     }
     metadata = {"stage": spec.stage, "seed": seed, "monitor": "validation_f1", "rates": rates, "num_parameters": counts}
@@ -252,8 +251,13 @@ def run_fusion(spec: StageSpec, directory: RunDirectory) -> Outcome:
 States = tuple[NDArray[np.float32], NDArray[np.int8]]
 
 
-def _learn_and_choose(spec: StageSpec, directory: RunDirectory, config: FusionConfig) -> tuple[States, States]:
-    """Return (states, labels) to learn from and to choose by; the states are computed once and kept in a file."""
+def _learn_and_choose(
+    spec: StageSpec, directory: RunDirectory, config: FusionConfig
+) -> tuple[States, States, dict[str, Any]]:
+    """Return (states, labels) to learn from and to choose by, and which windows the former are.
+
+    The states are computed once and kept in a file.
+    """
     path = directory.path / STATES_FILE
     if not path.is_file():
         pools = {"validation": open_pool(spec, directory, VALIDATION, INJECTED_VALIDATION)}
@@ -265,15 +269,22 @@ def _learn_and_choose(spec: StageSpec, directory: RunDirectory, config: FusionCo
                 input_path(spec, directory, "autoencoder"), input_path(spec, directory, "gat"), pool, directory
             )
             arrays[f"{name}_labels"] = pool.labels
+            arrays[f"{name}_recording"] = recordings_of(pool)
         buffer = io.BytesIO()
         np.savez(buffer, **arrays)  # type: ignore[arg-type]
         write_bytes_atomically(path, buffer.getvalue())
     with np.load(path) as arrays:
         states, labels = arrays["validation_states"], arrays["validation_labels"]
         if config.fit_on == "train":
-            return (arrays["train_states"], arrays["train_labels"]), (states, labels)
-    learns = learned_windows(len(labels), config.block)
-    return (states[learns], labels[learns]), (states[~learns], labels[~learns])
+            learned: dict[str, Any] = {"learned_recordings": None, "learned_block": None}
+            return (arrays["train_states"], arrays["train_labels"]), (states, labels), learned
+        recording = arrays["validation_recording"]
+    numbers = learned_recordings(recording, labels)
+    if numbers is None:
+        logger.info("fusion %s: too few recordings to split by: blocks of windows learn and choose in turn", spec.scale)
+    learned = {"learned_recordings": numbers, "learned_block": config.block if numbers is None else None}
+    learns = learned_windows(learned, recording)
+    return (states[learns], labels[learns]), (states[~learns], labels[~learns]), learned
 
 
 def require_both_classes(labels: NDArray[np.int8], fit_on: str) -> None:
@@ -285,14 +296,6 @@ def require_both_classes(labels: NDArray[np.int8], fit_on: str) -> None:
             "learn from, and both are needed: give longer recordings, a larger data.validation_fraction, a smaller "
             "data.gap, -O fusion.fit_on=train, or leave the fusions out by -O 'stages=[normal, curriculum, evaluation]'"
         )
-
-
-def learned_windows(num_windows: int, block: int) -> NDArray[np.bool_]:
-    """Mark the validation windows [G] that fusions learn from: every other block.
-
-    Blocks are shorter where there are few windows, so that both sides have several.
-    """
-    return np.arange(num_windows) // min(block, max(1, num_windows // MIN_BLOCKS)) % 2 == 0
 
 
 def member_states(

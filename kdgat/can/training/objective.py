@@ -1,15 +1,21 @@
 """What each model of the family minimises, as LightningModules for `kdgat.training.fit`."""
 
+from typing import Final
+
 import torch
 from lightning import LightningModule
 from torch import Tensor
 from torch.nn import functional
 from torch_geometric.data import Batch
 
+from kdgat.can.evaluation.metrics import area_under_roc, partial_area, rank
 from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.autoencoder import GraphAutoencoder, reconstruction_error
 from kdgat.can.sections import DetectionLossConfig, DistillationConfig
 from kdgat.can.training.distillation import LatentProjection, distil_bernoulli
+
+PARTIAL_RATE: Final = 0.01  # false alarms up to which the order of windows is judged
+RANKED_METRICS: Final = ("validation_auc", "validation_partial_auc")  # need windows of both classes
 
 
 def smoothed_cross_entropy(logit: Tensor, label: Tensor, positive_weight: float, smoothing: float) -> Tensor:
@@ -47,6 +53,27 @@ class ConfusionCounts:
         }
 
 
+class RankedScores:
+    """Keep the logits of an epoch, for what depends on their order alone and not on how many windows are attacked."""
+
+    def __init__(self) -> None:
+        self._logits: list[Tensor] = []
+        self._labels: list[Tensor] = []
+
+    def add(self, logit: Tensor, label: Tensor) -> None:
+        """Keep a batch of logits [G] and labels [G]."""
+        self._logits.append(logit.detach())
+        self._labels.append(label)
+
+    def areas(self) -> dict[str, float]:
+        """Return the area under the ROC curve, and its part up to PARTIAL_RATE; nothing if a class is missing."""
+        if not self._logits:
+            return {}
+        counts = rank(torch.cat(self._logits).cpu().numpy(), torch.cat(self._labels).cpu().numpy())
+        areas = {"auc": area_under_roc(counts), "partial_auc": partial_area(counts, PARTIAL_RATE)}
+        return {name: area for name, area in areas.items() if area is not None}
+
+
 class DetectionObjective(LightningModule):
     """Window and node cross entropy of a graph attention network, with a teacher where the batch carries one."""
 
@@ -61,6 +88,7 @@ class DetectionObjective(LightningModule):
         self.config = config or DetectionLossConfig()
         self.distillation = distillation
         self._validation = ConfusionCounts()
+        self._ranked = RankedScores()
 
     def training_step(self, batch: Batch) -> Tensor:
         """Return the loss of a batch."""
@@ -88,7 +116,7 @@ class DetectionObjective(LightningModule):
 
     def on_validation_epoch_start(self) -> None:
         """Forget the counts of the epoch before."""
-        self._validation = ConfusionCounts()
+        self._validation, self._ranked = ConfusionCounts(), RankedScores()
 
     def validation_step(self, batch: Batch) -> None:
         """Log the plain task loss: comparable between teacher, student and every setting of smoothing and weights."""
@@ -100,12 +128,13 @@ class DetectionObjective(LightningModule):
             loss = loss + self.config.node_weight * node
             self.log("validation_node_loss", node)
         self._validation.add(output.window_logit, batch.y)
+        self._ranked.add(output.window_logit, batch.y)
         self.log("validation_window_loss", window)
         self.log("validation_loss", loss)
 
     def on_validation_epoch_end(self) -> None:
         """Log rates over the whole split, which are no means of batches."""
-        for name, value in self._validation.rates().items():
+        for name, value in {**self._validation.rates(), **self._ranked.areas()}.items():
             self.log(f"validation_{name}", value, batch_size=1)
 
 

@@ -78,7 +78,7 @@ class SampledSource(PoolSource):
             return self.indices
         generator = np.random.default_rng([self.seed, epoch, 1])
         total = self.sampling.graphs_per_epoch or len(self.indices)
-        counts = _apportion(total, [share for share, _ in self.groups])
+        counts = apportion(total, [share for share, _ in self.groups])
         return np.concatenate(
             [draw(indices, count, generator) for (_, indices), count in zip(self.groups, counts, strict=True)]
         )
@@ -120,7 +120,7 @@ def _groups(
     return groups
 
 
-def _apportion(total: int, shares: list[float]) -> list[int]:
+def apportion(total: int, shares: list[float]) -> list[int]:
     """Split `total` by shares that sum to 1, so that the parts sum to `total`."""
     edges = np.rint(np.cumsum([0.0, *shares]) * total).astype(int)
     edges[-1] = total

@@ -9,6 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.can.recordings.messages import AttackCampaign
 from kdgat.can.virtual.frames import Frames
 
 
@@ -23,6 +24,7 @@ class InjectedAttack:
     suppressed: NDArray[np.bool_] = field(init=False)  # rows of `frames` that never reach the bus
     injected: list[Frames] = field(default_factory=list)
     details: list[str] = field(default_factory=list)
+    silences: list[tuple[float, float, int]] = field(default_factory=list)  # begin and end, seconds; the identifier
 
     def __post_init__(self) -> None:
         self.suppressed = np.zeros(len(self.frames), bool)
@@ -157,12 +159,20 @@ class _Target:
     is_behind: bool  # injected frames follow the victim's own
 
 
-def _targets(attack: InjectedAttack, num_targets: int, is_sparse: bool = False) -> Iterator[_Target]:
-    """Draw the ids to attack and, one at a time, how often; fast ids are attacked as often as slow ones."""
+def _targets(
+    attack: InjectedAttack, num_targets: int, is_sparse: bool = False, is_silenced: bool = False
+) -> Iterator[_Target]:
+    """Draw the ids to attack and, one at a time, how often; fast ids are attacked as often as slow ones.
+
+    Those that are silenced are sent by a timer, where there are any: nobody could miss the others.
+    """
     rng, frames = attack.rng, attack.frames
     ids, counts = np.unique(frames.identifier, return_counts=True)
     rates = counts / max(frames.time[-1], 1e-3)
     eligible = np.flatnonzero(counts >= 4)
+    if is_silenced:
+        timed = [place for place in eligible if _is_timed(frames.time[frames.identifier == ids[place]])]
+        eligible = np.array(timed, np.int64) if timed else eligible
     chosen = rng.choice(eligible if len(eligible) else np.arange(len(ids)), size=num_targets, replace=True)
     for target in np.unique(chosen):
         period_s = float(1.0 / rates[target])
@@ -174,6 +184,13 @@ def _targets(attack: InjectedAttack, num_targets: int, is_sparse: bool = False) 
             mean_s = max(period_s * attack.log_uniform(0.1, 1.5), 3e-4)
         rows = np.flatnonzero(frames.identifier == ids[target])
         yield _Target(int(ids[target]), rows, period_s, mean_s, is_behind=rng.random() < 0.25)
+
+
+def _is_timed(times: NDArray[np.float64]) -> bool:
+    """Say whether an id comes at least twice a second, at intervals of about one length."""
+    intervals = np.diff(times)
+    shortest, median, longest = np.quantile(intervals, (0.05, 0.5, 0.95))
+    return bool(len(intervals) >= 30 and median < 0.5 and shortest > 0.5 * median and longest < 1.6 * median)
 
 
 def _spoof(attack: InjectedAttack, num_targets: int = 1, is_sparse: bool = False) -> None:
@@ -204,30 +221,35 @@ def _spoof_sparsely(attack: InjectedAttack) -> None:
 def _suppress(attack: InjectedAttack) -> None:
     """Keep most frames of an id off the bus; those that survive, and the first one after, are the attack."""
     rng, frames = attack.rng, attack.frames
-    for target in _targets(attack, 1):
+    for target in _targets(attack, 1, is_silenced=True):
         rows = target.rows
         attack.details.append(_described(target))
         for begin, end in attack.campaigns:
             inside = rows[(frames.time[rows] >= begin) & (frames.time[rows] < end)]
-            lost = inside[rng.random(len(inside)) < rng.uniform(0.5, 0.98)]
+            lost = inside[rng.random(len(inside)) < rng.choice((rng.uniform(0.5, 0.98), 1.0), p=(0.7, 0.3))]
             attack.suppressed[lost] = True
             frames.label[np.setdiff1d(inside, lost)] = 1
             after = rows[frames.time[rows] >= end][:1]
             if len(lost):
                 frames.label[after] = 1
+                until = float(frames.time[after[0]]) if len(after) else end
+                attack.silences.append((float(frames.time[lost[0]]), until, target.identifier))
 
 
 def _masquerade(attack: InjectedAttack) -> None:
-    """Silence an id and send forged frames in its place, at its pace."""
+    """Silence an id and send forged frames in its place, at its pace, by a timer of one's own or in step with it."""
     rng, frames = attack.rng, attack.frames
-    for target in _targets(attack, 1):
-        attack.details.append(_described(target))
+    for target in _targets(attack, 1, is_silenced=True):
+        in_step, jitter = rng.random() < 0.3, attack.log_uniform(0.001, 0.05)
+        attack.details.append(f"{_described(target)}, {'in step' if in_step else 'by another timer'}")
         for begin, end in attack.campaigns:
             inside = target.rows[(frames.time[target.rows] >= begin) & (frames.time[target.rows] < end)]
             attack.suppressed[inside] = True
-            times = frames.time[inside] + rng.normal(0.0, 0.02 * target.period_s, len(inside))
+            shift = 0.0 if in_step else rng.uniform(0.0, 0.9)
+            times = frames.time[inside] + target.period_s * (shift + rng.normal(0.0, jitter, len(inside)))
             if len(times):
                 _send_forged(attack, target, times)
+                attack.silences.append((float(frames.time[inside[0]]), end, target.identifier))
 
 
 def _described(target: _Target) -> str:
@@ -254,8 +276,10 @@ _ATTACKS: Final[dict[str, Callable[[InjectedAttack], None]]] = {
 ATTACKS: Final = tuple(_ATTACKS)
 
 
-def attack_traffic(name: str, frames: Frames, rng: np.random.Generator, scale: float) -> tuple[Frames, str]:
-    """Attack a vehicle in several campaigns; return all that wants the bus, labelled, and what was done.
+def attack_traffic(
+    name: str, frames: Frames, rng: np.random.Generator, scale: float
+) -> tuple[Frames, str, list[AttackCampaign]]:
+    """Attack a vehicle in several campaigns; return all that wants the bus, labelled, what was done, and when.
 
     Args:
         name: one of ATTACKS.
@@ -265,7 +289,9 @@ def attack_traffic(name: str, frames: Frames, rng: np.random.Generator, scale: f
     """
     attack = InjectedAttack(frames, rng, _campaigns(rng, frames.time[-1]), scale)
     _ATTACKS[name](attack)
-    return attack.traffic(), "; ".join(attack.details)
+    campaigns = [AttackCampaign(name, begin, end) for begin, end in attack.campaigns]
+    campaigns += [AttackCampaign(name, begin, end, (identifier,)) for begin, end, identifier in attack.silences]
+    return attack.traffic(), "; ".join(attack.details), campaigns
 
 
 def _campaigns(rng: np.random.Generator, span: float) -> list[tuple[float, float]]:

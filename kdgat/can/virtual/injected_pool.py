@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kdgat.can.evaluation.results import InjectedAttack, InjectionSummary
 from kdgat.can.recordings.messages import Messages
@@ -14,6 +15,9 @@ from kdgat.can.sections import InjectionConfig, WindowConfig
 from kdgat.can.virtual.injection import Injected, make_variant
 from kdgat.can.windows.graphs import build_graphs
 from kdgat.graphs.columns import GraphColumns
+
+FAINT_COUNT: Final = 4  # injected messages in a window, from which on it is found anyway
+FAINT_FACTOR: Final = 2.5  # as often a fainter one is kept
 
 
 class InjectedPool:
@@ -42,10 +46,21 @@ class InjectedPool:
             injected = make_variant(self.traffic, self.config, self.seed, variant)
             graphs = build_graphs(injected.messages, self.windows)
             rng = np.random.default_rng([self.seed, variant, 1])
-            kept = np.flatnonzero(rng.random(graphs.num_graphs) < self.config.kept_fraction)
+            kept = np.flatnonzero(rng.random(graphs.num_graphs) < self._shares(graphs))
             graphs = graphs.select(kept)
             self._count(injected, graphs)
             yield graphs
+
+    def _shares(self, graphs: GraphColumns) -> NDArray[np.float64]:
+        """Return which share of windows [G] like each one is kept: a flood has many alike, a single message few."""
+        is_attack = graphs["y"] == 1
+        is_faint = is_attack & (graphs["attack_count"] < FAINT_COUNT)
+        # A campaign has begun, and nothing is missing yet, or all that came is in time: nobody could tell.
+        node_window = np.repeat(np.arange(graphs.num_graphs), graphs.node_counts)
+        is_visible = np.bincount(node_window, graphs["node_y"], graphs.num_graphs) > 0
+        return (~is_attack | is_visible) * np.where(
+            is_faint, min(1.0, FAINT_FACTOR * self.config.kept_fraction), self.config.kept_fraction
+        )
 
     def _count(self, injected: Injected, graphs: GraphColumns) -> None:
         self._totals.update(windows=graphs.num_graphs, attack_windows=int(graphs["y"].sum()))

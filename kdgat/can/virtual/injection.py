@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.can.recordings.messages import Messages
+from kdgat.can.recordings.messages import AttackCampaign, Messages
 from kdgat.can.sections import InjectionConfig
 from kdgat.can.virtual.arbitration import BIT_TIME_S, NO_MAILBOX, OVERHEAD_BITS, arbitrate
 from kdgat.can.virtual.attacks import ATTACKS, attack_traffic
@@ -25,6 +25,9 @@ from kdgat.can.virtual.vehicle import cut, make_virtual, rename
 _STUFFING: Final = 1.06  # stuff bits of ordinary payloads, as a factor on all bits
 _LONGEST_WAIT_S: Final = 0.05  # a frame that waited longer finds its mailbox overwritten
 _USUAL_GAP_S: Final = 2.4e-4  # between the messages of a busy bus; attacks on a slower one are slower
+
+LOSSY_FRACTION: Final = 0.3  # of virtual recordings
+LOSS_RATES: Final = (1e-5, 1e-3)
 
 
 @dataclass
@@ -55,19 +58,25 @@ def make_variant(recordings: Sequence[Messages], config: InjectionConfig, seed: 
     base = recordings[int(rng.choice(len(recordings), p=sizes / sizes.sum()))]
     frames = cut(Frames.of_messages(base), rng, rng.uniform(*config.duration_s))
     changes = ["recording as it is"]
-    if rng.random() >= config.original_fraction:
+    is_virtual = rng.random() >= config.original_fraction
+    if is_virtual:
         frames, changes = make_virtual(frames, rng)
         if rng.random() < config.interleave_fraction and len(frames):
             frames = _interleave(frames, recordings[int(rng.integers(len(recordings)))], rng, changes)
     attacks: list[str] = []
+    campaigns: list[AttackCampaign] = []
     scale = float(np.clip(np.median(np.diff(frames.time)) / _USUAL_GAP_S, 0.5, 3.0)) if len(frames) > 100 else 1.0
     if rng.random() >= config.clean_fraction and len(frames) > 100:
         names = [name for name in ATTACKS if name in config.attack_weights]  # whatever order the weights are written in
         weights = np.array([config.attack_weights[name] for name in names])
         attack = names[rng.choice(len(names), p=weights / weights.sum())]
-        frames, details = attack_traffic(attack, frames, rng, scale)
+        frames, details, campaigns = attack_traffic(attack, frames, rng, scale)
         attacks.append(f"{attack}: {details}")
     sent, received = _send(frames, BIT_TIME_S * min(scale, 1.0))
+    if is_virtual and rng.random() < LOSSY_FRACTION:  # the logger misses a message now and then
+        keep = rng.random(len(sent)) >= np.exp(rng.uniform(*np.log(LOSS_RATES)))
+        sent, received = sent.take(keep), received[keep]
+        changes = [*changes, "messages lost"]
     return Injected(
         Messages(
             timestamp=received,
@@ -77,6 +86,7 @@ def make_variant(recordings: Sequence[Messages], config: InjectionConfig, seed: 
             label=sent.label,
             name=f"virtual-{variant:05d}-{attacks[0].partition(':')[0] if attacks else 'clean'}-of-{base.name}",
             scenario="injected",
+            campaigns=tuple(campaigns),
         ),
         attacks,
         changes,

@@ -88,7 +88,10 @@ def _event_bursts(frames: Frames, rng: np.random.Generator, rows: NDArray[np.int
     every_s, spacing_s = np.exp(rng.uniform(np.log(0.3), np.log(5.0))), np.exp(rng.uniform(np.log(0.002), np.log(0.05)))
     num_repeats = int(rng.integers(1, 6))
     since = rng.uniform(0.0, 0.9 * frames.time[-1]) if rng.random() < 0.6 else 0.0  # a habit that begins some time
-    begins = since + np.cumsum(rng.exponential(every_s, int(frames.time[-1] / every_s) + 1) + 0.1)
+    num_events = int(frames.time[-1] / every_s) + 1
+    # By the driver's hand, or by a timer as an indicator's.
+    pauses = rng.exponential(every_s, num_events) + 0.1 if rng.random() < 0.6 else np.full(num_events, every_s)
+    begins = since + np.cumsum(pauses)
     begins = begins[begins < frames.time[-1]]
     times = (begins[:, None] + spacing_s * np.arange(num_repeats)[None, :]).reshape(-1)
     latest = rows[np.clip(np.searchsorted(frames.time[rows], times) - 1, 0, len(rows) - 1)]
@@ -112,25 +115,32 @@ def _change_habit(
         interval = np.median(np.diff(frames.time[rows])) if len(rows) > 2 else 0.01
         frames.time[rows] += rng.normal(0.0, rng.uniform(0.01, 0.25) * interval, len(rows))
         return "jitter"
-    if draw < 0.31:
-        middle = rng.uniform(0.0, frames.time[-1])
-        silent = np.abs(frames.time[rows] - middle) < rng.uniform(0.05, 2.0)
-        removed[rows[silent]] = True
-        return "gap"
-    if draw < 0.36:
+    if draw < 0.30:  # says something now and then, a few times in a row, as doors and buttons do
+        events = np.cumsum(rng.exponential(rng.uniform(0.8, 6.0), 200))
+        spoken = np.zeros(len(rows), bool)
+        first = np.searchsorted(frames.time[rows], events[events < frames.time[-1]])
+        for later in range(int(rng.integers(1, 4))):
+            spoken[np.minimum(first + later, len(rows) - 1)] = True
+        removed[rows[~spoken]] = True
+        return "rare"
+    # Silences are habits from the beginning: a single one is what an attack looks like.
+    if draw < 0.308:
+        every_s, pause_s = rng.uniform(0.1, 1.0), rng.uniform(0.05, 1.0)
+        removed[rows[(frames.time[rows] + pause_s) % (every_s + pause_s) < pause_s]] = True
+        return "pauses"
+    if draw < 0.358:
         slower = int(rng.integers(2, 11))
         removed[rows[np.arange(len(rows)) % slower != 0]] = True
         return "period slower"
-    if draw < 0.39:
-        change = rng.uniform(0.0, frames.time[-1])
-        late = rows[frames.time[rows] > change]
-        removed[late[np.arange(len(late)) % 2 == 1]] = True
-        return "period changes"
-    if draw < 0.415:
+    if draw < 0.366:
+        slow = rows[(frames.time[rows] / rng.uniform(0.1, 1.0)).astype(np.int64) % 2 == 1]
+        removed[slow[np.arange(len(slow)) % 2 == 1]] = True
+        return "two periods"
+    if draw < 0.376:
         on = rng.uniform(0.0, 1.0, 64) < 0.3
-        removed[rows[~on[(frames.time[rows] / rng.uniform(0.2, 2.0)).astype(np.int64) % 64]]] = True
+        removed[rows[~on[(frames.time[rows] / rng.uniform(0.1, 1.0)).astype(np.int64) % 64]]] = True
         return "event driven"
-    if draw < 0.45:
+    if draw < 0.411:
         held = rng.integers(1, 30)
         frames.payload[rows] = frames.payload[rows[(np.arange(len(rows)) // held) * held]]
         return "payload held"
@@ -166,7 +176,9 @@ def make_virtual(frames: Frames, rng: np.random.Generator) -> tuple[Frames, list
         change = _change_habit(frames, rng, rows, removed)
         if change is not None:
             changes.append(change)
-        if rng.random() < bursting:
+        # Mixed sending is for what comes seldom; what comes all the time is sent by its timer alone.
+        is_slow = len(rows) < frames.time[-1] / 0.08
+        if rng.random() < (2.0 if is_slow else 0.1) * bursting:
             bursts.append(_event_bursts(frames, rng, rows))
             changes.append("event bursts")
     frames = frames.take(~removed)

@@ -3,7 +3,7 @@
 from typing import Final, Literal
 
 # Raise it with every change of what a feature means: stores and models of another are refused.
-FEATURE_VERSION: Final = 1
+FEATURE_VERSION: Final = 2
 
 Reduction = Literal["mean", "minimum", "maximum"]
 REDUCTIONS: Final[dict[str, tuple[Reduction, ...]]] = {
@@ -31,6 +31,16 @@ REDUCTIONS: Final[dict[str, tuple[Reduction, ...]]] = {
     "log_period": ("mean",),
     "period_known": ("mean",),
     "recording_age": ("mean",),
+    # of kdgat.can.windows.clock
+    "early": ("maximum",),
+    "overdue": ("maximum",),
+    "overdue_novelty": ("maximum",),
+    "missed": ("maximum",),
+    "phase": ("mean", "minimum", "maximum"),
+    "phase_run": ("maximum",),
+    "phase_habit": ("maximum",),
+    "losses": ("mean",),
+    "regular": ("mean",),
 }
 _WINDOW_FEATURES: Final = (
     "count",  # log2 of the node's messages, over 4
@@ -41,6 +51,7 @@ _WINDOW_FEATURES: Final = (
     "zero_bytes",  # share of zero bytes in its payloads
     "ones",  # share of one-bits in its payloads
     "payload_bytes",  # mean payload length over 8
+    "waiting",  # 1: the id is overdue at the window's end; without a message in it, this is all that is known of it
 )
 NODE_FEATURES: Final = (
     tuple(f"{name}_{reduction}" for name, reductions in REDUCTIONS.items() for reduction in reductions)

@@ -6,15 +6,19 @@ far in this recording, and describes each message relative to that. State never 
 
 Long-run statistics weigh every message by the time since the id's previous one, so that a burst of injected messages,
 which come close together, hardly moves them: the period is the median of the intervals weighted by their length.
+
+What is remembered is a `FeatureState` that outlives a call: a recording in pieces has the features of the whole.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
+
+from kdgat.can.windows.identifiers import IdentifierNumbers, Numbered
 
 MESSAGE_FEATURES: Final = (
     "interval_ratio",  # log2 of the interval to the id's previous message over its long-run period
@@ -98,85 +102,183 @@ def _rank(time_by_bin: NDArray[np.float64], position: int, total: float) -> floa
     return -np.log2((above + 0.01) / (total + 0.01))
 
 
-@njit(cache=True)
-def dense_identifiers(identifier: NDArray[np.uint32]) -> tuple[NDArray[np.int32], NDArray[np.uint32]]:
-    """Number the identifiers of a recording in order of appearance.
+class _OfIdentifiers(NamedTuple):
+    """What is remembered of I identifiers, by their numbers; zero, but for `first_as_short`, of one that is new."""
 
-    Returns the number of each message's id, int32 [M], and the ids in that order, uint32 [I].
+    last_time: NDArray[np.float64]  # [I]
+    interval_before: NDArray[np.float64]
+    first_time: NDArray[np.float64]
+    num_seen: NDArray[np.int64]
+    last_payload: NDArray[np.uint64]
+    payload_before: NDArray[np.uint64]
+    last_length: NDArray[np.uint8]
+    histogram_count: NDArray[np.int32]  # [I, _NUM_BINS]
+    histogram_time: NDArray[np.float64]
+    first_as_short: NDArray[np.float64]  # when an interval of this bin or a shorter one first came
+    time_below: NDArray[np.float64]  # [I] interval time in bins below the median bin
+    time_total: NDArray[np.float64]
+    median_bin: NDArray[np.int64]
+    bit_time: NDArray[np.float32]  # [I, 64] time that ended in a change of this bit
+    toggled: NDArray[np.uint64]  # [I]
+    always_toggling: NDArray[np.uint64]
+    toggle_time: NDArray[np.float64]  # [I, _NUM_RANK_BINS] id's time by surprise of the change that closed it
+    twin_time: NDArray[np.float64]
+    repeat_time: NDArray[np.float64]  # [I]
+
+
+class _OfBus(NamedTuple):
+    """What is remembered of all messages; arrays of one row are written back at the end of a call."""
+
+    times: NDArray[np.float64]  # [4] start, of the previous message, mean gap, short-time rate
+    places: NDArray[np.int64]  # [3] messages so far, number of the previous identifier or -1, lowest established id
+    order_count: NDArray[np.float32]  # [2^_ORDER_TABLE_BITS] how often one identifier followed another
+    priority_count: NDArray[np.int64]  # [64] messages by the first bits of their identifier
+
+
+def _new_identifiers(num_ids: int) -> _OfIdentifiers:
+    return _OfIdentifiers(
+        last_time=np.zeros(num_ids),
+        interval_before=np.zeros(num_ids),
+        first_time=np.zeros(num_ids),
+        num_seen=np.zeros(num_ids, np.int64),
+        last_payload=np.zeros(num_ids, np.uint64),
+        payload_before=np.zeros(num_ids, np.uint64),
+        last_length=np.zeros(num_ids, np.uint8),
+        histogram_count=np.zeros((num_ids, _NUM_BINS), np.int32),
+        histogram_time=np.zeros((num_ids, _NUM_BINS)),
+        first_as_short=np.full((num_ids, _NUM_BINS), np.inf),
+        time_below=np.zeros(num_ids),
+        time_total=np.zeros(num_ids),
+        median_bin=np.zeros(num_ids, np.int64),
+        bit_time=np.zeros((num_ids, 64), np.float32),
+        toggled=np.zeros(num_ids, np.uint64),
+        always_toggling=np.zeros(num_ids, np.uint64),
+        toggle_time=np.zeros((num_ids, _NUM_RANK_BINS)),
+        twin_time=np.zeros((num_ids, _NUM_RANK_BINS)),
+        repeat_time=np.zeros(num_ids),
+    )
+
+
+class FeatureState:
+    """Remember what the features of a recording's next messages are relative to.
+
+    Memory is bounded by the number of identifiers, 3 kB each, and that by `IdentifierNumbers`.
     """
-    num_messages = identifier.shape[0]
-    dense = np.empty(num_messages, np.int32)
-    bits = 12
-    while (1 << bits) < 2 * min(num_messages, 1 << 22):
-        bits += 1
-    mask = (1 << bits) - 1
-    keys = np.full(mask + 1, -1, np.int64)
-    values = np.zeros(mask + 1, np.int32)
-    order = np.empty(num_messages, np.uint32)
-    num_ids = 0
-    for message in range(num_messages):
-        key = np.int64(identifier[message])
-        slot = ((key * 2654435761) >> 7) & mask
-        while keys[slot] != key and keys[slot] != -1:
-            slot = (slot + 1) & mask
-        if keys[slot] == -1:
-            keys[slot] = key
-            values[slot] = num_ids
-            order[num_ids] = identifier[message]
-            num_ids += 1
-        dense[message] = values[slot]
-    return dense, order[:num_ids].copy()
+
+    def __init__(self) -> None:
+        self.numbers = IdentifierNumbers()
+        self._of_identifiers = _new_identifiers(0)
+        self._of_bus = _OfBus(
+            times=np.zeros(4),
+            places=np.array([0, -1, 1 << 40], np.int64),
+            order_count=np.zeros(1 << _ORDER_TABLE_BITS, np.float32),
+            priority_count=np.zeros(64, np.int64),
+        )
+
+    @property
+    def num_bytes(self) -> int:
+        """Return the memory of what is remembered."""
+        return self.numbers.num_bytes + sum(array.nbytes for array in (*self._of_identifiers, *self._of_bus))
+
+    def describe(
+        self,
+        timestamp: NDArray[np.float64],
+        identifier: NDArray[np.uint32],
+        payload: NDArray[np.uint64],
+        length: NDArray[np.uint8],
+    ) -> tuple[Numbered, NDArray[np.float32]]:
+        """Describe the next M messages against their ids' own past, and remember them.
+
+        Arguments: seconds [M], ids [M], payload as little-endian words [M], payload bytes [M]. Returns the numbers of
+        the ids, and float32 [M, NUM_MESSAGE_FEATURES], named by MESSAGE_FEATURES.
+        """
+        numbered = self.numbers.number(identifier)
+        self._make_room(numbered.num_numbers)
+        features = _describe(timestamp, *numbered[:2], identifier, payload, length, self._of_identifiers, self._of_bus)
+        return numbered, features
+
+    def _make_room(self, num_ids: int) -> None:
+        known = len(self._of_identifiers.num_seen)
+        if num_ids <= known:
+            return
+        larger = _new_identifiers(max(num_ids, min(2 * known, self.numbers.most)))
+        for name, new in larger._asdict().items():
+            new[:known] = getattr(self._of_identifiers, name)
+        self._of_identifiers = larger
+
+
+@njit(cache=True)
+def _forget(known: _OfIdentifiers, index: Any) -> None:
+    """Make room for another identifier under this number."""
+    known.last_time[index] = 0.0
+    known.interval_before[index] = 0.0
+    known.first_time[index] = 0.0
+    known.num_seen[index] = 0
+    known.last_payload[index] = 0
+    known.payload_before[index] = 0
+    known.last_length[index] = 0
+    known.histogram_count[index] = 0
+    known.histogram_time[index] = 0.0
+    known.first_as_short[index] = np.inf
+    known.time_below[index] = 0.0
+    known.time_total[index] = 0.0
+    known.median_bin[index] = 0
+    known.bit_time[index] = 0.0
+    known.toggled[index] = 0
+    known.always_toggling[index] = 0
+    known.toggle_time[index] = 0.0
+    known.twin_time[index] = 0.0
+    known.repeat_time[index] = 0.0
 
 
 @njit(cache=True, fastmath=True, error_model="numpy")
-def message_features(
+def _describe(
     timestamp: NDArray[np.float64],
-    dense: NDArray[np.int32],
+    numbers: NDArray[np.int32],
+    is_new: NDArray[np.bool_],
     identifiers: NDArray[np.uint32],
     payload: NDArray[np.uint64],
     length: NDArray[np.uint8],
+    ids: _OfIdentifiers,
+    bus: _OfBus,
 ) -> NDArray[np.float32]:
-    """Describe each message against its own id's past, in one causal pass.
-
-    Arguments: seconds [M], id numbers from `dense_identifiers` [M] and their ids [I], payload as little-endian words
-    [M], payload bytes [M]. Returns float32 [M, NUM_MESSAGE_FEATURES], named by MESSAGE_FEATURES.
-    """
     num_messages = timestamp.shape[0]
-    num_ids = identifiers.shape[0]
     out = np.zeros((num_messages, NUM_MESSAGE_FEATURES), np.float32)
     if num_messages == 0:
         return out
-    last_time = np.zeros(num_ids)
-    interval_before = np.zeros(num_ids)
-    first_time = np.zeros(num_ids)
-    count = np.zeros(num_ids, np.int64)
-    last_payload = np.zeros(num_ids, np.uint64)
-    payload_before = np.zeros(num_ids, np.uint64)
-    last_length = np.zeros(num_ids, np.uint8)
-    histogram_count = np.zeros((num_ids, _NUM_BINS), np.int32)
-    histogram_time = np.zeros((num_ids, _NUM_BINS))
-    first_as_short = np.full((num_ids, _NUM_BINS), np.inf)  # when an interval of this bin or a shorter one first came
-    time_below = np.zeros(num_ids)  # interval time in bins below the median bin
-    time_total = np.zeros(num_ids)
-    median_bin = np.zeros(num_ids, np.int64)
-    bit_time = np.zeros((num_ids, 64), np.float32)  # time that ended in a change of this bit
-    toggled = np.zeros(num_ids, np.uint64)
-    always_toggling = np.zeros(num_ids, np.uint64)
-    toggle_time = np.zeros((num_ids, _NUM_RANK_BINS))  # id's time by surprise of the change that closed it
-    twin_time = np.zeros((num_ids, _NUM_RANK_BINS))
-    repeat_time = np.zeros(num_ids)
+    last_time = ids.last_time
+    interval_before = ids.interval_before
+    first_time = ids.first_time
+    count = ids.num_seen
+    last_payload = ids.last_payload
+    payload_before = ids.payload_before
+    last_length = ids.last_length
+    histogram_count = ids.histogram_count
+    histogram_time = ids.histogram_time
+    first_as_short = ids.first_as_short
+    time_below = ids.time_below
+    time_total = ids.time_total
+    median_bin = ids.median_bin
+    bit_time = ids.bit_time
+    toggled = ids.toggled
+    always_toggling = ids.always_toggling
+    toggle_time = ids.toggle_time
+    twin_time = ids.twin_time
+    repeat_time = ids.repeat_time
+    order_count, priority_count = bus.order_count, bus.priority_count
     order_mask = (1 << _ORDER_TABLE_BITS) - 1
-    order_count = np.zeros(order_mask + 1, np.float32)
-    priority_count = np.zeros(64, np.int64)
-    start = timestamp[0]
-    established_lowest = np.int64(1) << 40
-    bus_mean_gap = 0.0
-    bus_short_rate = 0.0
-    previous = -1
-    previous_time = start
+    before = bus.places[0]
+    if before == 0:
+        bus.times[0] = timestamp[0]
+        bus.times[1] = timestamp[0]
+    start, previous_time, bus_mean_gap, bus_short_rate = bus.times[0], bus.times[1], bus.times[2], bus.times[3]
+    previous, established_lowest = bus.places[1], bus.places[2]
     for message in range(num_messages):
         now = timestamp[message]
-        index = dense[message]
+        index = np.int64(numbers[message])
+        place = before + message  # in the recording
+        if is_new[message] and count[index] > 0:
+            _forget(ids, index)
         word = payload[message]
         num_bits = 8.0 * max(1, length[message])
         age = max(now - start, 0.0)
@@ -184,9 +286,9 @@ def message_features(
 
         # the bus as a whole
         gap = max(now - previous_time, _SHORTEST_INTERVAL_S)
-        if message > 0:
+        if place > 0:
             weight = min(gap / _MEMORY_S, 1.0)  # after a pause longer than the memory, the mean is that pause
-            bus_mean_gap += (gap - bus_mean_gap) * (max(1.0 / message, weight) if message < 100_000 else weight)
+            bus_mean_gap += (gap - bus_mean_gap) * (max(1.0 / place, weight) if place < 100_000 else weight)
             bus_short_rate = bus_short_rate * np.exp(-gap / 0.05) + 20.0
             out[message, _BUS_GAP] = min(max(np.log2(gap / bus_mean_gap), -6.0), 6.0)
             if age > 0.1:
@@ -198,7 +300,7 @@ def message_features(
             order_count[key] = follows + 1.0
 
         # the id itself
-        identifier: Any = np.int64(identifiers[index])
+        identifier: Any = np.int64(identifiers[message])
         if seen == 0:
             first_time[index] = now
         id_age = max(now - first_time[index], 0.0)
@@ -210,7 +312,7 @@ def message_features(
         bucket: Any = (identifier if identifier < 2048 else identifier >> 18) >> 5
         for other in range(bucket):
             lower += priority_count[other]
-        out[message, _PRIORITY] = lower / (message + 1.0)
+        out[message, _PRIORITY] = lower / (place + 1.0)
         priority_count[bucket] += 1
         out[message, _RECORDING_AGE] = np.log2(1.0 + age) / 8.0
 
@@ -311,4 +413,6 @@ def message_features(
             established_lowest = min(established_lowest, identifier)
         previous = index
         previous_time = now
+    bus.times[1], bus.times[2], bus.times[3] = previous_time, bus_mean_gap, bus_short_rate
+    bus.places[0], bus.places[1], bus.places[2] = before + num_messages, previous, established_lowest
     return out

@@ -3,27 +3,32 @@
 A window is `size` messages of one recording; windows start every `stride` messages. A node carries the features of
 its messages, reduced, beside counts and positions; an edge says how often and how surprisingly one id followed
 another. Everything is relative to the id's or the bus's own past, so that it carries over to another vehicle.
+
+An identifier that is overdue when a window ends is a node of it even without a message: silence is seen, too.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from kdgat.can.sections import WindowConfig, num_windows
+from kdgat.can.windows.clock import ARRIVAL_FEATURES, NONE, REST, Arrivals, ClockState, arrivals
 from kdgat.can.windows.feature_names import EDGE_FEATURES, NODE_FEATURES, REDUCTIONS
-from kdgat.can.windows.features import MESSAGE_FEATURES, dense_identifiers, message_features, popcount
-from kdgat.can.windows.schema import SCHEMA
+from kdgat.can.windows.features import MESSAGE_FEATURES, FeatureState, popcount
+from kdgat.can.windows.schema import ATTACK_KINDS, SCHEMA
 from kdgat.graphs.columns import GraphColumns
 
 if TYPE_CHECKING:
-    from kdgat.can.recordings.logs import Messages
+    from kdgat.can.recordings.messages import AttackCampaign, Messages
 
+_FEATURES: Final = (*MESSAGE_FEATURES, *ARRIVAL_FEATURES)
 _REDUCED_COLUMN = np.array(
-    [MESSAGE_FEATURES.index(name) for name, reductions in REDUCTIONS.items() for _ in reductions], np.int64
+    [(*MESSAGE_FEATURES, *ARRIVAL_FEATURES).index(name) for name, reductions in REDUCTIONS.items() for _ in reductions],
+    np.int64,
 )
 _REDUCED_BY = np.array(
     [("mean", "minimum", "maximum").index(reduction) for reductions in REDUCTIONS.values() for reduction in reductions],
@@ -33,11 +38,37 @@ _ORDER_SURPRISE: Final = MESSAGE_FEATURES.index("order_surprise")
 _BUS_GAP: Final = MESSAGE_FEATURES.index("bus_gap")
 _LOG_PERIOD: Final = MESSAGE_FEATURES.index("log_period")
 _PERIOD_KNOWN: Final = MESSAGE_FEATURES.index("period_known")
+_NUM_MESSAGE_FEATURES: Final = len(MESSAGE_FEATURES)
+_EARLY: Final = ARRIVAL_FEATURES.index("early")
+_OVERDUE: Final = ARRIVAL_FEATURES.index("overdue")
+_LOSSES: Final = ARRIVAL_FEATURES.index("losses")
+# Columns of a node that is waited for.
+_OVERDUE_COLUMN: Final = NODE_FEATURES.index("overdue_maximum")
+_NOVELTY_COLUMN: Final = NODE_FEATURES.index("overdue_novelty_maximum")
+_MISSED_COLUMN: Final = NODE_FEATURES.index("missed_maximum")
+_LOG_PERIOD_COLUMN: Final = NODE_FEATURES.index("log_period_mean")
+_PERIOD_KNOWN_COLUMN: Final = NODE_FEATURES.index("period_known_mean")
+_LOSSES_COLUMN: Final = NODE_FEATURES.index("losses_mean")
+_REGULAR_COLUMN: Final = NODE_FEATURES.index("regular_mean")
+_AT_REST: Final = np.array(
+    [NODE_FEATURES.index(name) for name in ("early_maximum", "phase_mean", "phase_minimum", "phase_maximum")], np.int64
+)
+# An identifier of a longer period is often sent between its times, too, when what it says changes (the mixed mode of
+# AUTOSAR's COM): coming early, it raises no alarm of the clock's own.
+_LOG_MIXED_PERIOD: Final = float(np.log2(0.08))  # of seconds
+# Where a recording has lost no single message so far, one that is missing says as much as two do elsewhere.
+_LOSSLESS_MARGIN: Final = 0.5
+_OTHER_NAMES: Final = {"malfunction": "spoofing"}  # of kinds of attack
 
 
 @njit(cache=True, error_model="numpy")
 def _count_parts(
-    dense: NDArray[np.int32], num_ids: int, starts: NDArray[np.int64], stops: NDArray[np.int64]
+    dense: NDArray[np.int32],
+    num_ids: int,
+    starts: NDArray[np.int64],
+    stops: NDArray[np.int64],
+    waiting_window: NDArray[np.int64],
+    waiting_number: NDArray[np.int32],
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Count each window's nodes and distinct transitions, as pointers [G + 1] each."""
     num_graphs = starts.shape[0]
@@ -45,6 +76,7 @@ def _count_parts(
     edge_ptr = np.zeros(num_graphs + 1, np.int64)
     node_mark = np.full(num_ids, -1, np.int64)
     local = np.zeros(num_ids, np.int64)
+    waiting = 0
     for graph in range(num_graphs):
         size = stops[graph] - starts[graph]
         nodes = 0
@@ -70,6 +102,9 @@ def _count_parts(
                         seen.add(key)
                         edges += 1
             previous = current
+        while waiting < waiting_window.shape[0] and waiting_window[waiting] == graph:
+            nodes += node_mark[waiting_number[waiting]] != graph
+            waiting += 1
         node_ptr[graph + 1] = node_ptr[graph] + nodes
         edge_ptr[graph + 1] = edge_ptr[graph] + edges
     return node_ptr, edge_ptr
@@ -78,31 +113,41 @@ def _count_parts(
 @njit(cache=True, fastmath=True, error_model="numpy")
 def _fill(
     timestamp: NDArray[np.float64],
-    dense: NDArray[np.int32],
+    elapsed: NDArray[np.float64],
     identifiers: NDArray[np.uint32],
+    dense: NDArray[np.int32],
     payload: NDArray[np.uint64],
     length: NDArray[np.uint8],
     label: NDArray[np.uint8],
     features: NDArray[np.float32],
+    arrival_features: NDArray[np.float32],
+    waiting_window: NDArray[np.int64],
+    waiting_number: NDArray[np.int32],
+    waiting_id: NDArray[np.uint32],
+    waiting: NDArray[np.float32],
+    first: int,
+    num_ids: int,
     starts: NDArray[np.int64],
     stops: NDArray[np.int64],
     node_ptr: NDArray[np.int64],
     edge_ptr: NDArray[np.int64],
     reduced_column: NDArray[np.int64],
     reduced_by: NDArray[np.int64],
+    at_rest: NDArray[np.int64],
     x: NDArray[np.float32],
     edge_index: NDArray[np.int32],
     edge_attr: NDArray[np.float32],
     node_y: NDArray[np.int8],
     node_id: NDArray[np.int32],
     attack_count: NDArray[np.int32],
+    early: NDArray[np.float32],
+    overdue: NDArray[np.float32],
 ) -> None:
     """Fill the columns of all windows in one pass."""
     num_reduced = reduced_column.shape[0]
-    node_mark = np.full(identifiers.shape[0], -1, np.int64)
-    local = np.zeros(identifiers.shape[0], np.int64)
-    elapsed = 0.0  # from the first message to the window's first, steps backwards left out
-    reached = 0
+    node_mark = np.full(num_ids, -1, np.int64)
+    local = np.zeros(num_ids, np.int64)
+    waited = 0
     for graph in range(starts.shape[0]):
         start, stop = starts[graph], stops[graph]
         size = stop - start
@@ -124,15 +169,25 @@ def _fill(
                 node_mark[index] = graph
                 local[index] = nodes
                 row = node_base + nodes
-                node_id[row] = np.int32(identifiers[index])
+                node_id[row] = np.int32(identifiers[message])
                 x[row, num_reduced + 2] = position
                 for column in range(num_reduced):
-                    x[row, column] = features[message, reduced_column[column]]
+                    feature = reduced_column[column]
+                    x[row, column] = (
+                        features[message, feature]
+                        if feature < _NUM_MESSAGE_FEATURES
+                        else arrival_features[message, feature - _NUM_MESSAGE_FEATURES]
+                    )
                 nodes += 1
             else:
                 row = node_base + local[index]
                 for column in range(num_reduced):
-                    value = features[message, reduced_column[column]]
+                    feature = reduced_column[column]
+                    value = (
+                        features[message, feature]
+                        if feature < _NUM_MESSAGE_FEATURES
+                        else arrival_features[message, feature - _NUM_MESSAGE_FEATURES]
+                    )
                     how = reduced_by[column]
                     if how == 0:
                         x[row, column] += value
@@ -140,6 +195,11 @@ def _fill(
                         x[row, column] = min(x[row, column], value)
                     else:
                         x[row, column] = max(x[row, column], value)
+            if arrival_features[message, _EARLY] > REST and 8.0 * features[message, _LOG_PERIOD] < _LOG_MIXED_PERIOD:
+                early[graph] = max(early[graph], arrival_features[message, _EARLY])
+            if arrival_features[message, _OVERDUE] > REST:
+                lossless = _LOSSLESS_MARGIN if arrival_features[message, _LOSSES] == 0.0 else 0.0
+                overdue[graph] = max(overdue[graph], arrival_features[message, _OVERDUE] + lossless)
             current = local[index]
             row = node_base + current
             counts[current] += 1
@@ -164,13 +224,40 @@ def _fill(
                 # destination first: edges are stored sorted by destination, then source
                 keys[message - start - 1] = ((current * size + previous) * size) + (message - start)
             previous = current
-        while reached < start:
-            reached += 1
-            elapsed += max(timestamp[reached] - timestamp[reached - 1], 0.0)
-        mean_gap = elapsed / start if start > 0 else duration / max(size - 1, 1)
+        before = first + start  # messages of the recording before the window
+        mean_gap = elapsed[start] / before if before > 0 else duration / max(size - 1, 1)
         log_ratio = np.log2(duration / max((size - 1) * mean_gap, 1e-6))
         log_ratio = min(max(log_ratio, -4.0), 4.0)
-        for node in range(num_nodes):
+        sending = nodes
+        while waited < waiting_window.shape[0] and waiting_window[waited] == graph:
+            index, identifier = waiting_number[waited], waiting_id[waited]
+            late, novelty, missed = waiting[waited, 0], waiting[waited, 1], waiting[waited, 2]
+            period, losses = np.float64(waiting[waited, 3]), waiting[waited, 4]
+            waited += 1
+            overdue[graph] = max(overdue[graph], late + (_LOSSLESS_MARGIN if losses == 0.0 else 0.0))
+            if node_mark[index] != graph:
+                row = node_base + nodes
+                nodes += 1
+                node_id[row] = np.int32(identifier)
+                for column in at_rest:
+                    x[row, column] = REST
+                x[row, _OVERDUE_COLUMN] = REST
+                x[row, _LOG_PERIOD_COLUMN] = period / 8.0
+                x[row, _PERIOD_KNOWN_COLUMN] = 1.0
+                x[row, _REGULAR_COLUMN] = 1.0
+                x[row, _LOSSES_COLUMN] = losses
+                x[row, num_reduced] = -0.25  # as of half a message
+                x[row, num_reduced + 1] = max(np.log2(0.5 / (duration * np.exp2(-period) + 1.0)), -6.0)
+                x[row, num_reduced + 2] = 1.0
+                x[row, num_reduced + 3] = 1.0
+                x[row, num_reduced + 4] = log_ratio
+            else:
+                row = node_base + local[index]
+            x[row, _OVERDUE_COLUMN] = max(x[row, _OVERDUE_COLUMN], late)
+            x[row, _NOVELTY_COLUMN] = max(x[row, _NOVELTY_COLUMN], novelty)
+            x[row, _MISSED_COLUMN] = max(x[row, _MISSED_COLUMN], missed)
+            x[row, num_reduced + 8] = 1.0
+        for node in range(sending):
             row = node_base + node
             times = counts[node]
             for column in range(num_reduced):
@@ -223,21 +310,94 @@ def _fill(
                 edge_attr[edge, 5] = 1.0
 
 
+class DescribedMessages(NamedTuple):
+    """Consecutive messages of a recording, M of them, with what their past says of each."""
+
+    timestamp: NDArray[np.float64]  # [M] s
+    elapsed: NDArray[np.float64]  # [M] s from the recording's first message, steps backwards left out
+    identifier: NDArray[np.uint32]  # [M]
+    number: NDArray[np.int32]  # [M] of the identifier
+    payload: NDArray[np.uint64]  # [M] little-endian words
+    length: NDArray[np.uint8]  # [M]
+    label: NDArray[np.uint8]  # [M]
+    features: NDArray[np.float32]  # [M, NUM_MESSAGE_FEATURES]
+    arrival_features: NDArray[np.float32]  # [M, NUM_ARRIVAL_FEATURES]
+
+
+class TrafficState:
+    """Remember what the next messages of a recording are described against; bounded by the number of identifiers."""
+
+    def __init__(self) -> None:
+        self.num_messages = 0
+        self.num_ids = 0
+        self._features = FeatureState()
+        self._clock = ClockState()
+        self._latest = -np.inf  # timestamp
+        self._previous = np.zeros(0)  # timestamp of the last message, if there was one
+        self._elapsed = 0.0
+
+    @property
+    def num_bytes(self) -> int:
+        """Return the memory of what is remembered."""
+        return self._features.num_bytes + self._clock.num_bytes
+
+    def describe(self, messages: Messages, stops: NDArray[np.int64]) -> tuple[DescribedMessages, Arrivals]:
+        """Describe the next messages, and who is waited for at the ends of windows.
+
+        `stops` are the rows after the last ones of the windows that end among these messages, ascending [G].
+        """
+        timestamp = np.ascontiguousarray(messages.timestamp)
+        identifier = np.ascontiguousarray(messages.identifier)
+        payload = np.ascontiguousarray(messages.payload).view("<u8").reshape(-1)
+        length = np.ascontiguousarray(messages.length)
+        numbered, features = self._features.describe(timestamp, identifier, payload, length)
+        steps = np.diff(timestamp, prepend=self._previous if self.num_messages else timestamp[:1])
+        # One after the other, so that pieces have the sums of the whole, bit for bit.
+        elapsed = np.cumsum(np.concatenate([[self._elapsed], np.maximum(steps, 0.0)]))[1:]
+        monotonic = np.maximum(np.maximum.accumulate(timestamp), self._latest)
+        clock = arrivals(monotonic, identifier, numbered, stops, self._clock)
+        if len(timestamp):
+            self._previous, self._elapsed = timestamp[-1:].copy(), float(elapsed[-1])
+            self._latest = float(monotonic[-1])
+        self.num_messages += len(timestamp)
+        self.num_ids = numbered.num_numbers
+        label = np.ascontiguousarray(messages.label)
+        columns = (timestamp, elapsed, identifier, numbered.number, payload, length, label, features, clock.features)
+        return DescribedMessages(*columns), clock
+
+
 def build_graphs(messages: Messages, config: WindowConfig) -> GraphColumns:
     """Cut a recording into windows and build their graphs.
 
-    Features have the names NODE_FEATURES and EDGE_FEATURES. A window is an attack if any of its messages is injected;
-    a node, if any of its messages in the window is. Messages after the last whole window belong to no graph.
+    Features have the names NODE_FEATURES and EDGE_FEATURES. A window is an attack if any of its messages is injected,
+    or if it overlaps a campaign that keeps messages off the bus; a node, if any of its messages in the window is
+    injected, or if it is waited for because of such a campaign. Messages after the last whole window belong to none.
     """
-    dense, identifiers = dense_identifiers(messages.identifier)
-    payload = np.ascontiguousarray(messages.payload).view("<u8").reshape(-1)
-    timestamp = np.ascontiguousarray(messages.timestamp)
-    features = message_features(timestamp, dense, identifiers, payload, messages.length)
-    num_messages = len(timestamp)
-    num_graphs = num_windows(num_messages, config)
-    starts = np.arange(num_graphs, dtype=np.int64) * config.stride
-    stops = np.minimum(starts + config.size, num_messages)
-    node_ptr, edge_ptr = _count_parts(dense, len(identifiers), starts, stops)
+    starts = np.arange(num_windows(len(messages), config), dtype=np.int64) * config.stride
+    stops = np.minimum(starts + config.size, len(messages))
+    state = TrafficState()
+    described, waiting = state.describe(messages, stops)
+    return graphs_of(described, waiting, starts, stops, num_ids=state.num_ids, campaigns=messages.campaigns)
+
+
+def graphs_of(
+    described: DescribedMessages,
+    clock: Arrivals,
+    starts: NDArray[np.int64],
+    stops: NDArray[np.int64],
+    *,
+    num_ids: int,
+    first: int = 0,
+    campaigns: tuple[AttackCampaign, ...] = (),
+) -> GraphColumns:
+    """Build the graphs of windows, given as rows of described messages, the first of which is row `first` on the whole.
+
+    `clock` says who is waited for at the end of each window.
+    """
+    num_graphs = len(starts)
+    timestamp = described.timestamp
+    waiting = (clock.waiting_window, clock.waiting_number)
+    node_ptr, edge_ptr = _count_parts(described.number, num_ids, starts, stops, *waiting)
     num_nodes, num_edges = int(node_ptr[-1]), int(edge_ptr[-1])
     x = np.zeros((num_nodes, len(NODE_FEATURES)), np.float32)
     edge_index = np.zeros((2, num_edges), np.int32)
@@ -245,11 +405,26 @@ def build_graphs(messages: Messages, config: WindowConfig) -> GraphColumns:
     node_y = np.zeros(num_nodes, np.int8)
     node_id = np.zeros(num_nodes, np.int32)
     attack_count = np.zeros(num_graphs, np.int32)
+    early, overdue = np.full(num_graphs, NONE, np.float32), np.full(num_graphs, NONE, np.float32)
     _fill(
-        timestamp, dense, identifiers, payload, messages.length, messages.label, features, starts, stops,
-        node_ptr, edge_ptr, _REDUCED_COLUMN, _REDUCED_BY,
-        x, edge_index, edge_attr, node_y, node_id, attack_count,
+        *described, *waiting, clock.waiting_id, clock.waiting, first, num_ids, starts, stops,
+        node_ptr, edge_ptr, _REDUCED_COLUMN, _REDUCED_BY, _AT_REST,
+        x, edge_index, edge_attr, node_y, node_id, attack_count, early, overdue,
     )  # fmt: skip
+    start_time = timestamp[starts] if num_graphs else np.zeros(0)
+    end_time = timestamp[stops - 1] if num_graphs else np.zeros(0)
+    y, kind = (attack_count > 0).astype(np.int8), np.zeros(num_graphs, np.int8)
+    kind[y == 1] = ATTACK_KINDS.index("unknown")
+    is_waited_for = x[:, NODE_FEATURES.index("waiting")] > 0.0
+    for campaign in campaigns:
+        active = (start_time <= campaign.end_s) & (end_time >= campaign.begin_s)
+        if campaign.silences:
+            y[active] = 1
+            of_nodes = np.repeat(active, np.diff(node_ptr))
+            node_y[of_nodes & is_waited_for & np.isin(node_id, np.array(campaign.identifiers, np.int32))] = 1
+        name = campaign.kind.lower()
+        name = _OTHER_NAMES.get(name, name)
+        kind[active & (y == 1)] = ATTACK_KINDS.index(name if name in ATTACK_KINDS else "unknown")
     return GraphColumns(
         SCHEMA,
         node_ptr=node_ptr,
@@ -257,12 +432,16 @@ def build_graphs(messages: Messages, config: WindowConfig) -> GraphColumns:
         x=x,
         edge_index=edge_index,
         edge_attr=edge_attr,
-        y=(attack_count > 0).astype(np.int8),
+        y=y,
         node_y=node_y,
         node_id=node_id,
         recording=np.zeros(num_graphs, np.int32),
-        first_message=starts,
-        start_time=timestamp[starts] if num_graphs else np.zeros(0),
+        first_message=first + starts,
+        start_time=start_time,
+        end_time=end_time,
         message_count=(stops - starts).astype(np.int32),
         attack_count=attack_count,
+        kind=kind,
+        early=early,
+        overdue=overdue,
     )

@@ -9,6 +9,7 @@ import pytest
 from kdgat.can.evaluation.finished_run import EvaluationError
 from kdgat.can.evaluation.results import Results
 from kdgat.can.evaluation.stage import collect_results, evaluate_run
+from kdgat.can.evaluation.untrained import BASELINE_FEATURES
 from kdgat.can.recordings.logs import read_recording
 from kdgat.can.recordings.messages import Messages
 from kdgat.run.directory import OutputDirectory
@@ -44,7 +45,8 @@ def test_a_run_without_injection_says_so(results: Results) -> None:
     assert not results.injection.enabled
     assert set(results.data.splits) >= {"train", "validation"}
     assert not {"injected", "injected_validation"} & set(results.data.splits)
-    assert set(results.models) == {"normal", "ensemble"}
+    baselines = {f"baseline: {name}" for name in BASELINE_FEATURES}
+    assert set(results.models) == {"normal", "ensemble", "clock"} | baselines
     assert results.preset == "quick"
 
 
@@ -108,9 +110,18 @@ def test_only_trained_recordings_are_an_error_that_says_what_to_give(
         evaluate_run(output.path, tmp_path)
 
 
+def test_a_part_of_a_training_recording_is_left_out(output: OutputDirectory, data_root: Path, tmp_path: Path) -> None:
+    trained = read_recording(next((data_root / "synthetic").glob("train_01*")))
+    write_csv(tmp_path / "synthetic" / "cut" / "part.csv", trained.select(slice(333, 3000)))
+    write_csv(tmp_path / "synthetic" / "other" / "drive.csv", attacked(data_root))
+    found = evaluate_run(output.path, tmp_path)
+    assert set(found.scenarios) == {"other"}
+    assert any("shares blocks of messages with train_01" in note and "cut/part" in note for note in found.data.notes)
+
+
 def test_a_run_on_other_features_is_refused(
     output: OutputDirectory, data_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kdgat.can.evaluation.stage.FEATURE_VERSION", 1000)
-    with pytest.raises(EvaluationError, match="features of version 1, this kdgat computes version 1000: train again"):
+    monkeypatch.setattr("kdgat.can.evaluation.scored_recordings.FEATURE_VERSION", 1000)
+    with pytest.raises(EvaluationError, match="features of version 2, this kdgat computes version 1000: train again"):
         evaluate_run(output.path, data_root)

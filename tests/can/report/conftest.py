@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kdgat.can.evaluation.breakdown import break_down
 from kdgat.can.evaluation.calibration import DecisionRule, false_alarm_rate, mean_over_seeds
 from kdgat.can.evaluation.metrics import (
     binary_metrics,
@@ -17,7 +18,9 @@ from kdgat.can.evaluation.metrics import (
     spread_over_seeds,
 )
 from kdgat.can.evaluation.results import Results
+from kdgat.can.evaluation.score_tables import ScoreTable
 from kdgat.can.evaluation.scores import Scores, scores_path, write_scores
+from kdgat.can.windows.schema import ATTACK_KINDS
 from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished
@@ -84,6 +87,7 @@ def make_output(path: Path, *, num_windows: int = 1500, seeds: tuple[int, ...] =
                     **binary_metrics(calibrated, label, 0.0, decision=decision),
                     "recordings": per_recording_metrics(calibrated, label, 0.0, recording, names),
                     "over_seeds": spread_over_seeds([models[model][str(seed)][scenario] for seed in seeds]),
+                    "breakdown": break_down(make_table(truth, calibrated, list(names)), decision),
                 }
                 curves["detector"][scenario] = make_curves(mean, label)
                 write_scores(
@@ -130,6 +134,22 @@ def make_output(path: Path, *, num_windows: int = 1500, seeds: tuple[int, ...] =
         }
     ).write(output.results_path)
     return output.path
+
+
+def make_table(truth: dict[str, Any], logits: np.ndarray, names: list[str]) -> ScoreTable:
+    """Return the scores as the evaluation keeps them; every attack is of one kind and of many messages."""
+    label = truth["label"]
+    nothing = np.zeros(label.size, bool)
+    return ScoreTable(
+        scores={"curriculum": logits.astype(np.float32), "clock": np.full(label.size, -10.0, np.float32)},
+        end_time=truth["start_time"] + 0.05,
+        attack_count=(label * 20).astype(np.int32),
+        kind=(label * ATTACK_KINDS.index("dos")).astype(np.int8),
+        recording_names=names,
+        is_virtual=nothing,
+        is_learned=nothing,
+        **truth,
+    )
 
 
 def make_curves(score: np.ndarray, label: np.ndarray) -> dict[str, Any]:

@@ -82,6 +82,14 @@ def test_page_states_rule_false_alarms_and_provenance(page: Page) -> None:
     assert "Not in this report" not in words
 
 
+def test_page_says_what_hides_behind_the_metrics(page: Page) -> None:
+    words = page.words()
+    assert "What hides behind F1 and AUC" in words
+    assert "10+ msg" in words
+    assert "recall of attacked windows by kind of attack" in words
+    assert "dos" in words
+
+
 def test_training_figures_separate_seeds_and_fits(page: Page) -> None:
     titles = page.words()
     assert "Fusion, large, dqn" in titles

@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from kdgat.can.recordings.catalog import Recordings, find_recordings
+from kdgat.can.recordings.logs import read_recording, write_recording
 from kdgat.can.recordings.messages import Messages
 from kdgat.can.simulation.bus import BITS_PER_SECOND
 from kdgat.can.simulation.synthetic import (
@@ -184,6 +185,27 @@ def test_masquerade_keeps_the_number_of_messages_and_the_ids(
     masquerade = attacked[AttackKind.MASQUERADE]
     assert abs(len(masquerade) - len(clean)) <= 2
     assert set(masquerade.identifier.tolist()) == set(clean.identifier.tolist())
+
+
+def test_what_is_kept_off_the_bus_is_said_by_campaigns(attacked: dict[AttackKind, Messages]) -> None:
+    for kind in (AttackKind.SUPPRESSION, AttackKind.MASQUERADE):
+        messages = attacked[kind]
+        silences = [campaign for campaign in messages.campaigns if campaign.silences]
+        assert silences
+        marked = set(messages.identifier[messages.label == 1].tolist())
+        assert {i for campaign in silences for i in campaign.identifiers} <= marked
+        for campaign in silences:
+            assert campaign.kind == kind
+            own = np.isin(messages.identifier, np.array(campaign.identifiers)) & (messages.label == 1)
+            inside = (messages.timestamp >= campaign.begin_s - 1e-6) & (messages.timestamp <= campaign.end_s + 1e-6)
+            assert (own & inside).any()
+    assert not any(campaign.silences for campaign in attacked[AttackKind.REPLAY].campaigns)
+
+
+def test_campaigns_survive_a_file(attacked: dict[AttackKind, Messages], tmp_path: Path) -> None:
+    for kind, messages in attacked.items():
+        write_recording(tmp_path / f"{kind}.parquet", messages)
+        assert read_recording(tmp_path / f"{kind}.parquet").campaigns == messages.campaigns != ()
 
 
 def test_impossible_wish_is_an_error(vehicle: Vehicle) -> None:

@@ -3,9 +3,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from kdgat.can.sections import CurriculumConfig
+from kdgat.can.sections import CurriculumConfig, SamplingConfig
 from kdgat.can.training.curriculum import CurriculumSource
-from kdgat.can.training.sampling import SamplingError
+from kdgat.can.training.sampling import SampledSource, SamplingError
 from kdgat.can.windows.pool import PooledStores
 from kdgat.training.config import TrainingConfig
 from tests.can.windows.planted_graphs import planted_columns
@@ -19,7 +19,7 @@ CURRICULUM = CurriculumConfig(
 def make_source(curriculum: CurriculumConfig = CURRICULUM, seed: int = 0) -> CurriculumSource:
     pool = PooledStores([planted_columns(300, seed=5, attack_share=0.2)], ["train"])
     scores = np.random.default_rng(1).normal(size=300)
-    return CurriculumSource(pool, scores, curriculum, TRAINING, seed)
+    return CurriculumSource(pool, scores, curriculum, SamplingConfig(), TRAINING, seed)
 
 
 def test_batches_change_from_epoch_to_epoch() -> None:
@@ -89,9 +89,9 @@ def test_graphs_per_epoch_fixes_the_size_and_leaves_the_ratio() -> None:
 def test_stores_without_attacks_or_with_scores_of_others_are_refused() -> None:
     benign = PooledStores([planted_columns(20, attack_share=0.0)], ["train"])
     with pytest.raises(SamplingError, match="attacked windows"):
-        CurriculumSource(benign, np.zeros(20), CURRICULUM, TRAINING, 0)
+        CurriculumSource(benign, np.zeros(20), CURRICULUM, SamplingConfig(), TRAINING, 0)
     with pytest.raises(SamplingError, match="score the same stores"):
-        CurriculumSource(benign, np.zeros(21), CURRICULUM, TRAINING, 0)
+        CurriculumSource(benign, np.zeros(21), CURRICULUM, SamplingConfig(), TRAINING, 0)
 
 
 @pytest.mark.parametrize(("start", "end", "largest"), [(1.0, 3.0, 5), (3.0, 1.0, 0), (2.0, 2.0, 0)])
@@ -100,3 +100,40 @@ def test_the_largest_epoch_is_the_one_with_most_windows(start: float, end: float
     sizes = [sum(map(len, source.plan(epoch))) for epoch in range(6)]
     assert source.largest_epoch() == int(np.argmax(sizes)) == largest
     assert set(np.concatenate([np.concatenate(source.plan(epoch)) for epoch in range(6)])) <= set(source.graphs())
+
+
+def _two_stores(sampling: SamplingConfig, **curriculum: float) -> CurriculumSource:
+    recorded, injected = planted_columns(400, seed=5, attack_share=0.1), planted_columns(300, seed=6, attack_share=0.5)
+    counts = np.where(injected["y"] == 1, np.random.default_rng(3).integers(1, 60, 300), 0).astype(np.int32)
+    pool = PooledStores([recorded, injected.replace(attack_count=counts)], ["train", "injected"])
+    config = CURRICULUM.model_copy(update={"graphs_per_epoch": 200, "end_ratio": None, **curriculum})
+    return CurriculumSource(pool, np.random.default_rng(1).normal(size=700), config, sampling, TRAINING, 0)
+
+
+def test_it_ends_with_the_mixture_of_the_plain_network() -> None:
+    sampling = SamplingConfig(graphs_per_epoch=200, injected_fraction=0.6)
+    source = _two_stores(sampling)
+    plain = SampledSource(source.pool, sampling, TRAINING, 0)
+    windows, expected = source.windows(5), plain.windows(5)
+    assert len(windows) == len(expected) == 200
+    for label in (0, 1):
+        for name in ("train", "injected"):
+            counts = [
+                int((np.isin(drawn, source.pool.indices_of(name)) & (source.pool.labels[drawn] == label)).sum())
+                for drawn in (windows, expected)
+            ]
+            assert counts[0] == pytest.approx(counts[1], abs=8), (label, name)
+
+
+def test_attacks_with_many_messages_come_first_and_all_of_them_in_the_end() -> None:
+    source = _two_stores(SamplingConfig(injected_fraction=0.6), start_competence=0.25)
+    counts = np.concatenate([part["attack_count"] for part in source.pool.parts])
+    injected = source.pool.indices_of("injected")
+    smallest = []
+    for epoch in range(6):
+        windows = source.windows(epoch)
+        attacked = windows[np.isin(windows, injected) & (source.pool.labels[windows] == 1)]
+        smallest.append(int(counts[attacked].min()))
+    assert smallest[0] > 30
+    assert sorted(smallest, reverse=True) == smallest
+    assert smallest[-1] <= 3

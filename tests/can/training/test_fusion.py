@@ -20,10 +20,10 @@ from kdgat.can.training.fusion import (
     StateSource,
     fit_weighted_average,
     fuse,
-    learned_windows,
     load_fusion,
     require_both_classes,
 )
+from kdgat.can.training.fusion_split import learned_blocks
 from kdgat.stage.directory import RunDirectory
 from kdgat.training.config import TrainingConfig
 from kdgat.training.random_state import seed_everything
@@ -136,10 +136,10 @@ def test_other_weights_are_not_taken_for_fusions(tmp_path: Path) -> None:
 
 def test_fusions_learn_from_a_part_of_few_windows_too() -> None:
     for num_windows in (2, 40, 64, 10_000):
-        learns = learned_windows(num_windows, 64)
+        learns = learned_blocks(num_windows, 64)
         assert 0.4 <= learns.mean() <= 0.7
         assert len(np.flatnonzero(np.diff(learns.astype(int)))) >= min(num_windows, 8) - 1  # in several places
-    assert learned_windows(10_000, 64)[:129].sum() == 65  # blocks as long as asked for, where there is enough
+    assert learned_blocks(10_000, 64)[:129].sum() == 65  # blocks as long as asked for, where there is enough
 
 
 def test_nothing_to_learn_a_fusion_from_is_an_error_that_names_the_ways_out() -> None:

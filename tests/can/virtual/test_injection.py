@@ -133,6 +133,10 @@ def test_suppression_and_masquerade_take_frames_away(attacked: dict[str, list[In
     for injected in attacked["suppression"]:
         messages = injected.messages
         assert len(np.unique(messages.identifier[messages.label == 1])) <= 1
+        for campaign in (campaign for campaign in messages.campaigns if campaign.silences):
+            own = messages.timestamp[messages.identifier == campaign.identifiers[0]]
+            inside = (own > campaign.begin_s - 0.05) & (own < campaign.end_s + 0.05)
+            assert inside.sum() <= 1 + 0.8 * (campaign.end_s - campaign.begin_s) / np.median(np.diff(own)) + 2
     for injected in attacked["masquerade"]:
         messages = injected.messages
         for identifier in np.unique(messages.identifier[messages.label == 1]):

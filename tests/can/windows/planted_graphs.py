@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from kdgat.can.windows.schema import SCHEMA
+from kdgat.can.windows.clock import NONE
+from kdgat.can.windows.schema import ATTACK_KINDS, SCHEMA
 from kdgat.graphs.columns import GraphColumns, pointers
 
 NUM_NODE_FEATURES = 6
@@ -44,8 +45,12 @@ def planted_columns(
         recording=np.sort(generator.integers(0, num_recordings, num_graphs)).astype(np.int32),
         first_message=(np.arange(num_graphs) * 100).astype(np.int64),
         start_time=np.arange(num_graphs) * 0.025,
+        end_time=np.arange(num_graphs) * 0.025 + 0.024,
         message_count=np.full(num_graphs, 100, np.int32),
         attack_count=(y * 5).astype(np.int32),
+        kind=(y * ATTACK_KINDS.index("spoofing")).astype(np.int8),
+        early=np.where(y == 1, 1.5, -0.5).astype(np.float32),
+        overdue=np.full(num_graphs, NONE, np.float32),
     )
     columns.validate()
     return columns

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kdgat.can.recordings.messages import Messages
-from kdgat.can.windows.features import MESSAGE_FEATURES, dense_identifiers
+from kdgat.can.windows.features import MESSAGE_FEATURES, FeatureState
+from kdgat.can.windows.identifiers import LASTING, PASSING
 from tests.can.recording_files import random_messages
 from tests.can.traffic import bus_traffic, features_of, make_messages, merge
 
@@ -243,6 +244,55 @@ def test_moving_the_clock_changes_nothing() -> None:
         np.testing.assert_array_equal(column, features_of(moved)[name], err_msg=name)
 
 
+def _described(messages: Messages, cuts: list[int]) -> NDArray[np.float32]:
+    """Compute the features of a recording in pieces."""
+    state = FeatureState()
+    bounds = [0, *sorted(cuts), len(messages)]
+    payload = np.ascontiguousarray(messages.payload).view("<u8").reshape(-1)
+    return np.concatenate(
+        [
+            state.describe(
+                messages.timestamp[start:stop],
+                messages.identifier[start:stop],
+                payload[start:stop],
+                messages.length[start:stop],
+            )[1]
+            for start, stop in pairwise(bounds)
+        ]
+    )
+
+
+@settings(max_examples=30, deadline=None)
+@given(cuts=st.lists(st.integers(0, 900), max_size=12), seed=st.integers(0, 1000), num_ids=st.integers(1, 400))
+def test_pieces_of_any_size_have_the_features_of_the_whole(cuts: list[int], seed: int, num_ids: int) -> None:
+    """Bit for bit, with identifiers that appear in any piece."""
+    messages = random_messages(900, seed=seed)
+    messages.identifier %= num_ids
+    np.testing.assert_array_equal(_described(messages, cuts), _described(messages, []))
+
+
+def test_one_message_at_a_time_has_the_features_of_the_whole() -> None:
+    messages = bus_traffic(num_ids=20, duration_s=3.0, seed=8)
+    whole = _described(messages, [])
+    np.testing.assert_array_equal(_described(messages, list(range(1, len(messages)))), whole)
+
+
+def test_an_identifier_that_was_forgotten_in_a_flood_is_new_again() -> None:
+    num_flood = LASTING + 2 * PASSING
+    random = np.random.default_rng(0)
+    passing = np.full(100, 0x1ABCDEF)
+    flood = random.permutation(np.arange(1 << 20, (1 << 20) + num_flood))
+    identifier = np.concatenate([np.tile([1, 2], 50), flood[: LASTING + 10], passing, flood[LASTING + 10 :], passing])
+    messages = make_messages(
+        np.arange(len(identifier)) * 1e-4, identifier, random.integers(0, 256, (len(identifier), 8))
+    )
+    features = dict(zip(MESSAGE_FEATURES, _described(messages, [5000, 20_000]).T, strict=True))
+    again = np.flatnonzero(identifier == 0x1ABCDEF)[100:]
+    np.testing.assert_allclose(features["experience"][again], np.log2(1.0 + np.arange(100)) / 16, rtol=1e-6)
+    assert features["novelty"][again[0]] > 0.8
+    np.testing.assert_array_equal(_described(messages, [12_345, 30_000]), _described(messages, []))
+
+
 def test_state_never_crosses_recordings() -> None:
     first, second = bus_traffic(seed=1, duration_s=3.0), bus_traffic(seed=2, duration_s=3.0)
     alone = features_of(second)
@@ -291,11 +341,3 @@ def test_all_standard_ids_at_once() -> None:
     assert all(np.isfinite(column).all() for column in features.values())
     assert features["period_known"].sum() == 2 * 2048
     np.testing.assert_allclose(features["experience"][-2048:], math.log2(6) / 16, rtol=1e-6)
-
-
-@given(st.lists(st.integers(0, 2**29 - 1), max_size=50))
-@settings(deadline=None)
-def test_ids_are_numbered_in_order_of_appearance(identifiers: list[int]) -> None:
-    dense, known = dense_identifiers(np.array(identifiers, np.uint32))
-    assert known.tolist() == list(dict.fromkeys(identifiers))
-    assert known[dense].tolist() == identifiers

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from kdgat.can.recordings.messages import Messages
+from kdgat.can.recordings.messages import AttackCampaign, Messages
 from kdgat.can.sections import WindowConfig, num_windows
 from kdgat.can.windows.feature_names import EDGE_FEATURES, NODE_FEATURES
 from kdgat.can.windows.graphs import build_graphs
-from kdgat.can.windows.schema import SCHEMA
+from kdgat.can.windows.schema import ATTACK_KINDS, SCHEMA
 from kdgat.graphs.columns import GraphColumns
 from tests.can.recording_files import random_messages
 from tests.can.traffic import bus_traffic, features_of, make_messages
@@ -188,3 +188,51 @@ def test_any_clock_gives_finite_graphs(clock: str) -> None:
 def test_impossible_windows_are_refused(values: dict[str, int]) -> None:
     with pytest.raises(ValidationError, match=next(iter(values))):
         WindowConfig(**values)
+
+
+def _silenced(begin_s: float, end_s: float) -> tuple[Messages, int]:
+    """Return regular traffic from which one fast identifier is missing for a while, and that identifier."""
+    messages = bus_traffic(num_ids=6, duration_s=12.0, seed=2)
+    ids, counts = np.unique(messages.identifier, return_counts=True)
+    target = int(ids[counts.argmax()])
+    lost = (messages.identifier == target) & (messages.timestamp > begin_s) & (messages.timestamp < end_s)
+    return messages.select(~lost), target
+
+
+def test_an_overdue_identifier_is_a_node_of_windows_in_which_it_did_not_come() -> None:
+    messages, target = _silenced(6.0, 6.25)
+    graphs = build_graphs(messages, WindowConfig(size=10, stride=10))
+    waiting = np.flatnonzero(graphs.x[:, NODE["waiting"]] == 1.0)
+    assert set(graphs["node_id"][waiting].tolist()) == {target}
+    silent = waiting[graphs.x[waiting, NODE["count"]] < 0.0]  # as of half a message
+    assert len(silent)
+    window = np.repeat(np.arange(graphs.num_graphs), graphs.node_counts)[silent]
+    assert ((graphs["end_time"][window] > 6.0) & (graphs["start_time"][window] < 6.25)).all()
+    for name in ("overdue_maximum", "missed_maximum", "overdue_novelty_maximum"):
+        assert (graphs.x[silent, NODE[name]] > 0.0).all(), name
+    assert (graphs["overdue"][window] > 0.0).all()
+    assert not graphs["y"].any()  # nobody has said that this is an attack
+
+
+def test_windows_of_a_campaign_that_silences_are_attacked_without_an_injected_message() -> None:
+    messages, target = _silenced(6.0, 6.25)
+    messages.campaigns = (
+        AttackCampaign("suppression", 6.0, 6.25, (target,)),
+        AttackCampaign("DoS", 9.0, 10.0),  # which silences nobody: messages say which windows it hit
+    )
+    graphs = build_graphs(messages, WindowConfig(size=10, stride=10))
+    inside = (graphs["end_time"] >= 6.0) & (graphs["start_time"] <= 6.25)
+    np.testing.assert_array_equal(graphs["y"] == 1, inside)
+    assert not graphs["attack_count"].any()
+    np.testing.assert_array_equal(graphs["kind"], np.where(inside, ATTACK_KINDS.index("suppression"), 0))
+    attacked = graphs["node_y"] == 1
+    assert attacked.any()
+    assert set(graphs["node_id"][attacked].tolist()) == {target}
+    assert (graphs.x[attacked, NODE["waiting"]] == 1.0).all()
+
+
+def test_an_injected_message_without_a_known_campaign_is_of_an_unknown_kind() -> None:
+    label = np.zeros(300, np.uint8)
+    label[150] = 1
+    graphs = build_graphs(make_messages(np.arange(300) * 1e-3, np.arange(300) % 5, label=label), WindowConfig())
+    assert graphs["kind"].tolist() == [0, ATTACK_KINDS.index("unknown"), 0]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
 
@@ -11,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from kdgat.can.backend import dataframes, give_up
-from kdgat.can.recordings.messages import MAX_IDENTIFIER, MAX_PAYLOAD_BYTES, Messages, RecordingError
+from kdgat.can.recordings.messages import MAX_IDENTIFIER, MAX_PAYLOAD_BYTES, AttackCampaign, Messages, RecordingError
 from kdgat.can.recordings.readers.dataframe import read_columns
 from kdgat.can.recordings.readers.rows import Rows, RowStatus
 
@@ -24,6 +26,8 @@ COLUMN_NAMES = {
     "label": ("label", "attack"),
 }
 """Column -> accepted names, compared without case."""
+CAMPAIGNS_KEY = "kdgat.campaigns"
+"""Metadata of the file: JSON of its campaigns."""
 IGNORED_NAMES = frozenset({"source_file", "dlc", "length", "attack_type"})
 
 
@@ -100,7 +104,26 @@ def write_parquet(path: Path, messages: Messages, source: str) -> None:
     )
     if not messages.labelled:
         frame = frame.drop("label")
-    frame.write_parquet(path, compression="zstd")
+    metadata = {}
+    if messages.campaigns:
+        metadata[CAMPAIGNS_KEY] = json.dumps([asdict(campaign) for campaign in messages.campaigns])
+    frame.write_parquet(path, compression="zstd", metadata=metadata or None)
+
+
+def read_campaigns(path: Path) -> tuple[AttackCampaign, ...]:
+    """Read when an attacker was active, where the file says so; RecordingError if what it says is damaged."""
+    text = pl.read_parquet_metadata(path).get(CAMPAIGNS_KEY)
+    if text is None:
+        return ()
+    try:
+        return tuple(
+            AttackCampaign(
+                str(row["kind"]), float(row["begin_s"]), float(row["end_s"]), tuple(int(i) for i in row["identifiers"])
+            )
+            for row in json.loads(text)
+        )
+    except (ValueError, TypeError, KeyError) as error:
+        raise RecordingError(path, f"its metadata {CAMPAIGNS_KEY} is damaged ({error!r}); export it again") from error
 
 
 def _columns(path: Path, names: list[str]) -> dict[str, str]:

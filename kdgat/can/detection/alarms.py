@@ -1,0 +1,126 @@
+"""Alarms: windows in a row that are one, with when, how sure, which identifiers and why."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from kdgat.can.detection.detector import Verdicts
+from kdgat.can.detection.explanation import MAX_IDENTIFIERS, Explanation, Suspect, explain, guess_kind
+from kdgat.graphs.columns import GraphColumns
+
+MAX_SUSPECTS: Final = 4096  # remembered of an alarm that goes on: an attacker may use any number of identifiers
+MAX_EXPLANATIONS: Final = 1000  # from which the kind is guessed
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """One alarm: consecutive windows that were alarms."""
+
+    begin_s: float  # on the log's clock, of the first window's first message
+    end_s: float  # of the last window's last message
+    first_message: int  # row in the log, from 0
+    num_windows: int
+    score: float  # highest probability of its windows
+    by: tuple[str, ...]  # who raised it: network, clock
+    suspects: tuple[Suspect, ...]  # the most suspicious first
+    guess: str  # the kind of attack, by plain rules
+
+    @property
+    def duration_s(self) -> float:
+        """Return how long it lasts."""
+        return self.end_s - self.begin_s
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "begin_s": self.begin_s,
+            "end_s": self.end_s,
+            "first_message": self.first_message,
+            "windows": self.num_windows,
+            "score": round(self.score, 6),
+            "by": list(self.by),
+            "identifiers": [
+                {
+                    "id": identifier_text(one.identifier),
+                    "evidence": round(one.evidence, 3),
+                    "reasons": list(one.reasons),
+                }
+                for one in self.suspects
+            ],
+            "guess": self.guess,
+        }
+
+
+def identifier_text(identifier: int) -> str:
+    """Write an identifier as candump does: three hex digits, or eight for an extended one."""
+    return f"{identifier:03X}" if identifier < 2048 else f"{identifier:08X}"
+
+
+@dataclass
+class _OpenAlarm:
+    begin_s: float
+    end_s: float
+    first_message: int
+    num_windows: int = 0
+    score: float = 0.0
+    by: set[str] = field(default_factory=set)
+    suspects: dict[int, Suspect] = field(default_factory=dict)
+    explanations: list[Explanation] = field(default_factory=list)
+
+    def add(self, end_s: float, score: float, by: set[str], explanation: Explanation) -> None:
+        self.end_s = max(self.end_s, end_s)
+        self.num_windows += 1
+        self.score = max(self.score, score)
+        self.by |= by
+        if len(self.explanations) < MAX_EXPLANATIONS:
+            self.explanations.append(explanation)
+        for one in explanation.suspects:
+            known = self.suspects.get(one.identifier)
+            if known is None and len(self.suspects) >= MAX_SUSPECTS:
+                continue
+            reasons = (*known.reasons, *one.reasons) if known else one.reasons
+            evidence = max(one.evidence, known.evidence) if known else one.evidence
+            self.suspects[one.identifier] = Suspect(one.identifier, evidence, tuple(dict.fromkeys(reasons)))
+
+    def close(self) -> Alarm:
+        suspects = sorted(self.suspects.values(), key=lambda one: -one.evidence)[:MAX_IDENTIFIERS]
+        return Alarm(
+            self.begin_s, self.end_s, self.first_message, self.num_windows, self.score, tuple(sorted(self.by)),
+            tuple(suspects), guess_kind(self.explanations),
+        )  # fmt: skip
+
+
+class AlarmMerger:
+    """Make alarms of windows as they come."""
+
+    def __init__(self) -> None:
+        self._open: _OpenAlarm | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether the last window was an alarm, so that the next may belong to it."""
+        return self._open is not None
+
+    def add(self, graphs: GraphColumns, verdicts: Verdicts) -> list[Alarm]:
+        """Take the next windows; return the alarms that ended among them."""
+        ended: list[Alarm] = []
+        is_alarm = verdicts.is_alarm
+        for window in range(graphs.num_graphs):
+            if not is_alarm[window]:
+                ended += self.finish()
+                continue
+            begin_s, end_s = float(graphs["start_time"][window]), float(graphs["end_time"][window])
+            if self._open is None:
+                self._open = _OpenAlarm(begin_s, end_s, int(graphs["first_message"][window]))
+            flags = (("network", verdicts.by_network[window]), ("clock", verdicts.by_clock[window]))
+            by = {name for name, raised in flags if raised}
+            self._open.add(end_s, float(verdicts.probability[window]), by, explain(graphs, verdicts, window))
+        return ended
+
+    def finish(self) -> list[Alarm]:
+        """Return the alarm that the last window belonged to, if it was one."""
+        if self._open is None:
+            return []
+        alarm, self._open = self._open.close(), None
+        return [alarm]

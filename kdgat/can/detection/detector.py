@@ -1,0 +1,77 @@
+"""A detector as it stands: networks with their calibration, a threshold, and the arrival clock beside them.
+
+A window is an alarm if the mean of the networks' calibrated logits reaches the threshold, or if the clock says so: a
+message came too early, or an identifier is overdue.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kdgat.can.detection.network import Network
+from kdgat.can.evaluation.calibration import Scaling, sigmoid
+from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds, clock_scores
+from kdgat.can.sections import WindowConfig
+from kdgat.graphs.columns import GraphColumns
+
+LOGIT_LIMIT: Final = (
+    60.0  # of a calibrated logit, as in kdgat.can.evaluation.decision, which imports what is not needed
+)
+
+
+class Verdicts(NamedTuple):
+    """What a detector says of G windows with N nodes."""
+
+    logit: NDArray[np.float64]  # [G] calibrated
+    probability: NDArray[np.float64]  # [G]
+    node_logit: NDArray[np.float64]  # [N]
+    by_network: NDArray[np.bool_]  # [G] alarms
+    by_clock: NDArray[np.bool_]  # [G]
+
+    @property
+    def is_alarm(self) -> NDArray[np.bool_]:
+        """Return which windows [G] are alarms."""
+        return self.by_network | self.by_clock
+
+
+@dataclass(frozen=True)
+class Member:
+    """One network of a detector."""
+
+    network: Network
+    scaling: Scaling
+
+
+@dataclass(frozen=True)
+class Detector:
+    """Decide about windows."""
+
+    name: str
+    windows: WindowConfig
+    members: tuple[Member, ...]
+    threshold: float = 0.0  # calibrated logit
+    clock: ClockBounds = CLOCK_BOUNDS
+
+    def decide(self, graphs: GraphColumns) -> Verdicts:
+        """Return the verdicts on windows."""
+        logits = np.full(graphs.num_graphs, -LOGIT_LIMIT)
+        node_logits = np.zeros(graphs.num_nodes)
+        if self.members and graphs.num_graphs:
+            scores = [member.network.score(graphs) for member in self.members]
+            calibrated = [
+                np.clip(member.scaling.calibrated(window), -LOGIT_LIMIT, LOGIT_LIMIT)
+                for member, (window, _) in zip(self.members, scores, strict=True)
+            ]
+            logits = np.mean(calibrated, axis=0)
+            node_logits = np.mean([node for _, node in scores], axis=0, dtype=np.float64)
+        by_clock = clock_scores(graphs["early"], graphs["overdue"], self.clock) >= 0.0
+        by_network = logits >= self.threshold if self.members else np.zeros(graphs.num_graphs, bool)
+        return Verdicts(logits, sigmoid(logits), node_logits, by_network, by_clock)
+
+    def with_threshold(self, threshold: float) -> Detector:
+        """Return the detector with another threshold, a calibrated logit."""
+        return replace(self, threshold=threshold)

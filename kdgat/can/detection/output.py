@@ -1,0 +1,77 @@
+"""Alarms as people and programs read them: a table, JSON lines, CSV; each is written as soon as it is there."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from typing import Final, Literal, TextIO
+
+from kdgat.can.detection.alarms import Alarm, identifier_text
+
+AlarmFormat = Literal["table", "json", "csv"]
+CSV_COLUMNS: Final = (
+    "begin_s", "end_s", "first_message", "windows", "score", "by", "guess", "identifiers", "reasons",
+)  # fmt: skip
+TABLE_HEADING: Final = f"{'begin':>12} {'length':>9} {'windows':>7} {'score':>6}  {'guess':<28} identifiers"
+
+
+class AlarmWriter:
+    """Write alarms to a stream, a line each, flushed: whoever reads a pipe has them at once."""
+
+    def __init__(self, stream: TextIO, alarm_format: AlarmFormat) -> None:
+        self._stream, self._format = stream, alarm_format
+        self._has_heading = False
+
+    def write(self, alarm: Alarm, start_s: float) -> None:
+        """Write one alarm; a table counts seconds from `start_s`, the others have the log's own time."""
+        if not self._has_heading:
+            self.write_heading()
+        if self._format == "json":
+            line = json.dumps(alarm.as_json())
+        elif self._format == "csv":
+            line = _csv_line(_csv_row(alarm))
+        else:
+            line = _table_line(alarm, start_s)
+        self._stream.write(line + "\n")
+        self._stream.flush()
+
+    def write_heading(self) -> None:
+        """Write what stands above the alarms, once; a CSV file has it even without alarms."""
+        if self._has_heading or self._format == "json":
+            return
+        self._has_heading = True
+        self._stream.write((_csv_line(CSV_COLUMNS) if self._format == "csv" else TABLE_HEADING) + "\n")
+        self._stream.flush()
+
+
+def describe_suspects(alarm: Alarm) -> str:
+    """Name identifiers and reasons: `0C1 (too early, payload), 2A0 (overdue)`."""
+    return ", ".join(f"{identifier_text(one.identifier)} ({', '.join(one.reasons)})" for one in alarm.suspects)
+
+
+def _table_line(alarm: Alarm, start_s: float) -> str:
+    return (
+        f"{alarm.begin_s - start_s:>10.3f} s {alarm.duration_s:>7.3f} s {alarm.num_windows:>7,} {alarm.score:>6.3f}  "
+        f"{alarm.guess:<28} {describe_suspects(alarm)}"
+    )
+
+
+def _csv_row(alarm: Alarm) -> tuple[object, ...]:
+    return (
+        f"{alarm.begin_s:.6f}",
+        f"{alarm.end_s:.6f}",
+        alarm.first_message,
+        alarm.num_windows,
+        f"{alarm.score:.6f}",
+        " ".join(alarm.by),
+        alarm.guess,
+        " ".join(identifier_text(one.identifier) for one in alarm.suspects),
+        "; ".join(", ".join(one.reasons) for one in alarm.suspects),
+    )
+
+
+def _csv_line(cells: tuple[object, ...]) -> str:
+    buffer = io.StringIO()
+    csv.writer(buffer, lineterminator="").writerow(cells)
+    return buffer.getvalue()

@@ -1,0 +1,137 @@
+"""The threshold of one vehicle, from minutes of its traffic that hold no attack: `kdgat calibrate`."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+
+from kdgat.can.evaluation.calibration import logit
+from kdgat.can.evaluation.finished_run import FinishedCanRun
+from kdgat.can.evaluation.lineage import lineage_of
+from kdgat.can.evaluation.operating_point import MIN_WINDOWS, SECONDS_PER_HOUR, OperatingPoint, covered_seconds
+from kdgat.can.evaluation.scored_recordings import RecordingScorer
+from kdgat.can.evaluation.untrained import CLOCK_BOUNDS
+from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration, weights_of
+from kdgat.can.models.names import CLOCK
+from kdgat.can.recordings.logs import read_recording
+from kdgat.can.windows.graphs import build_graphs
+from kdgat.run.directory import OutputDirectory
+
+CALIBRATION_FOLDER: Final = "calibration"
+FAR_LOGIT: Final = 3.0  # of an attack probability of 95 %
+MOST_FAR: Final = 0.01  # share of windows that far up, beyond which the minutes are not clean
+
+
+class CleanMinutesError(ValueError):
+    """Recordings cannot set a threshold; the text says why."""
+
+
+def calibrate_run(
+    run_directory: Path | str,
+    logs: Sequence[Path],
+    *,
+    alarms_per_hour: float | None = None,
+    detector: str | None = None,
+    seed: int | None = None,
+) -> VehicleCalibration:
+    """Fit the threshold of a run's detector on recordings of one vehicle without attacks.
+
+    Args:
+        run_directory: output directory of `kdgat train can`, or a registered model.
+        logs: the recordings.
+        alarms_per_hour: the budget; by default that of the run's configuration.
+        detector: which of the run's detectors; by default its own choice.
+        seed: that alone; by default all.
+
+    Raises:
+        CleanMinutesError: if the recordings hold attacks, or look so, or are too short, or trained the model.
+        RunError, EvaluationError: if the run lacks what is needed.
+        RecordingError: naming the file and what to do.
+    """
+    run = FinishedCanRun(OutputDirectory(run_directory))
+    scorer = RecordingScorer(run, detector, None if seed is None else [seed])
+    trained = _trained_on(run)
+    parts, recordings = [], dict[str, str]()
+    for path in logs:
+        messages = read_recording(path, limits=scorer.limits)
+        content = messages.content_hash()
+        if messages.num_attacks:
+            raise CleanMinutesError(
+                f"{path}: {messages.num_attacks:,} of its {len(messages):,} messages are labelled as attacks; give a "
+                "recording without attacks"
+            )
+        if content in recordings.values():
+            raise CleanMinutesError(f"{path}: the same messages were given already; give each recording once")
+        if content in trained:
+            raise CleanMinutesError(
+                f"{path}: {trained[content]}; what it has learned by heart says nothing of other traffic. "
+                "Give a recording that it has not seen"
+            )
+        graphs = build_graphs(messages, scorer.windows)
+        parts.append(graphs)
+        recordings[path.name if path.name not in recordings else str(path)] = content
+    tables = scorer.score(parts, list(recordings))
+    chosen = scorer.default_detector
+    table = next(iter(tables.values()))
+    logits = chosen.logits(tables)
+    seconds = covered_seconds(table.start_time, table.end_time, table.recording)
+    names = ", ".join(recordings)
+    _check_length(logits.size, seconds, names)
+    _check_clean(float(np.mean(logits > FAR_LOGIT)), f"the network gives an attack a logit above {FAR_LOGIT:g}", names)
+    clock = table.scores[CLOCK] >= 0.0
+    _check_clean(float(np.mean(clock)), "the arrival clock raises an alarm", names)
+    budget = scorer.config.alarms_per_hour if alarms_per_hour is None else alarms_per_hour
+    highest = float(logit(scorer.config.threshold))
+    point = OperatingPoint.of_benign(logits, seconds, budget, highest, f"clean minutes of {names}")
+    calibrated = chosen.at(point, CLOCK_BOUNDS)
+    num_clock_alarms = int(np.count_nonzero(clock))
+    measured = f"In these {seconds / 60:.3g} minutes the clock raises {num_clock_alarms:,} alarms."
+    return VehicleCalibration(
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        detector=chosen.model,
+        seeds=list(chosen.scalings),
+        weights=weights_of(run, chosen),
+        operating_point=point,
+        clock=CLOCK_BOUNDS,
+        num_clock_alarms=num_clock_alarms,
+        num_alarms=int(np.count_nonzero(calibrated.decide(tables))),
+        hours=seconds / SECONDS_PER_HOUR,
+        recordings=recordings,
+        sentence=f"{calibrated.rule.sentence()} {point.sentence()} {measured}",
+    )
+
+
+def calibration_path(run_directory: Path, logs: Sequence[Path]) -> Path:
+    """Name the file of a calibration below its run: after the first recording."""
+    return run_directory / CALIBRATION_FOLDER / f"{logs[0].stem}.json"
+
+
+def _trained_on(run: FinishedCanRun) -> Mapping[str, str]:
+    earlier = lineage_of(run.output.path).trained
+    trained = {content: f"{name} was trained on it, from which this run started" for content, name in earlier.items()}
+    own = {row.content_hash: "the run was trained on it" for row in run.trained_recordings() if row.content_hash}
+    return trained | own
+
+
+def _check_length(num_windows: int, seconds: float, names: str) -> None:
+    missing = MIN_WINDOWS - num_windows
+    if missing > 0:
+        more = f", about {missing * seconds / num_windows:,.0f} s more" if num_windows and seconds > 0.0 else ""
+        raise CleanMinutesError(
+            f"{names}: {num_windows:,} windows are too few for a threshold, which needs {MIN_WINDOWS:,}{more}; record "
+            "longer, or give another recording beside it"
+        )
+    if seconds <= 0.0:
+        raise CleanMinutesError(
+            f"{names}: no time passes, so there is no hour to count alarms in; check the time stamps"
+        )
+
+
+def _check_clean(share: float, what: str, names: str) -> None:
+    if share > MOST_FAR:
+        raise CleanMinutesError(
+            f"{names}: in {share:.2%} of the windows {what}, at most {MOST_FAR:.0%} is expected of traffic without "
+            "attacks; find out what happens there, and give another recording if it is an attack"
+        )

@@ -1,0 +1,101 @@
+"""Where the network's threshold lies: from a budget of false alarms per hour, and windows that hold no attack.
+
+A budget is a number of windows with an alarm, per hour of driving and per vehicle. Recordings of the vehicle say how
+many windows an hour has, so the budget is a share of windows, and the tail of their scores says which threshold that
+share reaches.
+"""
+
+from typing import Final, Self
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from pydantic import Field
+
+from kdgat.can.evaluation.tail import Tail
+from kdgat.run.results import Count, Finite, Value
+from kdgat.stage.configuration import Config
+
+MIN_WINDOWS: Final = 1000  # of clean traffic: twenty peaks
+LOWEST_LOGIT: Final = -3.0  # below it a window is benign with 95 %: quiet minutes are no reason to call it an attack
+SECONDS_PER_HOUR: Final = 3600.0
+
+
+class OperatingPoint(Config):
+    """A threshold on calibrated logits, and what it was made from."""
+
+    threshold: Finite = Field(description="on the calibrated logit")
+    source: str = Field(description="the windows that it comes from, or `default`")
+    reason: str = Field(default="", description="why it is the default one")
+    alarms_per_hour: Finite = Field(description="the budget: windows with a false alarm, per hour and per vehicle")
+    windows_per_hour: Value = None
+    share: Value = Field(default=None, description="the budget as a share of windows")
+    expected_alarms_per_hour: Value = Field(default=None, description="of the network, by the fitted tail")
+    num_windows: Count = 0
+    hours: Finite = 0.0
+    tail: Tail | None = None
+
+    @classmethod
+    def default(cls, threshold: float, budget: float, reason: str) -> Self:
+        """Return the threshold that holds where nothing says a better one."""
+        return cls(threshold=threshold, source="default", reason=reason, alarms_per_hour=budget)
+
+    @classmethod
+    def of_benign(cls, logits: ArrayLike, seconds: float, budget: float, highest: float, source: str) -> Self:
+        """Choose the threshold that keeps the budget on windows without attack.
+
+        Args:
+            logits: calibrated logits [G] of benign windows.
+            seconds: the time that they cover.
+            budget: windows with a false alarm per hour.
+            highest: the default threshold, above which the chosen one never lies; nor below LOWEST_LOGIT.
+            source: what the windows are, in words.
+        """
+        scores = np.asarray(logits, np.float64)
+        if scores.size < MIN_WINDOWS:
+            return cls.default(highest, budget, f"{source}: {scores.size:,} windows, {MIN_WINDOWS:,} are needed")
+        if seconds <= 0.0:
+            return cls.default(highest, budget, f"{source}: no time passes in them")
+        hours = seconds / SECONDS_PER_HOUR
+        windows_per_hour = scores.size / hours
+        tail = Tail.fit(scores)
+        share = min(budget / windows_per_hour, 1.0)
+        wanted = tail.score_at(share) if share < tail.share else float(np.quantile(scores, 1.0 - share))
+        threshold = float(np.clip(wanted, min(LOWEST_LOGIT, highest), highest))
+        above = tail.share_above(threshold) if threshold > tail.level else float(np.mean(scores >= threshold))
+        return cls(
+            threshold=threshold,
+            source=f"{source}, {scores.size:,} windows",
+            alarms_per_hour=budget,
+            windows_per_hour=windows_per_hour,
+            share=share,
+            expected_alarms_per_hour=above * windows_per_hour,
+            num_windows=scores.size,
+            hours=hours,
+            tail=tail,
+        )
+
+    def sentence(self) -> str:
+        """State in words where the threshold comes from and what is to be expected of it."""
+        if self.reason:
+            return f"The threshold is the default one ({self.reason})."
+        expected = self.expected_alarms_per_hour or 0.0
+        text = (
+            f"The threshold comes from {self.source}: a budget of {self.alarms_per_hour:g} false alarms per hour is "
+            f"{self.share or 0.0:.3%} of the {self.windows_per_hour or 0.0:,.0f} windows of an hour, and "
+            f"{expected:.3g} per hour are expected of the network"
+        )
+        if expected > 1.01 * self.alarms_per_hour:
+            text += ", more than the budget, because the threshold never lies above the default one"
+        return f"{text}."
+
+
+def covered_seconds(
+    start_time: NDArray[np.float64], end_time: NDArray[np.float64], recording: NDArray[np.int32]
+) -> float:
+    """Return how much time windows [G] in file order cover; where they overlap it counts once."""
+    if not len(start_time):
+        return 0.0
+    end = np.asarray(end_time, np.float64).copy()
+    follows = (recording[1:] == recording[:-1]) & (start_time[1:] >= start_time[:-1])  # time stamps may run backwards
+    end[:-1] = np.where(follows, np.minimum(end[:-1], start_time[1:]), end[:-1])
+    return float(np.maximum(end - start_time, 0.0).sum())

@@ -1,0 +1,32 @@
+"""The detectors that a finished run can decide by, calibrated on its validation windows; nothing here loads torch."""
+
+from collections.abc import Sequence
+
+from kdgat.can.evaluation.decision import DefaultDetector, calibrated_detector, choose_detector, model_names
+from kdgat.can.evaluation.finished_run import EvaluationError, FinishedCanRun
+from kdgat.can.sections import WindowConfig
+from kdgat.can.windows.schema import VALIDATION
+from kdgat.stage.configuration import validate_config
+
+
+def detector_of(run: FinishedCanRun, name: str | None = None, seeds: Sequence[int] | None = None) -> DefaultDetector:
+    """Return the detector of this name and these seeds, calibrated on the run's validation; by default its own.
+
+    Raises EvaluationError for a name or a seed that the run does not have.
+    """
+    config, validation = run.evaluation_config(), run.tables(VALIDATION)
+    missing = [seed for seed in seeds or () if seed not in validation]
+    if missing:
+        raise EvaluationError(f"{run.output.path} has no seed {missing[0]}; it has: {', '.join(map(str, validation))}")
+    chosen = {seed: validation[seed] for seed in seeds or validation}
+    if name is None:
+        return choose_detector(chosen, config)
+    known = model_names(next(iter(chosen.values())))
+    if name not in known:
+        raise EvaluationError(f"{run.output.path} has no detector {name!r}; it has: {', '.join(known)}")
+    return calibrated_detector(name, chosen, config, with_clock=True)
+
+
+def windows_of(run: FinishedCanRun) -> WindowConfig:
+    """Read how the run cuts recordings into windows."""
+    return validate_config(WindowConfig, run.index.config.get("windows", {}))

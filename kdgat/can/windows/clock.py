@@ -1,0 +1,386 @@
+"""The arrival clock: whether each identifier comes when it usually does, too early, too late, or out of step.
+
+A control unit sends most identifiers by a timer. One causal pass learns each identifier's own intervals and the phase
+of its timer from arrivals that conform to what is known of it, so that an attack hardly teaches it anything:
+
+* early: a message that comes sooner after the last conforming one than that identifier ever does is an extra one.
+* overdue: an identifier that is waited for longer than it ever was is kept off the bus, or gone. One that has not come
+  by the end of a window is reported for that window although it has no message in it.
+* phase: a sender that takes over an identifier keeps its period, but not the phase of the timer of the one it replaces.
+
+Nothing is trained and no identifier is known beforehand, so the clock is the same for every vehicle. State never
+crosses a recording's border.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from kdgat.can.windows.identifiers import IdentifierNumbers, Numbered
+
+ARRIVAL_FEATURES: Final = (
+    "early",  # log2 of the id's shortest usual interval over the time since its last conforming message
+    "overdue",  # log2 of that time over its longest usual interval
+    "overdue_novelty",  # share of the id's time before it first was overdue; 0 where it is not
+    "missed",  # messages that should have come in its last periods and did not, over 4
+    "phase",  # log2 of the distance from the id's timer over what is usual
+    "phase_run",  # log2 of 1 + messages in a row that far off, over 8
+    "phase_habit",  # log2 of 1 + how often it was that far off before, over 8
+    "losses",  # log2 of 1 + identifiers of this recording of which single messages were lost before, over 4
+    "regular",  # the id has a usual interval; without it all of the above are at rest
+)
+NUM_ARRIVAL_FEATURES: Final = len(ARRIVAL_FEATURES)
+_EARLY, _OVERDUE, _OVERDUE_NOVELTY, _MISSED, _PHASE, _PHASE_RUN, _PHASE_HABIT, _LOSSES, _REGULAR = range(
+    NUM_ARRIVAL_FEATURES
+)
+NONE: Final = -9.0  # no margin: nothing regular was early, or overdue
+REST: Final = -4.0  # of a feature where nothing is known; the lowest that a known one is
+
+_RING = 1024
+_FEWEST = 30  # of them, before an id is called regular
+_LOWEST_QUANTILE, _HIGHEST_QUANTILE = 0.005, 0.995
+_REFUSED_MARGIN = 0.2  # log2: earlier than that, a message does not conform
+_OVERDUE_MARGIN = 0.3  # log2: later than that, an identifier is called overdue
+_ALONE_PERIODS = 8.0  # a message that is missing with none other around it was lost on the way
+_PAUSE_APART_S = 1.0  # between two times that it was
+_MOST_PAUSES = 8.0  # whoever pauses more often than that has a habit of it, and no longest interval
+_LONGEST_LEARNED = 1.5  # usual longest intervals; a longer one is no habit
+_RELEARN_AFTER = 50  # refused messages in a row are a new habit,
+_RELEARN_S = 120.0  # and so are seconds with some of them all the time,
+_CALM_AFTER = 32.0  # never as many conforming ones between them
+_ESTABLISHED_S = 20.0
+_GONE = 5.0  # log2: silent for 32 periods, an id is gone, which is no news
+_MISSED_PERIODS = 4.0  # time constant of `missed`
+_PHASE_MEMORY = 512.0  # messages that the timer's phase and period are fitted to
+_PHASE_GATE = 5.0  # usual distances from the timer
+_EXCURSION = 3.0  # messages off in a row
+_PHASE_LEARNED = 32  # messages before the phase is judged
+_PHASE_RELEARN_S = 30.0
+_LOOSEST_PHASE = 0.15  # of a period: with a gate beyond it, an id has no phase
+
+# Columns of the state of an id.
+(
+    _ANCHOR,
+    _LAST,
+    _FIRST,
+    _SHORTEST,
+    _MEDIAN,
+    _LONGEST,
+    _IS_REGULAR,
+    _REFUSED,
+    _LEARNED,
+    _MISSING,
+    _SLOT,
+    _PERIOD,
+    _PHASE_COUNT,
+    _SPREAD,
+    _OFF_COUNT,
+    _OFF_SINCE,
+    _EXCURSIONS,
+    _SEEN,
+    _FIRST_OVERDUE,
+    _CALM,
+    _EARLY_SINCE,
+    _LAST_OVERDUE,
+    _PAUSES,
+    _IDENTIFIER,
+    _SINGLE_SINCE,
+    _HAS_LOST,
+) = range(26)
+_NUM_STATE = 26
+
+
+class ClockState:
+    """Hold what the clock knows of each identifier of a recording, [I, ...], and when the recording began."""
+
+    def __init__(self, num_ids: int = 0) -> None:
+        self.state = np.zeros((num_ids, _NUM_STATE))
+        self.ring = np.zeros((num_ids, _RING), np.float32)
+        self.start = float("nan")
+        self.losses = np.zeros(1)  # identifiers of which single messages were lost
+
+    @property
+    def num_bytes(self) -> int:
+        """Return the memory of what is known."""
+        return self.state.nbytes + self.ring.nbytes
+
+    def grow(self, num_ids: int) -> None:
+        """Make room for identifiers that are new."""
+        missing = num_ids - len(self.state)
+        if missing > 0:
+            # Doubled, so that many new ones are not copied again and again.
+            room = max(missing, min(len(self.state), IdentifierNumbers.most - len(self.state)))
+            self.state = np.concatenate([self.state, np.zeros((room, _NUM_STATE))])
+            self.ring = np.concatenate([self.ring, np.zeros((room, _RING), np.float32)])
+
+
+class Arrivals(NamedTuple):
+    """What the clock says of M messages and of the windows that end among them."""
+
+    features: NDArray[np.float32]  # [M, NUM_ARRIVAL_FEATURES]
+    waiting_window: NDArray[np.int64]  # [W] window at whose end a regular identifier is overdue
+    waiting_number: NDArray[np.int32]  # [W] its number
+    waiting_id: NDArray[np.uint32]  # [W] the identifier
+    waiting: NDArray[np.float32]  # [W, 5] overdue, its novelty, missed, log2 of its usual interval in seconds, losses
+
+
+def arrivals(
+    timestamp: NDArray[np.float64],
+    identifier: NDArray[np.uint32],
+    numbered: Numbered,
+    stops: NDArray[np.int64],
+    state: ClockState | None = None,
+) -> Arrivals:
+    """Judge when each message came, in one causal pass.
+
+    Args:
+        timestamp: seconds [M].
+        identifier: [M].
+        numbered: the same by number.
+        stops: the message after each window's last one [G], ascending, as row of these messages.
+        state: what is known from messages before these; changed in place. Default: nothing.
+    """
+    num_ids = numbered.num_numbers
+    state = ClockState(num_ids) if state is None else state
+    state.grow(num_ids)
+    if len(timestamp) and np.isnan(state.start):
+        state.start = float(timestamp[0])
+    features = np.empty((len(timestamp), NUM_ARRIVAL_FEATURES), np.float32)
+    window, number, waited_for, waiting = _pass(
+        timestamp, identifier, numbered.number, numbered.is_new, num_ids, stops, state.start, state.state, state.ring,
+        state.losses, features,
+    )  # fmt: skip
+    return Arrivals(features, window, number, waited_for, waiting)
+
+
+@njit(cache=True, inline="always")
+def _limited(value: float) -> float:
+    return min(max(value, REST), 6.0)
+
+
+@njit(cache=True)
+def _learn(known: NDArray[np.float64], ring: NDArray[np.float32], interval: float) -> None:
+    """Remember a conforming interval; now and then learn anew what is usual."""
+    count = np.int64(known[_LEARNED])
+    ring[count % _RING] = interval
+    count += 1
+    known[_LEARNED] = count
+    every = 5 if count < 200 else 50 if count < _RING else 200
+    if count < _FEWEST or count % every:
+        return
+    ordered = np.sort(ring[: min(count, _RING)])
+    last = len(ordered) - 1
+    shortest, longest = ordered[np.int64(_LOWEST_QUANTILE * last)], ordered[np.int64(np.ceil(_HIGHEST_QUANTILE * last))]
+    median = np.float64(ordered[last // 2])
+    known[_MEDIAN] = median
+    known[_SHORTEST] = max(shortest, 0.55 * median)
+    known[_LONGEST] = min(longest, 1.6 * median)
+    has_pauses = known[_PAUSES] > _MOST_PAUSES
+    known[_IS_REGULAR] = 1.0 if not has_pauses and longest < 1.8 * median and shortest > 0.4 * median else 0.0
+
+
+@njit(cache=True)
+def _follow_phase(known: NDArray[np.float64], now: float, out: NDArray[np.float32]) -> None:
+    """Say how far a message is from the id's timer, and let the timer follow those that are near.
+
+    Phase and period are fitted by a growing-memory filter of second order, which is a line through the arrivals by
+    least squares (Brookner 1998, table 1.3.1), until its memory is full.
+    """
+    count = known[_PHASE_COUNT]
+    if count == 0.0:
+        known[_SLOT], known[_PERIOD], known[_PHASE_COUNT] = now, known[_MEDIAN], 1.0
+        known[_SPREAD] = 0.1 * known[_MEDIAN]
+        known[_OFF_COUNT] = 0.0
+        return
+    period = known[_PERIOD]
+    steps = np.rint((now - known[_SLOT]) / period)
+    predicted = known[_SLOT] + steps * period
+    distance = now - predicted
+    gate = max(_PHASE_GATE * known[_SPREAD], 0.02 * period)
+    is_judged = count >= _PHASE_LEARNED and gate < _LOOSEST_PHASE * period
+    if is_judged:
+        out[_PHASE] = _limited(np.log2(abs(distance) / gate + 1e-3))
+        out[_PHASE_HABIT] = np.log2(1.0 + known[_EXCURSIONS]) / 8.0
+    if is_judged and abs(distance) > gate:
+        if known[_OFF_COUNT] == 0.0:
+            known[_OFF_SINCE] = now
+        known[_OFF_COUNT] += 1.0
+        if known[_OFF_COUNT] == _EXCURSION:
+            known[_EXCURSIONS] += 1.0
+        if now - known[_OFF_SINCE] > _PHASE_RELEARN_S and known[_OFF_COUNT] > _RELEARN_AFTER:
+            known[_PHASE_COUNT] = 0.0
+            return
+        # Single delays are followed, but slowly; whoever stays off does not move the timer.
+        distance = 0.0 if known[_OFF_COUNT] >= _EXCURSION else gate if distance > 0.0 else -gate
+    else:
+        known[_OFF_COUNT] = 0.0
+        known[_SPREAD] += (abs(distance) - known[_SPREAD]) / min(count, 64.0)
+    if steps > 0.0:
+        count = min(count + 1.0, _PHASE_MEMORY)
+        known[_PHASE_COUNT] = count
+        known[_SLOT] = predicted + 2.0 * (2.0 * count - 1.0) / (count * (count + 1.0)) * distance
+        known[_PERIOD] = period + 6.0 / (count * (count + 1.0)) * distance / steps
+    out[_PHASE_RUN] = np.log2(1.0 + known[_OFF_COUNT]) / 8.0
+
+
+@njit(cache=True)
+def _novelty(known: NDArray[np.float64], now: float) -> float:
+    """Return the share of an identifier's time before it first was overdue, as it is now."""
+    if known[_FIRST_OVERDUE] == 0.0:
+        return 1.0
+    return (known[_FIRST_OVERDUE] - known[_FIRST]) / (now - known[_FIRST])
+
+
+@njit(cache=True)
+def _arrive(
+    known: NDArray[np.float64],
+    ring: NDArray[np.float32],
+    now: float,
+    losses: NDArray[np.float64],
+    out: NDArray[np.float32],
+) -> None:
+    """Judge one message against what is known of its identifier, and learn from it if it conforms."""
+    out[:] = 0.0
+    out[_EARLY] = out[_OVERDUE] = out[_PHASE] = REST
+    if known[_SEEN] == 0.0:
+        known[_FIRST] = known[_ANCHOR] = known[_LAST] = now
+        known[_SEEN], known[_CALM] = 1.0, _CALM_AFTER
+        return
+    known[_SEEN] += 1.0
+    known[_LAST] = max(now, known[_LAST])
+    interval = max(now - known[_ANCHOR], 1e-6)
+    if known[_IS_REGULAR] == 0.0:
+        known[_ANCHOR] = now
+        _learn(known, ring, interval)
+        return
+    out[_REGULAR] = 1.0
+    out[_LOSSES] = np.log2(1.0 + losses[0]) / 4.0
+    _follow_phase(known, now, out)
+    early = np.log2(known[_SHORTEST] / interval)
+    out[_EARLY] = _limited(early)
+    out[_MISSED] = known[_MISSING] / 4.0
+    if early > _REFUSED_MARGIN:
+        known[_REFUSED] += 1.0
+        if known[_CALM] >= _CALM_AFTER:
+            known[_EARLY_SINCE] = now
+        known[_CALM] = 0.0
+        if known[_REFUSED] > _RELEARN_AFTER or now - known[_EARLY_SINCE] > _RELEARN_S:
+            known[_IS_REGULAR] = known[_LEARNED] = known[_REFUSED] = known[_PHASE_COUNT] = 0.0
+            known[_ANCHOR], known[_CALM] = now, _CALM_AFTER
+        return
+    known[_REFUSED] = 0.0
+    known[_CALM] += 1.0
+    known[_ANCHOR] = now
+    overdue = np.log2(interval / known[_LONGEST])
+    out[_OVERDUE] = _limited(overdue)
+    if known[_SINGLE_SINCE] > 0.0 and now - known[_SINGLE_SINCE] > _ALONE_PERIODS * known[_MEDIAN]:
+        known[_SINGLE_SINCE] = 0.0
+        if overdue <= _OVERDUE_MARGIN and known[_HAS_LOST] == 0.0:
+            known[_HAS_LOST] = 1.0
+            losses[0] += 1.0
+    if overdue > _OVERDUE_MARGIN:
+        out[_OVERDUE_NOVELTY] = _novelty(known, now)
+        is_alone = now - known[_LAST_OVERDUE] > _ALONE_PERIODS * known[_MEDIAN]
+        known[_SINGLE_SINCE] = now if is_alone and interval < 2.5 * known[_MEDIAN] else 0.0
+        if known[_FIRST_OVERDUE] == 0.0:
+            known[_FIRST_OVERDUE] = now
+        if now - known[_LAST_OVERDUE] > _PAUSE_APART_S:
+            known[_PAUSES] += 1.0
+        known[_LAST_OVERDUE] = now
+        if known[_PAUSES] > _MOST_PAUSES:
+            known[_IS_REGULAR] = 0.0
+            known[_ANCHOR] = now
+            return
+    periods = interval / known[_MEDIAN]
+    missing = known[_MISSING] * np.exp(-periods / _MISSED_PERIODS)
+    if interval > 1.2 * known[_LONGEST]:
+        missing += min(np.rint(periods) - 1.0, 8.0)
+    known[_MISSING] = missing
+    out[_MISSED] = missing / 4.0
+    if interval < _LONGEST_LEARNED * known[_LONGEST]:
+        _learn(known, ring, interval)
+
+
+@njit(cache=True)
+def _pass(
+    timestamp: NDArray[np.float64],
+    identifiers: NDArray[np.uint32],
+    numbers: NDArray[np.int32],
+    is_new: NDArray[np.bool_],
+    num_ids: int,
+    stops: NDArray[np.int64],
+    start: float,
+    state: NDArray[np.float64],
+    ring: NDArray[np.float32],
+    losses: NDArray[np.float64],
+    features: NDArray[np.float32],
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint32], NDArray[np.float32]]:
+    """Judge every message and, at the end of each window, every identifier that is waited for."""
+    room = 64
+    num_waiting = 0
+    window = np.empty(room, np.int64)
+    number = np.empty(room, np.int32)
+    waited_for = np.empty(room, np.uint32)
+    waiting = np.empty((room, 5), np.float32)
+    following = 0
+    for message in range(len(timestamp)):
+        now = timestamp[message]
+        index = numbers[message]
+        if is_new[message]:
+            state[index] = 0.0  # of an identifier that lost its number
+            state[index, _IDENTIFIER] = identifiers[message]
+        _arrive(state[index], ring[index], now, losses, features[message])
+        while following < len(stops) and stops[following] == message + 1:
+            established_s = min(0.5 * (now - start), _ESTABLISHED_S)
+            for other in range(num_ids):
+                known: Any = state[other]
+                if known[_IS_REGULAR] == 0.0 or now - known[_FIRST] <= established_s:
+                    continue
+                silent = now - known[_LAST]
+                if silent <= known[_LONGEST]:
+                    continue
+                overdue = np.log2(silent / known[_LONGEST])
+                if overdue >= _GONE:
+                    continue
+                if num_waiting == room:
+                    room *= 2
+                    window = _doubled(window)
+                    number = _doubled(number)
+                    waited_for = _doubled(waited_for)
+                    waiting = _doubled_rows(waiting)
+                periods = silent / known[_MEDIAN]
+                missed = known[_MISSING] * np.exp(-periods / _MISSED_PERIODS) + min(np.floor(periods), 8.0)
+                window[num_waiting] = following
+                number[num_waiting] = other
+                waited_for[num_waiting] = np.uint32(known[_IDENTIFIER])
+                waiting[num_waiting, 0] = overdue
+                waiting[num_waiting, 1] = _novelty(known, now) if overdue > _OVERDUE_MARGIN else 0.0
+                waiting[num_waiting, 2] = missed / 4.0
+                waiting[num_waiting, 3] = np.log2(known[_MEDIAN])
+                waiting[num_waiting, 4] = np.log2(1.0 + losses[0]) / 4.0
+                num_waiting += 1
+            following += 1
+    return (
+        window[:num_waiting].copy(),
+        number[:num_waiting].copy(),
+        waited_for[:num_waiting].copy(),
+        waiting[:num_waiting].copy(),
+    )
+
+
+@njit(cache=True)
+def _doubled(values: Any) -> Any:
+    grown = np.empty(2 * len(values), values.dtype)
+    grown[: len(values)] = values
+    return grown
+
+
+@njit(cache=True)
+def _doubled_rows(values: Any) -> Any:
+    grown = np.empty((2 * len(values), values.shape[1]), values.dtype)
+    grown[: len(values)] = values
+    return grown

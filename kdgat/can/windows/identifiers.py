@@ -1,0 +1,109 @@
+"""Numbers of arbitration identifiers, in the order in which they appear, in a table of bounded size.
+
+A vehicle has some hundreds of identifiers, and an attacker may send 2^29. So the first `LASTING` identifiers of a
+recording keep their numbers for good, and those that come later share `PASSING` more in turn: the one that came longest
+ago loses its number to the next new one and is new itself when it comes again. What a detector learned of a vehicle
+before an attack stays, a flood of identifiers looks like what it is, and identifiers that appear after one are learned.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+LASTING: Final = 8192
+PASSING: Final = 10_240  # more than a window has messages: within one, a number means one identifier
+_TABLE_BITS: Final = 16
+
+
+class Numbered(NamedTuple):
+    """The identifiers of M messages by number."""
+
+    number: NDArray[np.int32]  # [M]
+    is_new: NDArray[np.bool_]  # [M] the identifier comes for the first time, or was forgotten: nothing is known of it
+    num_numbers: int  # that were given so far
+
+
+class IdentifierNumbers:
+    """Number identifiers as they come; a recording in pieces gets the numbers of the whole."""
+
+    most: Final = LASTING + PASSING
+
+    def __init__(self) -> None:
+        self._keys = np.full(1 << _TABLE_BITS, -1, np.int64)
+        self._values = np.zeros(1 << _TABLE_BITS, np.int32)
+        self._identifiers = np.zeros(self.most, np.uint32)  # by number, the last one that had it
+        self._counts = np.zeros(2, np.int64)  # numbers that were given; new identifiers so far
+
+    @property
+    def num_bytes(self) -> int:
+        """Return the memory of the table, which is always the same."""
+        return self._keys.nbytes + self._values.nbytes + self._identifiers.nbytes
+
+    def number(self, identifier: NDArray[np.uint32]) -> Numbered:
+        """Number the identifiers of the next M messages."""
+        number, is_new = _number(identifier, self._keys, self._values, self._identifiers, self._counts)
+        return Numbered(number, is_new, int(self._counts[0]))
+
+
+@njit(cache=True, inline="always")
+def _slot(key: Any, mask: int) -> Any:
+    return ((key * 2654435761) >> 7) & mask
+
+
+@njit(cache=True)
+def _number(
+    identifier: NDArray[np.uint32],
+    keys: NDArray[np.int64],
+    values: NDArray[np.int32],
+    identifiers: NDArray[np.uint32],
+    counts: NDArray[np.int64],
+) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
+    numbers = np.empty(identifier.shape[0], np.int32)
+    is_new = np.zeros(identifier.shape[0], np.bool_)
+    mask = keys.shape[0] - 1
+    for message in range(identifier.shape[0]):
+        key = np.int64(identifier[message])
+        slot = _slot(key, mask)
+        while keys[slot] != key and keys[slot] != -1:
+            slot = (slot + 1) & mask
+        if keys[slot] == -1:
+            if counts[0] < LASTING + PASSING:
+                number = counts[0]
+                counts[0] += 1
+            else:
+                number = LASTING + (counts[1] - LASTING) % PASSING
+                _remove(np.int64(identifiers[number]), keys, values)
+                slot = _slot(key, mask)  # the removal may have moved what was on the way
+                while keys[slot] != -1:
+                    slot = (slot + 1) & mask
+            counts[1] += 1
+            is_new[message] = True
+            keys[slot] = key
+            values[slot] = number
+            identifiers[number] = identifier[message]
+        numbers[message] = values[slot]
+    return numbers, is_new
+
+
+@njit(cache=True)
+def _remove(key: Any, keys: NDArray[np.int64], values: NDArray[np.int32]) -> None:
+    """Take a key out of a table with linear probing: later ones move up, so that no search ends early."""
+    mask = keys.shape[0] - 1
+    slot = _slot(key, mask)
+    while keys[slot] != key:
+        slot = (slot + 1) & mask
+    following = slot
+    while True:
+        following = (following + 1) & mask
+        if keys[following] == -1:
+            break
+        home = _slot(keys[following], mask)
+        if ((following - home) & mask) >= ((following - slot) & mask):
+            keys[slot] = keys[following]
+            values[slot] = values[following]
+            slot = following
+    keys[slot] = -1

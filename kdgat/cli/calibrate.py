@@ -1,0 +1,51 @@
+"""`kdgat calibrate`: set a detector's threshold for one vehicle, from recordings of it that hold no attack."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.command("calibrate")
+def calibrate(
+    clean: Annotated[
+        list[Path], typer.Option("--clean", metavar="LOG", help="Recording without attacks; several may be given.")
+    ],
+    model: Annotated[
+        Path, typer.Option("--model", metavar="RUN", help="Output directory of `kdgat train can`, or registered model.")
+    ],
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="The calibration (default: RUN/calibration/LOG.json)."),
+    ] = None,
+    alarms_per_hour: Annotated[
+        float | None,
+        typer.Option(
+            "--alarms-per-hour",
+            min=1e-6,
+            help="Windows with a false alarm to allow (default: evaluation.alarms_per_hour of the run).",
+        ),
+    ] = None,
+    detector: Annotated[
+        str | None, typer.Option("--detector", help="Of the run, as distill_gat (default: what the run decides by).")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="That one alone (default: all seeds of the run).")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+) -> None:
+    """Set the threshold of a detector for one vehicle, from minutes of its traffic that hold no attack.
+
+    `kdgat evaluate can --calibration FILE` uses it, and `kdgat detect`, by default with the student of the first seed:
+    `--detector distill_gat --seed 0`. It is never above the default threshold, so a vehicle loses no
+    alarm by it. At least 1,000 windows are needed, which is a minute or two of driving.
+    """
+    from kdgat.can.evaluation.clean_minutes import calibrate_run, calibration_path
+
+    found = calibrate_run(model, clean, alarms_per_hour=alarms_per_hour, detector=detector, seed=seed)
+    path = calibration_path(model, clean) if out is None else out
+    path.parent.mkdir(parents=True, exist_ok=True)
+    found.write(path)
+    if not quiet:
+        typer.echo(found.sentence)
+    typer.echo(str(path))

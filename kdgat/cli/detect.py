@@ -1,0 +1,190 @@
+"""`kdgat detect`: alarms in a log, in a file that grows, or on a bus."""
+
+import importlib.util
+import signal
+import sys
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
+
+import typer
+
+from kdgat.cli.options import OptionError
+
+if TYPE_CHECKING:
+    from kdgat.can.detection.detector import Detector
+    from kdgat.can.recordings.messages import Messages
+    from kdgat.can.recordings.stream import MessageStream, StreamStatus
+
+EXIT_ALARMS = 3
+INTERFACE_PACKAGE = "onnxruntime"
+
+app = typer.Typer()
+
+
+@app.command("detect")
+def detect(
+    log: Annotated[Path | None, typer.Argument(metavar="[LOG]", help="A log of any format that kdgat reads.")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(
+            "--model", help="Output directory of a training, an exported file, or the id of a registered model."
+        ),
+    ] = None,
+    detector: Annotated[
+        str | None,
+        typer.Option("--detector", help="An attention network of the run, ensemble, or clock (default: the student)."),
+    ] = None,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="That one of the run alone (default: the student's first).")
+    ] = None,
+    registry: Annotated[
+        Path | None,
+        typer.Option("--registry", metavar="DIR", help="Where ids are looked up (default: $KDGAT_REGISTRY)."),
+    ] = None,
+    calibration: Annotated[
+        Path | None, typer.Option("--calibration", metavar="FILE", help="Of `kdgat calibrate`, for this vehicle.")
+    ] = None,
+    follow: Annotated[
+        Path | None, typer.Option("--follow", metavar="FILE", help="Read a log that is being written, until Ctrl-C.")
+    ] = None,
+    bus: Annotated[
+        str | None, typer.Option("-i", metavar="CHANNEL", help="Read a bus by python-can, until Ctrl-C, as can0.")
+    ] = None,
+    interface: Annotated[
+        str | None, typer.Option("-c", metavar="INTERFACE", help="Of python-can, as socketcan.")
+    ] = None,
+    channel: Annotated[
+        str | None, typer.Option("--channel", help="Which one to take of a log that has messages of several.")
+    ] = None,
+    alarm_format: Annotated[Literal["table", "json", "csv"], typer.Option("--format", help="Of the alarms.")] = "table",
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write alarms here.")] = None,
+    picture: Annotated[Path | None, typer.Option("--picture", metavar="FILE.html", help="Draw a timeline.")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No summary, only alarms.")] = False,
+) -> None:
+    """Find attacks in CAN traffic: when, how sure, which identifiers and why, and a guess of the kind.
+
+    A window is an alarm if the network's probability reaches the threshold, or if the arrival clock says that a message
+    came too early or an identifier is overdue; windows in a row are one alarm. Without --model the clock alone decides.
+    Exit status: 0 no alarm, 3 alarms, 2 a mistake. With --follow or -i each alarm is written as it ends, and standard
+    error says when one begins.
+    """
+    sources = [name for name, given in (("LOG", log), ("--follow", follow), ("-i", bus)) if given is not None]
+    if len(sources) != 1:
+        named = " and ".join(sources) if sources else "nothing"
+        raise OptionError(f"{named} given to look at: give one of LOG, --follow FILE, and -i CHANNEL -c INTERFACE")
+    if (bus is None) != (interface is None):
+        raise OptionError("-i CHANNEL and -c INTERFACE belong together: give both, as in -i can0 -c socketcan")
+    require_runtime("detect")
+    from kdgat.can.detection.output import AlarmWriter
+    from kdgat.can.detection.picture import check_picture, draw_timeline
+    from kdgat.can.detection.watch import Timeline, Watch
+
+    if picture is not None:
+        check_picture(picture)
+    chosen = _detector(model, detector, seed, registry, calibration)
+    is_live = log is None
+    timeline = Timeline() if picture is not None else None
+    watch = Watch(chosen, timeline=timeline, on_begin=_say_begin if is_live and not quiet else None)
+    alarms = []
+    with (
+        _stopped_by_interrupt() as stop,
+        _opened_stream(log, follow, bus, interface, channel, stop) as stream,
+        _opened(out) as written,
+    ):
+        writer = AlarmWriter(written, alarm_format)
+        if alarm_format == "csv":
+            writer.write_heading()
+        for alarm in watch.run(stream if is_live else _until(stop, stream)):
+            writer.write(alarm, watch.summary.first_s or 0.0)
+            if timeline is not None:
+                alarms.append(alarm)
+    if picture is not None and timeline is not None:
+        draw_timeline(picture, str(log or follow or bus), timeline, alarms, chosen.threshold)
+    if not quiet:
+        for note in (*_notes(stream.status), f"{watch.summary.sentence()} (detector {chosen.name})"):
+            print(note, file=sys.stderr)
+    raise typer.Exit(EXIT_ALARMS if watch.summary.num_alarms else 0)
+
+
+def require_runtime(command: str) -> None:
+    """Refuse to go on where networks cannot be run because the part of the package that does it is missing."""
+    if importlib.util.find_spec(INTERFACE_PACKAGE) is None:
+        raise OptionError(f"kdgat {command} needs {INTERFACE_PACKAGE}: pip install 'kdgat[data,export]'")
+
+
+def _detector(
+    model: str | None, name: str | None, seed: int | None, registry: Path | None, calibration: Path | None
+) -> "Detector":
+    from kdgat.can.detection.loading import find_model, load_detector
+    from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
+
+    path = None if model is None else find_model(model, registry)
+    return load_detector(path, name, seed, None if calibration is None else VehicleCalibration.read(calibration))
+
+
+def _opened_stream(
+    log: Path | None, follow: Path | None, bus: str | None, interface: str | None, channel: str | None, stop: Any
+) -> "MessageStream":
+    from kdgat.can.recordings.stream import follow_file, read_chunks
+
+    if log is not None:
+        return read_chunks(log, channel=channel)
+    if follow is not None:
+        return follow_file(follow, channel=channel, stop=stop)
+    from kdgat.can.recordings.bus import read_bus
+
+    assert bus is not None
+    assert interface is not None
+    return read_bus(bus, interface, stop=stop)
+
+
+@contextmanager
+def _stopped_by_interrupt() -> "Iterator[threading.Event]":
+    """Yield an event that Ctrl-C sets, which ends a stream between two chunks; a second one ends the program."""
+    stop = threading.Event()
+
+    def end(_number: int, _frame: object) -> None:
+        if stop.is_set():
+            raise KeyboardInterrupt
+        stop.set()
+
+    before = signal.signal(signal.SIGINT, end)
+    try:
+        yield stop
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _until(stop: threading.Event, chunks: "Iterable[Messages]") -> "Iterator[Messages]":
+    for chunk in chunks:
+        if stop.is_set():
+            return
+        yield chunk
+
+
+def _notes(status: "StreamStatus") -> Iterator[str]:
+    """Say what of a stream was not judged, and why."""
+    counts = (
+        (status.num_bad_rows, "damaged rows were passed over"),
+        (status.num_error_frames, "error frames were passed over"),
+        (status.num_dropped, "messages of the bus were lost, it was faster than they were judged"),
+        (status.num_reconnects, f"new beginnings: {status.last_error}"),
+    )
+    yield from (f"note: {count:,} {what}" for count, what in counts if count)
+
+
+def _say_begin(time_s: float) -> None:
+    print(f"alarm since {time_s:.3f} s", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def _opened(path: Path | None) -> Iterator[TextIO]:
+    if path is None:
+        yield sys.stdout
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", encoding="utf-8") as stream:
+        yield stream

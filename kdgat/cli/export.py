@@ -1,0 +1,59 @@
+"""`kdgat export RUN`: a network of a finished run as one file."""
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from kdgat.cli.detect import require_runtime
+from kdgat.cli.options import OptionError
+
+app = typer.Typer()
+
+
+@app.command("export")
+def export(
+    run: Annotated[
+        str, typer.Argument(metavar="RUN", help="Output directory of a training, or a registered model's id.")
+    ],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file.")],
+    file_format: Annotated[
+        Literal["onnx", "torch"], typer.Option("--format", help="onnx for any runtime, or a file that torch loads.")
+    ] = "onnx",
+    model: Annotated[str, typer.Option("--model", help="Which attention network.")] = "distill_gat",
+    seed: Annotated[int | None, typer.Option("--seed", help="Of the run (default: its first).")] = None,
+    registry: Annotated[
+        Path | None,
+        typer.Option("--registry", metavar="DIR", help="Where ids are looked up (default: $KDGAT_REGISTRY)."),
+    ] = None,
+    calibration: Annotated[
+        Path | None, typer.Option("--calibration", metavar="FILE", help="Of `kdgat calibrate`, for one vehicle.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
+) -> None:
+    """Write a network with its input scaling, features, windows, calibration and threshold in one file.
+
+    `kdgat detect LOG --model FILE` decides by it as by the run.
+    """
+    require_runtime("export")
+    from kdgat.can.detection.loading import find_model
+    from kdgat.can.detection.model_file import write_model
+    from kdgat.can.detection.trained import chosen_detector, trained_network
+    from kdgat.can.evaluation.finished_run import FinishedCanRun
+    from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
+    from kdgat.can.models.names import ENSEMBLE_MEMBERS
+    from kdgat.run.directory import OutputDirectory
+
+    if model not in ENSEMBLE_MEMBERS:
+        raise OptionError(
+            f"--model {model}: attention networks are exported; give one of {', '.join(ENSEMBLE_MEMBERS)}"
+        )
+    finished = FinishedCanRun(OutputDirectory(find_model(run, registry)))
+    seed = finished.seeds[0] if seed is None else seed
+    calibrated = None if calibration is None else VehicleCalibration.read(calibration)
+    detector = chosen_detector(finished, model, seed, calibrated)
+    network = trained_network(finished, detector, seed, model)
+    parameters = network.parameters
+    write_model(out, file_format, network.weights, network.description, parameters)
+    if not quiet:
+        typer.echo(f"{out}: {parameters.name} of seed {parameters.seed}, {out.stat().st_size / 1024:,.0f} kB")

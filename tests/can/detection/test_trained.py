@@ -1,0 +1,129 @@
+"""A finished run, a copy in a registry, and the file that is exported of it decide alike, as the evaluation does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kdgat.can.detection.loading import DetectorError, find_model, load_detector
+from kdgat.can.detection.model_file import write_model
+from kdgat.can.detection.trained import TrainedModelError, chosen_detector, trained_network
+from kdgat.can.evaluation.finished_run import EvaluationError, FinishedCanRun
+from kdgat.can.evaluation.operating_point import OperatingPoint
+from kdgat.can.evaluation.scored_recordings import RecordingScorer
+from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds
+from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration, VehicleCalibrationError, weights_of
+from kdgat.can.nightly.registered import model_source
+from kdgat.can.windows.graphs import build_graphs
+from kdgat.registry.registry import Registry
+from kdgat.run.directory import OutputDirectory
+from tests.can.detection.untrained import WINDOWS, drive
+from tests.support.command_line import kdgat
+
+
+@pytest.fixture(scope="module")
+def run(trained_run: OutputDirectory) -> FinishedCanRun:
+    return FinishedCanRun(trained_run)
+
+
+def _calibration(run: FinishedCanRun, threshold: float) -> VehicleCalibration:
+    detector = chosen_detector(run, "normal", 0)
+    return VehicleCalibration(
+        created="2026-01-01T00:00:00+00:00",
+        detector="normal",
+        seeds=[0],
+        weights=weights_of(run, detector),
+        operating_point=OperatingPoint(threshold=threshold, source="clean minutes of a.log", alarms_per_hour=1.0),
+        clock=ClockBounds(early=0.7),
+        num_clock_alarms=0,
+        num_alarms=0,
+        hours=0.1,
+        recordings={"a.log": "0" * 16},
+        sentence="",
+    )
+
+
+def test_a_run_decides_as_its_evaluation_does(run: FinishedCanRun) -> None:
+    """By another runtime, with the same calibration, threshold and clock."""
+    graphs = build_graphs(drive("suppression", duration_s=20.0), WINDOWS)
+    scorer = RecordingScorer(run)
+    tables = scorer.score([graphs], ["drive"])
+    found = load_detector(run.output.path)
+    verdicts = found.decide(graphs)
+    assert found.name == scorer.default_detector.model
+    np.testing.assert_allclose(verdicts.logit, scorer.default_detector.logits(tables), atol=1e-4)
+    detector = scorer.default_detector
+    expected = replace(detector, rule=detector.rule.model_copy(update={"clock": CLOCK_BOUNDS})).decide(tables)
+    assert verdicts.is_alarm.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize("file_format", ["onnx", "torch"])
+def test_an_exported_file_decides_as_the_run(run: FinishedCanRun, file_format: str, tmp_path: Path) -> None:
+    graphs = build_graphs(drive(), WINDOWS)
+    expected = load_detector(run.output.path, "normal").decide(graphs)
+    answer = kdgat(
+        "export",
+        run.output.path,
+        "--model",
+        "normal",
+        "--format",
+        file_format,
+        "--out",
+        tmp_path / "a" / "model",
+        status=0,
+    )
+    assert "normal of seed 0" in answer.stdout
+    found = load_detector(tmp_path / "a" / "model")
+    assert found.name == "normal"
+    verdicts = found.decide(graphs)
+    np.testing.assert_allclose(verdicts.logit, expected.logit, atol=1e-5)
+    assert verdicts.is_alarm.tolist() == expected.is_alarm.tolist()
+
+
+def test_a_registered_model_is_found_by_its_id(run: FinishedCanRun, tmp_path: Path) -> None:
+    source = model_source(run.output.path)
+    entry = Registry(tmp_path).add(source.files, family="can", dataset="synthetic", content=source.content)
+    graphs = build_graphs(drive(), WINDOWS)
+    found = load_detector(find_model(entry.id, tmp_path))
+    np.testing.assert_array_equal(found.decide(graphs).logit, load_detector(run.output.path).decide(graphs).logit)
+    with pytest.raises(DetectorError, match="absent does not exist"):
+        find_model("absent")
+
+
+def test_a_calibration_sets_threshold_and_clock_of_run_and_file(run: FinishedCanRun, tmp_path: Path) -> None:
+    calibration = _calibration(run, -1.5)
+    of_run = load_detector(run.output.path, calibration=calibration)
+    assert (of_run.name, of_run.threshold, of_run.clock.early) == ("normal", -1.5, 0.7)
+    network = trained_network(run, chosen_detector(run, "normal", 0), 0, "normal")
+    write_model(tmp_path / "plain.onnx", "onnx", network.weights, network.description, network.parameters)
+    of_file = load_detector(tmp_path / "plain.onnx", calibration=calibration)
+    assert (of_file.threshold, of_file.clock) == (of_run.threshold, of_run.clock)
+    calibration.write(tmp_path / "calibration.json")
+    words = ("--model", "normal", "--calibration", tmp_path / "calibration.json", "--out", tmp_path / "own.onnx")
+    kdgat("export", run.output.path, *words, status=0)
+    assert load_detector(tmp_path / "own.onnx").threshold == pytest.approx(-1.5)
+
+
+def test_a_calibration_of_others_is_refused(run: FinishedCanRun, tmp_path: Path) -> None:
+    other = _calibration(run, -1.0).model_copy(update={"weights": {"seed 0, normal": "0" * 64}})
+    with pytest.raises(VehicleCalibrationError, match="other weights"):
+        load_detector(run.output.path, calibration=other)
+    network = trained_network(run, chosen_detector(run, "normal", 0), 0, "normal")
+    write_model(tmp_path / "plain.onnx", "onnx", network.weights, network.description, network.parameters)
+    with pytest.raises(DetectorError, match="calibrate with --detector normal --seed 0"):
+        load_detector(tmp_path / "plain.onnx", calibration=other)
+    with pytest.raises(DetectorError, match="which the clock alone does not have"):
+        load_detector(run.output.path, "clock", calibration=other)
+
+
+def test_what_a_run_does_not_have_is_said(run: FinishedCanRun) -> None:
+    with pytest.raises(EvaluationError, match="no detector 'curriculum'; it has: normal"):
+        load_detector(run.output.path, "curriculum")
+    with pytest.raises(EvaluationError, match="no seed 7; it has: 0"):
+        load_detector(run.output.path, seed=7)
+    with pytest.raises(TrainedModelError, match="no attention network"):
+        load_detector(run.output.path, "baseline: count_excess")
+    assert "--model fusion" in kdgat("export", run.output.path, "--model", "fusion", "--out", "x", status=1).stderr

@@ -1,0 +1,73 @@
+"""Networks with random weights on real windows: what an exported one says is compared with what torch says."""
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from kdgat.can.detection.model_file import DetectorParameters, FileFormat, write_model
+from kdgat.can.evaluation.calibration import Scaling
+from kdgat.can.models.attention import GraphAttentionNetwork
+from kdgat.can.models.scoring import describe_model, fit_standardisation
+from kdgat.can.recordings.messages import Messages
+from kdgat.can.sections import AttentionConfig, WindowConfig
+from kdgat.can.simulation.synthetic import make_recording, make_vehicle
+from kdgat.can.windows.feature_names import EDGE_FEATURES, NODE_FEATURES
+from kdgat.can.windows.graphs import build_graphs
+from kdgat.can.windows.pool import PooledStores
+from kdgat.graphs.columns import GraphColumns
+
+WINDOWS = WindowConfig()
+
+
+@cache
+def drive(attack: str | None = "malfunction", seed: int = 3, duration_s: float = 8.0) -> Messages:
+    """Simulate a drive of one vehicle; the attack is in its second half."""
+    return make_recording(make_vehicle(seed), duration_s, attack, seed=seed)
+
+
+@dataclass(frozen=True)
+class Untrained:
+    """A network with fitted standardisation, and what a file of it holds."""
+
+    model: GraphAttentionNetwork
+    pool: PooledStores
+    description: dict[str, Any]
+
+    @property
+    def weights(self) -> dict[str, NDArray[np.float32]]:
+        """Return the weights as arrays."""
+        return {name: tensor.numpy() for name, tensor in self.model.state_dict().items()}
+
+    def logits(self, graphs: GraphColumns) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Return what torch says of windows and nodes."""
+        batch = PooledStores([graphs]).gather(np.arange(graphs.num_graphs))
+        with torch.inference_mode():
+            output = self.model(batch)
+        return output.window_logit.numpy(), output.node_logit.numpy()
+
+    def write(self, path: Path, file_format: FileFormat = "onnx", threshold: float | None = None) -> Path:
+        """Export it; by default a fifth of the windows of `drive` are alarms."""
+        if threshold is None:
+            threshold = float(np.quantile(self.logits(build_graphs(drive(), WINDOWS))[0], 0.8)) / 2.0
+        parameters = DetectorParameters(
+            name="distill_gat", windows=WINDOWS, scaling=Scaling(temperature=2.0), threshold=threshold
+        )
+        write_model(path, file_format, self.weights, self.description, parameters)
+        return path
+
+
+def untrained(config: AttentionConfig, seed: int = 0) -> Untrained:
+    """Draw a network's weights; its standardisation is that of a simulated drive."""
+    torch.manual_seed(seed)
+    pool = PooledStores([build_graphs(drive(None), WINDOWS)], features=(NODE_FEATURES, EDGE_FEATURES))
+    model = GraphAttentionNetwork(config, pool.num_node_features, pool.num_edge_features).eval()
+    for name, parameter in model.named_parameters():  # biases begin at zero, which would hide a forgotten one
+        if name.endswith("bias"):
+            torch.nn.init.normal_(parameter, std=0.2)
+    fit_standardisation(model, pool, np.ones(pool.num_graphs, np.bool_))
+    return Untrained(model, pool, describe_model(model, pool))

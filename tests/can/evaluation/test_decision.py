@@ -1,0 +1,154 @@
+"""From scores to alarms: members calibrated one by one, and the network or the clock."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kdgat.can.evaluation.calibration import CalibrationError, DecisionRule, fit_scaling
+from kdgat.can.evaluation.decision import calibrated_detector, choose_detector, describe_detector, scenario_of_detector
+from kdgat.can.evaluation.score_tables import ScoreTable, ScoreTableError, read_table, write_table
+from kdgat.can.evaluation.untrained import CLOCK_BOUNDS
+from kdgat.can.sections import EvaluationConfig
+from tests.can.evaluation.score_tables import made_table
+
+NUM_WINDOWS = 6000
+
+
+def validation(num_windows: int = NUM_WINDOWS, *, benign: float = -5.0, seed: int = 0) -> ScoreTable:
+    """Return a quarter of attacked windows; `curriculum` speaks ten times as loud as `normal` and is less right."""
+    generator = np.random.default_rng(seed)
+    label = (np.arange(num_windows) % 4 == 3).astype(np.int8)
+    centre = np.where(label == 1, 5.0, benign)
+    scores = {
+        "normal": (centre + generator.normal(0.0, 1.0, num_windows)).astype(np.float32),
+        "curriculum": (10.0 * (centre + generator.normal(0.0, 4.0, num_windows))).astype(np.float32),
+    }
+    return made_table(label, scores=scores, is_virtual=np.arange(num_windows) // 64 % 2 == 1)
+
+
+def test_members_of_the_ensemble_are_calibrated_before_they_are_averaged() -> None:
+    table = validation()
+    detector = choose_detector({0: table}, EvaluationConfig(rule="fixed"))
+    expected = np.mean(
+        [fit_scaling(table.scores[name], table.label, method="temperature").calibrated(table.scores[name])
+         for name in ("normal", "curriculum")], axis=0,
+    )  # fmt: skip
+    np.testing.assert_allclose(detector.logits({0: table}), expected)
+    assert detector.scalings[0]["curriculum"].temperature > 5 * detector.scalings[0]["normal"].temperature
+
+
+def test_the_loudest_member_no_longer_decides_alone() -> None:
+    table = validation()
+    mean = np.mean([table.scores["normal"], table.scores["curriculum"]], axis=0)
+    detector = choose_detector({0: table}, EvaluationConfig(rule="fixed"))
+    wrong = np.count_nonzero(detector.decide({0: table}) != (table.label == 1))
+    assert wrong < 0.5 * np.count_nonzero((mean >= 0.0) != (table.label == 1))
+
+
+def test_by_a_budget_the_network_or_the_clock_alarms() -> None:
+    table = validation()
+    clock = np.full(NUM_WINDOWS, -10.0, np.float32)
+    clock[:3] = 0.0
+    quiet = made_table(table.label, scores={name: np.full(NUM_WINDOWS, -9.0) for name in ("normal", "curriculum")})
+    chosen = choose_detector({0: table}, EvaluationConfig())
+    assert not chosen.decide({0: quiet}).any()
+    quiet.scores["clock"][:] = clock
+    np.testing.assert_array_equal(np.flatnonzero(chosen.decide({0: quiet})), [0, 1, 2])
+    fixed = choose_detector({0: table}, EvaluationConfig(rule="fixed"))
+    assert not fixed.decide({0: quiet}).any()
+
+
+def test_a_models_own_row_does_not_borrow_the_clock() -> None:
+    table = validation()
+    table.scores["clock"][:] = 1.0
+    detector = calibrated_detector("normal", {0: table}, EvaluationConfig())
+    assert not detector.decide({0: table})[table.label == 0].all()
+    alone = calibrated_detector("clock", {0: table}, EvaluationConfig())
+    assert alone.decide({0: table}).all()
+
+
+def test_a_budget_lowers_the_threshold_by_benign_windows_and_says_so() -> None:
+    table = validation()
+    detector = choose_detector({0: table}, EvaluationConfig(detector="normal"))
+    point = detector.operating_point
+    assert point is not None
+    assert -3.0 <= point.threshold < 0.0
+    assert 1000 <= point.num_windows < NUM_WINDOWS // 2
+    described = describe_detector(detector, {0: table}, "normal")
+    assert described.operating_point == point
+    assert "or if the arrival clock finds that an identifier comes 1.41 times sooner" in described.rule
+    assert "a budget of 40 false alarms per hour" in described.rule
+
+
+@pytest.mark.parametrize(("is_virtual", "missing"), [(True, "vehicles that it was trained on"), (False, "virtual")])
+def test_windows_of_one_sort_alone_set_no_threshold(is_virtual: bool, missing: str) -> None:
+    table = validation()
+    alone = made_table(table.label, scores=table.scores, is_virtual=np.full(NUM_WINDOWS, is_virtual))
+    detector = choose_detector({0: alone}, EvaluationConfig())
+    assert detector.rule.threshold == pytest.approx(0.5)
+    assert detector.operating_point is not None
+    assert "0 windows, 1,000 are needed" in detector.operating_point.sentence()
+    assert missing in detector.operating_point.sentence()
+
+
+def test_virtual_vehicles_that_score_higher_keep_the_threshold_up() -> None:
+    table = validation()
+    low = choose_detector({0: table}, EvaluationConfig(detector="normal")).rule.threshold
+    table.scores["normal"][table.is_virtual & (table.label == 0)] += 4.0
+    assert choose_detector({0: table}, EvaluationConfig(detector="normal")).rule.threshold > low
+
+
+def test_a_baseline_alarms_above_what_benign_windows_seldom_reach() -> None:
+    label = np.repeat([0, 1], 1000)
+    scores = {"baseline: count_excess": np.arange(2000, dtype=np.float32)}
+    table = made_table(label, scores=scores | {"normal": np.zeros(2000, np.float32)})
+    detector = calibrated_detector("baseline: count_excess", {0: table}, EvaluationConfig(benign_quantile=0.01))
+    decision = detector.decide({0: table})
+    assert decision[label == 1].all()
+    assert np.count_nonzero(decision[label == 0]) == 10
+
+
+def test_false_alarms_of_recorded_and_virtual_windows_are_told_apart() -> None:
+    table = validation()
+    is_virtual = np.arange(NUM_WINDOWS) >= NUM_WINDOWS // 2
+    table.scores["clock"][np.flatnonzero((table.label == 0) & is_virtual)[:7]] = 1.0
+    mixed = made_table(table.label, scores=table.scores, is_virtual=is_virtual)
+    described = describe_detector(
+        choose_detector({0: mixed}, EvaluationConfig(detector="normal")), {0: mixed}, "normal"
+    )
+    assert described.recorded_false_alarm_rate is not None
+    assert described.virtual_false_alarm_rate is not None
+    assert described.virtual_false_alarm_rate.num_false_alarms >= 7
+    assert described.recorded_false_alarm_rate.num_false_alarms < 7
+    assert described.recorded_false_alarm_rate.num_windows == np.count_nonzero((table.label == 0) & ~is_virtual)
+
+
+def test_a_scenario_is_measured_with_the_decision_of_both() -> None:
+    table = validation()
+    test = validation(seed=1)
+    test.scores["clock"][test.label == 1] = 1.0
+    scenario, scores, _ = scenario_of_detector(choose_detector({0: table}, EvaluationConfig()), {0: test})
+    assert scenario.recall == 1.0
+    assert scores.decision is not None
+    assert scenario.breakdown is not None
+    assert scenario.breakdown.recall_by_count["10+"].recall == 1.0
+
+
+def test_a_rule_that_asks_the_clock_refuses_to_decide_without_it() -> None:
+    with pytest.raises(CalibrationError, match="give its scores"):
+        DecisionRule(kind="budget", clock=CLOCK_BOUNDS).apply([0.0])
+
+
+def test_a_table_survives_writing_and_one_of_an_older_version_is_refused(tmp_path: Path) -> None:
+    table = validation(20)
+    path = tmp_path / "scores.npz"
+    write_table(path, table)
+    again = read_table(path)
+    np.testing.assert_array_equal(again.end_time, table.end_time)
+    np.testing.assert_array_equal(again.scores["clock"], table.scores["clock"])
+    with np.load(path) as file:
+        columns = {name: file[name] for name in file.files if name not in ("end_time", "model:clock")}
+    np.savez(path, **columns)
+    with pytest.raises(ScoreTableError, match="without end_time, clock: run the evaluation stage again"):
+        read_table(path)

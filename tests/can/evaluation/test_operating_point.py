@@ -1,0 +1,71 @@
+"""A budget of false alarms per hour becomes a threshold, within bounds, or a reason why not."""
+
+import numpy as np
+import pytest
+
+from kdgat.can.evaluation.operating_point import LOWEST_LOGIT, OperatingPoint, covered_seconds
+
+WINDOW_S = 0.05
+NUM_WINDOWS = 4000
+
+
+def of(logits: np.ndarray, budget: float = 72.0) -> OperatingPoint:
+    return OperatingPoint.of_benign(logits, len(logits) * WINDOW_S, budget, 0.0, "clean minutes of drive")
+
+
+def normal(mean: float, size: int = NUM_WINDOWS, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(mean, 1.0, size)
+
+
+def test_a_budget_per_hour_is_the_share_of_windows_that_the_recording_says() -> None:
+    point = of(normal(-4.5))
+    assert point.windows_per_hour == pytest.approx(72_000)
+    assert point.share == pytest.approx(1e-3)
+    assert LOWEST_LOGIT < point.threshold < 0.0
+    assert np.mean(normal(-4.5, 200_000, seed=1) >= point.threshold) == pytest.approx(1e-3, rel=0.5)
+    assert point.expected_alarms_per_hour == pytest.approx(72.0)
+    assert "clean minutes of drive, 4,000 windows" in point.sentence()
+
+
+def test_a_smaller_budget_never_lowers_the_threshold() -> None:
+    thresholds = [of(normal(-5.0), budget).threshold for budget in (7200.0, 720.0, 72.0, 7.2, 0.72)]
+    assert thresholds == sorted(thresholds)
+
+
+def test_the_threshold_is_never_above_the_default_one_and_says_what_that_costs() -> None:
+    point = of(normal(-1.0))
+    assert point.threshold == 0.0
+    assert point.expected_alarms_per_hour is not None
+    assert point.expected_alarms_per_hour > 72.0
+    assert "more than the budget" in point.sentence()
+
+
+def test_the_threshold_is_never_below_a_logit_of_minus_three() -> None:
+    point = of(normal(-20.0))
+    assert point.threshold == LOWEST_LOGIT
+    assert point.expected_alarms_per_hour is not None
+    assert point.expected_alarms_per_hour < 72.0
+
+
+def test_too_few_windows_leave_the_default_threshold_and_say_why() -> None:
+    point = of(normal(-5.0, 999))
+    assert (point.threshold, point.source) == (0.0, "default")
+    assert "999 windows, 1,000 are needed" in point.sentence()
+
+
+def test_windows_without_time_leave_the_default_threshold() -> None:
+    point = OperatingPoint.of_benign(normal(-5.0), 0.0, 40.0, 0.0, "drive")
+    assert "no time passes" in point.sentence()
+
+
+def test_time_under_overlapping_windows_counts_once_and_gaps_and_other_recordings_not() -> None:
+    start = np.array([0.0, 1.0, 2.0, 10.0, 0.0, 1.0])
+    end = start + 2.0
+    recording = np.array([0, 0, 0, 0, 1, 1], np.int32)
+    assert covered_seconds(start, end, recording) == pytest.approx(4.0 + 2.0 + 3.0)
+    assert covered_seconds(start[:0], end[:0], recording[:0]) == 0.0
+
+
+def test_time_that_runs_backwards_is_no_negative_time() -> None:
+    start, end = np.array([5.0, 1.0]), np.array([6.0, 2.0])
+    assert covered_seconds(start, end, np.zeros(2, np.int32)) == pytest.approx(2.0)

@@ -1,0 +1,87 @@
+"""Windows of a stream are those of the whole recording, and little is kept."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kdgat.can.recordings.messages import Messages
+from kdgat.can.sections import WindowConfig
+from kdgat.can.simulation.synthetic import make_recording, make_vehicle
+from kdgat.can.windows.graphs import build_graphs
+from kdgat.can.windows.online import WindowStream
+from kdgat.graphs.columns import GraphColumns
+from tests.can.recording_files import random_messages
+from tests.can.traffic import bus_traffic, make_messages, merge
+
+
+def _streamed(messages: Messages, config: WindowConfig, cuts: list[int]) -> GraphColumns:
+    stream = WindowStream(config)
+    borders = [0, *sorted(min(cut, len(messages)) for cut in cuts), len(messages)]
+    parts = [stream.feed(messages.select(slice(start, stop))) for start, stop in pairwise(borders)]
+    return GraphColumns.concatenate([*parts, stream.finish()])
+
+
+def _assert_equal(found: GraphColumns, expected: GraphColumns) -> None:
+    found.validate()
+    for column in expected.schema.stored:
+        np.testing.assert_array_equal(found[column.name], expected[column.name], err_msg=column.name)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    num=st.integers(0, 400),
+    cuts=st.lists(st.integers(0, 400), max_size=8),
+    size=st.integers(2, 150),
+    stride=st.integers(1, 200),
+    seed=st.integers(0, 100),
+)
+def test_pieces_of_any_size_have_the_graphs_of_the_whole(
+    num: int, cuts: list[int], size: int, stride: int, seed: int
+) -> None:
+    """Bit for bit: windows that overlap, leave gaps, or never fill."""
+    messages = random_messages(max(num, 1), seed=seed).select(slice(num))
+    messages.identifier %= 40
+    config = WindowConfig(size=size, stride=stride)
+    _assert_equal(_streamed(messages, config, cuts), build_graphs(messages, config))
+
+
+@pytest.mark.parametrize("attack", ["suppression", "dos"])
+def test_one_message_at_a_time_has_the_graphs_of_the_whole(attack: str) -> None:
+    """With identifiers that are waited for, and campaigns that say why."""
+    messages = make_recording(make_vehicle(2), 3.0, attack, seed=1)
+    config = WindowConfig(size=100, stride=50)
+    _assert_equal(_streamed(messages, config, list(range(len(messages)))), build_graphs(messages, config))
+
+
+def test_a_recording_shorter_than_a_window_waits_for_a_silent_identifier_too() -> None:
+    silent = make_messages(np.arange(0.0, 0.5, 0.01), 0x10)
+    messages = merge(silent, make_messages(np.arange(0.0, 0.8, 0.02), 0x20))
+    config = WindowConfig(size=len(messages) + 1)
+    whole = build_graphs(messages, config)
+    assert whole["overdue"][0] > 1.0
+    _assert_equal(_streamed(messages, config, [3, 70]), whole)
+
+
+def test_a_clock_that_runs_back_in_another_piece_changes_nothing() -> None:
+    messages = bus_traffic(num_ids=8, duration_s=4.0)
+    messages.timestamp[500:] -= 2.0
+    config = WindowConfig(size=64, stride=64)
+    _assert_equal(_streamed(messages, config, [100, 500, 501, 640]), build_graphs(messages, config))
+
+
+def test_memory_does_not_grow_with_the_number_of_messages() -> None:
+    """Nor without end under a flood of identifiers."""
+    random = np.random.default_rng(0)
+    stream, sizes = WindowStream(WindowConfig()), []
+    for part in range(30):
+        messages = random_messages(5000, seed=part)
+        messages.identifier[:] = random.integers(0, 1 << 29, len(messages))
+        stream.feed(messages)
+        sizes.append(stream.num_bytes)
+    assert sizes[-1] == sizes[-10]
+    assert sizes[-1] < 200e6

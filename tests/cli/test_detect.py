@@ -1,0 +1,193 @@
+"""`kdgat detect` and `kdgat export` as a person types them: alarms, exit statuses, streams, and mistakes."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kdgat.can.kinds import SMALL_ATTENTION
+from kdgat.can.recordings.logs import Messages, write_recording
+from tests.can.detection.untrained import drive, untrained
+from tests.support.command_line import PROGRAM, kdgat
+
+QUIET, ALARMS, MISTAKE = 0, 3, 2
+HEAVY = ("torch", "torch_geometric", "onnx", "h5py", "plotly", "polars")
+
+
+def _lines(messages: Messages) -> list[str]:
+    """Write messages as candump does."""
+    columns = (messages.timestamp, messages.identifier.tolist(), messages.payload, messages.length.tolist())
+    return [f"({t:.6f}) vcan0 {i:03X}#{bytes(p[:n]).hex().upper()}\n" for t, i, p, n in zip(*columns, strict=True)]
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("logs") / "drive.log"
+    path.write_text("".join(_lines(drive())))
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return untrained(SMALL_ATTENTION).write(tmp_path_factory.mktemp("model") / "student.onnx")
+
+
+def _alarms(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def test_alarms_are_exit_status_3_and_none_is_0(tmp_path: Path) -> None:
+    write_recording(tmp_path / "attacked.parquet", drive("suppression", duration_s=20.0))
+    write_recording(tmp_path / "quiet.parquet", drive(None, duration_s=20.0))
+    attacked = kdgat("detect", tmp_path / "attacked.parquet", status=ALARMS)
+    assert "suppressed messages" in attacked.stdout
+    assert "(overdue" in attacked.stdout
+    quiet = kdgat("detect", tmp_path / "quiet.parquet", status=QUIET)
+    assert quiet.stdout == ""
+    assert quiet.stderr.startswith("no alarm in ")
+    assert kdgat("detect", tmp_path / "quiet.parquet", "--quiet", status=QUIET).stderr == ""
+
+
+def test_formats_tell_the_same_alarms(log: Path, model: Path, tmp_path: Path) -> None:
+    alarms = _alarms(kdgat("detect", log, "--model", model, "--format", "json", status=ALARMS).stdout)
+    assert len(alarms) > 3
+    rows = list(csv.DictReader(io.StringIO(kdgat("detect", log, "--model", model, "--format", "csv").stdout)))
+    assert [float(row["begin_s"]) for row in rows] == pytest.approx([one["begin_s"] for one in alarms], abs=1e-6)
+    assert [row["guess"] for row in rows] == [one["guess"] for one in alarms]
+    assert rows[0]["identifiers"].split() == [one["id"] for one in alarms[0]["identifiers"]]
+    table = kdgat("detect", log, "--model", model, "--out", tmp_path / "new" / "alarms.txt", status=ALARMS)
+    assert table.stdout == ""
+    written = (tmp_path / "new" / "alarms.txt").read_text().splitlines()
+    assert len(written) == 1 + len(alarms)
+    assert all(f"{one['score']:.3f}" in line for one, line in zip(alarms, written[1:], strict=True))
+
+
+def test_a_picture_is_a_page_with_every_alarm(log: Path, model: Path, tmp_path: Path) -> None:
+    kdgat("detect", log, "--model", model, "--picture", tmp_path / "drive.html", status=ALARMS)
+    page = (tmp_path / "drive.html").read_text()
+    assert "attack probability" in page
+    assert "seconds since the first window" in page
+
+
+def _wait_for(path: Path, size: int = 1) -> None:
+    until = time.monotonic() + 120.0
+    while not (path.is_file() and path.stat().st_size >= size):
+        assert time.monotonic() < until, path
+        time.sleep(0.02)
+
+
+def test_a_followed_log_has_the_alarms_of_the_whole_file(log: Path, model: Path, tmp_path: Path) -> None:
+    """Written in pieces that end in the middle of lines, until Ctrl-C."""
+    whole = kdgat("detect", log, "--model", model, "--format", "json", "--quiet").stdout
+    growing, out, errors = tmp_path / "growing.log", tmp_path / "alarms.json", tmp_path / "errors"
+    content = log.read_bytes()
+    with growing.open("wb", buffering=0) as written, errors.open("wb") as stderr:
+        written.write(content[:1000])
+        process = subprocess.Popen(
+            [*PROGRAM, "detect", "--follow", growing, "--model", model, "--format", "json", "--out", out],
+            stderr=stderr,
+        )
+        try:
+            for start in range(1000, len(content), 50_001):
+                written.write(content[start : start + 50_001])
+                time.sleep(0.01)
+            _wait_for(out, len(whole.rpartition("\n{")[0]))  # the last alarm may wait for the end
+            time.sleep(1.0)
+            process.send_signal(signal.SIGINT)
+            assert process.wait(60) == ALARMS
+        finally:
+            process.kill()
+            process.wait()
+    assert _alarms(out.read_text()) == [
+        {**one, "score": pytest.approx(one["score"], abs=1e-5), "identifiers": _near(one["identifiers"])}
+        for one in _alarms(whole)
+    ]
+    assert f"in {len(drive()):,} messages" in errors.read_text().splitlines()[-1]
+
+
+def _near(identifiers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [{**one, "evidence": pytest.approx(one["evidence"], abs=2e-3)} for one in identifiers]
+
+
+def test_a_bus_is_watched_until_it_is_interrupted(model: Path) -> None:
+    """python-can's virtual bus lives inside one process: a thread of it sends."""
+    script = f"""
+import os, signal, threading, time
+import can
+from can.interfaces.virtual import channels
+from kdgat.cli.main import main
+from tests.can.detection.untrained import drive
+
+messages = drive().select(slice(3000))
+
+def send():
+    with can.Bus("here", interface="virtual") as bus:
+        while len(channels["here"]) < 2:
+            time.sleep(0.01)
+        for now, one, data, length in zip(messages.timestamp, messages.identifier, messages.payload, messages.length):
+            extended = bool(one > 2047)
+            data = bytes(data[:length])
+            bus.send(can.Message(timestamp=float(now), arbitration_id=int(one), is_extended_id=extended, data=data))
+        time.sleep(2.0)
+        os.kill(os.getpid(), signal.SIGINT)
+
+threading.Thread(target=send, daemon=True).start()
+main(["detect", "-i", "here", "-c", "virtual", "--model", {str(model)!r}, "--format", "json"])
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=120)
+    assert done.returncode in (QUIET, ALARMS), done.stderr
+    assert "in 3,000 messages" in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        ((), "nothing given to look at"),
+        (("LOG", "--follow", "LOG"), "LOG and --follow given"),
+        (("-i", "can0"), "belong together"),
+        (("absent.log",), "absent.log: is no file"),
+        (("LOG", "--model", "absent"), "absent does not exist"),
+        (("LOG", "--model", "LOG"), "drive.log cannot be loaded"),
+        (("LOG", "--model", "."), "run.json"),
+        (("LOG", "--detector", "normal"), "needs a model"),
+        (("LOG", "--model", "MODEL", "--detector", "normal"), "holds distill_gat, not 'normal'"),
+        (("LOG", "--model", "MODEL", "--picture", "a.png"), "only .html is written"),
+        (("LOG", "--model", "MODEL", "--calibration", "absent.json"), "absent.json"),
+        (("-i", "nowhere", "-c", "no-such-interface"), "cannot be opened"),
+        (("--no-such-option",), "No such option"),
+    ],
+)
+def test_mistakes_are_exit_status_2(words: tuple[str, ...], text: str, log: Path, model: Path, tmp_path: Path) -> None:
+    """With a text that says what to do, and nothing that looks like a result."""
+    names = {"LOG": str(log), "MODEL": str(model)}
+    answer = kdgat("detect", *(names.get(word, word) for word in words), status=MISTAKE, folder=tmp_path)
+    assert text in answer.stderr
+    assert answer.stdout == ""
+
+
+def test_damage_is_said(log: Path, model: Path, tmp_path: Path) -> None:
+    lines = log.read_text().splitlines(keepends=True)
+    lines[500] = "(17 vcan0 nonsense\n"
+    (tmp_path / "damaged.log").write_text("".join(lines))
+    answer = kdgat("detect", tmp_path / "damaged.log", "--model", model, status=ALARMS)
+    assert "note: 1 damaged rows were passed over" in answer.stderr
+
+
+def test_nothing_that_trains_is_loaded(log: Path, model: Path) -> None:
+    """torch takes longer to import than a million messages to judge."""
+    script = (
+        "import sys\nfrom kdgat.cli.main import main\ntry:\n"
+        f"    main(['detect', {str(log)!r}, '--model', {str(model)!r}, '--quiet'])\nexcept SystemExit:\n    pass\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "[]"
