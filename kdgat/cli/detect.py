@@ -119,10 +119,13 @@ def _detector(
     model: str | None, name: str | None, seed: int | None, registry: Path | None, calibration: Path | None
 ) -> "Detector":
     from kdgat.can.detection.loading import find_model, load_detector
-    from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
 
     path = None if model is None else find_model(model, registry)
-    return load_detector(path, name, seed, None if calibration is None else VehicleCalibration.read(calibration))
+    if calibration is None:
+        return load_detector(path, name, seed)
+    from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration  # and all that results are made of
+
+    return load_detector(path, name, seed, VehicleCalibration.read(calibration))
 
 
 def _opened_stream(

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from kdgat.can.detection.detector import Verdicts
-from kdgat.can.detection.explanation import MAX_IDENTIFIERS, Explanation, Suspect, explain, guess_kind
+from kdgat.can.detection.explanation import MAX_IDENTIFIERS, NETWORK, Explanation, Suspect, explain, guess_kind
 from kdgat.graphs.columns import GraphColumns
 
 MAX_SUSPECTS: Final = 4096  # remembered of an alarm that goes on: an attacker may use any number of identifiers
@@ -21,7 +21,7 @@ class Alarm:
     end_s: float  # of the last window's last message
     first_message: int  # row in the log, from 0
     num_windows: int
-    score: float  # highest probability of its windows
+    score: float  # highest of its windows
     by: tuple[str, ...]  # who raised it: network, clock
     suspects: tuple[Suspect, ...]  # the most suspicious first
     guess: str  # the kind of attack, by plain rules
@@ -81,7 +81,8 @@ class _OpenAlarm:
                 continue
             reasons = (*known.reasons, *one.reasons) if known else one.reasons
             evidence = max(one.evidence, known.evidence) if known else one.evidence
-            self.suspects[one.identifier] = Suspect(one.identifier, evidence, tuple(dict.fromkeys(reasons)))
+            known_reasons = tuple(dict.fromkeys(reason for reason in reasons if reason != NETWORK)) or (NETWORK,)
+            self.suspects[one.identifier] = Suspect(one.identifier, evidence, known_reasons)
 
     def close(self) -> Alarm:
         suspects = sorted(self.suspects.values(), key=lambda one: -one.evidence)[:MAX_IDENTIFIERS]
@@ -115,7 +116,7 @@ class AlarmMerger:
                 self._open = _OpenAlarm(begin_s, end_s, int(graphs["first_message"][window]))
             flags = (("network", verdicts.by_network[window]), ("clock", verdicts.by_clock[window]))
             by = {name for name, raised in flags if raised}
-            self._open.add(end_s, float(verdicts.probability[window]), by, explain(graphs, verdicts, window))
+            self._open.add(end_s, float(verdicts.score[window]), by, explain(graphs, verdicts, window))
         return ended
 
     def finish(self) -> list[Alarm]:

@@ -27,7 +27,7 @@ class Verdicts(NamedTuple):
     """What a detector says of G windows with N nodes."""
 
     logit: NDArray[np.float64]  # [G] calibrated
-    probability: NDArray[np.float64]  # [G]
+    score: NDArray[np.float64]  # [G] the network's probability; of an alarm of the clock, at least one half
     node_logit: NDArray[np.float64]  # [N]
     by_network: NDArray[np.bool_]  # [G] alarms
     by_clock: NDArray[np.bool_]  # [G]
@@ -59,18 +59,21 @@ class Detector:
     def decide(self, graphs: GraphColumns) -> Verdicts:
         """Return the verdicts on windows."""
         logits = np.full(graphs.num_graphs, -LOGIT_LIMIT)
-        node_logits = np.zeros(graphs.num_nodes)
+        node_logits = np.full(graphs.num_nodes, -LOGIT_LIMIT)
         if self.members and graphs.num_graphs:
             scores = [member.network.score(graphs) for member in self.members]
             calibrated = [
                 np.clip(member.scaling.calibrated(window), -LOGIT_LIMIT, LOGIT_LIMIT)
                 for member, (window, _) in zip(self.members, scores, strict=True)
             ]
-            logits = np.mean(calibrated, axis=0)
-            node_logits = np.mean([node for _, node in scores], axis=0, dtype=np.float64)
-        by_clock = clock_scores(graphs["early"], graphs["overdue"], self.clock) >= 0.0
+            logits = sum(calibrated, start=np.zeros(graphs.num_graphs)) / len(self.members)
+            nodes = [node.astype(np.float64) for _, node in scores]
+            node_logits = sum(nodes, start=np.zeros(graphs.num_nodes)) / len(self.members)
+        clock = clock_scores(graphs["early"], graphs["overdue"], self.clock)
+        by_clock = clock >= 0.0
         by_network = logits >= self.threshold if self.members else np.zeros(graphs.num_graphs, bool)
-        return Verdicts(logits, sigmoid(logits), node_logits, by_network, by_clock)
+        scores_of_windows = sigmoid(np.where(by_clock, np.maximum(logits, clock), logits))
+        return Verdicts(logits, scores_of_windows, node_logits, by_network, by_clock)
 
     def with_threshold(self, threshold: float) -> Detector:
         """Return the detector with another threshold, a calibrated logit."""

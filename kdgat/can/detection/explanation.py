@@ -21,8 +21,9 @@ from kdgat.graphs.columns import GraphColumns
 MAX_IDENTIFIERS: Final = 5  # named for a window
 RARE: Final = 6.0  # -log2 of a share of an identifier's past: it was so in one part of 64
 EVIDENCE_OF_CLOCK: Final = 4.0  # logits that a margin beyond its bound is worth, beside the margin
-LEAST_EVIDENCE: Final = -2.0  # of an identifier that is named, unless none has more
-FLOOD_RATE: Final = 0.3  # log2 of the bus's rate over its long-run mean
+LEAST_EVIDENCE: Final = 0.0  # of an identifier that is named, unless none has as much
+FLOOD_RATE: Final = 1.0  # log2 of the bus's rate over its long-run mean
+FLOOD_NOVELTY: Final = 0.1  # share of the recording before the identifier came
 FLOOD_SHARE: Final = 0.25  # of a window's messages that one identifier has
 EVIDENCE_OF_FLOOD: Final = 10.0  # logits: what others suffer from a flood is no reason to name them first
 FUZZED_IDENTIFIERS: Final = 3
@@ -80,15 +81,15 @@ def _evidence(
     for name, bound in (("early_maximum", CLOCK_BOUNDS.early), ("overdue_maximum", CLOCK_BOUNDS.overdue)):
         margin = x[:, _COLUMN[name]].astype(np.float64)
         evidence = np.where(margin >= bound, np.maximum(evidence, 0.0) + EVIDENCE_OF_CLOCK + margin, evidence)
-    return evidence + EVIDENCE_OF_FLOOD * _floods(x, num_messages)
+    return np.where(_floods(x, num_messages), np.maximum(evidence, 0.0) + EVIDENCE_OF_FLOOD, evidence)
 
 
 def _floods(x: NDArray[np.float32], num_messages: NDArray[Any]) -> NDArray[np.bool_]:
-    """Mark the nodes [N] of windows of so many messages that fill a bus which is faster than usual."""
+    """Mark the nodes [N] of windows of so many messages that fill the bus and are foreign to it, or make it fast."""
     has_sent = x[:, _COLUMN["waiting"]] == 0.0
     share = np.exp2(4.0 * x[:, _COLUMN["count"]]) / num_messages
-    is_uncommon = (x[:, _COLUMN["outranks_maximum"]] > 0.0) | (x[:, _COLUMN["bus_rate_maximum"]] > FLOOD_RATE)
-    return has_sent & (share > FLOOD_SHARE) & is_uncommon
+    is_foreign = (x[:, _COLUMN["outranks_maximum"]] > 0.0) | (x[:, _COLUMN["novelty_maximum"]] > FLOOD_NOVELTY)
+    return has_sent & (share > FLOOD_SHARE) & (is_foreign | (x[:, _COLUMN["bus_rate_maximum"]] > FLOOD_RATE))
 
 
 def reasons_of(x: NDArray[np.float32], floods: bool = False) -> tuple[str, ...]:
