@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 import can
@@ -92,7 +93,7 @@ def cooked(message: can.Message) -> bytes:
 
 def cooked_2(message: can.Message) -> bytes:
     """Return a frame in a capture of all interfaces, as tcpdump writes it since 2020; it names the interface."""
-    return struct.pack(">HxxIHBB8s", 0x000C, 3 + int(message.channel or 0), 280, 4, 0, b"") + socketcan(message)
+    return struct.pack(">HxxIHBB8s", 0x000C, 3 + (message.channel == 1), 280, 4, 0, b"") + socketcan(message)
 
 
 def write_pcap(
@@ -128,3 +129,38 @@ def write_pcapng(path: Path, messages: Iterable[can.Message], interfaces: tuple[
             )
             stream.write(bytes(block))
     return path
+
+
+Writer = Callable[[Path, Messages], Path]
+
+# Name -> (writer, resolution of its times in seconds)
+WRITERS: dict[str, tuple[Writer, float]] = {
+    "a.asc": (lambda path, messages: write_log(path, frames(messages)), 1e-6),
+    "a.blf": (lambda path, messages: write_log(path, frames(messages)), 1e-6),
+    "a.trc": (lambda path, messages: write_log(path, frames(messages)), 1e-6),
+    "a-1.0.trc": (lambda path, messages: write_trace_1_0(path, frames(messages)), 1e-3),
+    "a.mf4": (lambda path, messages: write_log(path, frames(messages)), 1e-6),
+    "a.pcap": (lambda path, messages: write_pcap(path, frames(messages)), 1e-6),
+    "micro.pcap": (lambda path, messages: write_pcap(path, frames(messages), nano=False), 1e-6),
+    "cooked.pcap": (lambda path, messages: write_pcap(path, frames(messages), 113, cooked), 1e-6),
+    "cooked2.pcap": (lambda path, messages: write_pcap(path, frames(messages), 276, cooked_2), 1e-6),
+    "host-order.pcap": (
+        lambda path, messages: write_pcap(path, frames(messages), 227, lambda frame: socketcan(frame, HOST_ORDER)),
+        1e-6,
+    ),
+    "a.pcapng": (lambda path, messages: write_pcapng(path, frames(messages)), 1e-6),
+}
+
+MULTI_CHANNEL_WRITERS: dict[str, tuple[Callable[[Path, list[can.Message]], Path], tuple[str, str]]] = {
+    "a.asc": (write_log, ("1", "2")),
+    "a.blf": (write_log, ("1", "2")),
+    "a.trc": (write_log, ("1", "2")),
+    "a.mf4": (write_log, ("0", "1")),  # as python-can counts them
+    "a.pcapng": (write_pcapng, ("can0", "can1")),
+    "a.pcap": (lambda path, messages: write_pcap(path, messages, 276, cooked_2), ("3", "4")),
+}
+
+
+def merged(first: Messages, second: Messages) -> list[can.Message]:
+    """Mix the messages of two channels by time."""
+    return sorted(chain(frames(first, 0), frames(second, 1)), key=lambda frame: frame.timestamp)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -150,3 +150,17 @@ def assert_same_traffic(read: Messages, written: Messages) -> None:
     np.testing.assert_array_equal(read.identifier, written.identifier)
     np.testing.assert_array_equal(read.payload, written.payload)
     np.testing.assert_array_equal(read.length, written.length)
+
+
+def joined(chunks: Sequence[Messages]) -> Messages:
+    """Join chunks as one recording."""
+    return Messages(
+        timestamp=np.concatenate([chunk.timestamp for chunk in chunks]),
+        identifier=np.concatenate([chunk.identifier for chunk in chunks]),
+        payload=np.concatenate([chunk.payload for chunk in chunks]),
+        length=np.concatenate([chunk.length for chunk in chunks]),
+        label=np.concatenate([chunk.label for chunk in chunks]),
+        name=chunks[0].name,
+        scenario=chunks[0].scenario,
+        labelled=chunks[0].labelled,
+    )

@@ -18,7 +18,6 @@ import numpy as np
 from kdgat.can.recordings.messages import BadRow, Messages, ReadLimits, RecordingError
 from kdgat.can.recordings.names import recording_name
 from kdgat.can.recordings.readers.formats import FileFormat, find_format, open_recording
-from kdgat.can.recordings.readers.frames import FrameColumns
 from kdgat.can.recordings.readers.rows import (
     Rows,
     RowStatus,
@@ -312,8 +311,8 @@ class _Follower:
                     self._begin_anew("it was replaced by another file of its name")
                 elif change == "truncated":
                     yield from self._whole_lines(settled=True)
-                    if self._pending:
-                        yield self._half_line()
+                    if self._pending and self._parser is not None:
+                        yield self._parser.damage(RowStatus.TRUNCATED)
                     stream.seek(0)
                     self._begin_anew("it was truncated")
                 elif self._stop_at_end or idle:
@@ -380,8 +379,3 @@ class _Follower:
             self._parser, _ = found
         content, self._pending = bytes(self._pending), bytearray()
         yield self._parser.parse(np.frombuffer(content, np.uint8))
-
-    def _half_line(self) -> Rows:
-        columns = FrameColumns()
-        columns.append(0.0, 0, b"", None, int(RowStatus.TRUNCATED))
-        return columns.take()

@@ -57,7 +57,7 @@ _AT_REST: Final = np.array(
 # AUTOSAR's COM): coming early, it raises no alarm of the clock's own.
 _LOG_MIXED_PERIOD: Final = float(np.log2(0.08))  # of seconds
 # Where a recording has lost no single message so far, one that is missing says as much as two do elsewhere.
-_LOSSLESS_MARGIN: Final = 0.5
+_LOSSLESS_MARGIN: Final = 0.3
 _OTHER_NAMES: Final = {"malfunction": "spoofing"}  # of kinds of attack
 
 

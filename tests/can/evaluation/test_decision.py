@@ -77,7 +77,7 @@ def test_a_budget_lowers_the_threshold_by_benign_windows_and_says_so() -> None:
     assert 1000 <= point.num_windows < NUM_WINDOWS // 2
     described = describe_detector(detector, {0: table}, "normal")
     assert described.operating_point == point
-    assert "or if the arrival clock finds that an identifier comes 1.41 times sooner" in described.rule
+    assert "or if the arrival clock finds that an identifier comes 1.52 times sooner" in described.rule
     assert "a budget of 40 false alarms per hour" in described.rule
 
 
@@ -86,7 +86,7 @@ def test_windows_of_one_sort_alone_set_no_threshold(is_virtual: bool, missing: s
     table = validation()
     alone = made_table(table.label, scores=table.scores, is_virtual=np.full(NUM_WINDOWS, is_virtual))
     detector = choose_detector({0: alone}, EvaluationConfig())
-    assert detector.rule.threshold == pytest.approx(0.5)
+    assert detector.rule.threshold == pytest.approx(0.88)
     assert detector.operating_point is not None
     assert "0 windows, 1,000 are needed" in detector.operating_point.sentence()
     assert missing in detector.operating_point.sentence()

@@ -10,7 +10,7 @@ from tests.can.windows.planted_graphs import NUM_NODE_FEATURES, planted_columns
 
 @pytest.mark.parametrize(
     ("early", "overdue", "is_alarm"),
-    [(-9.0, -9.0, False), (0.49, 0.99, False), (0.5, -9.0, True), (-9.0, 1.0, True), (3.0, 4.0, True)],
+    [(-9.0, -9.0, False), (0.59, 0.99, False), (0.6, -9.0, True), (-9.0, 1.0, True), (3.0, 4.0, True)],
 )
 def test_the_clock_alarms_from_either_bound_on(early: float, overdue: float, is_alarm: bool) -> None:
     assert bool(clock_scores([early], [overdue])[0] >= 0.0) == is_alarm

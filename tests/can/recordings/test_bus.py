@@ -11,26 +11,26 @@ from typing import Any
 import can
 import numpy as np
 import pytest
+from can.interfaces.virtual import VirtualBus
 
 from kdgat.can.recordings.bus import BusError, read_bus
 from kdgat.can.recordings.logs import Messages, RecordingError
 from kdgat.can.recordings.stream import MessageStream
 from tests.can.log_files import error_frame, fd_frame, frames, remote_frame
-from tests.can.recording_files import assert_same_traffic, random_messages
-from tests.can.recordings.test_stream import joined
+from tests.can.recording_files import assert_same_traffic, joined, random_messages
 
 TIMEOUT_S = 30.0
 
 
 @pytest.fixture
-def sender(request: pytest.FixtureRequest) -> Iterator[can.BusABC]:
+def sender(request: pytest.FixtureRequest) -> Iterator[VirtualBus]:
     # A channel of its own: virtual buses of one name are one bus in the whole process.
-    with can.Bus(channel=request.node.name, interface="virtual", preserve_timestamps=True) as bus:
+    with VirtualBus(channel=request.node.name, preserve_timestamps=True) as bus:
         yield bus
 
 
-def _read(sender: Any, **options: Any) -> MessageStream:
-    return read_bus(sender.channel_id, "virtual", **options)
+def _read(sender: VirtualBus, **options: Any) -> MessageStream:
+    return read_bus(str(sender.channel_id), "virtual", **options)
 
 
 def _take(stream: MessageStream, num_messages: int) -> Messages:
@@ -47,7 +47,7 @@ def _wait_until(is_true: Any) -> None:
         time.sleep(0.005)
 
 
-def test_messages_of_a_bus_come_as_they_were_sent(sender: can.BusABC) -> None:
+def test_messages_of_a_bus_come_as_they_were_sent(sender: VirtualBus) -> None:
     written = random_messages(500)
     with _read(sender, scenario="live") as stream:
         for frame in frames(written, None):
@@ -58,19 +58,19 @@ def test_messages_of_a_bus_come_as_they_were_sent(sender: can.BusABC) -> None:
     assert (stream.status.num_messages, stream.status.num_dropped, stream.status.num_bad_rows) == (500, 0, 0)
 
 
-def test_chunks_hold_what_arrived_and_no_more_than_is_asked_for(sender: can.BusABC) -> None:
+def test_chunks_hold_what_arrived_and_no_more_than_is_asked_for(sender: VirtualBus) -> None:
     with _read(sender, max_messages=64, max_delay_s=0.05) as stream:
         sender.send(remote_frame(1.0))
         assert len(next(stream)) == 1  # without waiting for more to come
         for frame in frames(random_messages(200), None):
             sender.send(frame)
-        sizes = []
+        sizes: list[int] = []
         while sum(sizes) < 200:
             sizes.append(len(next(stream)))
     assert max(sizes) <= 64
 
 
-def test_only_frames_that_are_messages_are_handed_on(sender: can.BusABC) -> None:
+def test_only_frames_that_are_messages_are_handed_on(sender: VirtualBus) -> None:
     fd = can.Bus(channel=sender.channel_id, interface="virtual", protocol=can.CanProtocol.CAN_FD)
     with fd, _read(sender) as stream:
         sender.send(error_frame(1.0))
@@ -82,7 +82,7 @@ def test_only_frames_that_are_messages_are_handed_on(sender: can.BusABC) -> None
     assert stream.status.bad_rows[0].reason == "CAN FD frame"
 
 
-def test_slow_reader_loses_the_oldest_messages_and_is_told(sender: can.BusABC) -> None:
+def test_slow_reader_loses_the_oldest_messages_and_is_told(sender: VirtualBus) -> None:
     written = random_messages(500)
     with _read(sender, max_pending=100) as stream:
         for frame in frames(written, None):
@@ -92,7 +92,7 @@ def test_slow_reader_loses_the_oldest_messages_and_is_told(sender: can.BusABC) -
     np.testing.assert_array_equal(read.identifier, written.identifier[400:])
 
 
-def test_stop_event_ends_the_stream_behind_what_arrived(sender: can.BusABC) -> None:
+def test_stop_event_ends_the_stream_behind_what_arrived(sender: VirtualBus) -> None:
     stop = threading.Event()
     stream = _read(sender, stop=stop)
     for frame in frames(random_messages(50), None):
@@ -105,7 +105,7 @@ def test_stop_event_ends_the_stream_behind_what_arrived(sender: can.BusABC) -> N
     assert not any(thread.name == f"bus {sender.channel_id}" for thread in threading.enumerate())
 
 
-def test_closed_stream_ends_while_another_thread_waits_for_it(sender: can.BusABC) -> None:
+def test_closed_stream_ends_while_another_thread_waits_for_it(sender: VirtualBus) -> None:
     stream = _read(sender)
     waiting = threading.Thread(target=lambda: list(stream))
     waiting.start()
@@ -130,7 +130,7 @@ class FailingBus:
         return self.opened[-1]
 
 
-def test_bus_that_fails_is_opened_anew(sender: can.BusABC, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bus_that_fails_is_opened_anew(sender: VirtualBus, monkeypatch: pytest.MonkeyPatch) -> None:
     buses = FailingBus(monkeypatch)
     with _read(sender) as stream:
         sender.send(remote_frame(100.0, 0x1))
@@ -148,7 +148,7 @@ def test_bus_that_fails_is_opened_anew(sender: can.BusABC, monkeypatch: pytest.M
     assert read.timestamp[1] - read.timestamp[0] == pytest.approx(0.25)
 
 
-def test_stream_ends_while_the_bus_is_away(sender: can.BusABC, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stream_ends_while_the_bus_is_away(sender: VirtualBus, monkeypatch: pytest.MonkeyPatch) -> None:
     buses = FailingBus(monkeypatch)
     stream = _read(sender)
     buses.is_away = True
@@ -158,10 +158,10 @@ def test_stream_ends_while_the_bus_is_away(sender: can.BusABC, monkeypatch: pyte
     assert list(stream) == []
 
 
-def test_timestamps_never_run_backwards(sender: can.BusABC) -> None:
+def test_timestamps_never_run_backwards(sender: VirtualBus) -> None:
     with _read(sender) as stream:
-        for timestamp in (10.0, 10.5, 10.4, 10.6, 3.0, 3.5):
-            sender.send(remote_frame(timestamp))
+        for sent in (10.0, 10.5, 10.4, 10.6, 3.0, 3.5):
+            sender.send(remote_frame(sent))
         timestamp = _take(stream, 6).timestamp
     assert timestamp[:4].tolist() == [10.0, 10.5, 10.5, 10.6]
     assert 10.6 <= timestamp[4] < 10.6 + TIMEOUT_S

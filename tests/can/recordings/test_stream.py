@@ -11,26 +11,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kdgat.can.recordings.logs import Messages, RecordingError, read_recording, write_recording
+from kdgat.can.recordings.logs import BadRow, Messages, RecordingError, read_recording, write_recording
 from kdgat.can.recordings.stream import MessageStream, follow_file, read_chunks
-from tests.can.recording_files import FORMATS, assert_same_traffic, random_messages, write_text
-from tests.can.recordings.readers.test_formats import MULTI_CHANNEL_WRITERS, WRITERS, merged
+from tests.can.log_files import MULTI_CHANNEL_WRITERS, WRITERS, merged
+from tests.can.recording_files import FORMATS, assert_same_traffic, joined, random_messages, write_text
 
 TIMEOUT_S = 30.0
-
-
-def joined(chunks: Sequence[Messages]) -> Messages:
-    """Join chunks as one recording."""
-    return Messages(
-        timestamp=np.concatenate([chunk.timestamp for chunk in chunks]),
-        identifier=np.concatenate([chunk.identifier for chunk in chunks]),
-        payload=np.concatenate([chunk.payload for chunk in chunks]),
-        length=np.concatenate([chunk.length for chunk in chunks]),
-        label=np.concatenate([chunk.label for chunk in chunks]),
-        name=chunks[0].name,
-        scenario=chunks[0].scenario,
-        labelled=chunks[0].labelled,
-    )
 
 
 def assert_same_recording(chunks: Sequence[Messages], read: Messages) -> None:
@@ -247,7 +233,7 @@ def test_log_that_is_truncated_is_begun_anew(followed: tuple[Writer, threading.E
     writer.join()
     assert writer.stream.status.num_reconnects == 1
     assert "was truncated" in writer.stream.status.last_error
-    assert [row.reason for row in writer.stream.status.bad_rows] == ["last line is cut off"]
+    assert writer.stream.status.bad_rows == [BadRow(201, "last line is cut off")]
 
 
 def test_csv_that_grows_waits_until_its_columns_are_clear(tmp_path: Path) -> None:

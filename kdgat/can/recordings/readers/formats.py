@@ -37,6 +37,7 @@ _MAGIC = {
     b"\x4d\x3c\xb2\xa1": FileFormat.PCAP,
     b"\x0a\x0d\x0d\x0a": FileFormat.PCAP,  # pcapng
 }
+_WIDE_TEXT_MARKS = (b"\xff\xfe", b"\xfe\xff")
 _PROMISED = {
     ".parquet": FileFormat.PARQUET,
     ".blf": FileFormat.BLF,
@@ -67,6 +68,8 @@ def find_format(path: Path) -> FileFormat:
             head = stream.read(NUM_HEAD_BYTES)
     except (OSError, EOFError) as error:
         raise RecordingError(path, f"is damaged from its beginning on ({error}); copy it again") from error
+    if head.startswith(_WIDE_TEXT_MARKS):
+        raise RecordingError(path, "is text in UTF-16, as PowerShell writes it; save it as UTF-8")
     found = next((found for magic, found in _MAGIC.items() if head.startswith(magic)), FileFormat.TEXT)
     promised = _PROMISED.get(recording_suffix(path))
     if promised is FileFormat.PARQUET and not compressed:

@@ -119,10 +119,10 @@ def join_rows(portions: Sequence[Rows]) -> Rows:
     )
 
 
-def damaged_row(line: int, channels: tuple[str, ...]) -> Rows:
-    """Return a bad row that says that the file ends at a line before its end."""
+def damaged_row(line: int, channels: tuple[str, ...], status: RowStatus) -> Rows:
+    """Return a bad row that says why the file ends at a line."""
     columns = FrameColumns()
-    columns.append_damage()
+    columns.append(0.0, 0, b"", None, status)
     rows = columns.take()
     rows.channels = channels
     rows.line_of = lambda rows: rows + line

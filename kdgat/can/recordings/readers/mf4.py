@@ -1,7 +1,14 @@
-"""MF4 with bus logging through asammdf: whole groups of frames as arrays."""
+"""MF4 with bus logging through asammdf: whole groups of frames as arrays.
+
+asammdf's compiled part can take its process with it when a file is damaged, and prints what it thinks of one. It works
+in a process of its own (`python -m` this module), which costs a second, so that a bad file is an error and no more.
+"""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,6 +21,8 @@ from kdgat.can.recordings.readers.formats import load_library
 from kdgat.can.recordings.readers.frames import join_rows
 from kdgat.can.recordings.readers.rows import MAX_CHANNELS, Rows, RowStatus
 
+_REFUSED = 3  # exit status of the process for a file that is no use; it prints why
+_COLUMNS = ("timestamp", "identifier", "payload", "length", "label", "status")
 _KINDS = ("CAN_DataFrame", "CAN_RemoteFrame", "CAN_ErrorFrame")
 
 
@@ -22,6 +31,46 @@ def read_mf4(path: Path) -> Rows:
 
     Raise RecordingError for a measurement without CAN frames, and for a file that cannot be read.
     """
+    with tempfile.TemporaryDirectory() as folder:
+        columns_path = Path(folder) / "columns.npz"
+        command = [sys.executable, "-m", __name__, str(path), str(columns_path)]
+        answer = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+        if answer.returncode == _REFUSED:
+            raise RecordingError(path, answer.stdout.strip())
+        if answer.returncode != 0:
+            said = (answer.stderr.strip().splitlines() or [f"exit status {answer.returncode}"])[-1]
+            raise RecordingError(path, f"is no readable MF4 file (asammdf failed: {said}); export it again")
+        with np.load(columns_path) as columns:
+            rows = Rows(
+                timestamp=columns["timestamp"],
+                identifier=columns["identifier"],
+                payload=columns["payload"],
+                length=columns["length"],
+                label=columns["label"],
+                status=columns["status"],
+                labelled=False,
+                line_of=lambda rows: rows + 1,  # there are no lines: the how many-th frame in time
+                channels=tuple(columns["channels"].tolist()),
+            )
+            if rows.channels:
+                rows.channel = columns["channel"]
+            return rows
+
+
+def main(path: Path, columns_path: Path) -> int:
+    """Read a file and write its rows for `read_mf4`; return the exit status."""
+    try:
+        rows = _read_here(path)
+    except RecordingError as error:
+        print(error.problem)
+        return _REFUSED
+    columns = {name: getattr(rows, name) for name in _COLUMNS}
+    channel = np.zeros(0, np.uint8) if rows.channel is None else rows.channel
+    np.savez(columns_path, channel=channel, channels=np.array(rows.channels, dtype=np.str_), **columns)
+    return 0
+
+
+def _read_here(path: Path) -> Rows:
     asammdf = load_library("asammdf", path, "an MF4 file, which asammdf reads")
     try:
         with asammdf.MDF(path) as measurement:
@@ -100,9 +149,12 @@ def _in_order_of_time(groups: list[Rows]) -> Rows:
         rows.channels = channels
     joined = join_rows(groups)
     order = np.argsort(joined.timestamp, kind="stable")
-    for name in ("timestamp", "identifier", "payload", "length", "label", "status"):
+    for name in _COLUMNS:
         setattr(joined, name, getattr(joined, name)[order])
     if joined.channel is not None:
         joined.channel = joined.channel[order]
-    joined.line_of = lambda rows: rows + 1  # there are no lines: the how many-th frame in time
     return joined
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))

@@ -16,7 +16,7 @@ from kdgat.can.recordings.messages import MAX_PAYLOAD_BYTES, RecordingError
 from kdgat.can.recordings.names import recording_suffix
 from kdgat.can.recordings.readers import kernels
 from kdgat.can.recordings.readers.frames import damaged_row, join_rows
-from kdgat.can.recordings.readers.rows import MAX_CHANNELS, NO_CHANNEL, Rows
+from kdgat.can.recordings.readers.rows import MAX_CHANNELS, NO_CHANNEL, Rows, RowStatus
 
 NUM_SNIFFED_LINES = 200
 """Lines looked at to find the format: enough that a few damaged ones do not decide."""
@@ -153,10 +153,9 @@ class LineParser:
             tuple(self._channels),
         )
 
-    def damage(self) -> Rows:
-        """Return a bad row that says that the file ends here before its end."""
-        first_line = self._num_lines + 1
-        return damaged_row(first_line, tuple(self._channels))
+    def damage(self, status: RowStatus = RowStatus.DAMAGED) -> Rows:
+        """Return a bad row behind the lines that were parsed: the file ends here before its end."""
+        return damaged_row(self._num_lines + 1, tuple(self._channels), status)
 
     def _over_blocks(self, channel: NDArray[np.uint8], names: Sequence[str]) -> NDArray[np.uint8]:
         """Turn indices into the names of one block into those of all blocks."""

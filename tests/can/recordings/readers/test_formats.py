@@ -3,53 +3,31 @@
 from __future__ import annotations
 
 import gzip
+import os
 import subprocess
 import sys
-from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 
-import can
 import numpy as np
 import pytest
 
 from kdgat.can.recordings.logs import Messages, ReadLimits, RecordingError, read_recording
 from tests.can.log_files import (
-    HOST_ORDER,
-    cooked,
-    cooked_2,
+    MULTI_CHANNEL_WRITERS,
+    WRITERS,
     error_frame,
     fd_frame,
     frames,
+    merged,
     remote_frame,
-    socketcan,
     write_log,
     write_pcap,
     write_pcapng,
-    write_trace_1_0,
 )
 from tests.can.recording_files import assert_same_traffic, random_messages, write_text
 
 LENIENT = ReadLimits(max_bad_fraction=1.0)
-Writer = Callable[[Path, Messages], Path]
-
-# name -> (writer, resolution of its times in seconds)
-WRITERS: dict[str, tuple[Writer, float]] = {
-    "a.asc": (lambda path, messages: write_log(path, frames(messages)), 1e-6),
-    "a.blf": (lambda path, messages: write_log(path, frames(messages)), 1e-6),
-    "a.trc": (lambda path, messages: write_log(path, frames(messages)), 1e-6),
-    "a-1.0.trc": (lambda path, messages: write_trace_1_0(path, frames(messages)), 1e-3),
-    "a.mf4": (lambda path, messages: write_log(path, frames(messages)), 1e-6),
-    "a.pcap": (lambda path, messages: write_pcap(path, frames(messages)), 1e-6),
-    "micro.pcap": (lambda path, messages: write_pcap(path, frames(messages), nano=False), 1e-6),
-    "cooked.pcap": (lambda path, messages: write_pcap(path, frames(messages), 113, cooked), 1e-6),
-    "cooked2.pcap": (lambda path, messages: write_pcap(path, frames(messages), 276, cooked_2), 1e-6),
-    "host-order.pcap": (
-        lambda path, messages: write_pcap(path, frames(messages), 227, lambda frame: socketcan(frame, HOST_ORDER)),
-        1e-6,
-    ),
-    "a.pcapng": (lambda path, messages: write_pcapng(path, frames(messages)), 1e-6),
-}
 WITH_REMOTE_FRAMES = ("a.asc", "a.blf", "a.mf4", "a.pcap", "a.pcapng")
 
 
@@ -117,21 +95,6 @@ def test_error_frames_of_candump_are_passed_over(tmp_path: Path) -> None:
     )
     read = read_recording(path)
     assert (len(read), read.num_error_frames, read.num_bad_rows) == (1, 2, 0)
-
-
-MULTI_CHANNEL_WRITERS: dict[str, tuple[Callable[[Path, list[can.Message]], Path], tuple[str, str]]] = {
-    "a.asc": (write_log, ("1", "2")),
-    "a.blf": (write_log, ("1", "2")),
-    "a.trc": (write_log, ("1", "2")),
-    "a.mf4": (write_log, ("0", "1")),  # as python-can counts them
-    "a.pcapng": (write_pcapng, ("can0", "can1")),
-    "a.pcap": (lambda path, messages: write_pcap(path, messages, 276, cooked_2), ("3", "4")),
-}
-
-
-def merged(first: Messages, second: Messages) -> list[can.Message]:
-    """Mix the messages of two channels by time."""
-    return sorted(chain(frames(first, 0), frames(second, 1)), key=lambda frame: frame.timestamp)
 
 
 @pytest.mark.parametrize("name", MULTI_CHANNEL_WRITERS)
@@ -205,7 +168,6 @@ def test_damaged_block_of_blf_ends_what_is_read(tmp_path: Path) -> None:
     assert read.num_bad_rows == 1
 
 
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # asammdf forgets a half-made object
 @pytest.mark.parametrize("name", ["a.blf", "a.pcap", "a.pcapng", "a.mf4"])
 def test_log_without_a_whole_beginning_is_refused(tmp_path: Path, name: str) -> None:
     path = WRITERS[name][0](tmp_path / name, random_messages(100))
@@ -279,7 +241,7 @@ def test_what_is_compressed_but_no_log_is_refused(tmp_path: Path, name: str) -> 
         read_recording(path)
 
 
-@pytest.mark.parametrize(("name", "library"), [("a.blf", "can"), ("a.mf4", "asammdf"), ("a.pcap", "dpkt")])
+@pytest.mark.parametrize(("name", "library"), [("a.blf", "can"), ("a.pcap", "dpkt")])
 def test_missing_library_is_named_with_what_to_install(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, library: str
 ) -> None:
@@ -287,6 +249,28 @@ def test_missing_library_is_named_with_what_to_install(
     monkeypatch.setitem(sys.modules, library, None)
     with pytest.raises(RecordingError, match=r"file, which .* reads; .*pip install 'kdgat\[logs\]'"):
         read_recording(path)
+
+
+def test_missing_reader_of_mf4_is_named_with_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = WRITERS["a.mf4"][0](tmp_path / "a.mf4", random_messages(10))
+    (tmp_path / "asammdf.py").write_text("raise ImportError('it is not here')")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    with pytest.raises(RecordingError, match=r"MF4 file, which asammdf reads; .*kdgat\[logs\].*it is not here"):
+        read_recording(path)
+
+
+def test_reader_of_mf4_that_dies_is_an_error_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = WRITERS["a.mf4"][0](tmp_path / "a.mf4", random_messages(10))
+    (tmp_path / "asammdf.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    with pytest.raises(RecordingError, match=r"a\.mf4: is no readable MF4 file \(asammdf failed: exit status -11\)"):
+        read_recording(path)
+
+
+def test_wide_text_is_refused_with_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("(1.0) can0 123#11\n", encoding="utf-16")
+    with pytest.raises(RecordingError, match="UTF-16, as PowerShell writes it; save it as UTF-8"):
+        read_recording(tmp_path / "a.log")
 
 
 def test_reading_a_parquet_file_loads_no_library_of_logs() -> None:
