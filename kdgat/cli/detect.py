@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kdgat.can.recordings.stream import MessageStream, StreamStatus
 
 EXIT_ALARMS = 3
+EXIT_INTERRUPTED = 130  # as of a program that SIGINT ends
 INTERFACE_PACKAGE = "onnxruntime"
 
 app = typer.Typer()
@@ -106,6 +107,8 @@ def detect(
     if not quiet:
         for note in (*_notes(stream.status), f"{watch.summary.sentence()} (detector {chosen.name})"):
             print(note, file=sys.stderr)
+    if stop.is_set() and not is_live:  # half a log without an alarm is not a log without an alarm
+        raise typer.Exit(EXIT_INTERRUPTED)
     raise typer.Exit(EXIT_ALARMS if watch.summary.num_alarms else 0)
 
 
