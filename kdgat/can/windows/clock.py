@@ -169,7 +169,7 @@ def _learn(known: NDArray[np.float64], ring: NDArray[np.float32], interval: floa
     ring[count % _RING] = interval
     count += 1
     known[_LEARNED] = count
-    every = 5 if count < 200 else 50 if count < _RING else 200
+    every = 5 if count < 200 else 50 if count < _RING else 400
     if count < _FEWEST or count % every:
         return
     ordered = np.sort(ring[: min(count, _RING)])
