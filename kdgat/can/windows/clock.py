@@ -211,7 +211,9 @@ def _follow_phase(known: NDArray[np.float64], now: float, out: NDArray[np.float3
         known[_OFF_COUNT] += 1.0
         if known[_OFF_COUNT] == _EXCURSION:
             known[_EXCURSIONS] += 1.0
-        if now - known[_OFF_SINCE] > _PHASE_RELEARN_S and known[_OFF_COUNT] > _RELEARN_AFTER:
+        # What was learned from few messages is given up sooner: they may have been the attacker's.
+        patience_s = min(max(0.5 * count * period, 3.0), _PHASE_RELEARN_S)
+        if now - known[_OFF_SINCE] > patience_s and known[_OFF_COUNT] > _PHASE_LEARNED / 2.0:
             known[_PHASE_COUNT] = 0.0
             return
         # Single delays are followed, but slowly; whoever stays off does not move the timer.
