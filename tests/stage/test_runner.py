@@ -278,10 +278,11 @@ def command(folder: Path, directory: Path, *options: str) -> list[str]:
         import sys
         sys.path.insert(0, {str(folder)!r})
         from kdgat.stage.__main__ import main
+        from kdgat.stage.process import leave
         code = main(sys.argv[1:])
         heavy = [name for name in ("torch", "polars", "prefect", "lightning", "typer") if name in sys.modules]
         assert not heavy, heavy
-        sys.exit(code)
+        leave(code)
         """
     )
     return [sys.executable, "-c", program, str(directory), *options]
