@@ -40,7 +40,7 @@ def checksum_residual(kind: Any, word: Any, num_bytes: Any) -> Any:
         value = word ^ (word >> np.uint64(32))
         value ^= value >> np.uint64(16)
         value ^= value >> np.uint64(8)
-    elif kind == _SUM or kind == _SUM_AT_END or kind == _SUM_AT_START:
+    elif kind in (_SUM, _SUM_AT_END, _SUM_AT_START):
         for place in range(num_bytes):
             value += (word >> np.uint64(8 * place)) & byte_mask
         if kind != _SUM:  # the checksum is the sum of the others, not what makes it zero
@@ -57,3 +57,32 @@ def checksum_residual(kind: Any, word: Any, num_bytes: Any) -> Any:
             value = np.uint64(table[np.int64(value ^ ((word >> np.uint64(8 * place)) & byte_mask))])
         value ^= word >> np.uint64(0 if at_start else 8 * (num_bytes - 1))
     return np.uint8(value & byte_mask)
+
+
+@njit(cache=True)
+def sealed(kind: int, residual: int, place: int, words: NDArray[np.uint64], num_bytes: int) -> NDArray[np.uint64]:
+    """Return payloads [R] whose byte `place` is set so that this kind of checksum holds with this residual.
+
+    A sum of half bytes is kept by the lower half of that byte. What a byte must be follows from what the residual is
+    without it, in one of three ways; for a CRC whose own byte is another one it is searched for.
+    """
+    out = words.copy()
+    num_values = 16 if kind == _NIBBLE_SUM else 256
+    last = num_values - 1
+    shift = np.uint64(8 * place)
+    for row in range(words.shape[0]):
+        others = words[row] & ~(np.uint64(last) << shift)
+        without = np.int64(checksum_residual(kind, others, num_bytes))
+        for attempt in range(-3, num_values):
+            value = attempt
+            if attempt == -3:
+                value = (without ^ residual) & last
+            elif attempt == -2:
+                value = (residual - without) & last
+            elif attempt == -1:
+                value = (without - residual) & last
+            candidate = others | (np.uint64(value) << shift)
+            if checksum_residual(kind, candidate, num_bytes) == residual:
+                out[row] = candidate
+                break
+    return out
