@@ -1,10 +1,10 @@
 """Payload fields: whether what an identifier says is what it could say next, by its own past.
 
-Nobody tells what the bits of a payload mean, but an identifier shows its own rules: a counter goes on, a constant stays,
-a page follows the page before it, a checksum holds, a signal moves in steps of some size. One causal pass learns them
-from messages that keep to them: each half byte's successors, each byte's usual steps, values and pauses, and which of
-the checksums that cars use holds. A message that breaks them is odd and teaches nothing; an episode of odd messages,
-however many, counts once, as a lamp that is switched on does.
+Nobody tells what the bits of a payload mean, but an identifier shows its own rules: a counter goes on, a constant
+stays, a page follows the page before it, a checksum holds, a signal moves in steps of some size. One causal pass learns
+them from messages that keep to them: each half byte's successors, each byte's usual steps, values and pauses, and which
+of the checksums that cars use holds. A message that breaks them is odd and teaches nothing; odd messages that follow
+one another closely are an episode, which counts as one event a second at most, as a lamp that is switched on does.
 """
 
 from __future__ import annotations
