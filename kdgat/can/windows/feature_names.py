@@ -51,6 +51,7 @@ REDUCTIONS: Final[dict[str, tuple[Reduction, ...]]] = {
     "jump": ("maximum",),
     "value_rank": ("mean", "maximum"),
     "frozen": ("mean", "maximum"),
+    "still": ("mean", "maximum"),
     "odd": ("mean",),
     "odd_run": ("maximum",),
 }

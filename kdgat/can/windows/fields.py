@@ -28,6 +28,7 @@ FIELD_FEATURES: Final = (
     "jump",  # log2 of a byte's step over its largest usual one, over 8; of the byte that jumps most
     "value_rank",  # -log2 of the share of the id's time in which a byte was near this value; of the rarest
     "frozen",  # log2 of the time a byte has not changed over the longest usual such time; of the longest
+    "still",  # the same of the payload as a whole
     "odd",  # the message breaks the id's rules
     "odd_run",  # log2 of 1 + odd messages in this episode, over 8
 )
@@ -42,11 +43,12 @@ NUM_FIELD_FEATURES: Final = len(FIELD_FEATURES)
     _JUMP,
     _VALUE_RANK,
     _FROZEN,
+    _STILL,
     _ODD,
     _ODD_RUN,
 ) = range(NUM_FIELD_FEATURES)
 
-_LEARNED = 30.0  # conforming messages before an id is judged
+_LEARNED = 10.0  # conforming messages before an id is judged
 _MEMORY = 2000.0  # messages that shares are taken over
 _SUM_MARGIN = 8.0  # bits beyond the usual that are odd,
 _SUM_RATIO = 1.25  # beside this factor
@@ -82,6 +84,9 @@ class _OfIdentifiers(NamedTuple):
     changed: NDArray[np.float64]  # [I, 8] s, when the byte changed last
     longest: NDArray[np.float64]  # [I, 8] s that it usually stays at most
     num_changes: NDArray[np.float32]  # [I, 8]
+    payload_changed: NDArray[np.float64]  # [I] s, when the payload changed last
+    payload_longest: NDArray[np.float64]  # [I] s that it usually stays at most
+    num_payloads: NDArray[np.float64]  # [I] how often it changed
     checksum: NDArray[np.uint8]  # [I, NUM_CHECKSUMS] what the residual is, if it is a checksum
     held: NDArray[np.int32]  # [I, NUM_CHECKSUMS] changed payloads in a row that kept to it; -1: it is none
     broken: NDArray[np.int32]
@@ -111,6 +116,9 @@ def _new_identifiers(num_ids: int) -> _OfIdentifiers:
         changed=np.zeros((num_ids, 8)),
         longest=np.zeros((num_ids, 8)),
         num_changes=np.zeros((num_ids, 8), np.float32),
+        payload_changed=np.zeros(num_ids),
+        payload_longest=np.zeros(num_ids),
+        num_payloads=np.zeros(num_ids),
         checksum=np.zeros((num_ids, NUM_CHECKSUMS), np.uint8),
         held=np.zeros((num_ids, NUM_CHECKSUMS), np.int32),
         broken=np.zeros((num_ids, NUM_CHECKSUMS), np.int32),
@@ -174,6 +182,8 @@ def _forget(known: _OfIdentifiers, index: Any) -> None:
     known.value_time[index] = 0.0
     known.longest[index] = 0.0
     known.num_changes[index] = 0.0
+    known.payload_longest[index] = 0.0
+    known.num_payloads[index] = 0.0
     known.held[index] = 0
     known.broken[index] = 0
     known.odd_since[index] = 0.0
@@ -209,6 +219,7 @@ def _judge(
             ids.payload[index] = word
             ids.conforming[index] = word
             ids.changed[index] = now
+            ids.payload_changed[index] = now
             _learn_checksums(ids, index, word, num_bytes)
             continue
         before = ids.payload[index]
@@ -225,7 +236,7 @@ def _judge(
                 surprise, peak, counter, missed = other
 
         # which bytes moved, how far, and to where
-        jump, rarest, longest_frozen = 0.0, np.inf, -4.0
+        jump, rarest, longest_frozen = 0.0, np.inf, 0.0
         for place in range(num_bytes):
             value = _byte(word, place)
             step = abs(value - _byte(before, place))
@@ -236,6 +247,9 @@ def _judge(
             if step == 0 and ids.num_changes[index, place] >= _FEWEST_CHANGES:
                 same = (now - ids.changed[index, place]) / ids.longest[index, place]
                 longest_frozen = max(longest_frozen, same)
+        still = 0.0
+        if word == before and ids.num_payloads[index] >= _FEWEST_CHANGES:
+            still = (now - ids.payload_changed[index]) / ids.payload_longest[index]
         breaks, checksum_known = _broken_checksum(ids, index, word, num_bytes)
         is_odd = False
         if is_known:
@@ -247,12 +261,13 @@ def _judge(
             out[message, _JUMP] = np.log2(jump) / 8.0 if jump > 1.0 else 0.0
             out[message, _VALUE_RANK] = -np.log2((min(rarest, age) + 0.02) / (age + 0.02)) if num_bytes else 0.0
             out[message, _FROZEN] = min(max(np.log2(max(longest_frozen, 0.0625)), -4.0), 4.0)
+            out[message, _STILL] = min(max(np.log2(max(still, 0.0625)), -4.0), 4.0)
             out[message, _CHECKSUM_KNOWN] = checksum_known
             if breaks > 0:
                 out[message, _CHECKSUM_BREAK] = np.log2(1.0 + breaks) / 12.0
             is_odd = breaks > 0 or counter > 0.0 or surprise > _SUM_RATIO * ids.most_surprise[index] + _SUM_MARGIN
         else:
-            out[message, _FROZEN] = -4.0
+            out[message, _FROZEN] = out[message, _STILL] = -4.0
 
         if is_odd:
             if ids.odd_run[index] == 0.0:
@@ -283,6 +298,8 @@ def _judge(
         for place in range(num_bytes):
             if _byte(word, place) != _byte(before, place):
                 ids.changed[index, place] = now
+        if word != before:
+            ids.payload_changed[index] = now
         ids.payload[index] = word
         ids.latest[index] = now
     return out
@@ -346,6 +363,9 @@ def _learn(
             same = now - ids.changed[index, place]
             if same > ids.longest[index, place]:
                 ids.longest[index, place] = same
+    if word != before:
+        ids.num_payloads[index] += 1.0
+        ids.payload_longest[index] = max(ids.payload_longest[index], now - ids.payload_changed[index])
     ids.most_surprise[index] = max(ids.most_surprise[index], surprise)
     ids.learned[index] = learned + 1.0
 

@@ -57,6 +57,7 @@ _AT_REST: Final = np.array(
         NODE_FEATURES.index(name)
         for name in (
             "early_maximum", "phase_mean", "phase_minimum", "phase_maximum", "frozen_mean", "frozen_maximum",
+            "still_mean", "still_maximum",
         )
     ],
     np.int64,
