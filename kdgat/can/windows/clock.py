@@ -221,7 +221,10 @@ def _follow_phase(known: NDArray[np.float64], now: float, out: NDArray[np.float3
         distance = 0.0 if known[_OFF_COUNT] >= _EXCURSION else gate if distance > 0.0 else -gate
     else:
         known[_OFF_COUNT] = 0.0
+        usual = 2.0 * known[_SPREAD]
         known[_SPREAD] += (abs(distance) - known[_SPREAD]) / min(count, 64.0)
+        # Whoever takes over near the timer pulls it by no more than what is usual.
+        distance = min(max(distance, -usual), usual)
     if known[_CALM] < _CALM_AFTER:  # some of the last messages were extra ones: which, the timer does not know
         known[_SLOT] = predicted
     elif steps > 0.0:

@@ -214,6 +214,7 @@ def _judge(
         num_bytes = np.int64(length[message])
         if is_new[message]:
             _forget(ids, index)
+            out[message, _FROZEN] = out[message, _STILL] = -4.0
             ids.first[index] = now
             ids.latest[index] = now
             ids.payload[index] = word
