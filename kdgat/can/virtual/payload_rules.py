@@ -36,7 +36,7 @@ class PayloadRules:
         if len(payload) < _FEWEST_PAYLOADS or length.min() != length.max():
             return cls(counters, None)
         halves = np.stack([payload & 15, payload >> 4], axis=-1)  # [R, 8, 2]
-        counters = _counting(halves.reshape(len(payload), 16)).reshape(8, 2).any(axis=1)
+        counters = np.logical_or.reduce(_counting(halves.reshape(len(payload), 16)).reshape(8, 2), axis=1)
         num_bytes = int(length[0])
         words = np.unique(np.ascontiguousarray(payload).view("<u8").reshape(-1))
         if len(words) < _FEWEST_PAYLOADS or num_bytes < 2:

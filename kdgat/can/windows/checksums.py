@@ -75,7 +75,7 @@ def sealed(kind: int, residual: int, place: int, words: NDArray[np.uint64], num_
         others = words[row] & ~(np.uint64(last) << shift)
         without = np.int64(checksum_residual(kind, others, num_bytes))
         for attempt in range(-3, num_values):
-            value = attempt
+            value: Any = attempt
             if attempt == -3:
                 value = (without ^ residual) & last
             elif attempt == -2:
