@@ -4,15 +4,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kdgat.can.evaluation.accumulation import (
-    HOLD_S,
-    MAX_IDENTIFIERS,
-    Accumulated,
-    Accumulation,
-    Accumulator,
-    Reference,
-    bet_of,
-)
+from kdgat.can.evaluation.accumulation import Accumulation, Reference
+from kdgat.can.evaluation.accumulator import HOLD_S, MAX_IDENTIFIERS, Accumulated, Accumulator, bet_of
 
 WINDOW_S = 0.05
 IDENTIFIERS = np.arange(100, 110, dtype=np.int32)
@@ -27,7 +20,7 @@ def reference() -> Reference:
 
 
 def accumulator(hours: float = 24.0) -> Accumulator:
-    return Accumulator(Accumulation(reference=reference(), hours_between_false_alarms=hours))
+    return Accumulator(Accumulation(reference=reference(), hours_between_false_episodes=hours))
 
 
 def add(chosen: Accumulator, scores: Scores, first: int = 0) -> Accumulated:
