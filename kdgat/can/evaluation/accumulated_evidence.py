@@ -26,11 +26,16 @@ def node_mean(detector: DefaultDetector, nodes: Nodes) -> NDArray[np.float64] | 
 
 
 def learn_accumulation(
-    detector: DefaultDetector, validation: Tables, nodes: Nodes | None, config: EvaluationConfig
+    detector: DefaultDetector,
+    validation: Tables,
+    nodes: Nodes | None,
+    config: EvaluationConfig,
+    clean: Nodes | None = None,
 ) -> Accumulation | None:
     """Learn from benign validation windows, recorded and virtual, what counts as evidence.
 
-    None where it is off, where the detector says nothing of identifiers, or where validation is too small.
+    Those of clean minutes, `clean`, are one more source: only what is rare in each of them is evidence. None where it
+    is off, where the detector says nothing of identifiers, or where validation is too small.
     """
     scores = None if config.accumulation == "off" or nodes is None else node_mean(detector, nodes)
     if scores is None or nodes is None:
@@ -39,21 +44,24 @@ def learn_accumulation(
     table, counts = validation[first], np.diff(nodes[first].node_ptr)
     benign = table.label == 0
     chosen = (benign & ~table.is_virtual, benign & table.is_virtual)
-    reference = Reference.of_benign([scores[np.repeat(rows, counts)] for rows in chosen if rows.any()])
+    sources = [scores[np.repeat(rows, counts)] for rows in chosen if rows.any()]
+    of_clean = None if clean is None else node_mean(detector, clean)
+    reference = Reference.of_benign(sources if of_clean is None else [*sources, of_clean])
     if reference is None:
         return None
     return Accumulation(reference=reference, hours_between_false_episodes=config.hours_between_false_episodes)
 
 
-def accumulated_alarms(
-    accumulation: Accumulation, detector: DefaultDetector, table: ScoreTable, nodes: Nodes
+def accumulated_windows(
+    detector: DefaultDetector, tables: Tables, nodes: Nodes | None, accumulation: Accumulation
 ) -> NDArray[np.bool_] | None:
     """Return the windows [G] at whose end an identifier's evidence is an alarm; None without node scores."""
     from kdgat.can.evaluation.accumulator import Accumulator  # numba, which a node that trains may not have
 
-    scores = node_mean(detector, nodes)
-    if scores is None:
+    scores = None if nodes is None else node_mean(detector, nodes)
+    if scores is None or nodes is None:
         return None
+    table = tables[next(iter(detector.scalings))]
     node = nodes[next(iter(detector.scalings))]
     is_alarm = np.zeros(table.num_windows, np.bool_)
     borders = np.flatnonzero(np.diff(table.recording)) + 1
@@ -71,14 +79,15 @@ def accumulated_alarms(
 
 
 def describe_accumulated(
-    table: ScoreTable,
-    decision: NDArray[np.bool_],
+    detector: DefaultDetector,
+    tables: Tables,
     accumulated: NDArray[np.bool_],
     accumulation: Accumulation,
     *,
     is_counted: bool,
 ) -> AccumulatedEvidence:
-    """Say what evidence that adds up finds beside the decisions [G] of single windows."""
+    """Say what evidence that adds up, windows [G], finds beside the decisions about single windows."""
+    table, decision = tables[next(iter(detector.scalings))], detector.decide(tables)
     is_attacked = table.label == 1
     benign = ~is_attacked
     hours = covered_seconds(table.start_time[benign], table.end_time[benign], table.recording[benign])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kdgat.can.evaluation.accumulated_evidence import (
     Nodes,
-    accumulated_alarms,
+    accumulated_windows,
     describe_accumulated,
     learn_accumulation,
 )
@@ -396,18 +396,18 @@ class _Report:
         self.scores: dict[str, Scores] = {}
         self.curves: dict[str, dict[str, Curves]] = {DETECTOR: {}}
         for name, tables in tests.items():
-            accumulated, nodes = None, None if accumulation is None else nodes_of(name)
-            if accumulation is not None and nodes is not None:
-                accumulated = accumulated_alarms(
-                    accumulation, default_detector, _first(default_detector, tables), nodes
-                )
-            is_counted = config.accumulation == "windows"
-            also = accumulated if is_counted else None
+            found = (
+                None
+                if accumulation is None
+                else accumulated_windows(default_detector, tables, nodes_of(name), accumulation)
+            )
+            also = None if found is None or config.accumulation != "windows" else found
             scenario, scores, curves = scenario_of_detector(default_detector, tables, also)
-            if accumulation is not None and accumulated is not None and scenario.breakdown is not None:
-                table, decision = _first(default_detector, tables), default_detector.decide(tables)
-                found = describe_accumulated(table, decision, accumulated, accumulation, is_counted=is_counted)
-                breakdown = scenario.breakdown.model_copy(update={"accumulated": found})
+            if accumulation is not None and found is not None and scenario.breakdown is not None:
+                accumulated = describe_accumulated(
+                    default_detector, tables, found, accumulation, is_counted=also is not None
+                )
+                breakdown = scenario.breakdown.model_copy(update={"accumulated": accumulated})
                 scenario = scenario.model_copy(update={"breakdown": breakdown})
             self.scenarios[name], self.scores[name], self.curves[DETECTOR][name] = scenario, scores, curves
         self.models: dict[str, dict[str, dict[str, ScenarioMetrics]]] = {}
@@ -452,11 +452,6 @@ class _Report:
             curves=self.curves,
             **parts,
         )
-
-
-def _first(detector: DefaultDetector, tables: Tables) -> ScoreTable:
-    """Return the table of the detector's first seed: which windows there are is the same in all."""
-    return tables[next(iter(detector.scalings))]
 
 
 def _of_detector(table: ScoreTable, default_detector: DefaultDetector) -> ScoreTable:
