@@ -8,9 +8,10 @@ from numpy.typing import NDArray
 from kdgat.can.evaluation.accumulation import Accumulation, Reference, rounded
 from kdgat.can.evaluation.breakdown import MERGED_S, attack_episodes
 from kdgat.can.evaluation.decision import DefaultDetector, Tables
+from kdgat.can.evaluation.finished_run import EvaluationError
 from kdgat.can.evaluation.node_scores import NodeScores
 from kdgat.can.evaluation.operating_point import SECONDS_PER_HOUR, covered_seconds
-from kdgat.can.evaluation.results import AccumulatedEvidence
+from kdgat.can.evaluation.results import AccumulatedEvidence, Breakdown, DetectorScenario
 from kdgat.can.evaluation.score_tables import ScoreTable
 from kdgat.can.sections import EvaluationConfig
 
@@ -53,14 +54,14 @@ def learn_accumulation(
 
 
 def accumulated_windows(
-    detector: DefaultDetector, tables: Tables, nodes: Nodes | None, accumulation: Accumulation
-) -> NDArray[np.bool_] | None:
-    """Return the windows [G] at whose end an identifier's evidence is an alarm; None without node scores."""
+    detector: DefaultDetector, tables: Tables, nodes: Nodes, accumulation: Accumulation
+) -> NDArray[np.bool_]:
+    """Return the windows [G] at whose end an identifier's evidence is an alarm."""
     from kdgat.can.evaluation.accumulator import Accumulator  # numba, which a node that trains may not have
 
-    scores = None if nodes is None else node_mean(detector, nodes)
-    if scores is None or nodes is None:
-        return None
+    scores = node_mean(detector, nodes)
+    if scores is None:  # it was learned from validation, where they were there
+        raise EvaluationError(f"nodes were not scored by all of {detector.model}: run the evaluation stage again")
     table = tables[next(iter(detector.scalings))]
     node = nodes[next(iter(detector.scalings))]
     is_alarm = np.zeros(table.num_windows, np.bool_)
@@ -105,6 +106,12 @@ def describe_accumulated(
         num_added_false_windows=int(np.count_nonzero(added & benign)),
         is_counted=is_counted,
     )
+
+
+def with_accumulated(scenario: DetectorScenario, accumulated: AccumulatedEvidence) -> DetectorScenario:
+    """Put it into the breakdown of a scenario."""
+    breakdown = (scenario.breakdown or Breakdown()).model_copy(update={"accumulated": accumulated})
+    return scenario.model_copy(update={"breakdown": breakdown})
 
 
 def _false_episodes(table: ScoreTable, accumulated: NDArray[np.bool_]) -> int:

@@ -16,6 +16,7 @@ from kdgat.can.evaluation.accumulated_evidence import (
     accumulated_windows,
     describe_accumulated,
     learn_accumulation,
+    with_accumulated,
 )
 from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.decision import (
@@ -396,19 +397,15 @@ class _Report:
         self.scores: dict[str, Scores] = {}
         self.curves: dict[str, dict[str, Curves]] = {DETECTOR: {}}
         for name, tables in tests.items():
-            found = (
-                None
-                if accumulation is None
-                else accumulated_windows(default_detector, tables, nodes_of(name), accumulation)
-            )
-            also = None if found is None or config.accumulation != "windows" else found
-            scenario, scores, curves = scenario_of_detector(default_detector, tables, also)
-            if accumulation is not None and found is not None and scenario.breakdown is not None:
-                accumulated = describe_accumulated(
-                    default_detector, tables, found, accumulation, is_counted=also is not None
-                )
-                breakdown = scenario.breakdown.model_copy(update={"accumulated": accumulated})
-                scenario = scenario.model_copy(update={"breakdown": breakdown})
+            nodes = None if accumulation is None else nodes_of(name)
+            if accumulation is None or nodes is None:
+                scenario, scores, curves = scenario_of_detector(default_detector, tables)
+            else:
+                found = accumulated_windows(default_detector, tables, nodes, accumulation)
+                is_counted = config.accumulation == "windows"
+                scenario, scores, curves = scenario_of_detector(default_detector, tables, found if is_counted else None)
+                evidence = describe_accumulated(default_detector, tables, found, accumulation, is_counted=is_counted)
+                scenario = with_accumulated(scenario, evidence)
             self.scenarios[name], self.scores[name], self.curves[DETECTOR][name] = scenario, scores, curves
         self.models: dict[str, dict[str, dict[str, ScenarioMetrics]]] = {}
         # No model is measured on windows that it, or another one, has learned from: all have the same ones.
