@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from kdgat.can.evaluation.accumulation import NUM_LEVELS, Accumulation
 
 BLOCK_S: Final = 0.4
+EXPONENT: Final = 0.5  # of the bet of a block, for blocks depend on their neighbours
 STAKE: Final = 0.5  # of a bet; the rest is kept
 PRIOR_NODES: Final = 20.0  # of its recording, which an identifier's own past begins with
 LONGEST_S: Final = 1.0  # of a window: in a gap no evidence could have come
@@ -158,6 +159,15 @@ def _bet(level, shares, own, recording):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
+def _remember(own, waiting, recording):  # type: ignore[no-untyped-def]
+    """Take the evidence that waits for the past of its identifier and of the recording."""
+    for level in range(len(waiting)):
+        own[level] += waiting[level]
+        recording[level] += waiting[level]
+        waiting[level] = 0.0
+
+
+@njit(cache=True)
 def _accumulate(  # type: ignore[no-untyped-def]
     end_time, node_ptr, places, levels, shares, limit_s, last_s, num_places,
     evidence, since, hits, last_hit, raised, habit_time, block, own, waiting, recording,
@@ -178,7 +188,7 @@ def _accumulate(  # type: ignore[no-untyped-def]
                 if block[place, 2] > 0.0:
                     if evidence[place] < AT_REST * block[place, 3]:
                         since[place], hits[place] = block[place, 0], 0
-                    bet = np.sqrt(block[place, 1] / block[place, 2])
+                    bet = (block[place, 1] / block[place, 2]) ** EXPONENT
                     evidence[place] = (evidence[place] + block[place, 3]) * bet
                     if evidence[place] >= limit_s:
                         evidence[place] = 0.0  # what comes after has to add up again
@@ -193,10 +203,7 @@ def _accumulate(  # type: ignore[no-untyped-def]
                     elif evidence[place] < DOUBT_S:
                         is_habit = True
                     if is_habit:
-                        for level in range(len(shares)):
-                            own[place, level] += waiting[place, level]
-                            recording[level] += waiting[place, level]
-                            waiting[place, level] = 0.0
+                        _remember(own[place], waiting[place], recording)
                         habit_time[place] = now
                 block[place, 0], block[place, 1], block[place, 2], block[place, 3] = now, 0.0, 0.0, 0.0
             level = levels[node]
@@ -213,9 +220,9 @@ def _accumulate(  # type: ignore[no-untyped-def]
         for place in range(num_places):
             if raised[place] == np.inf:
                 continue
-            if now - last_hit[place] > HOLD_S:  # over: what was an attack is no habit
+            if now - last_hit[place] > HOLD_S:  # over: the next of its alarms takes rarer evidence, or more of it
                 raised[place] = np.inf
-                waiting[place, :] = 0.0
+                _remember(own[place], waiting[place], recording)
                 habit_time[place] = now
                 continue
             is_alarm[window] = True
