@@ -252,7 +252,8 @@ class EvaluationConfig(Config):
     # attacks found; or also in the decision of every window, from which F1 is counted. Not that by default: such an
     # alarm begins some seconds late and ends a second late, and windows are labelled one by one.
     accumulation: Literal["off", "episodes", "windows"] = "episodes"
-    # What it is designed for: hours of traffic in which it raises one false alarm at most, whatever the vehicle.
+    # What it is designed for: hours of traffic in which it raises one false alarm, where benign evidence is as rare as
+    # in validation.
     hours_between_false_episodes: float = Field(24.0, gt=0.0, allow_inf_nan=False)
     # Share of benign validation windows that may raise an alarm, where validation has no attack to calibrate errors by.
     benign_quantile: float = Field(0.005, gt=0.0, lt=1.0)

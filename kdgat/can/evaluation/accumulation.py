@@ -12,7 +12,12 @@ share its time, so it is A for all of them together.
 * **Windows that follow each other are alike.** Bets within a block of time are averaged, which holds under any
   dependence. Of each block's bet the square root is taken: by Cauchy and Schwarz the product over all blocks then pays
   no more than those over every second one, so that blocks may depend on their neighbours.
-* **What is suspicious does not teach.** Evidence becomes part of the past when the doubt is over, or after a minute.
+* **What is suspicious does not teach.** Evidence becomes part of the past when the doubt is over, after a minute, or
+  when its alarm ends: what repeats needs more. An identifier's own past fades, for what vehicles do drifts.
+
+The rate is what it is designed for, and holds for evidence that is as rare as it was in validation, and independent
+from one block to the next but one. Vehicles that do something new for some seconds are neither; docs/alarms.md says
+how often that was.
 """
 
 from __future__ import annotations

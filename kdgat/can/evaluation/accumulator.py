@@ -16,6 +16,7 @@ EXPONENT: Final = 0.5  # of the bet of a block, for blocks depend on their neigh
 STAKE: Final = 0.5  # of a bet; the rest is kept
 PRIOR_NODES: Final = 20.0  # of its recording, which an identifier's own past begins with
 LONGEST_S: Final = 1.0  # of a window: in a gap no evidence could have come
+HALF_LIFE_S: Final = 60.0  # of an identifier's own past: what vehicles do drifts
 DOUBT_S: Final = 1.0  # of M, from which evidence waits before it is taken for a habit
 PATIENCE_S: Final = 60.0  # that it waits
 AT_REST: Final = 3.0  # blocks of seconds; M stays at 2.4 while nothing is evidence
@@ -159,10 +160,11 @@ def _bet(level, shares, own, recording):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True)
-def _remember(own, waiting, recording):  # type: ignore[no-untyped-def]
-    """Take the evidence that waits for the past of its identifier and of the recording."""
+def _remember(own, waiting, recording, seconds):  # type: ignore[no-untyped-def]
+    """Take the evidence that has waited so long for the past of its identifier, which fades, and of the recording."""
+    kept = 0.5 ** (max(seconds, 0.0) / HALF_LIFE_S)
     for level in range(len(waiting)):
-        own[level] += waiting[level]
+        own[level] = own[level] * kept + waiting[level]
         recording[level] += waiting[level]
         waiting[level] = 0.0
 
@@ -203,7 +205,7 @@ def _accumulate(  # type: ignore[no-untyped-def]
                     elif evidence[place] < DOUBT_S:
                         is_habit = True
                     if is_habit:
-                        _remember(own[place], waiting[place], recording)
+                        _remember(own[place], waiting[place], recording, now - habit_time[place])
                         habit_time[place] = now
                 block[place, 0], block[place, 1], block[place, 2], block[place, 3] = now, 0.0, 0.0, 0.0
             level = levels[node]
@@ -222,7 +224,7 @@ def _accumulate(  # type: ignore[no-untyped-def]
                 continue
             if now - last_hit[place] > HOLD_S:  # over: the next of its alarms takes rarer evidence, or more of it
                 raised[place] = np.inf
-                _remember(own[place], waiting[place], recording)
+                _remember(own[place], waiting[place], recording, now - habit_time[place])
                 habit_time[place] = now
                 continue
             is_alarm[window] = True

@@ -94,6 +94,14 @@ def test_an_alarm_ends_soon_after_the_evidence_and_the_next_one_has_to_add_up_ag
     assert not found.is_alarm[2400 + hold : 4000 + 10].any()
 
 
+def test_what_comes_again_takes_more_evidence_than_the_first_time() -> None:
+    scores = benign(8000)
+    scores[2000:2400, 4] = scores[3000:3400, 4] = 3.6
+    found = add(accumulator(), scores)
+    first, second = (int(np.argmax(found.is_alarm[begin : begin + 400])) for begin in (2000, 3000))
+    assert 0 < first < second or not found.is_alarm[3000:3400].any()
+
+
 def test_what_is_always_so_becomes_a_habit() -> None:
     scores = benign(20_000)
     scores[2000:, 4] = 3.6  # from then on: at first an attack, an hour later how the vehicle is
