@@ -34,7 +34,7 @@ def detector(tmp_path_factory: pytest.TempPathFactory) -> Detector:
     few = np.sort(scores)[: int(0.9 * len(scores))]  # what a tenth of the nodes reach has never been seen
     reference = Reference.of_benign([np.resize(few, 3000)])
     assert reference is not None
-    quick = Accumulation(reference=reference, hours_between_false_episodes=0.2 / 3600.0)
+    quick = Accumulation(reference=reference, hours_between_false_episodes=0.02 / 3600.0)
     return replace(found, accumulation=quick)
 
 
