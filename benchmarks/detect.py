@@ -3,7 +3,8 @@
 Run `python benchmarks/detect.py [--messages N] [--rate R] [--model RUN_OR_FILE]`. Without a model a student with
 random weights is exported, which takes as long. Prints, each on one core: the ratio of recorded time to wall and to
 processor time of the whole program for a candump log; the time from a window's last message to its decision; how fast
-graphs are built of a drive, and of one with a flood of identifiers; the peak memory of `--follow` over an hour's worth of messages (of `--rate` a second).
+graphs are built of a drive, and of one with a flood of identifiers; the peak memory of `--follow` over an hour's worth
+of messages (of `--rate` a second).
 """
 
 from __future__ import annotations
@@ -156,7 +157,7 @@ def identifier_flood(rate: float = 1000.0, repeats: int = 3) -> None:
             start = time.process_time()
             build_graphs(messages, WindowConfig())
             took.append(time.process_time() - start)
-        print(f"graphs of {name}: {len(messages) / min(took) / 1e6:.2f} million messages per second of processor time")
+        print(f"graphs, {name}: {len(messages) / min(took) / 1e6:.2f} million messages per second of processor time")
 
 
 def an_hour(log: Path, model: Path, num_messages: int) -> None:

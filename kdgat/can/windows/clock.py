@@ -166,7 +166,7 @@ def _limited(value: float) -> float:
 
 
 @njit(cache=True)
-def _select(values: NDArray[np.float32], low: int, high: int, place: int) -> Any:
+def _select(values: NDArray[np.float32], low: int, high: int, place: Any) -> Any:
     """Return the value that would stand at a place if values[low ... high] were sorted; before it come no larger ones.
 
     Values are exchanged for that (Hoare's Find), which is cheaper than to sort what is not asked for.
