@@ -1,9 +1,10 @@
-"""Measure `kdgat detect`: a whole log against the time it was recorded in, one window, and an hour of live traffic.
+"""Measure `kdgat detect`: a whole log against the time it was recorded in, one window, a flood, an hour of traffic.
 
 Run `python benchmarks/detect.py [--messages N] [--rate R] [--model RUN_OR_FILE]`. Without a model a student with
 random weights is exported, which takes as long. Prints, each on one core: the ratio of recorded time to wall and to
-processor time of the whole program for a candump log; the time from a window's last message to its decision; the peak
-memory of `--follow` over an hour's worth of messages (of `--rate` a second).
+processor time of the whole program for a candump log; the time from a window's last message to its decision; how fast
+graphs are built of a drive, and of one with a flood of identifiers; the peak memory of `--follow` over an hour's worth
+of messages (of `--rate` a second).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -26,7 +28,9 @@ from kdgat.can.detection.loading import find_model, load_detector
 from kdgat.can.detection.watch import Watch
 from kdgat.can.recordings.messages import Messages
 from kdgat.can.recordings.stream import read_chunks
+from kdgat.can.sections import WindowConfig
 from kdgat.can.simulation.synthetic import make_recording, make_vehicle
+from kdgat.can.windows.graphs import build_graphs
 
 PROGRAM = (sys.executable, "-m", "kdgat.cli.main", "detect")
 TARGET_RATIO, TARGET_WINDOW_MS, TARGET_MB = 100.0, 1.0, 500.0
@@ -48,6 +52,7 @@ def main() -> None:
         recorded_s = write_log(log, arguments.messages)
         whole_log(log, model, recorded_s, arguments.messages, arguments.repeats)
         one_window(log, model)
+        identifier_flood()
         an_hour(log, model, round(3600 * arguments.rate))
 
 
@@ -60,7 +65,6 @@ def export_untrained(folder: Path) -> Path:
     from kdgat.can.models.attention import GraphAttentionNetwork
     from kdgat.can.models.scoring import describe_model, fit_standardisation
     from kdgat.can.windows.feature_names import EDGE_FEATURES, NODE_FEATURES
-    from kdgat.can.windows.graphs import build_graphs
     from kdgat.can.windows.pool import PooledStores
 
     torch.manual_seed(0)
@@ -126,6 +130,34 @@ def one_window(log: Path, model: Path, num_windows: int = 2000) -> None:
         f"one window, from its last message to its decision: median {half:.2f} ms, 99 % {most:.2f} ms; "
         f"target {TARGET_WINDOW_MS}"
     )
+
+
+def identifier_flood(rate: float = 1000.0, repeats: int = 3) -> None:
+    """Build the graphs of a drive without and with an attacker who sends identifiers of 29 bits at random."""
+    drive = make_recording(make_vehicle(3), 120.0, seed=1)
+    generator = np.random.default_rng(2)
+    num_injected = round(rate * 0.6 * drive.duration_s)
+    injected = {
+        "timestamp": drive.timestamp[0] + drive.duration_s * np.sort(generator.uniform(0.3, 0.9, num_injected)),
+        "identifier": generator.integers(0, 1 << 29, num_injected),
+        "payload": generator.integers(0, 256, (num_injected, 8)),
+        "length": np.full(num_injected, 8),
+        "label": np.ones(num_injected),
+    }
+    order = np.argsort(np.concatenate([drive.timestamp, injected["timestamp"]]), kind="stable")
+    columns = {
+        name: np.concatenate([getattr(drive, name), values.astype(getattr(drive, name).dtype)])[order]
+        for name, values in injected.items()
+    }
+    flooded = replace(drive, **columns)  # type: ignore[arg-type]
+    build_graphs(drive, WindowConfig())  # compiles
+    for name, messages in (("a drive", drive), (f"with {num_injected:,} identifiers injected", flooded)):
+        took = []
+        for _ in range(repeats):
+            start = time.process_time()
+            build_graphs(messages, WindowConfig())
+            took.append(time.process_time() - start)
+        print(f"graphs, {name}: {len(messages) / min(took) / 1e6:.2f} million messages per second of processor time")
 
 
 def an_hour(log: Path, model: Path, num_messages: int) -> None:

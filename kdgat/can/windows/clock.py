@@ -103,11 +103,13 @@ class ClockState:
         self.ring = np.zeros((num_ids, _RING), np.float32)
         self.start = float("nan")
         self.losses = np.zeros(1)  # identifiers of which single messages were lost
+        self.regular = np.zeros(num_ids, np.int32)  # numbers of the regular ones, ascending; only they are waited for
+        self.num_regular = np.zeros(1, np.int64)
 
     @property
     def num_bytes(self) -> int:
         """Return the memory of what is known."""
-        return self.state.nbytes + self.ring.nbytes
+        return self.state.nbytes + self.ring.nbytes + self.regular.nbytes
 
     def grow(self, num_ids: int) -> None:
         """Make room for identifiers that are new."""
@@ -117,6 +119,7 @@ class ClockState:
             room = max(missing, min(len(self.state), IdentifierNumbers.most - len(self.state)))
             self.state = np.concatenate([self.state, np.zeros((room, _NUM_STATE))])
             self.ring = np.concatenate([self.ring, np.zeros((room, _RING), np.float32)])
+            self.regular = np.concatenate([self.regular, np.zeros(room, np.int32)])
 
 
 class Arrivals(NamedTuple):
@@ -152,8 +155,8 @@ def arrivals(
         state.start = float(timestamp[0])
     features = np.empty((len(timestamp), NUM_ARRIVAL_FEATURES), np.float32)
     window, number, waited_for, waiting = _pass(
-        timestamp, identifier, numbered.number, numbered.is_new, num_ids, stops, state.start, state.state, state.ring,
-        state.losses, features,
+        timestamp, identifier, numbered.number, numbered.is_new, stops, state.start, state.state, state.ring,
+        state.losses, state.regular, state.num_regular, features,
     )  # fmt: skip
     return Arrivals(features, window, number, waited_for, waiting)
 
@@ -161,6 +164,35 @@ def arrivals(
 @njit(cache=True, inline="always")
 def _limited(value: float) -> float:
     return min(max(value, REST), 6.0)
+
+
+@njit(cache=True)
+def _select(values: NDArray[np.float32], low: int, high: int, place: Any) -> Any:
+    """Return the value that would stand at a place if values[low ... high] were sorted; before it come no larger ones.
+
+    Values are exchanged for that (Hoare's Find), which is cheaper than to sort what is not asked for.
+    """
+    while low < high:
+        # The median of three, lest values in order take longest.
+        first, between, last = values[low], values[(low + high) // 2], values[high]
+        pivot = max(min(first, between), min(max(first, between), last))
+        left, right = low, high
+        while left <= right:
+            while values[left] < pivot:
+                left += 1
+            while values[right] > pivot:
+                right -= 1
+            if left <= right:
+                values[left], values[right] = values[right], values[left]
+                left += 1
+                right -= 1
+        if place <= right:
+            high = right
+        elif place >= left:
+            low = left
+        else:
+            break
+    return values[place]
 
 
 @njit(cache=True)
@@ -173,10 +205,12 @@ def _learn(known: NDArray[np.float64], ring: NDArray[np.float32], interval: floa
     every = 5 if count < 200 else 50 if count < _RING else 400
     if count < (_FEWEST_SLOW if interval > _SLOW_S else _FEWEST) or count % every:
         return
-    ordered = np.sort(ring[: min(count, _RING)])
-    last = len(ordered) - 1
-    shortest, longest = ordered[np.int64(_LOWEST_QUANTILE * last)], ordered[np.int64(np.ceil(_HIGHEST_QUANTILE * last))]
-    median = np.float64(ordered[last // 2])
+    intervals = ring[: min(count, _RING)].copy()
+    last = len(intervals) - 1
+    middle = last // 2
+    median = np.float64(_select(intervals, 0, last, middle))
+    shortest = _select(intervals, 0, middle, np.int64(_LOWEST_QUANTILE * last))
+    longest = _select(intervals, middle, last, np.int64(np.ceil(_HIGHEST_QUANTILE * last)))
     known[_MEDIAN] = median
     known[_SHORTEST] = max(shortest, 0.55 * median)
     known[_LONGEST] = min(longest, 1.6 * median)
@@ -314,17 +348,34 @@ def _arrive(
 
 
 @njit(cache=True)
+def _list_regular(number: int, is_regular: bool, regular: NDArray[np.int32], num_regular: NDArray[np.int64]) -> None:
+    """Put an identifier that became regular into the list of those, or take one out that is so no longer."""
+    size = num_regular[0]
+    place = np.searchsorted(regular[:size], number)
+    if is_regular:
+        for later in range(size, place, -1):
+            regular[later] = regular[later - 1]
+        regular[place] = number
+        num_regular[0] = size + 1
+    else:
+        for later in range(place, size - 1):
+            regular[later] = regular[later + 1]
+        num_regular[0] = size - 1
+
+
+@njit(cache=True)
 def _pass(
     timestamp: NDArray[np.float64],
     identifiers: NDArray[np.uint32],
     numbers: NDArray[np.int32],
     is_new: NDArray[np.bool_],
-    num_ids: int,
     stops: NDArray[np.int64],
     start: float,
     state: NDArray[np.float64],
     ring: NDArray[np.float32],
     losses: NDArray[np.float64],
+    regular: NDArray[np.int32],
+    num_regular: NDArray[np.int64],
     features: NDArray[np.float32],
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint32], NDArray[np.float32]]:
     """Judge every message and, at the end of each window, every identifier that is waited for."""
@@ -338,15 +389,19 @@ def _pass(
     for message in range(len(timestamp)):
         now = timestamp[message]
         index = numbers[message]
+        was_regular = state[index, _IS_REGULAR] != 0.0
         if is_new[message]:
             state[index] = 0.0  # of an identifier that lost its number
             state[index, _IDENTIFIER] = identifiers[message]
         _arrive(state[index], ring[index], now, losses, features[message])
+        is_regular = state[index, _IS_REGULAR] != 0.0
+        if is_regular != was_regular:
+            _list_regular(index, is_regular, regular, num_regular)
         while following < len(stops) and stops[following] == message + 1:
             established_s = min(0.5 * (now - start), _ESTABLISHED_S)
-            for other in range(num_ids):
+            for other in regular[: num_regular[0]]:
                 known: Any = state[other]
-                if known[_IS_REGULAR] == 0.0 or now - known[_FIRST] <= established_s:
+                if now - known[_FIRST] <= established_s:
                     continue
                 silent = now - known[_LAST]
                 if silent <= known[_LONGEST]:
