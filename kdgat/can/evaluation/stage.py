@@ -38,6 +38,7 @@ from kdgat.can.evaluation.results import (
 from kdgat.can.evaluation.score_tables import ScoreTable, make_table, read_table, write_table
 from kdgat.can.evaluation.scored_recordings import RecordingScorer
 from kdgat.can.evaluation.scores import Scores, scores_path, write_scores
+from kdgat.can.evaluation.unseen import near_copy
 from kdgat.can.evaluation.untrained import baseline_scores, is_baseline, is_untrained
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
 from kdgat.can.kinds import KINDS, MODELS, SCORE_RECORDINGS, EvaluationStageConfig, RecordingsStageConfig
@@ -178,7 +179,7 @@ def evaluate_run(
     trained_on |= {
         file.content_hash: f"for it shares blocks of messages with {copied}, which the run was trained on"
         for file in found
-        if file.content_hash not in trained_on and (copied := _near_copy(run, file)) is not None
+        if file.content_hash not in trained_on and (copied := near_copy(run, file)) is not None
     }
     files = [file for file in found if file.content_hash not in trained_on]
     if not files:
@@ -197,16 +198,6 @@ def evaluate_run(
     if vehicle is not None:
         notes.append(f"threshold of the calibration {calibration}")
     return score_files(run, files, dataset or run.dataset, notes=notes, calibration=vehicle, progress=progress)
-
-
-def _near_copy(run: FinishedCanRun, file: "RecordingFile") -> str | None:
-    """Name the training recording of a run that a recording is in part a copy of, if there is one."""
-    from kdgat.can.recordings.near_copies import holds_much_of
-
-    for row in run.trained_recordings():
-        if file.blocks is not None and row.blocks and holds_much_of(file.blocks, row.blocks):
-            return f"{row.scenario}/{row.name}"
-    return None
 
 
 def find_tests(

@@ -13,6 +13,7 @@ from kdgat.can.evaluation.untrained import BASELINE_FEATURES
 from kdgat.can.recordings.logs import read_recording
 from kdgat.can.recordings.messages import Messages
 from kdgat.run.directory import OutputDirectory
+from tests.can.recording_files import write_csv
 
 
 @pytest.fixture(scope="module")
@@ -23,17 +24,6 @@ def output(trained_run: OutputDirectory, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture(scope="module")
 def results(output: OutputDirectory) -> Results:
     return collect_results(output)
-
-
-def write_csv(path: Path, messages: Messages, *, has_labels: bool = True) -> None:
-    """Write the layout of can-train-and-test, an hour later: other messages than those of the source."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = ["timestamp,arbitration_id,data_field" + (",attack" if has_labels else "")]
-    columns = (messages.timestamp + 3600.0, messages.identifier, messages.payload, messages.length, messages.label)
-    for time, identifier, payload, length, label in zip(*columns, strict=True):
-        data = bytes(payload[:length]).hex().upper()
-        lines.append(f"{time:.6f},{identifier:03X},{data}" + (f",{label}" if has_labels else ""))
-    path.write_text("\n".join(lines) + "\n")
 
 
 def attacked(data_root: Path) -> Messages:
