@@ -38,6 +38,7 @@ from kdgat.can.evaluation.results import (
 from kdgat.can.evaluation.score_tables import ScoreTable, make_table, read_table, write_table
 from kdgat.can.evaluation.scored_recordings import RecordingScorer
 from kdgat.can.evaluation.scores import Scores, scores_path, write_scores
+from kdgat.can.evaluation.told import copy_beside_results, explanations_of, write_beside_scores
 from kdgat.can.evaluation.unseen import near_copy
 from kdgat.can.evaluation.untrained import baseline_scores, is_baseline, is_untrained
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
@@ -76,11 +77,14 @@ def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
     wanted = list(config.models) if config.models is not None else None
     artifacts: dict[str, str] = {}
     metrics: dict[str, float] = {}
-    for split in [VALIDATION, *sorted(name for name in spec.inputs if name.startswith(TEST_PREFIX))]:
+    splits = [VALIDATION, *sorted(name for name in spec.inputs if name.startswith(TEST_PREFIX))]
+    pools = {
+        split: open_pool(spec, directory, split, INJECTED_VALIDATION if split == VALIDATION else "") for split in splits
+    }
+    for split, pool in pools.items():
         artifact = f"{SCORES_PREFIX}{split}"
         path = directory.path / f"{artifact}.npz"
         if not path.is_file():  # a stage that was stopped resumes with the next split
-            pool = open_pool(spec, directory, split, INJECTED_VALIDATION if split == VALIDATION else "")
             stores = [GraphStore.open(input_path(spec, directory, name), SCHEMA) for name in pool.names]
             scores = detectors.score(pool, wanted, phase_progress(directory, split))
             scores |= baseline_scores(pool.parts, stores[0].node_features)
@@ -94,6 +98,7 @@ def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
         table = read_table(path)
         metrics[f"num_windows_{split}"] = float(table.num_windows)
         logger.info("%s: %d windows scored by %s", split, table.num_windows, ", ".join(table.scores))
+    artifacts |= write_beside_scores(spec, directory, detectors, weights, pools)
     return Finished(metrics=metrics, artifacts=artifacts)
 
 
@@ -121,8 +126,11 @@ def collect_results(output: OutputDirectory, config: EvaluationConfig | None = N
         parameter_counts=run.parameter_counts(),
         training_curves=run.training_curves(),
     )
+    for scenario, told in explanations_of(run, default_detector, tests).items():
+        results.scenarios[scenario] = results.scenarios[scenario].model_copy(update={"explanations": told})
     for scenario, scores in report.scores.items():
         write_scores(scores_path(output.path, scenario), scores)
+    copy_beside_results(run, default_detector)
     results.write(output.results_path)
     return results
 
