@@ -8,13 +8,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from kdgat.can.evaluation.costs import COSTS_FILE, measure_costs
+from kdgat.can.evaluation.costs import COSTS_FILE
 from kdgat.can.evaluation.decision import DefaultDetector, Tables
 from kdgat.can.evaluation.detectors import DetectorSet
-from kdgat.can.evaluation.embeddings import EMBEDDINGS_FILE, chosen_model, map_embeddings, write_map
+from kdgat.can.evaluation.embedding_map import EMBEDDINGS_FILE, write_map
+from kdgat.can.evaluation.embeddings import chosen_model, map_embeddings
 from kdgat.can.evaluation.explained import rank_attacked, read_ranks, score_explanations, write_ranks
 from kdgat.can.evaluation.explanation_scores import ExplanationScores
 from kdgat.can.evaluation.finished_run import TEST_PREFIX, FinishedCanRun
+from kdgat.can.evaluation.latency import measure_costs
 from kdgat.can.models.names import CLOCK
 from kdgat.can.windows.pool import PooledStores
 from kdgat.can.windows.schema import RECORDINGS, SCHEMA
