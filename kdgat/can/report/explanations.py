@@ -42,7 +42,7 @@ def explanations(results: Results, missing: list[str]) -> Section:
     )  # fmt: skip
     section.paragraphs.append(
         f"Identifiers are ordered {named}. The columns of the clock are its own order, on windows in which it raises"
-        " an alarm itself: fewer, and easier ones."
+        " an alarm itself, which are others than those of the columns before them."
     )
     rows = [[name, *_cells(row)] for name, row in known.items()]
     section.tables.append(Table.of(HEADER, rows, "Attacked identifiers among the most suspicious ones."))
