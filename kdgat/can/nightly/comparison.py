@@ -125,7 +125,7 @@ def _compare(
     """Score all runs; UnusableRunError names the first that cannot be."""
     first = next(iter(finished.values()))
     tests = find_tests(data_root, dataset, catalog or first.catalog, hold_out, leave_out, first.read_limits())
-    trained: dict[str | None, str] = dict(also_trained)
+    trained = dict(also_trained)
     for name, run in reversed(list(finished.items())):
         trained |= {row.content_hash: name for row in run.trained_recordings() if row.content_hash}
     reasons = [_seen_by(finished, trained, file) for file in tests]
@@ -157,9 +157,7 @@ def _compare(
     )
 
 
-def _seen_by(
-    finished: Mapping[str, FinishedCanRun], trained: Mapping[str | None, str], file: RecordingFile
-) -> str | None:
+def _seen_by(finished: Mapping[str, FinishedCanRun], trained: Mapping[str, str], file: RecordingFile) -> str | None:
     """Say why a recording is no news to one of the runs; None if it is to all."""
     if file.content_hash in trained:
         return f"{trained[file.content_hash]} was trained on it"

@@ -44,9 +44,9 @@ def embeddings(output: Path, vehicle_of: Callable[[str], str | None], missing: l
     found = read_map(path)
     section.paragraphs.append(
         f"{len(found.kind):,} validation and test windows, about as many of each recording and kind of attack as there"
-        f" are, as the model {model_name(found.model)} sees them: the embedding that it decides by, projected on the two"
-        " directions in which the sample differs most (principal components, fitted without labels). Windows that lie"
-        " together look alike to the network: attacks that lie among windows without one are hard to find, and cars"
+        f" are, as the model {model_name(found.model)} sees them: the embedding that it decides by, projected on the"
+        " two directions in which the sample differs most (principal components, fitted without labels). Windows that"
+        " lie together look alike to the network: attacks that lie among windows without one are hard to find, and cars"
         " that lie apart are told apart. Both pictures show the same points."
     )
     kinds = [NO_ATTACK if kind == 0 else ATTACK_KINDS[kind] for kind in found.kind.tolist()]

@@ -77,6 +77,18 @@ def test_recordings_without_attack_have_a_false_alarm_rate_and_no_f1(
     assert found.scenarios["clean"].false_alarm_rate is not None
 
 
+def test_alarms_of_the_run_name_the_attacked_identifiers_more_often_than_chance(results: Results) -> None:
+    told = results.scenarios["test_02_unknown_vehicle_known_attack"].explanations
+    assert told is not None
+    assert told.named_by == "ensemble"
+    assert 0 < told.detector.num_windows <= told.num_attacked_windows
+    assert told.detector.hit_at_1 is not None
+    assert told.detector.hit_at_3 is not None
+    assert told.detector.random_at_1 is not None
+    assert told.detector.random_at_1 < told.detector.hit_at_1 <= told.detector.hit_at_3 <= 1.0
+    assert told.clock.num_windows <= told.detector.num_windows
+
+
 def test_a_recording_without_labels_is_in_no_metric(output: OutputDirectory, data_root: Path, tmp_path: Path) -> None:
     messages = attacked(data_root)
     folder = tmp_path / "synthetic" / "mixed"
