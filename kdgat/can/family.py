@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kdgat.can.config import CanConfig
 from kdgat.can.evaluation.results import (
     Results,
+    accumulation_table,
     compared_table,
     hidden_table,
     kinds_table,
@@ -117,7 +118,7 @@ class CanFamily(Family):
 
     def tables(self, results: Results) -> list[Table]:
         """Return the default detector on every scenario, the F1 of every model, and what these numbers hide."""
-        more = (compared_table(results), hidden_table(results), kinds_table(results))
+        more = (compared_table(results), hidden_table(results), accumulation_table(results), kinds_table(results))
         return [scores_table(results), models_table(results), *(table for table in more if table is not None)]
 
     def conclusions(self, results: Results) -> list[str]:

@@ -140,7 +140,7 @@ RUN_KINDS: Final = StageKinds(
             PrepareConfig,
             "kdgat.can.training.preparation:run_prepare",
             trains=False,
-            code_version=3,
+            code_version=4,
             parts="kdgat.can.training.preparation:preparation_parts",
         ),
         StageKind("autoencoder", AutoencoderStageConfig, "kdgat.can.stages:run_autoencoder", title="VGAE"),
@@ -159,7 +159,7 @@ RUN_KINDS: Final = StageKinds(
             EvaluationStageConfig,
             "kdgat.can.evaluation.stage:run_evaluation",
             trains=False,
-            code_version=3,
+            code_version=4,
         ),
     )
 )

@@ -68,7 +68,8 @@ def detect(
     """Find attacks in CAN traffic: when, how sure, which identifiers and why, and a guess of the kind.
 
     A window is an alarm if the network's probability reaches the threshold, or if the arrival clock says that a message
-    came too early or an identifier is overdue; windows in a row are one alarm. Without --model the clock alone decides.
+    came too early or an identifier is overdue; so is one in which a network's evidence of an identifier has added up
+    over windows. Windows in a row are one alarm. Without --model the clock alone decides.
     Exit status: 0 no alarm, 3 alarms, 2 a mistake. With --follow or -i each alarm is written as it ends, and standard
     error says when one begins.
     """

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from kdgat.can.detection.accumulated import ACCUMULATION, Since, explain_accumulated, since_of
 from kdgat.can.detection.detector import Verdicts
 from kdgat.can.detection.explanation import MAX_IDENTIFIERS, NETWORK, Explanation, Suspect, explain, guess_kind
 from kdgat.graphs.columns import GraphColumns
@@ -22,9 +23,10 @@ class Alarm:
     first_message: int  # row in the log, from 0
     num_windows: int
     score: float  # highest of its windows
-    by: tuple[str, ...]  # who raised it: network, clock
+    by: tuple[str, ...]  # who raised it: network, clock, accumulation
     suspects: tuple[Suspect, ...]  # the most suspicious first
     guess: str  # the kind of attack, by plain rules
+    since: Since | None = None  # evidence of single identifiers has added up, to an alarm by itself
 
     @property
     def duration_s(self) -> float:
@@ -49,6 +51,8 @@ class Alarm:
                 for one in self.suspects
             ],
             "guess": self.guess,
+            "evidence_since_s": None if self.since is None else self.since.begin_s,
+            "evidence_windows": 0 if self.since is None else self.since.num_windows,
         }
 
 
@@ -67,20 +71,24 @@ class _OpenAlarm:
     by: set[str] = field(default_factory=set)
     suspects: dict[int, Suspect] = field(default_factory=dict)
     explanations: list[Explanation] = field(default_factory=list)
+    since: Since | None = None
 
-    def add(self, end_s: float, score: float, by: set[str], explanation: Explanation) -> None:
+    def add(self, end_s: float, score: float, by: set[str], explanation: Explanation, since: Since | None) -> None:
         self.end_s = max(self.end_s, end_s)
         self.num_windows += 1
         self.score = max(self.score, score)
         self.by |= by
+        if since is not None:
+            known = self.since or since
+            self.since = Since(min(known.begin_s, since.begin_s), max(known.num_windows, since.num_windows))
         if len(self.explanations) < MAX_EXPLANATIONS:
             self.explanations.append(explanation)
         for one in explanation.suspects:
-            known = self.suspects.get(one.identifier)
-            if known is None and len(self.suspects) >= MAX_SUSPECTS:
+            before = self.suspects.get(one.identifier)
+            if before is None and len(self.suspects) >= MAX_SUSPECTS:
                 continue
-            reasons = (*known.reasons, *one.reasons) if known else one.reasons
-            evidence = max(one.evidence, known.evidence) if known else one.evidence
+            reasons = (*before.reasons, *one.reasons) if before else one.reasons
+            evidence = max(one.evidence, before.evidence) if before else one.evidence
             known_reasons = tuple(dict.fromkeys(reason for reason in reasons if reason != NETWORK)) or (NETWORK,)
             self.suspects[one.identifier] = Suspect(one.identifier, evidence, known_reasons)
 
@@ -88,7 +96,7 @@ class _OpenAlarm:
         suspects = sorted(self.suspects.values(), key=lambda one: -one.evidence)[:MAX_IDENTIFIERS]
         return Alarm(
             self.begin_s, self.end_s, self.first_message, self.num_windows, self.score, tuple(sorted(self.by)),
-            tuple(suspects), guess_kind(self.explanations),
+            tuple(suspects), guess_kind(self.explanations), self.since,
         )  # fmt: skip
 
 
@@ -114,9 +122,15 @@ class AlarmMerger:
             begin_s, end_s = float(graphs["start_time"][window]), float(graphs["end_time"][window])
             if self._open is None:
                 self._open = _OpenAlarm(begin_s, end_s, int(graphs["first_message"][window]))
-            flags = (("network", verdicts.by_network[window]), ("clock", verdicts.by_clock[window]))
+            since = since_of(verdicts, window)
+            flags = (
+                ("network", verdicts.by_network[window]),
+                ("clock", verdicts.by_clock[window]),
+                (ACCUMULATION, since is not None),
+            )
             by = {name for name, raised in flags if raised}
-            self._open.add(end_s, float(verdicts.score[window]), by, explain(graphs, verdicts, window))
+            explanation = explain_accumulated(explain(graphs, verdicts, window), graphs, verdicts, window)
+            self._open.add(end_s, float(verdicts.score[window]), by, explanation, since)
         return ended
 
     def finish(self) -> list[Alarm]:

@@ -13,6 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.can.detection.network import Network
+from kdgat.can.evaluation.accumulation import Accumulation
+from kdgat.can.evaluation.accumulator import Accumulated
 from kdgat.can.evaluation.calibration import Scaling, sigmoid
 from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds, clock_scores
 from kdgat.can.sections import WindowConfig
@@ -31,11 +33,13 @@ class Verdicts(NamedTuple):
     node_logit: NDArray[np.float64]  # [N]
     by_network: NDArray[np.bool_]  # [G] alarms
     by_clock: NDArray[np.bool_]  # [G]
+    accumulated: Accumulated | None = None  # evidence of earlier windows, too; only where they come in order
 
     @property
     def is_alarm(self) -> NDArray[np.bool_]:
         """Return which windows [G] are alarms."""
-        return self.by_network | self.by_clock
+        by_window = self.by_network | self.by_clock
+        return by_window if self.accumulated is None else by_window | self.accumulated.is_alarm
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,7 @@ class Detector:
     members: tuple[Member, ...]
     threshold: float = 0.0  # calibrated logit
     clock: ClockBounds = CLOCK_BOUNDS
+    accumulation: Accumulation | None = None
 
     def decide(self, graphs: GraphColumns) -> Verdicts:
         """Return the verdicts on windows."""

@@ -26,6 +26,7 @@ FUZZED_IDENTIFIERS: Final = 3
 
 TOO_EARLY, OVERDUE, TOO_MANY = "too early", "overdue", "too many"
 UNKNOWN, PAYLOAD, OUT_OF_STEP, ORDER = "unknown identifier", "payload", "out of step", "order"
+CHECKSUM, COUNTER = "wrong checksum", "broken counter"
 NETWORK: Final = "the network's judgement"
 
 _COLUMN: Final = {name: column for column, name in enumerate(NODE_FEATURES)}
@@ -77,14 +78,17 @@ def reasons_of(x: NDArray[np.float32], floods: bool = False) -> tuple[str, ...]:
         return float(x[_COLUMN[name]])
 
     is_unknown = of("novelty_maximum") > 0.5 and of("experience_minimum") < np.log2(9.0) / 16.0
-    payload = ("toggle_rank_maximum", "twin_rank_maximum", "repeat_rank_maximum")
-    is_odd = max(map(of, payload)) > RARE or of("new_toggles_maximum") > 0.0 or of("length_changed_mean") > 0.0
+    ranks = ("toggle_rank_maximum", "twin_rank_maximum", "repeat_rank_maximum")
+    others = ("odd_mean", "new_toggles_maximum", "length_changed_mean", "missing_toggles_maximum")
+    is_odd = max(map(of, ranks)) > RARE or max(map(of, others)) > 0.0
+    broken = {CHECKSUM: of("checksum_break_maximum") > 0.0, COUNTER: of("counter_break_maximum") > 0.0}
     found = {
         TOO_EARLY: of("early_maximum") > CLOCK_BOUNDS.early or of("interval_low_rank_maximum") > RARE,
         OVERDUE: of("overdue_maximum") > CLOCK_BOUNDS.overdue or of("interval_high_rank_maximum") > RARE,
         TOO_MANY: floods or of("count_excess") > 1.0,
         UNKNOWN: is_unknown,
-        PAYLOAD: not is_unknown and (is_odd or of("missing_toggles_maximum") > 0.0),
+        PAYLOAD: not is_unknown and (is_odd or any(broken.values())),
+        **broken,
         OUT_OF_STEP: of("phase_run_maximum") > np.log2(1.0 + 3.0) / 8.0,
         ORDER: not is_unknown and of("order_surprise_maximum") > 0.75,
     }

@@ -86,7 +86,7 @@ def _load_file(path: Path, name: str | None, calibration: VehicleCalibration | N
         return Detector(CLOCK, parameters.windows, ())
     if name not in (None, parameters.name):
         raise DetectorError(f"{path} holds {parameters.name}, not {name!r}: leave --detector out")
-    threshold, clock = parameters.threshold, parameters.clock
+    threshold, clock, accumulation = parameters.threshold, parameters.clock, parameters.accumulation
     if calibration is not None:
         key = f"seed {parameters.seed}, {parameters.name}"
         is_of_this = (calibration.detector, calibration.seeds) == (parameters.name, [parameters.seed])
@@ -97,5 +97,6 @@ def _load_file(path: Path, name: str | None, calibration: VehicleCalibration | N
                 f"{parameters.name} --seed {parameters.seed}"
             )
         threshold, clock = calibration.operating_point.threshold, calibration.clock
+        accumulation = calibration.accumulation or accumulation
     member = Member(file.network, parameters.scaling)
-    return Detector(parameters.name, parameters.windows, (member,), threshold, clock)
+    return Detector(parameters.name, parameters.windows, (member,), threshold, clock, accumulation)

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from kdgat.can.detection.network import Network, NetworkError
+from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.calibration import Scaling
 from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds
 from kdgat.can.sections import WindowConfig
@@ -46,6 +47,7 @@ class DetectorParameters(Config):
     scaling: Scaling = Field(Scaling(), description="raw logits / temperature + bias are calibrated ones")
     threshold: float = Field(0.0, allow_inf_nan=False, description="calibrated logit from which a window is an alarm")
     clock: ClockBounds = Field(CLOCK_BOUNDS, description="margins from which the arrival clock raises an alarm")
+    accumulation: Accumulation | None = Field(None, description="evidence of identifiers that adds up over windows")
     weights: str = Field("", description="SHA-256 of the weights in the run, by which a calibration knows them")
 
     def check_features(self, source: str) -> None:

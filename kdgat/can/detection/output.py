@@ -12,6 +12,7 @@ from kdgat.can.detection.alarms import Alarm, identifier_text
 AlarmFormat = Literal["table", "json", "csv"]
 CSV_COLUMNS: Final = (
     "begin_s", "end_s", "first_message", "windows", "score", "by", "guess", "identifiers", "reasons",
+    "evidence_since_s", "evidence_windows",
 )  # fmt: skip
 TABLE_HEADING: Final = f"{'begin':>12} {'length':>9} {'windows':>7} {'score':>6}  {'guess':<28} identifiers"
 
@@ -50,10 +51,17 @@ def describe_suspects(alarm: Alarm) -> str:
     return ", ".join(f"{identifier_text(one.identifier)} ({', '.join(one.reasons)})" for one in alarm.suspects)
 
 
+def describe_since(alarm: Alarm, start_s: float) -> str:
+    """Say of evidence that has added up since when: `; evidence over 31 windows since 12.400 s`."""
+    if alarm.since is None:
+        return ""
+    return f"; evidence over {alarm.since.num_windows:,} windows since {alarm.since.begin_s - start_s:.3f} s"
+
+
 def _table_line(alarm: Alarm, start_s: float) -> str:
     return (
         f"{alarm.begin_s - start_s:>10.3f} s {alarm.duration_s:>7.3f} s {alarm.num_windows:>7,} {alarm.score:>6.3f}  "
-        f"{alarm.guess:<28} {describe_suspects(alarm)}"
+        f"{alarm.guess:<28} {describe_suspects(alarm)}{describe_since(alarm, start_s)}"
     )
 
 
@@ -68,6 +76,8 @@ def _csv_row(alarm: Alarm) -> tuple[object, ...]:
         alarm.guess,
         " ".join(identifier_text(one.identifier) for one in alarm.suspects),
         "; ".join(", ".join(one.reasons) for one in alarm.suspects),
+        "" if alarm.since is None else f"{alarm.since.begin_s:.6f}",
+        0 if alarm.since is None else alarm.since.num_windows,
     )
 
 

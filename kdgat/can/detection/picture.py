@@ -8,14 +8,16 @@ from typing import Final
 
 import numpy as np
 
+from kdgat.can.detection.accumulated import ACCUMULATION
 from kdgat.can.detection.alarms import Alarm
-from kdgat.can.detection.output import describe_suspects
+from kdgat.can.detection.output import describe_since, describe_suspects
 from kdgat.can.detection.watch import Timeline
 from kdgat.can.evaluation.calibration import logit, sigmoid
 from kdgat.stage.files import write_bytes_atomically
 
 SUFFIX: Final = ".html"
 MAX_ALARMS: Final = 500  # drawn one by one
+ADDED_UP_BAND: Final = "rgba(0, 114, 178, 0.18)"  # of an alarm that no single window raised
 
 
 class PictureError(ValueError):
@@ -31,7 +33,7 @@ def check_picture(path: Path) -> None:
 def draw_timeline(path: Path, title: str, timeline: Timeline, alarms: Sequence[Alarm], threshold: float) -> None:
     """Write the timeline as a page."""
     from kdgat.can.report.timeline import LIMIT, TICKS, thinned
-    from kdgat.report.style import ATTACK_BAND, BLUE, ORANGE, blank
+    from kdgat.report.style import BLUE, ORANGE, blank
 
     time_s = np.concatenate([*timeline.time_s, np.zeros(0)])
     height = np.clip(np.concatenate([*timeline.logit, np.zeros(0)]).astype(np.float64), -LIMIT, LIMIT)
@@ -45,10 +47,10 @@ def draw_timeline(path: Path, title: str, timeline: Timeline, alarms: Sequence[A
             y=[low, high, high, low],
             mode="lines",
             fill="toself",
-            fillcolor=ATTACK_BAND,
-            line={"width": 0.6, "color": ATTACK_BAND},
+            fillcolor=_band(alarm),
+            line={"width": 0.6, "color": _band(alarm)},
             hoveron="fills",
-            text=f"{alarm.guess}: {describe_suspects(alarm)}",
+            text=f"{alarm.guess}: {describe_suspects(alarm)}{describe_since(alarm, start_s)}",
             hoverinfo="text",
         )
     shown = thinned(height, 20_000)
@@ -68,3 +70,9 @@ def draw_timeline(path: Path, title: str, timeline: Timeline, alarms: Sequence[A
     figure.update_layout(title=f"{title}: {len(alarms):,} alarms{more}", margin={"t": 48}, dragmode="zoom")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes_atomically(path, figure.to_html(include_plotlyjs=True, full_html=True).encode())
+
+
+def _band(alarm: Alarm) -> str:
+    from kdgat.report.style import ATTACK_BAND
+
+    return ADDED_UP_BAND if alarm.by == (ACCUMULATION,) else ATTACK_BAND

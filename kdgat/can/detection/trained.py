@@ -12,7 +12,7 @@ from kdgat.can.detection.network import Network
 from kdgat.can.evaluation.calibration import logit
 from kdgat.can.evaluation.decision import DefaultDetector
 from kdgat.can.evaluation.finished_run import FinishedCanRun
-from kdgat.can.evaluation.run_detector import detector_of, windows_of
+from kdgat.can.evaluation.run_detector import accumulation_of, detector_of, windows_of
 from kdgat.can.evaluation.untrained import CLOCK_BOUNDS
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
 from kdgat.can.models.names import CLOCK, ENSEMBLE, ENSEMBLE_MEMBERS
@@ -42,13 +42,15 @@ def load_run(path: Path, name: str | None, seed: int | None, calibration: Vehicl
     if name == CLOCK:
         return Detector(CLOCK, windows_of(run), ())
     chosen = chosen_detector(run, name, seed, calibration)
-    networks = [trained_network(run, chosen, *place) for place in _places(chosen)]
+    networks = [trained_network(run, chosen, *place, calibration) for place in _places(chosen)]
     members = tuple(
         Member(Network(onnx_bytes(one.weights, one.description, one.parameters)), one.parameters.scaling)
         for one in networks
     )
     parameters = networks[0].parameters
-    return Detector(chosen.model, parameters.windows, members, parameters.threshold, parameters.clock)
+    return Detector(
+        chosen.model, parameters.windows, members, parameters.threshold, parameters.clock, parameters.accumulation
+    )
 
 
 def chosen_detector(
@@ -75,8 +77,16 @@ def chosen_detector(
     return calibration.applied_to(detector)
 
 
-def trained_network(run: FinishedCanRun, detector: DefaultDetector, seed: int, name: str) -> TrainedNetwork:
-    """Read one network of a detector."""
+def trained_network(
+    run: FinishedCanRun,
+    detector: DefaultDetector,
+    seed: int,
+    name: str,
+    calibration: VehicleCalibration | None = None,
+) -> TrainedNetwork:
+    """Read one network of a detector, which `calibration` was applied to."""
+    accumulation = None if calibration is None else calibration.accumulation
+    accumulation = accumulation or accumulation_of(run, detector)
     weights = run.weights(seed)
     if name not in weights:
         raise TrainedModelError(
@@ -94,6 +104,7 @@ def trained_network(run: FinishedCanRun, detector: DefaultDetector, seed: int, n
         scaling=detector.scalings[seed][name],
         threshold=float(logit(detector.rule.threshold)),
         clock=detector.rule.clock or CLOCK_BOUNDS,
+        accumulation=accumulation,
         weights=sha256_of_file(weights[name]),
     )
     parameters.check_features(str(run.output.path))

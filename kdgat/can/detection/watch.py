@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.can.detection.accumulated import with_accumulated
 from kdgat.can.detection.alarms import Alarm, AlarmMerger
 from kdgat.can.detection.detector import Detector, Verdicts
+from kdgat.can.evaluation.accumulator import Accumulator
 from kdgat.can.recordings.messages import Messages
 from kdgat.can.windows.online import WindowStream
 from kdgat.graphs.columns import GraphColumns
@@ -72,6 +74,7 @@ class Watch:
         self._detector = detector
         self._stream = WindowStream(detector.windows)
         self._merger = AlarmMerger()
+        self._accumulator = None if detector.accumulation is None else Accumulator(detector.accumulation)
         self._timeline = timeline
         self._on_begin = on_begin
 
@@ -103,6 +106,8 @@ class Watch:
         if not graphs.num_graphs:
             return []
         verdicts = self._detector.decide(graphs)
+        if self._accumulator is not None:
+            verdicts = with_accumulated(verdicts, graphs, self._accumulator)
         was_open = self._merger.is_open
         alarms = self._merger.add(graphs, verdicts)
         self.summary.num_windows += graphs.num_graphs

@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from kdgat.can.evaluation.accumulated_evidence import learn_accumulation
 from kdgat.can.evaluation.calibration import logit
 from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.lineage import lineage_of
@@ -17,6 +18,7 @@ from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration, weights
 from kdgat.can.models.names import CLOCK
 from kdgat.can.recordings.logs import read_recording
 from kdgat.can.windows.graphs import build_graphs
+from kdgat.can.windows.schema import VALIDATION
 from kdgat.run.directory import OutputDirectory
 
 CALIBRATION_FOLDER: Final = "calibration"
@@ -95,6 +97,9 @@ def calibrate_run(
         weights=weights_of(run, chosen),
         operating_point=point,
         clock=CLOCK_BOUNDS,
+        accumulation=learn_accumulation(
+            chosen, scorer.validation, run.node_scores(VALIDATION), scorer.config, scorer.node_scores
+        ),
         num_clock_alarms=num_clock_alarms,
         num_alarms=int(np.count_nonzero(calibrated.decide(tables))),
         hours=seconds / SECONDS_PER_HOUR,

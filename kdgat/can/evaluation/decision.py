@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.breakdown import break_down
 from kdgat.can.evaluation.calibration import (
     DecisionRule,
@@ -219,7 +220,11 @@ def _quality(default_detector: DefaultDetector, validation: Tables) -> tuple[flo
 
 
 def describe_detector(
-    default_detector: DefaultDetector, validation: Tables, made_of: str, calibration: str | None = None
+    default_detector: DefaultDetector,
+    validation: Tables,
+    made_of: str,
+    calibration: str | None = None,
+    accumulation: Accumulation | None = None,
 ) -> Detector:
     """State what the detector is, its rule, and its false alarms on benign validation windows."""
     judged = {seed: windows_for(default_detector.model, table) for seed, table in validation.items()}
@@ -239,7 +244,8 @@ def describe_detector(
         ],
         seeds=seeds,
         decision=default_detector.rule,
-        rule=" ".join([default_detector.rule.sentence(), *([] if point is None else [point.sentence()])]),
+        rule=" ".join([default_detector.rule.sentence(), *(one.sentence() for one in (point, accumulation) if one)]),
+        accumulation=accumulation,
         operating_point=point,
         calibration=calibration,
         false_alarm_rate=_rate_of(decision[benign], f"{source}{virtual}"),
@@ -253,17 +259,24 @@ def _rate_of(decision: NDArray[np.bool_], source: str) -> FalseAlarmRate | None:
     return false_alarm_rate(decision, source=source) if decision.size else None
 
 
-def scenario_of_detector(default_detector: DefaultDetector, tables: Tables) -> tuple[DetectorScenario, Scores, Curves]:
-    """Measure the default detector on one scenario, and each of its seeds for the spread."""
+def scenario_of_detector(
+    default_detector: DefaultDetector, tables: Tables, also: NDArray[np.bool_] | None = None
+) -> tuple[DetectorScenario, Scores, Curves]:
+    """Measure the default detector on one scenario, and each of its seeds for the spread.
+
+    Windows marked in `also` [G] are alarms of the detector, too, whatever it says of them; not of its single seeds.
+    """
     table = tables[next(iter(default_detector.scalings))]
     logits = default_detector.logits(tables)
     probability, decision = default_detector.probability_and_decision(logits, table)
+    if also is not None:
+        decision = decision | also
     members = [
         _metrics(default_detector, default_detector.member_logits(tables[seed], seed), table, with_recordings=False)
         for seed in default_detector.scalings
     ]
     scenario = DetectorScenario(
-        **_metrics(default_detector, logits, table, with_recordings=True),
+        **_metrics(default_detector, logits, table, with_recordings=True, decision=decision),
         over_seeds=spread_over_seeds(members),
         breakdown=break_down(table, decision),
     )
@@ -293,9 +306,14 @@ def curves_of(logits: NDArray[np.float64], table: ScoreTable) -> Curves:
 
 
 def _metrics(
-    detector: DefaultDetector, logits: NDArray[np.float64], table: ScoreTable, with_recordings: bool
+    detector: DefaultDetector,
+    logits: NDArray[np.float64],
+    table: ScoreTable,
+    with_recordings: bool,
+    decision: NDArray[np.bool_] | None = None,
 ) -> dict[str, Any]:
-    _, decision = detector.probability_and_decision(logits, table)
+    if decision is None:
+        decision = detector.probability_and_decision(logits, table)[1]
     rule = detector.rule
     threshold = float(logit(rule.threshold)) if rule.kind != "per_recording" else None
     metrics = binary_metrics(logits, table.label, threshold, decision=decision)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Final, TypeVar
 
+from kdgat.can.evaluation.node_scores import NodeScores, read_node_scores
 from kdgat.can.evaluation.results import DataSummary, RecordingSummary
 from kdgat.can.evaluation.score_tables import ScoreTable, read_table
 from kdgat.can.kinds import MODELS, PREPARE
@@ -14,6 +15,7 @@ from kdgat.stage.configuration import Config, validate_config
 
 TEST_PREFIX: Final = "test-"
 SCORES_PREFIX: Final = "scores-"  # artifacts `scores-validation`, `scores-test-<scenario>`
+NODES_PREFIX: Final = "nodes-"  # the same, of the nodes of windows
 
 M = TypeVar("M", bound=Config)
 
@@ -74,6 +76,13 @@ class FinishedCanRun(FinishedRun):
         """Read the scores of one split, per seed."""
         artifact = f"{SCORES_PREFIX}{split}"
         return {seed: read_table(self.artifact(self._evaluations[seed], artifact)) for seed in self.seeds}
+
+    def node_scores(self, split: str) -> dict[int, NodeScores] | None:
+        """Read what is said of the nodes of one split, per seed; None for a run that an earlier version evaluated."""
+        artifact = f"{NODES_PREFIX}{split}"
+        if any(artifact not in self.outcome(self._evaluations[seed]).artifacts for seed in self.seeds):
+            return None
+        return {seed: read_node_scores(self.artifact(self._evaluations[seed], artifact)) for seed in self.seeds}
 
     def test_splits(self) -> list[str]:
         """List the test splits that were scored."""

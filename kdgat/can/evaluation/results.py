@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
+from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.calibration import DecisionRule, FalseAlarmRate
 from kdgat.can.evaluation.explanation_scores import ExplanationScores
 from kdgat.can.evaluation.metrics import SPREAD_METRICS
@@ -86,6 +87,20 @@ class Episodes(Config):
     worst_delay_s: Value
 
 
+class AccumulatedEvidence(Config):
+    """What evidence of single identifiers finds that adds up over windows (`kdgat.can.evaluation.accumulation`)."""
+
+    alone: Episodes | None = Field(default=None, description="attacks found by it alone")
+    with_windows: Episodes | None = Field(default=None, description="attacks found by it or by single windows")
+    num_false_episodes: Count = Field(description="its alarms that touch no attack")
+    hours: Value = Field(description="time that windows without attack cover")
+    false_episodes_per_hour: Value
+    designed_false_episodes_per_hour: Value = Field(description="what its limit is for: no more than that")
+    num_added_windows: Count = Field(description="attacked windows that it alone marks")
+    num_added_false_windows: Count = Field(description="windows without attack that it alone marks, after one or not")
+    is_counted: bool = Field(description="whether F1 and the like count the windows that it marks")
+
+
 class Interval(Config):
     """A confidence interval of 95 %."""
 
@@ -101,6 +116,7 @@ class Breakdown(Config):
     benign_hours: Value = Field(default=None, description="time that the windows without attack cover")
     false_alarms_per_hour: Value = Field(default=None, description="windows with a false alarm, per benign hour")
     episodes: Episodes | None = None
+    accumulated: AccumulatedEvidence | None = None
     f1_interval: Interval | None = Field(default=None, description="bootstrap over blocks of consecutive windows")
     false_alarm_interval: Interval | None = Field(
         default=None, description="the same, and never narrower than of windows taken as independent"
@@ -126,6 +142,7 @@ class Detector(Config):
     decision: DecisionRule
     rule: str = Field(description="the decision rule in words")
     operating_point: OperatingPoint | None = Field(default=None, description="of the rule `budget`")
+    accumulation: Accumulation | None = Field(default=None, description="evidence that adds up over windows")
     calibration: str | None = Field(default=None, description="the vehicle's calibration that gave the threshold")
     false_alarm_rate: FalseAlarmRate | None = None
     recorded_false_alarm_rate: FalseAlarmRate | None = Field(
@@ -315,6 +332,28 @@ def hidden_table(results: Results) -> Table | None:
     if shares:
         caption += f"; false alarms in benign validation windows: {', '.join(shares)}"
     return Table.of(header, body, caption, key="what-hides")
+
+
+def accumulation_table(results: Results) -> Table | None:
+    """Return what evidence finds that adds up over windows, one row per scenario; None where it was not used."""
+    body = []
+    for name, scenario in results.scenarios.items():
+        found = None if scenario.breakdown is None else scenario.breakdown.accumulated
+        if scenario.breakdown is None or found is None:
+            continue
+        cells = []
+        for episodes in (scenario.breakdown.episodes, found.alone, found.with_windows):
+            if episodes is None or not episodes.num_episodes:
+                cells += ["-", "-"]
+            else:
+                cells += [f"{episodes.num_found}/{episodes.num_episodes}", format_short(episodes.median_delay_s)]
+        per_hour = format_short(found.false_episodes_per_hour)
+        designed = format_short(found.designed_false_episodes_per_hour)
+        body.append([name, *cells, f"{found.num_false_episodes:,}", format_short(found.hours), per_hour, designed])
+    header = ["scenario", "windows", "delay s", "adding up", "delay s", "both", "delay s"]
+    header += ["false", "hours", "per hour", "designed"]
+    caption = "attacks found by single windows, by evidence that adds up over them, and by both; its false alarms"
+    return Table.of(header, body, caption, key="adding-up") if body else None
 
 
 def kinds_table(results: Results) -> Table | None:

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 
+from kdgat.can.evaluation.accumulated_evidence import learn_accumulation
+from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.decision import DefaultDetector, calibrated_detector, choose_detector, model_names
 from kdgat.can.evaluation.finished_run import EvaluationError, FinishedCanRun
 from kdgat.can.sections import WindowConfig
@@ -25,6 +27,12 @@ def detector_of(run: FinishedCanRun, name: str | None = None, seeds: Sequence[in
     if name not in known:
         raise EvaluationError(f"{run.output.path} has no detector {name!r}; it has: {', '.join(known)}")
     return calibrated_detector(name, chosen, config, with_clock=True)
+
+
+def accumulation_of(run: FinishedCanRun, detector: DefaultDetector) -> Accumulation | None:
+    """Return what of a detector's evidence adds up, learned from the run's validation; None where nothing does."""
+    validation = {seed: table for seed, table in run.tables(VALIDATION).items() if seed in detector.scalings}
+    return learn_accumulation(detector, validation, run.node_scores(VALIDATION), run.evaluation_config())
 
 
 def windows_of(run: FinishedCanRun) -> WindowConfig:

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from kdgat.can.evaluation.accumulated_evidence import Nodes, learn_accumulation
 from kdgat.can.evaluation.decision import DefaultDetector, Tables
 from kdgat.can.evaluation.detectors import DetectorSet
 from kdgat.can.evaluation.finished_run import EvaluationError, FinishedCanRun
+from kdgat.can.evaluation.node_scores import make_node_scores
 from kdgat.can.evaluation.run_detector import detector_of, windows_of
 from kdgat.can.evaluation.score_tables import make_table
 from kdgat.can.evaluation.untrained import baseline_scores
@@ -35,6 +37,10 @@ class RecordingScorer:
         self.default_detector: DefaultDetector = detector_of(run, detector, seeds)
         self.windows = windows_of(run)
         self.limits = run.read_limits()
+        self.accumulation = learn_accumulation(
+            self.default_detector, self.validation, run.node_scores(VALIDATION), self.config
+        )
+        self.node_scores: Nodes = {}  # of the windows that were scored last
         self._detectors = {seed: DetectorSet(run.weights(seed)) for seed in self.default_detector.scalings}
 
     def score(self, parts: "list[GraphColumns]", names: Sequence[str]) -> Tables:
@@ -42,7 +48,11 @@ class RecordingScorer:
         pool, labels = PooledStores(parts), [[name] for name in names]
         baselines = baseline_scores(parts, NODE_FEATURES)
         wanted = [self.default_detector.model]
-        return {
+        tables = {
             seed: make_table(parts, labels, detectors.score(pool, wanted) | baselines, [False] * len(parts))
             for seed, detectors in self._detectors.items()
         }
+        self.node_scores = {
+            seed: make_node_scores(parts, detectors.node_scores) for seed, detectors in self._detectors.items()
+        }
+        return tables

@@ -11,6 +11,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kdgat.can.evaluation.accumulated_evidence import (
+    Nodes,
+    accumulated_windows,
+    describe_accumulated,
+    learn_accumulation,
+    with_accumulated,
+)
+from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.decision import (
     DefaultDetector,
     Tables,
@@ -24,8 +32,15 @@ from kdgat.can.evaluation.decision import (
     scenario_of_model,
 )
 from kdgat.can.evaluation.detectors import DetectorSet
-from kdgat.can.evaluation.finished_run import SCORES_PREFIX, TEST_PREFIX, EvaluationError, FinishedCanRun
+from kdgat.can.evaluation.finished_run import (
+    NODES_PREFIX,
+    SCORES_PREFIX,
+    TEST_PREFIX,
+    EvaluationError,
+    FinishedCanRun,
+)
 from kdgat.can.evaluation.lineage import Lineage, lineage_of
+from kdgat.can.evaluation.node_scores import make_node_scores, write_node_scores
 from kdgat.can.evaluation.results import (
     DETECTOR,
     Curves,
@@ -84,17 +99,19 @@ def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
     for split, pool in pools.items():
         artifact = f"{SCORES_PREFIX}{split}"
         path = directory.path / f"{artifact}.npz"
-        if not path.is_file():  # a stage that was stopped resumes with the next split
+        nodes_path = directory.path / f"{NODES_PREFIX}{split}.npz"
+        if not (path.is_file() and nodes_path.is_file()):  # a stage that was stopped resumes with the next split
             stores = [GraphStore.open(input_path(spec, directory, name), SCHEMA) for name in pool.names]
             scores = detectors.score(pool, wanted, phase_progress(directory, split))
             scores |= baseline_scores(pool.parts, stores[0].node_features)
+            write_node_scores(nodes_path, make_node_scores(pool.parts, detectors.node_scores))
             names, is_virtual = (
                 [store.attributes[RECORDINGS] for store in stores],
                 [name != split for name in pool.names],
             )
             learned = detectors.learned_from(pool) if split == VALIDATION else None
             write_table(path, make_table(pool.parts, names, scores, is_virtual, learned))
-        artifacts[artifact] = path.name
+        artifacts |= {artifact: path.name, f"{NODES_PREFIX}{split}": nodes_path.name}
         table = read_table(path)
         metrics[f"num_windows_{split}"] = float(table.num_windows)
         logger.info("%s: %d windows scored by %s", split, table.num_windows, ", ".join(table.scores))
@@ -118,7 +135,10 @@ def collect_results(output: OutputDirectory, config: EvaluationConfig | None = N
     default_detector = choose_detector(validation, config)
     tests = {name.removeprefix(TEST_PREFIX): run.tables(name) for name in run.test_splits()}
     data = run.summary_of("data_summary", DataSummary)
-    report = _Report(default_detector, config, validation, tests)
+    accumulation = learn_accumulation(default_detector, validation, run.node_scores(VALIDATION), config)
+    report = _Report(
+        default_detector, config, validation, tests, accumulation, lambda name: run.node_scores(f"{TEST_PREFIX}{name}")
+    )
     results = report.results(
         run,
         data=data or DataSummary(),
@@ -251,6 +271,7 @@ def score_files(
 
     num_scored = 0
     tests: dict[str, Tables] = {}
+    nodes: dict[str, Nodes] = {}
     for scenario in sorted({file.scenario for file in files}):
         parts, names = [], []
         for file in (file for file in files if file.scenario == scenario):
@@ -275,6 +296,7 @@ def score_files(
                 )
         if parts:
             tests[scenario] = scorer.score(parts, names)
+            nodes[scenario] = scorer.node_scores
     if not num_scored:
         listed = ", ".join(f"{file.scenario}/{file.name}" for file in files)
         raise EvaluationError(f"no recording is as long as one window of {windows.size} messages: {listed}")
@@ -283,7 +305,8 @@ def score_files(
         for seed, table in scorer.validation.items()
         if seed in default_detector.scalings
     }
-    report = _Report(default_detector, scorer.config, own_validation, tests)
+    accumulation = scorer.accumulation if calibration is None else calibration.accumulation or scorer.accumulation
+    report = _Report(default_detector, scorer.config, own_validation, tests, accumulation, nodes.get)
     return report.results(run, data=summary.content, dataset=dataset, calibration=calibration)
 
 
@@ -363,14 +386,25 @@ class _Report:
         config: EvaluationConfig,
         validation: Tables,
         tests: Mapping[str, Tables],
+        accumulation: Accumulation | None,
+        nodes_of: Callable[[str], Nodes | None],
     ) -> None:
         self.default_detector = default_detector
         self.validation = validation
+        self.accumulation = accumulation
         self.scenarios: dict[str, DetectorScenario] = {}
         self.scores: dict[str, Scores] = {}
         self.curves: dict[str, dict[str, Curves]] = {DETECTOR: {}}
         for name, tables in tests.items():
-            scenario, scores, curves = scenario_of_detector(default_detector, tables)
+            nodes = None if accumulation is None else nodes_of(name)
+            if accumulation is None or nodes is None:
+                scenario, scores, curves = scenario_of_detector(default_detector, tables)
+            else:
+                found = accumulated_windows(default_detector, tables, nodes, accumulation)
+                is_counted = config.accumulation == "windows"
+                scenario, scores, curves = scenario_of_detector(default_detector, tables, found if is_counted else None)
+                evidence = describe_accumulated(default_detector, tables, found, accumulation, is_counted=is_counted)
+                scenario = with_accumulated(scenario, evidence)
             self.scenarios[name], self.scores[name], self.curves[DETECTOR][name] = scenario, scores, curves
         self.models: dict[str, dict[str, dict[str, ScenarioMetrics]]] = {}
         # No model is measured on windows that it, or another one, has learned from: all have the same ones.
@@ -403,7 +437,11 @@ class _Report:
             dataset=dataset or run.dataset,
             seeds=run.seeds,
             detector=describe_detector(
-                self.default_detector, self.validation, made_of, None if calibration is None else calibration.sentence
+                self.default_detector,
+                self.validation,
+                made_of,
+                None if calibration is None else calibration.sentence,
+                self.accumulation,
             ),
             scenarios=self.scenarios,
             models=self.models,

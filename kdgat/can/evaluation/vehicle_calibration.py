@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.decision import DefaultDetector
 from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.operating_point import OperatingPoint
@@ -27,6 +28,9 @@ class VehicleCalibration(Versioned):
     weights: dict[str, str] = Field(description="seed and model -> SHA-256 of the weights it is for")
     operating_point: OperatingPoint
     clock: ClockBounds
+    accumulation: Accumulation | None = Field(
+        default=None, description="evidence that adds up, by these minutes; none: by the run's own validation"
+    )
     num_clock_alarms: Count = Field(description="clean windows in which the arrival clock raises an alarm")
     num_alarms: Count = Field(description="clean windows with an alarm of the network, the clock or both")
     hours: Finite

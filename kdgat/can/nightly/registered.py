@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from kdgat.can.config import CanConfig
-from kdgat.can.evaluation.finished_run import SCORES_PREFIX, FinishedCanRun
+from kdgat.can.evaluation.finished_run import NODES_PREFIX, SCORES_PREFIX, FinishedCanRun
 from kdgat.can.evaluation.results import DataSummary
 from kdgat.can.windows.schema import VALIDATION
 from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
@@ -19,7 +19,8 @@ from kdgat.stage.outcome import Finished
 from kdgat.training.config import TrainingConfig
 
 CATALOG_FILE: Final = "catalog.yaml"
-HANDED_ON: Final = ("weights", "model", "data_summary", "injection_summary", f"{SCORES_PREFIX}{VALIDATION}")
+OF_VALIDATION: Final = (f"{SCORES_PREFIX}{VALIDATION}", f"{NODES_PREFIX}{VALIDATION}")
+HANDED_ON: Final = ("weights", "model", "data_summary", "injection_summary", *OF_VALIDATION)
 # What says where things lie, or how jobs ask for room: two runs that differ in nothing else are the same one.
 NOT_COMPARED: Final = (
     *("preset", "start_from", "resources", "data.data_root", "data.catalog", "data.leave_out", "data.backend"),

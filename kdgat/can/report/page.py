@@ -9,7 +9,14 @@ from collections.abc import Callable
 import numpy as np
 
 from kdgat.can.evaluation.costs import COSTS_FILE
-from kdgat.can.evaluation.results import Results, format_spread, format_value, hidden_table, kinds_table
+from kdgat.can.evaluation.results import (
+    Results,
+    accumulation_table,
+    format_spread,
+    format_value,
+    hidden_table,
+    kinds_table,
+)
 from kdgat.can.evaluation.scores import Scores, read_scores, scores_path
 from kdgat.can.recordings.catalog import DatasetEntry, load_catalog
 from kdgat.can.report import figures, tables, timeline
@@ -118,7 +125,8 @@ def _scenarios(results: Results) -> Section:
 
 def _hidden(results: Results, missing: list[str]) -> Section:
     section = Section("hidden", "What hides behind F1 and AUC")
-    found = [table for table in (hidden_table(results), kinds_table(results)) if table is not None]
+    known = (hidden_table(results), accumulation_table(results), kinds_table(results))
+    found = [table for table in known if table is not None]
     if not found:
         missing.append("results.json does not say how alarms spread over intensities, kinds and attacks.")
         section.paragraphs.append("Not in results.json.")

@@ -11,6 +11,9 @@ from numpy.typing import NDArray
 
 from kdgat.can.recordings.messages import AttackCampaign
 from kdgat.can.virtual.frames import Frames
+from kdgat.can.virtual.payload_rules import PayloadRules
+
+_IN_FORM_FRACTION: Final = 0.4  # of the attackers who touch payloads up: those who know the checksum
 
 
 @dataclass
@@ -93,6 +96,8 @@ def _forged_payloads(
         payload[:, columns] = rng.integers(0, 256, len(columns))
     else:  # the current payload with some bytes random
         payload[:, columns] = rng.integers(0, 256, (num, len(columns)))
+    if rng.random() < _IN_FORM_FRACTION:
+        payload = PayloadRules.of(recorded, frames.length[rows]).keep(payload, int(frames.length[rows[0]]))
     return payload
 
 

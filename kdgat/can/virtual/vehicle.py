@@ -10,6 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.can.virtual.frames import Frames
+from kdgat.can.virtual.payload_rules import PayloadRules
+from kdgat.can.windows.checksums import NUM_CHECKSUMS, sealed
+
+_SEALED_FRACTION = 0.4  # of the payloads that are made up: with a counter and a checksum
 
 
 def cut(frames: Frames, rng: np.random.Generator, duration_s: float) -> Frames:
@@ -53,18 +57,31 @@ def _add_noise(frames: Frames, rng: np.random.Generator, rows: NDArray[np.int64]
         frames.payload[rows] = rng.integers(0, 256, 8)
     else:
         frames.payload[rows, columns[0]] = np.arange(len(rows)) & (15 if rng.random() < 0.5 else 255)
+    num_bytes = int(frames.length[rows[0]])
     unused = np.arange(8)[None, :] >= frames.length[rows][:, None]
     frames.payload[rows] = np.where(unused, 0, frames.payload[rows])
+    if num_bytes >= 3 and rng.random() < _SEALED_FRACTION:
+        frames.payload[rows, num_bytes - 2] = np.arange(len(rows)) % (16, 15, 4)[rng.integers(3)]
+        checksum, residual = int(rng.integers(NUM_CHECKSUMS)), int(rng.integers(16))
+        place = num_bytes - 1 if rng.random() < 0.5 else 0
+        words = np.ascontiguousarray(frames.payload[rows]).view("<u8").reshape(-1)
+        frames.payload[rows] = sealed(checksum, residual, place, words, num_bytes).view(np.uint8).reshape(-1, 8)
+        kind += " sealed"
     return kind
 
 
 def _change_mode(frames: Frames, rng: np.random.Generator, rows: NDArray[np.int64]) -> None:
-    """Let one id's signals change their habits for a while, as when a car pulls away or a door opens."""
+    """Let one id's signals change their habits for a while, as when a car pulls away or a door opens.
+
+    Its counters go on and its checksum holds.
+    """
+    rules = PayloadRules.of(frames.payload[rows], frames.length[rows])
     begin = rng.uniform(0.0, frames.time[-1])
     end = begin + rng.exponential(0.3 * frames.time[-1]) if rng.random() < 0.7 else np.inf
     inside = rows[(frames.time[rows] >= begin) & (frames.time[rows] < end)]
     columns = rng.choice(8, size=rng.integers(1, 6), replace=False)
-    columns = columns[columns < frames.length[rows[0]]]
+    num_bytes = int(frames.length[rows[0]])
+    columns = rules.free_columns(columns[columns < num_bytes])
     if len(inside) == 0 or len(columns) == 0:
         return
     kind = rng.integers(5)
@@ -81,6 +98,7 @@ def _change_mode(frames: Frames, rng: np.random.Generator, rows: NDArray[np.int6
     else:  # a flag flickers
         flicker = rng.random((len(inside), 1)) < rng.uniform(0.02, 0.5)
         frames.payload[block] ^= np.where(flicker, rng.integers(0, 256, len(columns)), 0).astype(np.uint8)
+    frames.payload[inside] = rules.keep(frames.payload[inside], num_bytes)
 
 
 def _event_bursts(frames: Frames, rng: np.random.Generator, rows: NDArray[np.int64]) -> Frames:
@@ -97,8 +115,10 @@ def _event_bursts(frames: Frames, rng: np.random.Generator, rows: NDArray[np.int
     latest = rows[np.clip(np.searchsorted(frames.time[rows], times) - 1, 0, len(rows) - 1)]
     payload = frames.payload[latest].copy()
     if rng.random() < 0.5:  # the event is a changed bit
-        column = int(rng.integers(max(1, frames.length[rows[0]])))
+        num_bytes = max(1, int(frames.length[rows[0]]))
+        column = int(rng.integers(num_bytes))
         payload[:, column] ^= np.uint8(1 << rng.integers(8))
+        payload = PayloadRules.of(frames.payload[rows], frames.length[rows]).keep(payload, num_bytes)
     extra = frames.take(latest)
     extra.time, extra.payload = times, payload
     return extra

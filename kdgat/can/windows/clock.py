@@ -42,6 +42,7 @@ REST: Final = -4.0  # of a feature where nothing is known; the lowest that a kno
 
 _RING = 1024
 _FEWEST = 30  # of them, before an id is called regular
+_FEWEST_SLOW, _SLOW_S = 15, 0.08  # of longer ones
 _LOWEST_QUANTILE, _HIGHEST_QUANTILE = 0.005, 0.995
 _REFUSED_MARGIN = 0.2  # log2: earlier than that, a message does not conform
 _OVERDUE_MARGIN = 0.3  # log2: later than that, an identifier is called overdue
@@ -58,7 +59,7 @@ _MISSED_PERIODS = 4.0  # time constant of `missed`
 _PHASE_MEMORY = 512.0  # messages that the timer's phase and period are fitted to
 _PHASE_GATE = 5.0  # usual distances from the timer
 _EXCURSION = 3.0  # messages off in a row
-_PHASE_LEARNED = 32  # messages before the phase is judged
+_PHASE_LEARNED = 20  # messages before the phase is judged
 _PHASE_RELEARN_S = 30.0
 _LOOSEST_PHASE = 0.15  # of a period: with a gate beyond it, an id has no phase
 
@@ -170,7 +171,7 @@ def _learn(known: NDArray[np.float64], ring: NDArray[np.float32], interval: floa
     count += 1
     known[_LEARNED] = count
     every = 5 if count < 200 else 50 if count < _RING else 400
-    if count < _FEWEST or count % every:
+    if count < (_FEWEST_SLOW if interval > _SLOW_S else _FEWEST) or count % every:
         return
     ordered = np.sort(ring[: min(count, _RING)])
     last = len(ordered) - 1
@@ -220,8 +221,13 @@ def _follow_phase(known: NDArray[np.float64], now: float, out: NDArray[np.float3
         distance = 0.0 if known[_OFF_COUNT] >= _EXCURSION else gate if distance > 0.0 else -gate
     else:
         known[_OFF_COUNT] = 0.0
+        usual = 2.0 * known[_SPREAD]
         known[_SPREAD] += (abs(distance) - known[_SPREAD]) / min(count, 64.0)
-    if steps > 0.0:
+        # Whoever takes over near the timer pulls it by no more than what is usual.
+        distance = min(max(distance, -usual), usual)
+    if known[_CALM] < _CALM_AFTER:  # some of the last messages were extra ones: which, the timer does not know
+        known[_SLOT] = predicted
+    elif steps > 0.0:
         count = min(count + 1.0, _PHASE_MEMORY)
         known[_PHASE_COUNT] = count
         known[_SLOT] = predicted + 2.0 * (2.0 * count - 1.0) / (count * (count + 1.0)) * distance

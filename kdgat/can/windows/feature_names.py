@@ -3,7 +3,7 @@
 from typing import Final, Literal
 
 # Raise it with every change of what a feature means: stores and models of another are refused.
-FEATURE_VERSION: Final = 2
+FEATURE_VERSION: Final = 3
 
 Reduction = Literal["mean", "minimum", "maximum"]
 REDUCTIONS: Final[dict[str, tuple[Reduction, ...]]] = {
@@ -41,6 +41,19 @@ REDUCTIONS: Final[dict[str, tuple[Reduction, ...]]] = {
     "phase_habit": ("maximum",),
     "losses": ("mean",),
     "regular": ("mean",),
+    # of kdgat.can.windows.fields
+    "sequence_surprise": ("mean", "maximum"),
+    "sequence_excess": ("maximum",),
+    "sequence_peak": ("maximum",),
+    "counter_break": ("maximum",),
+    "checksum_break": ("maximum",),
+    "checksum_known": ("mean",),
+    "jump": ("maximum",),
+    "value_rank": ("mean", "maximum"),
+    "frozen": ("mean", "maximum"),
+    "still": ("mean", "maximum"),
+    "odd": ("mean",),
+    "odd_run": ("maximum",),
 }
 _WINDOW_FEATURES: Final = (
     "count",  # log2 of the node's messages, over 4

@@ -19,15 +19,16 @@ from kdgat.can.sections import WindowConfig, num_windows
 from kdgat.can.windows.clock import ARRIVAL_FEATURES, NONE, REST, Arrivals, ClockState, arrivals
 from kdgat.can.windows.feature_names import EDGE_FEATURES, NODE_FEATURES, REDUCTIONS
 from kdgat.can.windows.features import MESSAGE_FEATURES, FeatureState, popcount
+from kdgat.can.windows.fields import FIELD_FEATURES, FieldState
 from kdgat.can.windows.schema import ATTACK_KINDS, SCHEMA
 from kdgat.graphs.columns import GraphColumns
 
 if TYPE_CHECKING:
     from kdgat.can.recordings.messages import AttackCampaign, Messages
 
-_FEATURES: Final = (*MESSAGE_FEATURES, *ARRIVAL_FEATURES)
+_FEATURES: Final = (*MESSAGE_FEATURES, *ARRIVAL_FEATURES, *FIELD_FEATURES)
 _REDUCED_COLUMN = np.array(
-    [(*MESSAGE_FEATURES, *ARRIVAL_FEATURES).index(name) for name, reductions in REDUCTIONS.items() for _ in reductions],
+    [_FEATURES.index(name) for name, reductions in REDUCTIONS.items() for _ in reductions],
     np.int64,
 )
 _REDUCED_BY = np.array(
@@ -38,7 +39,8 @@ _ORDER_SURPRISE: Final = MESSAGE_FEATURES.index("order_surprise")
 _BUS_GAP: Final = MESSAGE_FEATURES.index("bus_gap")
 _LOG_PERIOD: Final = MESSAGE_FEATURES.index("log_period")
 _PERIOD_KNOWN: Final = MESSAGE_FEATURES.index("period_known")
-_NUM_MESSAGE_FEATURES: Final = len(MESSAGE_FEATURES)
+_FIRST_ARRIVAL: Final = len(MESSAGE_FEATURES)
+_FIRST_FIELD: Final = _FIRST_ARRIVAL + len(ARRIVAL_FEATURES)
 _EARLY: Final = ARRIVAL_FEATURES.index("early")
 _OVERDUE: Final = ARRIVAL_FEATURES.index("overdue")
 _LOSSES: Final = ARRIVAL_FEATURES.index("losses")
@@ -51,8 +53,15 @@ _PERIOD_KNOWN_COLUMN: Final = NODE_FEATURES.index("period_known_mean")
 _LOSSES_COLUMN: Final = NODE_FEATURES.index("losses_mean")
 _REGULAR_COLUMN: Final = NODE_FEATURES.index("regular_mean")
 _AT_REST: Final = np.array(
-    [NODE_FEATURES.index(name) for name in ("early_maximum", "phase_mean", "phase_minimum", "phase_maximum")], np.int64
-)
+    [
+        NODE_FEATURES.index(name)
+        for name in (
+            "early_maximum", "phase_mean", "phase_minimum", "phase_maximum", "frozen_mean", "frozen_maximum",
+            "still_mean", "still_maximum",
+        )
+    ],
+    np.int64,
+)  # fmt: skip
 # An identifier of a longer period is often sent between its times, too, when what it says changes (the mixed mode of
 # AUTOSAR's COM): coming early, it raises no alarm of the clock's own.
 _LOG_MIXED_PERIOD: Final = float(np.log2(0.08))  # of seconds
@@ -110,6 +119,22 @@ def _count_parts(
     return node_ptr, edge_ptr
 
 
+@njit(cache=True, inline="always")
+def _feature(
+    features: NDArray[np.float32],
+    arrival_features: NDArray[np.float32],
+    field_features: NDArray[np.float32],
+    message: int,
+    feature: Any,
+) -> Any:
+    """Return one of _FEATURES of a message."""
+    if feature < _FIRST_ARRIVAL:
+        return features[message, feature]
+    if feature < _FIRST_FIELD:
+        return arrival_features[message, feature - _FIRST_ARRIVAL]
+    return field_features[message, feature - _FIRST_FIELD]
+
+
 @njit(cache=True, fastmath=True, error_model="numpy")
 def _fill(
     timestamp: NDArray[np.float64],
@@ -121,6 +146,7 @@ def _fill(
     label: NDArray[np.uint8],
     features: NDArray[np.float32],
     arrival_features: NDArray[np.float32],
+    field_features: NDArray[np.float32],
     waiting_window: NDArray[np.int64],
     waiting_number: NDArray[np.int32],
     waiting_id: NDArray[np.uint32],
@@ -173,21 +199,13 @@ def _fill(
                 x[row, num_reduced + 2] = position
                 for column in range(num_reduced):
                     feature = reduced_column[column]
-                    x[row, column] = (
-                        features[message, feature]
-                        if feature < _NUM_MESSAGE_FEATURES
-                        else arrival_features[message, feature - _NUM_MESSAGE_FEATURES]
-                    )
+                    x[row, column] = _feature(features, arrival_features, field_features, message, feature)
                 nodes += 1
             else:
                 row = node_base + local[index]
                 for column in range(num_reduced):
                     feature = reduced_column[column]
-                    value = (
-                        features[message, feature]
-                        if feature < _NUM_MESSAGE_FEATURES
-                        else arrival_features[message, feature - _NUM_MESSAGE_FEATURES]
-                    )
+                    value = _feature(features, arrival_features, field_features, message, feature)
                     how = reduced_by[column]
                     if how == 0:
                         x[row, column] += value
@@ -322,6 +340,7 @@ class DescribedMessages(NamedTuple):
     label: NDArray[np.uint8]  # [M]
     features: NDArray[np.float32]  # [M, NUM_MESSAGE_FEATURES]
     arrival_features: NDArray[np.float32]  # [M, NUM_ARRIVAL_FEATURES]
+    field_features: NDArray[np.float32]  # [M, NUM_FIELD_FEATURES]
 
 
 class TrafficState:
@@ -332,6 +351,7 @@ class TrafficState:
         self.num_ids = 0
         self._features = FeatureState()
         self._clock = ClockState()
+        self._fields = FieldState()
         self._latest = -np.inf  # timestamp
         self._previous = np.zeros(0)  # timestamp of the last message, if there was one
         self._elapsed = 0.0
@@ -339,7 +359,7 @@ class TrafficState:
     @property
     def num_bytes(self) -> int:
         """Return the memory of what is remembered."""
-        return self._features.num_bytes + self._clock.num_bytes
+        return self._features.num_bytes + self._clock.num_bytes + self._fields.num_bytes
 
     def describe(self, messages: Messages, stops: NDArray[np.int64]) -> tuple[DescribedMessages, Arrivals]:
         """Describe the next messages, and who is waited for at the ends of windows.
@@ -356,14 +376,15 @@ class TrafficState:
         elapsed = np.cumsum(np.concatenate([[self._elapsed], np.maximum(steps, 0.0)]))[1:]
         monotonic = np.maximum(np.maximum.accumulate(timestamp), self._latest)
         clock = arrivals(monotonic, identifier, numbered, stops, self._clock)
+        fields = self._fields.describe(monotonic, numbered, payload, length)
         if len(timestamp):
             self._previous, self._elapsed = timestamp[-1:].copy(), float(elapsed[-1])
             self._latest = float(monotonic[-1])
         self.num_messages += len(timestamp)
         self.num_ids = numbered.num_numbers
         label = np.ascontiguousarray(messages.label)
-        columns = (timestamp, elapsed, identifier, numbered.number, payload, length, label, features, clock.features)
-        return DescribedMessages(*columns), clock
+        described = (timestamp, elapsed, identifier, numbered.number, payload, length, label)
+        return DescribedMessages(*described, features, clock.features, fields), clock
 
 
 def build_graphs(messages: Messages, config: WindowConfig) -> GraphColumns:

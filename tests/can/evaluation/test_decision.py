@@ -86,7 +86,7 @@ def test_windows_of_one_sort_alone_set_no_threshold(is_virtual: bool, missing: s
     table = validation()
     alone = made_table(table.label, scores=table.scores, is_virtual=np.full(NUM_WINDOWS, is_virtual))
     detector = choose_detector({0: alone}, EvaluationConfig())
-    assert detector.rule.threshold == pytest.approx(0.88)
+    assert detector.rule.threshold == pytest.approx(0.75)
     assert detector.operating_point is not None
     assert "0 windows, 1,000 are needed" in detector.operating_point.sentence()
     assert missing in detector.operating_point.sentence()

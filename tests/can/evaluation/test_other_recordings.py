@@ -12,6 +12,7 @@ from kdgat.can.evaluation.stage import collect_results, evaluate_run
 from kdgat.can.evaluation.untrained import BASELINE_FEATURES
 from kdgat.can.recordings.logs import read_recording
 from kdgat.can.recordings.messages import Messages
+from kdgat.can.windows.feature_names import FEATURE_VERSION
 from kdgat.run.directory import OutputDirectory
 from tests.can.recording_files import write_csv
 
@@ -125,5 +126,6 @@ def test_a_run_on_other_features_is_refused(
     output: OutputDirectory, data_root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kdgat.can.evaluation.scored_recordings.FEATURE_VERSION", 1000)
-    with pytest.raises(EvaluationError, match="features of version 2, this kdgat computes version 1000: train again"):
+    refused = f"features of version {FEATURE_VERSION}, this kdgat computes version 1000: train again"
+    with pytest.raises(EvaluationError, match=refused):
         evaluate_run(output.path, data_root)

@@ -1,0 +1,89 @@
+"""Checksums that payloads of cars carry, as residuals: what stays the same as long as the checksum holds.
+
+Each kind is a function of the payload that is constant if the frame carries that checksum, whatever its start value,
+data identifier or final inversion: those change the constant only. So a kind is found by a residual that never changes
+while the payload does.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+_XOR, _SUM, _SUM_AT_END, _SUM_AT_START, _NIBBLE_SUM, _FIRST_CRC = range(6)
+# CRC-8 as by SAE J1850 and AUTOSAR's end-to-end profile 1; by profile 2; and with the polynomial of SMBus.
+_POLYNOMIALS: Final = (0x1D, 0x2F, 0x07)
+NUM_CHECKSUMS: Final = _FIRST_CRC + 2 * len(_POLYNOMIALS)  # each of them at the payload's end and at its start
+
+
+def _table(polynomial: int) -> list[int]:
+    table = []
+    for byte in range(256):
+        value = byte
+        for _ in range(8):
+            value = ((value << 1) ^ polynomial) & 255 if value & 128 else value << 1
+        table.append(value)
+    return table
+
+
+_TABLES: Final = np.array([_table(polynomial) for polynomial in _POLYNOMIALS], np.uint8)
+
+
+@njit(cache=True)
+def checksum_residual(kind: Any, word: Any, num_bytes: Any) -> Any:
+    """Return what stays the same while a payload of 2 to 8 bytes keeps to this kind of checksum, 0 to 255."""
+    value = np.uint64(0)
+    byte_mask = np.uint64(255)
+    if kind == _XOR:
+        value = word ^ (word >> np.uint64(32))
+        value ^= value >> np.uint64(16)
+        value ^= value >> np.uint64(8)
+    elif kind in (_SUM, _SUM_AT_END, _SUM_AT_START):
+        for place in range(num_bytes):
+            value += (word >> np.uint64(8 * place)) & byte_mask
+        if kind != _SUM:  # the checksum is the sum of the others, not what makes it zero
+            place = num_bytes - 1 if kind == _SUM_AT_END else 0
+            value -= np.uint64(2) * ((word >> np.uint64(8 * place)) & byte_mask)
+    elif kind == _NIBBLE_SUM:  # what makes the sum of half bytes zero, as a half byte
+        for place in range(2 * num_bytes):
+            value += (word >> np.uint64(4 * place)) & np.uint64(15)
+        value &= np.uint64(15)
+    else:
+        table = _TABLES[(kind - _FIRST_CRC) >> 1]
+        at_start = (kind - _FIRST_CRC) & 1
+        for place in range(at_start, num_bytes - 1 + at_start):
+            value = np.uint64(table[np.int64(value ^ ((word >> np.uint64(8 * place)) & byte_mask))])
+        value ^= word >> np.uint64(0 if at_start else 8 * (num_bytes - 1))
+    return np.uint8(value & byte_mask)
+
+
+@njit(cache=True)
+def sealed(kind: int, residual: int, place: int, words: NDArray[np.uint64], num_bytes: int) -> NDArray[np.uint64]:
+    """Return payloads [R] whose byte `place` is set so that this kind of checksum holds with this residual.
+
+    A sum of half bytes is kept by the lower half of that byte. What a byte must be follows from what the residual is
+    without it, in one of three ways; for a CRC whose own byte is another one it is searched for.
+    """
+    out = words.copy()
+    num_values = 16 if kind == _NIBBLE_SUM else 256
+    last = num_values - 1
+    shift = np.uint64(8 * place)
+    for row in range(words.shape[0]):
+        others = words[row] & ~(np.uint64(last) << shift)
+        without = np.int64(checksum_residual(kind, others, num_bytes))
+        for attempt in range(-3, num_values):
+            value: Any = attempt
+            if attempt == -3:
+                value = (without ^ residual) & last
+            elif attempt == -2:
+                value = (residual - without) & last
+            elif attempt == -1:
+                value = (without - residual) & last
+            candidate = others | (np.uint64(value) << shift)
+            if checksum_residual(kind, candidate, num_bytes) == residual:
+                out[row] = candidate
+                break
+    return out

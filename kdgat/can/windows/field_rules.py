@@ -1,0 +1,240 @@
+"""What an identifier's payloads keep to, as far as they have shown: successors, checksums, steps, values and pauses.
+
+`kdgat.can.windows.fields` judges by these rules, and learns them from what conforms.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from kdgat.can.windows.checksums import NUM_CHECKSUMS, checksum_residual
+
+_MEMORY = 2000.0  # messages that shares are taken over
+_COUNTER_BITS = 4.0  # a half byte that surprises by as many when its successor does not come, and changes
+_COUNTER_CHANGES = 0.6  # in this share of the messages, is a counter
+_CREDIT_RATIO, _CREDIT_BITS = 1.1, 2.0  # by which an event may raise what surprise is usual
+_HELD = 24  # payloads that changed and kept to a checksum
+_NUM_VALUES = 16  # bins of a byte's value
+
+
+class FieldRules(NamedTuple):
+    """What is remembered of I identifiers, by their numbers."""
+
+    learned: NDArray[np.float64]  # [I] conforming messages
+    latest: NDArray[np.float64]  # [I] s
+    first: NDArray[np.float64]
+    payload: NDArray[np.uint64]
+    conforming: NDArray[np.uint64]  # [I] the last one that was not odd
+    successor: NDArray[np.uint8]  # [I, 16, 16] of each half byte's value: 1 + the value that followed it last
+    misses: NDArray[np.float32]  # [I, 16] how often another one came
+    pending: NDArray[np.uint32]  # [I] half bytes that another one came of in an episode that is not over
+    changes: NDArray[np.float32]  # [I, 16] how often the half byte changed
+    most_surprise: NDArray[np.float64]  # [I] usual
+    most_pending: NDArray[np.float64]  # [I] of the odd messages that are pending
+    credited: NDArray[np.float64]  # [I] s, when pending ones were counted last
+    num_credits: NDArray[np.float64]  # [I] how often they were in this episode
+    largest_step: NDArray[np.uint8]  # [I, 8] usual
+    value_time: NDArray[np.float32]  # [I, 8, _NUM_VALUES] s
+    changed: NDArray[np.float64]  # [I, 8] s, when the byte changed last
+    longest: NDArray[np.float64]  # [I, 8] s that it usually stays at most
+    num_changes: NDArray[np.float32]  # [I, 8]
+    payload_changed: NDArray[np.float64]  # [I] s, when the payload changed last
+    payload_longest: NDArray[np.float64]  # [I] s that it usually stays at most
+    num_payloads: NDArray[np.float64]  # [I] how often it changed
+    checksum: NDArray[np.uint8]  # [I, NUM_CHECKSUMS] what the residual is, if it is a checksum
+    held: NDArray[np.int32]  # [I, NUM_CHECKSUMS] changed payloads in a row that kept to it; -1: it is none
+    broken: NDArray[np.int32]
+    shown: NDArray[np.uint64]  # [I] hashes of the payloads that were tested: the same again proves nothing
+    odd_since: NDArray[np.float64]  # [I] conforming messages since the last odd one
+    odd_time: NDArray[np.float64]  # [I] s, of the last odd one
+    odd_run: NDArray[np.float64]  # [I] odd messages of the episode, 0: none
+
+
+def new_rules(num_ids: int) -> FieldRules:
+    return FieldRules(
+        learned=np.zeros(num_ids),
+        latest=np.zeros(num_ids),
+        first=np.zeros(num_ids),
+        payload=np.zeros(num_ids, np.uint64),
+        conforming=np.zeros(num_ids, np.uint64),
+        successor=np.zeros((num_ids, 16, 16), np.uint8),
+        misses=np.zeros((num_ids, 16), np.float32),
+        pending=np.zeros(num_ids, np.uint32),
+        most_surprise=np.zeros(num_ids),
+        changes=np.zeros((num_ids, 16), np.float32),
+        most_pending=np.zeros(num_ids),
+        credited=np.zeros(num_ids),
+        num_credits=np.zeros(num_ids),
+        largest_step=np.zeros((num_ids, 8), np.uint8),
+        value_time=np.zeros((num_ids, 8, _NUM_VALUES), np.float32),
+        changed=np.zeros((num_ids, 8)),
+        longest=np.zeros((num_ids, 8)),
+        num_changes=np.zeros((num_ids, 8), np.float32),
+        payload_changed=np.zeros(num_ids),
+        payload_longest=np.zeros(num_ids),
+        num_payloads=np.zeros(num_ids),
+        checksum=np.zeros((num_ids, NUM_CHECKSUMS), np.uint8),
+        held=np.zeros((num_ids, NUM_CHECKSUMS), np.int32),
+        broken=np.zeros((num_ids, NUM_CHECKSUMS), np.int32),
+        shown=np.zeros(num_ids, np.uint64),
+        odd_since=np.zeros(num_ids),
+        odd_time=np.zeros(num_ids),
+        odd_run=np.zeros(num_ids),
+    )
+
+
+@njit(cache=True)
+def forget(known: FieldRules, index: Any) -> None:
+    """Make room for another identifier under this number; what its first message sets is left."""
+    known.learned[index] = 0.0
+    known.successor[index] = 0
+    known.misses[index] = 0.0
+    known.pending[index] = 0
+    known.most_surprise[index] = 0.0
+    known.changes[index] = 0.0
+    known.most_pending[index] = 0.0
+    known.credited[index] = 0.0
+    known.num_credits[index] = 0.0
+    known.shown[index] = 0
+    known.largest_step[index] = 0
+    known.value_time[index] = 0.0
+    known.longest[index] = 0.0
+    known.num_changes[index] = 0.0
+    known.payload_longest[index] = 0.0
+    known.num_payloads[index] = 0.0
+    known.held[index] = 0
+    known.broken[index] = 0
+    known.odd_since[index] = 0.0
+    known.odd_time[index] = 0.0
+    known.odd_run[index] = 0.0
+
+
+@njit(cache=True, inline="always")
+def byte_of(word: Any, place: Any) -> Any:
+    return np.int64((word >> np.uint64(8 * place)) & np.uint64(255))
+
+
+@njit(cache=True, error_model="numpy")
+def surprise_after(
+    ids: FieldRules, index: Any, before: Any, word: Any, num_bytes: Any
+) -> tuple[float, float, float, np.uint32]:
+    """Return by how many bits a payload surprises after another: in all, at most, in counters; and which half bytes."""
+    surprise, peak, counter, missed = 0.0, 0.0, 0.0, np.uint32(0)
+    count = min(ids.learned[index], _MEMORY) + 1.0
+    for place in range(2 * num_bytes):
+        value = np.int64((word >> np.uint64(4 * place)) & np.uint64(15))
+        last = np.int64((before >> np.uint64(4 * place)) & np.uint64(15))
+        successor = np.int64(ids.successor[index, place, last]) - 1
+        if value != (successor if successor >= 0 else last):
+            missed |= np.uint32(1) << np.uint32(place)
+            bits = max(-np.log2((ids.misses[index, place] + 0.5) / count), 0.0)
+            surprise += bits
+            peak = max(peak, bits)
+            if bits > _COUNTER_BITS and ids.changes[index, place] > _COUNTER_CHANGES * count:
+                counter = max(counter, bits)
+    return surprise, peak, counter, missed
+
+
+@njit(cache=True, error_model="numpy")
+def learn(
+    ids: FieldRules,
+    index: Any,
+    word: Any,
+    before: Any,
+    num_bytes: Any,
+    missed: Any,
+    surprise: float,
+    now: float,
+    interval: float,
+) -> None:
+    """Learn from a message that conforms."""
+    learned = ids.learned[index]
+    for place in range(2 * num_bytes):
+        value = (word >> np.uint64(4 * place)) & np.uint64(15)
+        last = np.int64((before >> np.uint64(4 * place)) & np.uint64(15))
+        ids.successor[index, place, last] = np.uint8(value + np.uint64(1))
+        if learned >= _MEMORY:
+            ids.misses[index, place] *= np.float32(1.0 - 1.0 / _MEMORY)
+            ids.changes[index, place] *= np.float32(1.0 - 1.0 / _MEMORY)
+        if np.int64(value) != last:
+            ids.changes[index, place] += np.float32(1.0)
+        if (missed >> np.uint32(place)) & np.uint32(1):
+            ids.misses[index, place] += np.float32(1.0)
+    for place in range(num_bytes):
+        value = byte_of(word, place)
+        step = abs(value - byte_of(before, place))
+        step = min(step, 256 - step)
+        if step > ids.largest_step[index, place]:
+            ids.largest_step[index, place] = np.uint8(step)
+        ids.value_time[index, place, value >> 4] += np.float32(interval)
+        if step > 0:
+            ids.num_changes[index, place] += np.float32(1.0)
+            same = now - ids.changed[index, place]
+            if same > ids.longest[index, place]:
+                ids.longest[index, place] = same
+    if word != before:
+        ids.num_payloads[index] += 1.0
+        ids.payload_longest[index] = max(ids.payload_longest[index], now - ids.payload_changed[index])
+    ids.most_surprise[index] = max(ids.most_surprise[index], surprise)
+    ids.learned[index] = learned + 1.0
+
+
+@njit(cache=True)
+def credit(ids: FieldRules, index: Any) -> None:
+    """Learn of the odd messages that are pending; in an episode that goes on they count more and more."""
+    ids.num_credits[index] += 1.0
+    for place in range(16):
+        if (ids.pending[index] >> np.uint32(place)) & np.uint32(1):
+            ids.misses[index, place] += np.float32(ids.num_credits[index])
+    ids.pending[index] = 0
+    usual = ids.most_surprise[index]
+    ids.most_surprise[index] = max(usual, min(ids.most_pending[index], _CREDIT_RATIO * usual + _CREDIT_BITS))
+    ids.most_pending[index] = 0.0
+
+
+@njit(cache=True)
+def learn_checksums(ids: FieldRules, index: Any, word: Any, num_bytes: Any) -> None:
+    """Give up what is no checksum; what is left of them was tested by every payload that was new."""
+    if num_bytes < 2:
+        return
+    is_first = ids.shown[index] == 0
+    shown = np.uint64(1) << ((word * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(58))
+    is_shown = (ids.shown[index] & shown) != 0
+    ids.shown[index] |= shown
+    for kind in range(NUM_CHECKSUMS):
+        if ids.held[index, kind] < 0:
+            continue
+        residual = checksum_residual(kind, word, num_bytes)
+        if is_first:
+            ids.checksum[index, kind] = residual
+        elif residual != ids.checksum[index, kind]:
+            ids.held[index, kind] = -1
+            continue
+        if not is_shown or ids.held[index, kind] >= _HELD:
+            ids.held[index, kind] += 1
+
+
+@njit(cache=True)
+def broken_checksum(ids: FieldRules, index: Any, word: Any, num_bytes: Any) -> tuple[int, float]:
+    """Return how often a checksum held that does not now, 0 if all hold, and whether there is one."""
+    breaks, holds = 0, False
+    wrong = np.uint32(0)
+    for kind in range(NUM_CHECKSUMS):
+        if ids.held[index, kind] >= _HELD:
+            if checksum_residual(kind, word, num_bytes) == ids.checksum[index, kind]:
+                holds = True
+            else:
+                breaks = max(breaks, ids.held[index, kind])
+                wrong |= np.uint32(1) << np.uint32(kind)
+    if wrong != 0:
+        for kind in range(NUM_CHECKSUMS):
+            if (wrong >> np.uint32(kind)) & np.uint32(1):
+                ids.broken[index, kind] += 1
+                # Two kinds may look alike for long: the one that still holds is it.
+                if holds or ids.broken[index, kind] > ids.held[index, kind]:
+                    ids.held[index, kind] = -1
+    return 0 if holds else breaks, 1.0 if holds or breaks > 0 else 0.0

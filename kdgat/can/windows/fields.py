@@ -1,0 +1,214 @@
+"""Payload fields: whether what an identifier says is what it could say next, by its own past.
+
+Nobody tells what the bits of a payload mean, but an identifier shows its own rules: a counter goes on, a constant
+stays, a page follows the page before it, a checksum holds, a signal moves in steps of some size. One causal pass learns
+them from messages that keep to them: each half byte's successors, each byte's usual steps, values and pauses, and which
+of the checksums that cars use holds. A message that breaks them is odd and teaches nothing; odd messages that follow
+one another closely are an episode, which counts as one event a second at most, as a lamp that is switched on does.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from kdgat.can.windows.field_rules import (
+    FieldRules,
+    broken_checksum,
+    byte_of,
+    credit,
+    forget,
+    learn,
+    learn_checksums,
+    new_rules,
+    surprise_after,
+)
+from kdgat.can.windows.identifiers import IdentifierNumbers, Numbered
+
+FIELD_FEATURES: Final = (
+    "sequence_surprise",  # bits by which the half bytes' successors surprise, over 64
+    "sequence_excess",  # log2 of that over the most that was usual
+    "sequence_peak",  # bits by which the most surprising half byte does, over 12
+    "counter_break",  # bits by which a half byte that goes on like a counter does, over 12
+    "checksum_break",  # log2 of 1 + messages in which a checksum held that does not now, over 12
+    "checksum_known",  # a checksum has been found
+    "jump",  # log2 of a byte's step over its largest usual one, over 8; of the byte that jumps most
+    "value_rank",  # -log2 of the share of the id's time in which a byte was near this value; of the rarest
+    "frozen",  # log2 of the time a byte has not changed over the longest usual such time; of the longest
+    "still",  # the same of the payload as a whole
+    "odd",  # the message breaks the id's rules
+    "odd_run",  # log2 of 1 + odd messages in this episode, over 8
+)
+NUM_FIELD_FEATURES: Final = len(FIELD_FEATURES)
+(
+    _SEQUENCE_SURPRISE,
+    _SEQUENCE_EXCESS,
+    _SEQUENCE_PEAK,
+    _COUNTER_BREAK,
+    _CHECKSUM_BREAK,
+    _CHECKSUM_KNOWN,
+    _JUMP,
+    _VALUE_RANK,
+    _FROZEN,
+    _STILL,
+    _ODD,
+    _ODD_RUN,
+) = range(NUM_FIELD_FEATURES)
+
+_LEARNED = 10.0  # conforming messages before an id is judged
+_SUM_MARGIN = 8.0  # bits beyond the usual that are odd,
+_SUM_RATIO = 1.25  # beside this factor
+_CREDIT_S = 1.0  # of an episode that goes on, that count as one more event
+_CALM_S = 2.0  # without an odd message, an episode is over,
+_CALM_MESSAGES = 8.0  # after so many
+_FEWEST_CHANGES = 8.0  # of a byte that is called frozen
+_SHORTEST_S = 1e-6
+
+
+class FieldState:
+    """Remember the rules of a recording's payloads; bounded by the number of identifiers, 1.4 kB each."""
+
+    def __init__(self) -> None:
+        self._of_identifiers = new_rules(0)
+
+    @property
+    def num_bytes(self) -> int:
+        """Return the memory of what is remembered."""
+        return sum(array.nbytes for array in self._of_identifiers)
+
+    def describe(
+        self,
+        timestamp: NDArray[np.float64],
+        numbered: Numbered,
+        payload: NDArray[np.uint64],
+        length: NDArray[np.uint8],
+    ) -> NDArray[np.float32]:
+        """Judge what the next M messages say, and learn from it.
+
+        Arguments: seconds that never go back [M], numbers of the ids, payload as little-endian words [M], payload bytes
+        [M]. Returns float32 [M, NUM_FIELD_FEATURES], named by FIELD_FEATURES.
+        """
+        self._make_room(numbered.num_numbers)
+        return _judge(timestamp, numbered.number, numbered.is_new, payload, length, self._of_identifiers)
+
+    def _make_room(self, num_ids: int) -> None:
+        known = len(self._of_identifiers.learned)
+        if num_ids <= known:
+            return
+        larger = new_rules(max(num_ids, min(2 * known, IdentifierNumbers.most)))
+        for name, new in larger._asdict().items():
+            new[:known] = getattr(self._of_identifiers, name)
+        self._of_identifiers = larger
+
+
+@njit(cache=True, error_model="numpy")
+def _judge(
+    timestamp: NDArray[np.float64],
+    numbers: NDArray[np.int32],
+    is_new: NDArray[np.bool_],
+    payload: NDArray[np.uint64],
+    length: NDArray[np.uint8],
+    ids: FieldRules,
+) -> NDArray[np.float32]:
+    num_messages = timestamp.shape[0]
+    out = np.zeros((num_messages, NUM_FIELD_FEATURES), np.float32)
+    for message in range(num_messages):
+        now = timestamp[message]
+        index = np.int64(numbers[message])
+        word = payload[message]
+        num_bytes: Any = min(np.int64(length[message]), 8)
+        if is_new[message]:
+            forget(ids, index)
+            out[message, _FROZEN] = out[message, _STILL] = -4.0
+            ids.first[index] = now
+            ids.latest[index] = now
+            ids.payload[index] = word
+            ids.conforming[index] = word
+            ids.changed[index] = now
+            ids.payload_changed[index] = now
+            learn_checksums(ids, index, word, num_bytes)
+            continue
+        before = ids.payload[index]
+        learned = ids.learned[index]
+        is_known = learned >= _LEARNED
+        interval = now - ids.latest[index]
+        age = now - ids.first[index]
+
+        # what could follow the previous message or, in an episode, the last one that conformed
+        surprise, peak, counter, missed = surprise_after(ids, index, before, word, num_bytes)
+        if ids.odd_run[index] > 0.0 and ids.conforming[index] != before:
+            other = surprise_after(ids, index, ids.conforming[index], word, num_bytes)
+            if other[0] < surprise:
+                surprise, peak, counter, missed = other
+
+        # which bytes moved, how far, and to where
+        jump, rarest, longest_frozen = 0.0, np.inf, 0.0
+        for place in range(num_bytes):
+            value = byte_of(word, place)
+            step = abs(value - byte_of(before, place))
+            step = min(step, 256 - step)
+            if step > 0:
+                jump = max(jump, (step + 1.0) / (ids.largest_step[index, place] + 1.0))
+            rarest = min(rarest, ids.value_time[index, place, value >> 4])
+            if step == 0 and ids.num_changes[index, place] >= _FEWEST_CHANGES:
+                same = (now - ids.changed[index, place]) / max(ids.longest[index, place], _SHORTEST_S)
+                longest_frozen = max(longest_frozen, same)
+        still = 0.0
+        if word == before and ids.num_payloads[index] >= _FEWEST_CHANGES:
+            still = (now - ids.payload_changed[index]) / max(ids.payload_longest[index], _SHORTEST_S)
+        breaks, checksum_known = broken_checksum(ids, index, word, num_bytes)
+        is_odd = False
+        if is_known:
+            out[message, _SEQUENCE_SURPRISE] = min(surprise, 192.0) / 64.0
+            excess = np.log2((surprise + 4.0) / (ids.most_surprise[index] + 4.0))
+            out[message, _SEQUENCE_EXCESS] = min(max(excess, -4.0), 4.0)
+            out[message, _SEQUENCE_PEAK] = peak / 12.0
+            out[message, _COUNTER_BREAK] = counter / 12.0
+            out[message, _JUMP] = np.log2(jump) / 8.0 if jump > 1.0 else 0.0
+            out[message, _VALUE_RANK] = -np.log2((min(rarest, age) + 0.02) / (age + 0.02)) if num_bytes else 0.0
+            out[message, _FROZEN] = min(max(np.log2(max(longest_frozen, 0.0625)), -4.0), 4.0)
+            out[message, _STILL] = min(max(np.log2(max(still, 0.0625)), -4.0), 4.0)
+            out[message, _CHECKSUM_KNOWN] = checksum_known
+            if breaks > 0:
+                out[message, _CHECKSUM_BREAK] = np.log2(1.0 + breaks) / 12.0
+            is_odd = breaks > 0 or counter > 0.0 or surprise > _SUM_RATIO * ids.most_surprise[index] + _SUM_MARGIN
+        else:
+            out[message, _FROZEN] = out[message, _STILL] = -4.0
+
+        if is_odd:
+            if ids.odd_run[index] == 0.0:
+                ids.credited[index] = now
+                ids.num_credits[index] = 0.0
+            ids.odd_run[index] += 1.0
+            ids.odd_time[index] = now
+            ids.odd_since[index] = 0.0
+            ids.pending[index] |= missed
+            ids.most_pending[index] = max(ids.most_pending[index], surprise)
+            out[message, _ODD] = 1.0
+        else:
+            ids.odd_since[index] += 1.0
+            ids.num_credits[index] = 0.0
+            ids.conforming[index] = word
+        out[message, _ODD_RUN] = np.log2(1.0 + ids.odd_run[index]) / 8.0
+        if ids.odd_run[index] > 0.0:
+            if now - ids.odd_time[index] > _CALM_S and ids.odd_since[index] > _CALM_MESSAGES:
+                ids.odd_run[index] = 0.0
+                credit(ids, index)
+            elif now - ids.credited[index] > _CREDIT_S:
+                ids.credited[index] = now
+                credit(ids, index)
+        else:
+            learn(ids, index, word, before, num_bytes, missed, surprise, now, interval)
+            if word != before:
+                learn_checksums(ids, index, word, num_bytes)
+        for place in range(num_bytes):
+            if byte_of(word, place) != byte_of(before, place):
+                ids.changed[index, place] = now
+        if word != before:
+            ids.payload_changed[index] = now
+        ids.payload[index] = word
+        ids.latest[index] = now
+    return out
