@@ -35,6 +35,17 @@ def random_messages(num_messages: int = 200, seed: int = 0, name: str = "drive",
     )
 
 
+def write_csv(path: Path, messages: Messages, *, has_labels: bool = True) -> None:
+    """Write the layout of can-train-and-test, an hour later: other messages than those of the source."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = ["timestamp,arbitration_id,data_field" + (",attack" if has_labels else "")]
+    columns = (messages.timestamp + 3600.0, messages.identifier, messages.payload, messages.length, messages.label)
+    for time, identifier, payload, length, label in zip(*columns, strict=True):
+        data = bytes(payload[:length]).hex().upper()
+        lines.append(f"{time:.6f},{identifier:03X},{data}" + (f",{label}" if has_labels else ""))
+    path.write_text("\n".join(lines) + "\n")
+
+
 def hex_bytes(messages: Messages, row: int) -> list[str]:
     """Return the payload of one message as two-digit bytes."""
     return [f"{byte:02x}" for byte in messages.payload[row, : messages.length[row]]]

@@ -8,24 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.can.detection.detector import Verdicts
+from kdgat.can.evaluation.evidence import evidence_of, flooding
 from kdgat.can.evaluation.untrained import CLOCK_BOUNDS
 from kdgat.can.windows.feature_names import NODE_FEATURES
 from kdgat.graphs.columns import GraphColumns
 
 MAX_IDENTIFIERS: Final = 5  # named for a window
 RARE: Final = 6.0  # -log2 of a share of an identifier's past: it was so in one part of 64
-EVIDENCE_OF_CLOCK: Final = 4.0  # logits that a margin beyond its bound is worth, beside the margin
 LEAST_EVIDENCE: Final = 0.0  # of an identifier that is named, unless none has as much
-FLOOD_RATE: Final = 1.0  # log2 of the bus's rate over its long-run mean
-FLOOD_NOVELTY: Final = 0.1  # share of the recording before the identifier came
-FLOOD_SHARE: Final = 0.25  # of a window's messages that one identifier has
-EVIDENCE_OF_FLOOD: Final = 10.0  # logits: what others suffer from a flood is no reason to name them first
 FUZZED_IDENTIFIERS: Final = 3
 
 TOO_EARLY, OVERDUE, TOO_MANY = "too early", "overdue", "too many"
@@ -58,11 +54,11 @@ def explain(graphs: GraphColumns, verdicts: Verdicts, window: int) -> Explanatio
     nodes = slice(int(graphs.node_ptr[window]), int(graphs.node_ptr[window + 1]))
     x, node_id = graphs.x[nodes], graphs["node_id"][nodes]
     num_messages = graphs["message_count"][window]
-    evidence = _evidence(x, verdicts.node_logit[nodes], num_messages)
+    evidence = evidence_of(x, verdicts.node_logit[nodes], num_messages)
     order = np.argsort(-evidence, kind="stable")
     named = order[evidence[order] >= LEAST_EVIDENCE][:MAX_IDENTIFIERS]
     named = named if len(named) else order[:1]
-    floods = _floods(x, num_messages)
+    floods = flooding(x, num_messages)
     suspects = tuple(
         Suspect(int(np.uint32(node_id[node])), float(evidence[node]), reasons_of(x[node], bool(floods[node])))
         for node in named.tolist()
@@ -72,25 +68,7 @@ def explain(graphs: GraphColumns, verdicts: Verdicts, window: int) -> Explanatio
 
 def node_evidence(graphs: GraphColumns, verdicts: Verdicts) -> NDArray[np.float64]:
     """Return how suspicious each node is, [N]."""
-    return _evidence(graphs.x, verdicts.node_logit, np.repeat(graphs["message_count"], graphs.node_counts))
-
-
-def _evidence(
-    x: NDArray[np.float32], node_logit: NDArray[np.float64], num_messages: NDArray[Any]
-) -> NDArray[np.float64]:
-    evidence = node_logit.astype(np.float64)
-    for name, bound in (("early_maximum", CLOCK_BOUNDS.early), ("overdue_maximum", CLOCK_BOUNDS.overdue)):
-        margin = x[:, _COLUMN[name]].astype(np.float64)
-        evidence = np.where(margin >= bound, np.maximum(evidence, 0.0) + EVIDENCE_OF_CLOCK + margin, evidence)
-    return np.where(_floods(x, num_messages), np.maximum(evidence, 0.0) + EVIDENCE_OF_FLOOD, evidence)
-
-
-def _floods(x: NDArray[np.float32], num_messages: NDArray[Any]) -> NDArray[np.bool_]:
-    """Mark the nodes [N] of windows of so many messages that fill the bus and are foreign to it, or make it fast."""
-    has_sent = x[:, _COLUMN["waiting"]] == 0.0
-    share = np.exp2(4.0 * x[:, _COLUMN["count"]]) / num_messages
-    is_foreign = (x[:, _COLUMN["outranks_maximum"]] > 0.0) | (x[:, _COLUMN["novelty_maximum"]] > FLOOD_NOVELTY)
-    return has_sent & (share > FLOOD_SHARE) & (is_foreign | (x[:, _COLUMN["bus_rate_maximum"]] > FLOOD_RATE))
+    return evidence_of(graphs.x, verdicts.node_logit, np.repeat(graphs["message_count"], graphs.node_counts))
 
 
 def reasons_of(x: NDArray[np.float32], floods: bool = False) -> tuple[str, ...]:

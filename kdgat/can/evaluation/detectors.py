@@ -5,14 +5,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
+from torch_geometric.data import Batch
 
+from kdgat.can.models.attention import GraphAttentionNetwork
+from kdgat.can.models.autoencoder import GraphAutoencoder
 from kdgat.can.models.fusion import Fusion
 from kdgat.can.models.names import ENSEMBLE, ENSEMBLE_MEMBERS, FUSION_KINDS, detector_names
 from kdgat.can.models.scoring import (
     ATTENTION,
     ModelError,
     Progress,
+    attention_outputs,
+    autoencoder_outputs,
     check_features,
     load_attention,
     load_autoencoder,
@@ -111,6 +117,41 @@ class DetectorSet:
             else:
                 scores[name] = outputs[name]["logit" if self._descriptions[name]["kind"] == ATTENTION else "score"]
         return scores
+
+    @property
+    def trained(self) -> list[str]:
+        """List the models that have weights of their own."""
+        return list(self._paths)
+
+    def network(self, name: str) -> GraphAttentionNetwork:
+        """Load an attention network; ModelError if the name is that of something else."""
+        return load_attention(self._paths[name])[0]
+
+    def num_parameters(self, name: str) -> int:
+        """Count the trainable parameters of a model with weights of its own; of a fusion, what it adds."""
+        if name in self._fusions:
+            return sum(parameter.numel() for parameter in self._fusions[name][0].parameters())
+        return sum(parameter.numel() for parameter in self._load(name).parameters())
+
+    def num_bytes(self, name: str) -> int:
+        """Return the size of a model's file of weights."""
+        return self._paths[name].stat().st_size
+
+    def forward(self, name: str, device: torch.device) -> Callable[[Batch], Columns]:
+        """Return what gives the outputs of a model, or of a fusion behind its members, for a batch on the device."""
+        if name in self._fusions:
+            members = [self.forward(member, device) for member in self._members[name]]
+            fusion, description = self._fusions[name]
+            return lambda batch: {
+                "logit": fuse(fusion, window_states([run(batch) for run in members]), description["default"])
+            }
+        model = self._load(name).to(device).eval()
+        outputs = attention_outputs if self._descriptions[name]["kind"] == ATTENTION else autoencoder_outputs
+        return lambda batch: {key: value.float().cpu().numpy() for key, value in outputs(model, batch).items()}
+
+    def _load(self, name: str) -> GraphAttentionNetwork | GraphAutoencoder:
+        load = load_attention if self._descriptions[name]["kind"] == ATTENTION else load_autoencoder
+        return load(self._paths[name])[0]
 
     def _run(self, name: str, pool: PooledStores, progress: Progress | None) -> Columns:
         path = self._paths[name]

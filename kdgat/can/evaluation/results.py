@@ -16,6 +16,7 @@ from pydantic import Field, model_validator
 
 from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.calibration import DecisionRule, FalseAlarmRate
+from kdgat.can.evaluation.explanation_scores import ExplanationScores
 from kdgat.can.evaluation.metrics import SPREAD_METRICS
 from kdgat.can.evaluation.operating_point import OperatingPoint
 from kdgat.run.results import Count, RunResults, Value
@@ -127,6 +128,9 @@ class DetectorScenario(ScenarioMetrics):
 
     over_seeds: dict[str, Spread] = Field(default={})
     breakdown: Breakdown | None = None
+    explanations: ExplanationScores | None = Field(
+        default=None, description="whether alarms name the attacked identifiers first; null where it was not asked"
+    )
 
 
 class Detector(Config):

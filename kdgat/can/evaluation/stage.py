@@ -53,6 +53,8 @@ from kdgat.can.evaluation.results import (
 from kdgat.can.evaluation.score_tables import ScoreTable, make_table, read_table, write_table
 from kdgat.can.evaluation.scored_recordings import RecordingScorer
 from kdgat.can.evaluation.scores import Scores, scores_path, write_scores
+from kdgat.can.evaluation.told import copy_beside_results, explanations_of, write_beside_scores
+from kdgat.can.evaluation.unseen import near_copy
 from kdgat.can.evaluation.untrained import baseline_scores, is_baseline, is_untrained
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
 from kdgat.can.kinds import KINDS, MODELS, SCORE_RECORDINGS, EvaluationStageConfig, RecordingsStageConfig
@@ -90,12 +92,15 @@ def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
     wanted = list(config.models) if config.models is not None else None
     artifacts: dict[str, str] = {}
     metrics: dict[str, float] = {}
-    for split in [VALIDATION, *sorted(name for name in spec.inputs if name.startswith(TEST_PREFIX))]:
+    splits = [VALIDATION, *sorted(name for name in spec.inputs if name.startswith(TEST_PREFIX))]
+    pools = {
+        split: open_pool(spec, directory, split, INJECTED_VALIDATION if split == VALIDATION else "") for split in splits
+    }
+    for split, pool in pools.items():
         artifact = f"{SCORES_PREFIX}{split}"
         path = directory.path / f"{artifact}.npz"
         nodes_path = directory.path / f"{NODES_PREFIX}{split}.npz"
         if not (path.is_file() and nodes_path.is_file()):  # a stage that was stopped resumes with the next split
-            pool = open_pool(spec, directory, split, INJECTED_VALIDATION if split == VALIDATION else "")
             stores = [GraphStore.open(input_path(spec, directory, name), SCHEMA) for name in pool.names]
             scores = detectors.score(pool, wanted, phase_progress(directory, split))
             scores |= baseline_scores(pool.parts, stores[0].node_features)
@@ -110,6 +115,7 @@ def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
         table = read_table(path)
         metrics[f"num_windows_{split}"] = float(table.num_windows)
         logger.info("%s: %d windows scored by %s", split, table.num_windows, ", ".join(table.scores))
+    artifacts |= write_beside_scores(spec, directory, detectors, weights, pools)
     return Finished(metrics=metrics, artifacts=artifacts)
 
 
@@ -140,8 +146,11 @@ def collect_results(output: OutputDirectory, config: EvaluationConfig | None = N
         parameter_counts=run.parameter_counts(),
         training_curves=run.training_curves(),
     )
+    for scenario, told in explanations_of(run, default_detector, tests).items():
+        results.scenarios[scenario] = results.scenarios[scenario].model_copy(update={"explanations": told})
     for scenario, scores in report.scores.items():
         write_scores(scores_path(output.path, scenario), scores)
+    copy_beside_results(run, default_detector)
     results.write(output.results_path)
     return results
 
@@ -198,7 +207,7 @@ def evaluate_run(
     trained_on |= {
         file.content_hash: f"for it shares blocks of messages with {copied}, which the run was trained on"
         for file in found
-        if file.content_hash not in trained_on and (copied := _near_copy(run, file)) is not None
+        if file.content_hash not in trained_on and (copied := near_copy(run, file)) is not None
     }
     files = [file for file in found if file.content_hash not in trained_on]
     if not files:
@@ -217,16 +226,6 @@ def evaluate_run(
     if vehicle is not None:
         notes.append(f"threshold of the calibration {calibration}")
     return score_files(run, files, dataset or run.dataset, notes=notes, calibration=vehicle, progress=progress)
-
-
-def _near_copy(run: FinishedCanRun, file: "RecordingFile") -> str | None:
-    """Name the training recording of a run that a recording is in part a copy of, if there is one."""
-    from kdgat.can.recordings.near_copies import holds_much_of
-
-    for row in run.trained_recordings():
-        if file.blocks is not None and row.blocks and holds_much_of(file.blocks, row.blocks):
-            return f"{row.scenario}/{row.name}"
-    return None
 
 
 def find_tests(

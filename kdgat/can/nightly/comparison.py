@@ -1,5 +1,7 @@
 """Several finished runs, or models of a registry, on the same recordings: those that none of them was trained on.
 
+A recording that is in part a copy of a training recording of one of them counts as one that it was trained on.
+
 Also the stage `comparison`, which does it in a process of its own.
 """
 
@@ -11,8 +13,9 @@ from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.results import Results
 from kdgat.can.evaluation.run_detector import windows_of
 from kdgat.can.evaluation.stage import find_tests, score_files
+from kdgat.can.evaluation.unseen import near_copy
 from kdgat.can.kinds import COMPARISON, KINDS, ComparisonStageConfig
-from kdgat.can.recordings.catalog import find_entry, walk_recordings
+from kdgat.can.recordings.catalog import RecordingFile, find_entry, walk_recordings
 from kdgat.registry.promotion import ALARMS_PER_HOUR, RECALL_PREFIX
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.results import Value
@@ -125,11 +128,12 @@ def _compare(
     trained = dict(also_trained)
     for name, run in reversed(list(finished.items())):
         trained |= {row.content_hash: name for row in run.trained_recordings() if row.content_hash}
-    files = [file for file in tests if file.content_hash not in trained]
+    reasons = [_seen_by(finished, trained, file) for file in tests]
+    files = [file for file, reason in zip(tests, reasons, strict=True) if reason is None]
     left_out = {
-        f"{file.scenario}/{file.name}": f"{trained[file.content_hash]} was trained on it"
-        for file in tests
-        if file.content_hash in trained
+        f"{file.scenario}/{file.name}": reason
+        for file, reason in zip(tests, reasons, strict=True)
+        if reason is not None
     }
     metrics: dict[str, dict[str, dict[str, Value]]] = {name: {} for name in finished}
     notes: list[str] = []
@@ -151,6 +155,17 @@ def _compare(
     return Comparison(
         metrics=metrics, recordings=names, left_out=left_out, notes=tuple(notes), faults=_different_windows(finished)
     )
+
+
+def _seen_by(finished: Mapping[str, FinishedCanRun], trained: Mapping[str, str], file: RecordingFile) -> str | None:
+    """Say why a recording is no news to one of the runs; None if it is to all."""
+    if file.content_hash in trained:
+        return f"{trained[file.content_hash]} was trained on it"
+    for name, run in finished.items():
+        copied = near_copy(run, file)
+        if copied is not None:
+            return f"it shares blocks of messages with {copied}, which {name} was trained on"
+    return None
 
 
 def _different_windows(finished: Mapping[str, FinishedCanRun]) -> tuple[str, ...]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
 
 import numpy as np
 
+from kdgat.can.evaluation.costs import COSTS_FILE
 from kdgat.can.evaluation.results import (
     Results,
     accumulation_table,
@@ -16,8 +18,12 @@ from kdgat.can.evaluation.results import (
     kinds_table,
 )
 from kdgat.can.evaluation.scores import Scores, read_scores, scores_path
+from kdgat.can.recordings.catalog import DatasetEntry, load_catalog
 from kdgat.can.report import figures, tables, timeline
+from kdgat.can.report.costs import costs_table
 from kdgat.can.report.curriculum import CURRICULUM_PREFIX, curriculum
+from kdgat.can.report.embeddings import embeddings
+from kdgat.can.report.explanations import explanations
 from kdgat.can.report.names import model_name
 from kdgat.report import training
 from kdgat.report.content import RunContent
@@ -36,10 +42,12 @@ def document(content: RunContent[Results]) -> Document:
     sections = [
         _scenarios(results),
         _hidden(results, missing),
-        _models(results, missing),
+        explanations(results, missing),
+        _models(content, missing),
         _curves(results, missing),
         _confusion(results),
         _recordings(content, missing),
+        embeddings(content.path, _vehicle_names(content), missing),
         _training(content, missing),
         _injection(results, missing),
         _data(results, missing),
@@ -136,7 +144,16 @@ def _hidden(results: Results, missing: list[str]) -> Section:
     return section
 
 
-def _models(results: Results, missing: list[str]) -> Section:
+def _vehicle_names(content: RunContent[Results]) -> Callable[[str], str | None]:
+    """Return what names the car of a recording, as the catalog of the run has it."""
+    data = {} if content.index is None else content.index.config.get("data", {})
+    own = content.path / str(data.get("catalog"))  # an absolute path stays what it is
+    entries = load_catalog(own if data.get("catalog") and own.is_file() else None)
+    return entries.get(content.results.dataset, DatasetEntry(name=content.results.dataset)).vehicle_of
+
+
+def _models(content: RunContent[Results], missing: list[str]) -> Section:
+    results = content.results
     section = Section("models", "Models side by side")
     if not results.models:
         missing.append("results.json has no models: the autoencoder, GAT, curriculum and fusion cannot be compared.")
@@ -160,6 +177,11 @@ def _models(results: Results, missing: list[str]) -> Section:
     parameters = tables.parameter_table(results)
     if parameters is not None:
         section.tables.append(parameters)
+    costs = costs_table(content.path)
+    if costs is None:
+        missing.append(f"{COSTS_FILE}: neither size nor latency of the models.")
+    else:
+        section.tables.append(costs)
     return section
 
 

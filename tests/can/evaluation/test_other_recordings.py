@@ -14,6 +14,7 @@ from kdgat.can.recordings.logs import read_recording
 from kdgat.can.recordings.messages import Messages
 from kdgat.can.windows.feature_names import FEATURE_VERSION
 from kdgat.run.directory import OutputDirectory
+from tests.can.recording_files import write_csv
 
 
 @pytest.fixture(scope="module")
@@ -24,17 +25,6 @@ def output(trained_run: OutputDirectory, tmp_path_factory: pytest.TempPathFactor
 @pytest.fixture(scope="module")
 def results(output: OutputDirectory) -> Results:
     return collect_results(output)
-
-
-def write_csv(path: Path, messages: Messages, *, has_labels: bool = True) -> None:
-    """Write the layout of can-train-and-test, an hour later: other messages than those of the source."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = ["timestamp,arbitration_id,data_field" + (",attack" if has_labels else "")]
-    columns = (messages.timestamp + 3600.0, messages.identifier, messages.payload, messages.length, messages.label)
-    for time, identifier, payload, length, label in zip(*columns, strict=True):
-        data = bytes(payload[:length]).hex().upper()
-        lines.append(f"{time:.6f},{identifier:03X},{data}" + (f",{label}" if has_labels else ""))
-    path.write_text("\n".join(lines) + "\n")
 
 
 def attacked(data_root: Path) -> Messages:
@@ -86,6 +76,18 @@ def test_recordings_without_attack_have_a_false_alarm_rate_and_no_f1(
     assert found.f1 == {"clean": None}
     assert found.scenarios["clean"].num_attack_windows == 0
     assert found.scenarios["clean"].false_alarm_rate is not None
+
+
+def test_alarms_of_the_run_name_the_attacked_identifiers_more_often_than_chance(results: Results) -> None:
+    told = results.scenarios["test_02_unknown_vehicle_known_attack"].explanations
+    assert told is not None
+    assert told.named_by == "ensemble"
+    assert 0 < told.detector.num_windows <= told.num_attacked_windows
+    assert told.detector.hit_at_1 is not None
+    assert told.detector.hit_at_3 is not None
+    assert told.detector.random_at_1 is not None
+    assert told.detector.random_at_1 < told.detector.hit_at_1 <= told.detector.hit_at_3 <= 1.0
+    assert told.clock.num_windows <= told.detector.num_windows
 
 
 def test_a_recording_without_labels_is_in_no_metric(output: OutputDirectory, data_root: Path, tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kdgat.can.evaluation.costs import COSTS_FILE, Costs
 from kdgat.can.evaluation.decision import choose_detector, judged_windows
 from kdgat.can.evaluation.detectors import DetectorSet
+from kdgat.can.evaluation.embedding_map import EMBEDDINGS_FILE, read_map
 from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.results import Results
 from kdgat.can.evaluation.score_tables import ScoreTable, read_table
@@ -209,3 +211,18 @@ def test_models_are_compared_on_windows_that_no_fusion_has_learned_from(output: 
     config = EvaluationConfig(detector="auto", candidates=("normal", "fusion"), calibration="none")
     default_detector = choose_detector({0: ScoreTable(**{**vars(table), "scores": scores})}, config)
     assert default_detector.model == "normal"  # equal where it counts, and simpler
+
+
+def test_models_are_measured_and_windows_mapped_beside_the_results(output: OutputDirectory, results: Results) -> None:
+    costs = Costs.read(output.path / COSTS_FILE)
+    assert set(costs.models) == {"autoencoder", "normal", "fusion"}
+    assert costs.device
+    assert costs.models["normal"].num_parameters == results.parameter_counts["normal-large"]
+    for name, cost in costs.models.items():
+        weights = output.stages_path / f"{name}-large-seed0" / "weights.safetensors"
+        assert cost.num_bytes == weights.stat().st_size
+        assert 0.0 < cost.median_ms <= cost.percentile_99_ms
+        assert cost.windows_per_second > 0.0
+    found = read_map(output.path / EMBEDDINGS_FILE)
+    assert found.model == "normal"
+    assert len(found.point) == sum(size for name, (size, _) in STORES.items() if name not in ("train", "injected"))

@@ -14,6 +14,7 @@ from kdgat.can.kinds import ComparisonStageConfig
 from kdgat.can.nightly.comparison import compare_runs, make_comparison, read_comparison, scores_of
 from kdgat.can.nightly.registered import config_hash, model_source
 from kdgat.can.nightly.run import IN_SERVICE, ComparisonPlan, plan_comparison
+from kdgat.can.recordings.logs import read_recording
 from kdgat.can.windows.feature_names import FEATURE_VERSION
 from kdgat.registry.entry import ModelEntry
 from kdgat.registry.registry import ENTRY_FILE, Registry
@@ -21,6 +22,7 @@ from kdgat.run.directory import OutputDirectory, RunError, RunIndex, StageState
 from kdgat.stage.configuration import apply_overrides
 from kdgat.stage.outcome import Finished
 from kdgat.stage.runner import run_stage
+from tests.can.recording_files import write_csv
 from tests.can.small_runs import small_config, train_here
 
 CATALOG = "synthetic: {description: my cars, train_scenarios: ['train_*']}\n"
@@ -64,6 +66,22 @@ def test_where_no_recording_is_left_nothing_is_measured(wide: OutputDirectory, d
     comparison = compare_runs({"new": wide.path}, tmp_path, "synthetic")
     assert comparison.metrics == {"new": {}}
     assert not comparison.recordings
+
+
+def test_a_part_of_what_one_run_was_trained_on_is_left_out(
+    plain: OutputDirectory, wide: OutputDirectory, data_root: Path, tmp_path: Path
+) -> None:
+    source = next(path for path in (data_root / "synthetic").glob("test_*") if "birch" not in path.name)
+    trained = read_recording(source)
+    write_csv(tmp_path / "synthetic" / "cut" / "part.csv", trained.select(slice(333, 3000)))
+    unseen = next(path for path in (data_root / "synthetic").glob("test_*") if "birch" in path.name)
+    write_csv(tmp_path / "synthetic" / "other" / "drive.csv", read_recording(unseen))
+    comparison = compare_runs({"new": plain.path, "old": wide.path}, tmp_path, "synthetic")
+    assert comparison.recordings == ["other/drive"]
+    assert set(comparison.left_out) == {"cut/part"}
+    assert "shares blocks of messages with test_" in comparison.left_out["cut/part"]
+    assert comparison.left_out["cut/part"].endswith("which old was trained on")
+    assert len(compare_runs({"new": plain.path}, tmp_path, "synthetic").recordings) == 2
 
 
 def test_other_windows_are_said_aloud(plain: OutputDirectory, data_root: Path, tmp_path: Path) -> None:

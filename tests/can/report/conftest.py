@@ -10,6 +10,8 @@ import pytest
 
 from kdgat.can.evaluation.breakdown import break_down
 from kdgat.can.evaluation.calibration import DecisionRule, false_alarm_rate, mean_over_seeds
+from kdgat.can.evaluation.costs import COSTS_FILE, Costs, ModelCost
+from kdgat.can.evaluation.embedding_map import EMBEDDINGS_FILE, EmbeddingMap, write_map
 from kdgat.can.evaluation.metrics import (
     binary_metrics,
     per_recording_metrics,
@@ -88,6 +90,7 @@ def make_output(path: Path, *, num_windows: int = 1500, seeds: tuple[int, ...] =
                     "recordings": per_recording_metrics(calibrated, label, 0.0, recording, names),
                     "over_seeds": spread_over_seeds([models[model][str(seed)][scenario] for seed in seeds]),
                     "breakdown": break_down(make_table(truth, calibrated, list(names)), decision),
+                    "explanations": make_explanations(),
                 }
                 curves["detector"][scenario] = make_curves(mean, label)
                 write_scores(
@@ -100,6 +103,8 @@ def make_output(path: Path, *, num_windows: int = 1500, seeds: tuple[int, ...] =
                     ),
                 )
     write_stages(output, seeds, generator)
+    write_map(output.path / EMBEDDINGS_FILE, make_map(generator))
+    make_costs().write(output.path / COSTS_FILE)
     benign = generator.random(4000) < 0.002
     Results.model_validate(
         {
@@ -134,6 +139,37 @@ def make_output(path: Path, *, num_windows: int = 1500, seeds: tuple[int, ...] =
         }
     ).write(output.results_path)
     return output.path
+
+
+def make_explanations() -> dict[str, Any]:
+    rates = {"num_windows": 480, "hit_at_1": 0.8125, "hit_at_3": 0.9, "random_at_1": 0.031, "random_at_3": 0.092}
+    return {
+        "named_by": "curriculum",
+        "num_attacked_windows": 500,
+        "detector": rates,
+        "clock": rates | {"num_windows": 120, "hit_at_1": 0.95},
+    }
+
+
+def make_map(generator: np.random.Generator) -> EmbeddingMap:
+    """Two recordings of cars whose names tell which, one that does not tell, and a virtual one."""
+    names = np.repeat(["test/Sonata_DoS", "test/Spark_DoS", "test/drive-7", "train/Sonata"], 30)
+    return EmbeddingMap(
+        model="distill_gat",
+        point=generator.normal(size=(120, 2)).astype(np.float32),
+        share=np.array([0.41, 0.23]),
+        recording=names,
+        kind=np.tile([0, 1, ATTACK_KINDS.index("suppression")], 40).astype(np.int8),
+        is_virtual=names == "train/Sonata",
+    )
+
+
+def make_costs() -> Costs:
+    cost = ModelCost(
+        num_parameters=55_000, num_bytes=231_000, median_ms=0.75, percentile_99_ms=1.25, windows_per_second=4321.0
+    )
+    models = {"normal": cost, "distill_gat": cost}
+    return Costs(device="a processor", seed=0, num_single=300, batch_size=128, models=models)
 
 
 def make_table(truth: dict[str, Any], logits: np.ndarray, names: list[str]) -> ScoreTable:

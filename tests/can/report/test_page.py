@@ -90,6 +90,40 @@ def test_page_says_what_hides_behind_the_metrics(page: Page) -> None:
     assert "dos" in words
 
 
+def test_page_says_whether_alarms_name_the_attacked_identifiers(page: Page) -> None:
+    words = page.words()
+    assert "Do alarms name the attacked identifiers?" in words
+    assert "480 of 500" in words
+    assert "0.812" in words or "0.813" in words
+    assert "ordered by GAT, curriculum and, where it is certain, by the arrival clock" in words
+
+
+def test_page_shows_size_and_latency_of_models_on_a_named_machine(page: Page) -> None:
+    words = page.words()
+    assert "of seed 0 on a processor, one thread" in words
+    assert all(cell in words for cell in ("55,000", "231", "0.75", "1.25", "4,321"))
+
+
+def test_windows_are_mapped_by_car_and_by_kind_of_attack(page: Page) -> None:
+    maps = [alternative for alternative in page.plots.values() if alternative.startswith("img: Scatter plot of 120")]
+    assert len(maps) == 2
+    assert "drive-7 (30)" in maps[0]
+    assert "virtual vehicles (30)" in maps[0]
+    assert "no attack (40), dos (40), suppression (40)" in maps[1]
+    assert "64% of the variance" in maps[1]
+
+
+def test_what_an_older_run_did_not_measure_is_named(output: Path) -> None:
+    (output / "costs.json").unlink()
+    (output / "embeddings.npz").unlink()
+    scenarios = Results.read(output / "results.json").model_dump(mode="json")["scenarios"]
+    rewrite(output, scenarios={name: {**row, "explanations": None} for name, row in scenarios.items()})
+    words = words_of(output)
+    assert "does not say whether alarms name the attacked identifiers" in words
+    assert "costs.json: neither size nor latency" in words
+    assert "embeddings.npz: no map of windows" in words
+
+
 def test_training_figures_separate_seeds_and_fits(page: Page) -> None:
     titles = page.words()
     assert "Fusion, large, dqn" in titles

@@ -1,0 +1,18 @@
+"""Whether a recording holds much of one that a run was trained on: what is found in it is no news."""
+
+from typing import TYPE_CHECKING
+
+from kdgat.can.evaluation.finished_run import FinishedCanRun
+
+if TYPE_CHECKING:
+    from kdgat.can.recordings.catalog import RecordingFile
+
+
+def near_copy(run: FinishedCanRun, file: "RecordingFile") -> str | None:
+    """Name the training recording of a run that a recording is in part a copy of, if there is one."""
+    from kdgat.can.recordings.near_copies import holds_much_of
+
+    for row in run.trained_recordings():
+        if file.blocks is not None and row.blocks and holds_much_of(file.blocks, row.blocks):
+            return f"{row.scenario}/{row.name}"
+    return None

@@ -1,0 +1,108 @@
+"""Two pictures of one map of embeddings: coloured by car, and by kind of attack."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kdgat.can.evaluation.embedding_map import EMBEDDINGS_FILE, EmbeddingMap, read_map
+from kdgat.can.report.names import model_name
+from kdgat.can.windows.schema import ATTACK_KINDS
+from kdgat.report.document import Section
+from kdgat.report.style import BLACK, BLUE, GREEN, GREY, ORANGE, PURPLE, SKY, VERMILLION, Key, Picture, blank
+
+COLOURS: Final = (BLUE, VERMILLION, GREEN, ORANGE, PURPLE, SKY, BLACK)
+# A form of its own for each colour, and one more round in other forms: nobody has to tell colours apart.
+SYMBOLS: Final = (
+    ("circle", "●"), ("square", "■"), ("diamond", "◆"), ("triangle-up", "▲"), ("triangle-down", "▼"), ("star", "★"),
+    ("hexagon", "⬢"), ("circle-open", "○"), ("square-open", "□"), ("diamond-open", "◇"), ("triangle-up-open", "△"),
+    ("triangle-down-open", "▽"), ("star-open", "☆"),
+)  # fmt: skip
+NO_ATTACK, OTHERS, VIRTUAL = "no attack", "others", "virtual vehicles"
+BACKGROUND: Final = {NO_ATTACK: "circle", OTHERS: "x-thin", VIRTUAL: "circle"}  # in grey, behind the rest
+
+
+def embeddings(output: Path, vehicle_of: Callable[[str], str | None], missing: list[str]) -> Section:
+    """Return the map by car and by kind of attack.
+
+    Args:
+        output: the run.
+        vehicle_of: names the car of a recording, None where its name does not tell.
+        missing: what is not there is added.
+    """
+    section = Section("embeddings", "Map of windows")
+    path = output / EMBEDDINGS_FILE
+    if not path.is_file():
+        missing.append(f"{EMBEDDINGS_FILE}: no map of windows by car and kind of attack.")
+        section.paragraphs.append("There is no such file.")
+        return section
+    found = read_map(path)
+    section.paragraphs.append(
+        f"{len(found.kind):,} validation and test windows, about as many of each recording and kind of attack as there"
+        f" are, as the model {model_name(found.model)} sees them: the embedding that it decides by, projected on the"
+        " two directions in which the sample differs most (principal components, fitted without labels). Windows that"
+        " lie together look alike to the network: attacks that lie among windows without one are hard to find, and cars"
+        " that lie apart are told apart. Both pictures show the same points."
+    )
+    kinds = [NO_ATTACK if kind == 0 else ATTACK_KINDS[kind] for kind in found.kind.tolist()]
+    # Under a heading each: neighbouring pictures would share one legend.
+    section.pictures["By car"] = [_scatter("Cars", found, cars(found, vehicle_of))]
+    section.pictures["By kind of attack"] = [_scatter("Kinds of attack", found, kinds)]
+    return section
+
+
+def cars(found: EmbeddingMap, vehicle_of: Callable[[str], str | None]) -> list[str]:
+    """Name the car of each window [M]; where its recording's name tells none, the recording."""
+    named = {name: vehicle_of(name) or name.rpartition("/")[2] for name in np.unique(found.recording).tolist()}
+    recordings = zip(found.recording.tolist(), found.is_virtual.tolist(), strict=True)
+    return [VIRTUAL if is_virtual else named[name] for name, is_virtual in recordings]
+
+
+def _scatter(title: str, found: EmbeddingMap, labels: Sequence[str]) -> Picture:
+    counts = Counter(labels)
+    groups = [name for name, _ in counts.most_common() if name not in BACKGROUND]
+    shown = groups if len(groups) <= len(SYMBOLS) else groups[: len(SYMBOLS) - 1]
+    names = np.array([name if name in shown or name in BACKGROUND else OTHERS for name in labels])
+    first, second = (f"{share:.0%}" for share in found.share.tolist())
+    figure = blank(
+        460, x=f"first principal component ({first} of variance)", y=f"second principal component ({second})"
+    )
+    keys = []
+    for name in [*(name for name in BACKGROUND if name in names), *sorted(shown)]:
+        rows: NDArray[np.bool_] = names == name
+        colour, symbol, character = _look(name, sorted(shown))
+        is_background, label = name in BACKGROUND, f"{name} ({int(rows.sum()):,})"
+        figure.add_scatter(
+            x=found.point[rows, 0],
+            y=found.point[rows, 1],
+            mode="markers",
+            marker={
+                "size": 5 if is_background else 7,
+                "color": colour,
+                "symbol": symbol,
+                "opacity": 0.45 if is_background else 0.8,
+                "line": {"width": 1, "color": colour},
+            },
+            name=name,
+            legendgroup=label,
+            hovertemplate=f"{name}<extra></extra>",
+        )
+        keys.append(Key(label, colour, symbol=character))
+    text = f"Together the axes hold {float(found.share.sum()):.0%} of the variance of the embeddings."
+    listed = ", ".join(key.label for key in keys)
+    alternative = f"Scatter plot of {len(labels):,} windows, {title.lower()}: {listed}. {text}"
+    return Picture(title, figure, text, alternative, tuple(keys), is_wide=True)
+
+
+def _look(name: str, shown: Sequence[str]) -> tuple[str, str, str]:
+    """Return colour and symbol of a group, and the character that stands for it in the legend."""
+    if name in BACKGROUND:
+        return GREY, BACKGROUND[name], "✕" if name == OTHERS else "●"
+    place = shown.index(name)
+    symbol, character = SYMBOLS[place % len(SYMBOLS)]
+    return COLOURS[place % len(COLOURS)], symbol, character
