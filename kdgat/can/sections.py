@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, Self
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from kdgat.can.models.names import ENSEMBLE
-from kdgat.can.virtual.attacks import ATTACKS
+from kdgat.can.virtual.attack_names import ATTACKS
 from kdgat.stage.configuration import Config, unknown_key_text
 
 ConvolutionType = Literal["gat", "gatv2"]

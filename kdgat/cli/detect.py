@@ -80,9 +80,6 @@ def detect(
     if (bus is None) != (interface is None):
         raise OptionError("-i CHANNEL and -c INTERFACE belong together: give both, as in -i can0 -c socketcan")
     require_runtime("detect")
-    from kdgat.can.detection.start import import_compiler
-
-    import_compiler()  # before all that imports numba
     from kdgat.can.detection.output import AlarmWriter
     from kdgat.can.detection.picture import check_picture, draw_timeline
     from kdgat.can.detection.watch import Timeline, Watch

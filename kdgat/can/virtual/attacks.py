@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.can.recordings.messages import AttackCampaign
+from kdgat.can.virtual.attack_names import ATTACKS
 from kdgat.can.virtual.frames import Frames
 from kdgat.can.virtual.payload_rules import PayloadRules
 
@@ -278,7 +279,7 @@ _ATTACKS: Final[dict[str, Callable[[InjectedAttack], None]]] = {
     "masquerade": _masquerade,
     "sparse": _spoof_sparsely,
 }
-ATTACKS: Final = tuple(_ATTACKS)
+assert tuple(_ATTACKS) == ATTACKS
 
 
 def attack_traffic(

@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from kdgat.can.recordings.messages import AttackCampaign, Messages
 from kdgat.can.sections import InjectionConfig
 from kdgat.can.virtual.arbitration import BIT_TIME_S, NO_MAILBOX, OVERHEAD_BITS, arbitrate
-from kdgat.can.virtual.attacks import ATTACKS, attack_traffic
+from kdgat.can.virtual.attack_names import ATTACKS
+from kdgat.can.virtual.attacks import attack_traffic
 from kdgat.can.virtual.frames import Frames
 from kdgat.can.virtual.vehicle import cut, make_virtual, rename
 

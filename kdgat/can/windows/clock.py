@@ -6,7 +6,7 @@ of its timer from arrivals that conform to what is known of it, so that an attac
 * early: a message that comes sooner after the last conforming one than that identifier ever does is an extra one.
 * overdue: an identifier that is waited for longer than it ever was is kept off the bus, or gone. One that has not come
   by the end of a window is reported for that window although it has no message in it.
-* phase: a sender that takes over an identifier keeps its period, but not the phase of the timer of the one it replaces.
+* phase: a sender that takes over an identifier is out of step with the timer of the one it replaces (`timer`).
 
 Nothing is trained and no identifier is known beforehand, so the clock is the same for every vehicle. State never
 crosses a recording's border.
@@ -21,6 +21,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from kdgat.can.windows.identifiers import IdentifierNumbers, Numbered
+from kdgat.can.windows.timer import NUM_TIMER_STATE, REST, follow, give_up
 
 ARRIVAL_FEATURES: Final = (
     "early",  # log2 of the id's shortest usual interval over the time since its last conforming message
@@ -38,7 +39,6 @@ _EARLY, _OVERDUE, _OVERDUE_NOVELTY, _MISSED, _PHASE, _PHASE_RUN, _PHASE_HABIT, _
     NUM_ARRIVAL_FEATURES
 )
 NONE: Final = -9.0  # no margin: nothing regular was early, or overdue
-REST: Final = -4.0  # of a feature where nothing is known; the lowest that a known one is
 
 _RING = 1024
 _FEWEST = 30  # of them, before an id is called regular
@@ -56,12 +56,6 @@ _CALM_AFTER = 32.0  # never as many conforming ones between them
 _ESTABLISHED_S = 20.0
 _GONE = 5.0  # log2: silent for 32 periods, an id is gone, which is no news
 _MISSED_PERIODS = 4.0  # time constant of `missed`
-_PHASE_MEMORY = 512.0  # messages that the timer's phase and period are fitted to
-_PHASE_GATE = 5.0  # usual distances from the timer
-_EXCURSION = 3.0  # messages off in a row
-_PHASE_LEARNED = 20  # messages before the phase is judged
-_PHASE_RELEARN_S = 30.0
-_LOOSEST_PHASE = 0.15  # of a period: with a gate beyond it, an id has no phase
 
 # Columns of the state of an id.
 (
@@ -75,13 +69,6 @@ _LOOSEST_PHASE = 0.15  # of a period: with a gate beyond it, an id has no phase
     _REFUSED,
     _LEARNED,
     _MISSING,
-    _SLOT,
-    _PERIOD,
-    _PHASE_COUNT,
-    _SPREAD,
-    _OFF_COUNT,
-    _OFF_SINCE,
-    _EXCURSIONS,
     _SEEN,
     _FIRST_OVERDUE,
     _CALM,
@@ -91,8 +78,8 @@ _LOOSEST_PHASE = 0.15  # of a period: with a gate beyond it, an id has no phase
     _IDENTIFIER,
     _SINGLE_SINCE,
     _HAS_LOST,
-) = range(26)
-_NUM_STATE = 26
+) = range(19)
+_NUM_STATE = 19
 
 
 class ClockState:
@@ -100,6 +87,7 @@ class ClockState:
 
     def __init__(self, num_ids: int = 0) -> None:
         self.state = np.zeros((num_ids, _NUM_STATE))
+        self.timers = np.zeros((num_ids, NUM_TIMER_STATE))
         self.ring = np.zeros((num_ids, _RING), np.float32)
         self.start = float("nan")
         self.losses = np.zeros(1)  # identifiers of which single messages were lost
@@ -109,7 +97,7 @@ class ClockState:
     @property
     def num_bytes(self) -> int:
         """Return the memory of what is known."""
-        return self.state.nbytes + self.ring.nbytes + self.regular.nbytes
+        return self.state.nbytes + self.timers.nbytes + self.ring.nbytes + self.regular.nbytes
 
     def grow(self, num_ids: int) -> None:
         """Make room for identifiers that are new."""
@@ -118,6 +106,7 @@ class ClockState:
             # Doubled, so that many new ones are not copied again and again.
             room = max(missing, min(len(self.state), IdentifierNumbers.most - len(self.state)))
             self.state = np.concatenate([self.state, np.zeros((room, _NUM_STATE))])
+            self.timers = np.concatenate([self.timers, np.zeros((room, NUM_TIMER_STATE))])
             self.ring = np.concatenate([self.ring, np.zeros((room, _RING), np.float32)])
             self.regular = np.concatenate([self.regular, np.zeros(room, np.int32)])
 
@@ -155,8 +144,8 @@ def arrivals(
         state.start = float(timestamp[0])
     features = np.empty((len(timestamp), NUM_ARRIVAL_FEATURES), np.float32)
     window, number, waited_for, waiting = _pass(
-        timestamp, identifier, numbered.number, numbered.is_new, stops, state.start, state.state, state.ring,
-        state.losses, state.regular, state.num_regular, features,
+        timestamp, identifier, numbered.number, numbered.is_new, stops, state.start, state.state, state.timers,
+        state.ring, state.losses, state.regular, state.num_regular, features,
     )  # fmt: skip
     return Arrivals(features, window, number, waited_for, waiting)
 
@@ -164,35 +153,6 @@ def arrivals(
 @njit(cache=True, inline="always")
 def _limited(value: float) -> float:
     return min(max(value, REST), 6.0)
-
-
-@njit(cache=True)
-def _select(values: NDArray[np.float32], low: int, high: int, place: Any) -> Any:
-    """Return the value that would stand at a place if values[low ... high] were sorted; before it come no larger ones.
-
-    Values are exchanged for that (Hoare's Find), which is cheaper than to sort what is not asked for.
-    """
-    while low < high:
-        # The median of three, lest values in order take longest.
-        first, between, last = values[low], values[(low + high) // 2], values[high]
-        pivot = max(min(first, between), min(max(first, between), last))
-        left, right = low, high
-        while left <= right:
-            while values[left] < pivot:
-                left += 1
-            while values[right] > pivot:
-                right -= 1
-            if left <= right:
-                values[left], values[right] = values[right], values[left]
-                left += 1
-                right -= 1
-        if place <= right:
-            high = right
-        elif place >= left:
-            low = left
-        else:
-            break
-    return values[place]
 
 
 @njit(cache=True)
@@ -205,68 +165,17 @@ def _learn(known: NDArray[np.float64], ring: NDArray[np.float32], interval: floa
     every = 5 if count < 200 else 50 if count < _RING else 400
     if count < (_FEWEST_SLOW if interval > _SLOW_S else _FEWEST) or count % every:
         return
-    intervals = ring[: min(count, _RING)].copy()
-    last = len(intervals) - 1
-    middle = last // 2
-    median = np.float64(_select(intervals, 0, last, middle))
-    shortest = _select(intervals, 0, middle, np.int64(_LOWEST_QUANTILE * last))
-    longest = _select(intervals, middle, last, np.int64(np.ceil(_HIGHEST_QUANTILE * last)))
+    last = min(count, _RING) - 1
+    middle, low, high = last // 2, np.int64(_LOWEST_QUANTILE * last), np.int64(np.ceil(_HIGHEST_QUANTILE * last))
+    halves = np.partition(ring[: last + 1], middle)
+    median = np.float64(halves[middle])
+    shortest = np.partition(halves[: middle + 1], low)[low]
+    longest = np.partition(halves[middle:], high - middle)[high - middle]
     known[_MEDIAN] = median
     known[_SHORTEST] = max(shortest, 0.55 * median)
     known[_LONGEST] = min(longest, 1.6 * median)
     has_pauses = known[_PAUSES] > _MOST_PAUSES
     known[_IS_REGULAR] = 1.0 if not has_pauses and longest < 1.8 * median and shortest > 0.4 * median else 0.0
-
-
-@njit(cache=True)
-def _follow_phase(known: NDArray[np.float64], now: float, out: NDArray[np.float32]) -> None:
-    """Say how far a message is from the id's timer, and let the timer follow those that are near.
-
-    Phase and period are fitted by a growing-memory filter of second order, which is a line through the arrivals by
-    least squares (Brookner 1998, table 1.3.1), until its memory is full.
-    """
-    count = known[_PHASE_COUNT]
-    if count == 0.0:
-        known[_SLOT], known[_PERIOD], known[_PHASE_COUNT] = now, known[_MEDIAN], 1.0
-        known[_SPREAD] = 0.1 * known[_MEDIAN]
-        known[_OFF_COUNT] = 0.0
-        return
-    period = known[_PERIOD]
-    steps = np.rint((now - known[_SLOT]) / period)
-    predicted = known[_SLOT] + steps * period
-    distance = now - predicted
-    gate = max(_PHASE_GATE * known[_SPREAD], 0.02 * period)
-    is_judged = count >= _PHASE_LEARNED and gate < _LOOSEST_PHASE * period
-    if is_judged:
-        out[_PHASE] = _limited(np.log2(abs(distance) / gate + 1e-3))
-        out[_PHASE_HABIT] = np.log2(1.0 + known[_EXCURSIONS]) / 8.0
-    if is_judged and abs(distance) > gate:
-        if known[_OFF_COUNT] == 0.0:
-            known[_OFF_SINCE] = now
-        known[_OFF_COUNT] += 1.0
-        if known[_OFF_COUNT] == _EXCURSION:
-            known[_EXCURSIONS] += 1.0
-        # What was learned from few messages is given up sooner: they may have been the attacker's.
-        patience_s = min(max(0.5 * count * period, 3.0), _PHASE_RELEARN_S)
-        if now - known[_OFF_SINCE] > patience_s and known[_OFF_COUNT] > _PHASE_LEARNED / 2.0:
-            known[_PHASE_COUNT] = 0.0
-            return
-        # Single delays are followed, but slowly; whoever stays off does not move the timer.
-        distance = 0.0 if known[_OFF_COUNT] >= _EXCURSION else gate if distance > 0.0 else -gate
-    else:
-        known[_OFF_COUNT] = 0.0
-        usual = 2.0 * known[_SPREAD]
-        known[_SPREAD] += (abs(distance) - known[_SPREAD]) / min(count, 64.0)
-        # Whoever takes over near the timer pulls it by no more than what is usual.
-        distance = min(max(distance, -usual), usual)
-    if known[_CALM] < _CALM_AFTER:  # some of the last messages were extra ones: which, the timer does not know
-        known[_SLOT] = predicted
-    elif steps > 0.0:
-        count = min(count + 1.0, _PHASE_MEMORY)
-        known[_PHASE_COUNT] = count
-        known[_SLOT] = predicted + 2.0 * (2.0 * count - 1.0) / (count * (count + 1.0)) * distance
-        known[_PERIOD] = period + 6.0 / (count * (count + 1.0)) * distance / steps
-    out[_PHASE_RUN] = np.log2(1.0 + known[_OFF_COUNT]) / 8.0
 
 
 @njit(cache=True)
@@ -280,6 +189,7 @@ def _novelty(known: NDArray[np.float64], now: float) -> float:
 @njit(cache=True)
 def _arrive(
     known: NDArray[np.float64],
+    timer: NDArray[np.float64],
     ring: NDArray[np.float32],
     now: float,
     losses: NDArray[np.float64],
@@ -301,7 +211,10 @@ def _arrive(
         return
     out[_REGULAR] = 1.0
     out[_LOSSES] = np.log2(1.0 + losses[0]) / 4.0
-    _follow_phase(known, now, out)
+    phase, run, habit = follow(timer, known[_MEDIAN], known[_CALM] >= _CALM_AFTER, now)
+    out[_PHASE] = _limited(phase)
+    out[_PHASE_RUN] = np.log2(1.0 + run) / 8.0
+    out[_PHASE_HABIT] = np.log2(1.0 + habit) / 8.0
     early = np.log2(known[_SHORTEST] / interval)
     out[_EARLY] = _limited(early)
     out[_MISSED] = known[_MISSING] / 4.0
@@ -311,7 +224,8 @@ def _arrive(
             known[_EARLY_SINCE] = now
         known[_CALM] = 0.0
         if known[_REFUSED] > _RELEARN_AFTER or now - known[_EARLY_SINCE] > _RELEARN_S:
-            known[_IS_REGULAR] = known[_LEARNED] = known[_REFUSED] = known[_PHASE_COUNT] = 0.0
+            known[_IS_REGULAR] = known[_LEARNED] = known[_REFUSED] = 0.0
+            give_up(timer)
             known[_ANCHOR], known[_CALM] = now, _CALM_AFTER
         return
     known[_REFUSED] = 0.0
@@ -372,6 +286,7 @@ def _pass(
     stops: NDArray[np.int64],
     start: float,
     state: NDArray[np.float64],
+    timers: NDArray[np.float64],
     ring: NDArray[np.float32],
     losses: NDArray[np.float64],
     regular: NDArray[np.int32],
@@ -392,8 +307,9 @@ def _pass(
         was_regular = state[index, _IS_REGULAR] != 0.0
         if is_new[message]:
             state[index] = 0.0  # of an identifier that lost its number
+            timers[index] = 0.0
             state[index, _IDENTIFIER] = identifiers[message]
-        _arrive(state[index], ring[index], now, losses, features[message])
+        _arrive(state[index], timers[index], ring[index], now, losses, features[message])
         is_regular = state[index, _IS_REGULAR] != 0.0
         if is_regular != was_regular:
             _list_regular(index, is_regular, regular, num_regular)
