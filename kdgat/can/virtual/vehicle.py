@@ -13,6 +13,7 @@ from kdgat.can.virtual.frames import Frames
 from kdgat.can.virtual.payload_rules import PayloadRules
 from kdgat.can.windows.checksums import NUM_CHECKSUMS, sealed
 
+_STILL_FRACTION = 0.6  # of the identifiers that freeze for a while: as a whole
 _SEALED_FRACTION = 0.4  # of the payloads that are made up: with a counter and a checksum
 
 
@@ -81,10 +82,12 @@ def _change_mode(frames: Frames, rng: np.random.Generator, rows: NDArray[np.int6
     inside = rows[(frames.time[rows] >= begin) & (frames.time[rows] < end)]
     columns = rng.choice(8, size=rng.integers(1, 6), replace=False)
     num_bytes = int(frames.length[rows[0]])
+    kind = rng.integers(5)
+    if kind == 1 and rng.random() < _STILL_FRACTION:  # nothing that it says changes any more: the car has stopped
+        columns = np.arange(8)
     columns = rules.free_columns(columns[columns < num_bytes])
     if len(inside) == 0 or len(columns) == 0:
         return
-    kind = rng.integers(5)
     block = np.ix_(inside, columns)
     if kind == 0:  # other constant bits
         frames.payload[block] ^= rng.integers(0, 256, len(columns), dtype=np.uint8)
