@@ -16,7 +16,8 @@ from kdgat.run.results import Count, Finite, Value
 from kdgat.stage.configuration import Config
 
 MIN_WINDOWS: Final = 1000  # of clean traffic: twenty peaks
-LOWEST_LOGIT: Final = -3.0  # below it a window is benign with 95 %: quiet minutes are no reason to call it an attack
+# What is more likely benign than not is no alarm, however quiet the minutes were: the next drive is another one.
+LOWEST_LOGIT: Final = 0.0
 SECONDS_PER_HOUR: Final = 3600.0
 
 

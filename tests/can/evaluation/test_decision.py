@@ -73,7 +73,7 @@ def test_a_budget_lowers_the_threshold_by_benign_windows_and_says_so() -> None:
     detector = choose_detector({0: table}, EvaluationConfig(detector="normal"))
     point = detector.operating_point
     assert point is not None
-    assert -3.0 <= point.threshold < 0.0
+    assert 0.0 <= point.threshold < np.log(3.0)
     assert 1000 <= point.num_windows < NUM_WINDOWS // 2
     described = describe_detector(detector, {0: table}, "normal")
     assert described.operating_point == point

@@ -8,9 +8,11 @@ from kdgat.can.evaluation.operating_point import LOWEST_LOGIT, OperatingPoint, c
 WINDOW_S = 0.05
 NUM_WINDOWS = 4000
 
+DEFAULT = 3.0
+
 
 def of(logits: np.ndarray, budget: float = 72.0) -> OperatingPoint:
-    return OperatingPoint.of_benign(logits, len(logits) * WINDOW_S, budget, 0.0, "clean minutes of drive")
+    return OperatingPoint.of_benign(logits, len(logits) * WINDOW_S, budget, DEFAULT, "clean minutes of drive")
 
 
 def normal(mean: float, size: int = NUM_WINDOWS, seed: int = 0) -> np.ndarray:
@@ -18,29 +20,29 @@ def normal(mean: float, size: int = NUM_WINDOWS, seed: int = 0) -> np.ndarray:
 
 
 def test_a_budget_per_hour_is_the_share_of_windows_that_the_recording_says() -> None:
-    point = of(normal(-4.5))
+    point = of(normal(-1.5))
     assert point.windows_per_hour == pytest.approx(72_000)
     assert point.share == pytest.approx(1e-3)
-    assert LOWEST_LOGIT < point.threshold < 0.0
-    assert np.mean(normal(-4.5, 200_000, seed=1) >= point.threshold) == pytest.approx(1e-3, rel=0.5)
+    assert LOWEST_LOGIT < point.threshold < DEFAULT
+    assert np.mean(normal(-1.5, 200_000, seed=1) >= point.threshold) == pytest.approx(1e-3, rel=0.5)
     assert point.expected_alarms_per_hour == pytest.approx(72.0)
     assert "clean minutes of drive, 4,000 windows" in point.sentence()
 
 
 def test_a_smaller_budget_never_lowers_the_threshold() -> None:
-    thresholds = [of(normal(-5.0), budget).threshold for budget in (7200.0, 720.0, 72.0, 7.2, 0.72)]
+    thresholds = [of(normal(-2.0), budget).threshold for budget in (7200.0, 720.0, 72.0, 7.2, 0.72)]
     assert thresholds == sorted(thresholds)
 
 
 def test_the_threshold_is_never_above_the_default_one_and_says_what_that_costs() -> None:
-    point = of(normal(-1.0))
-    assert point.threshold == 0.0
+    point = of(normal(2.0))
+    assert point.threshold == DEFAULT
     assert point.expected_alarms_per_hour is not None
     assert point.expected_alarms_per_hour > 72.0
     assert "more than the budget" in point.sentence()
 
 
-def test_the_threshold_is_never_below_a_logit_of_minus_three() -> None:
+def test_the_threshold_is_never_below_what_is_more_likely_benign_than_not() -> None:
     point = of(normal(-20.0))
     assert point.threshold == LOWEST_LOGIT
     assert point.expected_alarms_per_hour is not None
@@ -49,7 +51,7 @@ def test_the_threshold_is_never_below_a_logit_of_minus_three() -> None:
 
 def test_too_few_windows_leave_the_default_threshold_and_say_why() -> None:
     point = of(normal(-5.0, 999))
-    assert (point.threshold, point.source) == (0.0, "default")
+    assert (point.threshold, point.source) == (DEFAULT, "default")
     assert "999 windows, 1,000 are needed" in point.sentence()
 
 
