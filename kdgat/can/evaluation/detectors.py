@@ -146,7 +146,9 @@ class DetectorSet:
                 "logit": fuse(fusion, window_states([run(batch) for run in members]), description["default"])
             }
         model = self._load(name).to(device).eval()
-        outputs = attention_outputs if self._descriptions[name]["kind"] == ATTENTION else autoencoder_outputs
+        outputs: Callable[[Any, Batch], dict[str, torch.Tensor]] = (
+            attention_outputs if self._descriptions[name]["kind"] == ATTENTION else autoencoder_outputs
+        )
         return lambda batch: {key: value.float().cpu().numpy() for key, value in outputs(model, batch).items()}
 
     def _load(self, name: str) -> GraphAttentionNetwork | GraphAutoencoder:

@@ -16,11 +16,12 @@ from numba import njit
 from numpy.typing import NDArray
 
 from kdgat.can.sections import WindowConfig, num_windows
-from kdgat.can.windows.clock import ARRIVAL_FEATURES, NONE, REST, Arrivals, ClockState, arrivals
+from kdgat.can.windows.clock import ARRIVAL_FEATURES, NONE, Arrivals, ClockState, arrivals
 from kdgat.can.windows.feature_names import EDGE_FEATURES, NODE_FEATURES, REDUCTIONS
 from kdgat.can.windows.features import MESSAGE_FEATURES, FeatureState, popcount
 from kdgat.can.windows.fields import FIELD_FEATURES, FieldState
 from kdgat.can.windows.schema import ATTACK_KINDS, SCHEMA
+from kdgat.can.windows.timer import REST
 from kdgat.graphs.columns import GraphColumns
 
 if TYPE_CHECKING:

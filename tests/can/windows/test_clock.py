@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kdgat.can.windows.clock import ARRIVAL_FEATURES, REST, Arrivals, ClockState, arrivals
+from kdgat.can.windows.clock import ARRIVAL_FEATURES, Arrivals, ClockState, arrivals
 from kdgat.can.windows.identifiers import IdentifierNumbers
+from kdgat.can.windows.timer import REST
 
 COLUMN = {name: column for column, name in enumerate(ARRIVAL_FEATURES)}
 PERIOD_S = 0.01
