@@ -165,7 +165,7 @@ def _learn(known: NDArray[np.float64], ring: NDArray[np.float32], interval: floa
     every = 5 if count < 200 else 50 if count < _RING else 400
     if count < (_FEWEST_SLOW if interval > _SLOW_S else _FEWEST) or count % every:
         return
-    last: Any = min(count, _RING) - 1
+    last = min(int(count), _RING) - 1
     middle, low, high = last // 2, np.int64(_LOWEST_QUANTILE * last), np.int64(np.ceil(_HIGHEST_QUANTILE * last))
     halves = np.partition(ring[: last + 1], middle)
     median = np.float64(halves[middle])
