@@ -34,7 +34,7 @@ SAFETY_FACTORS: Final = {
 }  # fmt: skip
 DEFAULT_TRAINING: Final[dict[str, Any]] = {"safety_factor": SAFETY_FACTORS}
 # By the order of windows at few false alarms: a loss depends on how many windows of validation are attacked.
-_RANKED: Final = {"monitor": "validation_partial_auc", "mode": "max"}
+_RANKED: Final = {"monitor": "validation_partial_auc", "mode": "max", "monitor_tolerance": 0.02}
 DEFAULT_DIFFERENCES: Final = {
     "normal": _RANKED, "curriculum": _RANKED, "distill_gat": _RANKED, "fusion": FUSION_TRAINING,
 }  # fmt: skip

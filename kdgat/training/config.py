@@ -65,6 +65,9 @@ class TrainingConfig(Config):
 
     monitor: str = "validation_loss"
     mode: Literal["min", "max"] = "min"
+    # Of epochs whose `monitor` is worse than the best by no more than this the last one is taken: on few validation
+    # windows the differences are chance, and late epochs have the small learning rates.
+    monitor_tolerance: float = Field(0.0, ge=0.0, allow_inf_nan=False, exclude_if=lambda tolerance: tolerance == 0.0)
     patience: int | None = Field(10, ge=1)  # epochs without a better `monitor` before training stops
 
     accelerator: Annotated[Literal["auto", "cpu", "cuda", "gpu", "mps"], ExecutionOnly] = "auto"

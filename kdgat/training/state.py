@@ -24,13 +24,20 @@ class FitState:
     batches: dict[str, Any] = field(default_factory=dict)  # what a search for their size found; empty: as configured
     stop_reason: str = ""  # not empty: training is over
 
-    def take_best(self, module: nn.Module, value: float, mode: Literal["min", "max"]) -> bool:
-        """Keep a copy of the weights if `value` is the best so far; tell whether it is."""
-        better = self.best_epoch < 0 or (value < self.best_metric if mode == "min" else value > self.best_metric)
-        if not better:
+    def take_best(self, module: nn.Module, value: float, mode: Literal["min", "max"], tolerance: float = 0.0) -> bool:
+        """Keep a copy of the weights if `value` is the best so far, or worse by no more than `tolerance`; tell whether.
+
+        `best_metric` stays the best of all epochs, so that many small steps back are not within the tolerance.
+        """
+        ahead = self.best_metric - value if mode == "min" else value - self.best_metric
+        is_better = self.best_epoch < 0 or ahead > 0.0
+        if is_better:
+            self.best_metric, self.epochs_without_progress = value, 0
+        else:
             self.epochs_without_progress += 1
-            return False
-        self.best_epoch, self.best_metric, self.epochs_without_progress = self.epoch, value, 0
+            if tolerance == 0.0 or -ahead > tolerance:
+                return False
+        self.best_epoch = self.epoch
         self.best_weights = {name: tensor.detach().cpu().clone() for name, tensor in module.state_dict().items()}
         return True
 

@@ -308,7 +308,7 @@ class _Fit:
         value = metrics[config.monitor]
         if not math.isfinite(value):
             raise NumericError(f"{config.monitor} is {value} in epoch {state.epoch} (step {state.global_step})")
-        is_best = state.take_best(self.module, value, config.mode)
+        is_best = state.take_best(self.module, value, config.mode, config.monitor_tolerance)
         rate = self.raw_optimizer.param_groups[0]["lr"]
         row = {"epoch": state.epoch, "step": state.global_step, "learning_rate": rate, **metrics}
         row |= {**self.train.describe(state.epoch), "is_best": is_best}
@@ -409,7 +409,7 @@ class _Fit:
             reason=reason,
             checkpoint=self.checkpoint_path,
             best_epoch=state.best_epoch,
-            best_metric=state.best_metric,
+            best_metric=best.get(self.config.monitor, state.best_metric),
             epochs=state.epoch,
             metrics={name: float(value) for name, value in best.items()},
             history=state.history,

@@ -19,6 +19,7 @@ from kdgat.stage.errors import NumericError
 from kdgat.training.config import TrainingConfig
 from kdgat.training.progress import WRITE_INTERVAL_S
 from kdgat.training.source import EmptyPlanError
+from kdgat.training.state import FitState
 from kdgat.training.trainer import fit
 from tests.support.faults import unwritable
 from tests.training.graph_training import CONFIG, SEED, GraphClassifier, GraphSource, make_graphs, make_sources
@@ -327,3 +328,27 @@ def test_training_goes_on_where_its_progress_cannot_be_written(tmp_path, monkeyp
     assert directory.read_metrics() == undisturbed.read_metrics()
     hurt, whole = (model.state_dict() for model in models)
     assert all(torch.equal(hurt[name], whole[name]) for name in whole)
+
+
+def test_the_last_epoch_within_the_tolerance_is_taken(tmp_path):
+    config = STEADY.model_copy(update={"monitor_tolerance": 0.035})
+    losses = [row["validation_loss"] for row in _fitted(tmp_path / "strict", STEADY).history]
+    result = _fitted(tmp_path / "tolerant", config)
+    within = [epoch for epoch, loss in enumerate(losses) if loss <= min(losses[: epoch + 1]) + 0.035]
+    assert result.best_epoch == within[-1] != int(np.argmin(losses))
+    assert result.best_metric == losses[within[-1]]
+
+
+def test_steps_back_do_not_add_up_to_more_than_the_tolerance():
+    state, module = FitState(), nn.Linear(1, 1)
+    taken = []
+    for epoch, value in enumerate((0.5, 0.75, 0.734375, 0.71875, 0.703125, 0.6875)):
+        state.epoch = epoch
+        taken.append(state.take_best(module, value, "max", tolerance=0.03125))
+    assert taken == [True, True, True, True, False, False]
+    assert (state.best_epoch, state.best_metric, state.epochs_without_progress) == (3, 0.75, 4)
+
+
+def _fitted(path, config):
+    path.mkdir()
+    return fit(Follower(), Numbers(VALUES), Numbers(VALUES), config, RunDirectory(path), 0)
