@@ -81,6 +81,8 @@ _NUM_RANK_BINS = 36
 _ORDER_TABLE_BITS = 20
 _MEMORY_S = 30.0  # long-run means forget with this time constant
 _ESTABLISHED_S = 1.0
+_ORIGINAL_S = 2.0  # from the beginning of a recording, in which its own identifiers come;
+_NEWCOMER_S = 60.0  # whoever comes later is established only after so long: floods do not last
 _ESTABLISHED_COUNT = 8
 _SHORTEST_INTERVAL_S = 1e-6
 
@@ -409,7 +411,8 @@ def _describe(
         last_length[index] = length[message]
         last_time[index] = now
         count[index] = seen + 1
-        if seen + 1 >= _ESTABLISHED_COUNT and id_age > max(_ESTABLISHED_S, 0.5 * age):
+        needed = _ESTABLISHED_S if first_time[index] - start <= _ORIGINAL_S else _NEWCOMER_S
+        if seen + 1 >= _ESTABLISHED_COUNT and id_age > max(needed, min(0.5 * age, _NEWCOMER_S)):
             established_lowest = min(established_lowest, identifier)
         previous = index
         previous_time = now

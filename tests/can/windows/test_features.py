@@ -49,7 +49,9 @@ def _plain_features(messages: Messages) -> dict[str, list[float]]:
             other
             for other, seen in times.items()
             if any(
-                k >= 8 and seen[k - 1] - seen[0] > max(1.0, 0.5 * (seen[k - 1] - start))
+                k >= 8
+                and seen[k - 1] - seen[0]
+                > max(1.0 if seen[0] - start <= 2.0 else 60.0, min(0.5 * (seen[k - 1] - start), 60.0))
                 for k in range(8, len(seen) + 1)
             )
         }
@@ -176,6 +178,13 @@ def test_outranks_marks_ids_below_all_established_ones() -> None:
     assert not features["outranks"][old & (messages.identifier != 0)].any()
     assert features["novelty"][messages.identifier == 0].min() > 0.7
     assert features["novelty"][messages.identifier == 0x80].max() == 0.0
+
+
+def test_a_flood_outranks_for_as_long_as_it_lasts() -> None:
+    own = make_messages(np.arange(0.0, 40.0, 0.02), 0x80)
+    flood = make_messages(np.arange(3.3, 40.0, 0.01) + 1e-3, 0x00)  # for most of a short recording
+    messages = merge(own, flood)
+    assert features_of(messages)["outranks"][messages.identifier == 0].all()
 
 
 def test_bus_rate_rises_under_a_flood_and_gap_after_a_pause() -> None:
