@@ -88,6 +88,8 @@ def follow(timer: NDArray[np.float64], median: float, is_calm: bool, now: float)
         distance = 0.0 if timer[_OFF_COUNT] >= _EXCURSION else gate if distance > 0.0 else -gate
     else:
         timer[_OFF_COUNT] = 0.0
+        if is_judged:
+            timer[_BACK_COUNT] = 0.0
         usual = _USUAL * timer[_SPREAD]
         timer[_SPREAD] += (abs(distance) - timer[_SPREAD]) / min(count, 64.0)
         # Whoever takes over near the timer pulls it by no more than what is usual.
