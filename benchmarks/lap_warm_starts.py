@@ -19,13 +19,14 @@ from kdgat.lap.evaluation.baselines import TRAINED, baselines
 from kdgat.lap.evaluation.measurement import compile_methods, measure_problem
 from kdgat.lap.evaluation.results import Evaluation, summarise
 from kdgat.lap.evaluation.tables import comparison_table, methods_table
-from kdgat.lap.evaluation.timing import describe_machine, one_thread
+from kdgat.lap.evaluation.timing import describe_machine
 from kdgat.lap.instances.distributions import DISTRIBUTIONS, generate
 from kdgat.lap.instances.records import label
 from kdgat.lap.models.predictor import Predictor
 from kdgat.lap.sections import METHODS, EvaluationConfig
 from kdgat.lap.solver.certificate import Problem, check_label
 from kdgat.lap.training.start import last_weights
+from kdgat.training.threads import one_thread
 
 FIRST_SEED = 1 << 62  # beyond all that a run draws training, validation and test instances from
 MODEL = "model"

@@ -112,9 +112,9 @@ def solve_file(
     import numpy as np
 
     from kdgat.lap.api import WarmStart
-    from kdgat.lap.evaluation.timing import one_thread
     from kdgat.lap.instances.matrix_file import read_cost
     from kdgat.lap.solver.exact import solve
+    from kdgat.training.threads import one_thread
 
     cost, mask = read_cost(file, index=index, key=key)
     # Of the same kind as the problem: rectangles and masks run code of their own.

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Final
 
 import numpy as np
@@ -17,6 +16,7 @@ from kdgat.can.evaluation.detectors import DetectorSet
 from kdgat.can.models.scoring import WINDOWS_PER_BATCH, stage_device
 from kdgat.can.windows.pool import PooledStores
 from kdgat.stage.provenance import processor_name
+from kdgat.training.threads import one_thread
 
 MOST_SINGLE: Final = 300  # windows that are timed one by one
 MOST_BATCHES: Final = 4
@@ -38,7 +38,7 @@ def measure_costs(detectors: DetectorSet, pool: PooledStores, seed: int) -> Cost
     starts = range(0, pool.num_graphs - size + 1, size)[:MOST_BATCHES]
     batches = [pool.gather(np.arange(start, start + size)) for start in starts]
     models = {}
-    with _one_thread(), torch.inference_mode():
+    with one_thread(), torch.inference_mode():
         for name in detectors.trained:
             run = detectors.forward(name, device)
             alone, together = _seconds(run, single, device), _seconds(run, batches, device)
@@ -72,13 +72,3 @@ def _device_name(device: torch.device) -> str:
     if device.type == "cuda":
         return torch.cuda.get_device_name(device)
     return processor_name() or "an unknown processor"
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

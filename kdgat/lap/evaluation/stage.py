@@ -46,7 +46,8 @@ def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
         CertificateError: if any answer is not an optimal assignment.
     """
     from kdgat.lap.evaluation.measurement import Measurer  # needs numba and scipy, which a training node may lack
-    from kdgat.lap.evaluation.timing import describe_machine, one_thread
+    from kdgat.lap.evaluation.timing import describe_machine
+    from kdgat.training.threads import one_thread
 
     planned = validate_config(EvaluationStageConfig, spec.config)
     config = planned.evaluation

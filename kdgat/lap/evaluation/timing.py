@@ -8,8 +8,7 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -71,19 +70,6 @@ def take_turns(
 def _rotated(names: Sequence[str], turn: int) -> list[str]:
     first = turn % len(names) if names else 0
     return [*names[first:], *names[:first]]
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Hold torch and the linear algebra of numpy to one thread while the context lasts."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def describe_machine(num_threads: int = 1) -> Machine:

@@ -3,10 +3,9 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 from kdgat.lap.evaluation import timing
-from kdgat.lap.evaluation.timing import describe_machine, one_thread, take_turns
+from kdgat.lap.evaluation.timing import describe_machine, take_turns
 
 
 def test_methods_take_turns_and_each_round_begins_with_another_one() -> None:
@@ -43,17 +42,6 @@ def test_a_slow_method_is_measured_once_and_does_not_keep_the_others_waiting(mon
 def test_fewer_than_one_repeat_is_refused() -> None:
     with pytest.raises(ValueError, match="repeats 0"):
         take_turns({"a": lambda: None}, 0, 0, 1.0)
-
-
-def test_one_thread_lasts_as_long_as_its_context() -> None:
-    before = torch.get_num_threads()
-    try:
-        torch.set_num_threads(2)
-        with one_thread():
-            assert torch.get_num_threads() == 1
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(before)
 
 
 def test_a_library_that_is_not_there_is_named() -> None:
