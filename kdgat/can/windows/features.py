@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from kdgat.can.windows.identifiers import IdentifierNumbers, Numbered
+from kdgat.can.windows.identifiers import IdentifierNumbers, Numbered, with_room
 
 MESSAGE_FEATURES: Final = (
     "interval_ratio",  # log2 of the interval to the id's previous message over its long-run period
@@ -195,18 +195,9 @@ class FeatureState:
         the ids, and float32 [M, NUM_MESSAGE_FEATURES], named by MESSAGE_FEATURES.
         """
         numbered = self.numbers.number(identifier)
-        self._make_room(numbered.num_numbers)
+        self._of_identifiers = with_room(self._of_identifiers, numbered.num_numbers, _new_identifiers)
         features = _describe(timestamp, *numbered[:2], identifier, payload, length, self._of_identifiers, self._of_bus)
         return numbered, features
-
-    def _make_room(self, num_ids: int) -> None:
-        known = len(self._of_identifiers.num_seen)
-        if num_ids <= known:
-            return
-        larger = _new_identifiers(max(num_ids, min(2 * known, self.numbers.most)))
-        for name, new in larger._asdict().items():
-            new[:known] = getattr(self._of_identifiers, name)
-        self._of_identifiers = larger
 
 
 @njit(cache=True)

@@ -26,7 +26,7 @@ from kdgat.can.windows.field_rules import (
     new_rules,
     surprise_after,
 )
-from kdgat.can.windows.identifiers import IdentifierNumbers, Numbered
+from kdgat.can.windows.identifiers import Numbered, with_room
 
 FIELD_FEATURES: Final = (
     "sequence_surprise",  # bits by which the half bytes' successors surprise, over 64
@@ -91,17 +91,8 @@ class FieldState:
         Arguments: seconds that never go back [M], numbers of the ids, payload as little-endian words [M], payload bytes
         [M]. Returns float32 [M, NUM_FIELD_FEATURES], named by FIELD_FEATURES.
         """
-        self._make_room(numbered.num_numbers)
+        self._of_identifiers = with_room(self._of_identifiers, numbered.num_numbers, new_rules)
         return _judge(timestamp, numbered.number, numbered.is_new, payload, length, self._of_identifiers)
-
-    def _make_room(self, num_ids: int) -> None:
-        known = len(self._of_identifiers.learned)
-        if num_ids <= known:
-            return
-        larger = new_rules(max(num_ids, min(2 * known, IdentifierNumbers.most)))
-        for name, new in larger._asdict().items():
-            new[:known] = getattr(self._of_identifiers, name)
-        self._of_identifiers = larger
 
 
 @njit(cache=True, error_model="numpy")

@@ -8,11 +8,14 @@ before an attack stays, a flood of identifiers looks like what it is, and identi
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
+
+Columns = TypeVar("Columns", bound=tuple[NDArray[Any], ...])
 
 LASTING: Final = 8192
 PASSING: Final = 10_240  # more than a window has messages: within one, a number means one identifier
@@ -47,6 +50,20 @@ class IdentifierNumbers:
         """Number the identifiers of the next M messages."""
         number, is_new = _number(identifier, self._keys, self._values, self._identifiers, self._counts)
         return Numbered(number, is_new, int(self._counts[0]))
+
+
+def with_room(columns: Columns, num_ids: int, new: Callable[[int], Columns]) -> Columns:
+    """Return columns [I, ...] by number with room for so many identifiers; `new` makes them for any number.
+
+    Their number is doubled, so that many new identifiers are not copied again and again.
+    """
+    known = len(columns[0])
+    if num_ids <= known:
+        return columns
+    larger = new(max(num_ids, min(2 * known, IdentifierNumbers.most)))
+    for grown, column in zip(larger, columns, strict=True):
+        grown[:known] = column
+    return larger
 
 
 @njit(cache=True, inline="always")
