@@ -27,6 +27,7 @@ from kdgat.can.windows.field_rules import (
     surprise_after,
 )
 from kdgat.can.windows.identifiers import Numbered, with_room
+from kdgat.can.windows.timer import REST
 
 FIELD_FEATURES: Final = (
     "sequence_surprise",  # bits by which the half bytes' successors surprise, over 64
@@ -95,6 +96,12 @@ class FieldState:
         return _judge(timestamp, numbered.number, numbered.is_new, payload, length, self._of_identifiers)
 
 
+@njit(cache=True, inline="always")
+def _log_ratio(ratio: float) -> Any:
+    """Return log2 of a ratio, REST to 4."""
+    return min(np.log2(max(ratio, 2.0**REST)), 4.0)
+
+
 @njit(cache=True, error_model="numpy")
 def _judge(
     timestamp: NDArray[np.float64],
@@ -113,7 +120,7 @@ def _judge(
         num_bytes: Any = min(np.int64(length[message]), 8)
         if is_new[message]:
             forget(ids, index)
-            out[message, _FROZEN] = out[message, _STILL] = -4.0
+            out[message, _FROZEN] = out[message, _STILL] = REST
             ids.first[index] = now
             ids.latest[index] = now
             ids.payload[index] = word
@@ -160,14 +167,14 @@ def _judge(
             out[message, _COUNTER_BREAK] = counter / 12.0
             out[message, _JUMP] = np.log2(jump) / 8.0 if jump > 1.0 else 0.0
             out[message, _VALUE_RANK] = -np.log2((min(rarest, age) + 0.02) / (age + 0.02)) if num_bytes else 0.0
-            out[message, _FROZEN] = min(max(np.log2(max(longest_frozen, 0.0625)), -4.0), 4.0)
-            out[message, _STILL] = min(max(np.log2(max(still, 0.0625)), -4.0), 4.0)
+            out[message, _FROZEN] = _log_ratio(longest_frozen)
+            out[message, _STILL] = _log_ratio(still)
             out[message, _CHECKSUM_KNOWN] = checksum_known
             if breaks > 0:
                 out[message, _CHECKSUM_BREAK] = np.log2(1.0 + breaks) / 12.0
             is_odd = breaks > 0 or counter > 0.0 or surprise > _SUM_RATIO * ids.most_surprise[index] + _SUM_MARGIN
         else:
-            out[message, _FROZEN] = out[message, _STILL] = -4.0
+            out[message, _FROZEN] = out[message, _STILL] = REST
 
         if is_odd:
             if ids.odd_run[index] == 0.0:
