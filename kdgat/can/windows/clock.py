@@ -8,8 +8,9 @@ of its timer from arrivals that conform to what is known of it, so that an attac
   by the end of a window is reported for that window although it has no message in it.
 * phase: a sender that takes over an identifier is out of step with the timer of the one it replaces (`timer`).
 
-Nothing is trained and no identifier is known beforehand, so the clock is the same for every vehicle. State never
-crosses a recording's border.
+When nothing comes at all, the log pauses or the car rests (`pause`): nobody is waited for, and no interval across it
+counts. Nothing is trained and no identifier is known beforehand, so the clock is the same for every vehicle. State
+never crosses a recording's border.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from kdgat.can.windows.identifiers import IdentifierNumbers, Numbered
+from kdgat.can.windows.pause import NUM_PAUSE_STATE, RESUMED, end_silence, is_long_silence
 from kdgat.can.windows.timer import NUM_TIMER_STATE, REST, follow, give_up
 
 ARRIVAL_FEATURES: Final = (
@@ -48,13 +50,17 @@ _REFUSED_MARGIN = 0.2  # log2: earlier than that, a message does not conform
 _OVERDUE_MARGIN = 0.3  # log2: later than that, an identifier is called overdue
 _ALONE_PERIODS = 8.0  # a message that is missing with none other around it was lost on the way
 _PAUSE_APART_S = 1.0  # between two times that it was
-_MOST_PAUSES = 8.0  # whoever pauses more often than that has a habit of it, and no longest interval
+_MOST_PAUSES = 8.0  # whoever pauses more often than that has a habit of it, and no longest interval,
+_PAUSES_FORGOTTEN_S = 3600.0  # until they are forgotten by so much
 _LONGEST_LEARNED = 1.5  # usual longest intervals; a longer one is no habit
 _RELEARN_AFTER = 50  # refused messages in a row are a new habit,
 _RELEARN_S = 120.0  # and so are seconds with some of them all the time,
 _CALM_AFTER = 32.0  # never as many conforming ones between them
 _ESTABLISHED_S = 20.0
-_GONE = 5.0  # log2: silent for 32 periods, an id is gone, which is no news
+_GONE = 5.0  # log2: silent for 32 periods, an id is gone, which is no news;
+_GONE_S = 30.0  # one that was there from the beginning, or for long, only after so many seconds, too
+_BEGINNING_S, _LONG_S = 2.0, 60.0
+_FASTEST_S = 2e-4  # no id is sent at shorter intervals; where they are, timestamps are too coarse to judge by
 _MISSED_PERIODS = 4.0  # time constant of `missed`
 
 # Columns of the state of an id.
@@ -93,6 +99,7 @@ class ClockState:
         self.losses = np.zeros(1)  # identifiers of which single messages were lost
         self.regular = np.zeros(num_ids, np.int32)  # numbers of the regular ones, ascending; only they are waited for
         self.num_regular = np.zeros(1, np.int64)
+        self.bus = np.zeros(NUM_PAUSE_STATE)
 
     @property
     def num_bytes(self) -> int:
@@ -145,7 +152,7 @@ def arrivals(
     features = np.empty((len(timestamp), NUM_ARRIVAL_FEATURES), np.float32)
     window, number, waited_for, waiting = _pass(
         timestamp, identifier, numbered.number, numbered.is_new, stops, state.start, state.state, state.timers,
-        state.ring, state.losses, state.regular, state.num_regular, features,
+        state.ring, state.losses, state.regular, state.num_regular, state.bus, features,
     )  # fmt: skip
     return Arrivals(features, window, number, waited_for, waiting)
 
@@ -156,7 +163,7 @@ def _limited(value: float) -> float:
 
 
 @njit(cache=True)
-def _learn(known: NDArray[np.float64], ring: NDArray[np.float32], interval: float) -> None:
+def _learn(known: NDArray[np.float64], ring: NDArray[np.float32], now: float, interval: float) -> None:
     """Remember a conforming interval; now and then learn anew what is usual."""
     count = np.int64(known[_LEARNED])
     ring[count % _RING] = interval
@@ -174,8 +181,14 @@ def _learn(known: NDArray[np.float64], ring: NDArray[np.float32], interval: floa
     known[_MEDIAN] = median
     known[_SHORTEST] = max(shortest, 0.55 * median)
     known[_LONGEST] = min(longest, 1.6 * median)
-    has_pauses = known[_PAUSES] > _MOST_PAUSES
-    known[_IS_REGULAR] = 1.0 if not has_pauses and longest < 1.8 * median and shortest > 0.4 * median else 0.0
+    is_even = longest < 1.8 * median and shortest > 0.4 * median and median > _FASTEST_S
+    known[_IS_REGULAR] = 1.0 if is_even and _pauses(known, now) <= _MOST_PAUSES else 0.0
+
+
+@njit(cache=True)
+def _pauses(known: NDArray[np.float64], now: float) -> float:
+    """Return how often an identifier paused, as far as it is not forgotten."""
+    return known[_PAUSES] * np.exp((known[_LAST_OVERDUE] - now) / _PAUSES_FORGOTTEN_S)
 
 
 @njit(cache=True)
@@ -192,6 +205,7 @@ def _arrive(
     timer: NDArray[np.float64],
     ring: NDArray[np.float32],
     now: float,
+    resumed: float,
     losses: NDArray[np.float64],
     out: NDArray[np.float32],
 ) -> None:
@@ -203,11 +217,22 @@ def _arrive(
         known[_SEEN], known[_CALM] = 1.0, _CALM_AFTER
         return
     known[_SEEN] += 1.0
+    if known[_LAST] < resumed:  # the first one after a pause of the bus: the interval is nobody's
+        if known[_CALM] < _CALM_AFTER:
+            known[_EARLY_SINCE] += now - known[_LAST]
+        known[_ANCHOR] = known[_LAST] = now
+        known[_SINGLE_SINCE] = known[_MISSING] = 0.0
+        if known[_IS_REGULAR] != 0.0:
+            out[_REGULAR] = 1.0
+            out[_LOSSES] = np.log2(1.0 + losses[0]) / 4.0
+            give_up(timer)
+            follow(timer, known[_MEDIAN], known[_CALM] >= _CALM_AFTER, now)
+        return
     known[_LAST] = max(now, known[_LAST])
     interval = max(now - known[_ANCHOR], 1e-6)
     if known[_IS_REGULAR] == 0.0:
         known[_ANCHOR] = now
-        _learn(known, ring, interval)
+        _learn(known, ring, now, interval)
         return
     out[_REGULAR] = 1.0
     out[_LOSSES] = np.log2(1.0 + losses[0]) / 4.0
@@ -245,9 +270,10 @@ def _arrive(
         if known[_FIRST_OVERDUE] == 0.0:
             known[_FIRST_OVERDUE] = now
         if now - known[_LAST_OVERDUE] > _PAUSE_APART_S:
-            known[_PAUSES] += 1.0
+            known[_PAUSES] = _pauses(known, now) + 1.0
         known[_LAST_OVERDUE] = now
         if known[_PAUSES] > _MOST_PAUSES:
+            known[_PAUSES] = 2.0 * _MOST_PAUSES
             known[_IS_REGULAR] = 0.0
             known[_ANCHOR] = now
             return
@@ -258,7 +284,7 @@ def _arrive(
     known[_MISSING] = missing
     out[_MISSED] = missing / 4.0
     if interval < _LONGEST_LEARNED * known[_LONGEST]:
-        _learn(known, ring, interval)
+        _learn(known, ring, now, interval)
 
 
 @njit(cache=True)
@@ -291,6 +317,7 @@ def _pass(
     losses: NDArray[np.float64],
     regular: NDArray[np.int32],
     num_regular: NDArray[np.int64],
+    bus: NDArray[np.float64],
     features: NDArray[np.float32],
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint32], NDArray[np.float32]]:
     """Judge every message and, at the end of each window, every identifier that is waited for."""
@@ -309,7 +336,10 @@ def _pass(
             state[index] = 0.0  # of an identifier that lost its number
             timers[index] = 0.0
             state[index, _IDENTIFIER] = identifiers[message]
-        _arrive(state[index], timers[index], ring[index], now, losses, features[message])
+        if is_long_silence(bus, now):
+            waited = regular[: num_regular[0]]
+            end_silence(bus, now, state[:, _LAST][waited], state[:, _LONGEST][waited])
+        _arrive(state[index], timers[index], ring[index], now, bus[RESUMED], losses, features[message])
         is_regular = state[index, _IS_REGULAR] != 0.0
         if is_regular != was_regular:
             _list_regular(index, is_regular, regular, num_regular)
@@ -319,11 +349,12 @@ def _pass(
                 known: Any = state[other]
                 if now - known[_FIRST] <= established_s:
                     continue
-                silent = now - known[_LAST]
+                silent = now - max(known[_LAST], bus[RESUMED])
                 if silent <= known[_LONGEST]:
                     continue
                 overdue = np.log2(silent / known[_LONGEST])
-                if overdue >= _GONE:
+                is_lasting = known[_FIRST] - start < _BEGINNING_S or known[_LAST] - known[_FIRST] > _LONG_S
+                if overdue >= _GONE and (silent > _GONE_S or not is_lasting):
                     continue
                 if num_waiting == room:
                     room *= 2
@@ -336,7 +367,7 @@ def _pass(
                 window[num_waiting] = following
                 number[num_waiting] = other
                 waited_for[num_waiting] = np.uint32(known[_IDENTIFIER])
-                waiting[num_waiting, 0] = overdue
+                waiting[num_waiting, 0] = _limited(overdue)
                 waiting[num_waiting, 1] = _novelty(known, now) if overdue > _OVERDUE_MARGIN else 0.0
                 waiting[num_waiting, 2] = missed / 4.0
                 waiting[num_waiting, 3] = np.log2(known[_MEDIAN])

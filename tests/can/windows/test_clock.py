@@ -61,19 +61,29 @@ def test_an_extra_message_is_early_and_teaches_nothing() -> None:
 
 
 def test_a_silenced_identifier_is_waited_for_until_it_is_gone() -> None:
-    own = _sent(20.0, seed=2)
-    own = own[(own < 10.0) | (own > 12.0)]
-    other = _sent(20.0, 0.005, seed=3)
+    own = _sent(60.0, seed=2)
+    own = own[(own < 10.0) | (own > 50.0)]
+    other = _sent(60.0, 0.005, seed=3)
     found, owner, time = _judge(own, other)
     window_end = time[np.arange(20, len(time) + 1, 20) - 1][found.waiting_window]
     assert (found.waiting_id == 0).all()
-    assert ((window_end > 10.0) & (window_end < 12.0)).all()
+    assert ((window_end > 10.0) & (window_end < 50.0)).all()
     assert window_end.min() < 10.0 + 20 * 0.005 + 2 * PERIOD_S  # the first window that ends later
-    assert window_end.max() < 10.0 + 33 * 2 * PERIOD_S  # 32 periods are no news any more
-    back = np.flatnonzero((owner == 0) & (time > 12.0))[0]
+    assert len(window_end) > 0.95 * 30.0 / (20 * 0.005)  # half a minute long, all of them
+    assert window_end.max() < 10.0 + 30.1  # then it is no news any more
+    back = np.flatnonzero((owner == 0) & (time > 50.0))[0]
     assert found.features[back, COLUMN["overdue"]] > 5.0
     assert found.features[back, COLUMN["overdue_novelty"]] > 0.5
     assert found.features[back, COLUMN["missed"]] > 1.0
+
+
+def test_one_that_came_later_is_gone_after_some_periods() -> None:
+    other, late = _sent(60.0, 0.005, seed=3), _sent(20.0, seed=2) + 8.0
+    found, _, time = _judge(other, late)
+    window_end = time[np.arange(20, len(time) + 1, 20) - 1][found.waiting_window]
+    assert set(found.waiting_id) == {1}
+    assert window_end.min() > 28.0
+    assert window_end.max() < 28.0 + 33 * 2 * PERIOD_S
 
 
 def test_a_survivor_of_a_partial_suppression_is_overdue_and_remembers_what_was_missed() -> None:
