@@ -18,6 +18,7 @@ _COUNTER_BITS = 4.0  # a half byte that surprises by as many when its successor 
 _COUNTER_CHANGES = 0.6  # in this share of the messages, is a counter
 _CREDIT_RATIO, _CREDIT_BITS = 1.1, 2.0  # by which an event may raise what surprise is usual
 _HELD = 24  # payloads that changed and kept to a checksum
+_FEWEST_OUTDONE, _OUTDONE = 2, 0.1  # payloads, and share of those that broke it, that kept to another one
 _NUM_VALUES = 16  # bins of a byte's value
 
 
@@ -47,7 +48,8 @@ class FieldRules(NamedTuple):
     num_payloads: NDArray[np.float64]  # [I] how often it changed
     checksum: NDArray[np.uint8]  # [I, NUM_CHECKSUMS] what the residual is, if it is a checksum
     held: NDArray[np.int32]  # [I, NUM_CHECKSUMS] changed payloads in a row that kept to it; -1: it is none
-    broken: NDArray[np.int32]
+    broken: NDArray[np.int32]  # [I, NUM_CHECKSUMS] payloads that did not keep to it since
+    outdone: NDArray[np.int32]  # [I, NUM_CHECKSUMS] of them, that kept to another one
     shown: NDArray[np.uint64]  # [I] hashes of the payloads that were tested: the same again proves nothing
     odd_since: NDArray[np.float64]  # [I] conforming messages since the last odd one
     odd_time: NDArray[np.float64]  # [I] s, of the last odd one
@@ -80,6 +82,7 @@ def new_rules(num_ids: int) -> FieldRules:
         checksum=np.zeros((num_ids, NUM_CHECKSUMS), np.uint8),
         held=np.zeros((num_ids, NUM_CHECKSUMS), np.int32),
         broken=np.zeros((num_ids, NUM_CHECKSUMS), np.int32),
+        outdone=np.zeros((num_ids, NUM_CHECKSUMS), np.int32),
         shown=np.zeros(num_ids, np.uint64),
         odd_since=np.zeros(num_ids),
         odd_time=np.zeros(num_ids),
@@ -108,6 +111,7 @@ def forget(known: FieldRules, index: Any) -> None:
     known.num_payloads[index] = 0.0
     known.held[index] = 0
     known.broken[index] = 0
+    known.outdone[index] = 0
     known.odd_since[index] = 0.0
     known.odd_time[index] = 0.0
     known.odd_run[index] = 0.0
@@ -234,7 +238,9 @@ def broken_checksum(ids: FieldRules, index: Any, word: Any, num_bytes: Any) -> t
         for kind in range(NUM_CHECKSUMS):
             if (wrong >> np.uint32(kind)) & np.uint32(1):
                 ids.broken[index, kind] += 1
-                # Two kinds may look alike for long: the one that still holds is it.
-                if holds or ids.broken[index, kind] > ids.held[index, kind]:
+                ids.outdone[index, kind] += holds
+                # Two kinds may look alike for long: the one that still holds is it, unless an attacker hit upon it.
+                is_outdone = ids.outdone[index, kind] > max(_FEWEST_OUTDONE, _OUTDONE * ids.broken[index, kind])
+                if is_outdone or ids.broken[index, kind] > ids.held[index, kind]:
                     ids.held[index, kind] = -1
     return 0 if holds else breaks, 1.0 if holds or breaks > 0 else 0.0

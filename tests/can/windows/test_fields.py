@@ -75,6 +75,26 @@ def test_a_forger_who_knows_the_checksum_is_betrayed_by_the_counter() -> None:
     assert (found[is_forged, COLUMN["counter_break"]] > 0.3).all()
 
 
+def test_one_forged_payload_that_keeps_to_another_checksum_does_not_end_the_true_one() -> None:
+    payload = _drive(600)
+    for row in range(400):  # at first, all bytes' XOR is constant as well
+        for value in range(256):
+            payload[row, 5] = value
+            payload[row] = _sealed(payload[row][None])[0]
+            if np.bitwise_xor.reduce(payload[row]) == 0x5A:
+                break
+        else:
+            raise AssertionError("no payload keeps to both")
+    forged = payload[380].copy()
+    forged[[2, 3]] ^= 0x11  # the XOR does not see it
+    payload = np.insert(payload, 390, forged, axis=0)
+    forged[4] ^= 0x22
+    payload = np.insert(payload, 595, forged, axis=0)
+    found = _judge(payload)
+    assert found[595, COLUMN["checksum_break"]] > 0.5
+    assert np.delete(found[:, COLUMN["checksum_break"]], 595).max() == 0.0
+
+
 def test_many_odd_messages_count_as_one_event_and_do_not_become_usual() -> None:
     payload = _drive(4_000)
     places = np.repeat(np.arange(1_000, 1_500), 3)  # three beside each of the owner's, for five seconds
