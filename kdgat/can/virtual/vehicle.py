@@ -14,6 +14,8 @@ from kdgat.can.virtual.payload_rules import PayloadRules
 from kdgat.can.windows.checksums import NUM_CHECKSUMS, sealed
 
 _STILL_FRACTION = 0.6  # of the identifiers that freeze for a while: as a whole
+# Changes of habit by which other messages follow each other than before.
+_OTHER_ORDER = ("rare", "pauses", "period slower", "two periods", "event driven", "payload held")
 _SEALED_FRACTION = 0.4  # of the payloads that are made up: with a counter and a checksum
 
 
@@ -191,22 +193,32 @@ def make_virtual(frames: Frames, rng: np.random.Generator) -> tuple[Frames, list
     removed = np.zeros(len(frames), bool)
     changing, bursting = rng.uniform(0.0, 0.4), rng.uniform(0.0, 0.1)
     bursts: list[Frames] = []
+    counting: dict[int, PayloadRules] = {}
     for position in range(len(ids)):
         rows = np.flatnonzero(inverse == position)
         if rng.random() < changing:
             _change_mode(frames, rng, rows)
             changes.append("mode changes")
+        before = frames.payload[rows]
         change = _change_habit(frames, rng, rows, removed)
         if change is not None:
             changes.append(change)
+        if change in _OTHER_ORDER:
+            counting[int(ids[position])] = PayloadRules.of(before, frames.length[rows])
         # Mixed sending is for what comes seldom; what comes all the time is sent by its timer alone.
         is_slow = len(rows) < frames.time[-1] / 0.08
         if rng.random() < (2.0 if is_slow else 0.1) * bursting:
             bursts.append(_event_bursts(frames, rng, rows))
+            counting.setdefault(int(ids[position]), PayloadRules.of(frames.payload[rows], frames.length[rows]))
             changes.append("event bursts")
     frames = frames.take(~removed)
     if bursts:
         frames = Frames.join([frames, *bursts])
+    for identifier, rules in counting.items():
+        rows = np.flatnonzero(frames.identifier == identifier)
+        rows = rows[np.argsort(frames.time[rows], kind="stable")]
+        if len(rows):
+            frames.payload[rows] = rules.count_on(frames.payload[rows], int(frames.length[rows[0]]))
     if rng.random() < 0.7:
         frames = rename(frames, rng, set(), keep_order=rng.random() < 0.5)
         changes.append("ids renamed")

@@ -13,7 +13,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-_XOR, _SUM, _SUM_AT_END, _SUM_AT_START, _NIBBLE_SUM, _FIRST_CRC = range(6)
+_XOR, _SUM, _SUM_AT_END, _SUM_AT_START, NIBBLE_SUM, _FIRST_CRC = range(6)
 # CRC-8 as by SAE J1850 and AUTOSAR's end-to-end profile 1; by profile 2; and with the polynomial of SMBus.
 _POLYNOMIALS: Final = (0x1D, 0x2F, 0x07)
 NUM_CHECKSUMS: Final = _FIRST_CRC + 2 * len(_POLYNOMIALS)  # each of them at the payload's end and at its start
@@ -47,7 +47,7 @@ def checksum_residual(kind: Any, word: Any, num_bytes: Any) -> Any:
         if kind != _SUM:  # the checksum is the sum of the others, not what makes it zero
             place = num_bytes - 1 if kind == _SUM_AT_END else 0
             value -= np.uint64(2) * ((word >> np.uint64(8 * place)) & byte_mask)
-    elif kind == _NIBBLE_SUM:  # what makes the sum of half bytes zero, as a half byte
+    elif kind == NIBBLE_SUM:  # what makes the sum of half bytes zero, as a half byte
         for place in range(2 * num_bytes):
             value += (word >> np.uint64(4 * place)) & np.uint64(15)
         value &= np.uint64(15)
@@ -61,16 +61,30 @@ def checksum_residual(kind: Any, word: Any, num_bytes: Any) -> Any:
 
 
 @njit(cache=True)
-def sealed(kind: int, residual: int, place: int, words: NDArray[np.uint64], num_bytes: int) -> NDArray[np.uint64]:
+def checksum_halves(kind: Any, num_bytes: Any) -> Any:
+    """Return the half bytes, as bits, that a checksum of this kind is in, as far as that is known; half a byte is not.
+
+    Sums of all bytes do not tell which one makes them even: mostly it is the last.
+    """
+    if kind == NIBBLE_SUM:
+        return np.uint32(0)
+    at_start = kind == _SUM_AT_START or (kind >= _FIRST_CRC and (kind - _FIRST_CRC) & 1 == 1)
+    return np.uint32(3) << np.uint32(0 if at_start else 2 * (num_bytes - 1))
+
+
+@njit(cache=True)
+def sealed(
+    kind: int, residual: int, place: int, words: NDArray[np.uint64], num_bytes: int, is_upper: bool = False
+) -> NDArray[np.uint64]:
     """Return payloads [R] whose byte `place` is set so that this kind of checksum holds with this residual.
 
-    A sum of half bytes is kept by the lower half of that byte. What a byte must be follows from what the residual is
+    A sum of half bytes is kept by the lower half of that byte, or by the upper one. What a byte must be follows from what the residual is
     without it, in one of three ways; for a CRC whose own byte is another one it is searched for.
     """
     out = words.copy()
-    num_values = 16 if kind == _NIBBLE_SUM else 256
+    num_values = 16 if kind == NIBBLE_SUM else 256
     last = num_values - 1
-    shift = np.uint64(8 * place)
+    shift = np.uint64(8 * place + (4 if is_upper and kind == NIBBLE_SUM else 0))
     for row in range(words.shape[0]):
         others = words[row] & ~(np.uint64(last) << shift)
         without = np.int64(checksum_residual(kind, others, num_bytes))

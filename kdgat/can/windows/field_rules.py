@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from kdgat.can.windows.checksums import NUM_CHECKSUMS, checksum_residual
+from kdgat.can.windows.checksums import NUM_CHECKSUMS, checksum_halves, checksum_residual
 
 _MEMORY = 2000.0  # messages that shares are taken over
 _COUNTER_BITS = 4.0  # a half byte that surprises by as many when its successor does not come, and changes
@@ -124,9 +124,12 @@ def byte_of(word: Any, place: Any) -> Any:
 
 @njit(cache=True, error_model="numpy")
 def surprise_after(
-    ids: FieldRules, index: Any, before: Any, word: Any, num_bytes: Any
+    ids: FieldRules, index: Any, before: Any, word: Any, num_bytes: Any, explained: Any
 ) -> tuple[float, float, float, np.uint32]:
-    """Return by how many bits a payload surprises after another: in all, at most, in counters; and which half bytes."""
+    """Return by how many bits a payload surprises after another: in all, at most, in counters; and which half bytes.
+
+    Half bytes that are `explained` by the others, as a checksum that holds, surprise nobody.
+    """
     surprise, peak, counter, missed = 0.0, 0.0, 0.0, np.uint32(0)
     count = min(ids.learned[index], _MEMORY) + 1.0
     for place in range(2 * num_bytes):
@@ -135,6 +138,8 @@ def surprise_after(
         successor = np.int64(ids.successor[index, place, last]) - 1
         if value != (successor if successor >= 0 else last):
             missed |= np.uint32(1) << np.uint32(place)
+            if (explained >> np.uint32(place)) & np.uint32(1):
+                continue
             bits = max(-np.log2((ids.misses[index, place] + 0.5) / count), 0.0)
             surprise += bits
             peak = max(peak, bits)
@@ -223,14 +228,15 @@ def learn_checksums(ids: FieldRules, index: Any, word: Any, num_bytes: Any) -> N
 
 
 @njit(cache=True)
-def broken_checksum(ids: FieldRules, index: Any, word: Any, num_bytes: Any) -> tuple[int, float]:
-    """Return how often a checksum held that does not now, 0 if all hold, and whether there is one."""
+def broken_checksum(ids: FieldRules, index: Any, word: Any, num_bytes: Any) -> tuple[int, float, np.uint32]:
+    """Return how often a checksum held that does not now, 0 if all hold; whether there is one; the half bytes of it."""
     breaks, holds = 0, False
-    wrong = np.uint32(0)
+    wrong, halves = np.uint32(0), np.uint32(0)
     for kind in range(NUM_CHECKSUMS):
         if ids.held[index, kind] >= _HELD:
             if checksum_residual(kind, word, num_bytes) == ids.checksum[index, kind]:
                 holds = True
+                halves |= checksum_halves(kind, num_bytes)
             else:
                 breaks = max(breaks, ids.held[index, kind])
                 wrong |= np.uint32(1) << np.uint32(kind)
@@ -243,4 +249,4 @@ def broken_checksum(ids: FieldRules, index: Any, word: Any, num_bytes: Any) -> t
                 is_outdone = ids.outdone[index, kind] > max(_FEWEST_OUTDONE, _OUTDONE * ids.broken[index, kind])
                 if is_outdone or ids.broken[index, kind] > ids.held[index, kind]:
                     ids.held[index, kind] = -1
-    return 0 if holds else breaks, 1.0 if holds or breaks > 0 else 0.0
+    return 0 if holds else breaks, 1.0 if holds or breaks > 0 else 0.0, halves

@@ -136,11 +136,13 @@ def _judge(
         age = now - ids.first[index]
 
         # what could follow the previous message or, in an episode, the last one that conformed
-        surprise, peak, counter, missed = surprise_after(ids, index, before, word, num_bytes)
+        breaks, checksum_known, explained = broken_checksum(ids, index, word, num_bytes)
+        surprise, peak, counter, missed = surprise_after(ids, index, before, word, num_bytes, explained)
         if ids.odd_run[index] > 0.0 and ids.conforming[index] != before:
-            other = surprise_after(ids, index, ids.conforming[index], word, num_bytes)
+            other = surprise_after(ids, index, ids.conforming[index], word, num_bytes, explained)
+            counter = min(counter, other[2])
             if other[0] < surprise:
-                surprise, peak, counter, missed = other
+                surprise, peak, missed = other[0], other[1], other[3]
 
         # which bytes moved, how far, and to where
         jump, rarest, longest_frozen = 0.0, np.inf, 0.0
@@ -157,7 +159,6 @@ def _judge(
         still = 0.0
         if word == before and ids.num_payloads[index] >= _FEWEST_CHANGES:
             still = (now - ids.payload_changed[index]) / max(ids.payload_longest[index], _SHORTEST_S)
-        breaks, checksum_known = broken_checksum(ids, index, word, num_bytes)
         is_odd = False
         if is_known:
             out[message, _SEQUENCE_SURPRISE] = min(surprise, 192.0) / 64.0

@@ -57,3 +57,27 @@ def test_few_payloads_prove_nothing() -> None:
     payload = np.zeros((400, 8), np.uint8)
     payload[::2, 2] = 7
     assert PayloadRules.of(payload, np.full(400, 8, np.uint8)).checksum is None
+
+
+def test_counters_go_on_where_messages_fell_away_or_came_twice() -> None:
+    payload = _payloads()
+    rules = PayloadRules.of(payload, np.full(400, 6, np.uint8))
+    sent = payload[np.repeat(np.arange(0, 400, 3), 2)]
+    counted = rules.count_on(sent, 6)
+    assert (np.diff(counted[:, 1].astype(np.int64)) % 15 == 1).all()
+    assert (counted[:, 1] >> 4 == 7).all()
+    assert (np.bitwise_xor.reduce(counted[:, :6], axis=1) == 0x21).all()
+    assert (rules.count_on(payload, 6) == payload).all()
+
+
+def test_a_checksum_of_half_a_byte_beside_a_counter_leaves_the_counter_alone() -> None:
+    payload = np.zeros((400, 8), np.uint8)
+    payload[:, 2] = np.random.default_rng(6).integers(0, 256, 400)
+    payload[:, 7] = np.arange(400) % 4
+    halves = (payload & 15).sum(axis=1) + (payload >> 4).sum(axis=1)
+    payload[:, 7] |= (((-halves) & 15) << 4).astype(np.uint8)
+    rules = PayloadRules.of(payload, np.full(400, 8, np.uint8))
+    payload[:, 2] ^= 0x35
+    kept = rules.keep(payload, 8)
+    assert (kept[:, 7] & 15 == np.arange(400) % 4).all()
+    assert (((kept & 15).sum(axis=1) + (kept >> 4).sum(axis=1)) % 16 == 0).all()
