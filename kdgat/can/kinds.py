@@ -140,7 +140,7 @@ RUN_KINDS: Final = StageKinds(
             PrepareConfig,
             "kdgat.can.training.preparation:run_prepare",
             trains=False,
-            code_version=4,
+            code_version=5,
             parts="kdgat.can.training.preparation:preparation_parts",
         ),
         StageKind("autoencoder", AutoencoderStageConfig, "kdgat.can.stages:run_autoencoder", title="VGAE"),

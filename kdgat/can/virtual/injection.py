@@ -29,6 +29,8 @@ _USUAL_GAP_S: Final = 2.4e-4  # between the messages of a busy bus; attacks on a
 
 LOSSY_FRACTION: Final = 0.3  # of virtual recordings
 LOSS_RATES: Final = (1e-5, 1e-3)
+PAUSED_FRACTION: Final = 0.2  # of virtual recordings
+_PAUSE_S: Final = (0.1, 10.0)
 
 
 @dataclass
@@ -64,6 +66,9 @@ def make_variant(recordings: Sequence[Messages], config: InjectionConfig, seed: 
         frames, changes = make_virtual(frames, rng)
         if rng.random() < config.interleave_fraction and len(frames):
             frames = _interleave(frames, recordings[int(rng.integers(len(recordings)))], rng, changes)
+        if rng.random() < PAUSED_FRACTION and len(frames):
+            _pause(frames, rng)
+            changes = [*changes, "pauses of the bus"]
     attacks: list[str] = []
     campaigns: list[AttackCampaign] = []
     scale = float(np.clip(np.median(np.diff(frames.time)) / _USUAL_GAP_S, 0.5, 3.0)) if len(frames) > 100 else 1.0
@@ -104,6 +109,12 @@ def _interleave(frames: Frames, recording: Messages, rng: np.random.Generator, c
     other = rename(other, rng, set(np.unique(frames.identifier).tolist()), keep_order=False)
     changes.append("second bus interleaved")
     return Frames.join([frames, other.take(other.time < frames.time[-1])])
+
+
+def _pause(frames: Frames, rng: np.random.Generator) -> None:
+    """Let the whole bus rest once or a few times, as when a car is switched off, or a log is not written."""
+    for begin in rng.uniform(0.0, frames.time[-1], rng.integers(1, 4)):
+        frames.time[frames.time > begin] += np.exp(rng.uniform(*np.log(_PAUSE_S)))
 
 
 def _send(frames: Frames, bit_time_s: float) -> tuple[Frames, NDArray[np.float64]]:

@@ -78,8 +78,8 @@ def sealed(
 ) -> NDArray[np.uint64]:
     """Return payloads [R] whose byte `place` is set so that this kind of checksum holds with this residual.
 
-    A sum of half bytes is kept by the lower half of that byte, or by the upper one. What a byte must be follows from what the residual is
-    without it, in one of three ways; for a CRC whose own byte is another one it is searched for.
+    A sum of half bytes is kept by the lower half of that byte, or by the upper one. What a byte must be follows from
+    what the residual is without it, in one of three ways; for a CRC whose own byte is another one it is searched for.
     """
     out = words.copy()
     num_values = 16 if kind == NIBBLE_SUM else 256

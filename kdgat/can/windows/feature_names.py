@@ -3,7 +3,7 @@
 from typing import Final, Literal
 
 # Raise it with every change of what a feature means: stores and models of another are refused.
-FEATURE_VERSION: Final = 3
+FEATURE_VERSION: Final = 4
 
 Reduction = Literal["mean", "minimum", "maximum"]
 REDUCTIONS: Final[dict[str, tuple[Reduction, ...]]] = {

@@ -171,6 +171,20 @@ def test_virtual_vehicles_differ_from_what_was_recorded(recordings: list[Message
         if "ids renamed" not in injected.changes and "second bus interleaved" not in injected.changes:
             assert np.isin(injected.messages.identifier, np.concatenate([r.identifier for r in recordings])).all()
     assert {"ids renamed", "ids dropped", "clock scaled", "jitter", "second bus interleaved"} <= changes
+    assert "pauses of the bus" in changes
+
+
+def test_pauses_of_a_virtual_bus_are_no_attack(recordings: list[Messages]) -> None:
+    config = InjectionConfig(**SHORT, original_fraction=0.0, clean_fraction=1.0)
+    paused = [made for made in (make_variant(recordings, config, 4, k) for k in range(30)) if _is_paused(made)]
+    assert len(paused) >= 3
+    for injected in paused:
+        assert np.diff(injected.messages.timestamp).max() > 0.1
+        assert not injected.messages.campaigns
+
+
+def _is_paused(injected: Injected) -> bool:
+    return "pauses of the bus" in injected.changes
 
 
 def test_pause_longer_than_a_virtual_recording_is_survived() -> None:
