@@ -13,10 +13,12 @@ from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.lineage import lineage_of
 from kdgat.can.evaluation.operating_point import MIN_WINDOWS, SECONDS_PER_HOUR, OperatingPoint, covered_seconds
 from kdgat.can.evaluation.scored_recordings import RecordingScorer
+from kdgat.can.evaluation.unseen import copy_of_trained
 from kdgat.can.evaluation.untrained import CLOCK_BOUNDS
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration, weights_of
 from kdgat.can.models.names import CLOCK
 from kdgat.can.recordings.logs import read_recording
+from kdgat.can.recordings.near_copies import kept_blocks
 from kdgat.can.windows.graphs import build_graphs
 from kdgat.can.windows.schema import VALIDATION
 from kdgat.run.directory import OutputDirectory
@@ -70,6 +72,11 @@ def calibrate_run(
             raise CleanMinutesError(
                 f"{path}: {trained[content]}; what it has learned by heart says nothing of other traffic. "
                 "Give a recording that it has not seen"
+            )
+        if (copied := copy_of_trained(run, kept_blocks(messages))) is not None:
+            raise CleanMinutesError(
+                f"{path}: much of it is in {copied}, which the run was trained on; what it has learned by heart says "
+                "nothing of other traffic. Give a recording that it has not seen"
             )
         graphs = build_graphs(messages, scorer.windows)
         parts.append(graphs)

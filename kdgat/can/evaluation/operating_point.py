@@ -19,6 +19,7 @@ MIN_WINDOWS: Final = 1000  # of clean traffic: twenty peaks
 # What is more likely benign than not is no alarm, however quiet the minutes were: the next drive is another one.
 LOWEST_LOGIT: Final = 0.0
 SECONDS_PER_HOUR: Final = 3600.0
+LONGEST_WINDOWS: Final = 20.0  # median ones of its recording: a window that lasts longer holds a pause
 
 
 class OperatingPoint(Config):
@@ -93,10 +94,18 @@ class OperatingPoint(Config):
 def covered_seconds(
     start_time: NDArray[np.float64], end_time: NDArray[np.float64], recording: NDArray[np.int32]
 ) -> float:
-    """Return how much time windows [G] in file order cover; where they overlap it counts once."""
+    """Return how much time windows [G] in file order cover; where they overlap it counts once.
+
+    A window counts for LONGEST_WINDOWS median ones of its recording at most: a log that pauses for a night is not
+    driven all night, and alarms are per hour of traffic.
+    """
     if not len(start_time):
         return 0.0
-    end = np.asarray(end_time, np.float64).copy()
+    lengths = np.asarray(end_time, np.float64) - start_time
+    for number in np.unique(recording):
+        rows = recording == number
+        lengths[rows] = np.minimum(lengths[rows], LONGEST_WINDOWS * np.median(lengths[rows]))
+    end = start_time + lengths
     follows = (recording[1:] == recording[:-1]) & (start_time[1:] >= start_time[:-1])  # time stamps may run backwards
     end[:-1] = np.where(follows, np.minimum(end[:-1], start_time[1:]), end[:-1])
     return float(np.maximum(end - start_time, 0.0).sum())

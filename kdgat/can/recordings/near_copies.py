@@ -17,7 +17,7 @@ BLOCK: Final = 256  # messages; by chance no two recordings share that many in a
 KEPT: Final = np.uint64(32)  # one of so many blocks is kept
 MOST_SHARED: Final = 0.05  # of the blocks of the shorter recording; more is a near-copy
 FEWEST_SHARED: Final = 2
-SKETCH: Final = 512  # blocks that a summary keeps
+SKETCH: Final = 2048  # blocks that a summary keeps
 
 Blocks = NDArray[np.uint64]
 
@@ -54,7 +54,9 @@ def holds_much_of(blocks: Blocks, known: Sequence[str]) -> bool:
     """Return whether many of the blocks of a recording whose sketch is `known` are among these."""
     values = np.array([int(text, 16) for text in known], np.uint64)
     num_shared = np.intersect1d(blocks, values, assume_unique=True).size
-    return num_shared >= FEWEST_SHARED and num_shared > MOST_SHARED * min(values.size, blocks.size)
+    # A sketch tells of the smallest hashes alone: of a short cut, as few as of the long recording that it is of.
+    num_told = np.count_nonzero(blocks <= values.max(initial=0))
+    return bool(num_shared >= FEWEST_SHARED and num_shared > MOST_SHARED * min(values.size, num_told))
 
 
 def _powers(base: np.uint64, count: int) -> Blocks:

@@ -87,6 +87,16 @@ def test_a_recording_that_the_run_was_trained_on_is_refused(trained_run: OutputD
         calibrate_run(trained_run.path, [trained])
 
 
+def test_a_part_of_a_recording_that_the_run_was_trained_on_is_refused(
+    trained_run: OutputDirectory, data_root: Path, tmp_path: Path
+) -> None:
+    known = read_recording(next(data_root.rglob("train_01*.parquet")))
+    part = known.select(slice(500, len(known) // 2))
+    write_recording(tmp_path / "part.parquet", replace(part, timestamp=part.timestamp + 9.0))
+    with pytest.raises(CleanMinutesError, match=r"much of it is in .*, which the run was trained on"):
+        calibrate_run(trained_run.path, [tmp_path / "part.parquet"])
+
+
 def test_minutes_that_look_attacked_are_refused_even_without_labels(
     trained_run: OutputDirectory, clean: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,3 +71,11 @@ def test_time_under_overlapping_windows_counts_once_and_gaps_and_other_recording
 def test_time_that_runs_backwards_is_no_negative_time() -> None:
     start, end = np.array([5.0, 1.0]), np.array([6.0, 2.0])
     assert covered_seconds(start, end, np.zeros(2, np.int32)) == pytest.approx(2.0)
+
+
+def test_a_pause_inside_a_window_is_not_driven() -> None:
+    start = np.arange(0.0, 100.0, 0.5)
+    start[100:] += 8 * 3600.0  # the log pauses in the window before
+    end = np.append(start[1:], start[-1] + 0.5) + 0.5
+    recording = np.zeros(len(start), np.int32)
+    assert 100.0 < covered_seconds(start, end, recording) < 130.0

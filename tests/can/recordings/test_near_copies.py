@@ -54,6 +54,18 @@ def test_a_sketch_of_a_long_recording_finds_a_part_and_a_whole_of_it(drive: Mess
     assert not holds_much_of(kept_blocks(drive), [])
 
 
+@pytest.mark.parametrize("share", [0.02, 0.04, 0.2])
+def test_a_short_cut_of_a_long_recording_is_found_by_its_sketch(share: float) -> None:
+    random = np.random.default_rng(7)
+    blocks = np.unique(random.integers(0, 1 << 63, 60_000).astype(np.uint64))
+    begin, size = 11_000, int(share * len(blocks))
+    cut = np.sort(random.permutation(blocks)[begin : begin + size])
+    assert holds_much_of(cut, sketch(blocks))
+    assert holds_much_of(blocks, sketch(cut))
+    others = np.unique(random.integers(0, 1 << 63, size).astype(np.uint64))
+    assert not holds_much_of(others, sketch(blocks))
+
+
 def test_a_training_recording_that_overlaps_a_test_recording_is_left_out(drive: Messages, tmp_path: Path) -> None:
     half, fifth = len(drive) // 2, len(drive) // 5
     for name, part in {
