@@ -21,6 +21,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from kdgat.can.windows.bus_time import RESUMED as IS_RESUMED
+from kdgat.can.windows.bus_time import UNTIMED
 from kdgat.can.windows.identifiers import IdentifierNumbers, Numbered
 from kdgat.can.windows.pause import NUM_PAUSE_STATE, RESUMED, end_silence, is_long_silence
 from kdgat.can.windows.timer import NUM_TIMER_STATE, REST, follow, give_up
@@ -134,6 +136,7 @@ def arrivals(
     numbered: Numbered,
     stops: NDArray[np.int64],
     state: ClockState | None = None,
+    breaks: NDArray[np.int8] | None = None,
 ) -> Arrivals:
     """Judge when each message came, in one causal pass.
 
@@ -143,6 +146,7 @@ def arrivals(
         numbered: the same by number.
         stops: the message after each window's last one [G], ascending, as row of these messages.
         state: what is known from messages before these; changed in place. Default: nothing.
+        breaks: of BusTime [M]; default: none.
     """
     num_ids = numbered.num_numbers
     state = ClockState(num_ids) if state is None else state
@@ -150,9 +154,10 @@ def arrivals(
     if len(timestamp) and np.isnan(state.start):
         state.start = float(timestamp[0])
     features = np.empty((len(timestamp), NUM_ARRIVAL_FEATURES), np.float32)
+    breaks = np.zeros(len(timestamp), np.int8) if breaks is None else breaks
     window, number, waited_for, waiting = _pass(
         timestamp, identifier, numbered.number, numbered.is_new, stops, state.start, state.state, state.timers,
-        state.ring, state.losses, state.regular, state.num_regular, state.bus, features,
+        state.ring, state.losses, state.regular, state.num_regular, state.bus, breaks, features,
     )  # fmt: skip
     return Arrivals(features, window, number, waited_for, waiting)
 
@@ -318,6 +323,7 @@ def _pass(
     regular: NDArray[np.int32],
     num_regular: NDArray[np.int64],
     bus: NDArray[np.float64],
+    breaks: NDArray[np.int8],
     features: NDArray[np.float32],
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint32], NDArray[np.float32]]:
     """Judge every message and, at the end of each window, every identifier that is waited for."""
@@ -339,7 +345,10 @@ def _pass(
         if is_long_silence(bus, now):
             waited = regular[: num_regular[0]]
             end_silence(bus, now, state[:, _LAST][waited], state[:, _LONGEST][waited])
-        _arrive(state[index], timers[index], ring[index], now, bus[RESUMED], losses, features[message])
+        if breaks[message] == IS_RESUMED:
+            bus[RESUMED] = now
+        resumed = np.inf if breaks[message] == UNTIMED else bus[RESUMED]
+        _arrive(state[index], timers[index], ring[index], now, resumed, losses, features[message])
         is_regular = state[index, _IS_REGULAR] != 0.0
         if is_regular != was_regular:
             _list_regular(index, is_regular, regular, num_regular)

@@ -16,6 +16,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from kdgat.can.sections import WindowConfig, num_windows
+from kdgat.can.windows.bus_time import BusClock
 from kdgat.can.windows.clock import ARRIVAL_FEATURES, NONE, Arrivals, ClockState, arrivals
 from kdgat.can.windows.feature_names import EDGE_FEATURES, NODE_FEATURES, REDUCTIONS
 from kdgat.can.windows.features import MESSAGE_FEATURES, FeatureState, popcount
@@ -138,7 +139,7 @@ def _feature(
 
 @njit(cache=True, fastmath=True, error_model="numpy")
 def _fill(
-    timestamp: NDArray[np.float64],
+    time: NDArray[np.float64],
     elapsed: NDArray[np.float64],
     identifiers: NDArray[np.uint32],
     dense: NDArray[np.int32],
@@ -191,7 +192,7 @@ def _fill(
             index = dense[message]
             position = (message - start) / max(size - 1, 1)
             if message > start:
-                duration += max(timestamp[message] - timestamp[message - 1], 0.0)
+                duration += max(time[message] - time[message - 1], 0.0)
             if node_mark[index] != graph:
                 node_mark[index] = graph
                 local[index] = nodes
@@ -332,7 +333,8 @@ def _fill(
 class DescribedMessages(NamedTuple):
     """Consecutive messages of a recording, M of them, with what their past says of each."""
 
-    timestamp: NDArray[np.float64]  # [M] s
+    timestamp: NDArray[np.float64]  # [M] s, as in the log
+    time: NDArray[np.float64]  # [M] s, on the bus
     elapsed: NDArray[np.float64]  # [M] s from the recording's first message, steps backwards left out
     identifier: NDArray[np.uint32]  # [M]
     number: NDArray[np.int32]  # [M] of the identifier
@@ -353,8 +355,9 @@ class TrafficState:
         self._features = FeatureState()
         self._clock = ClockState()
         self._fields = FieldState()
-        self._latest = -np.inf  # timestamp
-        self._previous = np.zeros(0)  # timestamp of the last message, if there was one
+        self._bus_clock = BusClock()
+        self._latest = -np.inf  # time on the bus
+        self._previous = np.zeros(0)  # that of the last message, if there was one
         self._elapsed = 0.0
 
     @property
@@ -371,20 +374,21 @@ class TrafficState:
         identifier = np.ascontiguousarray(messages.identifier)
         payload = np.ascontiguousarray(messages.payload).view("<u8").reshape(-1)
         length = np.ascontiguousarray(messages.length)
-        numbered, features = self._features.describe(timestamp, identifier, payload, length)
-        steps = np.diff(timestamp, prepend=self._previous if self.num_messages else timestamp[:1])
+        time, breaks = self._bus_clock.read(timestamp)
+        numbered, features = self._features.describe(time, identifier, payload, length)
+        steps = np.diff(time, prepend=self._previous if self.num_messages else time[:1])
         # One after the other, so that pieces have the sums of the whole, bit for bit.
         elapsed = np.cumsum(np.concatenate([[self._elapsed], np.maximum(steps, 0.0)]))[1:]
-        monotonic = np.maximum(np.maximum.accumulate(timestamp), self._latest)
-        clock = arrivals(monotonic, identifier, numbered, stops, self._clock)
+        monotonic = np.maximum(np.maximum.accumulate(time), self._latest)
+        clock = arrivals(monotonic, identifier, numbered, stops, self._clock, breaks)
         fields = self._fields.describe(monotonic, numbered, payload, length)
         if len(timestamp):
-            self._previous, self._elapsed = timestamp[-1:].copy(), float(elapsed[-1])
+            self._previous, self._elapsed = time[-1:].copy(), float(elapsed[-1])
             self._latest = float(monotonic[-1])
         self.num_messages += len(timestamp)
         self.num_ids = numbered.num_numbers
         label = np.ascontiguousarray(messages.label)
-        described = (timestamp, elapsed, identifier, numbered.number, payload, length, label)
+        described = (timestamp, time, elapsed, identifier, numbered.number, payload, length, label)
         return DescribedMessages(*described, features, clock.features, fields), clock
 
 
@@ -429,7 +433,7 @@ def graphs_of(
     attack_count = np.zeros(num_graphs, np.int32)
     early, overdue = np.full(num_graphs, NONE, np.float32), np.full(num_graphs, NONE, np.float32)
     _fill(
-        *described, *waiting, clock.waiting_id, clock.waiting, first, num_ids, starts, stops,
+        *described[1:], *waiting, clock.waiting_id, clock.waiting, first, num_ids, starts, stops,
         node_ptr, edge_ptr, _REDUCED_COLUMN, _REDUCED_BY, _AT_REST,
         x, edge_index, edge_attr, node_y, node_id, attack_count, early, overdue,
     )  # fmt: skip
