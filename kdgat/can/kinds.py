@@ -159,7 +159,7 @@ RUN_KINDS: Final = StageKinds(
             EvaluationStageConfig,
             "kdgat.can.evaluation.stage:run_evaluation",
             trains=False,
-            code_version=4,
+            code_version=5,
         ),
     )
 )

@@ -59,7 +59,7 @@ def explain_accumulated(explanation: Explanation, graphs: GraphColumns, verdicts
         if len(places):
             node = first + int(places[0])
             evidence = max(evidence, float(verdicts.node_logit[node]))
-            reasons = reasons_of(graphs.x[node])
+            reasons = reasons_of(graphs.x[node], verdicts.clock)
         known = suspects.get(identifier)
         if known is not None:
             evidence, reasons = max(evidence, known.evidence), (*known.reasons, *reasons)

@@ -34,6 +34,7 @@ class Verdicts(NamedTuple):
     by_network: NDArray[np.bool_]  # [G] alarms
     by_clock: NDArray[np.bool_]  # [G]
     accumulated: Accumulated | None = None  # evidence of earlier windows, too; only where they come in order
+    clock: ClockBounds | None = CLOCK_BOUNDS  # by which `by_clock` was decided
 
     @property
     def is_alarm(self) -> NDArray[np.bool_]:
@@ -58,7 +59,7 @@ class Detector:
     windows: WindowConfig
     members: tuple[Member, ...]
     threshold: float = 0.0  # calibrated logit
-    clock: ClockBounds = CLOCK_BOUNDS
+    clock: ClockBounds | None = CLOCK_BOUNDS  # None: the networks decide alone
     accumulation: Accumulation | None = None
 
     def decide(self, graphs: GraphColumns) -> Verdicts:
@@ -74,11 +75,13 @@ class Detector:
             logits = sum(calibrated, start=np.zeros(graphs.num_graphs)) / len(self.members)
             nodes = [node.astype(np.float64) for _, node in scores]
             node_logits = sum(nodes, start=np.zeros(graphs.num_nodes)) / len(self.members)
-        clock = clock_scores(graphs["early"], graphs["overdue"], self.clock)
+        clock = np.full(graphs.num_graphs, -1.0, np.float32)
+        if self.clock is not None:
+            clock = clock_scores(graphs["early"], graphs["overdue"], self.clock)
         by_clock = clock >= 0.0
         by_network = logits >= self.threshold if self.members else np.zeros(graphs.num_graphs, bool)
         scores_of_windows = sigmoid(np.where(by_clock, np.maximum(logits, clock), logits))
-        return Verdicts(logits, scores_of_windows, node_logits, by_network, by_clock)
+        return Verdicts(logits, scores_of_windows, node_logits, by_network, by_clock, clock=self.clock)
 
     def with_threshold(self, threshold: float) -> Detector:
         """Return the detector with another threshold, a calibrated logit."""

@@ -6,7 +6,7 @@ are what is unusual about an identifier against its own past, read from the feat
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.can.detection.detector import Verdicts
-from kdgat.can.evaluation.evidence import evidence_of, flooding
-from kdgat.can.evaluation.untrained import CLOCK_BOUNDS
+from kdgat.can.evaluation.evidence import ROUNDING, clock_margins, evidence_of, flooding
+from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds
 from kdgat.can.windows.feature_names import NODE_FEATURES
 from kdgat.graphs.columns import GraphColumns
 
@@ -54,25 +54,26 @@ def explain(graphs: GraphColumns, verdicts: Verdicts, window: int) -> Explanatio
     nodes = slice(int(graphs.node_ptr[window]), int(graphs.node_ptr[window + 1]))
     x, node_id = graphs.x[nodes], graphs["node_id"][nodes]
     num_messages = graphs["message_count"][window]
-    evidence = evidence_of(x, verdicts.node_logit[nodes], num_messages)
+    evidence = evidence_of(x, verdicts.node_logit[nodes], num_messages, verdicts.clock)
     order = np.argsort(-evidence, kind="stable")
     named = order[evidence[order] >= LEAST_EVIDENCE][:MAX_IDENTIFIERS]
     named = named if len(named) else order[:1]
     floods = flooding(x, num_messages)
     suspects = tuple(
-        Suspect(int(np.uint32(node_id[node])), float(evidence[node]), reasons_of(x[node], bool(floods[node])))
+        Suspect(
+            int(np.uint32(node_id[node])),
+            float(evidence[node]),
+            reasons_of(x[node], verdicts.clock, bool(floods[node])),
+        )
         for node in named.tolist()
     )
     return Explanation(suspects, frozenset(["flood"] if floods.any() else []))
 
 
-def node_evidence(graphs: GraphColumns, verdicts: Verdicts) -> NDArray[np.float64]:
-    """Return how suspicious each node is, [N]."""
-    return evidence_of(graphs.x, verdicts.node_logit, np.repeat(graphs["message_count"], graphs.node_counts))
-
-
-def reasons_of(x: NDArray[np.float32], floods: bool = False) -> tuple[str, ...]:
-    """Say in words what is unusual about a node, from its features [F] and whether it fills the bus."""
+def reasons_of(x: NDArray[np.float32], bounds: ClockBounds | None, floods: bool = False) -> tuple[str, ...]:
+    """Say in words what is unusual about a node, from its features [F], the clock's bounds, and whether it floods."""
+    bounds = bounds or CLOCK_BOUNDS
+    early, overdue = (float(margin[0]) + ROUNDING for margin in clock_margins(x[None]))
 
     def of(name: str) -> float:
         return float(x[_COLUMN[name]])
@@ -83,8 +84,8 @@ def reasons_of(x: NDArray[np.float32], floods: bool = False) -> tuple[str, ...]:
     is_odd = max(map(of, ranks)) > RARE or max(map(of, others)) > 0.0
     broken = {CHECKSUM: of("checksum_break_maximum") > 0.0, COUNTER: of("counter_break_maximum") > 0.0}
     found = {
-        TOO_EARLY: of("early_maximum") > CLOCK_BOUNDS.early or of("interval_low_rank_maximum") > RARE,
-        OVERDUE: of("overdue_maximum") > CLOCK_BOUNDS.overdue or of("interval_high_rank_maximum") > RARE,
+        TOO_EARLY: early >= bounds.early or of("interval_low_rank_maximum") > RARE,
+        OVERDUE: overdue >= bounds.overdue or of("interval_high_rank_maximum") > RARE,
         TOO_MANY: floods or of("count_excess") > 1.0,
         UNKNOWN: is_unknown,
         PAYLOAD: not is_unknown and (is_odd or any(broken.values())),
@@ -118,22 +119,3 @@ def guess_kind(explanations: Iterable[Explanation]) -> str:
     if share(PAYLOAD, OUT_OF_STEP) >= 0.5:
         return "masquerade"
     return "unclear"
-
-
-def hit_rates(
-    graphs: GraphColumns, verdicts: Verdicts, places: Sequence[int] = (1, 3), *, alarms_only: bool = True
-) -> dict[int, float | None]:
-    """Return how often one of the k most suspicious identifiers of an attacked window is an attacked one.
-
-    Over windows with an attacked node (and an alarm, by default); None where there is none.
-    """
-    evidence, attacked = node_evidence(graphs, verdicts), np.asarray(graphs["node_y"]) == 1
-    hits: dict[int, list[bool]] = {place: [] for place in places}
-    judged = np.flatnonzero(verdicts.is_alarm) if alarms_only else np.arange(graphs.num_graphs)
-    for window in judged.tolist():
-        nodes = slice(int(graphs.node_ptr[window]), int(graphs.node_ptr[window + 1]))
-        if attacked[nodes].any():
-            order = np.argsort(-evidence[nodes], kind="stable")
-            for place in places:
-                hits[place].append(bool(attacked[nodes][order[:place]].any()))
-    return {place: float(np.mean(found)) if found else None for place, found in hits.items()}

@@ -46,7 +46,9 @@ class DetectorParameters(Config):
     windows: WindowConfig = WindowConfig()
     scaling: Scaling = Field(Scaling(), description="raw logits / temperature + bias are calibrated ones")
     threshold: float = Field(0.0, allow_inf_nan=False, description="calibrated logit from which a window is an alarm")
-    clock: ClockBounds = Field(CLOCK_BOUNDS, description="margins from which the arrival clock raises an alarm")
+    clock: ClockBounds | None = Field(
+        CLOCK_BOUNDS, description="margins from which the arrival clock raises an alarm; none: it is not asked"
+    )
     accumulation: Accumulation | None = Field(None, description="evidence of identifiers that adds up over windows")
     weights: str = Field("", description="SHA-256 of the weights in the run, by which a calibration knows them")
 
@@ -72,8 +74,8 @@ class DetectorParameters(Config):
             "temperature": repr(self.scaling.temperature),
             "bias": repr(self.scaling.bias),
             "threshold_logit": repr(self.threshold),
-            "clock_early": repr(self.clock.early),
-            "clock_overdue": repr(self.clock.overdue),
+            "clock_early": "" if self.clock is None else repr(self.clock.early),
+            "clock_overdue": "" if self.clock is None else repr(self.clock.overdue),
         }
 
 

@@ -13,7 +13,6 @@ from kdgat.can.evaluation.calibration import logit
 from kdgat.can.evaluation.decision import DefaultDetector
 from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.run_detector import accumulation_of, detector_of, windows_of
-from kdgat.can.evaluation.untrained import CLOCK_BOUNDS
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
 from kdgat.can.models.names import CLOCK, ENSEMBLE, ENSEMBLE_MEMBERS
 from kdgat.run.directory import OutputDirectory
@@ -85,6 +84,11 @@ def trained_network(
     calibration: VehicleCalibration | None = None,
 ) -> TrainedNetwork:
     """Read one network of a detector, which `calibration` was applied to."""
+    if detector.rule.kind == "per_recording":
+        raise TrainedModelError(
+            f"{run.output.path} decides by evaluation.rule=per_recording, which needs a whole recording at once: give "
+            "--calibration (`kdgat calibrate`), or train with evaluation.rule=budget or fixed"
+        )
     accumulation = None if calibration is None else calibration.accumulation
     accumulation = accumulation or accumulation_of(run, detector)
     weights = run.weights(seed)
@@ -103,7 +107,7 @@ def trained_network(
         windows=windows_of(run),
         scaling=detector.scalings[seed][name],
         threshold=float(logit(detector.rule.threshold)),
-        clock=detector.rule.clock or CLOCK_BOUNDS,
+        clock=detector.rule.clock,
         accumulation=accumulation,
         weights=sha256_of_file(weights[name]),
     )

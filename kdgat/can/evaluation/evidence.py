@@ -7,10 +7,12 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.can.evaluation.untrained import CLOCK_BOUNDS
+from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds, clock_scores
+from kdgat.can.windows.clock import LOG_MIXED_PERIOD, LOSSLESS_MARGIN, NONE
 from kdgat.can.windows.feature_names import NODE_FEATURES
 
-EVIDENCE_OF_CLOCK: Final = 4.0  # logits that a margin beyond its bound is worth, beside the margin
+EVIDENCE_OF_CLOCK: Final = 5.0  # logits that an alarm of the clock is worth, beside its score
+ROUNDING: Final = 1e-6  # margins of nodes are float32, those of windows are made of float64
 FLOOD_RATE: Final = 1.0  # log2 of the bus's rate over its long-run mean
 FLOOD_NOVELTY: Final = 0.1  # share of the recording before the identifier came
 FLOOD_SHARE: Final = 0.25  # of a window's messages that one identifier has
@@ -20,17 +22,28 @@ _COLUMN: Final = {name: column for column, name in enumerate(NODE_FEATURES)}
 
 
 def evidence_of(
-    x: NDArray[np.float32], node_logit: NDArray[np.floating[Any]], num_messages: NDArray[Any]
+    x: NDArray[np.float32],
+    node_logit: NDArray[np.floating[Any]],
+    num_messages: NDArray[Any],
+    bounds: ClockBounds | None = CLOCK_BOUNDS,
 ) -> NDArray[np.float64]:
     """Return how suspicious nodes [N] are, larger is more, from their features [N, F] and the network's logits [N].
 
-    `num_messages` is how many messages their window has, of all or of each.
+    `num_messages` is how many messages their window has, of all or of each; `bounds` are the clock's, if it is asked.
     """
     evidence = node_logit.astype(np.float64)
-    for name, bound in (("early_maximum", CLOCK_BOUNDS.early), ("overdue_maximum", CLOCK_BOUNDS.overdue)):
-        margin = x[:, _COLUMN[name]].astype(np.float64)
-        evidence = np.where(margin >= bound, np.maximum(evidence, 0.0) + EVIDENCE_OF_CLOCK + margin, evidence)
+    if bounds is not None:
+        score = clock_scores(*clock_margins(x), bounds)
+        evidence = np.where(score >= -ROUNDING, np.maximum(evidence, 0.0) + EVIDENCE_OF_CLOCK + score, evidence)
     return np.where(flooding(x, num_messages), np.maximum(evidence, 0.0) + EVIDENCE_OF_FLOOD, evidence)
+
+
+def clock_margins(x: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return by how much nodes [N] come early and are overdue; a window's margins are the largest of its nodes."""
+    is_slow = 8.0 * x[:, _COLUMN["log_period_mean"]] >= LOG_MIXED_PERIOD
+    early = np.where(is_slow, np.float32(NONE), x[:, _COLUMN["early_maximum"]])
+    lossless = np.where(x[:, _COLUMN["losses_mean"]] == 0.0, np.float32(LOSSLESS_MARGIN), np.float32(0.0))
+    return early, x[:, _COLUMN["overdue_maximum"]] + lossless
 
 
 def flooding(x: NDArray[np.float32], num_messages: NDArray[Any]) -> NDArray[np.bool_]:

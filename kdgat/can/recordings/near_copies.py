@@ -55,7 +55,7 @@ def holds_much_of(blocks: Blocks, known: Sequence[str]) -> bool:
     values = np.array([int(text, 16) for text in known], np.uint64)
     num_shared = np.intersect1d(blocks, values, assume_unique=True).size
     # A sketch tells of the smallest hashes alone: of a short cut, as few as of the long recording that it is of.
-    num_told = np.count_nonzero(blocks <= values.max(initial=0))
+    num_told = int(np.count_nonzero(blocks <= values.max(initial=0)))
     return bool(num_shared >= FEWEST_SHARED and num_shared > MOST_SHARED * min(values.size, num_told))
 
 

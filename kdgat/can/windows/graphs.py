@@ -17,7 +17,15 @@ from numpy.typing import NDArray
 
 from kdgat.can.sections import WindowConfig, num_windows
 from kdgat.can.windows.bus_time import BusClock
-from kdgat.can.windows.clock import ARRIVAL_FEATURES, NONE, Arrivals, ClockState, arrivals
+from kdgat.can.windows.clock import (
+    ARRIVAL_FEATURES,
+    LOG_MIXED_PERIOD,
+    LOSSLESS_MARGIN,
+    NONE,
+    Arrivals,
+    ClockState,
+    arrivals,
+)
 from kdgat.can.windows.feature_names import EDGE_FEATURES, NODE_FEATURES, REDUCTIONS
 from kdgat.can.windows.features import MESSAGE_FEATURES, FeatureState, popcount
 from kdgat.can.windows.fields import FIELD_FEATURES, FieldState
@@ -64,11 +72,6 @@ _AT_REST: Final = np.array(
     ],
     np.int64,
 )  # fmt: skip
-# An identifier of a longer period is often sent between its times, too, when what it says changes (the mixed mode of
-# AUTOSAR's COM): coming early, it raises no alarm of the clock's own.
-_LOG_MIXED_PERIOD: Final = float(np.log2(0.08))  # of seconds
-# Where a recording has lost no single message so far, one that is missing says as much as two do elsewhere.
-_LOSSLESS_MARGIN: Final = 0.3
 _OTHER_NAMES: Final = {"malfunction": "spoofing"}  # of kinds of attack
 
 
@@ -215,10 +218,10 @@ def _fill(
                         x[row, column] = min(x[row, column], value)
                     else:
                         x[row, column] = max(x[row, column], value)
-            if arrival_features[message, _EARLY] > REST and 8.0 * features[message, _LOG_PERIOD] < _LOG_MIXED_PERIOD:
+            if arrival_features[message, _EARLY] > REST and 8.0 * features[message, _LOG_PERIOD] < LOG_MIXED_PERIOD:
                 early[graph] = max(early[graph], arrival_features[message, _EARLY])
             if arrival_features[message, _OVERDUE] > REST:
-                lossless = _LOSSLESS_MARGIN if arrival_features[message, _LOSSES] == 0.0 else 0.0
+                lossless = LOSSLESS_MARGIN if arrival_features[message, _LOSSES] == 0.0 else 0.0
                 overdue[graph] = max(overdue[graph], arrival_features[message, _OVERDUE] + lossless)
             current = local[index]
             row = node_base + current
@@ -254,7 +257,7 @@ def _fill(
             late, novelty, missed = waiting[waited, 0], waiting[waited, 1], waiting[waited, 2]
             period, losses = np.float64(waiting[waited, 3]), waiting[waited, 4]
             waited += 1
-            overdue[graph] = max(overdue[graph], late + (_LOSSLESS_MARGIN if losses == 0.0 else 0.0))
+            overdue[graph] = max(overdue[graph], late + (LOSSLESS_MARGIN if losses == 0.0 else 0.0))
             if node_mark[index] != graph:
                 row = node_base + nodes
                 nodes += 1

@@ -18,7 +18,7 @@ from kdgat.can.evaluation.accumulator import Accumulator
 from kdgat.can.evaluation.finished_run import EvaluationError, FinishedCanRun
 from kdgat.can.evaluation.operating_point import OperatingPoint
 from kdgat.can.evaluation.scored_recordings import RecordingScorer
-from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds
+from kdgat.can.evaluation.untrained import ClockBounds, clock_scores
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration, VehicleCalibrationError, weights_of
 from kdgat.can.nightly.registered import model_source
 from kdgat.can.windows.graphs import build_graphs
@@ -59,9 +59,31 @@ def test_a_run_decides_as_its_evaluation_does(run: FinishedCanRun) -> None:
     verdicts = found.decide(graphs)
     assert found.name == scorer.default_detector.model
     np.testing.assert_allclose(verdicts.logit, scorer.default_detector.logits(tables), atol=1e-4)
-    detector = scorer.default_detector
-    expected = replace(detector, rule=detector.rule.model_copy(update={"clock": CLOCK_BOUNDS})).decide(tables)
-    assert verdicts.is_alarm.tolist() == expected.tolist()
+    assert found.clock == scorer.default_detector.rule.clock
+    assert verdicts.is_alarm.tolist() == scorer.default_detector.decide(tables).tolist()
+
+
+@pytest.mark.parametrize("clock", [None, ClockBounds(early=0.3, overdue=0.4)])
+def test_the_clock_has_a_part_in_the_decision_where_the_rule_gives_it_one(
+    run: FinishedCanRun, clock: ClockBounds | None, tmp_path: Path
+) -> None:
+    graphs = build_graphs(drive("suppression", duration_s=20.0), WINDOWS)
+    chosen = chosen_detector(run, "normal", 0)
+    detector = replace(chosen, rule=chosen.rule.model_copy(update={"kind": "fixed", "clock": clock}))
+    network = trained_network(run, detector, 0, "normal")
+    write_model(tmp_path / "model.onnx", "onnx", network.weights, network.description, network.parameters)
+    verdicts = load_detector(tmp_path / "model.onnx").decide(graphs)
+    margins = (graphs["early"], graphs["overdue"])
+    expected = clock_scores(*margins, clock) >= 0.0 if clock else np.zeros(graphs.num_graphs, bool)
+    assert verdicts.by_clock.tolist() == expected.tolist()
+    assert verdicts.by_clock.any() == (clock is not None)
+
+
+def test_a_rule_that_needs_whole_recordings_is_refused(run: FinishedCanRun) -> None:
+    chosen = chosen_detector(run, "normal", 0)
+    detector = replace(chosen, rule=chosen.rule.model_copy(update={"kind": "per_recording"}))
+    with pytest.raises(TrainedModelError, match=r"per_recording, which needs a whole recording .* --calibration"):
+        trained_network(run, detector, 0, "normal")
 
 
 def test_evidence_adds_up_in_a_run_as_in_its_evaluation(run: FinishedCanRun) -> None:
