@@ -32,6 +32,9 @@ def calibrate(
         str | None, typer.Option("--detector", help="Of the run, as distill_gat (default: what the run decides by).")
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="That one alone (default: all seeds of the run).")] = None,
+    channel: Annotated[
+        str | None, typer.Option("--channel", help="Which one to take of logs that have messages of several.")
+    ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="Print nothing but errors.")] = False,
 ) -> None:
     """Set the threshold of a detector for one vehicle, from minutes of its traffic that hold no attack.
@@ -42,7 +45,7 @@ def calibrate(
     """
     from kdgat.can.evaluation.clean_minutes import calibrate_run, calibration_path
 
-    found = calibrate_run(model, clean, alarms_per_hour=alarms_per_hour, detector=detector, seed=seed)
+    found = calibrate_run(model, clean, alarms_per_hour=alarms_per_hour, detector=detector, seed=seed, channel=channel)
     path = calibration_path(model, clean) if out is None else out
     path.parent.mkdir(parents=True, exist_ok=True)
     found.write(path)

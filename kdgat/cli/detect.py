@@ -49,10 +49,12 @@ def detect(
         Path | None, typer.Option("--calibration", metavar="FILE", help="Of `kdgat calibrate`, for this vehicle.")
     ] = None,
     follow: Annotated[
-        Path | None, typer.Option("--follow", metavar="FILE", help="Read a log that is being written, until Ctrl-C.")
+        Path | None,
+        typer.Option("--follow", metavar="FILE", help="Read a log that is being written, until Ctrl-C or SIGTERM."),
     ] = None,
     bus: Annotated[
-        str | None, typer.Option("-i", metavar="CHANNEL", help="Read a bus by python-can, until Ctrl-C, as can0.")
+        str | None,
+        typer.Option("-i", metavar="CHANNEL", help="Read a bus by python-can, until Ctrl-C or SIGTERM, as can0."),
     ] = None,
     interface: Annotated[
         str | None, typer.Option("-c", metavar="INTERFACE", help="Of python-can, as socketcan.")
@@ -60,8 +62,14 @@ def detect(
     channel: Annotated[
         str | None, typer.Option("--channel", help="Which one to take of a log that has messages of several.")
     ] = None,
+    merge_s: Annotated[
+        float, typer.Option("--merge", metavar="SECONDS", min=0.0, help="Alarms that are no further apart are one.")
+    ] = 1.0,
     alarm_format: Annotated[Literal["table", "json", "csv"], typer.Option("--format", help="Of the alarms.")] = "table",
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write alarms here.")] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="Write alarms here; of --follow and -i, after what is there."),
+    ] = None,
     picture: Annotated[Path | None, typer.Option("--picture", metavar="FILE.html", help="Draw a timeline.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", help="No summary, only alarms.")] = False,
 ) -> None:
@@ -69,9 +77,9 @@ def detect(
 
     A window is an alarm if the network's probability reaches the threshold, or if the arrival clock says that a message
     came too early or an identifier is overdue; so is one in which a network's evidence of an identifier has added up
-    over windows. Windows in a row are one alarm. Without --model the clock alone decides.
+    over windows. Windows no more than a second apart are one alarm. Without --model the clock alone decides.
     Exit status: 0 no alarm, 3 alarms, 2 a mistake. With --follow or -i each alarm is written as it ends, and standard
-    error says when one begins.
+    error says when one begins; Ctrl-C and SIGTERM end the alarm that goes on, write it, and give that status.
     """
     sources = [name for name, given in (("LOG", log), ("--follow", follow), ("-i", bus)) if given is not None]
     if len(sources) != 1:
@@ -80,8 +88,9 @@ def detect(
     if (bus is None) != (interface is None):
         raise OptionError("-i CHANNEL and -c INTERFACE belong together: give both, as in -i can0 -c socketcan")
     require_runtime("detect")
+    from kdgat.can.detection.alarms import Alarm
     from kdgat.can.detection.output import AlarmWriter
-    from kdgat.can.detection.picture import check_picture, draw_timeline
+    from kdgat.can.detection.picture import MAX_DRAWN, check_picture, draw_timeline
     from kdgat.can.detection.watch import Timeline, Watch
 
     if picture is not None:
@@ -89,22 +98,23 @@ def detect(
     chosen = _detector(model, detector, seed, registry, calibration)
     is_live = log is None
     timeline = Timeline() if picture is not None else None
-    watch = Watch(chosen, timeline=timeline, on_begin=_say_begin if is_live and not quiet else None)
-    alarms = []
+    watch = Watch(chosen, timeline=timeline, on_begin=_say_begin if is_live and not quiet else None, merge_s=merge_s)
+    alarms, num_alarms = list[Alarm](), 0
     with (
         _stopped_by_interrupt() as stop,
         _opened_stream(log, follow, bus, interface, channel, stop) as stream,
-        _opened(out) as written,
+        _opened(out, is_live) as (written, has_heading),
     ):
-        writer = AlarmWriter(written, alarm_format)
+        writer = AlarmWriter(written, alarm_format, has_heading)
         if alarm_format == "csv":
             writer.write_heading()
         for alarm in watch.run(stream if is_live else _until(stop, stream)):
             writer.write(alarm, watch.summary.first_s or 0.0)
-            if timeline is not None:
+            num_alarms += 1
+            if timeline is not None and num_alarms <= MAX_DRAWN:
                 alarms.append(alarm)
     if picture is not None and timeline is not None:
-        draw_timeline(picture, str(log or follow or bus), timeline, alarms, chosen.threshold)
+        draw_timeline(picture, str(log or follow or bus), timeline, alarms, chosen.threshold, num_alarms)
     if not quiet:
         for note in (*_notes(stream.status), f"{watch.summary.sentence()} (detector {chosen.name})"):
             print(note, file=sys.stderr)
@@ -150,7 +160,7 @@ def _opened_stream(
 
 @contextmanager
 def _stopped_by_interrupt() -> "Iterator[threading.Event]":
-    """Yield an event that Ctrl-C sets, which ends a stream between two chunks; a second one ends the program."""
+    """Yield an event that Ctrl-C or SIGTERM sets, which ends a stream between two chunks; a second one the program."""
     stop = threading.Event()
 
     def end(_number: int, _frame: object) -> None:
@@ -158,11 +168,12 @@ def _stopped_by_interrupt() -> "Iterator[threading.Event]":
             raise KeyboardInterrupt
         stop.set()
 
-    before = signal.signal(signal.SIGINT, end)
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield stop
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _until(stop: threading.Event, chunks: "Iterable[Messages]") -> "Iterator[Messages]":
@@ -188,10 +199,11 @@ def _say_begin(time_s: float) -> None:
 
 
 @contextmanager
-def _opened(path: Path | None) -> Iterator[TextIO]:
+def _opened(path: Path | None, is_live: bool) -> Iterator[tuple[TextIO, bool]]:
+    """Yield where alarms are written, and whether there are some already: what was seen live is nowhere else."""
     if path is None:
-        yield sys.stdout
+        yield sys.stdout, False
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("w", encoding="utf-8") as stream:
-        yield stream
+    with path.open("a" if is_live else "w", encoding="utf-8") as stream:
+        yield stream, stream.tell() > 0

@@ -1,7 +1,8 @@
-"""Alarms: windows in a row that are one, with when, how sure, which identifiers and why."""
+"""Alarms: windows close to each other that are one, with when, how sure, which identifiers and why."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -10,18 +11,19 @@ from kdgat.can.detection.detector import Verdicts
 from kdgat.can.detection.explanation import MAX_IDENTIFIERS, NETWORK, Explanation, Suspect, explain, guess_kind
 from kdgat.graphs.columns import GraphColumns
 
+MERGE_S: Final = 1.0  # alarms that are no further apart are one
 MAX_SUSPECTS: Final = 4096  # remembered of an alarm that goes on: an attacker may use any number of identifiers
 MAX_EXPLANATIONS: Final = 1000  # from which the kind is guessed
 
 
 @dataclass(frozen=True)
 class Alarm:
-    """One alarm: consecutive windows that were alarms."""
+    """One alarm: windows that were alarms, in a row or with a short time without one between them."""
 
     begin_s: float  # on the log's clock, of the first window's first message
     end_s: float  # of the last window's last message
     first_message: int  # row in the log, from 0
-    num_windows: int
+    num_windows: int  # that were alarms
     score: float  # highest of its windows
     by: tuple[str, ...]  # who raised it: network, clock, accumulation
     suspects: tuple[Suspect, ...]  # the most suspicious first
@@ -103,25 +105,29 @@ class _OpenAlarm:
 class AlarmMerger:
     """Make alarms of windows as they come."""
 
-    def __init__(self) -> None:
-        self._open: _OpenAlarm | None = None
+    def __init__(self, merge_s: float = MERGE_S, on_begin: Callable[[float], None] | None = None) -> None:
+        """Merge alarms no further apart than `merge_s`; call `on_begin` with the time of each, as soon as it begins.
 
-    @property
-    def is_open(self) -> bool:
-        """Return whether the last window was an alarm, so that the next may belong to it."""
-        return self._open is not None
+        An alarm ends at the first window without one that begins later than that after it.
+        """
+        self._merge_s = merge_s
+        self._on_begin = on_begin
+        self._open: _OpenAlarm | None = None
 
     def add(self, graphs: GraphColumns, verdicts: Verdicts) -> list[Alarm]:
         """Take the next windows; return the alarms that ended among them."""
         ended: list[Alarm] = []
         is_alarm = verdicts.is_alarm
         for window in range(graphs.num_graphs):
-            if not is_alarm[window]:
-                ended += self.finish()
-                continue
             begin_s, end_s = float(graphs["start_time"][window]), float(graphs["end_time"][window])
+            if not is_alarm[window]:
+                if self._open is not None and begin_s - self._open.end_s > self._merge_s:
+                    ended += self.finish()
+                continue
             if self._open is None:
                 self._open = _OpenAlarm(begin_s, end_s, int(graphs["first_message"][window]))
+                if self._on_begin is not None:
+                    self._on_begin(begin_s)
             since = since_of(verdicts, window)
             flags = (
                 ("network", verdicts.by_network[window]),
@@ -134,7 +140,7 @@ class AlarmMerger:
         return ended
 
     def finish(self) -> list[Alarm]:
-        """Return the alarm that the last window belonged to, if it was one."""
+        """Return the alarm that has not ended, if there is one."""
         if self._open is None:
             return []
         alarm, self._open = self._open.close(), None

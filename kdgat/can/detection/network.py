@@ -22,6 +22,10 @@ class NetworkError(ValueError):
     """A file holds no network that can be run."""
 
 
+class ScoreError(ValueError):
+    """A network gives scores that are no numbers."""
+
+
 class Network:
     """Score windows with an exported attention network, on one core."""
 
@@ -49,7 +53,7 @@ class Network:
         return dict(self._session.get_modelmeta().custom_metadata_map)
 
     def score(self, graphs: GraphColumns) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return the logits of windows [G] and of nodes [N]."""
+        """Return the logits of windows [G] and of nodes [N]; ScoreError for one that is not finite."""
         window_logit = np.zeros(graphs.num_graphs, np.float32)
         node_logit = np.zeros(graphs.num_nodes, np.float32)
         for start in range(0, graphs.num_graphs, WINDOWS_PER_BATCH):
@@ -66,5 +70,11 @@ class Network:
                     "batch": np.repeat(np.arange(stop - start), np.diff(nodes)),
                     "num_graphs": np.array(stop - start),
                 },
+            )
+        num_wrong = np.count_nonzero(~np.isfinite(window_logit))
+        if num_wrong:  # NaN reaches no threshold: it would pass for no alarm
+            raise ScoreError(
+                f"the network gives no finite score for {num_wrong:,} of {graphs.num_graphs:,} windows: its weights "
+                "are damaged or its training diverged; export it again, or train again"
             )
         return window_logit, node_logit

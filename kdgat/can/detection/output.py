@@ -20,9 +20,10 @@ TABLE_HEADING: Final = f"{'begin':>12} {'length':>9} {'windows':>7} {'score':>6}
 class AlarmWriter:
     """Write alarms to a stream, a line each, flushed: whoever reads a pipe has them at once."""
 
-    def __init__(self, stream: TextIO, alarm_format: AlarmFormat) -> None:
+    def __init__(self, stream: TextIO, alarm_format: AlarmFormat, has_heading: bool = False) -> None:
+        """Write to a stream, which `has_heading` already if there are alarms in it."""
         self._stream, self._format = stream, alarm_format
-        self._has_heading = False
+        self._has_heading = has_heading
 
     def write(self, alarm: Alarm, start_s: float) -> None:
         """Write one alarm; a table counts seconds from `start_s`, the others have the log's own time."""

@@ -16,7 +16,7 @@ from kdgat.can.evaluation.calibration import logit, sigmoid
 from kdgat.stage.files import write_bytes_atomically
 
 SUFFIX: Final = ".html"
-MAX_ALARMS: Final = 500  # drawn one by one
+MAX_DRAWN: Final = 500  # alarms
 ADDED_UP_BAND: Final = "rgba(0, 114, 178, 0.18)"  # of an alarm that no single window raised
 
 
@@ -30,8 +30,11 @@ def check_picture(path: Path) -> None:
         raise PictureError(f"--picture {path}: only {SUFFIX} is written, a page that any browser shows; name it so")
 
 
-def draw_timeline(path: Path, title: str, timeline: Timeline, alarms: Sequence[Alarm], threshold: float) -> None:
-    """Write the timeline as a page."""
+def draw_timeline(
+    path: Path, title: str, timeline: Timeline, alarms: Sequence[Alarm], threshold: float, num_alarms: int | None = None
+) -> None:
+    """Write the timeline as a page; `alarms` may be the first ones of `num_alarms`."""
+    num_alarms = len(alarms) if num_alarms is None else num_alarms
     from kdgat.can.report.timeline import LIMIT, TICKS, thinned
     from kdgat.report.style import BLUE, ORANGE, blank
 
@@ -40,7 +43,7 @@ def draw_timeline(path: Path, title: str, timeline: Timeline, alarms: Sequence[A
     start_s = float(time_s[0]) if len(time_s) else 0.0
     figure = blank(420, x="seconds since the first window", y="attack probability")
     low, high = -LIMIT - 0.6, LIMIT + 0.6
-    for alarm in alarms[:MAX_ALARMS]:
+    for alarm in alarms[:MAX_DRAWN]:
         begin, end = alarm.begin_s - start_s, alarm.end_s - start_s
         figure.add_scatter(
             x=[begin, begin, end, end],
@@ -66,8 +69,8 @@ def draw_timeline(path: Path, title: str, timeline: Timeline, alarms: Sequence[A
     figure.update_yaxes(
         tickvals=[float(logit(tick)) for tick in TICKS], ticktext=[f"{tick:g}" for tick in TICKS], range=[low, high]
     )
-    more = f", {len(alarms) - MAX_ALARMS:,} of them not drawn" if len(alarms) > MAX_ALARMS else ""
-    figure.update_layout(title=f"{title}: {len(alarms):,} alarms{more}", margin={"t": 48}, dragmode="zoom")
+    more = f", {num_alarms - MAX_DRAWN:,} of them not drawn" if num_alarms > MAX_DRAWN else ""
+    figure.update_layout(title=f"{title}: {num_alarms:,} alarms{more}", margin={"t": 48}, dragmode="zoom")
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes_atomically(path, figure.to_html(include_plotlyjs=True, full_html=True).encode())
 

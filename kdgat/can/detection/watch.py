@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.can.detection.accumulated import with_accumulated
-from kdgat.can.detection.alarms import Alarm, AlarmMerger
+from kdgat.can.detection.alarms import MERGE_S, Alarm, AlarmMerger
 from kdgat.can.detection.detector import Detector, Verdicts
 from kdgat.can.evaluation.accumulator import Accumulator
 from kdgat.can.recordings.messages import Messages
@@ -17,6 +17,8 @@ from kdgat.can.windows.online import WindowStream
 from kdgat.graphs.columns import GraphColumns
 
 CHUNK_MESSAGES = 50_000  # of a log that is read at once: bounds memory
+MAX_POINTS = 1 << 18  # of a picture: five hours of a busy bus
+MAX_PARTS = 4096
 
 
 @dataclass
@@ -48,15 +50,25 @@ class Summary:
 
 @dataclass
 class Timeline:
-    """The score of every window, for a picture."""
+    """The score of every window, for a picture; of a bounded number of them."""
 
     time_s: list[NDArray[np.float64]] = field(default_factory=list)
     logit: list[NDArray[np.float32]] = field(default_factory=list)
+    _num_points: int = 0
 
     def add(self, graphs: GraphColumns, verdicts: Verdicts) -> None:
-        """Take the next windows."""
+        """Take the next windows; of too many, the higher of each two is kept."""
         self.time_s.append(np.asarray(graphs["end_time"]))
         self.logit.append(verdicts.logit.astype(np.float32))
+        self._num_points += graphs.num_graphs
+        if self._num_points < MAX_POINTS and len(self.logit) < MAX_PARTS:
+            return
+        time_s, logit = np.concatenate(self.time_s), np.concatenate(self.logit)
+        if self._num_points >= MAX_POINTS:
+            first = np.arange(0, len(logit) - 1, 2)
+            kept = np.where(logit[first] >= logit[first + 1], first, first + 1)
+            time_s, logit = time_s[kept], logit[kept]
+        self.time_s, self.logit, self._num_points = [time_s], [logit], len(logit)
 
 
 class Watch:
@@ -68,15 +80,15 @@ class Watch:
         *,
         timeline: Timeline | None = None,
         on_begin: Callable[[float], None] | None = None,
+        merge_s: float = MERGE_S,
     ) -> None:
-        """Use a detector; `on_begin` is called with the time at which an alarm has begun, before it ends."""
+        """Use a detector; `on_begin` and `merge_s` as of AlarmMerger."""
         self.summary = Summary()
         self._detector = detector
         self._stream = WindowStream(detector.windows)
-        self._merger = AlarmMerger()
+        self._merger = AlarmMerger(merge_s, on_begin)
         self._accumulator = None if detector.accumulation is None else Accumulator(detector.accumulation)
         self._timeline = timeline
-        self._on_begin = on_begin
 
     def run(self, chunks: Iterable[Messages]) -> Iterator[Alarm]:
         """Yield alarms as they end, the last one at the end of the stream."""
@@ -92,7 +104,7 @@ class Watch:
         summary = self.summary
         summary.num_messages += len(messages)
         summary.first_s = float(times[0]) if summary.first_s is None else summary.first_s
-        summary.last_s = max(float(times.max()), summary.last_s or float(times[0]))
+        summary.last_s = max(float(times.max()), float(times[0]) if summary.last_s is None else summary.last_s)
         return self._decide(self._stream.feed(messages))
 
     def finish(self) -> list[Alarm]:
@@ -108,15 +120,12 @@ class Watch:
         verdicts = self._detector.decide(graphs)
         if self._accumulator is not None:
             verdicts = with_accumulated(verdicts, graphs, self._accumulator)
-        was_open = self._merger.is_open
         alarms = self._merger.add(graphs, verdicts)
         self.summary.num_windows += graphs.num_graphs
         self.summary.num_alarm_windows += int(np.count_nonzero(verdicts.is_alarm))
         self.summary.num_alarms += len(alarms)
         if self._timeline is not None:
             self._timeline.add(graphs, verdicts)
-        if self._on_begin is not None and self._merger.is_open and not was_open:
-            self._on_begin(float(graphs["end_time"][-1]))
         return alarms
 
 

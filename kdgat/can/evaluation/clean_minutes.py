@@ -39,6 +39,7 @@ def calibrate_run(
     alarms_per_hour: float | None = None,
     detector: str | None = None,
     seed: int | None = None,
+    channel: str | None = None,
 ) -> VehicleCalibration:
     """Fit the threshold of a run's detector on recordings of one vehicle without attacks.
 
@@ -48,6 +49,7 @@ def calibrate_run(
         alarms_per_hour: the budget; by default that of the run's configuration.
         detector: which of the run's detectors; by default its own choice.
         seed: that alone; by default all.
+        channel: of `read_recording`.
 
     Raises:
         CleanMinutesError: if the recordings hold attacks, or look so, or are too short, or trained the model.
@@ -59,7 +61,7 @@ def calibrate_run(
     trained = _trained_on(run)
     parts, recordings = [], dict[str, str]()
     for path in logs:
-        messages = read_recording(path, limits=scorer.limits)
+        messages = read_recording(path, limits=scorer.limits, channel=channel)
         content = messages.content_hash()
         if messages.num_attacks:
             raise CleanMinutesError(

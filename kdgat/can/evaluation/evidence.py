@@ -8,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds, clock_scores
-from kdgat.can.windows.clock import LOG_MIXED_PERIOD, LOSSLESS_MARGIN, NONE
-from kdgat.can.windows.feature_names import NODE_FEATURES
+from kdgat.can.windows.feature_names import LOG_MIXED_PERIOD, LOSSLESS_MARGIN, NODE_FEATURES
 
 EVIDENCE_OF_CLOCK: Final = 5.0  # logits that an alarm of the clock is worth, beside its score
 ROUNDING: Final = 1e-6  # margins of nodes are float32, those of windows are made of float64
@@ -41,7 +40,7 @@ def evidence_of(
 def clock_margins(x: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """Return by how much nodes [N] come early and are overdue; a window's margins are the largest of its nodes."""
     is_slow = 8.0 * x[:, _COLUMN["log_period_mean"]] >= LOG_MIXED_PERIOD
-    early = np.where(is_slow, np.float32(NONE), x[:, _COLUMN["early_maximum"]])
+    early = np.where(is_slow, np.float32(-np.inf), x[:, _COLUMN["early_maximum"]])
     lossless = np.where(x[:, _COLUMN["losses_mean"]] == 0.0, np.float32(LOSSLESS_MARGIN), np.float32(0.0))
     return early, x[:, _COLUMN["overdue_maximum"]] + lossless
 

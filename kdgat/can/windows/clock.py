@@ -43,11 +43,6 @@ _EARLY, _OVERDUE, _OVERDUE_NOVELTY, _MISSED, _PHASE, _PHASE_RUN, _PHASE_HABIT, _
     NUM_ARRIVAL_FEATURES
 )
 NONE: Final = -9.0  # no margin: nothing regular was early, or overdue
-# An identifier of a longer period is often sent between its times, too, when what it says changes (the mixed mode of
-# AUTOSAR's COM): coming early, it raises no alarm of the clock's own.
-LOG_MIXED_PERIOD: Final = float(np.log2(0.08))  # of seconds
-# Where a recording has lost no single message so far, one that is missing says as much as two do elsewhere.
-LOSSLESS_MARGIN: Final = 0.3
 
 _RING = 1024
 _FEWEST = 30  # of them, before an id is called regular

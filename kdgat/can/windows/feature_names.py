@@ -1,9 +1,15 @@
 """The names of what a window's graph holds of a node and of an edge, and the version of their meaning."""
 
+import math
 from typing import Final, Literal
 
 # Raise it with every change of what a feature means: stores and models of another are refused.
 FEATURE_VERSION: Final = 4
+# An identifier of a longer period is often sent between its times, too, when what it says changes (the mixed mode of
+# AUTOSAR's COM): coming early, it raises no alarm of the clock's own.
+LOG_MIXED_PERIOD: Final = math.log2(0.08)  # of seconds
+# Where a recording has lost no single message so far, one that is missing says as much as two do elsewhere.
+LOSSLESS_MARGIN: Final = 0.3
 
 Reduction = Literal["mean", "minimum", "maximum"]
 REDUCTIONS: Final[dict[str, tuple[Reduction, ...]]] = {

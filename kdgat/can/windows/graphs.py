@@ -17,16 +17,14 @@ from numpy.typing import NDArray
 
 from kdgat.can.sections import WindowConfig, num_windows
 from kdgat.can.windows.bus_time import BusClock
-from kdgat.can.windows.clock import (
-    ARRIVAL_FEATURES,
+from kdgat.can.windows.clock import ARRIVAL_FEATURES, NONE, Arrivals, ClockState, arrivals
+from kdgat.can.windows.feature_names import (
+    EDGE_FEATURES,
     LOG_MIXED_PERIOD,
     LOSSLESS_MARGIN,
-    NONE,
-    Arrivals,
-    ClockState,
-    arrivals,
+    NODE_FEATURES,
+    REDUCTIONS,
 )
-from kdgat.can.windows.feature_names import EDGE_FEATURES, NODE_FEATURES, REDUCTIONS
 from kdgat.can.windows.features import MESSAGE_FEATURES, FeatureState, popcount
 from kdgat.can.windows.fields import FIELD_FEATURES, FieldState
 from kdgat.can.windows.schema import ATTACK_KINDS, SCHEMA
