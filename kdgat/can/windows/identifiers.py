@@ -8,6 +8,7 @@ before an attack stays, a flood of identifiers looks like what it is, and identi
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -40,6 +41,8 @@ class IdentifierNumbers:
         self._values = np.zeros(1 << _TABLE_BITS, np.int32)
         self._identifiers = np.zeros(self.most, np.uint32)  # by number, the last one that had it
         self._counts = np.zeros(2, np.int64)  # numbers that were given; new identifiers so far
+        # Nobody can choose identifiers that share a place in the table. No number depends on it.
+        self._seed = np.uint64(secrets.randbits(64))
 
     @property
     def num_bytes(self) -> int:
@@ -48,7 +51,7 @@ class IdentifierNumbers:
 
     def number(self, identifier: NDArray[np.uint32]) -> Numbered:
         """Number the identifiers of the next M messages."""
-        number, is_new = _number(identifier, self._keys, self._values, self._identifiers, self._counts)
+        number, is_new = _number(identifier, self._keys, self._values, self._identifiers, self._counts, self._seed)
         return Numbered(number, is_new, int(self._counts[0]))
 
 
@@ -67,8 +70,12 @@ def with_room(columns: Columns, num_ids: int, new: Callable[[int], Columns]) -> 
 
 
 @njit(cache=True, inline="always")
-def _slot(key: Any, mask: int) -> Any:
-    return ((key * 2654435761) >> 7) & mask
+def _slot(key: Any, mask: int, seed: Any) -> Any:
+    """Return where to look first: splitmix64 of the key and the seed."""
+    mixed = np.uint64(key) + seed + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.int64((mixed ^ (mixed >> np.uint64(31))) & np.uint64(mask))
 
 
 @njit(cache=True)
@@ -78,13 +85,14 @@ def _number(
     values: NDArray[np.int32],
     identifiers: NDArray[np.uint32],
     counts: NDArray[np.int64],
+    seed: Any,
 ) -> tuple[NDArray[np.int32], NDArray[np.bool_]]:
     numbers = np.empty(identifier.shape[0], np.int32)
     is_new = np.zeros(identifier.shape[0], np.bool_)
     mask = keys.shape[0] - 1
     for message in range(identifier.shape[0]):
         key = np.int64(identifier[message])
-        slot = _slot(key, mask)
+        slot = _slot(key, mask, seed)
         while keys[slot] != key and keys[slot] != -1:
             slot = (slot + 1) & mask
         if keys[slot] == -1:
@@ -93,8 +101,8 @@ def _number(
                 counts[0] += 1
             else:
                 number = LASTING + (counts[1] - LASTING) % PASSING
-                _remove(np.int64(identifiers[number]), keys, values)
-                slot = _slot(key, mask)  # the removal may have moved what was on the way
+                _remove(np.int64(identifiers[number]), keys, values, seed)
+                slot = _slot(key, mask, seed)  # the removal may have moved what was on the way
                 while keys[slot] != -1:
                     slot = (slot + 1) & mask
             counts[1] += 1
@@ -107,10 +115,10 @@ def _number(
 
 
 @njit(cache=True)
-def _remove(key: Any, keys: NDArray[np.int64], values: NDArray[np.int32]) -> None:
+def _remove(key: Any, keys: NDArray[np.int64], values: NDArray[np.int32], seed: Any) -> None:
     """Take a key out of a table with linear probing: later ones move up, so that no search ends early."""
     mask = keys.shape[0] - 1
-    slot = _slot(key, mask)
+    slot = _slot(key, mask, seed)
     while keys[slot] != key:
         slot = (slot + 1) & mask
     following = slot
@@ -118,7 +126,7 @@ def _remove(key: Any, keys: NDArray[np.int64], values: NDArray[np.int32]) -> Non
         following = (following + 1) & mask
         if keys[following] == -1:
             break
-        home = _slot(keys[following], mask)
+        home = _slot(keys[following], mask, seed)
         if ((following - home) & mask) >= ((following - slot) & mask):
             keys[slot] = keys[following]
             values[slot] = values[following]

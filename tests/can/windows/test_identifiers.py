@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kdgat.can.windows.identifiers import LASTING, PASSING, IdentifierNumbers
+from kdgat.can.windows.identifiers import LASTING, PASSING, IdentifierNumbers, _slot
 
 
 def test_numbers_follow_the_order_of_appearance() -> None:
@@ -59,3 +59,15 @@ def test_what_came_before_a_flood_keeps_its_number_and_what_comes_after_is_learn
     assert after.is_new.tolist() == [True, False, False, False, False]
     assert len(set(after.number[::2].tolist())) == 1
     assert after.num_numbers == LASTING + PASSING
+
+
+def test_identifiers_chosen_to_share_a_place_in_one_table_do_not_in_another() -> None:
+    """Each search would pass over all of them otherwise: an attacker knows the program, not the seed."""
+    mask, tables = 0xFFFF, (np.uint64(1), np.uint64(2))
+    candidates = range(1 << 18)
+    chosen = [one for one in candidates if _slot(np.int64(one), mask, tables[0]) < 256]
+    assert len(chosen) > 500
+    elsewhere = {_slot(np.int64(one), mask, tables[1]) for one in chosen}
+    assert sum(slot < 256 for slot in elsewhere) < 0.05 * len(chosen)
+    assert len(elsewhere) > 0.9 * len(chosen)
+    assert IdentifierNumbers()._seed != IdentifierNumbers()._seed
