@@ -459,3 +459,11 @@ def test_real_recording_has_its_published_counts() -> None:
     assert [bytes(p[:n]).hex().upper() for p, n in zip(read.payload[:500], read.length[:500], strict=True)] == frame[
         "data_field"
     ][:500].to_list()
+
+
+def test_parquet_timestamps_that_are_no_numbers_are_dropped_and_reported(tmp_path: Path) -> None:
+    messages = random_messages(300)
+    messages.timestamp[[7, 9]] = np.nan, np.inf
+    write_recording(tmp_path / "x.parquet", messages)
+    found = read_recording(tmp_path / "x.parquet")
+    assert (len(found), [row.line for row in found.bad_rows]) == (298, [8, 10])

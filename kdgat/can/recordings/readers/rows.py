@@ -98,7 +98,7 @@ def keep_good_rows(
 
 def judge_timestamps(rows: Rows) -> None:
     """Mark the good rows whose timestamp counts no seconds."""
-    beyond = np.abs(rows.timestamp) > LATEST_TIMESTAMP_S
+    beyond = ~(np.abs(rows.timestamp) <= LATEST_TIMESTAMP_S)  # nor what is no number
     if beyond.any():
         rows.status[beyond & (rows.status == RowStatus.GOOD)] = RowStatus.TIMESTAMP_RANGE
 
