@@ -13,6 +13,7 @@ from kdgat.can.virtual.frames import Frames
 from kdgat.can.virtual.payload_rules import PayloadRules
 from kdgat.can.windows.checksums import NUM_CHECKSUMS, sealed
 
+_OWN_CHECKSUM_FRACTION = 0.12  # of the identifiers: one of the maker's own, that nobody knows
 _STILL_FRACTION = 0.6  # of the identifiers that freeze for a while: as a whole
 # Changes of habit by which other messages follow each other than before.
 _OTHER_ORDER = ("rare", "pauses", "period slower", "two periods", "event driven", "payload held")
@@ -71,6 +72,29 @@ def _add_noise(frames: Frames, rng: np.random.Generator, rows: NDArray[np.int64]
         frames.payload[rows] = sealed(checksum, residual, place, words, num_bytes).view(np.uint8).reshape(-1, 8)
         kind += " sealed"
     return kind
+
+
+def _add_own_checksum(frames: Frames, rng: np.random.Generator, rows: NDArray[np.int64]) -> bool:
+    """Let half a byte or a byte follow from the others in a way of the maker's own, beside a counter.
+
+    While what is said stands still, it goes on as a counter does; when that begins to move, it does not.
+    """
+    num_bytes = int(frames.length[rows[0]]) if len(rows) else 0
+    if num_bytes < 3:
+        return False
+    payload = frames.payload[rows]
+    counter, own = rng.permutation(num_bytes)[:2]
+    bits = int(rng.integers(2, 5))  # of the counter
+    shift = int(rng.integers(0, 9 - bits))
+    field = np.uint8(((1 << bits) - 1) << shift)
+    payload[:, counter] = (payload[:, counter] & ~field) | ((np.arange(len(rows)) << shift).astype(np.uint8) & field)
+    mask = np.uint8((0x0F, 0xF0, 0xFF)[rng.integers(3)])
+    table = rng.integers(0, 256, (num_bytes, 256), dtype=np.uint8)
+    covered = [place for place in range(num_bytes) if place != own and (place == counter or rng.random() < 0.7)]
+    value = np.bitwise_xor.reduce([table[place][payload[:, place]] for place in covered], axis=0)
+    payload[:, own] = (payload[:, own] & ~mask) | (value & mask)
+    frames.payload[rows] = payload
+    return True
 
 
 def _change_mode(frames: Frames, rng: np.random.Generator, rows: NDArray[np.int64]) -> None:
@@ -211,6 +235,9 @@ def make_virtual(frames: Frames, rng: np.random.Generator) -> tuple[Frames, list
             bursts.append(_event_bursts(frames, rng, rows))
             counting.setdefault(int(ids[position]), PayloadRules.of(frames.payload[rows], frames.length[rows]))
             changes.append("event bursts")
+        elif rng.random() < _OWN_CHECKSUM_FRACTION and _add_own_checksum(frames, rng, rows[~removed[rows]]):
+            counting.pop(int(ids[position]), None)
+            changes.append("payload own checksum")
     frames = frames.take(~removed)
     if bursts:
         frames = Frames.join([frames, *bursts])

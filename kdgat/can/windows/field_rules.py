@@ -15,7 +15,10 @@ from kdgat.can.windows.checksums import NUM_CHECKSUMS, checksum_halves, checksum
 
 _MEMORY = 2000.0  # messages that shares are taken over
 _COUNTER_BITS = 4.0  # a half byte that surprises by as many when its successor does not come, and changes
-_COUNTER_CHANGES = 0.6  # in this share of the messages, is a counter
+_COUNTER_CHANGES = 0.6  # in this share of the messages, is a counter,
+_FEWEST_CONFIRMED = 8  # if it went on as often while something else changed: checksums of what stands still count, too
+_FEW_VALUES = 8  # one of so few that takes another value was no counter, but follows from what else is said
+_HALVES = np.uint64(0x1111111111111111)  # a bit of each half byte
 _CREDIT_RATIO, _CREDIT_BITS = 1.1, 2.0  # by which an event may raise what surprise is usual
 _HELD = 24  # payloads that changed and kept to a checksum
 _FEWEST_OUTDONE, _OUTDONE = 2, 0.1  # payloads, and share of those that broke it, that kept to another one
@@ -34,6 +37,8 @@ class FieldRules(NamedTuple):
     misses: NDArray[np.float32]  # [I, 16] how often another one came
     pending: NDArray[np.uint32]  # [I] half bytes that another one came of in an episode that is not over
     changes: NDArray[np.float32]  # [I, 16] how often the half byte changed
+    counting: NDArray[np.uint64]  # [I] half bytes that change as a counter does, a bit of each
+    confirmed: NDArray[np.uint8]  # [I, 16] how often the half byte went on while others than those changed
     most_surprise: NDArray[np.float64]  # [I] usual
     most_pending: NDArray[np.float64]  # [I] of the odd messages that are pending
     credited: NDArray[np.float64]  # [I] s, when pending ones were counted last
@@ -66,6 +71,8 @@ def new_rules(num_ids: int) -> FieldRules:
         successor=np.zeros((num_ids, 16, 16), np.uint8),
         misses=np.zeros((num_ids, 16), np.float32),
         pending=np.zeros(num_ids, np.uint32),
+        counting=np.zeros(num_ids, np.uint64),
+        confirmed=np.zeros((num_ids, 16), np.uint8),
         most_surprise=np.zeros(num_ids),
         changes=np.zeros((num_ids, 16), np.float32),
         most_pending=np.zeros(num_ids),
@@ -97,6 +104,8 @@ def forget(known: FieldRules, index: Any) -> None:
     known.successor[index] = 0
     known.misses[index] = 0.0
     known.pending[index] = 0
+    known.counting[index] = 0
+    known.confirmed[index] = 0
     known.most_surprise[index] = 0.0
     known.changes[index] = 0.0
     known.most_pending[index] = 0.0
@@ -143,8 +152,14 @@ def surprise_after(
             bits = max(-np.log2((ids.misses[index, place] + 0.5) / count), 0.0)
             surprise += bits
             peak = max(peak, bits)
-            if bits > _COUNTER_BITS and ids.changes[index, place] > _COUNTER_CHANGES * count:
-                counter = max(counter, bits)
+            is_counter = (ids.counting[index] >> np.uint64(4 * place)) & np.uint64(1)
+            if bits > _COUNTER_BITS and is_counter and ids.confirmed[index, place] >= _FEWEST_CONFIRMED:
+                num_values, is_known = 0, False
+                for other in ids.successor[index, place]:
+                    num_values += other != 0
+                    is_known |= other == value + 1
+                if is_known or num_values > _FEW_VALUES:
+                    counter = max(counter, bits)
     return surprise, peak, counter, missed
 
 
@@ -162,6 +177,10 @@ def learn(
 ) -> None:
     """Learn from a message that conforms."""
     learned = ids.learned[index]
+    differs = word ^ before
+    differs = (differs | (differs >> np.uint64(1)) | (differs >> np.uint64(2)) | (differs >> np.uint64(3))) & _HALVES
+    others_change = (differs & ~ids.counting[index]) != 0
+    counting = np.uint64(0)
     for place in range(2 * num_bytes):
         value = (word >> np.uint64(4 * place)) & np.uint64(15)
         last = np.int64((before >> np.uint64(4 * place)) & np.uint64(15))
@@ -173,6 +192,11 @@ def learn(
             ids.changes[index, place] += np.float32(1.0)
         if (missed >> np.uint32(place)) & np.uint32(1):
             ids.misses[index, place] += np.float32(1.0)
+        elif others_change and np.int64(value) != last and ids.confirmed[index, place] < 255:
+            ids.confirmed[index, place] += np.uint8(1)
+        if ids.changes[index, place] > _COUNTER_CHANGES * (min(learned, _MEMORY) + 1.0):
+            counting |= np.uint64(1) << np.uint64(4 * place)
+    ids.counting[index] = counting
     for place in range(num_bytes):
         value = byte_of(word, place)
         step = abs(value - byte_of(before, place))
