@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from kdgat.can.windows.bus_time import RESUMED as IS_RESUMED
 from kdgat.can.windows.bus_time import UNTIMED
-from kdgat.can.windows.identifiers import IdentifierNumbers, Numbered
+from kdgat.can.windows.identifiers import IdentifierNumbers, Numbered, untouched
 from kdgat.can.windows.pause import NUM_PAUSE_STATE, RESUMED, end_silence, is_long_silence
 from kdgat.can.windows.timer import NUM_TIMER_STATE, REST, follow, give_up
 
@@ -94,14 +94,15 @@ class ClockState:
     """Hold what the clock knows of each identifier of a recording, [I, ...], and when the recording began."""
 
     def __init__(self, num_ids: int = 0) -> None:
-        self.state = np.zeros((num_ids, _NUM_STATE))
-        self.timers = np.zeros((num_ids, NUM_TIMER_STATE))
-        self.ring = np.zeros((num_ids, _RING), np.float32)
+        self.state: NDArray[np.float64] = np.zeros((0, _NUM_STATE))
+        self.timers: NDArray[np.float64] = np.zeros((0, NUM_TIMER_STATE))
+        self.ring: NDArray[np.float32] = np.zeros((0, _RING), np.float32)
+        self.regular: NDArray[np.int32] = np.zeros(0, np.int32)  # numbers, ascending; only they are waited for
         self.start = float("nan")
         self.losses = np.zeros(1)  # identifiers of which single messages were lost
-        self.regular = np.zeros(num_ids, np.int32)  # numbers of the regular ones, ascending; only they are waited for
         self.num_regular = np.zeros(1, np.int64)
         self.bus = np.zeros(NUM_PAUSE_STATE)
+        self.grow(num_ids)
 
     @property
     def num_bytes(self) -> int:
@@ -109,15 +110,11 @@ class ClockState:
         return self.state.nbytes + self.timers.nbytes + self.ring.nbytes + self.regular.nbytes
 
     def grow(self, num_ids: int) -> None:
-        """Make room for identifiers that are new."""
-        missing = num_ids - len(self.state)
-        if missing > 0:
-            # Doubled, so that many new ones are not copied again and again.
-            room = max(missing, min(len(self.state), IdentifierNumbers.most - len(self.state)))
-            self.state = np.concatenate([self.state, np.zeros((room, _NUM_STATE))])
-            self.timers = np.concatenate([self.timers, np.zeros((room, NUM_TIMER_STATE))])
-            self.ring = np.concatenate([self.ring, np.zeros((room, _RING), np.float32)])
-            self.regular = np.concatenate([self.regular, np.zeros(room, np.int32)])
+        """Make room for identifiers that are new: at once for all there can be, memory is taken as they come."""
+        if num_ids > len(self.state):
+            most = IdentifierNumbers.most
+            self.state, self.timers = untouched((most, _NUM_STATE)), untouched((most, NUM_TIMER_STATE))
+            self.ring, self.regular = untouched((most, _RING), np.float32), untouched(most, np.int32)
 
 
 class Arrivals(NamedTuple):

@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from kdgat.can.windows.identifiers import IdentifierNumbers, Numbered, with_room
+from kdgat.can.windows.identifiers import IdentifierNumbers, Numbered, untouched, with_room
 
 MESSAGE_FEATURES: Final = (
     "interval_ratio",  # log2 of the interval to the id's previous message over its long-run period
@@ -139,32 +139,33 @@ class _OfBus(NamedTuple):
 
 def _new_identifiers(num_ids: int) -> _OfIdentifiers:
     return _OfIdentifiers(
-        last_time=np.zeros(num_ids),
-        interval_before=np.zeros(num_ids),
-        first_time=np.zeros(num_ids),
-        num_seen=np.zeros(num_ids, np.int64),
-        last_payload=np.zeros(num_ids, np.uint64),
-        payload_before=np.zeros(num_ids, np.uint64),
-        last_length=np.zeros(num_ids, np.uint8),
-        histogram_count=np.zeros((num_ids, _NUM_BINS), np.int32),
-        histogram_time=np.zeros((num_ids, _NUM_BINS)),
-        first_as_short=np.full((num_ids, _NUM_BINS), np.inf),
-        time_below=np.zeros(num_ids),
-        time_total=np.zeros(num_ids),
-        median_bin=np.zeros(num_ids, np.int64),
-        bit_time=np.zeros((num_ids, 64), np.float32),
-        toggled=np.zeros(num_ids, np.uint64),
-        always_toggling=np.zeros(num_ids, np.uint64),
-        toggle_time=np.zeros((num_ids, _NUM_RANK_BINS)),
-        twin_time=np.zeros((num_ids, _NUM_RANK_BINS)),
-        repeat_time=np.zeros(num_ids),
+        last_time=untouched(num_ids),
+        interval_before=untouched(num_ids),
+        first_time=untouched(num_ids),
+        num_seen=untouched(num_ids, np.int64),
+        last_payload=untouched(num_ids, np.uint64),
+        payload_before=untouched(num_ids, np.uint64),
+        last_length=untouched(num_ids, np.uint8),
+        histogram_count=untouched((num_ids, _NUM_BINS), np.int32),
+        histogram_time=untouched((num_ids, _NUM_BINS)),
+        first_as_short=untouched((num_ids, _NUM_BINS)),
+        time_below=untouched(num_ids),
+        time_total=untouched(num_ids),
+        median_bin=untouched(num_ids, np.int64),
+        bit_time=untouched((num_ids, 64), np.float32),
+        toggled=untouched(num_ids, np.uint64),
+        always_toggling=untouched(num_ids, np.uint64),
+        toggle_time=untouched((num_ids, _NUM_RANK_BINS)),
+        twin_time=untouched((num_ids, _NUM_RANK_BINS)),
+        repeat_time=untouched(num_ids),
     )
 
 
 class FeatureState:
     """Remember what the features of a recording's next messages are relative to.
 
-    Memory is bounded by the number of identifiers, 3 kB each, and that by `IdentifierNumbers`.
+    Memory is bounded by the number of identifiers, 3 kB each, and that by `IdentifierNumbers`; what is not used yet is
+    reserved only.
     """
 
     def __init__(self) -> None:
@@ -212,7 +213,6 @@ def _forget(known: _OfIdentifiers, index: Any) -> None:
     known.last_length[index] = 0
     known.histogram_count[index] = 0
     known.histogram_time[index] = 0.0
-    known.first_as_short[index] = np.inf
     known.time_below[index] = 0.0
     known.time_total[index] = 0.0
     known.median_bin[index] = 0
@@ -270,8 +270,10 @@ def _describe(
         now = timestamp[message]
         index = np.int64(numbers[message])
         place = before + message  # in the recording
-        if is_new[message] and count[index] > 0:
-            _forget(ids, index)
+        if is_new[message]:
+            if count[index] > 0:
+                _forget(ids, index)
+            first_as_short[index] = np.inf
         word = payload[message]
         num_bits = 8.0 * max(1, length[message])
         age = max(now - start, 0.0)

@@ -12,6 +12,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from kdgat.can.windows.checksums import NUM_CHECKSUMS, checksum_halves, checksum_residual
+from kdgat.can.windows.identifiers import untouched
 
 _MEMORY = 2000.0  # messages that shares are taken over
 _COUNTER_BITS = 4.0  # a half byte that surprises by as many when its successor does not come, and changes
@@ -63,37 +64,37 @@ class FieldRules(NamedTuple):
 
 def new_rules(num_ids: int) -> FieldRules:
     return FieldRules(
-        learned=np.zeros(num_ids),
-        latest=np.zeros(num_ids),
-        first=np.zeros(num_ids),
-        payload=np.zeros(num_ids, np.uint64),
-        conforming=np.zeros(num_ids, np.uint64),
-        successor=np.zeros((num_ids, 16, 16), np.uint8),
-        misses=np.zeros((num_ids, 16), np.float32),
-        pending=np.zeros(num_ids, np.uint32),
-        counting=np.zeros(num_ids, np.uint64),
-        confirmed=np.zeros((num_ids, 16), np.uint8),
-        most_surprise=np.zeros(num_ids),
-        changes=np.zeros((num_ids, 16), np.float32),
-        most_pending=np.zeros(num_ids),
-        credited=np.zeros(num_ids),
-        num_credits=np.zeros(num_ids),
-        largest_step=np.zeros((num_ids, 8), np.uint8),
-        value_time=np.zeros((num_ids, 8, _NUM_VALUES), np.float32),
-        changed=np.zeros((num_ids, 8)),
-        longest=np.zeros((num_ids, 8)),
-        num_changes=np.zeros((num_ids, 8), np.float32),
-        payload_changed=np.zeros(num_ids),
-        payload_longest=np.zeros(num_ids),
-        num_payloads=np.zeros(num_ids),
-        checksum=np.zeros((num_ids, NUM_CHECKSUMS), np.uint8),
-        held=np.zeros((num_ids, NUM_CHECKSUMS), np.int32),
-        broken=np.zeros((num_ids, NUM_CHECKSUMS), np.int32),
-        outdone=np.zeros((num_ids, NUM_CHECKSUMS), np.int32),
-        shown=np.zeros(num_ids, np.uint64),
-        odd_since=np.zeros(num_ids),
-        odd_time=np.zeros(num_ids),
-        odd_run=np.zeros(num_ids),
+        learned=untouched(num_ids),
+        latest=untouched(num_ids),
+        first=untouched(num_ids),
+        payload=untouched(num_ids, np.uint64),
+        conforming=untouched(num_ids, np.uint64),
+        successor=untouched((num_ids, 16, 16), np.uint8),
+        misses=untouched((num_ids, 16), np.float32),
+        pending=untouched(num_ids, np.uint32),
+        counting=untouched(num_ids, np.uint64),
+        confirmed=untouched((num_ids, 16), np.uint8),
+        most_surprise=untouched(num_ids),
+        changes=untouched((num_ids, 16), np.float32),
+        most_pending=untouched(num_ids),
+        credited=untouched(num_ids),
+        num_credits=untouched(num_ids),
+        largest_step=untouched((num_ids, 8), np.uint8),
+        value_time=untouched((num_ids, 8, _NUM_VALUES), np.float32),
+        changed=untouched((num_ids, 8)),
+        longest=untouched((num_ids, 8)),
+        num_changes=untouched((num_ids, 8), np.float32),
+        payload_changed=untouched(num_ids),
+        payload_longest=untouched(num_ids),
+        num_payloads=untouched(num_ids),
+        checksum=untouched((num_ids, NUM_CHECKSUMS), np.uint8),
+        held=untouched((num_ids, NUM_CHECKSUMS), np.int32),
+        broken=untouched((num_ids, NUM_CHECKSUMS), np.int32),
+        outdone=untouched((num_ids, NUM_CHECKSUMS), np.int32),
+        shown=untouched(num_ids, np.uint64),
+        odd_since=untouched(num_ids),
+        odd_time=untouched(num_ids),
+        odd_run=untouched(num_ids),
     )
 
 

@@ -8,6 +8,8 @@ before an attack stays, a flood of identifiers looks like what it is, and identi
 
 from __future__ import annotations
 
+import contextlib
+import mmap
 import secrets
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeVar
@@ -58,15 +60,23 @@ class IdentifierNumbers:
 def with_room(columns: Columns, num_ids: int, new: Callable[[int], Columns]) -> Columns:
     """Return columns [I, ...] by number with room for so many identifiers; `new` makes them for any number.
 
-    Their number is doubled, so that many new identifiers are not copied again and again.
+    The first identifier makes room for all there can be: no flood of them has to wait while what is known is copied.
     """
-    known = len(columns[0])
-    if num_ids <= known:
-        return columns
-    larger = new(max(num_ids, min(2 * known, IdentifierNumbers.most)))
-    for grown, column in zip(larger, columns, strict=True):
-        grown[:known] = column
-    return larger
+    return columns if num_ids <= len(columns[0]) else new(IdentifierNumbers.most)
+
+
+def untouched(shape: int | tuple[int, ...], data_type: type[np.generic] = np.float64) -> NDArray[Any]:
+    """Return zeros of which only what is written to takes memory, whatever their number."""
+    kind = np.dtype(data_type)
+    num_bytes = int(np.prod(shape)) * kind.itemsize
+    if not num_bytes:
+        return np.zeros(shape, kind)
+    # numpy's own may be memory that was used before, and is then written to at once.
+    memory = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    if hasattr(mmap, "MADV_NOHUGEPAGE"):
+        with contextlib.suppress(OSError):  # a kernel without huge pages
+            memory.madvise(mmap.MADV_NOHUGEPAGE)
+    return np.frombuffer(memory, kind).reshape(shape)
 
 
 @njit(cache=True, inline="always")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import mmap
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
-from kdgat.can.windows.identifiers import LASTING, PASSING, IdentifierNumbers, _slot
+from kdgat.can.windows.identifiers import LASTING, PASSING, IdentifierNumbers, _slot, untouched, with_room
 
 
 def test_numbers_follow_the_order_of_appearance() -> None:
@@ -71,3 +74,19 @@ def test_identifiers_chosen_to_share_a_place_in_one_table_do_not_in_another() ->
     assert sum(slot < 256 for slot in elsewhere) < 0.05 * len(chosen)
     assert len(elsewhere) > 0.9 * len(chosen)
     assert IdentifierNumbers()._seed != IdentifierNumbers()._seed
+
+
+def test_room_is_made_once_and_only_what_is_written_to_takes_memory() -> None:
+    def new(num_ids: int) -> tuple[NDArray[np.float64]]:
+        return (untouched((num_ids, 4096)),)
+
+    def resident_bytes() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+
+    columns, before = new(0), resident_bytes()
+    columns = with_room(columns, 1, new)
+    assert with_room(columns, LASTING + PASSING, new) is columns
+    columns[0][7] = 1.0
+    assert columns[0][6:9, 5].tolist() == [0.0, 1.0, 0.0]
+    assert columns[0].nbytes > 500e6
+    assert resident_bytes() - before < 10e6

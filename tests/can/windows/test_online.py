@@ -83,5 +83,5 @@ def test_memory_does_not_grow_with_the_number_of_messages() -> None:
         messages.identifier[:] = random.integers(0, 1 << 29, len(messages))
         stream.feed(messages)
         sizes.append(stream.num_bytes)
-    assert sizes[-1] == sizes[-10]
+    assert len(set(sizes[1:])) == 1  # nothing is copied to make room, which takes many windows' time
     assert sizes[-1] < 200e6
