@@ -18,7 +18,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from kdgat.can.windows.identifiers import IdentifierNumbers, Numbered, untouched, with_room
+from kdgat.can.windows.identifiers import LASTING, PASSING, IdentifierNumbers, Numbered, untouched, with_room
 
 MESSAGE_FEATURES: Final = (
     "interval_ratio",  # log2 of the interval to the id's previous message over its long-run period
@@ -79,6 +79,7 @@ _BINS_PER_OCTAVE = 4.0
 _LOWEST_OCTAVE = 17.0
 _NUM_RANK_BINS = 36
 _ORDER_TABLE_BITS = 20
+_NUM_ORDERS = 32  # transitions that a passing identifier takes with it when it loses its number
 _MEMORY_S = 30.0  # long-run means forget with this time constant
 _ESTABLISHED_S = 1.0
 _ORIGINAL_S = 2.0  # from the beginning of a recording, in which its own identifiers come;
@@ -135,6 +136,8 @@ class _OfBus(NamedTuple):
     places: NDArray[np.int64]  # [3] messages so far, number of the previous identifier or -1, lowest established id
     order_count: NDArray[np.float32]  # [2^_ORDER_TABLE_BITS] how often one identifier followed another
     priority_count: NDArray[np.int64]  # [64] messages by the first bits of their identifier
+    orders: NDArray[np.int32]  # [PASSING, _NUM_ORDERS] 1 + places in order_count of who shares a number in turn
+    num_orders: NDArray[np.int64]  # [PASSING] so far; the first ones are written over
 
 
 def _new_identifiers(num_ids: int) -> _OfIdentifiers:
@@ -176,6 +179,8 @@ class FeatureState:
             places=np.array([0, -1, 1 << 40], np.int64),
             order_count=np.zeros(1 << _ORDER_TABLE_BITS, np.float32),
             priority_count=np.zeros(64, np.int64),
+            orders=untouched((PASSING, _NUM_ORDERS), np.int32),
+            num_orders=untouched(PASSING, np.int64),
         )
 
     @property
@@ -222,6 +227,25 @@ def _forget(known: _OfIdentifiers, index: Any) -> None:
     known.toggle_time[index] = 0.0
     known.twin_time[index] = 0.0
     known.repeat_time[index] = 0.0
+
+
+@njit(cache=True)
+def _note_order(bus: _OfBus, index: Any, key: Any) -> None:
+    """Remember a transition that an identifier which may lose its number was the first to make."""
+    row = index - LASTING
+    if row >= 0:
+        bus.orders[row, bus.num_orders[row] % _NUM_ORDERS] = key + 1
+        bus.num_orders[row] += 1
+
+
+@njit(cache=True)
+def _forget_orders(bus: _OfBus, index: Any) -> None:
+    """Forget whom the last identifier of this number followed, and who followed it."""
+    row = index - LASTING
+    if row >= 0:
+        for place in range(min(bus.num_orders[row], _NUM_ORDERS)):
+            bus.order_count[bus.orders[row, place] - 1] = 0.0
+        bus.num_orders[row] = 0
 
 
 @njit(cache=True, fastmath=True, error_model="numpy")
@@ -273,6 +297,7 @@ def _describe(
         if is_new[message]:
             if count[index] > 0:
                 _forget(ids, index)
+                _forget_orders(bus, index)
             first_as_short[index] = np.inf
         word = payload[message]
         num_bits = 8.0 * max(1, length[message])
@@ -291,6 +316,9 @@ def _describe(
         if previous >= 0:
             key = ((previous * 40503) ^ (index * 9973)) & order_mask
             follows = order_count[key]
+            if follows == 0.0:
+                _note_order(bus, previous, key)
+                _note_order(bus, index, key)
             out[message, _ORDER_SURPRISE] = -np.log2((follows + 0.25) / (count[previous] + 8.0)) / 8.0
             order_count[key] = follows + 1.0
 

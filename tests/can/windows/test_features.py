@@ -302,6 +302,26 @@ def test_an_identifier_that_was_forgotten_in_a_flood_is_new_again() -> None:
     np.testing.assert_array_equal(_described(messages, [12_345, 30_000]), _described(messages, []))
 
 
+def test_transitions_of_an_identifier_that_lost_its_number_are_not_those_of_the_next_holder() -> None:
+    state, column = FeatureState(), MESSAGE_FEATURES.index("order_surprise")
+    time = 0.0
+
+    def surprise(identifier: NDArray[np.int64]) -> NDArray[np.float32]:
+        nonlocal time
+        times = time + 1e-3 * np.arange(1, len(identifier) + 1)
+        time = float(times[-1])
+        num = len(identifier)
+        words, length = np.zeros(num, np.uint64), np.full(num, 8, np.uint8)
+        return state.describe(times, identifier.astype(np.uint32), words, length)[1][:, column]
+
+    surprise(np.arange(LASTING))  # all numbers that last
+    old, new, steady = 100_000, 200_000, 7
+    often = np.tile([old, steady], 200)
+    surprise(often)
+    surprise(np.arange(300_000, 300_000 + PASSING - 1))  # the numbers of all others in turn
+    assert (surprise(np.array([steady, new, steady])) > 0.0).all()
+
+
 def test_state_never_crosses_recordings() -> None:
     first, second = bus_traffic(seed=1, duration_s=3.0), bus_traffic(seed=2, duration_s=3.0)
     alone = features_of(second)
