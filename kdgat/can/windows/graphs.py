@@ -162,6 +162,7 @@ def _fill(
     means = np.flatnonzero(reduced_by == 0)
     minima, maxima = np.flatnonzero(reduced_by == 1), np.flatnonzero(reduced_by == 2)
     described = np.empty(_NUM_FEATURES, np.float32)  # one message, all of _FEATURES
+    column: Any
     node_mark = np.full(num_ids, -1, np.int64)
     local = np.zeros(num_ids, np.int64)
     waited = 0
