@@ -18,7 +18,6 @@ _MEMORY = 2000.0  # messages that shares are taken over
 _COUNTER_BITS = 4.0  # a half byte that surprises by as many when its successor does not come, and changes
 _COUNTER_CHANGES = 0.6  # in this share of the messages, is a counter,
 _FEWEST_CONFIRMED = 8  # if it went on as often while something else changed: checksums of what stands still count, too
-_FEW_VALUES = 8  # one of so few that takes another value was no counter, but follows from what else is said
 _HALVES = np.uint64(0x1111111111111111)  # a bit of each half byte
 _CREDIT_RATIO, _CREDIT_BITS = 1.1, 2.0  # by which an event may raise what surprise is usual
 _HELD = 24  # payloads that changed and kept to a checksum
@@ -155,12 +154,7 @@ def surprise_after(
             peak = max(peak, bits)
             is_counter = (ids.counting[index] >> np.uint64(4 * place)) & np.uint64(1)
             if bits > _COUNTER_BITS and is_counter and ids.confirmed[index, place] >= _FEWEST_CONFIRMED:
-                num_values, is_known = 0, False
-                for other in ids.successor[index, place]:
-                    num_values += other != 0
-                    is_known |= other == value + 1
-                if is_known or num_values > _FEW_VALUES:
-                    counter = max(counter, bits)
+                counter = max(counter, bits)
     return surprise, peak, counter, missed
 
 
