@@ -63,6 +63,7 @@ _LEARNED = 10.0  # conforming messages before an id is judged
 _SUM_MARGIN = 8.0  # bits beyond the usual that are odd,
 _SUM_RATIO = 1.25  # beside this factor
 _CREDIT_S = 1.0  # of an episode that goes on, that count as one more event
+_MOST_STILL = 2.0  # log2: longer than four times the longest is no longer news, a car may be parked
 _CALM_S = 2.0  # without an odd message, an episode is over,
 _CALM_MESSAGES = 8.0  # after so many
 _FEWEST_CHANGES = 8.0  # of a byte that is called frozen
@@ -98,8 +99,8 @@ class FieldState:
 
 @njit(cache=True, inline="always")
 def _log_ratio(ratio: float) -> Any:
-    """Return log2 of a ratio, REST to 4."""
-    return min(np.log2(max(ratio, 2.0**REST)), 4.0)
+    """Return log2 of a ratio, REST to _MOST_STILL."""
+    return min(np.log2(max(ratio, 2.0**REST)), _MOST_STILL)
 
 
 @njit(cache=True, error_model="numpy")
