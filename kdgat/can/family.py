@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kdgat.can.config import CanConfig
-from kdgat.can.evaluation.results import (
-    Results,
+from kdgat.can.evaluation.results import Results
+from kdgat.can.evaluation.tables import (
     accumulation_table,
     compared_table,
     hidden_table,

@@ -238,7 +238,7 @@ def _image(image: dict[str, Any] | None) -> str:
 
 
 def _scores_table(entry: "ModelEntry") -> "Table":
-    from kdgat.can.evaluation.results import format_value
+    from kdgat.can.evaluation.tables import format_value
 
     metrics = ("f1", "precision", "recall", "auc", "false_alarm_rate")
     table = _table("scenario", "windows", "attacks", *metrics)

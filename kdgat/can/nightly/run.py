@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from kdgat.can.config import CanConfig
 from kdgat.can.evaluation.lineage import lineage_of
-from kdgat.can.evaluation.results import format_value
+from kdgat.can.evaluation.tables import format_value
 from kdgat.can.kinds import ComparisonStageConfig
 from kdgat.can.nightly.comparison import Comparison
 from kdgat.can.nightly.new_recordings import NewRecordings, NightlyError

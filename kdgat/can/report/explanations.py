@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from kdgat.can.evaluation.explanation_scores import ExplanationScores
-from kdgat.can.evaluation.results import Results, format_short
+from kdgat.can.evaluation.results import Results
+from kdgat.can.evaluation.tables import format_short
 from kdgat.can.models.names import CLOCK
 from kdgat.can.report.names import model_name
 from kdgat.report.document import Section

@@ -13,8 +13,8 @@ from kdgat.can.evaluation.results import (
     ScenarioMetrics,
     Spread,
     WindowMetrics,
-    format_value,
 )
+from kdgat.can.evaluation.tables import format_value
 from kdgat.can.report.names import is_variant, model_name, model_order
 from kdgat.report.style import (
     BLACK,

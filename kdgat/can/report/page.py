@@ -9,15 +9,9 @@ from collections.abc import Callable
 import numpy as np
 
 from kdgat.can.evaluation.costs import COSTS_FILE
-from kdgat.can.evaluation.results import (
-    Results,
-    accumulation_table,
-    format_spread,
-    format_value,
-    hidden_table,
-    kinds_table,
-)
+from kdgat.can.evaluation.results import Results
 from kdgat.can.evaluation.scores import Scores, read_scores, scores_path
+from kdgat.can.evaluation.tables import accumulation_table, format_spread, format_value, hidden_table, kinds_table
 from kdgat.can.recordings.catalog import DatasetEntry, load_catalog
 from kdgat.can.report import figures, tables, timeline
 from kdgat.can.report.costs import costs_table

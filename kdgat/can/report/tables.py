@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kdgat.can.evaluation.results import DataSummary, InjectionSummary, Results, Spread, WindowMetrics, format_value
+from kdgat.can.evaluation.results import DataSummary, InjectionSummary, Results, Spread, WindowMetrics
+from kdgat.can.evaluation.tables import format_value
 from kdgat.can.report.figures import spreads_of_models
 from kdgat.can.report.names import MODEL_NAMES, TEACHERS, model_name, model_of_count, model_order
 from kdgat.run.table import Cell, Table

@@ -1,20 +1,12 @@
 from __future__ import annotations
 
-import copy
 import json
 from pathlib import Path
 
 import pytest
 from pydantic import ValidationError
 
-from kdgat.can.evaluation.results import (
-    DEFAULT_DETECTOR,
-    SCHEMA_PATH,
-    Results,
-    format_value,
-    models_table,
-    scores_table,
-)
+from kdgat.can.evaluation.results import SCHEMA_PATH, Results
 from kdgat.run.results import ResultsError
 from tests.can.example_results import example
 
@@ -68,45 +60,3 @@ def test_schema_file_in_the_package_is_current() -> None:
     assert json.loads(SCHEMA_PATH.read_text()) == Results.schema_of_file(), (
         "run: python -m kdgat.can.evaluation.results"
     )
-
-
-def test_table_has_a_row_per_scenario_with_spread() -> None:
-    header, rows = scores_table(Results.model_validate(example())).texts
-    assert [row[0] for row in rows] == ["test_01", "test_02"]
-    assert all(len(row) == len(header) for row in rows)
-    assert "3 seeds" in rows[0][-1]
-
-
-def test_values_never_round_to_perfect() -> None:
-    assert format_value(1.0) == "1.0000"
-    assert format_value(0.999999999) == ">0.9999"
-    assert format_value(0.00001) == "<0.0001"
-    assert format_value(0.0) == "0.0000"
-    assert format_value(None) == "-"
-
-
-def with_two_seeds(f1: float, other_f1: float | None) -> Results:
-    content = example()
-    first = content["models"]["normal"]["0"]
-    second = copy.deepcopy(first)
-    first["test_01"]["f1"], second["test_01"]["f1"] = f1, other_f1
-    content["models"]["normal"]["1"] = second
-    return Results.model_validate(content)
-
-
-def test_a_model_shows_its_mean_over_seeds() -> None:
-    header, rows = models_table(with_two_seeds(0.5, 0.75)).texts
-    assert header == ["model", "test_01", "test_02"]
-    assert rows[0][:2] == ["normal", "0.6250"]
-
-
-def test_a_seed_without_f1_is_left_out_of_the_mean() -> None:
-    _, rows = models_table(with_two_seeds(0.5, None)).texts
-    assert rows[0][1] == "0.5000"
-
-
-def test_the_default_detector_stands_below_the_models() -> None:
-    results = Results.model_validate(example())
-    _, rows = models_table(results).texts
-    assert rows[-1][0] == DEFAULT_DETECTOR
-    assert len(rows) == len(results.models) + 1

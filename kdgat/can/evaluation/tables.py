@@ -1,0 +1,170 @@
+"""Tables of an evaluation's results, for the terminal and the report, and how values are written in them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import fmean
+from typing import Final
+
+from kdgat.can.evaluation.metrics import SPREAD_METRICS
+from kdgat.can.evaluation.results import COUNT_NAMES, DEFAULT_DETECTOR, Interval, Results, Spread
+from kdgat.run.table import Table
+
+COMPARED: Final = ("autoencoder", "normal", "curriculum")
+
+
+def scores_table(results: Results, columns: tuple[str, ...] = SPREAD_METRICS[:4]) -> Table:
+    """Return the default detector: one row per scenario, with the spread of F1 over seeds."""
+    header = ["scenario", "windows", "attacks", *columns, "AUC", "false alarms", "F1 over seeds"]
+    rows = []
+    for name, scenario in results.scenarios.items():
+        values = [format_value(getattr(scenario, column)) for column in columns]
+        over = scenario.over_seeds.get("f1")
+        rows.append(
+            [
+                name,
+                f"{scenario.num_windows:,}",
+                f"{scenario.num_attack_windows:,}",
+                *values,
+                format_value(scenario.auc),
+                format_value(scenario.false_alarm_rate),
+                format_spread(over),
+            ]
+        )
+    return Table.of(header, rows, f"{DEFAULT_DETECTOR}: {results.detector.name}; {results.detector.rule}", key="scores")
+
+
+def models_table(results: Results) -> Table:
+    """Return the F1 of every model, its mean over seeds, per scenario; the default detector comes last."""
+    scenarios = list(results.scenarios)
+    rows = []
+    for model, seeds in results.models.items():
+        values = []
+        for scenario in scenarios:
+            found = [by_scenario[scenario].f1 for by_scenario in seeds.values() if scenario in by_scenario]
+            known = [value for value in found if value is not None]
+            values.append(format_value(fmean(known)) if known else "-")
+        rows.append([model, *values])
+    rows.append([DEFAULT_DETECTOR, *(format_value(results.f1.get(scenario)) for scenario in scenarios)])
+    seeds_text = f", mean over {len(results.seeds)} seeds" if len(results.seeds) > 1 else ""
+    return Table.of(["model", *scenarios], rows, f"F1 per model{seeds_text}", key="models")
+
+
+def hidden_table(results: Results) -> Table | None:
+    """Return what an F1 and an AUC hide, one row per scenario and one of validation; None where nothing is known."""
+    rows = {name: row.breakdown for name, row in results.scenarios.items()} | {
+        "validation": results.detector.validation
+    }
+    known = {name: row for name, row in rows.items() if row is not None}
+    if not known:
+        return None
+    counts = [name for name in COUNT_NAMES if any(name in row.recall_by_count for row in known.values())]
+    header = ["scenario", *(f"{name} msg" for name in counts), "F1 95 %", "false alarms 95 %", "per hour"]
+    header += ["episodes", "delay s", "worst"]
+    body = []
+    for name, row in known.items():
+        found = [row.recall_by_count.get(count) for count in counts]
+        cells = ["-" if one is None else f"{format_short(one.recall)} ({one.num_windows:,})" for one in found]
+        cells += [format_interval(row.f1_interval), format_interval(row.false_alarm_interval)]
+        cells += [format_short(row.false_alarms_per_hour)]
+        episodes = row.episodes
+        if episodes is None or not episodes.num_episodes:
+            cells += ["-"] * 3
+        else:
+            cells += [f"{episodes.num_found}/{episodes.num_episodes}"]
+            cells += [format_short(episodes.median_delay_s), format_short(episodes.worst_delay_s)]
+        body.append([name, *cells])
+    caption = "what hides behind it: recall by injected messages in a window; false alarms per hour; attacks found"
+    rates = (results.detector.recorded_false_alarm_rate, results.detector.virtual_false_alarm_rate)
+    shares = [
+        f"{kind} {rate.num_false_alarms:,} of {rate.num_windows:,}"
+        for kind, rate in zip(("recorded", "virtual"), rates, strict=True)
+        if rate is not None
+    ]
+    if shares:
+        caption += f"; false alarms in benign validation windows: {', '.join(shares)}"
+    return Table.of(header, body, caption, key="what-hides")
+
+
+def accumulation_table(results: Results) -> Table | None:
+    """Return what evidence finds that adds up over windows, one row per scenario; None where it was not used."""
+    body = []
+    for name, scenario in results.scenarios.items():
+        found = None if scenario.breakdown is None else scenario.breakdown.accumulated
+        if scenario.breakdown is None or found is None:
+            continue
+        cells = []
+        for episodes in (scenario.breakdown.episodes, found.alone, found.with_windows):
+            if episodes is None or not episodes.num_episodes:
+                cells += ["-", "-"]
+            else:
+                cells += [f"{episodes.num_found}/{episodes.num_episodes}", format_short(episodes.median_delay_s)]
+        per_hour = format_short(found.false_episodes_per_hour)
+        designed = format_short(found.designed_false_episodes_per_hour)
+        body.append([name, *cells, f"{found.num_false_episodes:,}", format_short(found.hours), per_hour, designed])
+    header = ["scenario", "windows", "delay s", "adding up", "delay s", "both", "delay s"]
+    header += ["false", "hours", "per hour", "designed"]
+    caption = "attacks found by single windows, by evidence that adds up over them, and by both; its false alarms"
+    return Table.of(header, body, caption, key="adding-up") if body else None
+
+
+def kinds_table(results: Results) -> Table | None:
+    """Return the recall of each kind of attack, one column per scenario; None where no kind is known."""
+    rows = {name: row.breakdown for name, row in results.scenarios.items()} | {
+        "validation": results.detector.validation
+    }
+    known = {name: row.recall_by_kind for name, row in rows.items() if row is not None and row.recall_by_kind}
+    kinds = list(dict.fromkeys(kind for found in known.values() for kind in found))
+    if not kinds:
+        return None
+    body = [
+        [
+            kind,
+            *(f"{format_short(found[kind].recall)} of {found[kind].num_windows:,}" if kind in found else "-"
+              for found in known.values()),
+        ]
+        for kind in kinds
+    ]  # fmt: skip
+    table = Table.of(["kind", *known], body, "recall of attacked windows by kind of attack", key="recall-by-kind")
+    return replace(table, in_terminal=False)
+
+
+def compared_table(results: Results) -> Table | None:
+    """Return the rows of `models_table` that ask what a curriculum gains; None where there is only one of them."""
+    table = models_table(results)
+    rows = [row for row in table.rows if row[0].text in COMPARED]
+    caption = "the autoencoder, the attention network without and with a curriculum, side by side (F1)"
+    compared = replace(table, rows=rows, caption=caption, key="autoencoder-and-gat", in_terminal=False)
+    return compared if len(rows) > 1 else None
+
+
+def format_value(value: float | None) -> str:
+    """Write a metric with four decimals, never rounding an imperfect one up to 1 nor a false alarm down to 0."""
+    if value is None:
+        return "-"
+    text = f"{value:.4f}"
+    if text == "1.0000" and value < 1:
+        return ">0.9999"
+    return "<0.0001" if text == "0.0000" and value > 0 else text
+
+
+def format_short(value: float | None) -> str:
+    """Write a value with three significant digits, a share below 1 never as 1."""
+    if value is None:
+        return "-"
+    text = f"{value:.3g}"
+    return ">0.999" if text == "1" and value < 1 else text
+
+
+def format_interval(interval: Interval | None) -> str:
+    """Write both ends of an interval."""
+    if interval is None or interval.low is None or interval.high is None:
+        return "-"
+    return f"{format_short(interval.low)} to {format_short(interval.high)}"
+
+
+def format_spread(spread: Spread | None) -> str:
+    """Write mean, deviation and worst value over seeds."""
+    if spread is None or spread.mean is None or spread.std is None:
+        return "-"
+    return f"{spread.mean:.4f} ± {spread.std:.4f} (min {format_value(spread.min)}, {spread.count} seeds)"
