@@ -13,7 +13,7 @@ from flows.parameters import NO_REQUEST, as_site
 from flows.publication import publish_table
 from flows.shown_attempts import api_may_fail, shown
 from flows.single_stage import run_single_stage
-from kdgat.can.evaluation.stage import make_evaluation
+from kdgat.can.evaluation.other_recordings import make_evaluation
 from kdgat.can.family import FAMILY
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import LOCAL, Site

@@ -145,7 +145,7 @@ class CanFamily(Family):
         progress: Callable[[str, int, int], None],
     ) -> Results:
         """Score all recordings that the run was not trained on; see `kdgat.can.evaluation.stage.evaluate_run`."""
-        from kdgat.can.evaluation.stage import evaluate_run
+        from kdgat.can.evaluation.other_recordings import evaluate_run
 
         return evaluate_run(run, data_root, dataset, catalog=catalog, calibration=calibration, progress=progress)
 
@@ -153,7 +153,7 @@ class CanFamily(Family):
         self, run: Path, data_root: Path, dataset: str | None, catalog: Path | None, *, calibration: Path | None
     ) -> RunDirectory:
         """Make the run directory of a stage that does the same; see `kdgat.can.evaluation.stage.make_evaluation`."""
-        from kdgat.can.evaluation.stage import make_evaluation
+        from kdgat.can.evaluation.other_recordings import make_evaluation
 
         return make_evaluation(run, data_root, dataset, catalog, calibration=calibration)
 

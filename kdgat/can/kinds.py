@@ -169,7 +169,10 @@ KINDS: Final = StageKinds(
     (
         *RUN_KINDS,
         StageKind(
-            SCORE_RECORDINGS, RecordingsStageConfig, "kdgat.can.evaluation.stage:run_score_recordings", trains=False
+            SCORE_RECORDINGS,
+            RecordingsStageConfig,
+            "kdgat.can.evaluation.other_recordings:run_score_recordings",
+            trains=False,
         ),
         StageKind(COMPARISON, ComparisonStageConfig, "kdgat.can.nightly.comparison:run_comparison", trains=False),
     )

@@ -19,7 +19,7 @@ from prefect.states import Cancelling
 import flows.nightly as module
 from flows.cancellation import is_cancelling
 from flows.parameters import NO_REQUEST, as_site
-from kdgat.can.evaluation.stage import evaluate_run
+from kdgat.can.evaluation.other_recordings import evaluate_run
 from kdgat.can.nightly.comparison import Comparison
 from kdgat.can.nightly.registered import ModelSource
 from kdgat.can.nightly.run import NEW, NightlyDirectory, NightlyRecord

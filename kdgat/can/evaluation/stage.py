@@ -1,72 +1,29 @@
-"""The stage `evaluation`, the results of a finished run, and its evaluation on any other recordings, as a stage too.
+"""The stage `evaluation`, and the results of a finished run.
 
 The stage scores validation and test windows with every model of one seed, in batches, and keeps the raw scores. What
 is decided from them is in `kdgat.can.evaluation.decision`: another rule or another choice needs no second scoring.
 """
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
-from datetime import UTC, datetime
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
 
-from kdgat.can.evaluation.accumulated_evidence import (
-    Nodes,
-    accumulated_windows,
-    describe_accumulated,
-    learn_accumulation,
-    with_accumulated,
-)
-from kdgat.can.evaluation.accumulation import Accumulation
-from kdgat.can.evaluation.decision import (
-    DefaultDetector,
-    Tables,
-    calibrated_detector,
-    choose_detector,
-    curves_of,
-    describe_detector,
-    judged_windows,
-    model_names,
-    scenario_of_detector,
-    scenario_of_model,
-)
+from kdgat.can.evaluation.accumulated_evidence import learn_accumulation
+from kdgat.can.evaluation.decision import choose_detector
 from kdgat.can.evaluation.detectors import DetectorSet
-from kdgat.can.evaluation.finished_run import (
-    NODES_PREFIX,
-    SCORES_PREFIX,
-    TEST_PREFIX,
-    EvaluationError,
-    FinishedCanRun,
-)
-from kdgat.can.evaluation.lineage import Lineage, lineage_of
+from kdgat.can.evaluation.finished_run import NODES_PREFIX, SCORES_PREFIX, TEST_PREFIX, FinishedCanRun
+from kdgat.can.evaluation.measurements import Measurements
 from kdgat.can.evaluation.node_scores import make_node_scores, write_node_scores
-from kdgat.can.evaluation.results import (
-    DETECTOR,
-    Curves,
-    DataSummary,
-    DetectorScenario,
-    InjectionSummary,
-    Results,
-    ScenarioMetrics,
-)
-from kdgat.can.evaluation.score_tables import ScoreTable, make_table, read_table, write_table
-from kdgat.can.evaluation.scored_recordings import RecordingScorer
-from kdgat.can.evaluation.scores import Scores, scores_path, write_scores
+from kdgat.can.evaluation.results import DataSummary, InjectionSummary, Results
+from kdgat.can.evaluation.score_tables import make_table, read_table, write_table
+from kdgat.can.evaluation.scores import scores_path, write_scores
 from kdgat.can.evaluation.told import copy_beside_results, explanations_of, write_beside_scores
-from kdgat.can.evaluation.unseen import near_copy
-from kdgat.can.evaluation.untrained import baseline_scores, is_baseline, is_untrained
-from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
-from kdgat.can.kinds import KINDS, MODELS, SCORE_RECORDINGS, EvaluationStageConfig, RecordingsStageConfig
-from kdgat.can.recordings.data_summary import RunningSummary, list_bad_rows, summarise_recording
-from kdgat.can.recordings.messages import ReadLimits
+from kdgat.can.evaluation.untrained import baseline_scores
+from kdgat.can.kinds import MODELS, EvaluationStageConfig
 from kdgat.can.sections import EvaluationConfig
 from kdgat.can.windows.schema import INJECTED_VALIDATION, RECORDINGS, SCHEMA, VALIDATION
 from kdgat.can.windows.stage_inputs import open_pool
 from kdgat.graphs.store import GraphStore
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.inputs import input_path
-from kdgat.run.results import origin
 from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import StageInputError
@@ -74,12 +31,7 @@ from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
 from kdgat.training.progress import phase_progress
 
-if TYPE_CHECKING:
-    from kdgat.can.recordings.catalog import RecordingFile
-
 logger = logging.getLogger(__name__)
-
-RESULTS_FILE: Final = "results.json"
 
 
 def run_evaluation(spec: StageSpec, directory: RunDirectory) -> Outcome:
@@ -136,7 +88,7 @@ def collect_results(output: OutputDirectory, config: EvaluationConfig | None = N
     tests = {name.removeprefix(TEST_PREFIX): run.tables(name) for name in run.test_splits()}
     data = run.summary_of("data_summary", DataSummary)
     accumulation = learn_accumulation(default_detector, validation, run.node_scores(VALIDATION), config)
-    report = _Report(
+    report = Measurements(
         default_detector, config, validation, tests, accumulation, lambda name: run.node_scores(f"{TEST_PREFIX}{name}")
     )
     results = report.results(
@@ -153,304 +105,3 @@ def collect_results(output: OutputDirectory, config: EvaluationConfig | None = N
     copy_beside_results(run, default_detector)
     results.write(output.results_path)
     return results
-
-
-def evaluate_run(
-    run_directory: Path | str,
-    data_root: Path | str,
-    dataset: str | None = None,
-    *,
-    catalog: Path | str | None = None,
-    lineage: Lineage | None = None,
-    calibration: Path | str | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
-) -> Results:
-    """Score all recordings below `data_root` that the run was not trained on, by the run's own detector and rule.
-
-    Those that a model was trained on from whose weights the run started are left out too.
-
-    Args:
-        run_directory: output directory of `kdgat train can`.
-        data_root: folder that holds the dataset's folder, in one of the known layouts.
-        dataset: name of the folder or catalog entry; by default the one the run was trained on.
-        catalog: YAML file with entries of one's own.
-        lineage: what those models were trained on; by default looked up.
-        calibration: file of `kdgat calibrate` whose threshold is used; its recordings are left out.
-        progress: called with what is read, how many recordings are done, and how many there are.
-
-    Raises:
-        EvaluationError: if the run lacks what is needed, or nothing is left to score.
-        VehicleCalibrationError: if the calibration is of another detector.
-        DatasetError, RecordingError: naming the folder or the file and what to do.
-    """
-    # Reading recordings needs polars and numba, which scoring stores does not.
-    from kdgat.can.recordings.catalog import find_recordings
-
-    run = FinishedCanRun(OutputDirectory(run_directory))
-    lineage = lineage_of(run.output.path) if lineage is None else lineage
-    trained_on = {
-        content: f"{name} was trained on it, whose weights this run comes from"
-        for content, name in lineage.trained.items()
-    }
-    trained_on |= {row.content_hash: "trained on" for row in run.trained_recordings() if row.content_hash}
-    vehicle = None if calibration is None else VehicleCalibration.read(Path(calibration))
-    if vehicle is not None:
-        trained_on |= {content: f"its threshold was set on it: {name}" for name, content in vehicle.recordings.items()}
-    leave_out = run.left_out(data_root)
-    found = find_recordings(
-        data_root,
-        dataset or run.dataset,
-        catalog=catalog or run.catalog,
-        leave_out=leave_out,
-        limits=run.read_limits(),
-    )
-    trained_on |= {
-        file.content_hash: f"for it shares blocks of messages with {copied}, which the run was trained on"
-        for file in found
-        if file.content_hash not in trained_on and (copied := near_copy(run, file)) is not None
-    }
-    files = [file for file in found if file.content_hash not in trained_on]
-    if not files:
-        raise EvaluationError(
-            f"{data_root}: the run, or one that it started from, was trained on all {len(found)} recordings of "
-            f"{dataset or run.dataset!r}; "
-            "give a folder with recordings that it has not seen"
-        )
-    notes = [
-        f"left out, {trained_on[file.content_hash]}: {file.scenario}/{file.name}"
-        for file in found
-        if file.content_hash in trained_on
-    ]
-    notes += lineage.notes
-    notes += [f"left out, as when the run was trained: {name}" for name in leave_out]
-    if vehicle is not None:
-        notes.append(f"threshold of the calibration {calibration}")
-    return score_files(run, files, dataset or run.dataset, notes=notes, calibration=vehicle, progress=progress)
-
-
-def find_tests(
-    data_root: Path | str,
-    dataset: str,
-    catalog: Path | str | None,
-    hold_out: Sequence[str],
-    leave_out: Sequence[str],
-    limits: ReadLimits,
-) -> "list[RecordingFile]":
-    """List the test recordings of a dataset; DatasetError, RecordingError where they cannot be read."""
-    from kdgat.can.recordings.catalog import find_recordings, split_roles
-
-    found = find_recordings(data_root, dataset, catalog=catalog, leave_out=leave_out, limits=limits)
-    return [file for files in split_roles(found, hold_out).test.values() for file in files]
-
-
-def score_files(
-    run: FinishedCanRun,
-    files: "Sequence[RecordingFile]",
-    dataset: str,
-    *,
-    notes: Sequence[str] = (),
-    calibration: VehicleCalibration | None = None,
-    progress: Callable[[str, int, int], None] | None = None,
-) -> Results:
-    """Score recordings by the run's own detector and rule, whether or not it was trained on them.
-
-    Raises:
-        EvaluationError: if the run lacks what is needed, or no recording is as long as one window.
-        RecordingError: naming the file and what to do.
-    """
-    from kdgat.can.windows.graphs import build_graphs
-
-    scorer = RecordingScorer(run)
-    default_detector, windows, limits = scorer.default_detector, scorer.windows, scorer.limits
-    if calibration is not None:
-        calibration.check(run, default_detector)
-        default_detector = calibration.applied_to(default_detector)
-    summary = RunningSummary(windows)
-    for note in notes:
-        summary.note(note)
-
-    num_scored = 0
-    tests: dict[str, Tables] = {}
-    nodes: dict[str, Nodes] = {}
-    for scenario in sorted({file.scenario for file in files}):
-        parts, names = [], []
-        for file in (file for file in files if file.scenario == scenario):
-            messages = file.read(limits)
-            graphs = build_graphs(messages, windows)
-            summary.add(summarise_recording(messages, file.role, graphs), list_bad_rows(messages))
-            if progress is not None:
-                progress(f"{scenario}/{file.name}", len(summary.content.recordings), len(files))
-            name = f"{scenario}/{file.name}"
-            if graphs.num_graphs == 0:
-                summary.note(f"{name} is shorter than one window of {windows.size} messages")
-                continue
-            num_scored += graphs.num_graphs
-            if file.labelled:
-                parts.append(graphs)
-                names.append(name)
-            else:  # neither benign nor attacked: it has no part in any metric
-                num_alarms = int(default_detector.decide(scorer.score([graphs], [name])).sum())
-                summary.note(
-                    f"{name} has no labels, so it is in no metric: {num_alarms:,} of {graphs.num_graphs:,} windows "
-                    "raise an alarm"
-                )
-        if parts:
-            tests[scenario] = scorer.score(parts, names)
-            nodes[scenario] = scorer.node_scores
-    if not num_scored:
-        listed = ", ".join(f"{file.scenario}/{file.name}" for file in files)
-        raise EvaluationError(f"no recording is as long as one window of {windows.size} messages: {listed}")
-    own_validation = {
-        seed: _of_detector(table, default_detector)
-        for seed, table in scorer.validation.items()
-        if seed in default_detector.scalings
-    }
-    accumulation = scorer.accumulation if calibration is None else calibration.accumulation or scorer.accumulation
-    report = _Report(default_detector, scorer.config, own_validation, tests, accumulation, nodes.get)
-    return report.results(run, data=summary.content, dataset=dataset, calibration=calibration)
-
-
-def run_score_recordings(spec: StageSpec, directory: RunDirectory) -> Outcome:
-    """Score recordings with the detectors of a finished run, in a process of its own: the artifact `results`."""
-    config = validate_config(RecordingsStageConfig, spec.config)
-
-    def show(what: str, done: int, total: int) -> None:
-        directory.write_progress({"phase": what, "done": done, "total": total})
-
-    results = evaluate_run(
-        config.run,
-        config.data_root,
-        config.dataset,
-        catalog=config.catalog,
-        lineage=Lineage(config.also_trained, config.notes),
-        calibration=config.calibration,
-        progress=show,
-    )
-    results.write(directory.path / RESULTS_FILE)
-    metrics = {f"f1_{scenario}": value for scenario, value in results.f1.items() if value is not None}
-    return Finished(metrics=metrics, artifacts={"results": RESULTS_FILE})
-
-
-def make_evaluation(
-    run_directory: Path,
-    data_root: Path,
-    dataset: str | None,
-    catalog: Path | None = None,
-    *,
-    calibration: Path | None = None,
-    below: Path | None = None,
-) -> RunDirectory:
-    """Make the run directory of a stage `score_recordings`, a new one each time: recordings may have changed.
-
-    It lies below `below`, by default below `evaluations` of the run.
-
-    Raises:
-        EvaluationError: if the run has not been evaluated itself.
-        DatasetError: if there is no such dataset below `data_root`.
-    """
-    from kdgat.can.recordings.catalog import find_entry
-
-    run = FinishedCanRun(OutputDirectory(run_directory.absolute()))
-    lineage = lineage_of(run.output.path)
-    config = RecordingsStageConfig(
-        run=str(run.output.path),
-        data_root=str(data_root.absolute()),
-        dataset=dataset,
-        catalog=None if catalog is None else str(catalog.absolute()),
-        also_trained=lineage.trained,
-        notes=lineage.notes,
-        calibration=None if calibration is None else str(calibration.absolute()),
-    )
-    found = catalog or run.catalog
-    recordings = find_entry(dataset or run.dataset, data_root, found).folder_in(data_root)
-    reads = [run.output.path, recordings, *(path for path in (found, calibration) if path is not None)]
-    spec = StageSpec(
-        family=run.index.family,
-        stage=SCORE_RECORDINGS,
-        seed=run.seeds[0],
-        config=config.model_dump(),
-        reads=tuple(str(Path(path).absolute()) for path in reads),
-        code_version=KINDS[SCORE_RECORDINGS].code_version,
-    )
-    moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%S%f")
-    name = f"{dataset or run.dataset}-{moment}"
-    return RunDirectory((below or run.output.evaluations_path) / name).create(spec)
-
-
-class _Report:
-    """Metrics of the default detector and of every model on every scenario."""
-
-    def __init__(
-        self,
-        default_detector: DefaultDetector,
-        config: EvaluationConfig,
-        validation: Tables,
-        tests: Mapping[str, Tables],
-        accumulation: Accumulation | None,
-        nodes_of: Callable[[str], Nodes | None],
-    ) -> None:
-        self.default_detector = default_detector
-        self.validation = validation
-        self.accumulation = accumulation
-        self.scenarios: dict[str, DetectorScenario] = {}
-        self.scores: dict[str, Scores] = {}
-        self.curves: dict[str, dict[str, Curves]] = {DETECTOR: {}}
-        for name, tables in tests.items():
-            nodes = None if accumulation is None else nodes_of(name)
-            if accumulation is None or nodes is None:
-                scenario, scores, curves = scenario_of_detector(default_detector, tables)
-            else:
-                found = accumulated_windows(default_detector, tables, nodes, accumulation)
-                is_counted = config.accumulation == "windows"
-                scenario, scores, curves = scenario_of_detector(default_detector, tables, found if is_counted else None)
-                evidence = describe_accumulated(default_detector, tables, found, accumulation, is_counted=is_counted)
-                scenario = with_accumulated(scenario, evidence)
-            self.scenarios[name], self.scores[name], self.curves[DETECTOR][name] = scenario, scores, curves
-        self.models: dict[str, dict[str, dict[str, ScenarioMetrics]]] = {}
-        # No model is measured on windows that it, or another one, has learned from: all have the same ones.
-        splits = {VALIDATION: {seed: judged_windows(table) for seed, table in validation.items()}, **tests}
-        for model in model_names(next(iter(validation.values()))):
-            own = calibrated_detector(model, validation, config)
-            for seed in validation:
-                measured = {name: scenario_of_model(own, seed, tables[seed]) for name, tables in splits.items()}
-                self.models.setdefault(model, {})[str(seed)] = {name: row for name, (row, _) in measured.items()}
-                if model not in self.curves and not is_baseline(
-                    model
-                ):  # curves of the first seed: the spread is in the numbers
-                    self.curves[model] = {
-                        name: curves_of(logits, splits[name][seed]) for name, (_, logits) in measured.items()
-                    }
-
-    def results(
-        self,
-        run: FinishedCanRun,
-        dataset: str | None = None,
-        calibration: VehicleCalibration | None = None,
-        **parts: Any,
-    ) -> Results:
-        """Put everything together."""
-        made_of = DetectorSet(run.weights(next(iter(self.default_detector.scalings)))).describe(
-            self.default_detector.model
-        )
-        return Results(
-            **origin(run.index.config),
-            dataset=dataset or run.dataset,
-            seeds=run.seeds,
-            detector=describe_detector(
-                self.default_detector,
-                self.validation,
-                made_of,
-                None if calibration is None else calibration.sentence,
-                self.accumulation,
-            ),
-            scenarios=self.scenarios,
-            models=self.models,
-            curves=self.curves,
-            **parts,
-        )
-
-
-def _of_detector(table: ScoreTable, default_detector: DefaultDetector) -> ScoreTable:
-    """Return a table with the scores of the detector's members, and of those that nobody trains."""
-    kept = [name for name in table.scores if name in default_detector.columns or is_untrained(name)]
-    return replace(table, scores={name: table.scores[name] for name in kept})

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from kdgat.can.evaluation.clean_minutes import CleanMinutesError, calibrate_run
+from kdgat.can.evaluation.other_recordings import evaluate_run, make_evaluation
 from kdgat.can.evaluation.scored_recordings import RecordingScorer
-from kdgat.can.evaluation.stage import evaluate_run, make_evaluation
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration, VehicleCalibrationError
 from kdgat.can.recordings.logs import read_recording, write_recording
 from kdgat.can.simulation.synthetic import AttackKind, make_recording, make_vehicle

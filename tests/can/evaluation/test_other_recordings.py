@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from kdgat.can.evaluation.finished_run import EvaluationError
+from kdgat.can.evaluation.other_recordings import evaluate_run
 from kdgat.can.evaluation.results import Results
-from kdgat.can.evaluation.stage import collect_results, evaluate_run
+from kdgat.can.evaluation.stage import collect_results
 from kdgat.can.evaluation.untrained import BASELINE_FEATURES
 from kdgat.can.recordings.logs import read_recording
 from kdgat.can.recordings.messages import Messages

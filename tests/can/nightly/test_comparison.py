@@ -8,8 +8,8 @@ import pytest
 
 from kdgat.can.evaluation.finished_run import EvaluationError
 from kdgat.can.evaluation.lineage import lineage_of
+from kdgat.can.evaluation.other_recordings import evaluate_run, make_evaluation
 from kdgat.can.evaluation.results import Results
-from kdgat.can.evaluation.stage import evaluate_run, make_evaluation
 from kdgat.can.kinds import ComparisonStageConfig
 from kdgat.can.nightly.comparison import compare_runs, make_comparison, read_comparison, scores_of
 from kdgat.can.nightly.registered import config_hash, model_source
