@@ -48,7 +48,8 @@ CONFIG: dict[str, Any] = {
 
 def _planted(seed: int, duration_s: float = 20.0) -> Messages:
     """Make a recording whose first and last quarter each hold an id that nothing else has."""
-    first = make_messages(np.arange(0.5, 0.2 * duration_s, 0.05), FIRST_PART_ID)
+    # in no rhythm: an id that falls silent is a node of the windows that miss it
+    first = make_messages(np.sort(np.random.default_rng(seed).uniform(0.5, 0.2 * duration_s, 70)), FIRST_PART_ID)
     last = make_messages(np.arange(0.8 * duration_s, duration_s, 0.05), LAST_PART_ID)
     return merge(bus_traffic(num_ids=8, duration_s=duration_s, seed=seed), first, last)
 
