@@ -14,7 +14,9 @@ from kdgat.can.virtual.payload_rules import PayloadRules
 from kdgat.can.windows.checksums import NUM_CHECKSUMS, sealed
 
 _OWN_CHECKSUM_FRACTION = 0.12  # of the identifiers: one of the maker's own, that nobody knows
+_OTHER_CYCLE_FRACTION = 0.5  # of those: a state of the car moves the counter to values of its own
 _STILL_FRACTION = 0.6  # of the identifiers that freeze for a while: as a whole
+_STANDS_FRACTION = 0.3  # of the vehicles: stop while they are recorded, and most of what they say stands still
 # Changes of habit by which other messages follow each other than before.
 _OTHER_ORDER = ("rare", "pauses", "period slower", "two periods", "event driven", "payload held")
 _SEALED_FRACTION = 0.4  # of the payloads that are made up: with a counter and a checksum
@@ -88,6 +90,10 @@ def _add_own_checksum(frames: Frames, rng: np.random.Generator, rows: NDArray[np
     shift = int(rng.integers(0, 9 - bits))
     field = np.uint8(((1 << bits) - 1) << shift)
     payload[:, counter] = (payload[:, counter] & ~field) | ((np.arange(len(rows)) << shift).astype(np.uint8) & field)
+    if rng.random() < _OTHER_CYCLE_FRACTION:
+        begin = int(rng.uniform(0.1, 0.9) * len(rows))
+        end = begin + int(rng.exponential(0.3 * len(rows))) if rng.random() < 0.5 else len(rows)
+        payload[begin:end, counter] ^= np.uint8(1 << (shift + bits if shift + bits < 8 else shift - 1))
     mask = np.uint8((0x0F, 0xF0, 0xFF)[rng.integers(3)])
     table = rng.integers(0, 256, (num_bytes, 256), dtype=np.uint8)
     covered = [place for place in range(num_bytes) if place != own and (place == counter or rng.random() < 0.7)]
@@ -130,6 +136,28 @@ def _change_mode(frames: Frames, rng: np.random.Generator, rows: NDArray[np.int6
     frames.payload[inside] = rules.keep(frames.payload[inside], num_bytes)
 
 
+def _stand(frames: Frames, rng: np.random.Generator) -> None:
+    """Let many ids say the same from one moment on, as when the car stops: one that does alone may be an attack.
+
+    Their counters go on and their checksums hold.
+    """
+    begin = rng.uniform(0.1, 0.8) * frames.time[-1]
+    end = begin + rng.exponential(0.3 * frames.time[-1]) if rng.random() < 0.4 else np.inf
+    share = rng.uniform(0.2, 0.9)
+    for identifier in np.unique(frames.identifier):
+        if rng.random() > share:
+            continue
+        rows = np.flatnonzero(frames.identifier == identifier)
+        inside = rows[(frames.time[rows] >= begin) & (frames.time[rows] < end)]
+        if len(inside) == 0:
+            continue
+        num_bytes = int(frames.length[rows[0]])
+        rules = PayloadRules.of(frames.payload[rows], frames.length[rows])
+        columns = rules.free_columns(np.arange(num_bytes))
+        frames.payload[np.ix_(inside, columns)] = frames.payload[inside[0], columns]
+        frames.payload[inside] = rules.keep(frames.payload[inside], num_bytes)
+
+
 def _event_bursts(frames: Frames, rng: np.random.Generator, rows: NDArray[np.int64]) -> Frames:
     """Make an id cyclic and event driven: now and then it repeats itself quickly, as comfort signals do."""
     every_s, spacing_s = np.exp(rng.uniform(np.log(0.3), np.log(5.0))), np.exp(rng.uniform(np.log(0.002), np.log(0.05)))
@@ -164,8 +192,8 @@ def _change_habit(
         interval = np.median(np.diff(frames.time[rows])) if len(rows) > 2 else 0.01
         frames.time[rows] += rng.normal(0.0, rng.uniform(0.01, 0.25) * interval, len(rows))
         return "jitter"
-    if draw < 0.30:  # says something now and then, a few times in a row, as doors and buttons do
-        events = np.cumsum(rng.exponential(rng.uniform(0.8, 6.0), 200))
+    if draw < 0.31:  # says something now and then, a few times in a row, as doors and buttons do
+        events = np.cumsum(rng.exponential(np.exp(rng.uniform(np.log(0.8), np.log(20.0))), 200))
         spoken = np.zeros(len(rows), bool)
         first = np.searchsorted(frames.time[rows], events[events < frames.time[-1]])
         for later in range(int(rng.integers(1, 4))):
@@ -173,23 +201,23 @@ def _change_habit(
         removed[rows[~spoken]] = True
         return "rare"
     # Silences are habits from the beginning: a single one is what an attack looks like.
-    if draw < 0.308:
+    if draw < 0.318:
         every_s, pause_s = rng.uniform(0.1, 1.0), rng.uniform(0.05, 1.0)
         removed[rows[(frames.time[rows] + pause_s) % (every_s + pause_s) < pause_s]] = True
         return "pauses"
-    if draw < 0.358:
+    if draw < 0.368:
         slower = int(rng.integers(2, 11))
         removed[rows[np.arange(len(rows)) % slower != 0]] = True
         return "period slower"
-    if draw < 0.366:
+    if draw < 0.376:
         slow = rows[(frames.time[rows] / rng.uniform(0.1, 1.0)).astype(np.int64) % 2 == 1]
         removed[slow[np.arange(len(slow)) % 2 == 1]] = True
         return "two periods"
-    if draw < 0.376:
+    if draw < 0.386:
         on = rng.uniform(0.0, 1.0, 64) < 0.3
         removed[rows[~on[(frames.time[rows] / rng.uniform(0.1, 1.0)).astype(np.int64) % 64]]] = True
         return "event driven"
-    if draw < 0.411:
+    if draw < 0.421:
         held = rng.integers(1, 30)
         frames.payload[rows] = frames.payload[rows[(np.arange(len(rows)) // held) * held]]
         return "payload held"
@@ -213,6 +241,9 @@ def make_virtual(frames: Frames, rng: np.random.Generator) -> tuple[Frames, list
     """Turn a stretch of benign traffic into that of another vehicle; also return what was changed."""
     changes: list[str] = []
     frames = _drop_ids(frames, rng, changes)
+    if rng.random() < _STANDS_FRACTION:
+        _stand(frames, rng)
+        changes.append("stands")
     ids, inverse = np.unique(frames.identifier, return_inverse=True)
     removed = np.zeros(len(frames), bool)
     changing, bursting = rng.uniform(0.0, 0.4), rng.uniform(0.0, 0.1)

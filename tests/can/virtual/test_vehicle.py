@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from kdgat.can.recordings.messages import Messages
 from kdgat.can.virtual.frames import Frames
-from kdgat.can.virtual.vehicle import _add_own_checksum, make_virtual
+from kdgat.can.virtual.vehicle import _add_own_checksum, _stand, make_virtual
 from kdgat.can.windows.fields import FIELD_FEATURES
 from kdgat.can.windows.graphs import TrafficState
 from tests.can.traffic import bus_traffic
@@ -43,6 +43,31 @@ def test_payloads_of_two_bytes_have_no_room_for_it() -> None:
     assert not _add_own_checksum(frames, np.random.default_rng(0), np.arange(40))
     assert not _add_own_checksum(frames, np.random.default_rng(0), np.arange(0))
     assert not frames.payload.any()
+
+
+def test_when_a_car_stops_many_identifiers_stand_still_from_one_moment_on_and_count_on() -> None:
+    num_ids, num_each = 12, 600
+    rng = np.random.default_rng(3)
+    payload = rng.integers(0, 256, (num_ids * num_each, 8), dtype=np.uint8)
+    number = np.arange(num_ids * num_each)
+    payload[:, 6] = (number // num_ids) & 15  # each identifier's counter
+    frames = Frames(
+        0.001 * number,
+        (0x100 + number % num_ids).astype(np.uint32),
+        payload,
+        np.full(len(number), 8, np.uint8),
+        np.zeros(len(number), np.uint8),
+    )
+    _stand(frames, np.random.default_rng(4))  # to the end
+    ends = []
+    for identifier in np.unique(frames.identifier):
+        rows = np.flatnonzero(frames.identifier == identifier)
+        assert (frames.payload[rows, 6] == np.arange(num_each) % 16).all()
+        changes = (np.diff(np.delete(frames.payload[rows], 6, axis=1).astype(int), axis=0) != 0).any(axis=1)
+        if not changes[-1]:
+            ends.append(frames.time[rows][np.flatnonzero(changes)[-1] + 1])
+    assert 2 < len(ends) < num_ids
+    assert np.ptp(ends) < 0.001 * 2 * num_ids
 
 
 def test_unused_bytes_stay_empty_whatever_is_changed() -> None:
