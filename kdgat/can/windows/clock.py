@@ -165,6 +165,31 @@ def _limited(value: float) -> float:
 
 
 @njit(cache=True)
+def _select(values: NDArray[np.float32], place: int, first: int, last: int) -> Any:
+    """Return the value that sorting would bring to a place, and order those from first to last around it.
+
+    Hoare's FIND; numba's np.partition is no faster and takes a quarter of all that is compiled here.
+    """
+    while first < last:
+        pivot = values[place]
+        low, high = first, last
+        while low <= high:
+            while values[low] < pivot:
+                low += 1
+            while pivot < values[high]:
+                high -= 1
+            if low <= high:
+                values[low], values[high] = values[high], values[low]
+                low += 1
+                high -= 1
+        if high < place:
+            first = low
+        if place < low:
+            last = high
+    return values[place]
+
+
+@njit(cache=True)
 def _learn(known: NDArray[np.float64], ring: NDArray[np.float32], now: float, interval: float) -> None:
     """Remember a conforming interval; now and then learn anew what is usual."""
     count = np.int64(known[_LEARNED])
@@ -176,10 +201,10 @@ def _learn(known: NDArray[np.float64], ring: NDArray[np.float32], now: float, in
         return
     last = min(int(count), _RING) - 1
     middle, low, high = last // 2, np.int64(_LOWEST_QUANTILE * last), np.int64(np.ceil(_HIGHEST_QUANTILE * last))
-    halves = np.partition(ring[: last + 1], middle)
-    median = np.float64(halves[middle])
-    shortest = np.partition(halves[: middle + 1], low)[low]
-    longest = np.partition(halves[middle:], high - middle)[high - middle]
+    values = ring[: last + 1].copy()
+    median = np.float64(_select(values, middle, 0, last))
+    shortest = _select(values, low, 0, middle)
+    longest = _select(values, high, middle, last)
     known[_MEDIAN] = median
     known[_SHORTEST] = max(shortest, 0.55 * median)
     known[_LONGEST] = min(longest, 1.6 * median)
@@ -306,6 +331,15 @@ def _list_regular(number: int, is_regular: bool, regular: NDArray[np.int32], num
 
 
 @njit(cache=True)
+def _last_and_longest(state: NDArray[np.float64], waited: NDArray[np.int32]) -> tuple[Any, Any]:
+    """Return when each of so many identifiers came last, and its longest usual interval."""
+    last, longest = np.empty(len(waited)), np.empty(len(waited))
+    for place in range(len(waited)):
+        last[place], longest[place] = state[waited[place], _LAST], state[waited[place], _LONGEST]
+    return last, longest
+
+
+@njit(cache=True)
 def _pass(
     timestamp: NDArray[np.float64],
     identifiers: NDArray[np.uint32],
@@ -340,8 +374,7 @@ def _pass(
             timers[index] = 0.0
             state[index, _IDENTIFIER] = identifiers[message]
         if is_long_silence(bus, now):
-            waited = regular[: num_regular[0]]
-            end_silence(bus, now, state[:, _LAST][waited], state[:, _LONGEST][waited])
+            end_silence(bus, now, *_last_and_longest(state, regular[: num_regular[0]]))
         if breaks[message] == IS_RESUMED:
             bus[RESUMED] = now
         resumed = np.inf if breaks[message] == UNTIMED else bus[RESUMED]
@@ -391,12 +424,15 @@ def _pass(
 @njit(cache=True)
 def _doubled(values: Any) -> Any:
     grown = np.empty(2 * len(values), values.dtype)
-    grown[: len(values)] = values
+    for place in range(len(values)):
+        grown[place] = values[place]
     return grown
 
 
 @njit(cache=True)
 def _doubled_rows(values: Any) -> Any:
-    grown = np.empty((2 * len(values), values.shape[1]), values.dtype)
-    grown[: len(values)] = values
+    grown = np.empty((2 * values.shape[0], values.shape[1]), values.dtype)
+    for row in range(values.shape[0]):
+        for column in range(values.shape[1]):
+            grown[row, column] = values[row, column]
     return grown
