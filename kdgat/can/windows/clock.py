@@ -200,7 +200,7 @@ def _learn(known: NDArray[np.float64], ring: NDArray[np.float32], now: float, in
     if count < (_FEWEST_SLOW if interval > _SLOW_S else _FEWEST) or count % every:
         return
     last = min(int(count), _RING) - 1
-    middle, low, high = last // 2, np.int64(_LOWEST_QUANTILE * last), np.int64(np.ceil(_HIGHEST_QUANTILE * last))
+    middle, low, high = last // 2, int(_LOWEST_QUANTILE * last), int(np.ceil(_HIGHEST_QUANTILE * last))
     values = ring[: last + 1].copy()
     median = np.float64(_select(values, middle, 0, last))
     shortest = _select(values, low, 0, middle)
