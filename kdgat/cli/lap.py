@@ -130,8 +130,8 @@ def merge(
     """
     from kdgat.lap.instances.merging import merge_stores, num_records
 
-    total = num_records(files)
     _refuse_existing(out, force=force)
+    total = num_records(files)
     with _counted("merging", total, quiet) as count_one:
         summary = merge_stores(out, files, storage=storage, forbidden_from=forbidden_from, on_record=count_one)
     for path, count in summary.duplicates.items():
@@ -167,7 +167,9 @@ def bucket(
     from kdgat.lap.instances.buckets import SPLITS, existing_buckets, write_buckets
     from kdgat.lap.instances.files import LARGEST_CLASS, SIZE_CLASSES
     from kdgat.lap.instances.store import LapStore
+    from kdgat.stage.place import FILE_BYTES, check_folder
 
+    check_folder(out, "--out", FILE_BYTES)
     total = len(LapStore.open(file))
     there = existing_buckets(out)
     if there and not force:
@@ -258,8 +260,9 @@ def _table(first: str, *others: str) -> Table:
 
 
 def _refuse_existing(out: Path, *, force: bool) -> None:
-    if out.is_dir():
-        raise LapCommandError(f"--out {out} is a folder: name a file in it, such as {out / 'lap.h5'}")
+    from kdgat.stage.place import check_file
+
+    check_file(out, "--out")
     if out.exists() and not force:
         raise LapCommandError(f"--out {out} exists already: choose another name, or --force to replace it")
 

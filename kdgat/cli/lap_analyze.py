@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from kdgat.cli import options
+from kdgat.stage.place import check_file
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
 
     from kdgat.lap.config import LapConfig
     from kdgat.lap.instances.files import Counts
@@ -28,8 +29,12 @@ def analyze_command() -> "Callable[..., None]":
 
 
 def analyze(
-    preset: options.Preset = "full",
+    preset: options.FullPreset = None,
     override: options.Overrides = None,
+    run: Annotated[
+        Path | None,
+        typer.Option("--run", metavar="RUN", help="Stages of this run (--out of `train lap`), no preset's."),
+    ] = None,
     memory: Annotated[
         bool, typer.Option("--memory", help="Measure training steps on this device beside what is predicted.")
     ] = False,
@@ -44,12 +49,17 @@ def analyze(
 
     Every size is measured in a process of its own, on random costs: a step does the same work on any instance.
     """
+    if json_path is not None:
+        check_file(json_path, "--json")
     if json_path is not None and not memory:
         raise AnalyzeError("--json writes what --memory measures: give --memory too")
     from kdgat.lap.family import FAMILY
     from kdgat.lap.training.schedule import count_files, fit_rates, write_rates
 
-    config = cast("LapConfig", options.family_config(FAMILY, preset, given, None, override))
+    if run is not None:
+        config = run_config(run, override, given)
+    else:
+        config = cast("LapConfig", options.family_config(FAMILY, preset, given, None, override, usual_preset="full"))
     counts = None if config.data.source is None else count_files(config)
     print_contents(config, counts)
     if not memory:
@@ -59,8 +69,30 @@ def analyze(
     rates = fit_rates(device_name(config), [(one.kept_bytes * one.num_parts, one.step_s) for one in measured])
     print(f"\n{rates.device}: {rates.step_s * 1000:.1f} ms a step and {rates.byte_s * 1e9:.3f} ns for each byte kept")
     if json_path is not None:
+        json_path.parent.mkdir(parents=True, exist_ok=True)
         write_rates(json_path, rates)
         print(f"written: {json_path}, for `kdgat plan lap --measured {json_path}`")
+
+
+def run_config(path: Path, override: "Sequence[str] | None", given: "Mapping[str, Any]") -> "LapConfig":
+    """Read the configuration that a run of this family was made with.
+
+    Raises:
+        RunError: if no run is there.
+        AnalyzeError: if it is of another family, or options are given that the run says already.
+        ConfigurationError: if another version wrote it, or an override is wrong.
+    """
+    from kdgat.lap.family import FAMILY
+    from kdgat.run.directory import OutputDirectory
+    from kdgat.stage.configuration import apply_overrides
+
+    index = OutputDirectory(path).read_index()
+    if index.family != FAMILY.name:
+        raise AnalyzeError(f"--run {path} is a run of family {index.family!r}: name one of `kdgat train lap`")
+    if given:
+        named = ", ".join(f"--{name}" for name in given)
+        raise AnalyzeError(f"{named}: --run {path} says that already: leave it out, or change a key by -O")
+    return apply_overrides(FAMILY.config.from_data(index.config), override or ())
 
 
 def device_name(config: "LapConfig") -> str:

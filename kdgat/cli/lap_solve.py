@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from kdgat.stage.place import check_file
+
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
     from kdgat.lap.solver.assignment import Assignment
 
 OUT_SUFFIXES: Final = (".csv", ".npz")
-WARM_UP_SIZE: Final = 40  # of the matrix that is solved first, so that loading compiled code is not counted as solving
+WARM_UP_SIZE: Final = 150  # of the matrix that is solved first, so that loading compiled code is not counted as solving
 
 
 class SolveError(ValueError):
@@ -38,6 +40,7 @@ class Solved:
     seconds: float
     maximize: bool
     weights: Path | None
+    solver: str = "kdgat"  # scipy: until the machine's first compilation has ended
 
 
 def solve_command(
@@ -74,8 +77,8 @@ def solve_command(
     """
     if out is not None and out.suffix.lower() not in OUT_SUFFIXES:
         raise SolveError(f"--out {out}: the name ends in neither {' nor '.join(OUT_SUFFIXES)}: choose one of them")
-    if out is not None and not out.parent.is_dir():
-        raise SolveError(f"--out {out}: the folder {out.parent} does not exist: make it, or correct the path")
+    if out is not None:
+        check_file(out, "--out")
     with _ended_by_interrupt():
         solved = solve_file(file, model=model, index=index, key=key, maximize=maximize)
     if out is not None:
@@ -113,15 +116,24 @@ def solve_file(
 
     from kdgat.lap.api import WarmStart
     from kdgat.lap.instances.matrix_file import read_cost
+    from kdgat.lap.solver import first_call, plain
     from kdgat.lap.solver.exact import solve
     from kdgat.training.threads import one_thread
 
     cost, mask = read_cost(file, index=index, key=key)
+    if model is None and not first_call.may_wait() and not first_call.is_compiled():
+        started = time.perf_counter()
+        first = plain.solve(cost, mask, maximize)
+        seconds = time.perf_counter() - started
+        if first is not None:
+            first_call.compile_meanwhile()
+            return Solved(cost, mask, first, seconds, maximize, None, "scipy")
     # Of the same kind as the problem: rectangles and masks run code of their own.
     warm_up = np.random.default_rng(0).random((WARM_UP_SIZE, WARM_UP_SIZE + int(cost.shape[0] != cost.shape[1])))
     no_pairs = None if mask is None else np.zeros(warm_up.shape, bool)
     if model is None:
-        solve(warm_up, mask=no_pairs)
+        for method in ("auto", "core"):
+            solve(warm_up, mask=no_pairs, method=method)
         started = time.perf_counter()
         assignment = solve(cost, mask=mask, maximize=maximize)
         return Solved(cost, mask, assignment, time.perf_counter() - started, maximize, None)
@@ -141,6 +153,7 @@ def describe(solved: Solved) -> dict[str, Any]:
         "cost": assignment.cost,
         "dual_bound": assignment.dual_bound,
         "gap": assignment.gap,
+        "solver": solved.solver,
         "proved_optimal": True,  # the solver raises where its proof fails
         "objective": "maximum" if solved.maximize else "minimum",
         "num_rows": solved.cost.shape[0],
@@ -162,11 +175,13 @@ def sentences(solved: Solved) -> list[str]:
     forbidden = "" if solved.mask is None else f", {solved.mask.mean():.1%} of the pairs forbidden"
     side = "more" if solved.maximize else "less"
     offered = solved.weights is not None and counters.seed != "prediction"
+    by_scipy = "solver     scipy, duals and proof by kdgat: its own solver is compiled meanwhile, once per machine"
     return [
         f"cost       {assignment.cost:.15g} ({'maximum' if solved.maximize else 'minimum'})",
         f"optimal    proved: no assignment costs {side} than {assignment.dual_bound:.15g}"
         f" (gap {assignment.gap:.2g}{', rounding' if assignment.gap else ''})",
         f"matrix     {num_rows:,} x {num_columns:,}{forbidden}",
+        *([by_scipy] if solved.solver == "scipy" else []),
         f"seed       {counters.seed}{', better than the prediction of the model' if offered else ''}",
         f"work       {counters.greedy_matches:,} matched at once, {counters.augmentations:,} searches, "
         f"{counters.scanned_columns:,} entries scanned",
@@ -180,6 +195,7 @@ def write_matching(path: Path, solved: Solved) -> None:
 
     from kdgat.stage.files import write_bytes_atomically
 
+    path.parent.mkdir(parents=True, exist_ok=True)
     assignment = solved.assignment
     rows, columns = assignment.rows, assignment.columns
     costs = solved.cost[rows, columns]

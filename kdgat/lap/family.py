@@ -16,7 +16,6 @@ from kdgat.lap.inputs import lap_run
 from kdgat.lap.names import FAMILY as NAME
 from kdgat.lap.plan import members
 from kdgat.lap.training.schedule import (
-    DEFAULT_WALLTIME_S,
     RATES,
     Forecast,
     Rates,
@@ -99,7 +98,7 @@ class LapFamily(Family):
             headings=("instances", "batch", "steps", "memory", "time"),
             cells={one.name: _cells(one, config) for one in forecasts},
             sources="nothing" if counts is None else "files",
-            after=_jobs(config, forecasts, rates, min((job.walltime_s for job in trained), default=DEFAULT_WALLTIME_S)),
+            after=_jobs(config, forecasts, rates, min((job.walltime_s for job in trained), default=None)),
         )
 
     def data_size(self, config: LapConfig) -> DataSize:
@@ -120,6 +119,15 @@ class LapFamily(Family):
             if not configured_request(planned.stage, run.resources).gpus:
                 found[planned.name] = Expectation(Estimate(math.ceil(one.seconds), None, source))
         return found
+
+    def reads(self, config: LapConfig) -> Any:
+        """Return what decides which instances and weights are read."""
+        return [config.data.model_dump(mode="json"), config.start_from]
+
+    def validated_on(self, preparation: Mapping[str, Any]) -> Any:
+        """Return what decides which instances validate: the loss is a gap to their optimum, in whatever graphs."""
+        generated = preparation["generate"] or {}
+        return [preparation["size"], {key: one for key, one in generated.items() if key not in ("train", "test")}]
 
     def collect(self, output: OutputDirectory) -> LapResults:
         """Summarise the evaluations of all seeds; errors as of `collect_results`."""
@@ -154,10 +162,22 @@ def _cells(one: Forecast, config: LapConfig) -> list[str]:
     ]
 
 
-def _jobs(config: LapConfig, forecasts: Sequence[Forecast], rates: Rates, walltime_s: int) -> list[str]:
-    """State which stages share a job, which more would fit together, and how long all of it takes."""
+def _jobs(config: LapConfig, forecasts: Sequence[Forecast], rates: Rates, walltime_s: int | None) -> list[str]:
+    """State which stages share a job, which more would fit together, and how long all of it takes.
+
+    Without a walltime stages are processes of this machine, which no job cuts.
+    """
     how = "measured" if rates.is_measured else "estimated"
     sentences = [f"\nTime is {how} for {rates.device}; steps up to the last epoch, early stopping ends sooner."]
+    total = sum(one.seconds for one in forecasts)
+    seeds = f" for {len(config.seeds)} seeds" if len(config.seeds) > 1 else ""
+    if walltime_s is None:
+        count = len(forecasts)
+        sentences.append(
+            f"Total: {describe_hours(total)} in {count} stages one after the other{seeds}, preparation and evaluation "
+            "included."
+        )
+        return sentences
     of_one_seed = [one for one in forecasts if one.is_training][: len(config.groups())]
     for one in of_one_seed:
         count = num_jobs(one.seconds, walltime_s)
@@ -167,9 +187,7 @@ def _jobs(config: LapConfig, forecasts: Sequence[Forecast], rates: Rates, wallti
     if fitting and [job.stages for job in fitting] != [group for group in config.groups() if len(group) > 1]:
         groups = ", ".join(f"[{', '.join(job.stages)}]" for job in fitting)
         sentences.append(f"These fit into one job of {format_walltime(walltime_s)} together: -O 'jobs=[{groups}]'")
-    total = sum(one.seconds for one in forecasts)
     count = sum(num_jobs(one.seconds, walltime_s) for one in forecasts)
-    seeds = f" for {len(config.seeds)} seeds" if len(config.seeds) > 1 else ""
     sentences.append(f"Total: {describe_hours(total)} in {count} jobs{seeds}, preparation and evaluation included.")
     return sentences
 

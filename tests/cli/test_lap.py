@@ -194,6 +194,7 @@ def test_solve_reads_what_generate_writes(generated: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.processes
 def test_a_generation_that_is_stopped_leaves_nothing(tmp_path: Path, number: signal.Signals) -> None:
     words = ["lap", "generate", "--out", str(tmp_path / "a.h5"), "--families", "uniform", "--sizes", "60"]
     process = subprocess.Popen(

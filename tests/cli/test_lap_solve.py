@@ -14,7 +14,7 @@ from scipy.optimize import linear_sum_assignment
 from typer.testing import CliRunner
 
 from kdgat.cli.lap_solve import SolveError, solve_command, solve_file
-from kdgat.cli.main import is_user_error
+from kdgat.stage.families import is_user_error
 from tests.lap.small_evaluations import write_instances, write_network
 from tests.support.waiting import wait_until
 
@@ -111,7 +111,8 @@ def test_mistakes_are_told_in_one_line_that_names_them(costs: Path, tmp_path: Pa
         ([tmp_path / "nothing.npy"], "no such file"),
         ([costs, "--index", 1], "index 1"),
         ([costs, "--out", tmp_path / "matching.xls"], "neither .csv nor .npz"),
-        ([costs, "--out", tmp_path / "nothing" / "matching.csv"], "does not exist"),
+        ([costs, "--out", costs / "matching.csv"], "so nothing can be made below it"),
+        ([costs, "--model", costs], "is no file of weights: name the --out of `kdgat train`"),
         ([costs, "--model", tmp_path / "nothing"], "no run and no weights are there"),
     ]
     for words, complaint in cases:
@@ -135,6 +136,7 @@ def has_handler_of_interrupts(pid: int) -> bool:
     return bool(int(line.split()[1], 16) & 1 << signal.SIGINT - 1)
 
 
+@pytest.mark.processes
 def test_an_interrupt_ends_a_long_solve_at_once(tmp_path: Path) -> None:
     path = tmp_path / "slow.npy"
     np.save(path, np.multiply.outer(np.arange(3000.0), np.arange(3000.0)))  # a minute

@@ -30,7 +30,7 @@ def problem(
 def labelled_graph(size: int, seed: int, forbidden: float = 0.0, config: GraphConfig = GRAPH) -> GraphColumns:
     """Return the graph of a square problem with the duals of the solver."""
     cost, mask = problem(size, size, seed, forbidden)
-    solved = solve(cost, mask=mask)
+    solved = solve(cost, mask=mask, method="core")
     return build_graph(cost, mask, solved.u, solved.v, config)
 
 

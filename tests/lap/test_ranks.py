@@ -18,6 +18,7 @@ def trained(path: Path, overrides: Sequence[str]) -> RunDirectory:
     return run_up_to(small_config([*OVERRIDES, *overrides], stages=[SMALL, MEDIUM]), path, GROUP)[GROUP]
 
 
+@pytest.mark.processes
 @pytest.mark.nightly  # four processes that import torch
 def test_two_processes_train_every_fit_of_a_stage_to_the_weights_of_one(tmp_path: Path) -> None:
     alone = trained(tmp_path / "alone", [])

@@ -16,6 +16,8 @@ from typing import Any, ClassVar, Final
 from pydantic import Field
 
 from kdgat.lap.names import FAMILY
+from kdgat.run.interval import Interval
+from kdgat.run.measure import Measure
 from kdgat.run.results import Count, Finite, RunResults, Value, Versioned
 from kdgat.stage.configuration import Config
 
@@ -142,6 +144,18 @@ class LapResults(RunResults):
     parameter_counts: dict[str, Count] = Field(default={})
     groups: list[Group] = Field(description="by family, then size")
     conclusions: dict[str, str] = Field(description="family -> does the trained model beat what there is")
+
+    def measures(self) -> list[Measure]:
+        """Return how many times faster the trained model is than the best untrained seed, where both were timed."""
+        return [
+            Measure(
+                f"speed-up {group.family} {group.size}",
+                group.verdict.ratio,
+                Interval.of(list(group.verdict.ratio_of_seeds.values())) if group.verdict.ratio_of_seeds else None,
+            )
+            for group in self.groups
+            if group.verdict is not None
+        ]
 
     @property
     def families(self) -> list[str]:

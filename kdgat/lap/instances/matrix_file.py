@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -10,11 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.lap.errors import LapFileError
+from kdgat.lap.instances.matrix_market import read_matrix_market
 from kdgat.lap.instances.orlibrary import read_orlibrary
+from kdgat.stage.files import EncodingError, read_utf8
 
 Matrix = tuple[NDArray[np.float64], NDArray[np.bool_] | None]
 
-MAX_ENTRIES: Final = 1 << 31  # of a matrix that is sparse in its file: 16 GiB as costs
 _HDF5_SUFFIXES: Final = (".h5", ".hdf5")
 
 
@@ -55,13 +57,13 @@ def known_formats() -> str:
 def _read_npy(path: Path) -> tuple[Any, None]:
     try:
         return np.load(path, allow_pickle=False), None
-    except (ValueError, EOFError, OSError) as error:
-        raise LapFileError(f"{path}: not a NumPy array file, or damaged ({error}); write it with numpy.save") from error
+    except Exception as error:  # numpy parses the header as Python: SyntaxError, tokenize.TokenError, MemoryError
+        raise LapFileError(
+            f"{path}: not a NumPy array file, or damaged ({_reason(error)}); write it with numpy.save"
+        ) from error
 
 
 def _read_npz(path: Path, key: str | None) -> tuple[Any, Any]:
-    import zipfile
-
     try:
         with np.load(path, allow_pickle=False) as arrays:
             names = list(arrays)
@@ -70,50 +72,29 @@ def _read_npz(path: Path, key: str | None) -> tuple[Any, Any]:
                 wanted = "no array is chosen" if key is None else f"there is no array {key!r}"
                 raise LapFileError(f"{path}: {wanted}: give --key and one of {', '.join(names) or 'none'}")
             return arrays[chosen], arrays["mask"] if chosen == "cost" and "mask" in names else None
-    except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
-        if isinstance(error, LapFileError):
-            raise
-        raise LapFileError(f"{path}: not an .npz file, or damaged ({error}); write it with numpy.savez") from error
-
-
-def _read_matrix_market(path: Path) -> tuple[Any, Any]:
-    from scipy.io import mminfo, mmread  # SciPy is not needed to train
-
-    try:
-        num_rows, num_columns = mminfo(path)[:2]
-        if num_rows * num_columns > MAX_ENTRIES:
-            raise LapFileError(
-                f"{path}: {num_rows} x {num_columns}: costs of that size take {num_rows * num_columns * 8 / 2**30:.0f} "
-                "GiB, and all are kept in memory; give a smaller matrix"
-            )
-        found = mmread(path)
-    except (ValueError, OSError, EOFError, TypeError, OverflowError) as error:
-        if isinstance(error, LapFileError):
-            raise
-        raise LapFileError(f"{path}: not a Matrix Market file, or damaged ({error})") from error
-    if isinstance(found, np.ndarray):
-        return found, None
-    cost, mask = np.zeros(found.shape, dtype=found.dtype), np.ones(found.shape, dtype=bool)
-    cost[found.row, found.col] = found.data
-    mask[found.row, found.col] = False
-    if (~mask).sum() < found.nnz:
-        _, first, counts = np.unique(found.row * found.shape[1] + found.col, return_index=True, return_counts=True)
-        twice = first[counts > 1][0]
+    except LapFileError:
+        raise
+    except Exception as error:  # the same for its arrays, and zipfile and zlib have errors of their own
         raise LapFileError(
-            f"{path}: the entry of row {found.row[twice] + 1} and column {found.col[twice] + 1} is given twice; "
-            "keep one"
-        )
-    return cost, mask
+            f"{path}: not an .npz file, or damaged ({_reason(error)}); write it with numpy.savez"
+        ) from error
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split())[:200] or type(error).__name__
 
 
 def _read_csv(path: Path) -> tuple[Any, None]:
     try:
-        if not path.read_text(encoding="utf-8").strip():
+        text = read_utf8(path)
+        if not text.strip():
             raise LapFileError(f"{path}: empty; give rows of numbers with commas between")
-        return np.loadtxt(path, delimiter=",", ndmin=2, dtype=np.float64), None
+        return np.loadtxt(io.StringIO(text), delimiter=",", ndmin=2, dtype=np.float64), None
     except LapFileError:
         raise
-    except (ValueError, UnicodeDecodeError) as error:
+    except EncodingError as error:
+        raise LapFileError(str(error)) from error
+    except ValueError as error:
         text = str(error).split("\n")[0].split(";")[0].rstrip(".")
         raise LapFileError(f"{path}: {text}; give rows of numbers with commas between, and no heading") from error
 
@@ -147,7 +128,7 @@ def _checked(path: Path, values: Any, mask: Any) -> Matrix:
 
 _READERS: Final[dict[tuple[str, ...], Callable[[Path], tuple[Any, Any]]]] = {
     (".npy",): _read_npy,
-    (".mtx", ".mtx.gz"): _read_matrix_market,
+    (".mtx", ".mtx.gz"): read_matrix_market,
     (".csv",): _read_csv,
     (".txt",): read_orlibrary,
 }

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from kdgat.lap.errors import LapFileError
 from kdgat.lap.instances.distributions import MAX_SIZE
+from kdgat.stage.files import EncodingError, read_utf8
 
 _ARC: Final = 3  # numbers of an arc: row, column, cost
 
@@ -19,9 +20,9 @@ def read_orlibrary(path: Path) -> tuple[NDArray[np.float64], NDArray[np.bool_] |
     LapFileError names what is wrong with the file.
     """
     try:
-        tokens = path.read_text(encoding="utf-8").split()
-    except UnicodeDecodeError as error:
-        raise LapFileError(f"{path}: not a text file ({error.reason} at byte {error.start})") from error
+        tokens = read_utf8(path).split()
+    except EncodingError as error:
+        raise LapFileError(str(error)) from error
     if not tokens:
         raise LapFileError(f"{path}: empty; an OR-Library problem begins with the number of rows")
     numbers = _numbers(path, tokens)

@@ -84,7 +84,8 @@ def label(instance: Instance) -> Record:
     """Solve an instance exactly; raises what the solver raises for matrices that it cannot solve."""
     from kdgat.lap.solver.exact import solve  # compiled code, which a training job does without
 
-    solved = solve(instance.cost, mask=instance.mask)
+    # Of the optimal duals each method has its own: networks are trained on these, whatever becomes the default.
+    solved = solve(instance.cost, mask=instance.mask, method="core")
     content = content_hash(instance.cost, instance.mask)
     return Record(instance, solved.u, solved.v, solved.rows, solved.columns, solved.cost, content)
 

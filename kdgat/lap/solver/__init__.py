@@ -2,5 +2,6 @@
 
 In: a cost matrix, a mask of forbidden pairs, perhaps duals. Out: `Assignment`: the matching, duals that prove it, and
 counters of the work done. A good seed makes it quicker, a bad one costs two passes, none makes it wrong. Read
-`exact.py` first, then `core.py` and `kernels.py`, which numba compiles; no network is imported here.
+`exact.py` first, then `certificate.py`, `core.py` and `kernels.py`; `reoptimiser.py` for problems that come again,
+`large.py` for those without a matrix. No network is imported here.
 """

@@ -18,7 +18,7 @@ class Counters:
     repairs: int = 0  # rows whose candidate list had to be made longer (method "core")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Assignment:
     """An optimal matching with the duals that prove it.
 
@@ -35,6 +35,13 @@ class Assignment:
     dual_bound: float
     seed_bound: float  # dual bound of the seed that was used, before any search
     counters: Counters
+
+    def __repr__(self) -> str:
+        """Return one line: cost, proof and size, without the arrays."""
+        return (
+            f"Assignment(cost={self.cost:.12g}, dual_bound={self.dual_bound:.12g}, {len(self.rows)} pairs of "
+            f"{len(self.u)} rows and {len(self.v)} columns)"
+        )
 
     @property
     def gap(self) -> float:

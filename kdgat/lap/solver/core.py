@@ -12,12 +12,13 @@ is read only when the lists are made.
 import numpy as np
 
 from kdgat.lap.solver.compilation import compiled
-from kdgat.lap.solver.kernels import LANES, ORDERED, allowed_row, flip, fold
+from kdgat.lap.solver.kernels import BITS, LANES, ORDERED, allowed_row, flip, fold, lowest_bit, places_at_most
 
 SHORT_GROUPS, SHORT_CAPACITY = 8, 48  # about 22 candidates of a row of random costs
 WIDE_CAPACITY = 256  # after a repair in a search: 16 groups, about 54 candidates; after the second: 32, about 130
 SHORT, WHOLE = 0, 3  # times that a search has asked for more of a row; from the last on, it looks at all of it
 MAX_REPAIRS = 8  # per row of the matrix; who needs more is better off with dense rows
+LARGEST = float(np.finfo(np.float64).max)  # what is more is forbidden
 STUCK_NOWHERE, GAVE_UP = -1, -2
 
 
@@ -44,18 +45,16 @@ def candidates(row, v, slack, lane, first, groups, capacity, columns, costs, at)
             for k in range(1, size):
                 threshold = max(threshold, lane[k])
         found = 0
-        for block in range(0, m, LANES):
-            some = block + LANES > m
-            if not some:
-                for k in range(LANES):
-                    some |= slack[block + k] <= threshold
-            if some:
-                for j in range(block, min(block + LANES, m)):
-                    if slack[j] <= threshold and slack[j] < np.inf:
-                        if found < capacity:
-                            columns[at + found] = j
-                            costs[at + found] = row[j]
-                        found += 1
+        limit = min(threshold, LARGEST)
+        for block in range(0, m, BITS):
+            bits = places_at_most(slack, block, limit)
+            while bits != 0:
+                if found < capacity:
+                    j = block + lowest_bit(bits)
+                    columns[at + found] = j
+                    costs[at + found] = row[j]
+                found += 1
+                bits &= bits - 1
         if found <= capacity:
             return found, threshold
         if size == 1:
@@ -75,7 +74,7 @@ def candidates(row, v, slack, lane, first, groups, capacity, columns, costs, at)
 def make_core(cost, mask, v):  # type: ignore[no-untyped-def]
     """Return the candidates of all rows: columns and costs [edges], start and count [n], beyond [n]."""
     n, m = cost.shape
-    buffer, slack, lane = np.empty(m), np.empty(m), np.empty(LANES)
+    buffer, slack, lane = np.empty(m), np.empty(m), np.empty(max(m, LANES))
     columns = np.empty(n * SHORT_CAPACITY, np.int32)
     costs = np.empty(columns.size)
     start, count, beyond = np.empty(n, np.int64), np.empty(n, np.int64), np.empty(n)
@@ -201,14 +200,15 @@ def remove_first(keys, nodes, place, size):  # type: ignore[no-untyped-def]
 
 
 @compiled(fastmath=ORDERED)
-def augment_core(cost, mask, columns, costs, start, count, beyond, u, v, column_of, row_of):  # type: ignore[no-untyped-def]
+def augment_core(cost, mask, columns, costs, start, count, beyond, u, v, column_of, row_of, max_looked_at):  # type: ignore[no-untyped-def]
     """Match every free row by Dijkstra's search over the candidates; change u, v, the matching and the lists in place.
 
     Return (state, searches, entries looked at, candidates added, repairs). The state is -1, or a row from which no free
-    column can be reached, or -2: so many repairs were needed that the rows left are better searched on dense rows.
+    column can be reached, or -2: so many repairs were needed that the rows left are better searched on dense rows, or
+    more than `max_looked_at` entries were looked at.
     """
     n, m = cost.shape
-    buffer, slack, lane = np.empty(m), np.empty(m), np.empty(LANES)
+    buffer, slack, lane = np.empty(m), np.empty(m), np.empty(max(m, LANES))
     every = np.arange(m).astype(np.int32)
     wide_columns = np.empty(16 * WIDE_CAPACITY, np.int32)
     wide_costs = np.empty(wide_columns.size)
@@ -228,7 +228,7 @@ def augment_core(cost, mask, columns, costs, start, count, beyond, u, v, column_
     for origin in range(n):
         if column_of[origin] >= 0:
             continue
-        if repairs > MAX_REPAIRS * n:
+        if repairs > MAX_REPAIRS * n or looked_at > max_looked_at:
             return GAVE_UP, searches, looked_at, added, repairs
         searches += 1
         size = num_reached = num_scanned = num_repaired = 0

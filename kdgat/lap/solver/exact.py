@@ -1,33 +1,32 @@
 """Solve linear assignment problems exactly, from the best dual seed at hand."""
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from dataclasses import dataclass, replace
+from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kdgat.lap.errors import CostError, OptimalityError
-from kdgat.lap.solver import core, kernels, seeds
+from kdgat.lap.solver import core, kernels, prediction, quick, seeds
 from kdgat.lap.solver.assignment import Assignment, Counters
+from kdgat.lap.solver.certificate import EXACT, ROUNDING, TOLERANCE, CertificateError, prove
 from kdgat.lap.solver.matrix import Matrix, check_duals, check_type, infeasible, make_matrix
 from kdgat.lap.solver.seeds import Seed
 
-TOLERANCE = 1e-9  # of the proof, relative to the costs of the matching
 PRECISION = 1e-12  # rounding of duals beyond this part of these costs is worth a second solve
 
 BIDDING_ROUNDS, BIDS_PER_ROW = 2, 4  # of the augmenting row reduction in the core
 LARGEST_BID = 1e3  # relative to the mean size of the seed's duals
 
-ROUNDING = 4.0 * float(np.finfo(np.float64).eps)  # of a dual and of a sum of duals, relative to their sizes
-
-EXACT = 2.0**52  # whole numbers whose sums stay below are added exactly
-
 CROWDED_LOSS = 0.1  # of the bound, where column minima leave rows a crowd of tight entries, and row minima fewer
+
+LONG_SEARCHES = 1.0  # passes over the matrix, in searches, after which a seed that may be misleading is given up
+NO_LIMIT = 1 << 62
 
 CENTRED_LIMIT = 1e3  # seed duals beyond this many times the typical cost are looked at more closely
 
-Method = Literal["core", "dense"]
+Method = Literal["auto", "core", "dense"]
 
 
 def solve(
@@ -36,26 +35,35 @@ def solve(
     v: ArrayLike | None = None,
     *,
     mask: ArrayLike | None = None,
-    method: Method = "core",
+    method: Method = "auto",
     maximize: bool = False,
 ) -> Assignment:
     """Return the matching of the whole smaller side with the least (largest) total cost, and duals that prove it.
 
     `cost` [n, m] holds finite numbers; `mask` [n, m] is True where a pair is forbidden (the cost there does not
-    matter). `u` [n] and `v` [m] are a seed: any finite numbers, made feasible here; of a seed with both, the smaller
-    side's is used, because the min-trick gives the best duals of the other. Of the seed, column minima and row minima,
-    the one with the best dual bound is the start: a good seed is never thrown away, a bad one costs two passes.
+    matter). `u` [n] and `v` [m] are a seed: any finite numbers, NaN where unknown, made feasible here. The two sides
+    are weighed apart, because one stale dual spoils what is made of its side (`prediction.py`). Of these, column minima
+    and row minima, the one with the best dual bound is the start: a bad seed costs two passes at most.
 
     Methods: "core" looks at each row's cheapest entries and further only where a search needs it; "dense" is the
-    classical way of Jonker and Volgenant (1987), all entries of each row that a search reaches. Both are exact.
+    classical way of Jonker and Volgenant (1987), all entries of each row that a search reaches. "auto" solves what is
+    small, or mostly one constant (where given duals are not needed), in one compiled call, and all else by "core". All
+    are exact.
     Raise CostError for input that cannot be used, InfeasibleError if no such matching exists.
 
     >>> found = solve([[4.0, 1.0, 3.0], [2.0, 0.0, 5.0], [3.0, 2.0, 2.0]])
     >>> found.columns.tolist(), found.cost
     ([1, 0, 2], 5.0)
     """
-    if method not in ("core", "dense"):
-        raise CostError(f"method is {method!r}: core or dense are known")
+    if method not in get_args(Method):
+        raise CostError(f"method is {method!r}: {', '.join(get_args(Method))} are known")
+    if method == "auto":
+        answer = quick.attempt(cost, mask, maximize, False, with_small=u is None and v is None)
+        if answer is not None:
+            rows, columns = np.shape(cost)
+            check_duals(u, rows, "u", may_be_unknown=True)
+            check_duals(v, columns, "v", may_be_unknown=True)
+            return quick.assignment_of(*answer)
     return solve_matrix(make_matrix(cost, mask, maximize=maximize), u, v, method)
 
 
@@ -71,10 +79,13 @@ def linear_sum_assignment(
     >>> columns.tolist()
     [1, 0]
     """
+    answer = quick.attempt(cost_matrix, None, maximize, True)
+    if answer is not None:
+        return answer[2][0], answer[2][1]
     values = check_type(cost_matrix)
     if values.ndim == 2 and values.size == 0:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    found = solve_matrix(make_matrix(values, maximize=maximize, allow_infinity=True), None, None, "core")
+    found = solve_matrix(make_matrix(values, maximize=maximize, allow_infinity=True), None, None, "auto")
     return found.rows, found.columns
 
 
@@ -141,7 +152,7 @@ def search(matrix: Matrix, seed: Seed, method: Method, *, with_bids: bool) -> Fo
     if n < m:
         kernels.release_columns(*arrays)
         matches = int((column_of >= 0).sum())
-    if method == "core":
+    if method != "dense":
         columns, costs, start, count, beyond = core.make_core(matrix.cost, matrix.mask, column_duals)
         matches += core.match_core(columns, costs, start, count, *duals_and_matching)
         if with_bids:
@@ -150,9 +161,14 @@ def search(matrix: Matrix, seed: Seed, method: Method, *, with_bids: bool) -> Fo
             looked_at = core.reduce_rows(
                 columns, costs, start, count, beyond, *duals_and_matching, BIDDING_ROUNDS, BIDS_PER_ROW * n, largest
             )
+        limit = int(LONG_SEARCHES * matrix.cost.size) - int(looked_at) if seed.fallback is not None else NO_LIMIT
         state, searches, more, added, repairs = core.augment_core(
-            matrix.cost, matrix.mask, columns, costs, start, count, beyond, *duals_and_matching
+            matrix.cost, matrix.mask, columns, costs, start, count, beyond, *duals_and_matching, limit
         )
+        if seed.fallback is not None and state == core.GAVE_UP and more > limit:
+            found = search(matrix, seed.fallback, method, with_bids=with_bids)
+            wasted = found.counters.scanned_columns + int(looked_at + more)
+            return replace(found, counters=replace(found.counters, scanned_columns=wasted))
         looked_at, edges = looked_at + more, columns.size + added
     if state == core.GAVE_UP:
         state, some, more = kernels.augment_dense(*arrays, np.arange(n))
@@ -180,29 +196,40 @@ def lacks_precision(matrix: Matrix, found: Found) -> bool:
 
 
 def best_seed(matrix: Matrix, u: ArrayLike | None, v: ArrayLike | None) -> Seed:
-    """Return the seed with the best dual bound: the prediction, if there is one, column minima or row minima.
+    """Return the seed with the best dual bound: of the given duals, if there are any, column minima or row minima.
 
-    Of costs with many ties, row minima are preferred to column minima of about the same bound: rows that may have any
-    column at the same price are told from the others, and are matched when these have been.
+    Where bounds are about the same, rows that match at once on tight entries decide. Of costs with many ties, row
+    minima are preferred to column minima of about the same bound: rows that may have any column at the same price are
+    told from the others, and are matched when these have been.
     """
     n, m = matrix.cost.shape
-    given = (check_duals(u, m if matrix.transposed else n, "u"), check_duals(v, n if matrix.transposed else m, "v"))
-    row_duals, column_duals = reversed(given) if matrix.transposed else given
-    rows, columns = seeds.line_minima(matrix)
-    candidates = [seeds.column_seed(matrix, columns), seeds.row_seed(matrix, rows, seeds.ROW_MINIMA)]
-    size = max(float(np.abs(rows).max()), float(np.abs(columns[np.isfinite(columns)]).max()))
-    if row_duals is not None:
-        start = settled(matrix, matrix.sign * row_duals, size)
-        candidates.append(seeds.row_seed(matrix, start, seeds.PREDICTION))
-    elif column_duals is not None:
-        start = settled(matrix, matrix.sign * column_duals, size)
-        candidates.append(seeds.row_seed(matrix, kernels.row_slack(matrix.cost, matrix.mask, start), seeds.PREDICTION))
-    best = max(reversed(candidates), key=lambda seed: _certain_bound(seed, n * size))
-    by_columns, by_rows = candidates[:2]
+    given = (
+        check_duals(u, m if matrix.transposed else n, "u", may_be_unknown=True),
+        check_duals(v, n if matrix.transposed else m, "v", may_be_unknown=True),
+    )
+    row_duals, column_duals = (
+        None if duals is None or np.isnan(duals).all() else settled(matrix, matrix.sign * duals)
+        for duals in (reversed(given) if matrix.transposed else given)
+    )
+    weighed = None
+    if row_duals is None and column_duals is None:
+        rows, columns = seeds.line_minima(matrix)
+        by_columns = seeds.column_seed(matrix, columns)
+        by_rows = seeds.row_seed(matrix, rows, seeds.ROW_MINIMA)
+    else:
+        weighed = prediction.weigh(matrix, row_duals, column_duals)
+        rows, columns, by_columns, by_rows = weighed.rows, weighed.columns, weighed.by_columns, weighed.by_rows
+    typical = n * max(float(np.abs(rows).max()), float(np.abs(columns[np.isfinite(columns)]).max()))
+    minimum = max(by_rows, by_columns, key=lambda seed: _certain_bound(seed, typical))
+    if weighed is not None:
+        bounds = [_certain_bound(seed, typical) for seed, _ in weighed.predictions]
+        chosen = prediction.choose(weighed, minimum, bounds, _certain_bound(minimum, typical))
+        if chosen is not None:
+            return chosen
     is_close = by_columns.bound - by_rows.bound <= CROWDED_LOSS * abs(by_columns.bound)
-    if best is by_columns and is_close and kernels.is_crowded(matrix.cost, matrix.mask, best.u, best.v):
+    if minimum is by_columns and is_close and kernels.is_crowded(matrix.cost, matrix.mask, minimum.u, minimum.v):
         return by_rows
-    return best
+    return minimum
 
 
 def _certain_bound(seed: Seed, typical: float) -> float:
@@ -211,16 +238,21 @@ def _certain_bound(seed: Seed, typical: float) -> float:
     return seed.bound - rounding if rounding > TOLERANCE * typical else seed.bound
 
 
-def settled(matrix: Matrix, duals: NDArray[np.float64], size: float) -> NDArray[np.float64]:
+def settled(matrix: Matrix, duals: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return a seed's duals of one side in numbers that arithmetic with these costs can bear.
 
     Only differences of duals matter, and no useful one is larger than all costs of a path together, so larger ones are
     cut: next to a dual of 1e300 every cost would be rounded away. Integer costs get integer duals: their arithmetic is
-    exact. `size` is that of some costs.
+    exact. NaN stays.
     """
     with np.errstate(over="ignore"):
-        centred = duals - np.median(duals)
-    if not np.abs(centred).max() <= CENTRED_LIMIT * size:
+        centred = duals - np.nanmedian(duals)
+    sample = slice(None, None, max(1, matrix.cost.shape[0] // kernels.SAMPLED_ROWS))
+    allowed = np.isfinite(matrix.cost[sample])
+    if matrix.mask.size:
+        allowed &= matrix.mask[sample] == 0
+    typical = float(np.abs(matrix.cost[sample].min(axis=1, where=allowed, initial=np.inf)).min())
+    if not np.nanmax(np.abs(centred)) <= CENTRED_LIMIT * typical:
         largest = float(np.abs(matrix.cost).max(where=matrix.allowed(), initial=0.0))
         limit = 2.0 * duals.size * largest
         centred = np.clip(centred, -limit, limit)
@@ -228,30 +260,27 @@ def settled(matrix: Matrix, duals: NDArray[np.float64], size: float) -> NDArray[
 
 
 def proven(matrix: Matrix, seed: Seed, found: Found) -> Assignment:
-    """Check that the duals are feasible and as good as the matching; return both as the user counts and signs them.
-
-    They have to be so up to a billionth of the matched costs, and what n additions round away.
-    """
+    """Check matching and duals by the certificate; return both as the user counts and signs them."""
     u, v, column_of = found.u, found.v, found.column_of
     rows = np.arange(column_of.size)
-    total, bound = float(found.costs.sum()), float(u.sum() + v.sum())
-    rounding = ROUNDING * (16 + u.size)
-    largest = TOLERANCE * np.abs(found.costs).max() + rounding * max(np.abs(u).max(), np.abs(v).max())
-    size = TOLERANCE * np.abs(found.costs).sum() + rounding * found.size_of_duals
-    slack = float((kernels.row_slack(matrix.cost, matrix.mask, v) - u).min())
-    free = v.copy()
-    free[column_of] = 0.0
-    unmatched = np.abs(free).max(initial=0.0)
-    if slack < -largest or unmatched > largest or not abs(total - bound) <= size:
+    try:
+        proof = prove(matrix, u, v, column_of)
+    except CertificateError as error:
         raise OptimalityError(
-            f"a matching of cost {total!r} did not pass its proof: bound {bound!r}, least slack {slack!r}, largest "
-            f"unmatched dual {unmatched!r}; this is a defect of the solver, please report the matrix"
-        )
+            f"a matching did not pass its proof: {error}; this is a defect of the solver, please report the matrix"
+        ) from error
     user_rows, user_columns = rows, column_of
     if matrix.transposed:
         order = np.argsort(column_of)
         user_rows, user_columns, u, v = column_of[order], rows[order], v, u
     sign = matrix.sign
     return Assignment(
-        user_rows, user_columns, sign * total, sign * u, sign * v, sign * bound, sign * seed.bound, found.counters
+        user_rows,
+        user_columns,
+        sign * proof.cost,
+        sign * u,
+        sign * v,
+        sign * proof.bound,
+        sign * seed.bound,
+        found.counters,
     )

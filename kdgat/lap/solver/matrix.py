@@ -158,8 +158,10 @@ def check_numbers(matrix: Matrix, allow_infinity: bool) -> None:
     raise CostError(f"{matrix.name(row, column)} is {value}: every allowed cost has to be finite; {fix}")
 
 
-def check_duals(duals: ArrayLike | None, size: int, name: str) -> NDArray[np.float64] | None:
-    """Check a seed's duals of one side: `size` finite numbers."""
+def check_duals(
+    duals: ArrayLike | None, size: int, name: str, *, may_be_unknown: bool = False
+) -> NDArray[np.float64] | None:
+    """Check a seed's duals of one side: `size` finite numbers, or NaN for those that are unknown, if that may be."""
     if duals is None:
         return None
     values = np.asarray(duals)
@@ -168,9 +170,11 @@ def check_duals(duals: ArrayLike | None, size: int, name: str) -> NDArray[np.flo
     values = np.ascontiguousarray(values, np.float64)
     if values.shape != (size,):
         raise CostError(f"{name} has shape {values.shape}: one dual for each of the {size} lines is needed, [{size}]")
-    if not np.isfinite(values).all():
-        place = int(np.flatnonzero(~np.isfinite(values))[0])
-        raise CostError(f"{name}[{place}] is {values[place]}: seed duals have to be finite")
+    is_wrong = np.isinf(values) if may_be_unknown else ~np.isfinite(values)
+    if is_wrong.any():
+        place = int(np.flatnonzero(is_wrong)[0])
+        unless = ", or NaN where unknown" if may_be_unknown else ""
+        raise CostError(f"{name}[{place}] is {values[place]}: seed duals have to be finite{unless}")
     return values
 
 
@@ -199,10 +203,21 @@ def infeasible(matrix: Matrix) -> InfeasibleError:
     few, many = np.flatnonzero(columns).tolist(), np.flatnonzero(rows).tolist()
     message = (
         f"no matching of all {allowed.shape[0]} {lines}s over the allowed entries: at most {matched} can be matched; "
-        f"{lines}s {_listed(many)} may only take {others}s {_listed(few)}, {len(many)} for {len(few)}; "
-        "allow more of their entries, or leave lines out"
+        f"{_named(lines, many)} {'is' if len(many) == 1 else 'are'} allowed {_allowed(others, few, len(many))}; "
+        "allow more of their entries, or leave them out"
     )
     return InfeasibleError(message, matched, *((few, many) if matrix.transposed else (many, few)))
+
+
+def _named(line: str, numbers: list[int]) -> str:
+    return f"{line} {numbers[0]}" if len(numbers) == 1 else f"{line}s {_listed(numbers)}"
+
+
+def _allowed(line: str, few: list[int], wanted: int) -> str:
+    """Say which lines are allowed, and that they are fewer than are wanted."""
+    if not few:
+        return f"no {line} at all"
+    return f"only {_named(line, few)}, and {wanted} need {wanted} different {line}s"
 
 
 def _listed(numbers: list[int]) -> str:

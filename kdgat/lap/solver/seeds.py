@@ -27,6 +27,7 @@ class Seed:
     name: str
     u: NDArray[np.float64]  # [n]
     v: NDArray[np.float64]  # [m]; <= 0 if n < m
+    fallback: "Seed | None" = None  # to start from again if searches from this one are long; None: go on
 
     @property
     def bound(self) -> float:
@@ -106,16 +107,21 @@ def sinkhorn(cost: ArrayLike, iterations: int = 30, mask: ArrayLike | None = Non
 def line_minima(matrix: Matrix) -> Duals:
     """Return the minima of rows [n] and columns [m]; raise InfeasibleError if a line that must be matched has none."""
     rows, columns = kernels.minima(matrix.cost, matrix.mask)
+    check_minima(matrix, rows, columns)
+    return rows, columns
+
+
+def check_minima(matrix: Matrix, rows: NDArray[np.float64], columns: NDArray[np.float64]) -> None:
+    """Raise InfeasibleError if a line that must be matched has no allowed entry."""
     n, m = matrix.cost.shape
     if np.isinf(rows).any() or np.isinf(columns).sum() > m - n:
         raise infeasible(matrix)
-    return rows, columns
 
 
 def column_seed(matrix: Matrix, columns: NDArray[np.float64]) -> Seed:
     """Return the seed that column minima give; `columns` are `line_minima`'s."""
     n, m = matrix.cost.shape
-    v = columns if n == m else np.minimum(columns - _gauge(columns, n), 0.0)
+    v = columns if n == m else np.minimum(columns - gauge(columns, n), 0.0)
     return Seed(COLUMN_MINIMA, kernels.row_slack(matrix.cost, matrix.mask, v), v)
 
 
@@ -130,11 +136,11 @@ def row_seed(matrix: Matrix, u: NDArray[np.float64], name: str) -> Seed:
     if n == m and name == ROW_MINIMA:
         return Seed(name, u, v)
     if n < m:
-        v = np.minimum(v - _gauge(v, n), 0.0)
+        v = np.minimum(v - gauge(v, n), 0.0)
     return Seed(name, kernels.row_slack(matrix.cost, matrix.mask, v), v)
 
 
-def _gauge(slack: NDArray[np.float64], n: int) -> float:
+def gauge(slack: NDArray[np.float64], n: int) -> float:
     """Return the shift c that maximises n c + sum_j min(0, slack_j - c): the n-th smallest slack."""
     return float(np.partition(slack, n - 1)[n - 1])
 

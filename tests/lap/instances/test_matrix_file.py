@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.io import mmwrite
+from scipy.io import mmread, mmwrite
 from scipy.sparse import coo_array
 
 from kdgat.lap.errors import LapError, LapFileError
@@ -130,8 +130,8 @@ def test_files_that_hold_no_matrix_are_explained(tmp_path: Path) -> None:
         ("a.csv", b"1,2\n3,x\n", "could not convert"),
         ("a.csv", b"1,2\n3\n", "number of columns changed from 2 to 1 at row 2; give rows"),
         ("a.csv", b"\n", "empty; give rows of numbers"),
-        ("a.csv", b"\xff1,2", "codec can't decode"),
-        ("a.txt", b"\xff\xfe1", "not a text file"),
+        ("a.csv", b"\xff1,2", "is no text in UTF-8 .*: save it as UTF-8"),
+        ("a.txt", b"\xff\xfe1", "is text in UTF-16: save it as UTF-8"),
         ("a.pdf", b"1", "unknown format; give .npy"),
         ("a.h5", b"1", "not an HDF5 file"),
     ):
@@ -161,3 +161,45 @@ def test_files_that_hold_no_matrix_are_explained(tmp_path: Path) -> None:
     (tmp_path / "a.mtx").write_text(huge)
     with pytest.raises(LapFileError, match="1000000 x 1000000: costs of that size take 7451 GiB"):
         read_cost(tmp_path / "a.mtx")
+
+
+@pytest.mark.parametrize(
+    ("heading", "body", "words"),
+    [
+        ("coordinate pattern general", "3 3 2\n1 1\n3 9\n", "place outside of rows 1 to 3"),
+        ("coordinate pattern general", "3 3 2\n1 1\n-5 1\n", "place outside of rows 1 to 3"),
+        ("coordinate real general", "2 2 2\n1 1 3\n2 2\n", "holds 5 numbers for 2 entries of 3"),
+        ("coordinate real general", "2 2 1\n1 1 x\n", "not a Matrix Market file, or damaged"),
+        ("coordinate complex general", "2 2 1\n1 1 3 4\n", "expected real ones"),
+        ("coordinate real symmetric", "2 3 1\n1 1 3\n", "rows and columns must be as many"),
+        ("array real general", "2 2\n1\n2\n3\n", "holds 3 numbers, its heading says 4"),
+    ],
+)
+def test_a_damaged_matrix_market_file_is_refused_and_does_not_end_the_process(tmp_path, heading, body, words):
+    (tmp_path / "a.mtx").write_text(f"%%MatrixMarket matrix {heading}\n% a comment\n{body}")
+    with pytest.raises(LapFileError, match=words):
+        read_cost(tmp_path / "a.mtx")
+
+
+@pytest.mark.parametrize("symmetry", ["general", "symmetric", "skew-symmetric"])
+@pytest.mark.parametrize("is_sparse", [True, False])
+def test_matrix_market_is_read_as_scipy_reads_it(tmp_path, symmetry, is_sparse):
+    lower = np.tril(np.random.default_rng(1).integers(1, 9, (4, 4)).astype(float), -1)
+    diagonal = np.diag([1.0, 2.0, 3.0, 4.0])
+    values = {"general": lower + 2 * lower.T + diagonal, "symmetric": lower + lower.T + diagonal}
+    dense = values.get(symmetry, lower - lower.T)
+    mmwrite(tmp_path / "a.mtx", coo_array(dense) if is_sparse else dense, symmetry=symmetry, precision=17)
+    cost, mask = read_cost(tmp_path / "a.mtx")
+    known = mmread(tmp_path / "a.mtx")
+    np.testing.assert_array_equal(cost, known if isinstance(known, np.ndarray) else known.toarray())
+    np.testing.assert_array_equal(cost, dense)
+    assert mask is None if not is_sparse or dense.all() else (mask == (dense == 0)).all()
+
+
+@pytest.mark.parametrize(
+    "data", [b"\x93NUMPY\x01\x00v\x00{", b"\x93NUMPY\x01\x00v\x00" + b"{'descr': '<f8', 'fortran_order': False"]
+)
+def test_a_damaged_heading_of_an_array_is_refused(tmp_path, data):
+    (tmp_path / "a.npy").write_bytes(data + b" " * (128 - len(data)))
+    with pytest.raises(LapFileError, match="not a NumPy array file, or damaged"):
+        read_cost(tmp_path / "a.npy")

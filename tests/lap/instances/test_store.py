@@ -76,6 +76,7 @@ def test_every_key_has_an_entry_per_record(store: LapStore) -> None:
         assert file.attrs["records"] == 40
 
 
+@pytest.mark.processes
 def test_the_command_of_the_seed_document_works(store: LapStore) -> None:
     script = f"import h5py; f=h5py.File('{store.path}'); print(f.keys(), len(f['n']))"
     answer = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout
@@ -169,6 +170,7 @@ def test_a_failing_writer_leaves_what_was_there(tmp_path: Path, old: bytes | Non
     assert [entry.name for entry in tmp_path.iterdir()] == (["a.h5"] if old else [])
 
 
+@pytest.mark.processes
 def test_a_killed_writer_leaves_no_half_file_and_the_next_one_cleans_up(tmp_path: Path) -> None:
     path = tmp_path / "a.h5"
     script = (
@@ -195,6 +197,7 @@ def test_a_killed_writer_leaves_no_half_file_and_the_next_one_cleans_up(tmp_path
     assert sorted(tmp_path.iterdir()) == sorted([path, other])
 
 
+@pytest.mark.processes
 def test_a_full_disk_is_one_line_and_leaves_what_was_there(tmp_path: Path) -> None:
     path = tmp_path / "a.h5"
     write_store(path, [generate("uniform", 3, 0)])

@@ -6,10 +6,11 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
 
 from kdgat.lap.graphs import neighbours
 from kdgat.lap.models import inference, sweeps
-from kdgat.lap.solver import core, kernels
+from kdgat.lap.solver import background, batch, core, kernels, small
 from kdgat.lap.solver.exact import solve
 
 PROGRAM = """
@@ -24,6 +25,7 @@ print(twice(21))
 """
 
 
+@pytest.mark.processes
 def test_kernel_without_a_place_for_its_code_still_works_and_warns() -> None:
     done = subprocess.run(
         [sys.executable, "-W", "default", "-c", PROGRAM], capture_output=True, text=True, env=os.environ, check=True
@@ -33,7 +35,7 @@ def test_kernel_without_a_place_for_its_code_still_works_and_warns() -> None:
 
 
 def test_no_kernel_keeps_the_lock_of_python() -> None:
-    modules = (core, kernels, neighbours, inference, sweeps)
+    modules = (background, batch, core, kernels, neighbours, inference, small, sweeps)
     found = [kernel for module in modules for kernel in vars(module).values() if hasattr(kernel, "py_func")]
     kept = [each.py_func.__name__ for each in found if each.stats.cache_path and not each.targetoptions.get("nogil")]
     assert len(found) > 10

@@ -1,4 +1,4 @@
-"""Every family of instances, of all small sizes, solved as scipy does; benchmarks/lap_solver.py --check does more."""
+"""Every family of instances, of all small sizes, solved as scipy does; tests/lap/solver/agreement.py does more."""
 
 import os
 from pathlib import Path

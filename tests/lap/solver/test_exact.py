@@ -103,7 +103,7 @@ def test_ties_agree_with_scipy_and_need_little_search() -> None:
             check(cost, feasible_mask(rng, *cost.shape), False, "core", u=cost.min(1))
             for matrix in (cost, cost.T):
                 counters = solve(matrix).counters
-                assert counters.scanned_columns <= 5 * matrix.size, name
+                assert counters.scanned_columns <= (8 if n == 60 else 5) * matrix.size, name
                 assert n == 60 or counters.core_edges == 0, name  # short lists would be blind
 
 
@@ -246,7 +246,7 @@ def test_input_is_not_changed_and_may_be_read_only() -> None:
         (EXAMPLE, {"mask": np.zeros((2, 3), bool)}, r"mask has shape \(2, 3\), cost has \(3, 3\)"),
         (EXAMPLE, {"mask": np.zeros((3, 3))}, "mask has dtype float64"),
         (EXAMPLE, {"u": [1.0, 2.0]}, r"u has shape \(2,\)"),
-        (EXAMPLE, {"v": [1.0, 2.0, np.nan]}, r"v\[2\] is nan"),
+        (EXAMPLE, {"v": [1.0, 2.0, np.inf]}, r"v\[2\] is inf.*or NaN where unknown"),
         (EXAMPLE, {"method": "magic"}, "method is 'magic'"),
     ],
 )

@@ -114,6 +114,8 @@ def test_the_most_of_several_requests_is_taken_key_by_key() -> None:
     assert most_of([]) == ResourceRequest()
 
 
+@pytest.mark.processes
+@pytest.mark.nightly  # beside other tests the heap of a process is anybody's, as in trees
 def test_what_is_predicted_is_what_a_process_takes() -> None:
     config = small_config(["training.max_edges=1048576"])
     size = config.progression[MEDIUM].size

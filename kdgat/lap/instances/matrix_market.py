@@ -1,0 +1,125 @@
+"""Read sparse and dense matrices of the Matrix Market (R. F. Boisvert et al., NISTIR 5935, 1996).
+
+SciPy reads the heading. The numbers are read here, because its reader takes places outside of the matrix for what they
+are and writes there: a damaged file ended the process.
+"""
+
+from __future__ import annotations
+
+import gzip
+import warnings
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kdgat.lap.errors import LapFileError
+
+MAX_ENTRIES: Final = 1 << 31  # of a matrix that is sparse in its file: 16 GiB as costs
+_FIELDS: Final = {"real": 1, "double": 1, "integer": 1, "unsigned-integer": 1, "pattern": 0}  # numbers behind a place
+_SYMMETRIES: Final = {"general": 0, "symmetric": 1, "hermitian": 1, "skew-symmetric": -1}  # sign of the mirror image
+
+Found = tuple[NDArray[np.float64], NDArray[np.bool_] | None]
+
+
+def read_matrix_market(path: Path) -> Found:
+    """Read a matrix [n, m] and, of a sparse one, its mask [n, m], True where there is no entry.
+
+    Raises:
+        LapFileError: if the file is none, is damaged, or holds complex numbers.
+    """
+    from scipy.io import mminfo  # SciPy is not needed to train
+
+    try:
+        num_rows, num_columns, num_entries, layout, field, symmetry = mminfo(path)
+    except (ValueError, OSError, EOFError, TypeError, OverflowError, UnicodeDecodeError) as error:
+        raise LapFileError(f"{path}: not a Matrix Market file, or damaged ({error})") from error
+    if field not in _FIELDS or symmetry not in _SYMMETRIES:
+        raise LapFileError(f"{path}: holds {field} {symmetry} numbers, expected real ones")
+    if num_rows * num_columns > MAX_ENTRIES:
+        raise LapFileError(
+            f"{path}: {num_rows} x {num_columns}: costs of that size take {num_rows * num_columns * 8 / 2**30:.0f} "
+            "GiB, and all are kept in memory; give a smaller matrix"
+        )
+    try:
+        numbers = _read_numbers(path)
+    except (ValueError, OSError, EOFError) as error:
+        raise LapFileError(f"{path}: not a Matrix Market file, or damaged ({error})") from error
+    sign = _SYMMETRIES[symmetry]
+    if sign and num_rows != num_columns:
+        raise LapFileError(
+            f"{path}: is {symmetry} with {num_rows} x {num_columns} entries: rows and columns must be as many"
+        )
+    if layout == "array":
+        return _dense(path, numbers, num_rows, num_columns, sign), None
+    return _sparse(path, numbers, (num_rows, num_columns), num_entries, 2 + _FIELDS[field], sign)
+
+
+def _read_numbers(path: Path) -> NDArray[np.float64]:
+    """Return all numbers behind the line with the size; ValueError for what is no number."""
+    with (
+        gzip.open(path, "rt", encoding="utf-8")
+        if path.name.lower().endswith(".gz")
+        else path.open(encoding="utf-8") as text
+    ):
+        for line in text:
+            if line.strip() and not line.startswith("%"):
+                break  # the size
+        rest = text.read()
+    if not rest.strip():
+        return np.zeros(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", DeprecationWarning)  # something is left that is no number
+        try:
+            return np.fromstring(rest, dtype=np.float64, sep=" ")
+        except DeprecationWarning:
+            raise ValueError("an entry is no number") from None
+
+
+def _dense(path: Path, numbers: NDArray[np.float64], num_rows: int, num_columns: int, sign: int) -> NDArray[np.float64]:
+    """Return a matrix whose columns follow each other; of a symmetric one its lower triangle does."""
+    rows, columns = np.tril_indices(num_rows, -1 if sign < 0 else 0) if sign else (None, None)
+    expected = num_rows * num_columns if rows is None else len(rows)
+    if len(numbers) != expected:
+        raise LapFileError(
+            f"{path}: holds {len(numbers)} numbers, its heading says {expected}: the file may be cut off"
+        )
+    if rows is None:
+        return numbers.reshape(num_columns, num_rows).T.copy()
+    assert columns is not None
+    order = np.lexsort((rows, columns))
+    cost = np.zeros((num_rows, num_columns))
+    cost[rows[order], columns[order]] = numbers
+    cost[columns[order], rows[order]] = np.where(rows[order] == columns[order], 1, sign) * numbers
+    return cost
+
+
+def _sparse(
+    path: Path, numbers: NDArray[np.float64], shape: tuple[int, int], num_entries: int, width: int, sign: int
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """Return costs, 1 where a pattern has an entry, and the mask of what has none."""
+    if len(numbers) != num_entries * width:
+        raise LapFileError(
+            f"{path}: holds {len(numbers)} numbers for {num_entries} entries of {width}: the file may be cut off"
+        )
+    table = numbers.reshape(num_entries, width)
+    places = table[:, :2]
+    if not ((places >= 1) & (places <= shape) & (places == np.floor(places))).all():
+        raise LapFileError(f"{path}: an entry has a place outside of rows 1 to {shape[0]} and columns 1 to {shape[1]}")
+    rows, columns = (places.astype(np.int64) - 1).T
+    values = table[:, 2] if width > 2 else np.ones(num_entries)
+    if sign:
+        is_mirrored = rows != columns
+        rows, columns = np.append(rows, columns[is_mirrored]), np.append(columns, rows[is_mirrored])
+        values = np.append(values, sign * values[is_mirrored])
+    cost, mask = np.zeros(shape), np.ones(shape, dtype=bool)
+    cost[rows, columns] = values
+    mask[rows, columns] = False
+    if (~mask).sum() < len(values):
+        _, first, counts = np.unique(rows * shape[1] + columns, return_index=True, return_counts=True)
+        twice = first[counts > 1][0]
+        raise LapFileError(
+            f"{path}: the entry of row {rows[twice] + 1} and column {columns[twice] + 1} is given twice; keep one"
+        )
+    return cost, mask

@@ -1,0 +1,149 @@
+"""Random and adversarial problems through every entrance of the solver, compared with scipy's optimum.
+
+python -m tests.lap.solver.agreement 100000     # some minutes; `make test` does a few hundred
+"""
+
+import argparse
+import sys
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment as scipy_assignment
+
+from kdgat.lap.solver.batch import solve_batch
+from kdgat.lap.solver.exact import linear_sum_assignment, solve
+
+BATCH = 50  # problems solved by one call of `solve_batch`
+RELATIVE = 1e-9  # of the matched costs: what the solver proves
+
+
+@dataclass(frozen=True)
+class Case:
+    """A problem with a seed, and what scipy says of it."""
+
+    kind: str
+    cost: NDArray[np.float64]
+    mask: NDArray[np.bool_] | None
+    maximize: bool
+    u: NDArray[np.float64] | None
+    v: NDArray[np.float64] | None
+    optimum: float
+    tolerance: float
+
+    def blocked(self) -> NDArray[np.float64]:
+        """Return the matrix with infinities for the mask."""
+        return blocked(self.cost, self.mask, self.maximize)
+
+
+def blocked(cost: NDArray[np.float64], mask: NDArray[np.bool_] | None, maximize: bool) -> NDArray[np.float64]:
+    return cost if mask is None else np.where(mask, -np.inf if maximize else np.inf, cost)
+
+
+def draw_cost(rng: np.random.Generator, n: int, m: int) -> tuple[str, NDArray[np.float64]]:
+    """Return a matrix of a random kind."""
+    uniform = rng.random((n, m))
+    rare = rng.random((n, m)) < rng.random() * 0.15
+    constant = float(rng.choice([1.0, 0.0, -3.0, 1e5]))
+    kinds = {
+        "uniform": lambda: uniform,
+        "whole": lambda: rng.integers(-1000, 1000, (n, m)).astype(float),
+        "ties": lambda: rng.integers(0, 4, (n, m)).astype(float),
+        "huge": lambda: uniform * 1e150 - 3e149,
+        "tiny": lambda: uniform * 1e-150,
+        "decades": lambda: 10.0 ** (16.0 * uniform - 8.0),
+        "product": lambda: np.outer(rng.permutation(n) + 1.0, rng.permutation(m) + 1.0),
+        "rank one": lambda: np.outer(rng.normal(size=n), rng.normal(size=m)),
+        "distances": lambda: np.abs(rng.random(n)[:, None] - rng.random(m)),
+        "rows alike": lambda: np.repeat(uniform[:1], n, 0),
+        "constant": lambda: np.full((n, m), constant),
+        "prohibitive": lambda: np.where(uniform < 0.3, uniform, 1e6),
+        "background": lambda: np.where(rare, constant - rng.random((n, m)), constant),
+        "background, whole": lambda: np.where(rare, constant + rng.integers(-3, 2, (n, m)), constant),
+    }
+    name = list(kinds)[rng.integers(len(kinds))]
+    return name, kinds[name]()
+
+
+def draw_seed(rng: np.random.Generator, size: int, scale: float) -> NDArray[np.float64] | None:
+    """Return duals that know nothing: none, noise of any size, a constant, or one spike."""
+    noise = rng.normal(size=size)
+    spike = np.zeros(size)
+    spike[rng.integers(size)] = 1e9 * scale
+    return [None, None, noise * scale, noise * 1e6 * scale, noise * 1e-12 * scale, np.full(size, 7.0), spike][
+        rng.integers(7)
+    ]
+
+
+def draw(rng: np.random.Generator, largest: int) -> Case:
+    """Return a problem that has a solution."""
+    n, m = rng.integers(1, largest, 2).tolist()
+    m = n if rng.random() < 0.4 else m
+    kind, cost = draw_cost(rng, n, m)
+    mask = None
+    if rng.random() < 0.4:
+        mask = rng.random((n, m)) < rng.random() * rng.choice([0.05, 1.0])
+        size = min(n, m)
+        mask[rng.permutation(n)[:size], rng.permutation(m)[:size]] = False
+    maximize = bool(rng.random() < 0.3)
+    if maximize and kind.startswith("background"):
+        cost = -cost
+    rows, columns = scipy_assignment(blocked(cost, mask, maximize), maximize)
+    matched = cost[rows, columns]
+    scale = float(np.abs(cost).max())
+    tolerance = RELATIVE * float(np.abs(matched).sum()) + 1e-15 * rows.size * scale
+    u, v = draw_seed(rng, n, scale), draw_seed(rng, m, scale)
+    return Case(kind, cost, mask, maximize, u, v, float(matched.sum()), tolerance)
+
+
+def check(case: Case, entrance: str, rows: NDArray[np.int64], columns: NDArray[np.int64], cost: float) -> None:
+    """Raise AssertionError unless a matching is complete, allowed and as good as scipy's."""
+    about = f"{entrance}, {case.kind}, {case.cost.shape}"
+    size = min(case.cost.shape)
+    assert len(set(rows.tolist())) == len(set(columns.tolist())) == rows.size == size, about
+    assert case.mask is None or not case.mask[rows, columns].any(), about
+    difference = max(abs(cost - case.optimum), abs(float(case.cost[rows, columns].sum()) - case.optimum))
+    assert difference <= case.tolerance, f"{about}: {cost!r}, scipy {case.optimum!r}"
+
+
+def check_all(number: int, seed: int, largest: int = 40, *, shows: bool = False) -> Counter[str]:
+    """Check so many problems through every entrance; return how many there were of each kind."""
+    rng = np.random.default_rng(seed)
+    kinds: Counter[str] = Counter()
+    for first in range(0, number, BATCH):
+        cases = [draw(rng, largest) for _ in range(min(BATCH, number - first))]
+        kinds.update(case.kind for case in cases)
+        for k, case in enumerate(cases):
+            options = {"mask": case.mask, "maximize": case.maximize}
+            found = solve(case.cost, **options)
+            check(case, "solve", found.rows, found.columns, found.cost)
+            method = ("core", "dense")[k % 2]
+            seeded = solve(case.cost, case.u, case.v, method=method, **options)
+            check(case, f"solve, {method}", seeded.rows, seeded.columns, seeded.cost)
+            rows, columns = linear_sum_assignment(case.blocked(), case.maximize)
+            check(case, "linear_sum_assignment", rows, columns, float(case.cost[rows, columns].sum()))
+        for maximize in (False, True):
+            some = [case for case in cases if case.maximize == maximize]
+            batch = solve_batch([c.cost for c in some], mask=[c.mask for c in some], maximize=maximize)
+            for k, case in enumerate(some):
+                check(case, "solve_batch", batch[k].rows, batch[k].columns, float(batch.cost[k]))
+        if shows and (first // BATCH) % 100 == 99:
+            print(f"{first + BATCH:,} agree", flush=True)
+    return kinds
+
+
+def main() -> None:
+    """Check, and say how many of each kind agreed."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("number", type=int)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--largest", type=int, default=40, help="number of rows and columns, at most")
+    arguments = parser.parse_args()
+    kinds = check_all(arguments.number, arguments.seed, arguments.largest, shows=True)
+    print(", ".join(f"{number:,} {kind}" for kind, number in kinds.items()))
+    sys.exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Small problems, and those of which most is one constant: what the compiled way answers, and what it leaves."""
+
+import numpy as np
+import pytest
+from scipy.optimize import linear_sum_assignment as scipy_assignment
+
+from kdgat.lap.instances.distributions import generate
+from kdgat.lap.solver import quick
+from kdgat.lap.solver.exact import linear_sum_assignment, solve
+
+
+def answered(cost: np.ndarray, mask: np.ndarray | None = None, maximize: bool = False) -> bool:
+    return quick.attempt(cost, mask, maximize, True) is not None
+
+
+def test_usual_types_and_layouts_are_answered_in_one_call() -> None:
+    cost = np.random.default_rng(0).random((12, 9))
+    fixed = cost.copy()
+    fixed.setflags(write=False)
+    for matrix in (cost, cost.T, cost[::2], cost.astype(np.float32), (100 * cost).astype(np.int16), cost > 0.5, fixed):
+        assert answered(matrix)
+        assert answered(matrix, np.zeros(matrix.shape, bool), True)
+
+
+@pytest.mark.parametrize(
+    "cost", [np.zeros((0, 3)), np.array([[np.nan]]), np.array([[1e300, 0.0]]), np.full((2, 2), np.inf), np.zeros(3)]
+)
+def test_what_is_unusual_is_left_to_the_general_solver(cost: np.ndarray) -> None:
+    assert not answered(cost)
+
+
+def test_costs_beside_which_duals_are_huge_are_left() -> None:
+    cost = np.array([[1e-20, 1.0], [1.0, 1e12]])
+    assert solve(cost).cost == pytest.approx(2.0, rel=1e-12)
+    assert linear_sum_assignment(cost)[1].tolist() == [1, 0]
+
+
+def test_infinities_forbid_as_in_scipy() -> None:
+    cost = np.array([[np.inf, 2.0, 1.0], [3.0, np.inf, 4.0]])
+    assert answered(cost)
+    for matrix, maximize in ((cost, False), (-cost, True), (cost.T.copy(), False)):
+        columns = linear_sum_assignment(matrix, maximize)[1]
+        assert columns.tolist() == scipy_assignment(matrix, maximize)[1].tolist()
+    with pytest.raises(ValueError, match="-inf"):
+        linear_sum_assignment(-cost)
+
+
+@pytest.mark.parametrize("n", [200, 600])
+def test_tracking_looks_at_boxes_that_meet_and_at_nothing_else(n: int) -> None:
+    cost = generate("tracking", n, 3).cost
+    meetings = int((cost < 1.0).sum())
+    found = solve(cost)
+    assert found.cost == pytest.approx(cost[scipy_assignment(cost)].sum(), rel=1e-12)
+    assert found.counters.scanned_columns < 4 * meetings
+
+
+def test_births_and_deaths_in_either_direction_and_sign() -> None:
+    rng = np.random.default_rng(1)
+    cost = generate("tracking", 300, 4).cost[:, :260]
+    forbidden = (rng.random(cost.shape) < 0.02) & (cost == 1.0)
+    for matrix, mask, sign in ((cost, forbidden, 1.0), (cost.T.copy(), forbidden.T, 1.0), (-cost, forbidden, -1.0)):
+        found = solve(matrix, mask=mask, maximize=sign < 0)
+        expected = scipy_assignment(np.where(mask, sign * np.inf, matrix), maximize=sign < 0)
+        assert found.cost == pytest.approx(matrix[expected].sum(), rel=1e-12)
+        assert not mask[found.rows, found.columns].any()
+        slack = sign * (matrix - found.u[:, None] - found.v)
+        assert slack[~mask].min() >= -1e-12
+        assert found.counters.scanned_columns < 20 * 300
+
+
+def test_gate_as_a_price_takes_no_precision() -> None:
+    rng = np.random.default_rng(2)
+    points = 100.0 * rng.random((400, 2))
+    distance = np.linalg.norm(points[:, None] - points[None] - rng.normal(size=(400, 2)) * 0.5, axis=2)
+    gated = np.where(distance < 3.0, distance, 1e6)
+    found = solve(gated)
+    assert found.cost == pytest.approx(gated[scipy_assignment(gated)].sum(), rel=1e-12)
+    assert found.gap <= 1e-9 * found.cost
