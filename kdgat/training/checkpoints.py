@@ -107,7 +107,7 @@ def _hash_path(path: Path) -> Path:
 def _damage(path: Path) -> str | None:
     """State what is wrong with a checkpoint file, None if nothing is."""
     try:
-        expected = _hash_path(path).read_text().strip()
+        expected = _hash_path(path).read_bytes().strip().decode("ascii", "replace")
     except FileNotFoundError:
         return "its sha256 file is missing"
     try:

@@ -1,15 +1,18 @@
 """How long, how fast and how safely to train."""
 
 from collections.abc import Mapping
+from importlib.util import find_spec
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
 from kdgat.cluster.resources import MemoryText, parse_memory
-from kdgat.stage.configuration import Config, ExecutionOnly, execution_keys, without_keys
+from kdgat.stage.configuration import Config, ConfigurationError, ExecutionOnly, execution_keys, without_keys
 
 BatchSizeMode = Literal["fixed", "static", "tuner", "trial"]
+LoggerName = Literal["tensorboard", "mlflow", "wandb"]  # each is the module that it needs, too
 ANY_DATASET: Final = "_default"
+LOGGER_PACKAGES: Final = {"mlflow": "mlflow-skinny"}  # the client alone, where it has another name than its module
 SAFETY_FACTORS: Final = {ANY_DATASET: 0.5}
 SEARCH_PEAK: Final = (
     2  # times the memory budget that the steps of a search may take: they double until one is too large
@@ -88,6 +91,15 @@ class TrainingConfig(Config):
     # where time goes
     profile: Annotated[bool, ExecutionOnly] = False
     profile_steps: Annotated[int, ExecutionOnly] = Field(5, ge=1)
+    # What else gets the rows of metrics.jsonl; see `Loggers`.
+    loggers: Annotated[tuple[LoggerName, ...], ExecutionOnly] = Field((), exclude_if=lambda names: not names)
+
+    @field_validator("loggers")
+    @classmethod
+    def _refuse_repeated_loggers(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        if len(set(names)) != len(names):
+            raise ValueError("a logger stands twice: list each once")
+        return names
 
     @model_validator(mode="after")
     def _check_precision(self) -> Self:
@@ -109,6 +121,15 @@ class TrainingConfig(Config):
         if self.batch_size_mode == "fixed" or self.memory_budget is None:
             return None
         return SEARCH_PEAK * (parse_memory(self.memory_budget) << 20)
+
+    def require_loggers(self) -> None:
+        """Raise ConfigurationError if a logger's package is not installed here."""
+        for name in self.loggers:
+            if find_spec(name) is None:
+                raise ConfigurationError(
+                    f"training.loggers: {name} is not installed: pip install {LOGGER_PACKAGES.get(name, name)}, or "
+                    "leave it out"
+                )
 
     def computation(self) -> dict[str, object]:
         """Return the settings that the result depends on: a checkpoint fits a config that has the same ones."""

@@ -83,6 +83,11 @@ class Deadline:
         """Seconds that leaving takes: twice the longest checkpoint, and a floor for everything unmeasured."""
         return self.margin_floor_s + 2.0 * self.checkpoint_s
 
+    @property
+    def spare_s(self) -> float:
+        """Seconds beyond another step and leaving; negative if there are too few for that."""
+        return self.remaining_s - self.margin_s - self.step_s
+
     def reached(self) -> bool:
         """Return whether another step might not leave time to save; Slurm is asked again before that is said."""
         if self._is_short() and (found := self.ask_end()) is not None and found != self.end_time:
@@ -95,7 +100,7 @@ class Deadline:
         return self.reached() and self.remaining_s < self.margin_floor_s
 
     def _is_short(self) -> bool:
-        return self.remaining_s < self.margin_s + self.step_s
+        return self.spare_s < 0.0
 
     def describe(self) -> str:
         """Say in numbers why there is no time for another step."""

@@ -34,6 +34,7 @@ class Progress:
         self.name = name
         self.max_epochs = max_epochs
         self.deadline = deadline
+        self.resumed = ""  # where this process went on: for whoever watches
         self._clock = clock
         self._began_s: float | None = None  # with the first epoch of this process
         self._work = FitWork()
@@ -84,6 +85,7 @@ class Progress:
                 "seconds_to_deadline": remaining_s,
                 "checkpoint_s": round(self.deadline.checkpoint_s, 4),
                 "unix_time": round(time.time(), 3),
+                **({"resumed": self.resumed} if self.resumed else {}),
                 **gpu_memory(),
             }
         )

@@ -28,6 +28,7 @@ from kdgat.training.config import TrainingConfig
 from kdgat.training.deadline import Deadline
 from kdgat.training.device import describe_machine, make_fabric, make_optimizer
 from kdgat.training.gradients import Gradients
+from kdgat.training.loggers import End, Loggers
 from kdgat.training.losses import LossWatch
 from kdgat.training.profile import Profile
 from kdgat.training.progress import Progress
@@ -90,11 +91,13 @@ def fit(
 
     Raises:
         NumericError: if a loss or the monitored metric is not finite.
-        ConfigurationError: if `config.monitor` is not among the metrics, or no batch fits `config.memory_budget`.
+        ConfigurationError: if `config.monitor` is not among the metrics, no batch fits `config.memory_budget`, or a
+            package that `config.loggers` needs is not installed.
         CheckpointError: if the checkpoint belongs to another configuration or seed, or none of those there is good.
         EnvironmentFaultError: if the GPU that the job was given cannot be used, or `config.deterministic` is true and
             the checkpoint is from another kind of machine.
     """
+    config.require_loggers()
     seat = seat_at(name)
     if seat is not None and seat.rank > 0:
         deadline = Deadline()  # rank 0 looks at the clock
@@ -148,6 +151,10 @@ class _Fit:
         self.progress = Progress(directory, name, config.max_epochs, deadline, self.running_time)
         is_profiled = config.profile and self.rank == 0
         self.profile = Profile(directory, name, config.profile_steps if is_profiled else 0, fabric.device)
+        self.loggers = Loggers(
+            config.loggers if self.rank == 0 else (), directory, name,
+            spare_s=lambda: deadline.spare_s, is_stopped=lambda: bool(stop),
+        )  # fmt: skip
         self.state = FitState(num_parts=config.accumulate)
         self.averages = Averages()
         # fabric.setup moves the parameters, so the optimizer is made after the module has its device.
@@ -169,6 +176,7 @@ class _Fit:
         """Resume or start, then train epoch by epoch."""
         if self.rank == 0:
             self._resume()
+        end: End = "failed"
         try:
             if not self.state.stop_reason:
                 if self.deadline.too_late_to_begin():
@@ -179,15 +187,18 @@ class _Fit:
                     self.directory, self.name, self.num_ranks, self.fabric.device, self._go_on_or_pause
                 ) as ranks:
                     self._train(ranks)
+            end = "success"
             if self.stop:
                 # Trained to the end, but the stage was asked to leave before it does more.
                 return self._result(paused=True, reason=f"{self.stop.signal_name} after the last epoch")
         except _Pause as pause:
+            end = "paused"
             logger.info("paused at epoch %d step %d: %s", self.state.epoch, self.state.step, pause)
             return self._result(paused=True, reason=str(pause), needed_s=pause.needed_s)
         finally:
             self.profile.close()
             self.progress.end(is_done=bool(self.state.stop_reason))
+            self.loggers.close(self.state.history, end)
         self._restore_random_state()  # what follows the fit draws the same numbers after a resume
         self.module.load_state_dict(self.state.best_weights)
         self.module.eval()
@@ -329,6 +340,9 @@ class _Fit:
             self._write_checkpoint()
         if not state.stop_reason:
             self._save_or_pause()
+        self.loggers.send(state.history)  # what a pause leaves unsent, the next attempt sends
+        if config.loggers and not state.stop_reason:
+            self._save_or_pause()  # the loggers may have taken some seconds
 
     def _save_or_pause(self) -> None:
         """Between two steps: leave if it is time for any rank, else write a checkpoint if one is due."""
@@ -379,6 +393,8 @@ class _Fit:
             self._take_over(saved, path.name)
             self.checkpoint_path = str(path.relative_to(self.directory.path))
             logger.info("going on from %s: epoch %d step %d", path.name, self.state.epoch, self.state.step)
+            # Epochs are counted from 1 where people see them.
+            self.progress.resumed = f"{self.name} epoch {self.state.epoch + 1} step {self.state.step}".lstrip()
             if not self.state.stop_reason:
                 warn_of_other_ranks(saved, self.num_ranks, path.name)
                 self.resumed = saved if self.num_ranks > 1 else None

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 # One metadata key: safetensors writes several in no fixed order, and equal weights shall be equal files.
 METADATA_KEY = "kdgat"
+SUFFIX = ".safetensors"
 
 
 class WeightsError(ValueError):
@@ -75,8 +76,12 @@ def read_arrays(path: Path | str | RunDirectory) -> tuple[dict[str, NDArray[Any]
 def read_description(path: Path | str | RunDirectory) -> dict[str, Any]:
     """Read what a weights file says about itself, without torch; errors as in `load_weights`."""
     with _opened(path, "np") as file:
-        description = json.loads((file.metadata() or {}).get(METADATA_KEY, "null"))
-    if not isinstance(description, dict):
+        text = (file.metadata() or {}).get(METADATA_KEY, "null")
+    try:
+        description = json.loads(text)
+    except ValueError as error:
+        raise WeightsError(f"{_file_of(path)} is damaged ({error}): run the stage that writes it again") from error
+    if not isinstance(description, dict) or not isinstance(description.get("config"), dict):
         raise WeightsError(f"{_file_of(path)} was not written by kdgat: its header has no {METADATA_KEY!r} entry")
     return description
 
@@ -90,6 +95,11 @@ def _opened(path: Path | str | RunDirectory, framework: str) -> Iterator[Any]:
         with safe_open(file_path, framework=framework) as file:
             yield file
     except SafetensorError as error:
+        if file_path.suffix != SUFFIX:
+            raise WeightsError(
+                f"{file_path} is no file of weights: name the --out of `kdgat train`, or a weights{SUFFIX} of one of "
+                "its stages"
+            ) from error
         raise WeightsError(f"{file_path} is damaged ({error}): run the stage that writes it again") from error
 
 

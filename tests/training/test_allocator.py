@@ -27,6 +27,7 @@ def page_faults(mode: str) -> int:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc only")
+@pytest.mark.processes
 def test_freed_blocks_are_used_again_without_new_pages() -> None:
     assert page_faults("kept") < page_faults("default") / 5
 

@@ -159,3 +159,13 @@ def test_state_that_needs_pickle_is_refused_by_key(tmp_path, value, named):
     with pytest.raises(CheckpointError, match=rf"checkpoint\.source\.scores\[1\] is a .*{named}"):
         Checkpoints(RunDirectory(tmp_path)).write({"source": {"scores": [1, value]}})
     assert Checkpoints(RunDirectory(tmp_path)).load_newest() is None
+
+
+def test_a_hash_that_is_no_text_is_damage_and_the_checkpoint_before_is_taken(tmp_path):
+    checkpoints = Checkpoints(RunDirectory(tmp_path))
+    for step in (1, 2):
+        newest = checkpoints.write({"step": step})
+    newest.with_name(newest.name + ".sha256").write_bytes(b"\x80")
+    loaded = checkpoints.load_newest()
+    assert loaded is not None
+    assert loaded[1]["step"] == 1

@@ -109,6 +109,7 @@ def test_a_machine_is_described_by_what_last_bits_depend_on():
     assert found == {"torch": torch.__version__, "cpu": torch.backends.cpu.get_cpu_capability(), "device": "cpu"}
 
 
+@pytest.mark.processes
 def test_the_instruction_set_that_torch_is_told_to_use_is_part_of_it():
     program = (
         "import torch; from kdgat.training import device; print(device.describe_machine(torch.device('cpu'))['cpu'])"

@@ -97,3 +97,13 @@ def test_a_fit_that_does_no_step_notes_no_work(tmp_path):
     directory = RunDirectory(tmp_path)
     Progress(directory, "student", 3, Deadline()).end(is_done=True)
     assert directory.read_work() is None
+
+
+def test_a_process_that_resumed_says_where(tmp_path):
+    directory = RunDirectory(tmp_path)
+    progress = Progress(directory, "student", 3, Deadline())
+    progress.report(epoch=1, step=3, num_steps=10, phase="train", loss=0.25)
+    assert "resumed" not in json.loads(directory.progress_path.read_text())
+    progress.resumed = "student epoch 2 step 34"
+    progress.report(epoch=1, step=34, num_steps=40, phase="train", loss=0.25)
+    assert json.loads(directory.progress_path.read_text())["resumed"] == "student epoch 2 step 34"

@@ -16,6 +16,8 @@ from kdgat.training.checkpoints import Checkpoints
 from kdgat.training.ranks import Group, Ranks
 from tests.training.ranked_training import NUM_TRAINING, STEPS_PER_EPOCH, Scene, run_rank, train
 
+pytestmark = pytest.mark.processes
+
 REPOSITORY = Path(__file__).parents[2]
 NUM_STEPS = 3 * STEPS_PER_EPOCH
 IN_TWO_PARTS = {"accumulate": 2}

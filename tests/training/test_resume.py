@@ -79,6 +79,7 @@ def undisturbed(children: ForkServerContext, tmp_path_factory: pytest.TempPathFa
 
 class TestRestartEqualsUninterrupted:
     @pytest.mark.parametrize("every", [1, 5])
+    @pytest.mark.processes
     def test_saving_changes_nothing(self, children, tmp_path, undisturbed, every):
         assert run(children, tmp_path, every) == EXIT_FINISHED
         assert results(tmp_path) == undisturbed
@@ -98,6 +99,7 @@ class TestRestartEqualsUninterrupted:
             pytest.param(36, [("rename", 1)], id="last-checkpoint-not-renamed"),
         ],
     )
+    @pytest.mark.processes
     def test_after_sigkill(self, children, tmp_path, undisturbed, every, kills):
         for event, occurrence in kills:
             assert run(children, tmp_path, every, event, occurrence, "kill") == -signal.SIGKILL
@@ -105,6 +107,7 @@ class TestRestartEqualsUninterrupted:
         assert results(tmp_path) == undisturbed
 
     @pytest.mark.parametrize("occurrence", [1, 3])
+    @pytest.mark.processes
     def test_after_a_kill_in_the_middle_of_writing_a_checkpoint(self, children, tmp_path, undisturbed, occurrence):
         assert run(children, tmp_path, 4, "open", occurrence, "partial") == -signal.SIGXFSZ
         partial = [entry for entry in (tmp_path / "checkpoints").iterdir() if entry.suffix == ".tmp"]
@@ -113,7 +116,8 @@ class TestRestartEqualsUninterrupted:
         assert results(tmp_path) == undisturbed
         assert not list((tmp_path / "checkpoints").glob(".*"))
 
-    @pytest.mark.parametrize("seed", range(6))
+    @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.nightly) for seed in range(2, 6))])
+    @pytest.mark.processes
     def test_after_kills_at_seeded_random_events(self, children, tmp_path, undisturbed, seed):
         draw = random.Random(seed)
         assert run(children, tmp_path, 2, "step", draw.randint(1, 15), "kill") == -signal.SIGKILL
@@ -124,7 +128,8 @@ class TestRestartEqualsUninterrupted:
         assert run(children, tmp_path, 3) == EXIT_FINISHED
         assert results(tmp_path) == undisturbed
 
-    @pytest.mark.parametrize("seed", range(2))
+    @pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.nightly)])
+    @pytest.mark.processes
     def test_after_kills_from_outside_at_random_times(self, children, tmp_path, undisturbed, seed):
         draw = random.Random(seed)
         for _ in range(6):
@@ -143,6 +148,7 @@ class TestRestartEqualsUninterrupted:
         assert results(tmp_path) == undisturbed
 
     @pytest.mark.parametrize("damage", ["truncated", "flipped", "empty", "no hash"])
+    @pytest.mark.processes
     def test_with_the_newest_checkpoint_damaged(self, children, tmp_path, undisturbed, damage):
         assert run(children, tmp_path, 5, "step", 18, "kill") == -signal.SIGKILL
         newest_path = max((tmp_path / "checkpoints").glob("*.pt"))
@@ -156,6 +162,7 @@ class TestRestartEqualsUninterrupted:
         assert results(tmp_path) == undisturbed
         assert newest_path.with_suffix(".damaged").exists()
 
+    @pytest.mark.processes
     def test_with_all_checkpoints_damaged_it_does_not_start_again_unasked(self, children, tmp_path, undisturbed):
         assert run(children, tmp_path, 5, "step", 18, "kill") == -signal.SIGKILL
         for path in (tmp_path / "checkpoints").glob("*.pt"):
@@ -167,6 +174,7 @@ class TestRestartEqualsUninterrupted:
         assert results(tmp_path) == undisturbed
 
     @pytest.mark.parametrize(("event", "occurrence"), [("step", 1), ("step", 10), ("validation", 4), ("metrics", 4)])
+    @pytest.mark.processes
     def test_after_sigterm_without_repeating_a_step(self, children, tmp_path, undisturbed, event, occurrence):
         assert run(children, tmp_path, None, event, occurrence, "term") == EXIT_PAUSED
         saved = Checkpoints(RunDirectory(tmp_path)).load_newest()
@@ -204,6 +212,7 @@ class ClockedSource(CurriculumSource):
 
 
 class TestDeadline:
+    @pytest.mark.processes
     def test_pauses_before_the_deadline_and_resumes_to_the_same_weights(self, tmp_path, undisturbed):
         _, validation = make_sources()
         clock = Clock()
@@ -228,6 +237,7 @@ class TestDeadline:
         assert refused.checkpoint == ""
         assert not (tmp_path / "checkpoints").exists()
 
+    @pytest.mark.processes
     def test_a_checkpoint_that_stalled_for_40_minutes_keeps_no_job_of_an_hour_from_training(
         self, tmp_path, undisturbed
     ):
@@ -259,6 +269,7 @@ class TestDeadline:
         assert not train(directory).paused
         assert results(tmp_path) == undisturbed
 
+    @pytest.mark.processes
     def test_a_suspended_job_loses_no_step_and_goes_on_when_it_is_woken(self, children, tmp_path, undisturbed):
         """Stopped for longer than its walltime: Slurm moves the end on, and the pause was no step of that length."""
         program, end = tmp_path / "squeue", tmp_path / "end"

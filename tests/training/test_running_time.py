@@ -67,6 +67,7 @@ with RunningTime().watched() as running_time:
 
 
 @pytest.mark.parametrize("how", ["stopped", "waiting"])
+@pytest.mark.processes
 def test_a_real_process_notices_that_it_was_stopped_and_not_that_it_waited(how: str) -> None:
     seconds = 2.0 * PAUSE_S
     command = [sys.executable, "-c", PROGRAM, how, str(seconds)]

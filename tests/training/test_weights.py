@@ -8,7 +8,15 @@ from safetensors.torch import save_file
 from torch import nn
 
 from kdgat.stage.directory import RunDirectory
-from kdgat.training.weights import WeightsError, load_weights, read_weights, save_weights
+from kdgat.training.weights import (
+    METADATA_KEY,
+    WeightsError,
+    load_weights,
+    read_arrays,
+    read_description,
+    read_weights,
+    save_weights,
+)
 
 CONFIG = {"widths": [4, 2], "heads": 2, "name": "small"}
 
@@ -55,3 +63,12 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
     save_file({"a": torch.ones(1)}, path)
     with pytest.raises(WeightsError, match="not written by kdgat"):
         load_weights(path)
+
+
+@pytest.mark.parametrize("description", ["{", "[]", "{}", '{"config": 3}', "null"])
+def test_a_damaged_description_is_no_traceback(tmp_path, description):
+    path = tmp_path / "weights.safetensors"
+    save_file({"a": torch.ones(2)}, path, {METADATA_KEY: description})
+    for read in (read_description, read_arrays, read_weights):
+        with pytest.raises(WeightsError, match=r"is damaged|was not written by kdgat"):
+            read(path)
