@@ -11,6 +11,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+MAX_SHOWN = 80  # characters of a wrong value
 M = TypeVar("M", bound=BaseModel)
 
 
@@ -31,10 +32,10 @@ class Config(BaseModel):
     Model(layers=3)
     >>> validate_config(Model, {"layer": 3})
     Traceback (most recent call last):
-    kdgat.stage.configuration.ConfigurationError: Model: unknown key 'layer': did you mean 'layers'?
+    kdgat.stage.configuration.ConfigurationError: unknown key 'layer': did you mean 'layers'?
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
 
     @model_validator(mode="before")
     @classmethod
@@ -65,7 +66,11 @@ def validate_config(model: type[M], data: Mapping[str, Any]) -> M:
 def describe_validation_error(model: type[BaseModel], error: ValidationError) -> str:
     """Turn pydantic's report into one line per mistake: dotted key, value, reason."""
     lines = []
-    for detail in error.errors(include_url=False):
+    details = error.errors(include_url=False)
+    places = [detail["loc"] for detail in details]
+    for detail in details:
+        if any(len(place) > len(detail["loc"]) and place[: len(detail["loc"])] == detail["loc"] for place in places):
+            continue  # said of a list or section because of an item that has a line of its own
         key = ".".join(str(part) for part in detail["loc"])
         if detail["type"] == "unknown_key":
             lines.append(f"{key + ': ' if key else ''}{detail['msg']}")
@@ -75,8 +80,14 @@ def describe_validation_error(model: type[BaseModel], error: ValidationError) ->
             # A check of keys beside each other names them itself; the whole section would bury what it says.
             lines.append(f"{key + ': ' if key else ''}{detail['msg'].removeprefix('Value error, ')}")
         else:
-            lines.append(_with_reason(key, repr(detail["input"]), detail))
-    return f"{model.__name__}: " + "; ".join(lines)
+            lines.append(_with_reason(key, _shortened(detail["input"]), detail))
+    return "; ".join(lines)
+
+
+def _shortened(value: Any) -> str:
+    """Write a value as it was given; of a whole section or a long text so much that it is recognised."""
+    written = repr(value)
+    return written if len(written) <= MAX_SHOWN else f"{written[:MAX_SHOWN]}..."
 
 
 class _PlainLoader(yaml.SafeLoader):

@@ -119,11 +119,19 @@ class RunDirectory:
             os.fsync(file.fileno())
 
     def read_metrics(self) -> list[dict[str, object]]:
-        """Read the rows of `metrics.jsonl`; a last line cut short by a kill is left out."""
+        """Read the rows of `metrics.jsonl`; a last line cut short is left out, RunDirectoryError for another."""
         if not self.metrics_path.exists():
             return []
-        lines = self.metrics_path.read_text(encoding="utf-8").splitlines(keepends=True)
-        return [json.loads(line) for line in lines if line.endswith("\n")]
+        rows: list[dict[str, object]] = []
+        for number, line in enumerate(self.metrics_path.read_bytes().splitlines(keepends=True), start=1):
+            try:
+                row = json.loads(line) if line.endswith(b"\n") else {}
+                rows += [dict(row)] if row else []
+            except (ValueError, TypeError) as error:
+                raise RunDirectoryError(
+                    f"{self.metrics_path}: line {number} is damaged ({error}): remove it, the curves lose one point"
+                ) from error
+        return rows
 
     def replace_metrics(self, rows: Iterable[Mapping[str, object]]) -> None:
         """Write `metrics.jsonl` anew, atomically: a resumed stage drops rows past its checkpoint."""

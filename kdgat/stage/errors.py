@@ -39,14 +39,3 @@ class StopRequested(BaseException):
     def __init__(self, signal_name: str) -> None:
         super().__init__(signal_name)
         self.signal_name = signal_name
-
-
-def is_user_error(error: BaseException) -> bool:
-    """Return whether the text is all a user needs: our errors name key, value and fix; a stray ValueError is a bug."""
-    if isinstance(error, BrokenPipeError):
-        return False
-    if isinstance(error, OSError):
-        return error.filename is not None
-    from kdgat.stage.families import is_own  # which raises one of the errors here
-
-    return isinstance(error, ValueError) and is_own(type(error).__module__)

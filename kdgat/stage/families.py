@@ -13,6 +13,7 @@ from typing import Final
 from kdgat.stage.errors import StageInputError
 
 BUILT_IN: Final = {"can": "kdgat.can", "lap": "kdgat.lap", "trees": "kdgat.trees"}
+OWN: Final = ("kdgat", "flows")
 ENTRY_POINTS: Final = "kdgat.families"
 
 
@@ -24,13 +25,24 @@ def family_names() -> list[str]:
 
 def is_own(module: str) -> bool:
     """Tell whether a module is ours or a registered family's: its ValueErrors are mistakes of the user."""
-    return module.partition(".")[0] in own_packages()
+    package = module.partition(".")[0]
+    # Entry points last: to list them is to read what is said of every package that is installed.
+    return package in OWN or package in own_packages()
+
+
+def is_user_error(error: BaseException) -> bool:
+    """Return whether the text is all a user needs: our errors name key, value and fix; a stray ValueError is a bug."""
+    if isinstance(error, BrokenPipeError):
+        return False
+    if isinstance(error, OSError):
+        return error.filename is not None
+    return isinstance(error, ValueError) and is_own(type(error).__module__)
 
 
 def own_packages() -> set[str]:
     """Name the top-level packages of this distribution and of all families."""
     points = metadata.entry_points(group=ENTRY_POINTS)
-    return {"kdgat", "flows", *(point.value.partition(".")[0] for point in points)}
+    return {*OWN, *(point.value.partition(".")[0] for point in points)}
 
 
 def family_package(name: str) -> str:

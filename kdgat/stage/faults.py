@@ -20,6 +20,10 @@ _MISTAKES: Final = frozenset(
         errno.ENOTTY, errno.EOVERFLOW, errno.EPIPE, errno.ERANGE, errno.ESPIPE, errno.ESRCH, errno.EXDEV,
     }
 )  # fmt: skip
+_FIXES: Final = {
+    errno.ENOSPC: ": free some space, and the stage goes on",
+    errno.EDQUOT: ": free some of your quota, and the stage goes on",
+}
 _BY_CLASS: Final = (
     EnvironmentFaultError, StageBusyError, OwnerLostError, RunDirectoryMissingError, TimeoutError, ConnectionError
 )  # fmt: skip
@@ -44,6 +48,23 @@ _LINKER: Final = re.compile(r"cannot open shared object file|cannot read file da
 def is_environment_fault(error: BaseException) -> bool:
     """Tell whether an error is a fault of what is around the stage, which another node or a later try may not have."""
     return any(_is_fault(one) for one in _with_causes(error))
+
+
+def describe_fault(error: BaseException) -> str | None:
+    """Say in one line what the system refused, of which file, and the fix where one is known; None of another error.
+
+    >>> describe_fault(OSError(errno.ENOSPC, "No space left on device", "/scratch/a.h5"))
+    'No space left on device (/scratch/a.h5): free some space, and the stage goes on'
+    """
+    for one in _with_causes(error):
+        number = one.errno if isinstance(one, OSError) else None
+        if number is None and not isinstance(one, ValueError):
+            number = next((int(text) for found in _ERRNO.findall(str(one)) for text in found if text), None)
+        if number is not None and number not in _MISTAKES:
+            place = getattr(one, "filename", None)
+            named = f" ({os.fsdecode(place)})" if isinstance(place, str | bytes) else ""
+            return f"{os.strerror(number)}{named}{_FIXES.get(number, '')}"
+    return None
 
 
 def _is_fault(error: BaseException) -> bool:

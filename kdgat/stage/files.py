@@ -51,8 +51,9 @@ def replacing(path: Path) -> Iterator[Path]:
         temporary.replace(path)
     except BaseException as error:
         temporary.unlink(missing_ok=True)
-        if isinstance(error, OSError) and error.filename is None:
-            error.filename = str(path)  # a full disk does not say which file it had no place for
+        if isinstance(error, OSError) and error.filename in (None, str(temporary), temporary):
+            # A full disk does not say which file it had no place for, and the temporary one means nothing to anybody.
+            error.filename = str(path)
         raise
 
 
@@ -117,6 +118,23 @@ def to_json(value: object) -> bytes:
 def temporary_path(path: Path) -> Path:
     """Name the temporary file for `path`: hidden, in the same directory, one per process of any machine."""
     return path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")
+
+
+class EncodingError(ValueError):
+    """A text file is in another encoding than UTF-8; the text names it and the fix."""
+
+
+def read_utf8(path: Path) -> str:
+    """Read a text file that a person has written; EncodingError if it is none in UTF-8."""
+    data = path.read_bytes()
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise EncodingError(f"{path} is text in UTF-16: save it as UTF-8")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise EncodingError(
+            f"{path} is no text in UTF-8 (byte {error.start} is 0x{data[error.start]:02x}): save it as UTF-8"
+        ) from error
 
 
 def remove_temporary_files(directory: Path, others: Collection[Path] = ()) -> None:

@@ -11,6 +11,12 @@ EXIT_ENVIRONMENT = 69  # EX_UNAVAILABLE of sysexits.h: also where no outcome cou
 EXIT_PAUSED = 75  # EX_TEMPFAIL of sysexits.h: try again later
 
 
+VALIDATED = "validation_"
+OF_TRAINING = ("epochs", "best_epoch", "num_parameters")
+MOST_METRICS = 10
+COUNT = "num_"
+
+
 class FailureKind(StrEnum):
     """Why a stage failed, as far as it matters for what to do next."""
 
@@ -22,6 +28,9 @@ class FailureKind(StrEnum):
     ERROR = "ERROR"
 
 
+SENTENCES = (FailureKind.BAD_INPUT, FailureKind.NUMERIC, FailureKind.ENVIRONMENT)  # say what to do by themselves
+
+
 class _Outcome(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")
 
@@ -29,9 +38,9 @@ class _Outcome(BaseModel):
 class Finished(_Outcome):
     """The stage is done; artifacts map a name to a path relative to the run directory.
 
-    >>> outcome = Finished(metrics={"f1": 0.98765}, artifacts={"weights": "weights.safetensors"})
+    >>> outcome = Finished(metrics={"f1": 0.98765, "num_parameters": 367748}, artifacts={"weights": "weights.pt"})
     >>> outcome.describe_metrics()
-    'f1 0.9877'
+    'f1 0.9877, 367,748 parameters'
     >>> parse_outcome(outcome.model_dump_json()) == outcome
     True
     """
@@ -41,8 +50,20 @@ class Finished(_Outcome):
     artifacts: dict[str, str] = Field(default_factory=dict)
 
     def describe_metrics(self) -> str:
-        """Write the metrics in one line."""
-        return ", ".join(f"{name} {value:.4g}" for name, value in self.metrics.items())
+        """Write the metrics in one line; of a stage that validated, what was validated and how long it trained."""
+        names = list(self.metrics)
+        if any(name.startswith(VALIDATED) for name in names):
+            names = [name for name in names if name.startswith(VALIDATED) or name in OF_TRAINING]
+        shown = [_describe(name, self.metrics[name]) for name in names[:MOST_METRICS]]
+        more = len(names) - len(shown)
+        return ", ".join([*shown, *([f"{more} more"] if more else [])])
+
+
+def _describe(name: str, value: float) -> str:
+    text = f"{value:,.0f}" if float(value).is_integer() else f"{value:.4g}"
+    what, dash, whose = name.removeprefix(COUNT).partition("-")  # windows_test-SCENARIO: names of data stay as they are
+    words = what.replace("_", " ") + dash + whose
+    return f"{text} {words}" if name.startswith(COUNT) else f"{words} {text}"
 
 
 class Paused(_Outcome):
@@ -63,6 +84,14 @@ class Failed(_Outcome):
     status: Literal["failed"] = "failed"
     kind: FailureKind
     evidence: str
+
+    def describe(self) -> str:
+        """Return the evidence; with the kind before it where it is a traceback and no sentence.
+
+        >>> Failed(kind=FailureKind.BAD_INPUT, evidence="a.csv is empty").describe()
+        'a.csv is empty'
+        """
+        return self.evidence if self.kind in SENTENCES else f"{self.kind}: {self.evidence}"
 
 
 Outcome = Finished | Paused | Failed

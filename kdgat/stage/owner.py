@@ -55,10 +55,10 @@ class Owner:
 
 
 def read_owner(path: Path) -> dict[str, object]:
-    """Read `owner.json`; empty if nobody owns the directory."""
+    """Read `owner.json`; empty if nobody owns the directory, or it cannot be told who does."""
     try:
-        content = json.loads(path.read_text())
-    except FileNotFoundError:
+        content = json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):  # a power cut may have left anything
         return {}
     return content if isinstance(content, dict) else {}
 

@@ -81,7 +81,7 @@ def code_difference(path: Path) -> str:
     if not attempts:
         return ""
     last = attempts[-1]
-    git, packages = last.get("git") or {}, last.get("packages") or {}
+    git, packages = (dict(one) if isinstance(one := last.get(key), Mapping) else {} for key in ("git", "packages"))
     own = git_state(Path(__file__).parent) or {}
     pairs = {
         "revision": (_short_revision(git), _short_revision(own)),
@@ -100,10 +100,10 @@ def _short_revision(git: Mapping[str, Any]) -> str:
 def _read_attempts(path: Path) -> list[dict[str, Any]] | None:
     """Read the attempts of a `provenance.json`, none before the first; None, with a warning, if that cannot be done."""
     try:
-        attempts: list[dict[str, Any]] = json.loads(path.read_text(encoding="utf-8"))["attempts"]
+        attempts: list[dict[str, Any]] = [dict(attempt) for attempt in json.loads(path.read_bytes())["attempts"]]
     except FileNotFoundError:
         return []
-    except (OSError, json.JSONDecodeError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         logger.warning("%s is left as it is, for it cannot be read: %s", path, error)
         return None
     return attempts
@@ -183,7 +183,8 @@ def git_state(folder: Path) -> dict[str, object] | None:
 
     Inside an image they are those that it was built from.
     """
-    revision = ask_git(folder, "rev-parse", "HEAD")
+    # An installed package may lie in somebody's repository, which knows nothing of it.
+    revision = ask_git(folder, "rev-parse", "HEAD") if ask_git(folder, "ls-files") else None
     if revision is None:
         return _revision_of_image(os.environ, IMAGE_LABELS)
     return {"revision": revision, "dirty": bool(ask_git(folder, "status", "--porcelain", "--untracked-files=no"))}

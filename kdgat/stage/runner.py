@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import OwnerLostError, StopRequested
 from kdgat.stage.families import family_package, is_own
-from kdgat.stage.faults import is_environment_fault
+from kdgat.stage.faults import describe_fault, is_environment_fault
 from kdgat.stage.hashes import KnownHashes
 from kdgat.stage.log import stage_log
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Outcome, Paused
@@ -138,7 +138,9 @@ def failure_kind(error: BaseException) -> FailureKind:
 def describe_exception(error: BaseException) -> str:
     """Return the message, and for unexpected errors the last lines of the traceback."""
     if failure_kind(error) in (FailureKind.BAD_INPUT, FailureKind.NUMERIC):
-        return f"{type(error).__name__}: {error}"
+        return str(error)
+    if is_environment_fault(error) and (sentence := describe_fault(error)) is not None:
+        return sentence
     lines = "".join(traceback.format_exception(error)).rstrip().splitlines()
     return "\n".join(lines[-EVIDENCE_LINES:])
 

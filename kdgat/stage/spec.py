@@ -81,7 +81,7 @@ class StageSpec(BaseModel):
     True
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", ser_json_inf_nan="constants")  # else NaN becomes null
 
     schema_version: int = SCHEMA_VERSION
     family: str = Field(pattern=r"^[a-z][a-z0-9_]*$")

@@ -13,6 +13,7 @@ from kdgat.stage import owner
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import OwnerLostError, RunDirectoryError, StageBusyError
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
+from kdgat.stage.owner import own, read_owner
 from kdgat.stage.spec import StageInput, StageSpec
 
 SPEC = StageSpec(family="can", stage="normal", seed=1, inputs={"train": StageInput(path="a", sha256="0" * 64)})
@@ -104,6 +105,7 @@ def replace_checkpoints(path, ready, release):
         ready.set()
 
 
+@pytest.mark.processes
 def test_newest_checkpoint_is_found_beside_a_stage_that_removes_old_ones(tmp_path):
     directory = RunDirectory(tmp_path)
     directory.checkpoints_path.mkdir()
@@ -126,6 +128,7 @@ def hold(path, held, release):
         release.wait(30)
 
 
+@pytest.mark.processes
 def test_second_process_is_told_who_owns_the_directory(tmp_path):
     context = multiprocessing.get_context("spawn")
     held, release = context.Event(), context.Event()
@@ -144,6 +147,7 @@ def test_second_process_is_told_who_owns_the_directory(tmp_path):
     assert not (tmp_path / "owner.json").exists()
 
 
+@pytest.mark.processes
 def test_directory_of_a_killed_owner_is_free_at_once_and_cleaned(tmp_path):
     context = multiprocessing.get_context("spawn")
     held, release = context.Event(), context.Event()
@@ -219,3 +223,19 @@ def test_newest_part_stands_for_a_checkpoint_where_there_is_none(tmp_path):
     directory.checkpoints_path.mkdir()
     (directory.checkpoints_path / "checkpoint-00000001.pt").write_bytes(b"")
     assert directory.newest_checkpoint() == "checkpoints/checkpoint-00000001.pt"
+
+
+def test_a_damaged_line_of_the_metrics_is_named_and_not_passed_over(tmp_path):
+    directory = RunDirectory(tmp_path)
+    for damage in (b"\x80\n", b"{\n", b"3\n"):
+        directory.metrics_path.write_bytes(b'{"epoch": 1}\n' + damage + b'{"epoch": 2}\n')
+        with pytest.raises(RunDirectoryError, match=r"metrics.jsonl: line 2 is damaged .*: remove it"):
+            directory.read_metrics()
+
+
+def test_a_damaged_owner_file_is_nobodys_and_the_next_owner_writes_it_anew(tmp_path):
+    for damage in (b"", b"\x80", b"[1", b"3"):
+        (tmp_path / "owner.json").write_bytes(damage)
+        assert read_owner(tmp_path / "owner.json") == {}
+        with own(tmp_path / "owner.lock", tmp_path / "owner.json") as owner:
+            owner.check()

@@ -8,6 +8,8 @@ import stat
 import pytest
 
 from kdgat.stage.files import (
+    EncodingError,
+    read_utf8,
     remove_temporary_files,
     sha256_of_file,
     write_bytes_atomically,
@@ -85,3 +87,19 @@ def test_a_snapshot_that_cannot_be_written_is_one_warning_until_it_can(tmp_path,
     path.parent.rmdir()
     write_snapshot(path, b"4")
     assert len(caplog.messages) == 2
+
+
+def test_an_error_names_the_file_that_was_to_be_written_and_not_the_temporary_one(tmp_path):
+    with pytest.raises(FileNotFoundError) as error:
+        write_bytes_atomically(tmp_path / "missing" / "a.json", b"1")
+    assert error.value.filename == str(tmp_path / "missing" / "a.json")
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [("a: 1".encode("utf-16"), "is text in UTF-16: save it as UTF-8"), (b"a: \xff", r"byte 3 is 0xff")],
+)
+def test_text_in_another_encoding_is_named_with_the_fix(tmp_path, data, words):
+    (tmp_path / "a.yaml").write_bytes(data)
+    with pytest.raises(EncodingError, match=words):
+        read_utf8(tmp_path / "a.yaml")

@@ -32,12 +32,14 @@ def test_a_collector_that_somebody_has_switched_off_stays_off() -> None:
         gc.enable()
 
 
+@pytest.mark.processes
 def test_leaving_writes_out_what_was_printed_and_has_the_given_status() -> None:
     program = "from kdgat.stage.process import leave; import sys; print('paused'); sys.stderr.write('why'); leave(75)"
     ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (75, "paused\n", "why")
 
 
+@pytest.mark.processes
 def test_leaving_with_nobody_to_read_keeps_the_status() -> None:
     program = "from kdgat.stage.process import leave; import time; print('x' * 9); time.sleep(0.5); leave(0)"
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}

@@ -136,3 +136,12 @@ def test_the_model_of_the_processor_is_named(tmp_path: Path) -> None:
     path.write_text("processor\t: 0\nmodel name\t: Intel(R) Xeon(R) Gold 6148 CPU @ 2.40GHz\n")
     assert processor_name(path) == "Intel(R) Xeon(R) Gold 6148 CPU @ 2.40GHz"
     assert processor_name(tmp_path / "none") is None
+
+
+@pytest.mark.parametrize("text", [b"", b"\x80", b"null", b"[]", b'{"attempts": [3]}', b'{"attempts": [{"git": "x"}]}'])
+def test_a_damaged_record_ends_nothing(tmp_path: Path, text: bytes) -> None:
+    path = tmp_path / "provenance.json"
+    path.write_bytes(text)
+    assert code_difference(path) == ""
+    note_in_attempt(path, num_ranks=2)
+    record_attempt(path)

@@ -131,6 +131,7 @@ def test_a_cache_that_cannot_be_made_is_left_out(tmp_path, monkeypatch, caplog) 
     assert "inputs are read where they are" in caplog.text
 
 
+@pytest.mark.processes
 def test_what_a_killed_stage_has_left_is_removed_by_the_next_one(tmp_path, cache) -> None:
     _, directory = make_stage(tmp_path)
     process = subprocess.Popen([sys.executable, "-c", HOLDER, str(directory.path)], stdout=subprocess.PIPE, text=True)
@@ -149,6 +150,7 @@ def test_what_a_killed_stage_has_left_is_removed_by_the_next_one(tmp_path, cache
     assert files_in(cache) == []
 
 
+@pytest.mark.processes
 def test_stages_that_start_together_copy_each_file_once(tmp_path, cache) -> None:
     stages = [make_stage(tmp_path, name) for name in "abcd"]
     processes = [
