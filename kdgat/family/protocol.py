@@ -10,12 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Protocol, runtime_checkable
 
 from kdgat.cluster.expectation import Expectation
 from kdgat.cluster.resources import Resources
+from kdgat.cluster.sizing import Estimate
 from kdgat.run.config import RunConfig
 from kdgat.run.directory import OutputDirectory
+from kdgat.run.finished import FinishedRun
+from kdgat.run.measure import Measure
 from kdgat.run.plan import Run
 from kdgat.run.results import RunResults
 from kdgat.run.table import Table
@@ -24,6 +27,9 @@ from kdgat.stage.directory import RunDirectory
 if TYPE_CHECKING:
     from kdgat.report.content import RunContent
     from kdgat.report.document import Document
+
+
+VALIDATION: Final = "validation"  # objective of a sweep: what training is stopped by
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,7 @@ class PlanTable:
     sources: str = "nothing"  # what a stage reads that needs no other one
     before: Sequence[str] = ()
     after: Sequence[str] = ()
+    times: Mapping[str, Estimate] = field(default_factory=dict)  # seconds of stages that no attempt has shown, by name
 
 
 @dataclass(frozen=True)
@@ -149,6 +156,49 @@ class Family(Protocol):
     def report(self, content: RunContent[Any]) -> Document:
         """Return the sections of the HTML report and its summary."""
         ...
+
+    # ---- comparing: runs beside each other
+
+    def objective(self, run: FinishedRun) -> Measure | None:
+        """Return the one number by which configurations may be chosen: of validation data, never of a test.
+
+        Here it is what the last stage that trained was stopped by, over seeds; None if none has finished.
+        """
+        return run.validation()
+
+    # ---- choosing: trials of a sweep, by validation and never by a test
+
+    objectives: Sequence[str] = (VALIDATION,)  # by which trials can be compared, the usual one first
+
+    def folds(self, config: Any, objective: str) -> Mapping[str, RunConfig]:
+        """Return the runs that judge a configuration, by name; a ValueError where nothing can.
+
+        Here itself, of which a sweep executes what `judged_stage` needs.
+        """
+        return {"": config}
+
+    def judged_stage(self, trained: Sequence[str]) -> str | None:
+        """Name the stage whose validation is the objective, of those of a run that train; here the last one."""
+        return trained[-1] if trained else None
+
+    def validated_on(self, preparation: Mapping[str, Any]) -> Any:
+        """Return, as plain data, what in a preparation's configuration decides on which data training is validated.
+
+        Trials of a sweep that differ in it cannot be compared by validation. Here all of it.
+        """
+        return preparation
+
+    def judge(self, folds: Mapping[str, OutputDirectory], objective: str) -> Sequence[Measure]:
+        """Return the objective of finished folds, and behind it what it is made of; nothing if there is none."""
+        found = self.objective(FinishedRun(folds[""]))
+        return () if found is None else (found,)
+
+    def reads(self, config: Any) -> Any:
+        """Return, as plain data, what decides which files stages read that no stage has written.
+
+        Trials that agree in it share their stages. Here all of the configuration, so that none do.
+        """
+        return config.model_dump(mode="json")
 
 
 @runtime_checkable

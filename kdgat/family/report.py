@@ -6,7 +6,7 @@ from pathlib import Path
 from kdgat.family.registry import find_family
 from kdgat.report.consumption import with_consumption
 from kdgat.report.content import ReportError, read_run
-from kdgat.report.document import render_document
+from kdgat.report.document import Document, render_document
 from kdgat.run.directory import OutputDirectory
 from kdgat.stage.files import write_bytes_atomically
 
@@ -19,9 +19,18 @@ def write_report(run_directory: Path | str) -> Path:
         ResultsError, or another ValueError of the family: if a file is damaged.
     """
     output = OutputDirectory(run_directory)
+    return write_document(output, compose_report(output))
+
+
+def compose_report(output: OutputDirectory) -> Document:
+    """Read a run and return its report, to be written in one form or another; errors as of `write_report`."""
     family = find_family(family_of(output))
     content = read_run(output.path, family.results.read)
-    document = with_consumption(family.report(content), content.stages)
+    return with_consumption(family.report(content), content.stages)
+
+
+def write_document(output: OutputDirectory, document: Document) -> Path:
+    """Write a report as report.html into the output directory of its run and return its path."""
     write_bytes_atomically(output.report_path, render_document(document).encode("utf-8"))
     return output.report_path
 

@@ -23,6 +23,12 @@ def repeated_rows(rows: list[dict[str, str]]) -> list[dict[str, str]]:
     return [row for row in rows if names.count(row["stage"]) > 1]
 
 
+def filled_columns(rows: list[dict[str, str]]) -> list[dict[str, str]]:
+    """Leave out what no row says anything of: a run on this machine has neither jobs nor nodes."""
+    names = [name for name in rows[0] if any(row[name] for row in rows)] if rows else []
+    return [{name: row[name] for name in names} for row in rows]
+
+
 def _row(stage_name: str, record: AttemptRecord) -> dict[str, str]:
     waited_s = (record.started or record.ended) - record.submitted if record.submitted else 0.0
     ran_s = record.ended - record.started if record.started else 0.0
@@ -30,12 +36,12 @@ def _row(stage_name: str, record: AttemptRecord) -> dict[str, str]:
         "stage": stage_name,
         "attempt": str(record.number),
         "end": record.end,
-        "what followed": record.decision or record.message,  # of an attempt whose flow died: what was found of it
         "job": record.job_id,
         "node": record.node,
         "waited": describe_seconds(waited_s) if record.submitted else "",
         "ran": describe_seconds(ran_s) if record.started else "",
-        "checkpoint": record.checkpoint,
-        "asked for": record.resources.describe() if record.resources is not None else "",
         "peak memory": f"{record.peak_memory_mib} MiB" if record.peak_memory_mib else "",
+        "asked for": record.resources.describe() if record.resources is not None else "",
+        "checkpoint": record.checkpoint,
+        "what followed": record.decision or record.message,  # of an attempt whose flow died: what was found of it
     }

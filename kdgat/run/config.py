@@ -3,7 +3,7 @@
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
@@ -14,6 +14,8 @@ from kdgat.run import presets
 from kdgat.run.directory import RunError
 from kdgat.stage.configuration import Config, ConfigurationError, load_preset, unknown_key_text, validate_config
 from kdgat.training.config import TrainingConfig
+
+Seed = Annotated[int, Field(ge=0, lt=10**9)]  # generators of random numbers refuse negative ones
 
 
 class RunConfig(Config):
@@ -31,7 +33,7 @@ class RunConfig(Config):
     training_of: dict[str, dict[str, Any]] = Field(
         default={}, description="per stage that trains: what differs from `training`"
     )
-    seeds: tuple[int, ...] = Field((0,), min_length=1)
+    seeds: tuple[Seed, ...] = Field((0,), min_length=1)
     start_from: str | None = Field(
         None, description="a run, registered model or weights whose weights training starts from; null = from scratch"
     )
@@ -73,8 +75,12 @@ class RunConfig(Config):
             own = {**self.training.model_dump(), **self.training_of.get(stage, {})}
             return validate_config(TrainingConfig, own).for_dataset(self.dataset_name())
         except ConfigurationError as error:
-            reason = str(error).removeprefix(f"{TrainingConfig.__name__}: ")
-            raise ConfigurationError(f"training_of.{stage}: {reason}") from None
+            raise ConfigurationError(f"training_of.{stage}: {error}") from None
+
+    def require_loggers(self) -> None:
+        """Raise ConfigurationError if a package that a stage's `training.loggers` needs is not installed here."""
+        for stage in self.trained_stages():
+            self.training_for(stage).require_loggers()
 
     def stated_amounts(self, stage: str) -> frozenset[str]:
         """Name the amounts that somebody asks for in jobs of a stage, in other numbers than the preset's."""

@@ -1,5 +1,6 @@
 """The output directory of a training run: names of its files, and `run.json`, the index of its stages."""
 
+import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
@@ -12,9 +13,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import RunDirectoryError, StageBusyError
 from kdgat.stage.files import write_bytes_atomically, write_snapshot
+from kdgat.stage.outcome import FailureKind
 from kdgat.stage.owner import own
 
 SCHEMA_VERSION = 1
+_RAISED: Final = re.compile(r"(?:\w+\.)*(?P<name>\w+): (?P<sentence>.+)")  # the last line of a traceback
 
 
 class RunError(ValueError):
@@ -55,11 +58,25 @@ class StageRecord(BaseModel):
 
     @property
     def reason(self) -> str:
-        """Describe in one line why the stage ended as it did; of a traceback, its last line."""
-        lines = self.message.strip().splitlines()
-        if len(lines) > 1:
-            return f"{lines[0].partition(':')[0]}: {lines[-1].strip()}"
-        return lines[0] if lines else ""
+        """Describe in one line why the stage ended as it did, without names of classes in front of the sentence.
+
+        A mistake of the user is said by its first line, a defect by the last line of its traceback.
+
+        >>> failed = StageRecord(name="a", stage="a", scale="large", seed=0, state=StageState.FAILED)
+        >>> failed.model_copy(update={"message": "BAD_INPUT: x.csv is empty"}).reason
+        'x.csv is empty'
+        >>> failed.model_copy(update={"message": "ERROR: File a.py, line 1\\nKeyError: 'x'"}).reason
+        "'x' (KeyError)"
+        """
+        text = self.message.strip()
+        kind, _, evidence = text.partition(": ")
+        if self.state != StageState.FAILED or kind not in FailureKind.__members__:
+            return text.splitlines()[0] if text else ""
+        lines = evidence.strip().splitlines() or [kind]
+        if kind in (FailureKind.BAD_INPUT, FailureKind.NUMERIC):
+            return lines[0]
+        named = _RAISED.fullmatch(lines[-1].strip())
+        return f"{named['sentence']} ({named['name']})" if named else lines[-1].strip()
 
 
 class RunIndex(BaseModel):

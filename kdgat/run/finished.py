@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, TypeGuard, TypeVar
 
 from kdgat.run.directory import DONE_STATES, OutputDirectory, RunError, RunIndex, StageRecord
+from kdgat.run.measure import Measure
 from kdgat.run.results import Versioned
 from kdgat.stage.outcome import Finished
 
@@ -46,6 +47,23 @@ class FinishedRun:
         if name not in artifacts:
             raise RunError(f"{record.name} has no artifact {name!r} (it has: {', '.join(sorted(artifacts))})")
         return self.output.stage_directory(record).path / artifacts[name]
+
+    def validation(self, stage: str | None = None) -> Measure | None:
+        """Return what a stage monitored on validation data, over seeds; of the last stage that trained by default."""
+        found: dict[tuple[str, str, str], list[float]] = {}
+        for record in self.records(stage):
+            config = self.output.stage_directory(record).read_spec().config
+            fit = (config.get("fits") or [config])[-1]  # a stage of several fits ends with the weights of the last one
+            training = fit.get("training") or {}
+            monitor, metrics = str(training.get("monitor")), self.outcome(record).metrics
+            value = metrics.get(monitor, metrics.get(f"{fit.get('name')}_{monitor}"))
+            if value is not None:
+                where = f"{monitor} of {record.stage}"
+                found.setdefault((where, record.scale, str(training.get("mode", "min"))), []).append(value)
+        if not found:
+            return None
+        (name, _, mode), values = list(found.items())[-1]
+        return Measure.over_seeds(name, values, is_higher_better=mode == "max")
 
     def evaluations(self) -> dict[int, StageRecord]:
         """Return the evaluation of every seed; RunError if none has finished."""

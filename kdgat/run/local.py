@@ -97,5 +97,5 @@ def _run(directory: RunDirectory, quiet: bool) -> tuple[StageState, str]:
             return StageState.FINISHED, ""
         case Paused(reason=reason):
             return StageState.PAUSED, reason
-        case Failed(kind=kind, evidence=evidence):
-            return StageState.FAILED, f"{kind}: {evidence}"
+        case Failed() as failed:
+            return StageState.FAILED, failed.describe()

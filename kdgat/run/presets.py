@@ -37,7 +37,8 @@ def fill_preset(
         ConfigurationError: naming key, value and fix.
     """
     content = load_preset(package, preset)
-    common = _with_mode({*_common_keys(overrides), *given.get("training", {})})
+    stated = given.get("training")
+    common = _with_mode({*_common_keys(overrides), *(stated if isinstance(stated, Mapping) else ())})
     content["training_of"] = _without(_merged(differences or {}, content.get("training_of", {})), common)
     return apply_overrides(validate_config(model, {**_merged(content, given), "preset": preset}), overrides)
 

@@ -4,33 +4,49 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any, Final
 
+MOST: Final = 2.0**63  # larger numbers are none
+NUMBERS: Final = (
+    "epoch", "max_epochs", "done", "total", "loss", "graphs_per_s", "seconds_to_deadline",
+)  # fmt: skip
 UNITS: Final = (("d", 86400), ("h", 3600), ("min", 60), ("s", 1))  # in seconds
 
 
 def fraction_done(progress: Mapping[str, Any]) -> float:
     """Return how much of a stage is done, 0 to 1."""
-    if progress.get("total"):
-        return min(1.0, float(progress.get("done", 0)) / float(progress["total"]))
-    step = float(progress.get("step", 0)) / max(1.0, float(progress.get("num_steps", 1)))
+    if (total := _number(progress, "total", 0.0)) > 0:
+        return _share(_number(progress, "done", 0.0) / total)
+    step = _share(_number(progress, "step", 0.0) / max(1.0, _number(progress, "num_steps", 1.0)))
     if progress.get("phase") == "validation":
         step = 1.0  # its steps come after all of the epoch's training
-    epoch, max_epochs = float(progress.get("epoch", 0)), max(1.0, float(progress.get("max_epochs", 1)))
-    return min(1.0, (epoch + min(1.0, step)) / max_epochs)
+    return _share((_number(progress, "epoch", 0.0) + step) / max(1.0, _number(progress, "max_epochs", 1.0)))
+
+
+def _share(value: float) -> float:
+    return min(1.0, max(0.0, value))
+
+
+def _number(progress: Mapping[str, Any], key: str, default: float) -> float:
+    """Return a finite number, or the default: the file is not durable, and may be of another kdgat."""
+    value = progress.get(key)
+    is_number = isinstance(value, int | float) and abs(value) < MOST
+    return float(value) if is_number and value is not None else default
 
 
 def describe_progress(progress: Mapping[str, Any]) -> str:
     """Say in a few words where a stage is, and how long its job still lasts where that is known."""
+    known = {key: _number(progress, key, 0.0) for key in NUMBERS if _number(progress, key, -1.0) != -1.0}
     parts = [str(progress["phase"])] if progress.get("phase") else []
-    if "epoch" in progress:
-        parts.append(f"epoch {int(progress['epoch']) + 1}/{progress.get('max_epochs', '?')}")
-    elif progress.get("total"):
-        parts.append(f"{progress.get('done', 0):,} of {progress['total']:,}")
-    if progress.get("loss") is not None:
-        parts.append(f"loss {float(progress['loss']):.4g}")
-    if progress.get("graphs_per_s"):
-        parts.append(f"{float(progress['graphs_per_s']):.0f} graphs/s")
-    if progress.get("seconds_to_deadline") is not None:
-        parts.append(f"{describe_seconds(progress['seconds_to_deadline'])} to deadline")
+    if "epoch" in known:
+        most = f"{known['max_epochs']:.0f}" if "max_epochs" in known else "?"
+        parts.append(f"epoch {known['epoch'] + 1:.0f}/{most}")
+    elif known.get("total"):
+        parts.append(f"{known.get('done', 0.0):,.0f} of {known['total']:,.0f}")
+    if "loss" in known:
+        parts.append(f"loss {known['loss']:.4g}")
+    if known.get("graphs_per_s"):
+        parts.append(f"{known['graphs_per_s']:.0f} graphs/s")
+    if "seconds_to_deadline" in known:
+        parts.append(f"{describe_seconds(known['seconds_to_deadline'])} to deadline")
     if "gpu_allocated_bytes" in progress:
         parts.append(describe_gpu_memory(progress))
     return ", ".join(parts)
@@ -42,7 +58,9 @@ def describe_gpu_memory(progress: Mapping[str, Any]) -> str:
     >>> describe_gpu_memory({"gpu_allocated_bytes": 1 << 30, "gpu_reserved_bytes": 3 << 29, "gpu_free_bytes": 6 << 30})
     'GPU 1.0 of 1.5 GiB, 6.0 free'
     """
-    allocated, reserved, free = (progress[f"gpu_{name}_bytes"] / 2**30 for name in ("allocated", "reserved", "free"))
+    allocated, reserved, free = (
+        _number(progress, f"gpu_{name}_bytes", 0.0) / 2**30 for name in ("allocated", "reserved", "free")
+    )
     return f"GPU {allocated:.1f} of {reserved:.1f} GiB, {free:.1f} free"
 
 

@@ -2,13 +2,14 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, ValidationError
 
+from kdgat.run.measure import Measure
 from kdgat.stage.configuration import Config, describe_validation_error
 from kdgat.stage.files import write_bytes_atomically, write_json_atomically
 from kdgat.stage.provenance import git_state
@@ -82,6 +83,10 @@ class RunResults(Versioned):
     preset: str | None = None
     revision: str | None = Field(default=None, description="git revision of the code, if known")
     seeds: list[int]
+
+    def measures(self) -> Sequence[Measure]:
+        """Return the numbers that runs are compared by, the most important first; here none."""
+        return ()
 
 
 def origin(config: Mapping[str, Any]) -> dict[str, Any]:

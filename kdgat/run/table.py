@@ -31,9 +31,17 @@ class Table:
     in_terminal: bool = True
 
     @staticmethod
-    def of(header: Sequence[str], rows: Sequence[Sequence[str]], caption: str, *, key: str = "") -> Table:
+    def of(
+        header: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        caption: str,
+        *,
+        key: str = "",
+        text_columns: tuple[int, ...] = (0,),
+    ) -> Table:
         """Make a table of plain texts."""
-        return Table([Cell(text) for text in header], [[Cell(text) for text in row] for row in rows], caption, key=key)
+        cells = [[Cell(text) for text in row] for row in rows]
+        return Table([Cell(text) for text in header], cells, caption, text_columns, key)
 
     @property
     def texts(self) -> tuple[list[str], list[list[str]]]:

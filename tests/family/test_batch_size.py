@@ -146,6 +146,7 @@ def test_a_budget_twice_as_large_makes_batches_twice_as_large(make: Maker, famil
     assert 1.5 < found[1] / found[0] < 2.7
 
 
+@pytest.mark.processes
 def test_a_stage_that_is_killed_after_the_search_ends_with_the_same_bytes(make: Maker, family: str) -> None:
     undisturbed = make("tuner", BUDGETS[family])
     run(undisturbed)

@@ -28,6 +28,7 @@ def test_an_unknown_family_is_refused_with_those_that_there_are() -> None:
         find_family("cna")
 
 
+@pytest.mark.processes
 def test_planning_loads_neither_torch_nor_readers() -> None:
     code = (
         "import sys; from kdgat.family.registry import find_family;"

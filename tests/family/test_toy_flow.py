@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
 from kdgat.family.protocol import Family
 from kdgat.run.directory import OutputDirectory, StageState
 from kdgat.run.local import run_locally
@@ -35,3 +37,36 @@ def test_a_killed_command_given_again_ends_with_the_same_weights_results_and_rep
     undisturbed = run_locally(run, tmp_path / "undisturbed")["line-seed0"]
     resumed = output.stage_directory(output.read_index().record("line-seed0"))
     assert resumed.weights_path.read_bytes() == undisturbed.weights_path.read_bytes()
+
+
+def test_a_killed_sweep_given_again_goes_on_and_names_the_best(
+    toy: Family, tmp_path: Path, prefect_server: PrefectServer
+) -> None:
+    out, output = tmp_path / "out", OutputDirectory(tmp_path / "out")
+    words = ["sweep", "toy", "--out", str(out), "--grid", "training.learning_rate=1e-6,0.1"]
+    words += [word for key in (*LONG, "training.loggers=[tensorboard]") for word in ("-O", key)]
+
+    def has_checkpoint() -> bool:
+        records = output.read_index().stages if output.index_path.is_file() else []
+        lines = [record for record in records if record.stage == "line" and record.directory]
+        return any(output.stage_directory(line).newest_checkpoint() for line in lines)
+
+    with started_kdgat(tmp_path / "first.log", *words) as process:
+        wait_until(has_checkpoint, "a checkpoint", log=(tmp_path / "first.log").read_text)
+        process.kill()
+
+    again = run_kdgat(*words, timeout_s=TIMEOUT_S)
+    assert again.returncode == 0, again.stderr
+    assert "best: trial 001" in again.stdout
+    assert output.read_index().record("prepare").state == StageState.CACHED
+    trial = OutputDirectory(out / "trials" / "001")
+    without = {**trial.read_index().config["training"], "loggers": []}
+    config = toy.config.from_data({**trial.read_index().config, "training": without})
+    undisturbed = run_locally(toy.plan(config), tmp_path / "undisturbed")
+    resumed = trial.stage_directory(trial.read_index().record("line-seed0"))
+    assert resumed.weights_path.read_bytes() == undisturbed["line-seed0"].weights_path.read_bytes()
+    logged = EventAccumulator(str(resumed.path / "tensorboard"))
+    logged.Reload()
+    rows = resumed.read_metrics()
+    assert [event.step for event in logged.Scalars("train_loss")] == [row["step"] for row in rows]
+    assert len(rows) == 12

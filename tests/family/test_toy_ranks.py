@@ -66,6 +66,7 @@ def undisturbed(toy: Family, tmp_path: Path) -> RunDirectory:
     return run_locally(run, tmp_path / "undisturbed", only=["line-seed0"])["line-seed0"]
 
 
+@pytest.mark.processes
 @pytest.mark.nightly  # processes that import torch, one after the other
 def test_a_stage_of_two_processes_writes_the_weights_of_one(
     toy: Family, tmp_path: Path, undisturbed: RunDirectory
@@ -80,6 +81,7 @@ def test_a_stage_of_two_processes_writes_the_weights_of_one(
     )
 
 
+@pytest.mark.processes
 def test_a_rank_that_is_killed_ends_the_stage_and_the_next_attempt_ends_with_the_same_weights(
     toy: Family, tmp_path: Path, undisturbed: RunDirectory
 ) -> None:
@@ -97,6 +99,7 @@ def test_a_rank_that_is_killed_ends_the_stage_and_the_next_attempt_ends_with_the
     assert directory.weights_path.read_bytes() == undisturbed.weights_path.read_bytes()
 
 
+@pytest.mark.processes
 @pytest.mark.nightly  # processes that import torch, one after the other
 def test_a_signal_to_the_other_rank_pauses_the_stage(toy: Family, tmp_path: Path, undisturbed: RunDirectory) -> None:
     directory = prepared(toy, tmp_path / "paused")
@@ -112,6 +115,7 @@ def test_a_signal_to_the_other_rank_pauses_the_stage(toy: Family, tmp_path: Path
     assert directory.weights_path.read_bytes() == undisturbed.weights_path.read_bytes()
 
 
+@pytest.mark.processes
 @pytest.mark.nightly  # processes that import torch, one after the other
 def test_a_stage_that_is_asked_to_leave_while_its_ranks_start_does_not_wait_for_them(
     toy: Family, tmp_path: Path
@@ -128,6 +132,7 @@ def test_a_stage_that_is_asked_to_leave_while_its_ranks_start_does_not_wait_for_
     assert (outcome.reason, outcome.checkpoint) == ("SIGTERM received", "")
 
 
+@pytest.mark.processes
 def test_no_rank_outlives_its_stage(toy: Family, tmp_path: Path) -> None:
     directory = prepared(toy, tmp_path / "orphans")
     process = start(directory)
@@ -138,6 +143,7 @@ def test_no_rank_outlives_its_stage(toy: Family, tmp_path: Path) -> None:
     assert wait_until(lambda: is_gone(pid), limit_s=10)
 
 
+@pytest.mark.processes
 def test_a_rank_that_cannot_begin_is_named_with_what_it_said(
     toy: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

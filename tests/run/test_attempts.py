@@ -8,7 +8,7 @@ from kdgat.cluster.decision import Retry, Stop
 from kdgat.cluster.ending import EndKind
 from kdgat.cluster.history import AttemptLedger
 from kdgat.cluster.resources import Resources
-from kdgat.run.attempts import attempt_rows, repeated_rows
+from kdgat.run.attempts import attempt_rows, filled_columns, repeated_rows
 from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord
 from kdgat.stage.directory import RunDirectory
 from tests.can.small_runs import make_config
@@ -123,3 +123,16 @@ def test_only_stages_with_more_than_one_attempt_are_repeated() -> None:
     assert repeated_rows(rows) == []
     rows.append({"stage": "normal", "attempt": "2"})
     assert repeated_rows(rows) == rows[1:]
+
+
+def test_columns_of_which_no_attempt_says_anything_are_left_out(output: OutputDirectory, at: At) -> None:
+    ledger = ledger_of(output, "normal")
+    record = ledger.open(None)
+    at(1000)
+    ledger.started(record)
+    at(1045)
+    ledger.close(record, ended(EndKind.FINISHED, job_id="", node=""), Stop("finished"))
+    (row,) = filled_columns(attempt_rows(output))
+    assert {"stage", "attempt", "end", "ran", "what followed"} <= set(row)
+    assert not {"job", "node", "waited", "asked for"} & set(row)
+    assert filled_columns([]) == []

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.run.directory import OutputDirectory, RunError
+from kdgat.run.directory import OutputDirectory, RunError, StageRecord, StageState
 
 
 def hold(path: Path, held: Event, release: Event) -> None:
@@ -19,6 +19,7 @@ def hold(path: Path, held: Event, release: Event) -> None:
         release.wait(60)
 
 
+@pytest.mark.processes
 def test_a_second_command_is_told_who_trains_and_on_which_machine(tmp_path: Path) -> None:
     context = multiprocessing.get_context("spawn")
     held, release = context.Event(), context.Event()
@@ -63,3 +64,18 @@ def test_a_damaged_index_is_named_in_one_line(tmp_path: Path, text: str, words: 
     with pytest.raises(RunError, match=rf"run.json is damaged: {words}.*; run the training command again$") as caught:
         output.read_index()
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("message", "reason"),
+    [
+        ("BAD_INPUT: x.csv is empty", "x.csv is empty"),
+        ("x.csv: is empty\nand more", "x.csv: is empty"),
+        ("ERROR: Traceback\n  File a.py\nnumpy.x.AxisError: no axis 3", "no axis 3 (AxisError)"),
+        ("HOST_OOM: exit status 1 without an outcome", "exit status 1 without an outcome"),
+        ("", ""),
+    ],
+)
+def test_a_failure_is_told_without_names_of_classes_in_front(message: str, reason: str) -> None:
+    record = StageRecord(name="a", stage="a", scale="large", seed=0, state=StageState.FAILED, message=message)
+    assert record.reason == reason

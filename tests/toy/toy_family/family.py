@@ -11,6 +11,7 @@ from kdgat.run.config import RunConfig
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.finished import FinishedRun
 from kdgat.run.kinds import StageKind, StageKinds
+from kdgat.run.measure import Measure
 from kdgat.run.plan import InputReference, PlannedStage, Run
 from kdgat.run.results import RunResults, origin
 from kdgat.run.table import Table
@@ -55,6 +56,9 @@ class ToyResults(RunResults):
     family: str = "toy"
     errors: dict[str, float]  # seed -> mean squared error
 
+    def measures(self) -> list[Measure]:
+        return [Measure.over_seeds("error", list(self.errors.values()), is_higher_better=False)]
+
 
 class ToyFamily(Family):
     name = "toy"
@@ -69,18 +73,18 @@ class ToyFamily(Family):
         store = InputReference("prepare", "points")
         plan: list[PlannedStage] = [KINDS["prepare"].plan("prepare", "shared", 0, sections)]
         for seed in config.seeds:
-            line, weights = f"line-seed{seed}", {"weights": InputReference(f"line-seed{seed}", "weights")}
-            plan.append(KINDS["line"].plan(line, "small", seed, sections, {"points": store}))
-            evaluation = f"evaluation-seed{seed}"
-            plan.append(KINDS["evaluation"].plan(evaluation, "small", seed, sections, {"points": store, **weights}))
+            plan.append(KINDS["line"].plan(f"line-seed{seed}", "small", seed, sections, {"points": store}))
+            inputs = {"points": store, "weights": InputReference(f"line-seed{seed}", "weights")}
+            plan.append(KINDS["evaluation"].plan(f"evaluation-seed{seed}", "small", seed, sections, inputs))
         return Run(self.name, config, plan, config.resources, config.training.num_threads, lambda planned: {})
+
+    def reads(self, config: ToyConfig) -> Any:
+        return []
 
     def collect(self, output: OutputDirectory) -> ToyResults:
         run = FinishedRun(output)
-        errors = {seed: run.outcome(record).metrics["error"] for seed, record in run.evaluations().items()}
-        results = ToyResults(
-            **origin(run.index.config), seeds=sorted(errors), errors={str(seed): errors[seed] for seed in errors}
-        )
+        errors = {str(seed): run.outcome(record).metrics["error"] for seed, record in sorted(run.evaluations().items())}
+        results = ToyResults(**origin(run.index.config), seeds=[int(seed) for seed in errors], errors=errors)
         results.write(output.results_path)
         return results
 

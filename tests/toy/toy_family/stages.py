@@ -26,8 +26,7 @@ def run(spec: StageSpec, directory: RunDirectory) -> Outcome:
     return KINDS[spec.stage].run(spec, directory)
 
 
-class PointsError(ValueError):
-    pass
+class PointsError(ValueError): ...
 
 
 def prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:

@@ -1,0 +1,63 @@
+"""The flow `sweep`: all trials of a sweep as one run, whose stages are executed as those of any other."""
+
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from prefect import flow
+from prefect.client.schemas.objects import State
+from prefect.states import Completed
+from prefect.task_runners import ThreadPoolTaskRunner
+from pydantic import NonNegativeInt, PositiveInt
+
+from flows.execution import as_output
+from flows.naming import sweep_name
+from flows.parameters import LOCAL_SITE, NO_REQUEST, as_site, check_output
+from flows.stages import StageFuture, execute, run_flow
+from kdgat.cluster.resources import ResourceRequest
+from kdgat.cluster.site import LOCAL, Site
+from kdgat.family.sweep import Sweep, read_sweep
+from kdgat.run.directory import OutputDirectory
+from kdgat.run.end import RunEnd
+
+FLOW_NAME: Final = "sweep"
+
+
+@flow(
+    name=FLOW_NAME,
+    flow_run_name=sweep_name,
+    task_runner=ThreadPoolTaskRunner(),  # type: ignore[arg-type]
+    persist_result=False,
+)
+def sweep(
+    *,
+    out: Path,
+    site: Site | str = LOCAL,
+    parallel_stages: PositiveInt | None = None,
+    pool: NonNegativeInt = 0,
+    command_line: ResourceRequest = NO_REQUEST,
+) -> State[Any]:
+    """Train the trials that `sweep.json` in the output directory keeps; arguments as of the flow `train`."""
+    output, where = as_output(out), as_site(site, command_line)
+    planned = read_sweep(output)
+    check_output(output, where)
+    publish = partial(_describe, planned)
+    state = execute(planned.run, output, where, command_line, parallel_stages, pool, publish)
+    return Completed(message=publish(output)) if state.is_completed() else state
+
+
+def _describe(planned: Sweep, output: OutputDirectory, _: Sequence[StageFuture] = ()) -> str:
+    return f"{len(planned.trials)} trials are done: {output.path}"
+
+
+def run_sweep(
+    output: OutputDirectory,
+    parallel_stages: int | None = None,
+    *,
+    pool: int = 0,
+    site: Site = LOCAL_SITE,
+    command_line: ResourceRequest = NO_REQUEST,
+) -> RunEnd:
+    """Run the flow against the configured Prefect API, or an embedded one; `run_flow` says what it raises."""
+    return run_flow(sweep, output, site, parallel_stages=parallel_stages, pool=pool, command_line=command_line)

@@ -1,0 +1,93 @@
+"""`kdgat config show FAMILY`: the configuration that a command line comes to, and where each value comes from."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import typer
+
+from kdgat.cli import options
+
+if TYPE_CHECKING:
+    from kdgat.family.protocol import Family
+
+DEFAULT: Final = "default"
+INDENT: Final = "  "
+
+
+def application(families: "Mapping[str, Family]") -> typer.Typer:
+    """Return the command group, whose `show` has one command per family."""
+    app, show = typer.Typer(no_args_is_help=True), typer.Typer(no_args_is_help=True)
+
+    @app.callback()
+    def config() -> None:
+        """Show the configuration of a run, and where each value comes from."""
+
+    @show.callback()
+    def shown() -> None:
+        """Print a configuration as YAML that --config takes; behind each value stands where it comes from."""
+
+    for name, family in families.items():
+        text = f"Print what a run of {family.title} would be configured by, with the origin of each value."
+        show.command(name, help=text)(options.family_command(show_command(family), family.options, is_plan=True))
+    app.add_typer(show, name="show")
+    return app
+
+
+def show_command(family: "Family") -> Any:
+    """Return the command that shows the configuration of one family."""
+
+    def command(
+        preset: options.Preset = None,
+        config_file: options.ConfigFile = None,
+        seeds: options.Seeds = None,
+        override: options.Overrides = None,
+        *,
+        given: dict[str, Any],
+    ) -> None:
+        from kdgat.family.summary import flattened
+        from kdgat.stage.configuration import load_preset
+
+        config = options.family_config(family, preset, given, seeds, override, config_file, is_plan=True)
+        layers = {f"preset {config.preset}": list(flattened(load_preset(config.preset_package, str(config.preset))))}
+        if config_file is not None:
+            layers[str(config_file)] = list(flattened(options.read_config(family, config_file)))
+        layers["option"] = [option.key for option in family.options if option.name in given]
+        layers["option"] += ["seeds"] if seeds else []
+        layers["option"] += ["preset"] if preset else []
+        layers["-O"] = [one.partition("=")[0].strip() for one in override or ()]
+        typer.echo("\n".join(described(config.model_dump(mode="json"), layers)))
+
+    return command
+
+
+def described(config: Mapping[str, Any], layers: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """Yield lines of YAML with the origin of each value behind it, in a column.
+
+    Args:
+        config: nested plain data.
+        layers: origin -> the dotted keys that it sets, the one that wins last.
+    """
+    lines = list(_lines(config, layers, ""))
+    width = max((len(line) for line, origin in lines if origin), default=0)
+    for line, origin in lines:
+        yield f"{line:<{min(width, 60)}}  # {origin}" if origin else line
+
+
+def _lines(config: Mapping[str, Any], layers: Mapping[str, Sequence[str]], prefix: str) -> Iterator[tuple[str, str]]:
+    import yaml
+
+    for key, value in config.items():
+        dotted = f"{prefix}{key}"
+        indent = INDENT * dotted.count(".")
+        if isinstance(value, Mapping) and value:
+            yield f"{indent}{key}:", ""
+            yield from _lines(value, layers, f"{dotted}.")
+        else:
+            text = yaml.safe_dump(value, default_flow_style=True, width=10_000, allow_unicode=True)
+            yield f"{indent}{key}: {text.removesuffix('...' + chr(10)).strip()}", _origin(dotted, layers)
+
+
+def _origin(key: str, layers: Mapping[str, Sequence[str]]) -> str:
+    """Return the last layer that sets a key, or a section that it lies in."""
+    setting = [name for name, keys in layers.items() if any(f"{key}.".startswith(f"{one}.") for one in keys if one)]
+    return setting[-1] if setting else DEFAULT

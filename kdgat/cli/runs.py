@@ -1,0 +1,285 @@
+"""`kdgat runs`: finished and unfinished runs of a folder, beside each other."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from kdgat.family.summary import RunSummary
+    from kdgat.run.measure import Measure
+    from kdgat.run.table import Table
+
+app = typer.Typer(no_args_is_help=True)
+
+Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the output directories of runs lie.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+OfFamily = Annotated[str | None, typer.Option("--family", metavar="NAME", help="This family alone.")]
+
+
+class RunsError(ValueError):
+    """Runs cannot be compared as asked; the text says why, and the fix."""
+
+
+@app.callback()
+def runs() -> None:
+    """List, show and compare runs, and find the one that validated best."""
+
+
+@app.command("list")
+def list_runs(folder: Folder = Path("runs"), family: OfFamily = None, as_json: AsJson = False) -> None:
+    """List the runs in a folder and below, the newest last, with their first score."""
+    from kdgat.run.table import Table
+
+    found, unreadable = _read(folder, family)
+    found.sort(key=lambda run: run.index.created)
+    if as_json:
+        _print_json([_as_json(run) for run in found])
+    elif found:
+        header = ["run", "family", "data", "preset", "seeds", "started", "state", "first score"]
+        rows = [
+            [
+                _name(run, folder),
+                run.index.family,
+                run.dataset or "-",
+                str(run.index.config.get("preset") or "-"),
+                " ".join(map(str, run.seeds)),
+                run.index.created[:16].replace("T", " "),
+                run.state,
+                f"{run.measures[0].name} {run.measures[0].text}" if run.measures else "-",
+            ]
+            for run in found
+        ]
+        _print_tables([Table.of(header, rows, f"{len(rows)} runs in {folder}", text_columns=tuple(range(8)))])
+    else:
+        typer.echo(f"{folder}: no run in it: `kdgat train FAMILY --out {folder / 'first'}` makes one")
+    for text in unreadable:
+        typer.echo(text, err=True)
+
+
+@app.command()
+def show(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Output directory of `kdgat train`.")],
+    as_json: AsJson = False,
+) -> None:
+    """Show one run: its stages, its scores, the data and the code it was made with, what was set beside the preset."""
+    from kdgat.family.summary import flattened, read_summary
+    from kdgat.run.table import Table
+
+    found = read_summary(run)
+    if as_json:
+        _print_json(_as_json(found))
+        return
+    about = [
+        ["run", str(run)],
+        ["family", found.index.family],
+        ["state", found.state],
+        ["started", found.index.created],
+        ["data", f"{found.dataset} ({len(found.data)} files)".strip()],
+        *([name, text] for name, text in found.code.items()),
+    ]
+    if found.objective is not None:
+        about.append([f"validation: {found.objective.name}", found.objective.text])
+    usual = _preset_of(found)
+    own = [[key, value] for key, value in flattened(found.index.config).items() if usual.get(key, value) != value]
+    stages = [[one.name, one.state, str(one.attempts), one.reason] for one in found.index.stages]
+    tables = [
+        Table.of(["", ""], about, "Run", text_columns=(0, 1)),
+        Table.of(["stage", "state", "attempts", "why"], stages, "Stages", text_columns=(0, 1, 3)),
+        Table.of(
+            ["set beside the preset", "value"], own, f"Preset {found.index.config.get('preset')}", text_columns=(0, 1)
+        ),
+        Table.of(["score", "value"], [[one.name, one.text] for one in found.measures], "Scores"),
+    ]
+    _print_tables([table for table in tables if table.rows])
+
+
+@app.command()
+def compare(
+    runs: Annotated[
+        list[Path], typer.Argument(metavar="RUN...", help="Output directories; the first is what others are held to.")
+    ],
+    as_json: AsJson = False,
+) -> None:
+    """Say what differed between runs and what that changed; runs that differ in seeds alone count as one.
+
+    Behind a score stands, in brackets, its mean over seeds and half its 95 % interval.
+    """
+    from kdgat.family.summary import differences, grouped, read_summary, verdict
+    from kdgat.run.table import Table
+
+    groups = grouped([read_summary(path) for path in runs])
+    names = [" + ".join(str(run.path) for run in group.runs) for group in groups]
+    if len(groups) < 2:
+        raise RunsError(f"{names[0]}: nothing to compare it with: name runs that differ in more than their seeds")
+    differing = differences([group.runs[0] for group in groups])
+    measured = [group.measures for group in groups]
+    if as_json:
+        _print_json(
+            {
+                "runs": [[str(run.path) for run in group.runs] for group in groups],
+                "repeated": [str(run.path) for group in groups for run in group.repeated],
+                "differences": [{"kind": one.kind, "key": one.key, "values": list(one.values)} for one in differing],
+                "scores": [{name: _measure_as_json(one) for name, one in found.items()} for found in measured],
+            }
+        )
+        return
+    scores = []
+    for name in dict.fromkeys(name for found in measured for name in found):
+        row = [found[name].text if name in found else "-" for found in measured]
+        first, last = measured[0].get(name), measured[-1].get(name)
+        two = len(groups) == 2 and first is not None and last is not None
+        scores.append([name, *row, verdict(first, last) if two and first and last else ""])
+    header = [f"{number}" for number in range(1, len(names) + 1)]
+    tables = [
+        Table.of(
+            ["", "run"], [[one, name] for one, name in zip(header, names, strict=True)], "Runs", text_columns=(0, 1)
+        ),
+        Table.of(
+            ["", "what differed", *header],
+            [[one.kind, one.key, *one.values] for one in differing],
+            "What differed",
+            text_columns=tuple(range(2 + len(names))),
+        ),
+        Table.of(
+            ["score", *header, "2 against 1" if len(names) == 2 else ""],
+            scores,
+            "What it changed",
+            text_columns=(0, len(names) + 1),
+        ),
+    ]
+    _print_tables([table for table in tables if table.rows])
+    if not scores:
+        typer.echo("None of these runs has results yet.")
+    for run in (run for group in groups for run in group.repeated):
+        seeds = ", ".join(map(str, run.seeds))
+        typer.echo(f"{run.path} repeats a seed ({seeds}) of another run of its configuration and is not counted.")
+
+
+@app.command()
+def best(
+    folder: Folder = Path("runs"),
+    family: OfFamily = None,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Print the best run's path and nothing else.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Name the run that validated best, and how the others did; scores on tests choose nothing.
+
+    Compared is what training was stopped by, on validation data, over seeds. Runs that have not finished are listed
+    below: not all of their seeds have trained, or not the stage that counts.
+    """
+    from kdgat.family.summary import FINISHED
+    from kdgat.run.table import Table
+
+    found, unreadable = _read(folder, family)
+    judged = [run for run in found if run.objective is not None and run.state == FINISHED]
+    unfinished = [run for run in found if run.state != FINISHED]
+    if not judged:
+        stands = "; ".join(f"{_name(run, folder)}: {run.state}" for run in unfinished)
+        raise RunsError(
+            f"{folder}: no run in it has finished training: nothing to choose from{f' ({stands})' if stands else ''}"
+        )
+    kinds = sorted({f"{run.index.family}: {run.objective.name}" for run in judged if run.objective})
+    if len(kinds) > 1:
+        raise RunsError(
+            f"{folder}: runs were validated by different numbers ({'; '.join(kinds)}): choose by --family, or name a "
+            "folder that holds comparable ones"
+        )
+    judged.sort(key=_validated, reverse=True)
+    if as_json:
+        _print_json([_as_json(run) for run in judged])
+    elif quiet:
+        typer.echo(str(judged[0].path))
+    else:
+        rows = [[_name(run, folder), run.dataset or "-", run.objective.text] for run in judged if run.objective]
+        _print_tables([Table.of(["run", "data", kinds[0].partition(": ")[2]], rows, "The best first, by validation")])
+        if len({tuple(sorted(run.data.items())) for run in judged}) > 1:
+            typer.echo("These runs were made from different data: their validation is not the same either.")
+        for run in unfinished:
+            typer.echo(f"Not compared, it has not finished: {_name(run, folder)} ({run.state})")
+    for text in unreadable:
+        typer.echo(text, err=True)
+
+
+def _validated(run: RunSummary) -> float:
+    """Return what a run is sorted by: the larger, the better."""
+    assert run.objective is not None
+    return run.objective.value if run.objective.is_higher_better else -run.objective.value
+
+
+def _read(folder: Path, family: str | None) -> tuple[list[RunSummary], list[str]]:
+    """Read all runs below a folder; what cannot be read is told of in a line each."""
+    from kdgat.family.summary import READING_ERRORS, find_runs, read_summary
+
+    found, unreadable = [], []
+    for path in find_runs(folder):
+        try:
+            run = read_summary(path)
+        except READING_ERRORS as error:  # one damaged run must not hide the others
+            unreadable.append(f"{path} cannot be read: {error}")
+            continue
+        if family in (None, run.index.family):
+            found.append(run)
+    return found, unreadable
+
+
+def _preset_of(run: RunSummary) -> dict[str, str]:
+    """Return what the run's preset says by dotted key; empty where it had none that is known here."""
+    from kdgat.family.registry import find_family
+    from kdgat.family.summary import flattened
+    from kdgat.stage.configuration import ConfigurationError
+
+    preset = run.index.config.get("preset")
+    if not isinstance(preset, str):
+        return {}
+    try:
+        config = find_family(run.index.family).config.from_preset(preset, _required(run.index.config))
+    except ConfigurationError:  # of another version
+        return {}
+    return flattened(config.model_dump(mode="json"))
+
+
+def _required(config: dict[str, Any]) -> dict[str, Any]:
+    """Return what a configuration cannot do without: which data."""
+    data = config.get("data")
+    return {"data": data} if isinstance(data, dict) else {}
+
+
+def _name(run: RunSummary, folder: Path) -> str:
+    return str(run.path.relative_to(folder)) if run.path != folder else str(folder)
+
+
+def _as_json(run: RunSummary) -> dict[str, Any]:
+    return {
+        "path": str(run.path),
+        "family": run.index.family,
+        "dataset": run.dataset,
+        "preset": run.index.config.get("preset"),
+        "seeds": run.seeds,
+        "created": run.index.created,
+        "state": run.state,
+        "validation": None if run.objective is None else _measure_as_json(run.objective),
+        "scores": {one.name: _measure_as_json(one) for one in run.measures},
+        "data": dict(run.data),
+        "code": dict(run.code),
+        "config": run.index.config,
+    }
+
+
+def _measure_as_json(one: Measure) -> dict[str, Any]:
+    seeds = None if one.seeds is None else one.seeds.model_dump()
+    return {"name": one.name, "value": one.value, "seeds": seeds, "is_higher_better": one.is_higher_better}
+
+
+def _print_json(content: object) -> None:
+    typer.echo(json.dumps(content, indent=2, allow_nan=False))
+
+
+def _print_tables(tables: Sequence[Table]) -> None:
+    from kdgat.cli.tables import output_console, print_tables
+
+    print_tables(output_console(), tables)
