@@ -16,34 +16,42 @@ from pydantic import NonNegativeFloat, PositiveInt
 
 from flows.attempts import LocalAttempts, Stage, run_to_end
 from flows.can_ids import FormConfig, can_ids
+from flows.cancellation import in_any_thread, stopping_with_prefect
 from flows.lost_runs import mark_lost_runs, output_tag
-from flows.parameters import NO_REQUEST, Overrides, Preset, as_site
+from flows.naming import artifact_key, night_name
+from flows.night_events import NightEvent, tell
+from flows.parameters import NO_REQUEST, ClusterResources, Overrides, Preset, as_site
 from flows.shown_attempts import api_may_fail, shown
 from flows.signals import stop_on_signals
 from flows.single_stage import run_single_stage
+from flows.suspension import held, suspended_in_order
 from kdgat.can.config import CanConfig
 from kdgat.can.family import FAMILY
 from kdgat.can.nightly.comparison import Comparison, make_comparison, read_comparison
-from kdgat.can.nightly.new_recordings import NightlyError, NightlyLedger, gather_new_recordings
+from kdgat.can.nightly.new_recordings import NightlyLedger, gather_new_recordings
 from kdgat.can.nightly.registered import ModelSource, model_source
 from kdgat.can.nightly.run import (
+    FLOW_NAME,
     IN_SERVICE,
     NEW,
     ComparisonPlan,
     NightlyDirectory,
     NightlyRecord,
     NightlyReport,
+    Retrain,
     StartFrom,
     idle_run,
+    night_config,
     plan_comparison,
+    reason_to_train,
     run_config,
 )
 from kdgat.cluster.child import StopRequest
 from kdgat.cluster.decision import AttemptLimits
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import LOCAL, Site
-from kdgat.registry.entry import ModelEntry, now
-from kdgat.registry.promotion import Promotion, PromotionRule, best_models, decide, lost_scenarios
+from kdgat.registry.entry import Decision, ModelEntry, now
+from kdgat.registry.promotion import Promotion, PromotionRule, best_models, ceiling, decide, lost_scenarios
 from kdgat.registry.registry import Registry
 from kdgat.run.directory import OutputDirectory, RunError
 from kdgat.run.finished import EVALUATION
@@ -52,7 +60,6 @@ from kdgat.stage.files import write_bytes_atomically
 from kdgat.stage.outcome import Failed as StageFailed
 from kdgat.stage.outcome import Finished, Outcome
 
-FLOW_NAME: Final = "nightly"
 BY: Final = "nightly"  # in the history of the registry
 DEFAULT_RULE: Final = PromotionRule()
 ARTIFACT_KEY: Final = "night"
@@ -66,18 +73,19 @@ class NightlyFailedError(Exception):
     """Something that the nightly run needs did not finish."""
 
 
-@flow(name=FLOW_NAME, flow_run_name="{config.data.dataset}", persist_result=False)
+@flow(name=FLOW_NAME, flow_run_name=night_name, persist_result=False)
 def nightly(
     *,  # in the order in which the form of the Prefect UI shows them
     preset: Preset | None = None,
     overrides: Overrides = (),
     start_from: StartFrom = "current",
+    retrain: Retrain = "new",
     promotion: PromotionRule = DEFAULT_RULE,
     inbox: Path | None = None,
     registry: Path,
     out: Path,
     site: Site | str = LOCAL,
-    command_line: ResourceRequest = NO_REQUEST,
+    command_line: ClusterResources = NO_REQUEST,
     keep_runs: PositiveInt = 3,
     settle_s: NonNegativeFloat = 60.0,
     config: FormConfig,
@@ -87,22 +95,20 @@ def nightly(
     Args:
         registry: directory of all models, and of which one is in service.
         out: directory for runs, reports and what is known of recordings; one per dataset.
-        inbox: folder in the layout of a dataset's folder, whose new and changed files are imported.
+        inbox: folder in the layout of a dataset's folder, whose new and changed files are imported; made if missing.
         preset: fills what `config` leaves out.
         overrides: single keys on top, as `training.max_epochs=5`; the same as `-O` of `kdgat`.
         start_from: `current` trains on from the weights of the model in service, `scratch` begins anew each night.
+        retrain: `new` trains if recordings or the configuration have changed since the last completed night, `always`
+            also if nothing has.
         promotion: by how much a model must be better, and how much worse than the best so far in any one scenario.
         site: where the stages run: `local`, the name of a site, or a description of one.
-        command_line: what every job asks for instead of what preset and site say.
+        command_line: what jobs ask for on a cluster (walltime, memory, cores, GPUs), instead of preset and site.
         keep_runs: how many run directories of registered models stay; what the registry holds of them always does.
         settle_s: a file that changed less than this many seconds ago waits for the next night.
         config: everything that training depends on; at least which data.
     """
-    config = config.completed(preset, overrides)
-    if config.start_from is not None:
-        raise NightlyError(f"config.start_from={config.start_from}: the night chooses it; give start_from instead")
-    if EVALUATION not in config.stages:
-        raise NightlyError("config.stages: a night compares models, which needs the stage evaluation; add it")
+    config = night_config(config.completed(preset, overrides))
     nightly_run = _NightlyRun(
         config,
         Registry(registry.absolute()),
@@ -111,11 +117,11 @@ def nightly(
         as_site(site, command_line),
         command_line,
     )
-    site_files = nightly_run.site.creating_files()
-    with site_files, nightly_run.directory.lock(), tags(output_tag(OutputDirectory(nightly_run.directory.path))):
+    site_files, tag = nightly_run.site.creating_files(), output_tag(OutputDirectory(nightly_run.directory.path))
+    with suspended_in_order(), site_files, held(nightly_run.directory.lock), tags(tag):
         # Of nights, and of their training: it has the same tag.
         mark_lost_runs(OutputDirectory(nightly_run.directory.path))
-        return nightly_run.run(inbox, start_from, keep_runs, settle_s)
+        return nightly_run.run(inbox, start_from, retrain, keep_runs, settle_s)
 
 
 class _NightlyRun:
@@ -138,7 +144,9 @@ class _NightlyRun:
         self.site = site
         self.command_line = command_line
 
-    def run(self, inbox: Path | None, start_from: StartFrom, keep_runs: int, settle_s: float) -> State[Any]:
+    def run(
+        self, inbox: Path | None, start_from: StartFrom, retrain: Retrain, keep_runs: int, settle_s: float
+    ) -> State[Any]:
         logger = get_run_logger()
         current = self.registry.in_service(FAMILY.name, self.dataset)
         ledger = NightlyLedger.read(self.directory.ledger_path)
@@ -153,13 +161,20 @@ class _NightlyRun:
         unfinished = self.directory.unfinished_runs()
         for path, num_bytes in unfinished.items():
             logger.warning("%s: the run of a night that did not end, %.1f MB", path, num_bytes / 1e6)
-        if not new_recordings.is_any and (not new_recordings.recordings or self._knows(ledger.model)):
+        reason = reason_to_train(new_recordings, self.config, self.registry, ledger.model, retrain)
+        if not reason:
             held = None if current is None else self.registry.read().held(FAMILY.name, self.dataset)
             sentence, text = idle_run(
                 self.dataset, new_recordings, None if current is None else current.id, held, unfinished
             )
-            _publish(text)
+            self._write_report("refused" if new_recordings.all_refused else "nothing-new", text)
+            _publish(text, self.dataset)
+            if new_recordings.all_refused:  # whoever put them there believes that they are learned from
+                return Failed(message=f"{sentence}; {new_recordings.describe_refusals()}")
             return Completed(message=sentence)
+        logger.info("training: %s", reason)
+        if new_recordings.newly_refused:
+            tell(NightEvent.REFUSED, self.dataset, new_recordings.describe_refusals())
 
         start = current.id if current is not None and start_from == "current" else None
         path, record = self.directory.choose_run(self.config, new_recordings, start)
@@ -177,6 +192,7 @@ class _NightlyRun:
         others = self._held_to(against)
         contents = {NEW: source.content, "recordings": record.recordings}
         plan = plan_comparison(path, config, new_recordings.recordings, contents, self.registry, others)
+        logger.info("comparing %s on the same recordings", " and ".join(plan.config.runs))
         try:
             comparison = self._compare(path, plan)
         except NightlyStoppedError as stopped:
@@ -184,8 +200,25 @@ class _NightlyRun:
         except NightlyFailedError as failed:
             return Failed(message=f"comparison: {failed}; the model in service stays, the next night tries again")
         entry, decision, record = self._decide(path, record, source, against, comparison)
+        self.registry.note(
+            Decision(
+                model=entry.id,
+                compared_with=None if against is None else against.id,
+                accepted=decision.accepted,
+                reasons=decision.reasons,
+                by=BY,
+            )
+        )
 
         ledger.done, ledger.model = new_recordings.recordings, entry.id
+        now_in_service = entry if decision.accepted else against
+        warning = (
+            ""
+            if now_in_service is None
+            else ceiling(comparison.metrics.get(NEW if now_in_service is entry else IN_SERVICE, {}), self.rule)
+        )
+        if warning:
+            logger.warning("%s", warning)
         report = NightlyReport(
             dataset=self.dataset,
             new_recordings=new_recordings,
@@ -197,11 +230,15 @@ class _NightlyRun:
             decision=decision,
             run=path,
             unfinished={other: num_bytes for other, num_bytes in unfinished.items() if other != path},
+            reason="" if new_recordings.is_any else reason,
+            warning=warning,
         )
         self._write_report(path.name, report.markdown())
         ledger.write(self.directory.ledger_path)
         self.directory.close_runs(entry.id)
-        _publish(report.markdown())
+        _publish(report.markdown(), self.dataset)
+        if decision.accepted:
+            tell(NightEvent.PROMOTED, self.dataset, report.sentence())
         for old in self.directory.old_runs(keep_runs):
             try:
                 self.directory.remove_run(old)
@@ -210,9 +247,6 @@ class _NightlyRun:
             else:
                 logger.info("removed %s, whose model is in the registry", old)
         return Completed(message=report.sentence())
-
-    def _knows(self, model: str | None) -> bool:
-        return model is not None and self.registry.exists() and any(m.id == model for m in self.registry.read().models)
 
     def _compared_with(self, source: ModelSource, record: NightlyRecord) -> ModelEntry | None:
         """Return the model in service, or the one before where this night had come as far as putting its own there."""
@@ -231,7 +265,7 @@ class _NightlyRun:
     def _compare(self, path: Path, plan: ComparisonPlan) -> Comparison:
         directory = make_comparison(path / "comparisons", plan.config)
         if not directory.is_finished():
-            outcome = compare(directory, self.site, self.command_line)
+            outcome = compare(directory, self.dataset, self.site, self.command_line)
             if isinstance(outcome, StageFailed):
                 raise NightlyFailedError(outcome.evidence)
             if not isinstance(outcome, Finished):
@@ -256,7 +290,11 @@ class _NightlyRun:
             content=source.content,
             parent=record.start,
             metrics=scores,
-            provenance={**source.provenance, "compared_with": compared_with},
+            provenance={
+                **source.provenance,
+                "compared_with": compared_with,
+                "measured_on": comparison.test_sets(),
+            },
         )
         # Before the promotion: should this process die after it, the next one must know what it was compared with.
         record = record.model_copy(update={"compared_with": compared_with, "model": entry.id})
@@ -269,6 +307,8 @@ class _NightlyRun:
         index = self.registry.read()
         current, held = index.in_service(FAMILY.name, self.dataset), index.held(FAMILY.name, self.dataset)
         if current == entry.id:
+            if compared_with == entry.id:
+                decision = Promotion(False, ("it is the model in service: nothing that training reads has changed",))
             return entry, decision, record
         if held is not None:
             reason = f"{current} is {held.describe_hold()}; `kdgat model release` lets nights replace it"
@@ -287,30 +327,30 @@ class _NightlyRun:
         return entry, decision, record
 
     def _write_report(self, name: str, text: str) -> None:
-        self.directory.reports_path.mkdir(exist_ok=True)
+        self.directory.reports_path.mkdir(parents=True, exist_ok=True)
         moment = now().replace(":", "").replace("+0000", "Z")
         write_bytes_atomically(self.directory.reports_path / f"{moment}-{name}.md", text.encode())
 
 
 @task(name="comparison", task_run_name="comparison", cache_policy=NO_CACHE, persist_result=False)
-def compare(directory: RunDirectory, site: Site, command_line: ResourceRequest) -> Outcome:
+def compare(directory: RunDirectory, dataset: str, site: Site, command_line: ResourceRequest) -> Outcome:
     """Score the new model and the one in service on the same recordings, in a process or a job of its own."""
     logger = get_run_logger()
     if site.scheduler == "slurm":
         return run_single_stage(directory.path, site, command_line, quiet=True, like_stage=EVALUATION, begins_anew=True)
     stop = StopRequest()
-    with stop_on_signals(stop, site):
+    with stop_on_signals(stop, site, in_any_thread()), stopping_with_prefect(stop):
         stage = Stage(
             directory,
             runner=LocalAttempts({"OMP_NUM_THREADS": "1"}),
             stop=stop,
-            attempt_context=shown("comparison", lambda message: logger.info("%s", message)),
+            attempt_context=shown("comparison", lambda message: logger.info("%s", message), dataset),
             on_line=lambda line: logger.info("%s", line),
             limits=AttemptLimits.of(site),
         )
         return run_to_end(stage).outcome
 
 
-def _publish(text: str) -> None:
+def _publish(text: str, dataset: str) -> None:
     with api_may_fail("report"):
-        create_markdown_artifact(text, key=ARTIFACT_KEY, description="what the night changed")
+        create_markdown_artifact(text, key=artifact_key(ARTIFACT_KEY, dataset), description="what the night changed")

@@ -3,6 +3,7 @@
 import getpass
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +12,7 @@ import typer
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from kdgat.registry.entry import ModelEntry, RegistryIndex, ServiceChange
+    from kdgat.registry.entry import Decision, ModelEntry, RegistryIndex, ServiceChange
     from kdgat.registry.registry import Registry
 
 app = typer.Typer(no_args_is_help=True)
@@ -21,13 +22,16 @@ FAMILY = "can"
 
 RegistryPath = Annotated[
     Path | None,
-    typer.Option("--registry", metavar="DIR", help=f"Directory of the registry (default: ${REGISTRY_VARIABLE})."),
+    typer.Option(
+        "--registry", metavar="DIR", help=f"Its directory (default: ${REGISTRY_VARIABLE}, then that of `make deploy`)."
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 ModelId = Annotated[str, typer.Argument(metavar="ID", help="As in `kdgat model list`.")]
 Reason = Annotated[str, typer.Option("--reason", help="Why, for the history.")]
 Hold = Annotated[bool, typer.Option("--hold", help="Keep it there: nights train and report, and replace nothing.")]
 Dataset = Annotated[str | None, typer.Option("--dataset", help="Of which dataset (default: the only one in service).")]
+OfDataset = Annotated[str | None, typer.Option("--dataset", help="Only models of this dataset.")]
 
 
 class NoRegistryError(ValueError):
@@ -44,11 +48,17 @@ def model() -> None:
 
 
 @app.command("list")
-def list_models(registry: RegistryPath = None, as_json: AsJson = False) -> None:
-    """List all models, newest last, with their mean F1 and whether they are in service."""
+def list_models(registry: RegistryPath = None, dataset: OfDataset = None, as_json: AsJson = False) -> None:
+    """List all models, newest last, with their mean F1, the test set it was measured on, and whether they serve."""
+    from kdgat.cli.model_scores import test_set_names
     from kdgat.cli.tables import output_console
 
     index = _open(registry).read()
+    if dataset is not None:
+        known = sorted({entry.dataset for entry in index.models})
+        if dataset not in known:
+            raise NoServiceError(f"--dataset {dataset}: no model of it is registered; {_nearest(dataset, known)}")
+        index = index.of_dataset(dataset)
     if as_json:
         held = {service: _plain(hold) for service, hold in index.holds().items()}
         models = [_listed(entry, index) for entry in index.models]
@@ -58,7 +68,8 @@ def list_models(registry: RegistryPath = None, as_json: AsJson = False) -> None:
     if not index.models:
         console.print("no model is registered yet")
         return
-    table = _table("model", "dataset", "created", "started from", "mean F1", "in service")
+    sets = test_set_names(index.models)
+    table = _table("model", "dataset", "created", "started from", "mean F1", "test set", "in service")
     for entry in index.models:
         row = _listed(entry, index)
         _add_row(
@@ -68,16 +79,23 @@ def list_models(registry: RegistryPath = None, as_json: AsJson = False) -> None:
             entry.created,
             entry.parent or "scratch",
             "-" if row["mean_f1"] is None else f"{row['mean_f1']:.4f}",
+            sets[entry.id],
             ("held" if row["held"] else "yes") if row["in_service"] else "",
         )
     console.print(table)
+    if len(set(sets.values())) > len({entry.service for entry in index.models}):
+        console.print(
+            "A mean F1 can be compared only within a test set. On the same recordings: "
+            "kdgat model compare ID ID --data-root DATA",
+            soft_wrap=True,
+        )
     for service, hold in index.holds().items():
         console.print(f"{service}: {hold.model} is {hold.describe_hold()}", markup=False)
 
 
 @app.command()
 def show(model_id: ModelId, registry: RegistryPath = None, as_json: AsJson = False) -> None:
-    """Check a model's files, and show its scores, where it comes from, and when it was in service."""
+    """Check a model's files, and show its scores, where it comes from, when it served, and why it did not."""
     from kdgat.cli.tables import output_console
 
     found = _open(registry)
@@ -91,7 +109,9 @@ def show(model_id: ModelId, registry: RegistryPath = None, as_json: AsJson = Fal
         content = entry.model_dump(mode="json")
         held = None if hold is None else _plain(hold)
         history = [_plain(change) for change in changes]
-        _print_json({**content, "path": str(path), "in_service": in_service, "held": held, "history": history})
+        more = {"path": str(path), "in_service": in_service, "held": held, "history": history}
+        more["decisions"] = [decision.model_dump(mode="json") for decision in index.decisions_about(entry.id)]
+        _print_json({**content, **more})
         return
     console = output_console()
     facts = _table("", "")
@@ -99,10 +119,47 @@ def show(model_id: ModelId, registry: RegistryPath = None, as_json: AsJson = Fal
     for name, value in _facts(entry, path, in_service, hold).items():
         _add_row(facts, name, value)
     console.print(facts)
-    for table in (_scores_table(entry), _history_table(changes, entry.id)):
+    decisions = index.decisions_about(entry.id)
+    for table in (_scores_table(entry), _decisions_table(decisions), _history_table(changes, entry.id)):
         if table.row_count:
             console.print()
             console.print(table)
+
+
+@app.command()
+def compare(
+    first: Annotated[str, typer.Argument(metavar="A", help="As in `kdgat model list`.")],
+    second: Annotated[str, typer.Argument(metavar="B", help="Another one.")],
+    registry: RegistryPath = None,
+    data_root: Annotated[
+        Path | None, typer.Option("--data-root", help="Measure both now, on test recordings that neither has seen.")
+    ] = None,
+    dataset: Annotated[
+        str | None, typer.Option("--dataset", help="Whose recordings, with --data-root (default: the models').")
+    ] = None,
+    catalog: Annotated[Path | None, typer.Option("--catalog", help="YAML file with entries of your datasets.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare two models in the scenarios that both were measured on with the same recordings.
+
+    Without --data-root, these are the scores of when they were registered.
+    """
+    from kdgat.cli.model_scores import comparison_table, measured_scores, registered_scores
+    from kdgat.cli.tables import output_console, print_tables
+
+    found = _open(registry)
+    entries = found.entry(first), found.entry(second)
+    if data_root is None:
+        metrics, left_out = registered_scores(*entries)
+    else:
+        metrics, left_out = measured_scores(found, entries, data_root, dataset, catalog)
+    if as_json:
+        _print_json({"models": [entry.id for entry in entries], "metrics": metrics, "left_out": left_out})
+        return
+    console = output_console()
+    print_tables(console, [comparison_table(entries, metrics)])
+    for name, reason in left_out.items():
+        console.print(f"{name}: {reason}", markup=False, soft_wrap=True)
 
 
 @app.command()
@@ -162,24 +219,33 @@ def _dataset(registry: "Registry", dataset: str | None) -> str:
             )
         return known[0]
     if dataset not in known:
-        import difflib
-
-        near = difflib.get_close_matches(dataset, known, n=1)
-        hint = f"did you mean {near[0]!r}?" if near else f"there is {', '.join(known) or 'none'}"
-        raise NoServiceError(f"--dataset {dataset}: no model of it is in service; {hint}")
+        raise NoServiceError(f"--dataset {dataset}: no model of it is in service; {_nearest(dataset, known)}")
     return dataset
 
 
+def _nearest(name: str, known: Sequence[str]) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"did you mean {near[0]!r}?" if near else f"there is {', '.join(known) or 'none'}"
+
+
 def _open(path: Path | None) -> "Registry":
+    """Open the registry that was given, that the environment names, or that `make deploy` uses, in this order."""
     from kdgat.registry.registry import Registry
 
     stated = os.environ.get(REGISTRY_VARIABLE)
     if path is None and not stated:
-        raise NoRegistryError(
-            f"which registry? Give --registry DIR, or set {REGISTRY_VARIABLE}; it is the directory that the nightly "
-            "flow was given as `registry`"
-        )
-    found = Registry(path if path is not None else Path(stated or ""))
+        from flows.deployment.installation import Installation
+
+        found = Registry(Installation.find().registry)
+        if not found.exists():
+            raise NoRegistryError(
+                f"which registry? There is none in {found.path}: give --registry DIR, or set {REGISTRY_VARIABLE}, or "
+                "KDGAT_HOME if `make deploy` was given one"
+            )
+    else:
+        found = Registry(path if path is not None else Path(stated or ""))
     found.read()
     return found
 
@@ -201,6 +267,7 @@ def _listed(entry: "ModelEntry", index: "RegistryIndex") -> dict[str, Any]:
         "created": entry.created,
         "parent": entry.parent,
         "mean_f1": sum(values) / len(values) if values else None,
+        "test_sets": {name: entry.test_set(name) for name in entry.metrics},
         "in_service": index.services().get(entry.service) == entry.id,
         "held": entry.id in [hold.model for hold in index.holds().values()],
     }
@@ -245,6 +312,14 @@ def _scores_table(entry: "ModelEntry") -> "Table":
     for scenario, scores in entry.metrics.items():
         counts = [f"{scores.get(name) or 0:,.0f}" for name in ("num_windows", "num_attack_windows")]
         _add_row(table, scenario, *counts, *(format_value(scores.get(name)) for name in metrics))
+    return table
+
+
+def _decisions_table(decisions: "Sequence[Decision]") -> "Table":
+    table = _table("decided", "result", "compared with", "reasons")
+    for decision in decisions:
+        result = "into service" if decision.accepted else "not into service"
+        _add_row(table, decision.when, result, decision.compared_with or "none", "\n".join(decision.reasons))
     return table
 
 

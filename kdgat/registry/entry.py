@@ -45,6 +45,15 @@ class ModelEntry(_Record):
         """Name what it can be in service for: of each family and dataset, one model is."""
         return service_name(self.family, self.dataset)
 
+    def test_set(self, scenario: str) -> str:
+        """Return a text that is the same for models measured on the same recordings of a scenario, in equal windows.
+
+        Of models from before their recordings were noted, it is known by how many windows there were.
+        """
+        scores, measured_on = self.metrics.get(scenario, {}), self.provenance.get("measured_on") or {}
+        counts = "/".join(f"{scores.get(name) or 0:.0f}" for name in ("num_windows", "num_attack_windows"))
+        return f"{measured_on.get(scenario) or f'unknown recordings of {self.dataset}'}/{counts}"
+
 
 class ServiceChange(_Record):
     """One line of the history: another model is in service from now on, or nights may, or may not, change which."""
@@ -73,12 +82,28 @@ class ServiceChange(_Record):
         return service_name(self.family, self.dataset)
 
 
+class Decision(_Record):
+    """What a night decided about a model, and why."""
+
+    model: str = Field(description="id of the model that was decided about")
+    when: str = Field(default_factory=now)
+    compared_with: str | None = Field(description="id of the model that was in service")
+    accepted: bool
+    reasons: tuple[str, ...] = Field(description="a sentence each")
+    by: str
+
+    def is_repeated_by(self, other: "Decision") -> bool:
+        """Tell whether another decision says the same, at whatever time."""
+        return self == other.model_copy(update={"when": self.when})
+
+
 class RegistryIndex(_Record):
-    """The content of `index.json`: all models, and every change of which one is in service; only ever added to."""
+    """The content of `index.json`: all models, decisions, and changes of which is in service; only ever added to."""
 
     schema_version: Literal[1] = 1
     models: tuple[ModelEntry, ...] = ()
     history: tuple[ServiceChange, ...] = ()
+    decisions: tuple[Decision, ...] = ()
 
     def in_service(self, family: str, dataset: str) -> str | None:
         """Return the id of the model in service, None if there is none."""
@@ -114,6 +139,20 @@ class RegistryIndex(_Record):
             if change.model == model_id and change.when >= when and change.kind in ("promotion", "rollback")
         ]
         return changes[-1] if changes else None
+
+    def of_dataset(self, dataset: str) -> "RegistryIndex":
+        """Return what there is of one dataset."""
+        models = tuple(entry for entry in self.models if entry.dataset == dataset)
+        ids = {entry.id for entry in models}
+        return RegistryIndex(
+            models=models,
+            history=tuple(change for change in self.history if change.dataset == dataset),
+            decisions=tuple(decision for decision in self.decisions if decision.model in ids),
+        )
+
+    def decisions_about(self, model_id: str) -> list[Decision]:
+        """Return what nights decided about a model, the last one last."""
+        return [decision for decision in self.decisions if decision.model == model_id]
 
     def _promotions(self, family: str, dataset: str) -> list[ServiceChange]:
         promotions: list[ServiceChange] = []

@@ -12,21 +12,53 @@ from kdgat.registry.entry import Metrics, Scores
 from kdgat.stage.configuration import Config
 
 FALSE_ALARMS: Final = "false_alarm_rate"
+ACCURACY: Final = "accuracy"
 ALARMS_PER_HOUR: Final = "false_alarms_per_hour"
 RECALL_PREFIX: Final = "recall_"  # of a kind of attack: recall_suppression
 NUM_WINDOWS: Final = "num_windows"
 NUM_ATTACKS: Final = "num_attack_windows"
 NEW_MODEL: Final = "the new model"
 MODEL_IN_SERVICE: Final = "the model in service"
+RANKINGS: Final = frozenset({"auc", "pr_auc"})  # of scores: no count of wrong windows says how much worse they are
 
 
 class PromotionRule(Config):
-    """State how much better a model must be on the whole, and how much worse it may be anywhere."""
+    """State how much better a model must be on the whole, and how much worse it may be anywhere.
+
+    The margin is a part of the error that is left: an absolute one is above all that a mean near 1 can still rise.
+    Near 1 that part is less than one window, so `accept="not_worse"` counts wrong windows as well.
+    """
 
     metric: Literal["f1", "auc", "pr_auc", "mcc", "balanced_accuracy", "accuracy", "recall", "precision"] = Field(
         "f1", description="what is compared in scenarios with attacks"
     )
-    margin: float = Field(0.001, ge=0.0, le=1.0, description="by which the mean over scenarios must be better")
+    accept: Literal["better", "not_worse"] = Field(
+        "better",
+        description="better: by the margin, on the mean; not_worse: below the best so far by no more than the margin "
+        "or more_windows",
+    )
+    error_margin: float = Field(
+        0.05,
+        ge=0.0,
+        lt=1.0,
+        description="the margin, as a part of the error (1 - mean) of the model in service, or of the best so far with "
+        "accept=not_worse; with few wrong windows that is less than one window",
+    )
+    margin: float | None = Field(
+        None,
+        ge=0.0,
+        le=1.0,
+        description="the margin as a difference of the means; given, it replaces error_margin and more_windows",
+    )
+    more_windows: int = Field(
+        2,
+        ge=0,
+        description="with accept=not_worse: wrong windows, added over the scenarios that have more of them than with "
+        "the best so far, that the new model may have more even where the error margin is less; not for auc and pr_auc",
+    )
+    fewer_windows: int = Field(
+        0, ge=0, description="with accept=better: wrong windows over all scenarios that the new model must have fewer"
+    )
     worse_by: float = Field(
         0.01, ge=0.0, le=1.0, description="by which any one scenario may be worse than the best so far"
     )
@@ -71,11 +103,12 @@ def decide(
     """Decide whether the new model goes into service.
 
     The mean of the rule's metric over all scenarios with attacks must be better than that of the model in service by
-    the margin; where no scenario has attacks, the mean false alarm rate must be lower by it. In no scenario may metric
-    or false alarm rate, or the recall of a held kind of attack, be worse than the best of the model in service and the
-    anchors by more than the rule allows: held to last night alone, a scenario could be lost little by little. Nor may
-    there be more false alarms per hour than of the model in service, over all scenarios. Scenarios with few windows
-    have no part in it.
+    the margin; with `accept="not_worse"` it may be below the best of all that it is held to by no more than the margin,
+    or by what `more_windows` more wrong windows cost.
+    Where no scenario has attacks, the mean false alarm rate is compared. In no scenario may metric or false alarm
+    rate, or the recall of a held kind of attack, be worse than the best of the model in service and the anchors by more
+    than the rule allows: held to last night alone, a scenario could be lost little by little. Nor may there be more
+    false alarms per hour than of the model in service, over all scenarios. Scenarios with few windows have no part.
 
     Args:
         new: scenario -> metric -> value of the new model.
@@ -96,28 +129,153 @@ def decide(
     if faults:
         return Promotion(False, tuple(faults))
 
+    compared = _compared(new, judged, rule)
     attacked = [name for name in judged if _has_attacks(new[name])]
-    compared, metric, sign = (attacked, str(rule.metric), 1.0) if attacked else (judged, FALSE_ALARMS, -1.0)
     small = [
         f"{name}: {_count(new[name], NUM_WINDOWS)} windows, fewer than min_windows={rule.min_windows}: no part in this"
         for name in new
         if name not in judged
     ]
-    mean = _mean(new, compared, metric)
     if current is None:
         too_low = [f"no model was in service before, and {text}" for text in _below_floors(new, judged, attacked, rule)]
         return Promotion(not too_low, (*(too_low or ["no model was in service before"]), *small))
-    before = _mean(current, compared, metric)
-    # Rounded, so that a difference of exactly the margin is not lost to the last bit of a float.
-    gain = sign * (mean - before)
-    is_better = gain > 0.0 and round(gain - rule.margin, 12) >= 0.0
+    is_good, sentence = _on_the_whole(measured, compared, judged, rule)
+    reasons = [sentence]
+    after, before = _wrong_windows(new, judged), _wrong_windows(current, judged)
+    if after is not None and before is not None:
+        has_fewer, text = _fewer_windows(after, before, sum(_count(new[name], NUM_WINDOWS) for name in judged), rule)
+        is_good = is_good and has_fewer
+        reasons.append(text)
     worse = [text for name in judged for text in _worse(name, measured, rule)]
     worse += _more_alarms(new, current, judged, rule)
-    result = "better" if is_better else "not better"
-    reasons = [f"mean {metric} {before:.4f} -> {mean:.4f}: {result} by the margin of {rule.margin:g}", *worse]
-    if is_better and not worse:
+    reasons += worse
+    if is_good and not worse:
         reasons.append("no scenario is worse by more than the rule allows")
-    return Promotion(is_better and not worse, (*reasons, *small))
+    return Promotion(is_good and not worse, (*reasons, *small))
+
+
+def ceiling(in_service: Metrics, rule: PromotionRule) -> str:
+    """Warn, in one sentence, where no model, or only one as good in every window, can replace one with these scores."""
+    judged = [name for name in in_service if _is_judged(in_service[name], rule)]
+    if not judged:
+        return ""
+    compared = _compared(in_service, judged, rule)
+    if not all(_is_number(in_service[name].get(compared.metric)) for name in compared.scenarios):
+        return ""
+    mean = _mean(in_service, compared.scenarios, compared.metric)
+    error, move = compared.error(mean), "rise" if compared.sign > 0 else "fall"
+    wrong = _wrong_windows(in_service, judged)
+    is_counted = wrong is not None and _counts_windows(compared, rule)
+    if rule.accept == "not_worse":
+        is_less_than_one = rule.margin is None and wrong is not None and rule.error_margin * wrong < 1.0
+        if is_counted or rule.margin or not (is_less_than_one or round(error, 12) <= 0.0):
+            return ""
+        keys = "margin" if compared.metric in RANKINGS or rule.margin is not None else "more_windows or margin"
+        return (
+            f"mean {compared.metric} {mean:.4f} of the model in service leaves a margin of less than one window, so no "
+            f"night can replace it by a model with one more wrong window: set {keys}"
+        )
+    head = f"mean {compared.metric} {mean:.4f} of the model in service cannot {move}"
+    if round(error, 12) <= 0.0:
+        return (
+            f"{head} any further, so no night can replace that model: add test recordings that are harder, or set "
+            + (
+                f"accept=not_worse, which lets more_windows={rule.more_windows} more windows be wrong"
+                if is_counted
+                else "accept=not_worse and a margin above 0"
+            )
+        )
+    if rule.margin is not None and round(rule.margin - error, 12) > 0.0:
+        return (
+            f"{head} by margin={rule.margin:g}, so no night can replace that model: leave margin out, then "
+            f"error_margin={rule.error_margin:g} of the error counts, or set accept=not_worse"
+        )
+    if wrong is not None and wrong < rule.fewer_windows:
+        return (
+            f"the model in service has {wrong} wrong windows, fewer than fewer_windows={rule.fewer_windows}, so no "
+            "night can replace it: set fewer_windows lower"
+        )
+    return ""
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """What decides on the whole: a metric in some scenarios, 1 where more of it is better, else -1."""
+
+    scenarios: Sequence[str]
+    metric: str
+    sign: float
+
+    def error(self, mean: float) -> float:
+        return 1.0 - mean if self.sign > 0 else mean
+
+
+def _compared(metrics: Metrics, judged: Sequence[str], rule: PromotionRule) -> _Compared:
+    attacked = [name for name in judged if _has_attacks(metrics[name])]
+    return _Compared(attacked, str(rule.metric), 1.0) if attacked else _Compared(judged, FALSE_ALARMS, -1.0)
+
+
+def _counts_windows(compared: _Compared, rule: PromotionRule) -> bool:
+    """Return whether wrong windows, too, say that a model is not worse."""
+    return rule.margin is None and rule.more_windows > 0 and compared.metric not in RANKINGS
+
+
+def _on_the_whole(
+    measured: Mapping[str, Metrics], compared: _Compared, judged: Sequence[str], rule: PromotionRule
+) -> tuple[bool, str]:
+    """Compare the means: whether they let the new model in, and the sentence that says so."""
+    new, *others = measured
+    means = {model: _mean(metrics, compared.scenarios, compared.metric) for model, metrics in measured.items()}
+    is_strict = rule.accept == "better"
+    held_to = MODEL_IN_SERVICE if is_strict else max(others, key=lambda model: compared.sign * means[model])
+    before, after = means[held_to], means[new]
+    # Rounded, so that a difference of exactly the margin is not lost to the last bit of a float.
+    gain, error = round(compared.sign * (after - before), 12), compared.error(before)
+    margin = rule.error_margin * error if rule.margin is None else rule.margin
+    windows = ""
+    if is_strict:
+        is_good = gain > 0.0 and round(gain - margin, 12) >= 0.0
+        result = "better" if is_good else "not better"
+    else:
+        is_good = round(gain + margin, 12) >= 0.0
+        more = _more_wrong(measured[new], measured[held_to], judged) if _counts_windows(compared, rule) else None
+        if not is_good and more is not None:
+            is_good = more <= rule.more_windows
+            windows = f" or more_windows={rule.more_windows}, with {more:,} more wrong windows"
+        result = "not worse" if is_good else "worse"
+    share = ""
+    if rule.margin is None:
+        direction = "less" if gain >= 0.0 else "more"
+        share = f", {abs(gain) / error:.1%} {direction} error" if error > 0.0 else ", no error was left"
+    of = "" if held_to == MODEL_IN_SERVICE else f" (the best so far, of {held_to})"
+    limit = f"{rule.error_margin:g} of the error" if rule.margin is None else f"{rule.margin:g}"
+    by = "by the margin" if is_strict else "by more than the margin"
+    digits = 4 if gain == 0.0 or abs(gain) >= 1e-4 else 6
+    values = f"{before:.{digits}f}{of} -> {after:.{digits}f}"
+    return is_good, f"mean {compared.metric} {values}{share}: {result} {by} of {limit}{windows}"
+
+
+def _fewer_windows(after: int, before: int, total: int, rule: PromotionRule) -> tuple[bool, str]:
+    """Compare how many windows are judged wrongly: whether there are few enough, and the sentence that says so."""
+    text = f"wrong windows {before:,} -> {after:,} of {total:,}"
+    if rule.accept == "not_worse" or rule.fewer_windows == 0:
+        return True, text
+    is_good = before - after >= rule.fewer_windows
+    return is_good, f"{text}: {'' if is_good else 'not '}fewer by fewer_windows={rule.fewer_windows}"
+
+
+def _wrong_windows(metrics: Metrics, scenarios: Sequence[str]) -> int | None:
+    """Count the windows that are judged wrongly; None if a scenario's accuracy is not known."""
+    known = [(metrics[name].get(ACCURACY), _count(metrics[name], NUM_WINDOWS)) for name in scenarios]
+    wrong = [round((1.0 - value) * count) for value, count in known if value is not None and math.isfinite(value)]
+    return sum(wrong) if len(wrong) == len(known) else None
+
+
+def _more_wrong(new: Metrics, before: Metrics, scenarios: Sequence[str]) -> int | None:
+    """Add up the wrong windows that are more, of the scenarios that have more: those with fewer make up for none."""
+    pairs = [(_wrong_windows(new, [name]), _wrong_windows(before, [name])) for name in scenarios]
+    more = [max(0, after - earlier) for after, earlier in pairs if after is not None and earlier is not None]
+    return sum(more) if len(more) == len(pairs) else None
 
 
 def best_models(measured: Mapping[str, Metrics], rule: PromotionRule) -> list[str]:
@@ -128,14 +286,18 @@ def best_models(measured: Mapping[str, Metrics], rule: PromotionRule) -> list[st
         rule: which metric counts, and how many windows make a scenario count.
     """
     scenarios = next(iter(measured.values()))
-    return list(
-        dict.fromkeys(
-            max(measured, key=lambda model: sign * _value(measured[model][name], metric))
-            for name in scenarios
-            if _is_judged(scenarios[name], rule)
-            for metric, sign, _ in _held(scenarios[name], rule)
+    judged = [name for name in scenarios if _is_judged(scenarios[name], rule)]
+    best = [
+        max(measured, key=lambda model: sign * _value(measured[model][name], metric))
+        for name in judged
+        for metric, sign, _ in _held(scenarios[name], rule)
+    ]
+    if rule.accept == "not_worse":  # the mean is held to the best so far, too: no sequence of nights walks it down
+        compared = _compared(scenarios, judged, rule)
+        best.append(
+            max(measured, key=lambda model: compared.sign * _mean(measured[model], compared.scenarios, compared.metric))
         )
-    )
+    return list(dict.fromkeys(best))
 
 
 def lost_scenarios(new: Metrics, registered: Metrics, rule: PromotionRule) -> list[str]:
@@ -160,6 +322,8 @@ def _faults(measured: Mapping[str, Metrics], judged: Sequence[str], rule: Promot
             for metric, *_ in _held(scenarios[name], rule):
                 if name in metrics and not _is_number(metrics[name].get(metric)):
                     yield f"{name}: {metric} of {model} is {metrics[name].get(metric)}"
+            if rule.fewer_windows and name in metrics and not _is_number(metrics[name].get(ACCURACY)):
+                yield f"{name}: {ACCURACY} of {model} is {metrics[name].get(ACCURACY)}, and fewer_windows needs it"
 
 
 def _held(scores: Scores, rule: PromotionRule) -> Iterator[tuple[str, float, float]]:

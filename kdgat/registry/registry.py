@@ -17,7 +17,16 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
-from kdgat.registry.entry import Metrics, ModelEntry, ModelFile, RegistryIndex, ServiceChange, now, service_name
+from kdgat.registry.entry import (
+    Decision,
+    Metrics,
+    ModelEntry,
+    ModelFile,
+    RegistryIndex,
+    ServiceChange,
+    now,
+    service_name,
+)
 from kdgat.stage.errors import RunDirectoryError, StageBusyError
 from kdgat.stage.files import (
     remove_temporary_files,
@@ -193,6 +202,14 @@ class Registry:
             return self._change(
                 index, owner, entry, kind=kind, previous=current, reason=reason, by=by, hold=hold, anchors=anchors
             )
+
+    def note(self, decision: Decision) -> None:
+        """Keep what was decided about a model, unless the last decision about it says the same."""
+        with self._writing() as (index, owner):
+            _entry(index, decision.model, self.path)
+            before = index.decisions_about(decision.model)
+            if not before or not before[-1].is_repeated_by(decision):
+                self._write(index.model_copy(update={"decisions": (*index.decisions, decision)}), owner)
 
     def rollback(self, family: str, dataset: str, *, reason: str, by: str, hold: bool = False) -> ServiceChange:
         """Put the model back into service that was in service before; RegistryError if there was none."""

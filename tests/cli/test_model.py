@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.registry.entry import ModelEntry
+from flows.deployment.installation import Installation
+from kdgat.registry.entry import Decision, ModelEntry
 from kdgat.registry.registry import Registry
 from tests.support.command_line import Answer, kdgat
 
@@ -15,14 +16,22 @@ def registry(tmp_path: Path) -> Registry:
     return Registry(tmp_path / "registry")
 
 
-def add(registry: Registry, number: int, dataset: str = "cars") -> ModelEntry:
+def add(
+    registry: Registry,
+    number: int,
+    dataset: str = "cars",
+    *,
+    f1: float = 0.5,
+    measured_on: dict[str, str] | None = None,
+) -> ModelEntry:
+    known = {} if measured_on is None else {"measured_on": measured_on}
     entry = registry.add(
         {"run.json": b"{}", "weights": bytes([number])},
         family="can",
         dataset=dataset,
         content=f"{number:x}" * 64,
-        metrics={"test_1": {"f1": 0.5, "num_windows": 10.0}, "test_2": {"f1": None}},
-        provenance={"git": {"revision": "abcdef", "dirty": True}, "config_hash": "0123"},
+        metrics={"test_1": {"f1": f1, "num_windows": 10.0}, "test_2": {"f1": None}},
+        provenance={"git": {"revision": "abcdef", "dirty": True}, "config_hash": "0123", **known},
     )
     registry.promote(entry.id, reason="better", by="nightly")
     return entry
@@ -44,6 +53,82 @@ def test_models_are_listed_with_the_one_in_service(registry: Registry, monkeypat
     listed = json.loads(run("list", "--json")[1])
     assert listed["in_service"] == {"can/cars": entries[1].id}
     assert [model["mean_f1"] for model in listed["models"]] == [0.5, 0.5]
+
+
+def test_means_of_different_test_sets_are_told_apart(registry: Registry) -> None:
+    same, other = {"test_1": "aa", "test_2": "bb"}, {"test_1": "cc", "test_2": "bb"}
+    add(registry, 1, measured_on=same)
+    where = ("--registry", str(registry.path))
+    add(registry, 2, measured_on=same)
+    assert "only within a test set" not in run("list", *where)[1]
+    add(registry, 3, measured_on=other)
+    add(registry, 4, "trucks", measured_on=same)
+    out = run("list", *where)[1]
+    assert [line.split()[5] for line in out.splitlines()[1:5]] == ["A", "A", "B", "C"]
+    assert "A mean F1 can be compared only within a test set." in out
+    listed = json.loads(run("list", *where, "--json")[1])["models"]
+    assert [model["test_sets"]["test_1"] for model in listed[:3]] == ["aa/10/0", "aa/10/0", "cc/10/0"]
+
+
+def test_the_models_of_one_dataset_are_listed_alone(registry: Registry) -> None:
+    add(registry, 1)
+    truck = add(registry, 2, "trucks")
+    where = ("--registry", str(registry.path))
+    listed = json.loads(run("list", *where, "--dataset", "trucks", "--json")[1])
+    assert [model["id"] for model in listed["models"]] == [truck.id]
+    assert listed["in_service"] == {"can/trucks": truck.id}
+    assert "did you mean 'trucks'" in run("list", *where, "--dataset", "truck")[2]
+
+
+def test_two_models_are_compared_where_they_were_measured_on_the_same_recordings(registry: Registry) -> None:
+    first = add(registry, 1, measured_on={"test_1": "aa", "test_2": "bb"})
+    second = add(registry, 2, f1=0.75, measured_on={"test_1": "aa", "test_2": "cc"})
+    third = add(registry, 3, f1=0.9, measured_on={"test_1": "dd", "test_2": "ee"})
+    where = ("--registry", str(registry.path))
+    status, out, _ = run("compare", first.id, second.id, *where)
+    assert status == 0
+    assert f"A is {first.id}, B is {second.id}" in out
+    rows = {line.split()[0]: line.split()[1:] for line in out.splitlines() if line.startswith(("test_1", "mean"))}
+    assert rows["test_1"][:4] == ["10", "0.5000", "0.7500", "+0.2500"]
+    assert rows["mean"][:3] == ["0.5000", "0.7500", "+0.2500"]
+    assert "test_2: other recordings" in out
+    shown = json.loads(run("compare", first.id, second.id, *where, "--json")[1])
+    assert shown["metrics"][second.id] == {"test_1": {"f1": 0.75, "num_windows": 10.0}}
+    status, _, err = run("compare", second.id, third.id, *where)
+    assert status == 1
+    assert "were measured on different recordings: give --data-root DATA" in err
+
+
+def test_why_a_model_did_not_go_into_service_is_shown(registry: Registry) -> None:
+    first, second = add(registry, 1), add(registry, 2)
+    reasons = ("mean f1 0.9 -> 0.9: not better [by far]", "a: f1 0.9 -> 0.8, worse by more than 0.01")
+    decision = Decision(model=second.id, compared_with=first.id, accepted=False, reasons=reasons, by="nightly")
+    for again in (decision, decision.model_copy(update={"when": "2030-01-01T00:00:00+00:00"})):
+        registry.note(again)  # a night that was continued says the same once more
+    where = ("--registry", str(registry.path))
+    out = run("show", second.id, *where)[1]
+    assert "not into service" in out
+    for reason in reasons:
+        assert reason in out
+    (shown,) = json.loads(run("show", second.id, *where, "--json")[1])["decisions"]
+    assert shown["when"] == decision.when
+    assert "decided" not in run("show", first.id, *where)[1]
+
+
+def test_the_registry_of_the_installation_is_found(registry: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this order: --registry, KDGAT_REGISTRY, what `make deploy` was given, $KDGAT_HOME/registry."""
+    home = registry.path.parent
+    monkeypatch.delenv("KDGAT_REGISTRY", raising=False)
+    monkeypatch.setenv("KDGAT_HOME", str(home))
+    entry = add(registry, 1)
+    assert entry.id in run("list")[1]
+    given = Registry(home / "given")
+    other = add(given, 2)
+    Installation.find({"KDGAT_HOME": str(home), "KDGAT_REGISTRY": str(given.path)}).write()
+    assert other.id in run("list")[1]
+    monkeypatch.setenv("KDGAT_REGISTRY", str(registry.path))
+    assert entry.id in run("list")[1]
+    assert other.id in run("list", "--registry", str(given.path))[1]
 
 
 def test_a_model_is_shown_with_where_it_comes_from_and_only_while_its_files_are_whole(registry: Registry) -> None:
@@ -128,10 +213,11 @@ def test_mistakes_are_one_line_that_says_what_to_do(
     registry: Registry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.delenv("KDGAT_REGISTRY", raising=False)
+    monkeypatch.setenv("KDGAT_HOME", str(tmp_path / "home"))
     entry = add(registry, 1)
     where = ("--registry", str(registry.path))
     for words, expected in (
-        (("list",), "--registry DIR, or set KDGAT_REGISTRY"),
+        (("list",), f"There is none in {tmp_path}/home/registry: give --registry DIR, or set KDGAT_REGISTRY"),
         (("list", "--registry", str(tmp_path)), "is no registry"),
         (("show", entry.id[:-1], *where), f"did you mean {entry.id}"),
         (("promote", entry.id, *where), "in service for can/cars already"),

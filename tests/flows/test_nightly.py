@@ -29,12 +29,13 @@ from kdgat.registry.promotion import Promotion, PromotionRule
 from kdgat.registry.registry import Registry
 from kdgat.run.directory import OutputDirectory
 from tests.can.small_runs import small_config
-from tests.flows.nights import NightlyRuns
+from tests.flows.nights import WITHOUT_FLOORS, NightlyRuns
 from tests.support.command_line import kdgat, processes_of
 from tests.support.servers import PrefectServer
-from tests.support.small_runs import UNTRAINED
+from tests.support.small_runs import ONE_NETWORK, UNTRAINED, as_options
 from tests.support.waiting import wait_until
 
+BETTER = ("training.max_epochs=25", "training.learning_rate=0.005")
 INBOX_RECORDING = "train_02_with_attacks__DoS-birch"
 
 
@@ -107,7 +108,7 @@ def test_a_night_is_held_to_the_best_of_all_nights_before(decisions: Decisions) 
     assert (last.model, last.anchors) == (fourth, ())  # it is the best everywhere
 
     decisions.registry.promote(third, reason="it is faster", by="ann")
-    fifth, decision = decisions.night("fifth", a=0.885, b=0.96)  # a person has given up what the fourth had
+    fifth, decision = decisions.night("fifth", a=0.885, b=0.98)  # a person has given up what the fourth had
     assert decision.accepted
     assert decisions.registry.read().served("can", "synthetic") == [first, second, fourth, third, fifth]
 
@@ -137,7 +138,7 @@ def test_a_night_leaves_a_model_that_a_person_holds_and_says_who_and_why(decisio
     _, decision = decisions.night("third", a=0.95)
     assert not decision.accepted
     assert decisions.in_service() == first
-    assert "mean f1 0.8000 -> 0.9500: better" in decision.describe()
+    assert "mean f1 0.8000 -> 0.9500, 75.0% less error: better" in decision.describe()
     assert f"{first} is held by ann since " in decision.describe()
     assert "it beeps; `kdgat model release`" in decision.describe()
     decisions.registry.release("can", "synthetic", reason="", by="ann")
@@ -181,7 +182,7 @@ def test_a_better_model_goes_into_service_and_a_night_with_nothing_new_rests(nig
     (nights.inbox / "train_03__broken.parquet").write_bytes(b"no parquet")
 
     # A recording came into the inbox, and this time the model learns something.
-    better = nights.run("training.max_epochs=25", "training.learning_rate=0.005")
+    better = nights.run(*BETTER)
     assert better.is_completed(), better.message
     second = nights.in_service()
     assert second != first, better.message
@@ -190,17 +191,81 @@ def test_a_better_model_goes_into_service_and_a_night_with_nothing_new_rests(nig
     assert entries[second].provenance["compared_with"] == first
     assert set(entries[second].metrics) == set(entries[first].metrics)
     report = nights.report()
-    for words in (INBOX_RECORDING, "train_03__broken.parquet", "goes into service", first, second, "| change |"):
+    run = nights.directory.latest_run()
+    assert run is not None
+    named = (INBOX_RECORDING, "train_03__broken.parquet", first, second, str(run.report_path))
+    for words in (*named, "goes into service", "| change |", "wrong windows"):
         assert words in report
+    for name in entries[second].metrics:
+        assert entries[first].test_set(name) == entries[second].test_set(name)
+    (decision,) = nights.registry.read().decisions_about(second)
+    assert decision.accepted
+    assert decision.compared_with == first
+    events({"kdgat.night.refused": "train_03__broken.parquet", "kdgat.night.promoted": second})
     assert (nights.dataset / f"{INBOX_RECORDING}.parquet").is_file()
 
     # What could not be read is refused again, no run is made, no model registered.
     runs = sorted(nights.directory.runs_path.iterdir())
-    quiet = nights.run()
-    assert quiet.is_completed()
-    assert str(quiet.message).startswith("nothing new")
+    places = {"--data-root": nights.data_root, "--inbox": nights.inbox, "--registry": nights.registry.path}
+    options = [word for option in {**places, "--out": nights.directory.path}.items() for word in option]
+    quiet = kdgat("night", "synthetic", *options, "--settle-s", 0, *as_options(*ONE_NETWORK, *BETTER), status=0)
+    assert quiet.stdout.startswith("nothing new: recordings: 1 refused")
+    assert quiet.stdout.splitlines()[-1] == f"report   {nights.directory.latest_report()}"
+    assert "recordings: 1 refused" in quiet.stderr  # what the night logs
+    assert "train_03__broken.parquet" in nights.report()
     assert sorted(nights.directory.runs_path.iterdir()) == runs
     assert len(nights.registry.read().models) == 2
+
+
+def events(wanted: dict[str, str]) -> None:
+    """Wait until the last text of each event has what is wanted: that of an earlier night may be there before."""
+    content = {"filter": {"event": {"prefix": ["kdgat.night."]}, "order": "ASC"}, "limit": 50}
+
+    def read() -> dict[str, str]:
+        with get_client(sync_client=True) as client:
+            found = client.request("POST", "/events/filter", json=content).json()["events"]
+        return {event["event"]: event["payload"]["text"] for event in found}
+
+    wait_until(
+        lambda: all(text in read().get(name, "") for name, text in wanted.items()), f"events of nights: {wanted}"
+    )
+
+
+def test_a_change_of_configuration_is_a_reason_to_train_and_a_night_can_be_forced(nights: NightlyRuns) -> None:
+    service = nights.in_service()
+    changed = nights.run(*UNTRAINED)
+    assert changed.is_completed(), changed.message
+    for words in (f"the configuration has changed since {service}: ", "training.max_epochs 25 -> 1", "not better"):
+        assert words in str(changed.message)
+    assert nights.in_service() == service
+    model = nights.registry.read().models[-1]
+    shown = kdgat("model", "show", model.id, "--registry", nights.registry.path, status=0)
+    assert "not into service" in shown.stdout
+    assert "not better by the margin of 0.05 of the error" in shown.stdout
+    assert str(nights.run(*UNTRAINED).message).startswith("nothing new")
+
+    # With nothing changed it is the same model: nothing is trained again, and it is decided by the rule of tonight.
+    lenient = WITHOUT_FLOORS.model_copy(update={"accept": "not_worse", "margin": 1.0, "worse_by": 1.0})
+    forced = nights.run(*UNTRAINED, retrain="always", promotion=lenient)
+    assert forced.is_completed(), forced.message
+    assert str(forced.message).startswith(f"retrain=always; {model.id} went into service: mean f1")
+    assert nights.registry.read().models[-1] == model
+    assert [decision.accepted for decision in nights.registry.read().decisions_about(model.id)] == [False, True]
+    nights.registry.rollback("can", "synthetic", reason="it was a trial", by="a person")
+
+
+def test_a_night_of_which_every_new_file_is_refused_is_not_green(nights: NightlyRuns) -> None:
+    broken = nights.inbox / "train_04__broken.csv"
+    broken.write_text("on Monday it rained")
+    night = nights.run(*UNTRAINED)
+    assert night.is_failed()
+    assert str(night.message).startswith("every new file was refused: ")
+    assert f"{broken}: " in str(night.message)
+    assert "every new file was refused" in nights.report()
+    again = nights.run(*UNTRAINED)
+    assert again.is_completed()
+    assert str(again.message).startswith("nothing new: recordings: 2 refused")
+    broken.unlink()
 
 
 NIGHT = """
@@ -265,7 +330,7 @@ def test_a_night_that_fails_or_dies_changes_nothing_the_next_one_goes_on_and_a_w
     assert epochs == list(range(100))
     over = [path for path, record in nights.directory.records().items() if record.is_over]
     assert over == [resumed]  # the runs of the other models are gone
-    assert str(nights.run().message).startswith("nothing new")
+    assert str(nights.run(*settings).message).startswith("nothing new")
 
     # Each model is a run that can be evaluated, wherever the registry lies, and a person can go back.
     moved = Registry(shutil.copytree(nights.registry.path, tmp_path / "moved"))
@@ -277,7 +342,9 @@ def test_a_night_that_fails_or_dies_changes_nothing_the_next_one_goes_on_and_a_w
     assert json.loads(shown.stdout)["previous"] == second
 
     with get_client(sync_client=True) as client:
-        artifacts = client.read_artifacts(artifact_filter=ArtifactFilter(key=ArtifactFilterKey(any_=["night"])))
+        artifacts = client.read_artifacts(
+            artifact_filter=ArtifactFilter(key=ArtifactFilterKey(any_=["night-synthetic"]))
+        )
         flow_id = client.read_flow_by_name("nightly").id
         # Others use this server, too.
         runs = [run for run in client.read_flow_runs() if run.flow_id == flow_id or run.parent_task_run_id]
@@ -304,7 +371,7 @@ def test_where_the_model_in_service_is_damaged_the_new_one_waits_for_a_person(ni
     assert f"decide by `kdgat model promote {new.id}`" in str(night.message)
     assert new.metrics  # its own are known
     assert nights.in_service() == service
-    assert str(nights.run().message).startswith("nothing new")
+    assert str(nights.run(*UNTRAINED).message).startswith("nothing new")
     nights.registry.promote(new.id, reason="the other is damaged", by="a person")
 
 
@@ -318,7 +385,7 @@ def test_a_night_that_died_after_its_decision_does_not_undo_what_a_person_decide
     before = nights.in_service()
     aside = nights.inbox.parent / f"{INBOX_RECORDING}.parquet"
     shutil.copy(aside, nights.inbox / aside.name)
-    settings = ("training.max_epochs=25", "training.learning_rate=0.005")
+    settings = BETTER
     with monkeypatch.context() as patch:
         patch.setattr(module._NightlyRun, "_write_report", die)  # what comes after the decision
         assert nights.run(*settings, start_from="scratch").is_failed()
@@ -334,4 +401,4 @@ def test_a_night_that_died_after_its_decision_does_not_undo_what_a_person_decide
     assert "was taken out again since" in str(night.message)
     assert better in str(night.message)
     assert nights.in_service() == before
-    assert str(nights.run().message).startswith("nothing new")
+    assert str(nights.run(*settings).message).startswith("nothing new")

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdgat.registry.entry import Metrics, ModelEntry, RegistryIndex, Scores, ServiceChange
-from kdgat.registry.promotion import Promotion, PromotionRule, best_models, decide, lost_scenarios
+from kdgat.registry.promotion import Promotion, PromotionRule, best_models, ceiling, decide, lost_scenarios
 from kdgat.stage.configuration import ConfigurationError, validate_config
 
 RULE = PromotionRule(margin=0.01, worse_by=0.02, more_false_alarms=0.005)
@@ -130,6 +130,161 @@ def test_a_model_is_promoted_if_it_is_better_on_the_whole_and_worse_nowhere(
     assert words in promotion.describe()
 
 
+def wrong(num_wrong: int, f1: float, *, windows: int = 1000) -> Scores:
+    return attacked(f1, windows=windows) | {"accuracy": 1.0 - num_wrong / windows}
+
+
+BY_DEFAULT = PromotionRule()
+NOT_WORSE = PromotionRule(accept="not_worse")
+
+
+@pytest.mark.parametrize(
+    ("rule", "new", "current", "accepted", "words"),
+    [
+        # The default margin is a part of the error that is left, at any height.
+        (BY_DEFAULT, attacked(0.9987), attacked(0.9984), True, "0.9984 -> 0.9987, 18.7% less error: better by the"),
+        (BY_DEFAULT, attacked(0.9984), attacked(0.9987), False, "23.1% more error: not better by the margin of 0.05"),
+        (BY_DEFAULT, attacked(0.99996), attacked(0.99995), True, "0.999950 -> 0.999960, 20.0% less error"),
+        (BY_DEFAULT, attacked(0.905), attacked(0.9), True, "5.0% less error: better"),  # exactly the margin
+        (BY_DEFAULT, attacked(0.904), attacked(0.9), False, "4.0% less error: not better by the margin of 0.05 of the"),
+        (BY_DEFAULT, attacked(1.0), attacked(0.9999), True, "100.0% less error: better"),
+        (BY_DEFAULT, attacked(1.0), attacked(1.0), False, "1.0000 -> 1.0000, no error was left: not better"),
+        (BY_DEFAULT, clean(0.0094), clean(0.01), True, "mean false_alarm_rate 0.0100 -> 0.0094, 6.0% less error"),
+        (BY_DEFAULT, clean(0.0096), clean(0.01), False, "4.0% less error: not better"),
+        (BY_DEFAULT, clean(0.0), clean(0.0), False, "no error was left: not better"),
+        # Rules of before error_margin mean what they meant.
+        (PromotionRule(margin=0.001), attacked(0.9987), attacked(0.9984), False, "not better by the margin of 0.001"),
+        (PromotionRule(margin=0.0001), attacked(0.9987), attacked(0.9984), True, "better by the margin of 0.0001"),
+        (PromotionRule(margin=0.0), attacked(1.0), attacked(1.0), False, "not better"),
+        # A model that is as good may come in, if a person says so.
+        (NOT_WORSE, attacked(1.0), attacked(1.0), True, "no error was left: not worse by more than the margin"),
+        (NOT_WORSE, attacked(0.9), attacked(0.9), True, "not worse"),
+        (NOT_WORSE, attacked(0.896), attacked(0.9), True, "4.0% more error: not worse"),
+        (NOT_WORSE, attacked(0.894), attacked(0.9), False, "6.0% more error: worse by more than the margin of 0.05"),
+        (NOT_WORSE, attacked(0.9999), attacked(1.0), False, "worse by more than the margin"),
+        # Near 1 the margin is less than one window: those that are wrong are counted.
+        (NOT_WORSE, wrong(1, 0.9999, windows=10_000), wrong(0, 1.0, windows=10_000), True, "with 1 more wrong windows"),
+        (
+            NOT_WORSE,
+            wrong(12, 0.9988),
+            wrong(10, 0.999),
+            True,
+            "not worse by more than the margin of 0.05 of the error",
+        ),
+        (NOT_WORSE, wrong(13, 0.9987), wrong(10, 0.999), False, ": worse by more than the margin of 0.05 of the error"),
+        (NOT_WORSE, attacked(0.9999), wrong(0, 1.0), False, "worse by more than the margin"),
+        (
+            PromotionRule(accept="not_worse", more_windows=0),
+            wrong(1, 0.9999),
+            wrong(0, 1.0),
+            False,
+            "worse by more than the margin",
+        ),
+        (
+            PromotionRule(accept="not_worse", metric="auc"),
+            wrong(0, 1.0) | {"auc": 0.9999},
+            wrong(0, 1.0) | {"auc": 1.0},
+            False,
+            "worse by more than the margin",
+        ),
+        (
+            PromotionRule(accept="not_worse", margin=0.0),
+            wrong(1, 0.9999),
+            wrong(0, 1.0),
+            False,
+            "worse by more than the margin of 0",
+        ),
+        (
+            PromotionRule(accept="not_worse", margin=0.001),
+            attacked(0.9990),
+            attacked(1.0),
+            True,
+            "not worse by more than the margin of 0.001",
+        ),
+        # In a small test set one window is a large part of the error.
+        (BY_DEFAULT, wrong(2, 0.96, windows=100), wrong(3, 0.94, windows=100), True, "wrong windows 3 -> 2 of 100"),
+        (
+            PromotionRule(fewer_windows=2),
+            wrong(2, 0.96, windows=100),
+            wrong(3, 0.94, windows=100),
+            False,
+            "wrong windows 3 -> 2 of 100: not fewer by fewer_windows=2",
+        ),
+        (PromotionRule(fewer_windows=2), wrong(1, 0.98), wrong(3, 0.94), True, "of 1,000: fewer by fewer_windows=2"),
+        (PromotionRule(fewer_windows=2), attacked(0.98), wrong(3, 0.94), False, "a: accuracy of the new model is None"),
+        (BY_DEFAULT, attacked(0.99, windows=99), attacked(0.9, windows=99), False, "min_windows=100"),
+    ],
+)
+def test_the_margin_is_a_part_of_the_error_unless_the_rule_says_otherwise(
+    rule: PromotionRule, new: Scores, current: Scores, accepted: bool, words: str
+) -> None:
+    promotion = decide({"a": new}, {"a": current}, rule)
+    assert words in promotion.describe()
+    assert promotion.accepted is accepted
+
+
+@pytest.mark.parametrize(
+    ("rule", "scores", "words"),
+    [
+        (PromotionRule(margin=0.001), attacked(0.9995), "mean f1 0.9995 of the model in service cannot rise by margin"),
+        (PromotionRule(margin=0.001), attacked(0.999), ""),
+        (BY_DEFAULT, attacked(0.9995), ""),
+        (BY_DEFAULT, attacked(1.0), "mean f1 1.0000 of the model in service cannot rise any further"),
+        (
+            PromotionRule(margin=0.001),
+            clean(0.0005),
+            "mean false_alarm_rate 0.0005 of the model in service cannot fall",
+        ),
+        (BY_DEFAULT, clean(0.0), "cannot fall any further"),
+        (PromotionRule(fewer_windows=4), wrong(3, 0.99), "has 3 wrong windows, fewer than fewer_windows=4"),
+        (PromotionRule(fewer_windows=3), wrong(3, 0.99), ""),
+        (BY_DEFAULT, wrong(0, 1.0), "accept=not_worse, which lets more_windows=2 more windows be wrong"),
+        (BY_DEFAULT, attacked(1.0), "accept=not_worse and a margin above 0"),
+        (NOT_WORSE, wrong(0, 1.0), ""),
+        (NOT_WORSE, attacked(0.9), ""),
+        (NOT_WORSE, attacked(1.0), "leaves a margin of less than one window"),
+        (PromotionRule(accept="not_worse", more_windows=0), wrong(19, 0.99), "set more_windows or margin"),
+        (PromotionRule(accept="not_worse", more_windows=0), wrong(20, 0.99), ""),
+        (PromotionRule(accept="not_worse", margin=0.0), wrong(0, 1.0), "set margin"),
+        (PromotionRule(accept="not_worse", margin=0.001), wrong(0, 1.0), ""),
+        (PromotionRule(accept="not_worse", metric="auc"), wrong(0, 1.0) | {"auc": 1.0}, "set margin"),
+        (BY_DEFAULT, attacked(None), ""),
+        (BY_DEFAULT, attacked(1.0, windows=99), ""),  # has no part in any decision
+    ],
+)
+def test_a_rule_that_no_model_can_meet_any_more_is_warned_of(rule: PromotionRule, scores: Scores, words: str) -> None:
+    warning = ceiling({"a": scores}, rule)
+    assert words in warning if words else warning == ""
+
+
+def test_with_not_worse_no_sequence_of_nights_walks_the_mean_down() -> None:
+    """Each night has 4 % more error than the one before, which is within the margin of 5 %."""
+    nights = Nights(PromotionRule(accept="not_worse", worse_by=1.0))
+    scores: dict[str, Metrics] = {}
+    decisions = []
+    for number in range(20):
+        scores[f"m{number}"] = {"a": attacked(1.0 - 0.05 * 1.04**number), "b": attacked(0.99)}
+        decisions.append(nights.night(f"m{number}", scores))
+    assert [decision.accepted for decision in decisions] == [True, True] + [False] * 18
+    assert "mean f1 0.9700 (the best so far, of m0) -> " in decisions[2].describe()
+
+
+def test_with_not_worse_no_sequence_of_nights_adds_wrong_windows() -> None:
+    """Each night has one wrong window more than the one before; the best so far has none."""
+    nights = Nights(PromotionRule(accept="not_worse"))
+    scores: dict[str, Metrics] = {}
+    for number in range(10):
+        scores[f"m{number}"] = {"a": wrong(number, 1.0 - number / 10_000, windows=10_000)}
+        assert nights.night(f"m{number}", scores).accepted is (number <= 2)
+
+
+def test_scenarios_with_fewer_wrong_windows_make_up_for_none_with_more() -> None:
+    before = {"large": wrong(5, 0.9999, windows=100_000), "small": wrong(0, 1.0)}
+    new = {"large": wrong(0, 1.0, windows=100_000), "small": wrong(5, 0.995)}
+    assert "with 5 more wrong windows" in decide(new, before, NOT_WORSE).describe()
+    assert not decide(new, before, NOT_WORSE).accepted
+
+
 def test_numbers_that_cannot_be_held_against_each_other_promote_nothing() -> None:
     for current in ({"a": attacked(0.1)}, None):
         promotion = decide({"a": attacked(0.9)}, current, RULE, ["other windows"])
@@ -162,7 +317,13 @@ scores = st.builds(
     st.sampled_from([0.0, 7.0]),
 )
 metrics = st.dictionaries(st.sampled_from("abcd"), scores, max_size=4)
-rules = st.builds(PromotionRule, margin=st.floats(0.0, 0.2), worse_by=st.floats(0.0, 0.2))
+rules = st.builds(
+    PromotionRule,
+    margin=st.one_of(st.none(), st.floats(0.0, 0.2)),
+    error_margin=st.floats(0.0, 0.5),
+    worse_by=st.floats(0.0, 0.2),
+)
+lenient_rules = st.builds(PromotionRule, accept=st.just("not_worse"), error_margin=st.floats(0.0, 0.5))
 
 
 @given(metrics, metrics, rules)
@@ -180,7 +341,7 @@ def of_the_same_recordings(other: Metrics, one: Metrics) -> Metrics:
     return {name: {**row, **{key: one.get(name, row)[key] for key in counts}} for name, row in other.items()}
 
 
-@given(metrics, metrics, metrics, rules)
+@given(metrics, metrics, metrics, st.one_of(rules, lenient_rules))
 def test_what_is_promoted_is_measured_everywhere_and_nowhere_worse_than_allowed(
     new: Metrics, current: Metrics, anchor: Metrics, rule: PromotionRule
 ) -> None:
@@ -239,7 +400,7 @@ class Nights:
 
 def test_a_scenario_that_loses_a_little_every_night_is_lost_once_and_no_more() -> None:
     """60 nights, of which each loses 0.01 in one scenario, gains in five, and raises more false alarms."""
-    nights = Nights(PromotionRule())
+    nights = Nights(PromotionRule(margin=0.001))
     scores: dict[str, Metrics] = {}
     decisions = []
     for number in range(60):
@@ -249,7 +410,7 @@ def test_a_scenario_that_loses_a_little_every_night_is_lost_once_and_no_more() -
     assert [decision.accepted for decision in decisions] == [True] + [False] * 59
     assert "lost: false_alarm_rate 0.0010 -> 0.0110" in decisions[1].describe()
 
-    slowly = Nights(PromotionRule(more_false_alarms=1.0))  # by F1 alone
+    slowly = Nights(PromotionRule(margin=0.001, more_false_alarms=1.0))  # by F1 alone
     accepted = [slowly.night(f"m{number}", scores).accepted for number in range(60)]
     assert accepted == [True, True] + [False] * 58
     assert "lost: f1 0.9500 (the best so far, of m0) -> 0.9300" in slowly.night("m2", scores).describe()

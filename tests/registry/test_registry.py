@@ -160,6 +160,7 @@ module.Registry(sys.argv[1]).add({"a": b"a", "b/c": b"bc"}, family="can", datase
 
 
 @pytest.mark.parametrize("place", ["copying", "renaming", "indexing", "replacing"])
+@pytest.mark.processes
 def test_a_writer_that_is_killed_leaves_a_readable_registry_and_the_next_one_cleans_up(
     registry: Registry, place: str
 ) -> None:
@@ -188,6 +189,7 @@ def _add_many(path: Path, name: str) -> None:
         )
 
 
+@pytest.mark.processes
 def test_several_writers_at_once_lose_nothing(registry: Registry) -> None:
     context = multiprocessing.get_context("spawn")  # a copy of a process with threads may wait for ever
     writers = [context.Process(target=_add_many, args=(registry.path, name)) for name in "xyz"]

@@ -9,12 +9,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from pydantic import Field
+
 from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.other_recordings import find_tests, score_files
 from kdgat.can.evaluation.results import Results
 from kdgat.can.evaluation.run_detector import windows_of
 from kdgat.can.evaluation.unseen import near_copy
 from kdgat.can.kinds import COMPARISON, KINDS, ComparisonStageConfig
+from kdgat.can.nightly.registered import content_hash
 from kdgat.can.recordings.catalog import RecordingFile, find_entry, walk_recordings
 from kdgat.registry.promotion import ALARMS_PER_HOUR, RECALL_PREFIX
 from kdgat.run.directory import OutputDirectory
@@ -49,6 +52,14 @@ class Comparison(Config):
     left_out: dict[str, str]  # <scenario>/<recording> -> why
     notes: tuple[str, ...] = ()
     faults: tuple[str, ...] = ()  # why the numbers cannot be held against each other
+    contents: dict[str, str] = Field({}, description="hash of the messages of each recording that was scored")
+
+    def test_sets(self) -> dict[str, str]:
+        """Return scenario -> hash of the recordings that were scored in it."""
+        found: dict[str, list[str]] = {}
+        for name, content in sorted(self.contents.items()):
+            found.setdefault(name.partition("/")[0], []).append(content)
+        return {scenario: content_hash(sorted(contents))[:16] for scenario, contents in found.items()}
 
 
 class UnusableRunError(Exception):
@@ -151,9 +162,14 @@ def _compare(
             raise UnusableRunError(name, error) from error
         metrics[name] = scores_of(results)
         notes += [note for note in results.data.notes if note not in notes]
-    names = [f"{file.scenario}/{file.name}" for file in files]
+    contents = {f"{file.scenario}/{file.name}": file.content_hash for file in files}
     return Comparison(
-        metrics=metrics, recordings=names, left_out=left_out, notes=tuple(notes), faults=_different_windows(finished)
+        metrics=metrics,
+        recordings=list(contents),
+        left_out=left_out,
+        notes=tuple(notes),
+        faults=_different_windows(finished),
+        contents=contents,
     )
 
 

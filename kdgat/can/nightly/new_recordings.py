@@ -13,10 +13,18 @@ from typing import Final
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from kdgat.can.config import DataConfig
-from kdgat.can.recordings.catalog import DatasetEntry, DatasetError, load_catalog, matches_hold_out, walk_recordings
+from kdgat.can.recordings.catalog import (
+    DatasetEntry,
+    DatasetError,
+    find_entry,
+    load_catalog,
+    matches_hold_out,
+    walk_recordings,
+)
 from kdgat.can.recordings.importing import NO_LABELS, free_place, import_recording
 from kdgat.can.recordings.logs import read_recording
 from kdgat.can.recordings.messages import SCENARIO_SEPARATOR, ReadLimits, RecordingError
+from kdgat.can.recordings.names import RECORDING_SUFFIXES, is_recording
 from kdgat.stage.files import sha256_of_file, write_bytes_atomically
 
 REPLACED: Final = ".replaced"  # folder in the dataset's folder for files whose recording came anew under another name
@@ -82,6 +90,7 @@ class NightlyLedger(BaseModel):
     data: dict[str, KnownFile] = {}  # path below the dataset's folder -> file
     done: dict[str, str] = {}  # path below the dataset's folder -> sha256, as of the last completed night
     model: str | None = None  # which that night registered
+    refused: dict[str, str] = {}  # file that the last night refused -> its content (empty: unreadable), and why
 
     @classmethod
     def read(cls, path: Path) -> "NightlyLedger":
@@ -111,6 +120,7 @@ class NewRecordings:
     gone: list[str] = field(default_factory=list)
     imported: dict[str, str] = field(default_factory=dict)  # file of the inbox -> file of the dataset's folder
     refused: dict[str, str] = field(default_factory=dict)  # file -> reason
+    newly_refused: tuple[str, ...] = ()  # of these, the files that the night before did not refuse for that reason
     waiting: list[str] = field(default_factory=list)  # files that are still being written
     leave_out: tuple[str, ...] = ()  # files of the dataset's folder that cannot be used, or not yet
 
@@ -118,6 +128,15 @@ class NewRecordings:
     def is_any(self) -> bool:
         """Return whether there is something to train on that was not there before."""
         return bool(self.new or self.changed)
+
+    @property
+    def all_refused(self) -> bool:
+        """Return whether files came, and not one of them can be used."""
+        return bool(self.newly_refused) and not self.is_any
+
+    def describe_refusals(self) -> str:
+        """Name the files that are refused for the first time, with the reasons."""
+        return "; ".join(f"{file}: {self.refused[file]}" for file in self.newly_refused)
 
     def describe(self) -> str:
         """Describe in one line what there is."""
@@ -131,6 +150,12 @@ class NewRecordings:
         return f"recordings: {', '.join(listed)}" if listed else "no recording is new or has changed"
 
 
+def require_recordings(data: DataConfig, inbox: Path | None) -> None:
+    """Refuse to begin where neither the dataset's folder nor a file in the inbox is there: DatasetError."""
+    if inbox is None or not inbox.is_dir() or not any(path.is_file() for path in inbox.rglob("*")):
+        find_entry(data.dataset, data.data_root, data.catalog)
+
+
 def gather_new_recordings(
     data: DataConfig, inbox: Path | None, ledger: NightlyLedger, settle_s: float
 ) -> NewRecordings:
@@ -140,7 +165,7 @@ def gather_new_recordings(
 
     Args:
         data: the dataset, and what is tolerated in recordings.
-        inbox: folder in the layout of a dataset's folder; None for none.
+        inbox: folder in the layout of a dataset's folder, made if it is missing; None for none.
         ledger: what is known.
         settle_s: a file that changed less than this many seconds ago, and not by this import, is still being written.
 
@@ -157,6 +182,10 @@ def gather_new_recordings(
     usable = {name: file.sha256 for name, file in known.items() if not file.refusal}
     refusals = left | {name: file.refusal for name, file in known.items() if file.refusal}
     refused |= {str(scan.folder / name): reason for name, reason in refusals.items() if reason}
+    contents = scan.contents(inbox)
+    marks = {file: f"{contents.get(file, '')} {reason}" for file, reason in refused.items()}
+    newly_refused = tuple(sorted(file for file, mark in marks.items() if ledger.refused.get(file) != mark))
+    ledger.refused = marks
     return NewRecordings(
         recordings=usable,
         new=sorted(usable.keys() - ledger.done.keys()),
@@ -164,9 +193,27 @@ def gather_new_recordings(
         gone=sorted(ledger.done.keys() - known.keys() - left.keys()),
         imported=imported,
         refused=refused,
+        newly_refused=newly_refused,
         waiting=[*waiting, *(str(scan.folder / name) for name, reason in left.items() if not reason)],
         leave_out=tuple(sorted(refusals)),
     )
+
+
+def _no_recordings(inbox: Path, recordings: Collection[Path]) -> list[Path]:
+    """List the files of an inbox that are not named like a recording; hidden ones are nobody's business."""
+    return sorted(
+        path
+        for path in inbox.rglob("*")
+        if path.is_file()
+        and path not in recordings
+        and not any(part.startswith(".") for part in path.relative_to(inbox).parts)
+    )
+
+
+def _not_named_like_one(path: Path) -> str:
+    if is_recording(path):
+        return f"{NO_SCENARIO}, or remove it"
+    return f"is no recording by its name, which ends in none of {', '.join(RECORDING_SUFFIXES)}: rename or remove it"
 
 
 class _RecordingScan:
@@ -181,13 +228,15 @@ class _RecordingScan:
 
     def take_in(self, inbox: Path, settle_s: float) -> tuple[dict[str, str], dict[str, str], list[str]]:
         """Import what is new in the inbox; return what was imported, what was refused and why, and what waits."""
-        if not inbox.is_dir():
-            raise NightlyError(f"inbox={inbox}: no such folder; make it, or leave inbox out")
         folder = self.folder.resolve()
         if inbox.resolve() == folder or folder in inbox.resolve().parents or inbox.resolve() in folder.parents:
             raise NightlyError(
                 f"inbox={inbox}: lies in the dataset's folder {folder}, or around it; use another folder"
             )
+        try:
+            inbox.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise NightlyError(f"inbox={inbox}: cannot be made ({error.strerror}); name another folder") from error
         places = sorted(walk_recordings(inbox))
         imported: dict[str, str] = {}
         refused: dict[str, str] = {}
@@ -226,8 +275,24 @@ class _RecordingScan:
                 targets[file.target] = key
             if file.refusal:
                 refused[str(path)] = file.refusal
+        for path in _no_recordings(inbox, {path for _, _, path, _ in found}):
+            key = path.relative_to(inbox).as_posix()
+            try:
+                if Signature.of(path).is_fresh(settle_s):  # a copy under another name until it is whole, perhaps
+                    waiting.append(key)
+                else:
+                    refused[str(path)] = _not_named_like_one(path)
+            except OSError as error:
+                refused[str(path)] = str(error)
         self.ledger.inbox = seen
         return imported, refused, waiting
+
+    def contents(self, inbox: Path | None) -> dict[str, str]:
+        """Return file -> sha256 of all files that were read."""
+        found = {str(self.folder / name): file.sha256 for name, file in self.ledger.data.items()}
+        if inbox is not None:
+            found |= {str(inbox / name): file.sha256 for name, file in self.ledger.inbox.items()}
+        return found
 
     def _import(
         self, path: Path, scenario: str, name: str, signature: Signature, sha256: str, targets: Mapping[str, str]

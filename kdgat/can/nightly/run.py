@@ -16,18 +16,23 @@ from kdgat.can.evaluation.tables import format_value
 from kdgat.can.kinds import ComparisonStageConfig
 from kdgat.can.nightly.comparison import Comparison
 from kdgat.can.nightly.new_recordings import NewRecordings, NightlyError
-from kdgat.can.nightly.registered import config_hash, content_hash
+from kdgat.can.nightly.registered import NOT_COMPARED, config_hash, content_hash
+from kdgat.family.summary import flattened
 from kdgat.registry.entry import ModelEntry, ServiceChange, now
 from kdgat.registry.promotion import FALSE_ALARMS, Promotion, PromotionRule
 from kdgat.registry.registry import Registry, RegistryError
-from kdgat.run.directory import OutputDirectory, alone_in
+from kdgat.run.directory import OutputDirectory, RunError, alone_in
+from kdgat.run.finished import EVALUATION
+from kdgat.stage.configuration import ConfigurationError, without_keys
 from kdgat.stage.files import sha256_of_file, write_bytes_atomically
 
+FLOW_NAME: Final = "nightly"
 NEW: Final = "new"
 IN_SERVICE: Final = "in_service"
 NIGHTLY_FILE: Final = "night.json"  # marks a run directory as one that a night made
 
 StartFrom = Literal["current", "scratch"]
+Retrain = Literal["new", "always"]
 
 
 class NightlyRecord(BaseModel):
@@ -103,6 +108,15 @@ class NightlyDirectory:
             if not record.is_over and record.model is not None and record.model == model:
                 self.write(path, record.model_copy(update={"is_over": True}))
 
+    def latest_run(self) -> OutputDirectory | None:
+        """Return the run that was begun or continued last; None before the first."""
+        written = {path.parent: path.stat().st_mtime for path in self.runs_path.glob("*/run.json")}
+        return OutputDirectory(max(written, key=lambda path: written[path])) if written else None
+
+    def latest_report(self) -> Path | None:
+        """Return the report that was written last; None before the first."""
+        return max(self.reports_path.glob("*.md"), key=lambda path: path.stat().st_mtime_ns, default=None)
+
     def unfinished_runs(self) -> dict[Path, int]:
         """Return the runs whose nights did not end, as after a failure, and how many bytes each takes."""
         left = [path for path, record in self.records().items() if not record.is_over]
@@ -130,6 +144,58 @@ def run_config(config: CanConfig, new_recordings: NewRecordings, registry: Regis
     )
     start_from = None if start is None else str(registry.model_path(start).absolute())
     return config.model_copy(update={"data": data, "start_from": start_from})
+
+
+def night_config(config: CanConfig) -> CanConfig:
+    """Return a configuration that a night can train; NightlyError names what it cannot do."""
+    if config.start_from is not None:
+        raise NightlyError(f"config.start_from={config.start_from}: the night chooses it; give start_from instead")
+    if EVALUATION not in config.stages:
+        raise NightlyError("config.stages: a night compares models, which needs the stage evaluation; add it")
+    return config
+
+
+def reason_to_train(
+    new_recordings: NewRecordings, config: CanConfig, registry: Registry, last: str | None, retrain: Retrain
+) -> str:
+    """State why a night trains; empty where it has no reason to, or nothing to train on.
+
+    Args:
+        new_recordings: what the night found.
+        config: of the night.
+        registry: of the models.
+        last: id of the model of the last completed night; None before the first.
+        retrain: what the night was given.
+    """
+    if not new_recordings.recordings:
+        return ""
+    if new_recordings.is_any:
+        return new_recordings.describe()
+    if last is None or not registry.exists() or last not in [entry.id for entry in registry.read().models]:
+        return "the model of the last night is not in the registry"
+    if retrain == "always":
+        return "retrain=always"
+    changes = changed_settings(config, registry, last)
+    return f"the configuration has changed since {last}: {', '.join(changes)}" if changes else ""
+
+
+def changed_settings(config: CanConfig, registry: Registry, model: str) -> list[str]:
+    """List what a model was trained with and the configuration has otherwise by now, as `key before -> now`."""
+    try:
+        content = OutputDirectory(registry.model_path(model)).read_index().config
+    except (RunError, OSError):
+        return []  # a damaged model: what is compared with it says so
+    try:
+        content, is_known = CanConfig.from_data(content).model_dump(mode="json"), True  # a key added since: its default
+    except ConfigurationError:  # of another version of kdgat: what both have is compared
+        is_known = False
+    was, is_now = (flattened(without_keys(one, NOT_COMPARED)) for one in (content, config.model_dump(mode="json")))
+    changes = []
+    for key in {**was, **is_now}:
+        before, after = was.get(key, "unset"), is_now.get(key, "unset")
+        if before != after and (is_known or (key in was and key in is_now)):
+            changes.append(f"{key} {before} -> {after}")
+    return changes
 
 
 @dataclass(frozen=True)
@@ -208,11 +274,13 @@ class NightlyReport:
     decision: Promotion
     run: Path
     unfinished: Mapping[Path, int] = field(default_factory=dict)  # run of a night that did not end -> bytes
+    reason: str = ""  # why it was trained, where that was for no new recording
+    warning: str = ""  # that no later night can replace the model in service
 
     def sentence(self) -> str:
         """Say in one sentence what changed."""
         what = "went into service" if self.decision.accepted else "was registered and did not go into service"
-        return f"{self.new_recordings.describe()}; {self.entry.id} {what}: {self.decision.describe()}"
+        return f"{self.reason or self.new_recordings.describe()}; {self.entry.id} {what}: {self.decision.describe()}"
 
     def markdown(self) -> str:
         """Write the morning's report."""
@@ -220,6 +288,10 @@ class NightlyReport:
         current = "no model was in service" if self.compared_with is None else f"in service: `{self.compared_with.id}`"
         started = "from scratch" if self.record.start is None else f"from the weights of `{self.record.start}`"
         rule = self.rule
+        margin = f"{rule.error_margin:g} of the error" if rule.margin is None else f"{rule.margin:g}"
+        asks = f"better by {margin}" if rule.accept == "better" else f"below the best so far by no more than {margin}"
+        if rule.accept == "not_worse" and rule.margin is None and rule.more_windows:
+            asks += f" or {rule.more_windows} wrong windows"
         lines = [
             f"# {self.dataset}: the new model {default_detector}",
             "",
@@ -227,7 +299,9 @@ class NightlyReport:
             "",
             *(f"* {reason}" for reason in self.decision.reasons),
             "",
-            f"Rule: mean {rule.metric} over scenarios better by {rule.margin:g}, none worse by more than "
+            *([f"**Warning**: {self.warning}.", ""] if self.warning else []),
+            *([f"Trained because of this: {self.reason}.", ""] if self.reason else []),
+            f"Rule: mean {rule.metric} over scenarios {asks}, none worse by more than "
             f"{rule.worse_by:g}; false alarm rate nowhere higher by more than {rule.more_false_alarms:g}; "
             f"no more than {rule.more_alarms_per_hour:g} false alarms per hour more on the mean; recall of "
             f"{', '.join(rule.held_kinds) or 'no kind of attack'} held as the metric is.",
@@ -243,6 +317,8 @@ class NightlyReport:
         lines += _listed("Notes", self.comparison.notes)
         lines += unfinished_lines(self.unfinished)
         lines += [f"Run: `{self.run}`", ""]
+        report = OutputDirectory(self.run).report_path
+        lines += [f"Its report, with curves and all scores: `{report}`", ""] if report.is_file() else []
         return "\n".join(lines)
 
     def _anchors(self) -> list[str]:
@@ -278,9 +354,12 @@ def idle_run(
     """Return sentence and report of a nightly run with nothing to train on."""
     service = "no model is in service" if model is None else f"{model} stays in service"
     service += "" if held is None else f", {held.describe_hold()}"
-    sentence = f"nothing new: {new_recordings.describe()}; {service}"
+    title = "every new file was refused" if new_recordings.all_refused else "nothing new"
+    sentence = f"{title}: {new_recordings.describe()}; {service}"
+    if new_recordings.waiting:
+        sentence += "; a file that changed less than settle_s seconds ago waits for the next night"
     lines = [
-        f"# {dataset}: nothing new",
+        f"# {dataset}: {title}",
         "",
         f"{sentence[0].upper()}{sentence[1:]}.",
         "",

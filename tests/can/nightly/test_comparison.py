@@ -78,6 +78,8 @@ def test_a_part_of_what_one_run_was_trained_on_is_left_out(
     write_csv(tmp_path / "synthetic" / "other" / "drive.csv", read_recording(unseen))
     comparison = compare_runs({"new": plain.path, "old": wide.path}, tmp_path, "synthetic")
     assert comparison.recordings == ["other/drive"]
+    assert comparison.contents.keys() == {"other/drive"}
+    assert comparison.test_sets().keys() == {"other"}
     assert set(comparison.left_out) == {"cut/part"}
     assert "shares blocks of messages with test_" in comparison.left_out["cut/part"]
     assert comparison.left_out["cut/part"].endswith("which old was trained on")

@@ -242,9 +242,13 @@ def test_what_cannot_be_used_is_named_stands_in_nobodys_way_and_is_tried_again_w
     assert "same recording of the same scenario" in new_recordings.refused[str(max(good, both))]
     assert "Parquet" in new_recordings.refused[str(broken)]
 
+    assert set(new_recordings.newly_refused) == new_recordings.refused.keys()
+    assert not new_recordings.all_refused
+
     again = places.night()
     assert again.refused == new_recordings.refused  # still said
     assert not again.is_any
+    assert not again.newly_refused
     places.put(broken, 9)
     assert places.night().new == ["train_1__broken.parquet"]
 
@@ -333,10 +337,50 @@ def test_the_first_recordings_of_a_dataset_may_come_by_the_inbox(places: Places)
     assert len(places.night().new) == 3
 
 
+def test_an_inbox_that_is_missing_is_made(places: Places) -> None:
+    places.inbox.rmdir()
+    assert not places.night().refused
+    assert places.inbox.is_dir()
+
+
+def test_every_file_of_the_inbox_is_used_or_refused_with_what_to_do(places: Places) -> None:
+    places.night()
+    notes, table, fresh = (places.inbox / name for name in ("notes.txt", "day1/drives.xlsx", "train_1__new.csv.part"))
+    for path in (notes, table, fresh, places.inbox / ".hidden", places.inbox / ".git" / "config"):
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("on Monday it rained")
+        if path != fresh:
+            os.utime(path, (LONG_AGO, LONG_AGO))
+    night = places.night()
+    assert night.waiting == [fresh.name]  # a program that copies names it otherwise until it is whole
+    assert night.refused.keys() == {str(notes), str(table)}
+    assert "no scenario in its name" in night.refused[str(notes)]
+    assert "remove it" in night.refused[str(notes)]
+    assert "ends in none of .parquet, .csv" in night.refused[str(table)]
+
+
+def test_a_night_of_which_every_file_is_refused_is_told_from_one_that_only_repeats_it(places: Places) -> None:
+    places.night()
+    broken = places.inbox / "train_1__broken.parquet"
+    broken.write_bytes(b"no parquet")
+    night = places.night(settle_s=0.0)
+    assert night.all_refused
+    assert night.describe_refusals().startswith(f"{broken}: ")
+    assert not places.night(settle_s=0.0).all_refused
+    broken.write_bytes(b"no parquet either")  # another file of the same name
+    assert places.night(settle_s=0.0).all_refused
+    other = places.put(places.inbox / "train_1__good.parquet", 9)
+    (places.inbox / "notes.txt").write_text("")
+    night = places.night(settle_s=0.0)
+    assert night.new == [other.name]
+    assert night.newly_refused == (str(places.inbox / "notes.txt"),)
+    assert not night.all_refused
+
+
 def test_folders_that_cannot_be_meant_are_named(places: Places) -> None:
     data = DataConfig(dataset="cars", data_root=str(places.data_root))
     for inbox, words in (
-        (places.inbox / "typo", "no such folder"),
+        (places.put(places.inbox / "train_1__file.parquet", 4), "cannot be made"),
         (places.folder, "another folder"),
         (places.data_root, "another folder"),
         (places.folder / "train_1", "another folder"),

@@ -1,9 +1,13 @@
 """Runs and reports of nights, without the flow that makes them."""
 
+import os
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from kdgat.can.config import CanConfig
 from kdgat.can.nightly.comparison import Comparison
 from kdgat.can.nightly.new_recordings import NewRecordings, NightlyError
 from kdgat.can.nightly.run import (
@@ -13,13 +17,17 @@ from kdgat.can.nightly.run import (
     NightlyDirectory,
     NightlyRecord,
     NightlyReport,
+    Retrain,
+    changed_settings,
     idle_run,
+    night_config,
+    reason_to_train,
     run_config,
 )
 from kdgat.registry.entry import ModelEntry, ServiceChange
 from kdgat.registry.promotion import Promotion, PromotionRule
 from kdgat.registry.registry import Registry
-from kdgat.run.directory import OutputDirectory, RunError
+from kdgat.run.directory import OutputDirectory, RunError, RunIndex
 from tests.can.small_runs import small_config
 
 CONFIG = small_config(Path("data"))
@@ -139,6 +147,86 @@ def test_a_run_leaves_out_what_cannot_be_used_and_starts_from_the_registered_wei
     assert run_config(CONFIG, found, Registry(tmp_path), None).start_from is None
 
 
+@pytest.fixture
+def registry(tmp_path: Path) -> Registry:
+    """Return a registry with a model of CONFIG."""
+    registry = Registry(tmp_path / "registry")
+    add_model(registry, CONFIG.model_dump(mode="json"))
+    return registry
+
+
+def add_model(registry: Registry, config: dict[str, Any]) -> str:
+    index = RunIndex(family="can", config=config, stages=[])
+    content = index.model_dump_json().encode()
+    return registry.add({"run.json": content}, family="can", dataset="cars", content=sha256(content).hexdigest()).id
+
+
+def test_a_night_trains_for_new_recordings_for_another_configuration_or_because_it_is_told_to(
+    registry: Registry,
+) -> None:
+    (model,) = (entry.id for entry in registry.read().models)
+    known, longer = NewRecordings(recordings={"a": "1"}), small_config(Path("data"), "training.max_epochs=9")
+    found = new_recordings(a="1")
+    moved = small_config(Path("elsewhere"), "training.checkpoint_every_steps=7", "start_from=runs/a")
+
+    def reason(recordings: NewRecordings, config: CanConfig, last: str | None = model, retrain: Retrain = "new") -> str:
+        return reason_to_train(recordings, config, registry, last, retrain)
+
+    assert reason(found, CONFIG) == "recordings: 1 new"
+    assert reason(known, CONFIG) == ""
+    assert reason(known, moved) == ""  # changes no result
+    assert reason(known, longer) == f"the configuration has changed since {model}: training.max_epochs 2 -> 9"
+    assert reason(known, CONFIG, retrain="always") == "retrain=always"
+    assert reason(known, CONFIG, last="gone") == "the model of the last night is not in the registry"
+    assert reason(known, CONFIG, last=None) == "the model of the last night is not in the registry"
+    # There is nothing to train on, whatever was asked for.
+    assert reason(NewRecordings(recordings={}), longer, retrain="always") == ""
+
+
+def test_a_key_that_another_version_of_kdgat_lacks_is_no_change(registry: Registry) -> None:
+    content = CONFIG.model_dump(mode="json")
+    del content["training"]["patience"]  # added since: what it had then is the default of now
+    older = add_model(registry, content)
+    default = CanConfig.from_data(content).training.patience
+    changes = changed_settings(CONFIG, registry, older)
+    assert changes == ([] if default == CONFIG.training.patience else [f"training.patience {default} -> null"])
+    content["training"]["of_old"] = 3  # and gone since: only what both have is compared
+    oldest = add_model(registry, content)
+    assert changed_settings(CONFIG, registry, oldest) == []
+    longer = small_config(Path("data"), "training.max_epochs=9", "training_of.normal.max_epochs=4")
+    assert changed_settings(longer, registry, oldest) == ["training.max_epochs 2 -> 9"]
+    assert "training_of.normal.max_epochs unset -> 4" in changed_settings(longer, registry, older)
+
+
+def test_a_model_whose_files_are_damaged_gives_no_reason_to_train(registry: Registry) -> None:
+    (entry,) = registry.read().models
+    path = registry.model_path(entry.id) / "run.json"
+    path.chmod(0o644)
+    path.write_text("{")
+    assert changed_settings(CONFIG, registry, entry.id) == []
+
+
+def test_a_configuration_that_no_night_can_train_is_refused() -> None:
+    with pytest.raises(NightlyError, match="give start_from instead"):
+        night_config(small_config(Path("data"), "start_from=runs/a"))
+    with pytest.raises(NightlyError, match="needs the stage evaluation"):
+        night_config(small_config(Path("data"), "stages=[normal]"))
+
+
+def test_the_latest_run_and_report_are_found(directory: NightlyDirectory) -> None:
+    assert directory.latest_run() is None
+    assert directory.latest_report() is None
+    for number, name in enumerate(("b", "c", "a")):
+        for path in (directory.runs_path / name / "run.json", directory.reports_path / f"{name}.md"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text("")
+            os.utime(path, (number, number))
+    assert directory.latest_report() == directory.reports_path / "a.md"
+    run = directory.latest_run()
+    assert run is not None
+    assert run.path == directory.runs_path / "a"
+
+
 def test_the_report_says_what_came_what_was_compared_and_why_it_was_decided_so(tmp_path: Path) -> None:
     found = NewRecordings(
         recordings={},
@@ -168,9 +256,15 @@ def test_the_report_says_what_came_what_was_compared_and_why_it_was_decided_so(t
         decision=Promotion(True, ("mean f1 0.8 -> 0.9",)),
         run=tmp_path,
         unfinished={tmp_path / "night-0": 3_400_000},
+        warning="mean f1 1.0000 cannot rise",
     )
+    assert "report.html" not in report.markdown()
+    (tmp_path / "report.html").write_text("")
     text = report.markdown()
     for words in (
+        "**Warning**: mean f1 1.0000 cannot rise.",
+        "Rule: mean f1 over scenarios better by 0.05 of the error, none worse by more than 0.01",
+        f"`{tmp_path}/report.html`",
         "# cars: the new model goes into service",
         "`cars-new`, trained from the weights of `cars-old`; in service: `cars-old`",
         "* mean f1 0.8 -> 0.9",
@@ -187,11 +281,44 @@ def test_the_report_says_what_came_what_was_compared_and_why_it_was_decided_so(t
     assert report.sentence().startswith("recordings: 1 new, 1 changed, 1 refused, 1 still being written; cars-new went")
 
 
+def test_the_report_of_a_night_without_new_recordings_says_why_it_trained(tmp_path: Path) -> None:
+    entry = ModelEntry(id="cars-new", family="can", dataset="cars", content="0")
+    report = NightlyReport(
+        dataset="cars",
+        new_recordings=NewRecordings(recordings={}),
+        record=NightlyRecord(created="", recordings="", config="", start=None),
+        entry=entry,
+        compared_with=None,
+        comparison=Comparison(metrics={}, recordings=[], left_out={}),
+        rule=PromotionRule(accept="not_worse", margin=0.001),
+        decision=Promotion(False, ("no scenario was measured",)),
+        run=tmp_path,
+        reason="retrain=always",
+    )
+    assert report.sentence().startswith("retrain=always; cars-new was registered and did not go into service")
+    assert "Trained because of this: retrain=always." in report.markdown()
+    assert "below the best so far by no more than 0.001" in report.markdown()
+
+
+def test_scores_are_of_the_same_test_set_if_the_recordings_of_their_scenario_are() -> None:
+    one = Comparison(metrics={}, recordings=[], left_out={}, contents={"a/x": "1", "a/y": "2", "b/x": "3"})
+    other = Comparison(metrics={}, recordings=[], left_out={}, contents={"a/renamed": "2", "a/x": "1", "b/x": "4"})
+    assert one.test_sets().keys() == {"a", "b"}
+    assert one.test_sets()["a"] == other.test_sets()["a"]
+    assert one.test_sets()["b"] != other.test_sets()["b"]
+
+
 def test_a_quiet_night_still_names_what_it_refused() -> None:
     sentence, text = idle_run("cars", NewRecordings(recordings={}, refused={"c.csv": "broken"}), "cars-old")
     assert sentence == "nothing new: recordings: 1 refused; cars-old stays in service"
     assert "`c.csv`: broken" in text
     assert idle_run("cars", NewRecordings(recordings={}), None)[0].endswith("no model is in service")
+    sentence, _ = idle_run("cars", NewRecordings(recordings={}, waiting=["d.csv"]), None)
+    assert sentence.endswith("a file that changed less than settle_s seconds ago waits for the next night")
+    first = NewRecordings(recordings={}, refused={"c.csv": "broken"}, newly_refused=("c.csv",))
+    sentence, text = idle_run("cars", first, "cars-old")
+    assert sentence == "every new file was refused: recordings: 1 refused; cars-old stays in service"
+    assert text.startswith("# cars: every new file was refused")
 
 
 def test_a_quiet_night_names_who_holds_the_model_in_service() -> None:

@@ -1,0 +1,216 @@
+"""`kdgat night DATASET`: one night of retraining in this terminal, as the deployment's schedule runs it."""
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from kdgat.cli import options
+from kdgat.stage.process import garbage_kept
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from flows.deployment.installation import Installation
+    from kdgat.can.config import CanConfig
+    from kdgat.can.nightly.run import NightlyDirectory
+    from kdgat.registry.promotion import PromotionRule
+    from kdgat.run.end import RunEnd
+
+app = typer.Typer()
+
+FLOW_LOGGER = "prefect.flow_runs"
+DEFAULT = "(default: $KDGAT_HOME/{})."
+
+DatasetName = Annotated[str, typer.Argument(metavar="DATASET", help="Name in the catalog, or of a folder of the data.")]
+DataRoot = Annotated[
+    Path | None,
+    typer.Option("--data-root", help=f"Folder that holds the dataset's folder {DEFAULT.format('data')}"),
+]
+RegistryPath = Annotated[
+    Path | None,
+    typer.Option("--registry", metavar="DIR", help=f"Registry of models {DEFAULT.format('registry')}"),
+]
+Out = Annotated[
+    Path | None,
+    typer.Option("--out", help=f"Runs, reports and what is known {DEFAULT.format('outputs/nightly/DATASET')}"),
+]
+Inbox = Annotated[
+    Path | None,
+    typer.Option("--inbox", help=f"Folder of new recordings, made if missing {DEFAULT.format('inbox/DATASET')}"),
+]
+Catalog = Annotated[Path | None, typer.Option("--catalog", help="YAML file with entries of your own datasets.")]
+HoldOut = Annotated[
+    list[str] | None, typer.Option("--hold-out", help="Vehicle or word in recording names: tested on, never trained.")
+]
+Start = Annotated[
+    Literal["current", "scratch"],
+    typer.Option("--start-from", help="current: train on from the weights in service; scratch: anew."),
+]
+Retrain = Annotated[
+    Literal["new", "always"],
+    typer.Option("--retrain", help="new: if recordings or configuration have changed; always: also if nothing has."),
+]
+Rule = Annotated[
+    list[str] | None,
+    typer.Option("--promotion", metavar="KEY=VALUE", help="One key of the rule, as in --promotion accept=not_worse."),
+]
+KeepRuns = Annotated[int, typer.Option("--keep-runs", min=1, help="Run directories of registered models that stay.")]
+Settle = Annotated[
+    float, typer.Option("--settle-s", min=0.0, help="A file that changed less than so many seconds ago waits.")
+]
+
+
+@app.command()
+def night(
+    dataset: DatasetName,
+    data_root: DataRoot = None,
+    inbox: Inbox = None,
+    registry: RegistryPath = None,
+    out: Out = None,
+    catalog: Catalog = None,
+    hold_out: HoldOut = None,
+    start_from: Start = "current",
+    retrain: Retrain = "new",
+    promotion: Rule = None,
+    keep_runs: KeepRuns = 3,
+    settle_s: Settle = 60.0,
+    preset: options.Preset = None,
+    config_file: options.ConfigFile = None,
+    seeds: options.Seeds = None,
+    override: options.Overrides = None,
+    site: options.SiteName = "local",
+    walltime: options.Walltime = None,
+    memory: options.Memory = None,
+    cores: options.Cores = None,
+    gpus: options.Gpus = None,
+    account: options.Account = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Retrain a CAN detector on new recordings, and put the new model into service if it is better.
+
+    Without paths it is the night of `make deploy`, run now: KDGAT_HOME is ~/.kdgat unless that variable is set, and
+    paths that `make deploy` was given count. The exit status is 0 also with nothing new, 1 after a failure or where
+    every new file was refused, 130 if it was stopped: the next night then goes on from there.
+    """
+    from kdgat.can.family import FAMILY
+    from kdgat.can.nightly.new_recordings import require_recordings
+    from kdgat.cli.flow_run import check_place
+
+    where, request = options.site_and_request(
+        site, walltime=walltime, memory=memory, cores=cores, gpus=gpus, account=account
+    )
+    given: dict[str, Any] = {"dataset": dataset, "data_root": data_root or _installation().data_root}
+    given |= {name: value for name, value in (("catalog", catalog), ("hold_out", hold_out)) if value}
+    # Mistakes come to light before a server is started.
+    config: CanConfig = options.family_config(  # type: ignore[assignment]
+        FAMILY, preset, given, seeds, override, config_file
+    )
+    rule = read_rule(promotion or ())
+    inbox = (inbox or _installation().inbox / dataset).absolute()
+    require_recordings(config.data, inbox)
+    from kdgat.can.nightly.run import NightlyDirectory, night_config  # torch: only who makes no mistake waits for it
+
+    config = night_config(config)
+    FAMILY.plan(config)
+    directory = NightlyDirectory(out or _installation().outputs / "nightly" / dataset)
+    output = check_place(directory.path, where)
+    parameters = {
+        "config": config,
+        "registry": (registry or _installation().registry).absolute(),
+        "inbox": inbox,
+        "start_from": start_from,
+        "retrain": retrain,
+        "promotion": rule,
+        "keep_runs": keep_runs,
+        "settle_s": settle_s,
+        "command_line": request,
+    }
+
+    def run(console: "Console") -> "RunEnd":
+        with garbage_kept():
+            from flows.nightly import nightly  # Prefect: only who trains waits for it
+            from flows.stages import run_flow
+
+        with _flow_log(console, quiet=quiet):  # not earlier: importing Prefect sets up its loggers
+            return run_flow(nightly, output, where, **parameters)
+
+    raise typer.Exit(_watch(directory, run, quiet=quiet))
+
+
+def _installation() -> "Installation":
+    """Return where `make deploy` keeps what, for what the command line leaves out."""
+    from flows.deployment.installation import Installation
+
+    return Installation.find()
+
+
+def read_rule(words: Sequence[str]) -> "PromotionRule":
+    """Read a rule from words as `margin=0.001`; ConfigurationError names key, value and fix."""
+    from kdgat.registry.promotion import PromotionRule
+    from kdgat.stage.configuration import ConfigurationError, read_yaml, validate_config
+
+    content: dict[str, Any] = {}
+    for word in words:
+        key, separator, value = word.partition("=")
+        if not separator:
+            raise ConfigurationError(f"--promotion {word}: write KEY=VALUE, as in --promotion accept=not_worse")
+        content[key.strip()] = read_yaml(value)
+    try:
+        return validate_config(PromotionRule, content)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"--promotion: {str(error).removeprefix(f'{PromotionRule.__name__}: ')}") from error
+
+
+def _watch(directory: "NightlyDirectory", run: "Callable[[Console], RunEnd]", *, quiet: bool) -> int:
+    """Run the flow, show how its training goes, and print how it ended; return the exit status."""
+    import sys
+
+    from rich.console import Console
+
+    from kdgat.cli.display import watched
+    from kdgat.cli.flow_run import EXIT_FAILED, print_attempts
+    from kdgat.run.end import EXIT_STOPPED
+
+    started, console = time.time(), Console(stderr=True)
+    try:
+        with watched(directory.latest_run, console, quiet=quiet):
+            end = run(console)
+    except KeyboardInterrupt:  # while no stage was running: before the first or after the last
+        print("stopped; the next night goes on from there", file=sys.stderr)
+        return EXIT_STOPPED
+    if not quiet and (output := directory.latest_run()) is not None:
+        print_attempts(output, started)
+    if end.state != "completed":
+        stopped = end.state == "stopped"
+        print(end.message if stopped else f"error: {end.message}", file=sys.stderr)
+    else:
+        print(end.message)
+    report = directory.latest_report()
+    if report is not None and report.stat().st_mtime >= started - 1.0:
+        print(f"report   {report}")
+    return {"completed": 0, "stopped": EXIT_STOPPED}.get(end.state, EXIT_FAILED)
+
+
+@contextmanager
+def _flow_log(console: "Console", *, quiet: bool) -> Iterator[None]:
+    """Print what the night itself logs; of what its training logs, the display shows what matters."""
+    from kdgat.can.nightly.run import FLOW_NAME
+
+    class Lines(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.module == FLOW_NAME:  # flows/nightly.py, and not the engine that runs it
+                text = f"{time.strftime('%H:%M:%S')} {record.getMessage()}"
+                console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    lines, logger = Lines(logging.INFO), logging.getLogger(FLOW_LOGGER)
+    if not quiet:
+        logger.addHandler(lines)
+    try:
+        yield
+    finally:
+        logger.removeHandler(lines)
