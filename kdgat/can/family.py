@@ -16,15 +16,17 @@ from kdgat.can.evaluation.tables import (
     models_table,
     scores_table,
 )
-from kdgat.can.inputs import can_run
+from kdgat.can.folds import VEHICLES, judge_vehicles, vehicle_folds
+from kdgat.can.inputs import can_run, check_evaluated, check_recordings
 from kdgat.can.models.parameters import parameter_counts
 from kdgat.can.plan import FAMILY as NAME
-from kdgat.can.recordings.catalog import find_entry
 from kdgat.can.sizes import assume, data_size, data_sizes, describe_data, train_graphs
 from kdgat.cluster.expectation import Expectation
 from kdgat.cluster.resources import Resources
-from kdgat.family.protocol import DataSize, Family, Option, PlanTable
+from kdgat.family.protocol import VALIDATION, DataSize, Family, Option, PlanTable
 from kdgat.run.directory import OutputDirectory
+from kdgat.run.finished import FinishedRun
+from kdgat.run.measure import Measure
 from kdgat.run.plan import Run
 from kdgat.run.table import Table
 from kdgat.stage.directory import RunDirectory
@@ -72,6 +74,7 @@ class CanFamily(Family):
     )
     config = CanConfig
     results = Results
+    objectives = (VEHICLES, VALIDATION)
 
     def plan(self, config: CanConfig) -> Run:
         """Describe a run; ConfigurationError, RunError or StartError where it cannot be one.
@@ -81,8 +84,8 @@ class CanFamily(Family):
         return can_run(config)
 
     def check(self, config: CanConfig, out: Path) -> None:
-        """Refuse, before anything is started, to train on a dataset that is not there: DatasetError."""
-        find_entry(config.data.dataset, config.data.data_root, config.data.catalog)
+        """Refuse, before anything is started, to train on recordings that cannot be used; see `check_recordings`."""
+        check_recordings(config)
 
     def describe(self, run: Run, jobs: Mapping[str, Resources], options: Mapping[str, Any]) -> PlanTable:
         """Return epochs and parameters of every stage, and what the recordings hold."""
@@ -134,6 +137,33 @@ class CanFamily(Family):
 
         return document(content)
 
+    def objective(self, run: FinishedRun) -> Measure | None:
+        """Return what the attention network of the curriculum was stopped by: it is the default detector."""
+        return run.validation("curriculum") or run.validation("normal")
+
+    def folds(self, config: CanConfig, objective: str) -> Mapping[str, CanConfig]:
+        """Return one run per vehicle that is left out; see `kdgat.can.folds`."""
+        return vehicle_folds(config) if objective == VEHICLES else {"": config}
+
+    def judged_stage(self, trained: Sequence[str]) -> str | None:
+        """Name the attention network of the curriculum, or the plain one."""
+        return next((stage for stage in ("curriculum", "normal") if stage in trained), None)
+
+    def judge(self, folds: Mapping[str, OutputDirectory], objective: str) -> Sequence[Measure]:
+        """Return F1 on the vehicles that were left out, or what `objective` says."""
+        if objective != VEHICLES:
+            return super().judge(folds, objective)
+        return judge_vehicles(
+            {
+                name: Results.read(output.results_path) if output.results_path.is_file() else self.collect(output)
+                for name, output in folds.items()
+            }
+        )
+
+    def reads(self, config: CanConfig) -> Any:
+        """Return what decides which recordings and weights are read."""
+        return [config.data.model_dump(mode="json"), config.start_from]
+
     def evaluate(
         self,
         run: Path,
@@ -145,6 +175,7 @@ class CanFamily(Family):
         progress: Callable[[str, int, int], None],
     ) -> Results:
         """Score all recordings that the run was not trained on; see `kdgat.can.evaluation.stage.evaluate_run`."""
+        check_evaluated(run, data_root, dataset, catalog)
         from kdgat.can.evaluation.other_recordings import evaluate_run
 
         return evaluate_run(run, data_root, dataset, catalog=catalog, calibration=calibration, progress=progress)
@@ -153,6 +184,7 @@ class CanFamily(Family):
         self, run: Path, data_root: Path, dataset: str | None, catalog: Path | None, *, calibration: Path | None
     ) -> RunDirectory:
         """Make the run directory of a stage that does the same; see `kdgat.can.evaluation.stage.make_evaluation`."""
+        check_evaluated(run, data_root, dataset, catalog)
         from kdgat.can.evaluation.other_recordings import make_evaluation
 
         return make_evaluation(run, data_root, dataset, catalog, calibration=calibration)

@@ -6,15 +6,26 @@ from pathlib import Path
 from kdgat.can.config import CanConfig, DataConfig
 from kdgat.can.kinds import PREPARE, RUN_KINDS
 from kdgat.can.plan import FAMILY, START, plan_can
-from kdgat.can.recordings.catalog import find_recordings, split_roles
+from kdgat.can.recordings.catalog import (
+    DatasetError,
+    RecordingFile,
+    discover_recordings,
+    find_entry,
+    find_recordings,
+    split_roles,
+)
 from kdgat.can.recordings.data_summary import DUPLICATE_ROLE
+from kdgat.can.recordings.heads import check_head
 from kdgat.can.recordings.messages import ReadLimits
+from kdgat.can.training.division import Division
 from kdgat.can.windows.feature_names import FEATURE_VERSION
-from kdgat.run.directory import OutputDirectory
+from kdgat.run.directory import OutputDirectory, RunError
 from kdgat.run.finished import FinishedRun
 from kdgat.run.plan import PlannedStage, Run
 from kdgat.stage.errors import StartError
 from kdgat.stage.spec import StageInput
+
+MANY_MESSAGES = 10**9  # of a recording whose messages are not counted
 
 
 def recording_inputs(data: DataConfig) -> dict[str, StageInput]:
@@ -35,6 +46,56 @@ def recording_inputs(data: DataConfig) -> dict[str, StageInput]:
         file = dropped.recording
         inputs[f"{DUPLICATE_ROLE}/{file.scenario}/{file.name}"] = StageInput.of_file(file.path)
     return inputs
+
+
+def check_recordings(config: CanConfig) -> None:
+    """Look at the beginning of every recording that a run reads, and at which of them train: seconds, not minutes.
+
+    Raises:
+        DatasetError, RecordingError: as `recording_inputs`, for what shows without reading the recordings.
+    """
+    data = config.data
+    entry = find_entry(data.dataset, data.data_root, data.catalog)
+    places = discover_recordings(entry.folder_in(data.data_root), data.leave_out)
+    unread = [
+        RecordingFile(
+            place.path,
+            place.scenario,
+            place.name,
+            entry.name,
+            entry.role_of(place.scenario),
+            content_hash=str(place.path),  # unread: no two are taken for copies
+            vehicle=entry.vehicle_of(place.name),
+        )
+        for place in places
+    ]
+    training = {file.path for file in split_roles(unread, data.hold_out).require_train()}
+    counts = {file.path: check_head(file.path) for file in unread}
+    longest = max((counts[path] or MANY_MESSAGES for path in training), default=0)
+    if not Division.of(longest, config).has_windows(longest, config.windows):
+        raise DatasetError(
+            f"dataset {data.dataset!r}: no training recording has more than {longest} messages, too few for a window "
+            f"that trains and one that validates; give longer recordings, or change data.validation_fraction="
+            f"{data.validation_fraction} or windows.size={config.windows.size}"
+        )
+
+
+def check_evaluated(run: Path, data_root: Path, dataset: str | None, catalog: Path | None) -> None:
+    """Look at a run and at the beginning of the recordings that it is to score, before anything heavy is loaded.
+
+    Raises:
+        RunError: if no run of this family is there, or its evaluation has not finished.
+        DatasetError, RecordingError: if the recordings cannot be read.
+    """
+    from kdgat.can.evaluation.finished_run import FinishedCanRun
+
+    output = OutputDirectory(run)
+    if (index := output.read_index()).family != FAMILY:
+        raise RunError(f"{run} is a run of family {index.family!r}: name one of `kdgat train {FAMILY}`")
+    finished = FinishedCanRun(output)
+    entry = find_entry(dataset or finished.dataset, data_root, catalog or finished.catalog)
+    for place in discover_recordings(entry.folder_in(data_root), finished.left_out(data_root)):
+        check_head(place.path)
 
 
 def can_run(config: CanConfig) -> Run:

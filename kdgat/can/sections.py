@@ -3,9 +3,9 @@
 Importing this module loads neither torch nor a library that reads recordings.
 """
 
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import AllowInfNan, Field, ValidationInfo, field_validator, model_validator
 
 from kdgat.can.models.names import ENSEMBLE
 from kdgat.can.virtual.attack_names import ATTACKS
@@ -23,7 +23,7 @@ class PreparedDataConfig(Config):
     hold_out: tuple[str, ...] = ()
     validation_fraction: float = Field(0.2, gt=0.0, lt=1.0)
     gap: int = Field(5, ge=0)
-    seed: int = 0
+    seed: int = Field(0, ge=0, lt=10**9)
     max_bad_fraction: float = Field(0.01, ge=0.0, le=1.0)
 
 
@@ -56,7 +56,8 @@ class InjectionConfig(Config):
     clean_fraction: float = Field(0.15, ge=0.0, le=1.0, description="share of virtual recordings without attack")
     original_fraction: float = Field(0.25, ge=0.0, le=1.0, description="share that keep the vehicle as recorded")
     interleave_fraction: float = Field(0.15, ge=0.0, le=1.0, description="share with a second bus interleaved")
-    attack_weights: dict[str, float] = Field(
+    # Any number, not a finite one alone: the validator below names the attack, the value and the fix.
+    attack_weights: dict[str, Annotated[float, AllowInfNan(True)]] = Field(
         default={
             "dos": 1.0, "fuzzing": 1.2, "spoofing": 2.0, "systematic": 0.5,
             "replay": 0.7, "suppression": 0.9, "masquerade": 1.6, "sparse": 3.0,

@@ -86,7 +86,7 @@ def data_size(config: CanConfig) -> DataSize:
     """Return the windows that train: counted where the recordings are, else as the catalog has them."""
     data = config.data
     try:
-        recordings = _read(data)
+        recordings = read_recordings(data)
     except DatasetError as error:
         windows = load_catalog(data.catalog).get(data.dataset, DatasetEntry(name=data.dataset)).windows
         known = "as the catalog has them" if windows is not None else "nor does the catalog know how many there are"
@@ -133,7 +133,7 @@ def _holds_recordings(folder: Path) -> bool:
 def describe_data(data: DataConfig, windows: WindowConfig) -> str:
     """Say in a sentence what the recordings hold, or that they are not there."""
     try:
-        recordings = _read(data)
+        recordings = read_recordings(data)
     except DatasetError as error:
         return f"no recordings to count windows in: {error}"
     parts = []
@@ -146,7 +146,7 @@ def describe_data(data: DataConfig, windows: WindowConfig) -> str:
     return f"{data.dataset}: {', '.join(parts)}{copies}; {share}"
 
 
-def _read(data: DataConfig) -> Recordings:
+def read_recordings(data: DataConfig) -> Recordings:
     """Read all recordings, once while they stay the same; DatasetError where there are none."""
     entry = find_entry(data.dataset, data.data_root, data.catalog)
     places = discover_recordings(entry.folder_in(data.data_root), data.leave_out)

@@ -13,6 +13,11 @@ REAL_DATA = Path(__file__).parents[3] / "shared" / "data"
 """Real recordings, where the machine has them."""
 
 
+def with_footer(footer: bytes) -> bytes:
+    """Return a Parquet file of a footer alone."""
+    return b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1"
+
+
 def random_messages(num_messages: int = 200, seed: int = 0, name: str = "drive", scenario: str = "train_a") -> Messages:
     """Draw messages of all lengths, standard and extended ids, with microsecond timestamps."""
     random = np.random.default_rng(seed)

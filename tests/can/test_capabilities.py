@@ -102,6 +102,7 @@ def test_kernels_that_are_not_installed_are_named() -> None:
         assert "pylibcugraphops" in found.detail or "CUDA device" in found.detail
 
 
+@pytest.mark.processes
 def test_asking_imports_no_package_that_is_not_installed_and_starts_no_library_of_readers() -> None:
     program = (
         "import sys, kdgat.can.capabilities as c; c.find_capabilities(is_quick=True)\n"
@@ -111,6 +112,7 @@ def test_asking_imports_no_package_that_is_not_installed_and_starts_no_library_o
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.processes
 def test_where_there_is_no_command_line_the_module_prints_them() -> None:
     program = [sys.executable, "-m", "kdgat.can.capabilities"]
     done = subprocess.run(program, cwd=REPOSITORY, capture_output=True, text=True, check=True)

@@ -1,10 +1,19 @@
 """Recordings as inputs of `prepare`."""
 
+import shutil
 from pathlib import Path
 
-from kdgat.can.config import DataConfig
-from kdgat.can.inputs import recording_inputs
+import pytest
+
+from kdgat.can.config import CanConfig, DataConfig
+from kdgat.can.inputs import check_evaluated, check_recordings, recording_inputs
+from kdgat.can.recordings.catalog import DatasetError
+from kdgat.can.recordings.messages import RecordingError
 from kdgat.can.simulation.synthetic import write_dataset
+from kdgat.run.directory import OutputDirectory, RunError, RunIndex
+from tests.can.recording_files import random_messages, write_text
+
+HEADER = "timestamp,arbitration_id,data_field,attack\n"
 
 
 def test_every_recording_is_an_input_whatever_is_held_out(tmp_path: Path) -> None:
@@ -17,3 +26,70 @@ def test_every_recording_is_an_input_whatever_is_held_out(tmp_path: Path) -> Non
     assert {"attack-free-alder", "test_01_known_vehicle_known_attack/DoS-alder", "train_02_with_attacks/DoS-alder"} <= {
         *names
     }
+
+
+def config_of(root: Path, *overrides: str) -> CanConfig:
+    data = {"dataset": "cars", "data_root": str(root)}
+    return CanConfig.from_preset("quick", {"data": data}, overrides)
+
+
+@pytest.fixture
+def cars(tmp_path: Path) -> Path:
+    """Return a folder of recordings that can be trained on."""
+    folder = tmp_path / "cars"
+    for name in ("train_a__drive.csv", "test_a__tour.csv"):
+        write_text(folder / name, random_messages(5000), "can-train-and-test.csv")
+    return folder
+
+
+def test_recordings_that_can_be_trained_on_are_looked_at_and_not_read(
+    cars: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kdgat.can.recordings.logs.read_recording", None)
+    check_recordings(config_of(cars.parent))
+    check_recordings(config_of(cars.parent, "data.hold_out=[tour]"))
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "words"),
+    [
+        ("train_a__b.csv", b"", "is empty"),
+        ("train_a__b.csv", b"foo,bar,baz\n1,2,3\n", "header 'foo,bar,baz'"),
+        ("train_a__b.csv", HEADER.encode("utf-16"), "is text in UTF-16, .* save it as UTF-8"),
+        ("train_a__b.csv", HEADER.encode("utf-16-le"), "is text in UTF-16, .* save it as UTF-8"),
+        ("train_a__b.parquet", b"PAR1" + bytes(40), "no readable Parquet file"),
+        ("test_a__b.blf", b"no", "is named .blf, but is no Vector BLF file"),
+        ("nothing.csv", b"1", "no scenario in its name"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_named_before_anything_starts(
+    cars: Path, name: str, data: bytes, words: str
+) -> None:
+    (cars / name).write_bytes(data)
+    with pytest.raises((RecordingError, DatasetError), match=words):
+        check_recordings(config_of(cars.parent))
+
+
+def test_a_dataset_that_nothing_can_be_trained_on_is_refused_before_anything_starts(cars: Path) -> None:
+    with pytest.raises(DatasetError, match=r"hold_out=\['ferrari'\] matches no recording; their names are drive, tour"):
+        check_recordings(config_of(cars.parent, "data.hold_out=[ferrari]"))
+    write_text(cars / "train_a__drive.csv", random_messages(90), "can-train-and-test.csv")
+    with pytest.raises(DatasetError, match=r"no training recording has more than 92 messages, too few for a window"):
+        check_recordings(config_of(cars.parent))
+    (cars / "train_a__drive.csv").unlink()
+    with pytest.raises(DatasetError, match=r"no training scenario \(found test_a\): name a folder train_"):
+        check_recordings(config_of(cars.parent))
+    shutil.rmtree(cars)
+    cars.mkdir()
+    with pytest.raises(DatasetError, match="no recording; expected"):
+        check_recordings(config_of(cars.parent))
+
+
+def test_what_cannot_be_evaluated_is_refused_before_anything_heavy_is_loaded(cars: Path, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="is not the output of a training run"):
+        check_evaluated(tmp_path / "none", tmp_path, None, None)
+    output = OutputDirectory(tmp_path / "run")
+    output.path.mkdir()
+    output.write_index(RunIndex(family="lap", config={}, stages=[]))
+    with pytest.raises(RunError, match="is a run of family 'lap': name one of `kdgat train can`"):
+        check_evaluated(output.path, tmp_path, None, None)

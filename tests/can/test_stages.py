@@ -162,6 +162,7 @@ def test_an_unknown_key_names_the_nearest_one(stores: dict[str, StageInput], tmp
     assert "did you mean 'hidden'" in outcome.evidence
 
 
+@pytest.mark.processes
 @pytest.mark.nightly  # beside training/test_killed_curriculum.py
 def test_a_curriculum_killed_in_mid_epoch_ends_with_the_same_weights(
     stores: dict[str, StageInput], autoencoder: RunDirectory, tmp_path: Path
@@ -202,6 +203,7 @@ def test_mixed_precision_trains_to_a_similar_loss(
     assert losses[0] == pytest.approx(losses[1], rel=0.1)
 
 
+@pytest.mark.processes
 @pytest.mark.nightly  # a contract of import-linter says so, too
 def test_training_and_evaluation_import_without_what_only_preparation_needs() -> None:
     # Not rich and jinja2, which Lightning and PyG import by themselves.

@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from kdgat.can.evaluation.calibration import wilson_interval
 from kdgat.can.evaluation.operating_point import SECONDS_PER_HOUR, covered_seconds
-from kdgat.can.evaluation.results import COUNT_NAMES, Breakdown, Episodes, Found, Interval
+from kdgat.can.evaluation.results import COUNT_NAMES, Breakdown, ConfidenceInterval, Episodes, Found
 from kdgat.can.evaluation.score_tables import ScoreTable
 from kdgat.can.windows.schema import ATTACK_KINDS
 
@@ -88,7 +88,9 @@ def _episodes(
     return merged
 
 
-def bootstrap_intervals(table: ScoreTable, decision: NDArray[np.bool_]) -> tuple[Interval | None, Interval | None]:
+def bootstrap_intervals(
+    table: ScoreTable, decision: NDArray[np.bool_]
+) -> tuple[ConfidenceInterval | None, ConfidenceInterval | None]:
     """Return intervals of F1 and of the false-alarm rate, by drawing blocks of consecutive windows again.
 
     Windows of one stretch are alike, so they are drawn together. A bootstrap of a rate that was never seen is 0 to 0:
@@ -111,7 +113,9 @@ def bootstrap_intervals(table: ScoreTable, decision: NDArray[np.bool_]) -> tuple
     if num_benign:
         low, high = wilson_interval(num_false, num_benign, CONFIDENCE)
         drawn_interval = _percentiles((false_alarms / np.maximum(benign, 1))[benign > 0])
-        false_interval = Interval(low=min(drawn_interval.low or 0.0, low), high=max(drawn_interval.high or 0.0, high))
+        false_interval = ConfidenceInterval(
+            low=min(drawn_interval.low or 0.0, low), high=max(drawn_interval.high or 0.0, high)
+        )
     return f1_interval, false_interval
 
 
@@ -125,9 +129,9 @@ def _blocks(recording: NDArray[np.int32]) -> NDArray[np.int64]:
     return np.cumsum(starts_block, dtype=np.int64) - 1
 
 
-def _percentiles(values: NDArray[np.float64]) -> Interval:
+def _percentiles(values: NDArray[np.float64]) -> ConfidenceInterval:
     low, high = np.quantile(values, [(1.0 - CONFIDENCE) / 2, (1.0 + CONFIDENCE) / 2])
-    return Interval(low=float(low), high=float(high))
+    return ConfidenceInterval(low=float(low), high=float(high))
 
 
 def _found(decision: NDArray[np.bool_]) -> Found:

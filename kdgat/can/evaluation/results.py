@@ -16,6 +16,8 @@ from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.calibration import DecisionRule, FalseAlarmRate
 from kdgat.can.evaluation.explanation_scores import ExplanationScores
 from kdgat.can.evaluation.operating_point import OperatingPoint
+from kdgat.run.interval import Interval
+from kdgat.run.measure import Measure
 from kdgat.run.results import Count, RunResults, Value
 from kdgat.stage.configuration import Config
 
@@ -96,7 +98,7 @@ class AccumulatedEvidence(Config):
     is_counted: bool = Field(description="whether F1 and the like count the windows that it marks")
 
 
-class Interval(Config):
+class ConfidenceInterval(Config):
     """A confidence interval of 95 %."""
 
     low: Value
@@ -112,8 +114,10 @@ class Breakdown(Config):
     false_alarms_per_hour: Value = Field(default=None, description="windows with a false alarm, per benign hour")
     episodes: Episodes | None = None
     accumulated: AccumulatedEvidence | None = None
-    f1_interval: Interval | None = Field(default=None, description="bootstrap over blocks of consecutive windows")
-    false_alarm_interval: Interval | None = Field(
+    f1_interval: ConfidenceInterval | None = Field(
+        default=None, description="bootstrap over blocks of consecutive windows"
+    )
+    false_alarm_interval: ConfidenceInterval | None = Field(
         default=None, description="the same, and never narrower than of windows taken as independent"
     )
 
@@ -239,6 +243,19 @@ class Results(RunResults):
         default={}, description="stage -> column (epoch, train_loss, validation_loss, ...) -> values"
     )
     injection: InjectionSummary | None = None
+
+    def measures(self) -> list[Measure]:
+        """Return F1 and false alarms of the default detector on every scenario, beside those of single seeds."""
+        found = []
+        for key, title, is_higher_better in (("f1", "F1", True), ("false_alarm_rate", "false alarms", False)):
+            for name, scenario in self.scenarios.items():
+                value, spread = getattr(scenario, key), scenario.over_seeds.get(key)
+                seeds = None
+                if spread is not None and spread.mean is not None:
+                    seeds = Interval.of_moments(spread.mean, spread.std or 0.0, spread.count)
+                if value is not None:
+                    found.append(Measure(f"{title} {name}", value, seeds, is_higher_better))
+        return found
 
     @model_validator(mode="before")
     @classmethod

@@ -7,7 +7,7 @@ from statistics import fmean
 from typing import Final
 
 from kdgat.can.evaluation.metrics import SPREAD_METRICS
-from kdgat.can.evaluation.results import COUNT_NAMES, DEFAULT_DETECTOR, Interval, Results, Spread
+from kdgat.can.evaluation.results import COUNT_NAMES, DEFAULT_DETECTOR, ConfidenceInterval, Results, Spread
 from kdgat.run.table import Table
 
 COMPARED: Final = ("autoencoder", "normal", "curriculum")
@@ -156,7 +156,7 @@ def format_short(value: float | None) -> str:
     return ">0.999" if text == "1" and value < 1 else text
 
 
-def format_interval(interval: Interval | None) -> str:
+def format_interval(interval: ConfidenceInterval | None) -> str:
     """Write both ends of an interval."""
     if interval is None or interval.low is None or interval.high is None:
         return "-"

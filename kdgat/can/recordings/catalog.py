@@ -19,6 +19,7 @@ from kdgat.can.recordings.messages import SCENARIO_SEPARATOR, Messages, ReadLimi
 from kdgat.can.recordings.names import RECORDING_SUFFIXES, is_recording, recording_stem, recording_suffix
 from kdgat.can.recordings.near_copies import MOST_SHARED, Blocks, kept_blocks, shared_blocks
 from kdgat.stage.configuration import Config, validate_config
+from kdgat.stage.files import EncodingError, read_utf8
 
 # The readers need polars and numba. They are imported where a file is read, so that a process which only needs a
 # dataset's entry works without them.
@@ -38,6 +39,8 @@ class DatasetEntry(Config):
     name: str
     description: str = ""
     source: str = ""
+    url: str = ""
+    terms: str = ""
     folder: str | None = None
     train_scenarios: tuple[str, ...] = ("train_*",)
     windows: int | None = Field(None, ge=1)
@@ -164,7 +167,11 @@ def load_catalog(catalog: Path | str | None = None) -> dict[str, DatasetEntry]:
         path = Path(catalog)
         if not path.is_file():
             raise DatasetError(f"{path}: catalog file not found; give a YAML file of `name: {{description: ...}}`")
-        entries.update(_parse_entries(path.read_text(encoding="utf-8"), str(path)))
+        try:
+            text = read_utf8(path)
+        except EncodingError as error:
+            raise DatasetError(str(error)) from error
+        entries.update(_parse_entries(text, str(path)))
     return entries
 
 
@@ -172,7 +179,7 @@ def _parse_entries(text: str, where: str) -> dict[str, DatasetEntry]:
     try:
         content = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise DatasetError(f"{where}: is no valid YAML: {error}") from error
+        raise DatasetError(f"{where}: is no valid YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, Mapping):
         raise DatasetError(f"{where}: must map dataset names to entries, `my_cars: {{description: ...}}`")
     entries = {}

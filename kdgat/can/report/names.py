@@ -1,19 +1,24 @@
 """What reports call the models of the family, and in what order."""
 
-from kdgat.can.evaluation.results import DETECTOR
-from kdgat.can.kinds import RUN_KINDS
-from kdgat.can.models.names import BASELINE_PREFIX, CLOCK, ENSEMBLE, FUSIONS
+from collections.abc import Iterable
 
-# In the order of the comparison: teachers, students, fusion.
-MODEL_NAMES = {
-    DETECTOR: "Default detector",
-    **{kind.name: kind.title for kind in RUN_KINDS if kind.trains and kind.name not in FUSIONS},
-    ENSEMBLE: "Mean of the GATs",
-    "fusion": RUN_KINDS["fusion"].title,
-    "fusion_small": "Fusion of students",
-    CLOCK: "Arrival clock",
+from kdgat.can.evaluation.results import DEFAULT_DETECTOR, DETECTOR
+from kdgat.can.models.names import BASELINE_PREFIX, CLOCK, ENSEMBLE
+
+# In the order of the comparison: teachers, students, fusion. Except for the default detector a model has the same name
+# everywhere: in results.json, in commands, as a stage, in the terminal and in the report.
+MODELS = {
+    DETECTOR: "",
+    "autoencoder": "variational graph autoencoder (VGAE) that learns benign traffic alone",
+    "normal": "graph attention network (GAT)",
+    "curriculum": "the same network, trained with a curriculum",
+    "distill_autoencoder": "small autoencoder that learns from the large one",
+    "distill_gat": "small attention network that learns from `curriculum`",
+    ENSEMBLE: "mean of the attention networks",
+    "fusion": "learned combination of the large models",
+    "fusion_small": "learned combination of the small ones",
+    CLOCK: "arrival times alone; not trained",
 }
-ABBREVIATIONS = ("dqn", "mlp")
 
 # Whom a model learned from, to compare their sizes.
 TEACHERS = {"distill_autoencoder": "autoencoder", "distill_gat": "curriculum"}
@@ -27,16 +32,20 @@ def model_of_count(key: str) -> str:
 
 
 def model_name(key: str) -> str:
-    """Name a model for people: `fusion_small_dqn` -> `Fusion of students, DQN`."""
-    if key.startswith(BASELINE_PREFIX):
-        return f"Baseline: {key.removeprefix(BASELINE_PREFIX).replace('_', ' ')}"
-    for known in sorted(MODEL_NAMES, key=len, reverse=True):
-        if key == known:
-            return MODEL_NAMES[known]
-        if key.startswith(known + "_"):
-            kind = key.removeprefix(known + "_")
-            return f"{MODEL_NAMES[known]}, {kind.upper() if kind in ABBREVIATIONS else kind.replace('_', ' ')}"
-    return key.replace("_", " ")
+    """Name a model for people: its key, unless that is the default detector's or a baseline's.
+
+    >>> model_name("fusion_small_dqn"), model_name("baseline: log_period")
+    ('fusion_small_dqn', 'baseline: log period')
+    """
+    if key == DETECTOR:
+        return DEFAULT_DETECTOR
+    return key.replace("_", " ") if key.startswith(BASELINE_PREFIX) else key
+
+
+def described(names: Iterable[str]) -> str:
+    """Say what those of the models are that need a word, in the order of the comparison."""
+    there = set(names)
+    return "; ".join(f"{name}: {text}" for name, text in MODELS.items() if text and name in there)
 
 
 def is_variant(key: str) -> bool:
@@ -46,6 +55,6 @@ def is_variant(key: str) -> bool:
 
 def model_order(key: str) -> tuple[int, str]:
     """Sort models as the comparison shows them, unknown ones last."""
-    names = list(MODEL_NAMES)
+    names = list(MODELS)
     matches = [index for index, name in enumerate(names) if key == name or key.startswith(name + "_")]
     return (max(matches) if matches else len(names)), key

@@ -18,7 +18,7 @@ from kdgat.can.report.costs import costs_table
 from kdgat.can.report.curriculum import CURRICULUM_PREFIX, curriculum
 from kdgat.can.report.embeddings import embeddings
 from kdgat.can.report.explanations import explanations
-from kdgat.can.report.names import model_name
+from kdgat.can.report.names import described, model_name
 from kdgat.report import training
 from kdgat.report.content import RunContent
 from kdgat.report.document import Document, Section, as_yaml, provenance
@@ -150,13 +150,12 @@ def _models(content: RunContent[Results], missing: list[str]) -> Section:
     results = content.results
     section = Section("models", "Models side by side")
     if not results.models:
-        missing.append("results.json has no models: the autoencoder, GAT, curriculum and fusion cannot be compared.")
+        missing.append("results.json has no models: models cannot be compared.")
         section.paragraphs.append("Not in results.json.")
     else:
         section.paragraphs.append(
-            "The graph autoencoder (VGAE), the plain GAT, the GAT trained with a curriculum, the two distilled students"
-            " and the fusions, each as one model per seed on the same windows. The arrival clock and single features"
-            " (baselines) have learned nothing; a model has to beat them."
+            f"{described(results.models)}. Each is one model per seed on the same windows. The clock and single"
+            " features (baselines) are not trained; a model has to beat them."
         )
         section.tables += tables.comparison_tables(results)
         pictures = [

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from kdgat.can.evaluation.results import DataSummary, InjectionSummary, Results, Spread, WindowMetrics
+from kdgat.can.evaluation.results import DETECTOR, DataSummary, InjectionSummary, Results, Spread, WindowMetrics
 from kdgat.can.evaluation.tables import format_value
 from kdgat.can.report.figures import spreads_of_models
-from kdgat.can.report.names import MODEL_NAMES, TEACHERS, model_name, model_of_count, model_order
+from kdgat.can.report.names import TEACHERS, model_name, model_of_count, model_order
 from kdgat.run.table import Cell, Table
 
 # Column heading, field of WindowMetrics, what it means.
@@ -130,7 +130,7 @@ def comparison_tables(results: Results) -> list[Table]:
     tables = []
     for start in range(0, len(scenarios), MAX_SCENARIO_COLUMNS):
         part = scenarios[start : start + MAX_SCENARIO_COLUMNS]
-        rows = [[Cell(MODEL_NAMES["detector"]), Cell("-"), *(_detector_cell(results, scenario) for scenario in part)]]
+        rows = [[Cell(model_name(DETECTOR)), Cell("-"), *(_detector_cell(results, scenario) for scenario in part)]]
         for model in sorted(results.models, key=model_order):
             cells = [Cell(model_name(model)), _parameter_cell(counts, model)]
             for scenario in part:

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kdgat.can.backend import KEY, use_backend
 from kdgat.can.evaluation.results import InjectionSummary, RecordingSummary, SplitSummary
@@ -23,6 +22,7 @@ from kdgat.can.recordings.data_summary import DUPLICATE_ROLE, RunningSummary, li
 from kdgat.can.recordings.logs import ReadLimits, read_recording
 from kdgat.can.recordings.messages import Messages
 from kdgat.can.sections import WindowConfig
+from kdgat.can.training.division import Division
 from kdgat.can.virtual.injected_pool import InjectedPool, name_variant, summarise_injection
 from kdgat.can.virtual.injection import clean_stretches
 from kdgat.can.windows.feature_names import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES
@@ -51,29 +51,6 @@ INJECTION_SUMMARY: Final = "injection_summary"
 
 class PreparationError(ValueError):
     """Recordings that cannot be turned into training data; the text says what to do."""
-
-
-@dataclass(frozen=True)
-class Division:
-    """Which messages of a recording train and which validate; those between are the gap.
-
-    No message is in both: windows that reach over the border, and `gap` strides after it, belong to neither.
-    """
-
-    training_end: int  # messages before it train
-    validation_begin: int  # messages from it on validate
-
-    @classmethod
-    def of(cls, num_messages: int, config: PrepareConfig) -> Division:
-        """Give the first part of a recording to training, its last to validation."""
-        border = int(num_messages * (1.0 - config.data.validation_fraction))
-        return cls(border, border + config.data.gap * config.windows.stride)
-
-    def windows(self, graphs: GraphColumns, store: str) -> NDArray[np.intp]:
-        """Return which windows of the recording train, or validate."""
-        if store == TRAIN:
-            return np.flatnonzero(graphs["first_message"] + graphs["message_count"] <= self.training_end)
-        return np.flatnonzero(graphs["first_message"] >= self.validation_begin)
 
 
 def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:

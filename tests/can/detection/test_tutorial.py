@@ -28,7 +28,7 @@ SMALL = (
 
 def _commands() -> list[list[str]]:
     """List the commands of the tutorial, words of each."""
-    section = PAGE.read_text(encoding="utf-8").split("## What is said")[0]
+    section = PAGE.read_text(encoding="utf-8").split("## Output")[0]
     blocks = re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
     return [shlex.split(line) for block in blocks for line in block.splitlines()]
 

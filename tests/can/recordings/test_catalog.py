@@ -255,6 +255,7 @@ def test_published_datasets_have_entries() -> None:
     ]
 
 
+@pytest.mark.processes
 def test_catalog_needs_neither_polars_nor_numba() -> None:
     code = (
         "import sys; sys.modules['polars'] = sys.modules['numba'] = None\n"

@@ -28,6 +28,7 @@ def assert_same_recording(chunks: Sequence[Messages], read: Messages) -> None:
 
 
 @pytest.mark.parametrize("name", [*FORMATS, *WRITERS, "a.parquet", "a.log.gz"])
+@pytest.mark.processes
 def test_chunks_are_the_messages_of_the_recording(tmp_path: Path, name: str) -> None:
     written = random_messages(5000)
     path = tmp_path / name
@@ -48,6 +49,7 @@ def test_chunks_are_the_messages_of_the_recording(tmp_path: Path, name: str) -> 
 
 
 @pytest.mark.parametrize("name", MULTI_CHANNEL_WRITERS)
+@pytest.mark.processes
 def test_chunks_of_one_channel_are_its_messages(tmp_path: Path, name: str) -> None:
     write, channels = MULTI_CHANNEL_WRITERS[name]
     path = write(tmp_path / name, merged(random_messages(1500, 1), random_messages(700, 2)))

@@ -8,7 +8,7 @@ import pytest
 from kdgat.can.evaluation.metrics import binary_metrics, roc_curve, spread
 from kdgat.can.evaluation.results import Curves, DetectorScenario, InjectionSummary, Spread, WindowMetrics
 from kdgat.can.report import figures
-from kdgat.can.report.names import model_name, model_order
+from kdgat.can.report.names import described, model_name, model_order
 from kdgat.report.style import nines, nines_axis, wrapped
 
 SCORE, LABEL = np.array([0.1, 0.4, 0.6, 0.9]), np.array([0, 1, 0, 1])
@@ -24,11 +24,11 @@ def test_roc_marks_the_chosen_threshold_and_orders_models() -> None:
     curves = Curves(roc=roc_curve(SCORE, LABEL))
     picture = figures.roc("test", {"normal": curves, "autoencoder": curves, "detector": curves}, METRICS)
     assert picture is not None
-    assert [key.label for key in picture.keys] == ["Default detector", "VGAE", "GAT", "chosen threshold"]
+    assert [key.label for key in picture.keys] == ["default detector", "autoencoder", "normal", "chosen threshold"]
     found = traces(picture)
     assert found["chosen threshold"]["x"] == [0.5]
     assert found["chosen threshold"]["y"] == [pytest.approx(nines(0.5))]
-    assert min(found["GAT"]["x"]) == pytest.approx(1e-4), "a rate of zero must stay on the logarithmic axis"
+    assert min(found["normal"]["x"]) == pytest.approx(1e-4), "a rate of zero must stay on the logarithmic axis"
     assert "Detection rate by false-positive rate" in picture.alternative
 
 
@@ -36,7 +36,7 @@ def test_kinds_of_a_fusion_are_hidden_until_asked_for() -> None:
     curves = Curves(roc=roc_curve(SCORE, LABEL))
     picture = figures.roc("test", {name: curves for name in ("fusion", "fusion_dqn", "fusion_small")}, METRICS)
     assert picture is not None
-    assert {key.label: key.is_hidden for key in picture.keys if key.is_hidden} == {"Fusion, DQN": True}
+    assert {key.label: key.is_hidden for key in picture.keys if key.is_hidden} == {"fusion_dqn": True}
 
 
 def test_curves_of_a_clean_scenario_are_left_out() -> None:
@@ -91,9 +91,16 @@ def test_unknown_models_are_shown_last_under_their_own_name() -> None:
         "fusion_mlp",
         "transformer",
     ]
-    assert model_name("fusion_small_weighted_average") == "Fusion of students, weighted average"
-    assert model_name("fusion_dqn") == "Fusion, DQN"
-    assert model_name("my_model") == "my model"
+
+
+def test_a_model_has_one_name_in_commands_results_and_the_report() -> None:
+    for name in ("normal", "fusion_small_weighted_average", "my_model"):
+        assert model_name(name) == name
+    assert model_name("detector") == "default detector"
+    assert (
+        described(["normal", "clock"])
+        == "normal: graph attention network (GAT); clock: arrival times alone; not trained"
+    )
 
 
 @pytest.mark.parametrize(

@@ -95,7 +95,7 @@ def test_page_says_whether_alarms_name_the_attacked_identifiers(page: Page) -> N
     assert "Do alarms name the attacked identifiers?" in words
     assert "480 of 500" in words
     assert "0.812" in words or "0.813" in words
-    assert "ordered by GAT, curriculum and, where it is certain, by the arrival clock" in words
+    assert "ordered by curriculum and, where it is certain, by the arrival clock" in words
 
 
 def test_page_shows_size_and_latency_of_models_on_a_named_machine(page: Page) -> None:
@@ -126,9 +126,11 @@ def test_what_an_older_run_did_not_measure_is_named(output: Path) -> None:
 
 def test_training_figures_separate_seeds_and_fits(page: Page) -> None:
     titles = page.words()
-    assert "Fusion, large, dqn" in titles
-    assert "Fusion, large, mlp" in titles
-    losses = [alternative for alternative in page.plots.values() if alternative.startswith("img: Losses of GAT, large")]
+    assert "fusion, large, dqn" in titles
+    assert "fusion, large, mlp" in titles
+    losses = [
+        alternative for alternative in page.plots.values() if alternative.startswith("img: Losses of normal, large")
+    ]
     assert len(losses) == 1
     assert "3 seeds" in losses[0]
     assert "seed 2 keeps epoch 8" in losses[0]

@@ -50,6 +50,7 @@ def dataset(tmp_path_factory: pytest.TempPathFactory) -> Recordings:
     return find_recordings(root, "synthetic")
 
 
+@pytest.mark.processes
 def test_same_seed_gives_the_same_messages_in_another_process(vehicle: Vehicle) -> None:
     code = (
         "from kdgat.can.simulation.synthetic import make_recording, make_vehicle\n"

@@ -24,6 +24,8 @@ from tests.can.small_runs import make_config
 from tests.support.command_line import PROGRAM
 from tests.support.waiting import TIMEOUT_S, wait_until
 
+pytestmark = pytest.mark.processes
+
 TRIES = 5
 NUM_STEPS_PER_EPOCH = 24
 TINY = (

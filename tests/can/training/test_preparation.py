@@ -15,7 +15,8 @@ from kdgat.can.recordings.logs import write_recording
 from kdgat.can.recordings.messages import Messages
 from kdgat.can.sections import InjectionConfig, WindowConfig
 from kdgat.can.training import preparation
-from kdgat.can.training.preparation import Division, PreparationError, preparation_parts, run_prepare
+from kdgat.can.training.division import Division
+from kdgat.can.training.preparation import PreparationError, preparation_parts, run_prepare
 from kdgat.can.windows.graphs import build_graphs
 from kdgat.can.windows.schema import RECORDINGS, TRAIN, VALIDATION
 from kdgat.graphs.store import GraphStore

@@ -123,6 +123,7 @@ def test_a_fusion_starts_from_what_it_learned_and_fits_what_belongs_to_its_membe
     assert not torch.equal(after["standardise.mean"], before["standardise.mean"])
 
 
+@pytest.mark.processes
 @pytest.mark.nightly
 def test_a_warm_started_stage_that_is_killed_ends_with_the_same_bytes(
     earlier: dict[str, RunDirectory], later: dict[str, StageInput], tmp_path: Path

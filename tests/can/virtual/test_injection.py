@@ -63,6 +63,7 @@ def test_order_of_the_weights_changes_nothing(recordings: list[Messages]) -> Non
         assert one.messages.content_hash() == other.messages.content_hash()
 
 
+@pytest.mark.processes
 def test_same_traffic_in_another_process(recordings: list[Messages]) -> None:
     code = (
         "from kdgat.can.virtual.injection import make_variant\n"

@@ -68,9 +68,11 @@ def find_format(path: Path) -> FileFormat:
             head = stream.read(NUM_HEAD_BYTES)
     except (OSError, EOFError) as error:
         raise RecordingError(path, f"is damaged from its beginning on ({error}); copy it again") from error
-    if head.startswith(_WIDE_TEXT_MARKS):
-        raise RecordingError(path, "is text in UTF-16, as PowerShell writes it; save it as UTF-8")
     found = next((found for magic, found in _MAGIC.items() if head.startswith(magic)), FileFormat.TEXT)
+    # Without a mark, every other byte of what is mostly ASCII is 0.
+    is_wide = len(head) > 1 and not (any(head[::2]) and any(head[1::2]))
+    if head.startswith(_WIDE_TEXT_MARKS) or (is_wide and found is FileFormat.TEXT):
+        raise RecordingError(path, "is text in UTF-16, as PowerShell writes it; save it as UTF-8")
     promised = _PROMISED.get(recording_suffix(path))
     if promised is FileFormat.PARQUET and not compressed:
         return promised  # its reader says what is wrong with a damaged one

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from kdgat.can.backend import dataframes, give_up
 from kdgat.can.recordings.messages import MAX_IDENTIFIER, MAX_PAYLOAD_BYTES, AttackCampaign, Messages, RecordingError
 from kdgat.can.recordings.readers.dataframe import read_columns
+from kdgat.can.recordings.readers.parquet_pages import PageError, check_pages
 from kdgat.can.recordings.readers.rows import Rows, RowStatus
 
 logger = logging.getLogger(__name__)
@@ -30,19 +31,23 @@ CAMPAIGNS_KEY = "kdgat.campaigns"
 """Metadata of the file: JSON of its campaigns."""
 IGNORED_NAMES = frozenset({"source_file", "dlc", "length", "attack_type"})
 
+UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
+"""What polars raises for a damaged file; a panic of its compiled part is no `Exception`."""
+
 
 def read_parquet(path: Path) -> Rows:
     """Read all rows with the status of each; a null payload is an empty one. Raise RecordingError for other columns.
 
     The backend of the process reads them, which changes nothing of what is read (`kdgat.can.backend`).
     """
+    _refuse_damaged_pages(path)
     library = dataframes(path.stat().st_size)
     if library is not None and (rows := _read_by(library, path)) is not None:
         return rows
     try:
         columns = _columns(path, list(pl.read_parquet_schema(path)))
         frame = pl.read_parquet(path, columns=list(columns.values())).rename({v: k for k, v in columns.items()})
-    except (pl.exceptions.PolarsError, OSError) as error:
+    except UNREADABLE as error:
         raise RecordingError(path, f"is no readable Parquet file ({error}); export it again") from error
     status = np.zeros(frame.height, dtype=np.uint8)
     label = np.zeros(frame.height, dtype=np.uint8)
@@ -55,11 +60,28 @@ def read_parquet(path: Path) -> Rows:
     return Rows(timestamp, identifier, payload, length, label, status, "label" in columns, lambda rows: rows + 1)
 
 
+def _refuse_damaged_pages(path: Path) -> None:
+    try:
+        check_pages(path)
+    except (PageError, OSError) as error:
+        raise RecordingError(path, f"is no readable Parquet file ({error}); export it again") from error
+
+
+def check_columns(path: Path) -> int:
+    """Return how many rows a file has; RecordingError if it cannot be read, or has other columns."""
+    _refuse_damaged_pages(path)
+    try:
+        _columns(path, list(pl.read_parquet_schema(path)))
+        return int(pl.scan_parquet(path).select(pl.len()).collect().item())
+    except UNREADABLE as error:
+        raise RecordingError(path, f"is no readable Parquet file ({error}); export it again") from error
+
+
 def _read_by(library: ModuleType, path: Path) -> Rows | None:
     """Read all rows by another library; None for columns that are left to this reader, the wrong ones included."""
     try:
         schema = pl.read_parquet_schema(path)
-    except (pl.exceptions.PolarsError, OSError):
+    except UNREADABLE:
         return None
     columns = _columns(path, list(schema))
     types = {column: schema[name] for column, name in columns.items()}
@@ -112,7 +134,10 @@ def write_parquet(path: Path, messages: Messages, source: str) -> None:
 
 def read_campaigns(path: Path) -> tuple[AttackCampaign, ...]:
     """Read when an attacker was active, where the file says so; RecordingError if what it says is damaged."""
-    text = pl.read_parquet_metadata(path).get(CAMPAIGNS_KEY)
+    try:
+        text = pl.read_parquet_metadata(path).get(CAMPAIGNS_KEY)
+    except UNREADABLE as error:
+        raise RecordingError(path, f"is no readable Parquet file ({error}); export it again") from error
     if text is None:
         return ()
     try:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
+import struct
 import subprocess
 import sys
+import zlib
 from itertools import chain
 from pathlib import Path
 
@@ -40,6 +43,7 @@ def assert_same_within(read: Messages, written: Messages, resolution_s: float) -
 
 
 @pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.processes
 def test_every_log_gives_the_messages_that_were_written(tmp_path: Path, name: str) -> None:
     write, resolution_s = WRITERS[name]
     written = random_messages(1000)
@@ -48,6 +52,7 @@ def test_every_log_gives_the_messages_that_were_written(tmp_path: Path, name: st
     assert_same_within(read, written, resolution_s)
 
 
+@pytest.mark.processes
 def test_format_is_found_without_the_suffix_and_with_one_in_capitals(tmp_path: Path) -> None:
     written = random_messages(50)
     for name, (write, resolution_s) in WRITERS.items():
@@ -68,6 +73,7 @@ def test_other_line_ends_change_nothing(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", WITH_REMOTE_FRAMES)
+@pytest.mark.processes
 def test_remote_frame_is_a_message_and_error_frame_is_passed_over(tmp_path: Path, name: str) -> None:
     written = random_messages(300)
     end = float(written.timestamp[-1])
@@ -98,6 +104,7 @@ def test_error_frames_of_candump_are_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", MULTI_CHANNEL_WRITERS)
+@pytest.mark.processes
 def test_channels_are_told_apart(tmp_path: Path, name: str) -> None:
     write, channels = MULTI_CHANNEL_WRITERS[name]
     written = random_messages(150, 1), random_messages(70, 2)
@@ -169,6 +176,7 @@ def test_damaged_block_of_blf_ends_what_is_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a.blf", "a.pcap", "a.pcapng", "a.mf4"])
+@pytest.mark.processes
 def test_log_without_a_whole_beginning_is_refused(tmp_path: Path, name: str) -> None:
     path = WRITERS[name][0](tmp_path / name, random_messages(100))
     path.write_bytes(path.read_bytes()[:20])
@@ -192,6 +200,7 @@ def test_capture_of_something_else_is_refused(tmp_path: Path) -> None:
         read_recording(path)
 
 
+@pytest.mark.processes
 def test_measurement_without_frames_is_refused(tmp_path: Path) -> None:
     asammdf = pytest.importorskip("asammdf")
     with asammdf.MDF() as measurement:
@@ -251,6 +260,7 @@ def test_missing_library_is_named_with_what_to_install(
         read_recording(path)
 
 
+@pytest.mark.processes
 def test_missing_reader_of_mf4_is_named_with_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = WRITERS["a.mf4"][0](tmp_path / "a.mf4", random_messages(10))
     (tmp_path / "asammdf.py").write_text("raise ImportError('it is not here')")
@@ -259,6 +269,7 @@ def test_missing_reader_of_mf4_is_named_with_what_to_install(tmp_path: Path, mon
         read_recording(path)
 
 
+@pytest.mark.processes
 def test_reader_of_mf4_that_dies_is_an_error_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = WRITERS["a.mf4"][0](tmp_path / "a.mf4", random_messages(10))
     (tmp_path / "asammdf.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
@@ -273,6 +284,7 @@ def test_wide_text_is_refused_with_what_to_do(tmp_path: Path) -> None:
         read_recording(tmp_path / "a.log")
 
 
+@pytest.mark.processes
 def test_reading_a_parquet_file_loads_no_library_of_logs() -> None:
     program = (
         "import sys, kdgat.can.recordings.logs, kdgat.can.recordings.stream, kdgat.can.recordings.bus\n"
@@ -280,3 +292,21 @@ def test_reading_a_parquet_file_loads_no_library_of_logs() -> None:
     )
     answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "[]"
+
+
+def test_an_object_of_no_bytes_in_a_blf_file_is_damage_and_does_not_hold_the_reader_for_ever(tmp_path: Path) -> None:
+    messages = random_messages(30)
+    path = write_log(tmp_path / "train_a__a.blf", frames(messages))
+    data = path.read_bytes()
+    header, container = data[:144], data[144:]
+    content = bytearray(zlib.decompress(container[32:]))
+    place = [match.start() for match in re.finditer(b"LOBJ", content)][20]
+    content[place + 8 : place + 12] = bytes(4)
+    packed = zlib.compress(bytes(content))
+    size = 32 + len(packed)
+    begin = (
+        container[:8] + struct.pack("<I", size) + container[12:24] + struct.pack("<I", len(content)) + container[28:32]
+    )
+    path.write_bytes(header + begin + packed + bytes(size % 4))
+    read = read_recording(path, limits=ReadLimits(max_bad_fraction=1.0))
+    assert (len(read), read.num_bad_rows) == (20, 1)
