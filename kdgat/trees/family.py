@@ -1,5 +1,6 @@
 """What commands, flows and reports need of the family; nothing here imports torch."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,10 +14,11 @@ from kdgat.run.plan import Run
 from kdgat.run.table import Table
 from kdgat.trees.config import TreesConfig
 from kdgat.trees.evaluation.results import TreesResults
-from kdgat.trees.inputs import trees_run
+from kdgat.trees.inputs import check_files, trees_run
 from kdgat.trees.names import FAMILY as NAME
+from kdgat.trees.names import PRETRAIN
 from kdgat.trees.training.counts import estimate_counts
-from kdgat.trees.training.recommendation import describe_bytes, describe_memory, stage_bytes
+from kdgat.trees.training.recommendation import describe_bytes, describe_memory, pretraining_seconds, stage_bytes
 
 if TYPE_CHECKING:
     from kdgat.report.content import RunContent
@@ -63,13 +65,21 @@ class TreesFamily(Family):
         """Describe a run; errors as of `trees_run`."""
         return trees_run(config)
 
+    def check(self, config: TreesConfig, out: Path) -> None:
+        """Refuse, before anything is started, files that cannot be used; see `check_files`."""
+        check_files(config)
+
     def describe(self, run: Run, jobs: Mapping[str, Resources], options: Mapping[str, Any]) -> PlanTable:
         """Return what steps take, and with `gpu_memory` what fits such a GPU; errors of `estimate_counts`."""
         config = run.config
         assert isinstance(config, TreesConfig)
         counts = estimate_counts(config)
         taken = {planned.name: stage_bytes(planned, counts) for planned in run.plan}
+        device = "gpu" if any(jobs[planned.name].gpus for planned in run.plan if planned.name in jobs) else "cpu"
+        seconds = math.ceil(pretraining_seconds(config, counts, device))
+        source = "steps measured on a core" if device == "cpu" else "what a GPU takes at most, which was not measured"
         return PlanTable(
+            times={planned.name: Estimate(seconds, None, source) for planned in run.plan if planned.stage == PRETRAIN},
             headings=("step memory",),
             cells={name: ["" if amount is None else describe_bytes(amount)] for name, amount in taken.items()},
             sources="nothing" if config.data.data_root is None else "files",
@@ -95,6 +105,14 @@ class TreesFamily(Family):
             for name, amount in taken.items()
             if amount is not None
         }
+
+    def judged_stage(self, trained: Sequence[str]) -> str | None:
+        """Name the pretraining: what labels are worth is measured on tests."""
+        return PRETRAIN if PRETRAIN in trained else None
+
+    def reads(self, config: TreesConfig) -> Any:
+        """Return what decides which trees and weights are read."""
+        return [config.data.model_dump(mode="json"), config.start_from]
 
     def collect(self, output: OutputDirectory) -> TreesResults:
         """Summarise the evaluations of all seeds; errors as of `collect_results`."""

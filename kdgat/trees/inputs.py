@@ -16,10 +16,20 @@ from kdgat.trees.config import DataConfig, TreesConfig
 from kdgat.trees.errors import CollectionError
 from kdgat.trees.names import FAMILY, FINETUNE, PREPARE, PRETRAIN, START, file_input
 from kdgat.trees.plan import plan_trees
-from kdgat.trees.reading.collection import Collection, TreeSource, read_folder
+from kdgat.trees.reading.collection import (
+    SWC_SUFFIXES,
+    Collection,
+    Refusal,
+    TreeSource,
+    check_refusals,
+    read_folder,
+    read_sources,
+)
 from kdgat.trees.sections import FileConfig
 from kdgat.trees.training.splits import split_files
 from kdgat.trees.training.start import check_start
+
+LOOKED_AT_BYTES = 4 << 20  # of files of text: read within a second
 
 
 def trees_run(config: TreesConfig) -> Run:
@@ -69,6 +79,23 @@ def _companions(place: int, path: Path) -> dict[str, Path]:
         return {}
     beside = sorted(one for one in path.parent.iterdir() if one.stem == path.stem)
     return {f"{file_input(place)}{one.suffix.lower()}": one for one in beside if one.suffix.lower() in (".shx", ".prj")}
+
+
+def check_files(config: TreesConfig) -> None:
+    """Look at files before anything is started: empty ones, and small files of text as a whole.
+
+    Raises:
+        CollectionError: if more of them are unusable than `data.reading.max_bad_fraction` allows.
+    """
+    if config.data.data_root is None:
+        return
+    collection = find_trees(config.data)
+    sizes = {source.path: source.path.stat().st_size for source in collection.sources}
+    texts = [source for source in collection.sources if source.path.suffix.lower() in SWC_SUFFIXES]
+    small = texts if sum(sizes[source.path] for source in texts) <= LOOKED_AT_BYTES else []
+    refusals = [Refusal(path, "is empty") for path, size in sizes.items() if size == 0]
+    _, unreadable = read_sources([source for source in small if sizes[source.path]], config.data.reading)
+    check_refusals([*refusals, *unreadable], len(collection.sources), config.data.reading)
 
 
 def find_trees(data: DataConfig) -> Collection:

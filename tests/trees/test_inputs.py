@@ -5,8 +5,10 @@ import pytest
 import shapely
 from pyogrio import raw
 
+from kdgat.trees.config import TreesConfig
 from kdgat.trees.errors import CollectionError
 from kdgat.trees.family import FAMILY
+from kdgat.trees.inputs import check_files
 from tests.trees.small_runs import small_config, write_folder
 
 
@@ -50,3 +52,13 @@ def test_labels_that_nothing_can_be_learned_from_are_refused_before_anything_sta
     folder = write_folder(tmp_path, 6, labels)
     with pytest.raises(CollectionError, match=words):
         FAMILY.plan(small_config(f"data.data_root={folder}"))
+
+
+def test_files_that_are_empty_or_no_trees_are_named_before_anything_starts(tmp_path):
+    (tmp_path / "a.swc").write_text("1 2 0 0 0 1 -1\n2 2 1 0 0 1 1\n")
+    config = TreesConfig.from_preset("quick", {"data": {"data_root": str(tmp_path)}})
+    check_files(config)
+    (tmp_path / "b.png").touch()
+    (tmp_path / "c.swc").write_text("no tree\n")
+    with pytest.raises(CollectionError, match=r"(?s)2 of 3 files are unusable.*b.png: is empty.*c.swc: "):
+        check_files(config)

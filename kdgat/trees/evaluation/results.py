@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-import statistics
-from collections.abc import Sequence
 from typing import ClassVar, Final, Literal
 
 from pydantic import Field
 
+from kdgat.run.interval import Interval
+from kdgat.run.measure import Measure
 from kdgat.run.results import Count, Finite, RunResults, Value, Versioned
 from kdgat.stage.configuration import Config
 from kdgat.trees.names import FAMILY
@@ -18,8 +18,6 @@ OPTIMUM: Final = "optimum"
 PROBE, NEIGHBOURS, FOREST = "linear probe", "kNN", "random forest on morphometrics"
 FINETUNED, SCRATCH, GIN = "fine-tuned", "from scratch", "GIN"
 UNTRAINED: Final = "untrained encoder"  # after a method: with an encoder as it is initialised
-# Two-sided 95 % quantiles of Student's t by degrees of freedom; beyond, the normal one is near enough.
-_T: Final = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228)
 TaskKind = Literal["classes", "number", "none"]
 
 
@@ -122,34 +120,6 @@ class Evaluation(Versioned):
     map: list[Point] = Field(default=[])
 
 
-class Interval(Config):
-    """Mean over seeds and draws of labels, with the 95 % interval of the mean over seeds."""
-
-    mean: Finite
-    low: Finite
-    high: Finite
-    count: Count
-
-    @classmethod
-    def of(cls, values: Sequence[float]) -> Interval:
-        """Return the interval of Student's t; with one value the interval is that value.
-
-        >>> Interval.of([0.5, 0.7]).count
-        2
-        """
-        mean = statistics.fmean(values)
-        if len(values) < 2:
-            return cls(mean=mean, low=mean, high=mean, count=len(values))
-        quantile = _T[len(values) - 2] if len(values) - 2 < len(_T) else 1.96
-        half = quantile * statistics.stdev(values) / math.sqrt(len(values))
-        return cls(mean=mean, low=mean - half, high=mean + half, count=len(values))
-
-    @property
-    def text(self) -> str:
-        """Write mean and interval."""
-        return f"{self.mean:.3f} ({self.low:.3f} to {self.high:.3f})" if self.count > 1 else f"{self.mean:.3f}"
-
-
 class GrowthSummary(Config):
     """One method in one channel, over seeds."""
 
@@ -195,6 +165,18 @@ class TreesResults(RunResults):
     pictures: list[DrawnTree] = Field(description="test trees")
     map: list[Point] = Field(description="of the first seed")
     memory: Memory | None = None
+
+    def measures(self) -> list[Measure]:
+        """Return what the pretrained model predicts of growth and order, and what it is worth with few labels."""
+        losses = {row.channel: row.loss for row in self.growth if row.method == TRAINED}
+        growth = [Measure(f"growth loss, {name}", one.mean, one, False) for name, one in losses.items()]
+        order = [Measure("order AUC", row.auc.mean, row.auc) for row in self.order if row.method == TRAINED]
+        scores = [
+            Measure(f"{FINETUNED}, {row.label_fraction:.0%} of labels", row.score.mean, row.score)
+            for row in self.scores
+            if row.method == FINETUNED
+        ]
+        return sorted(growth, key=lambda one: not one.name.endswith("total")) + order + scores
 
     def growth_of(self, channel: str) -> dict[str, Interval]:
         """Return the losses in a channel by method."""

@@ -8,6 +8,7 @@ from typing import Any
 
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.finished import FinishedRun
+from kdgat.run.interval import Interval
 from kdgat.run.results import origin
 from kdgat.trees.evaluation.results import (
     FINETUNED,
@@ -17,7 +18,6 @@ from kdgat.trees.evaluation.results import (
     TRAINED,
     Evaluation,
     GrowthSummary,
-    Interval,
     Memory,
     OrderRow,
     OrderSummary,

@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from kdgat.run.interval import Interval
 from kdgat.run.table import Cell, Table
-from kdgat.trees.evaluation.results import OPTIMUM, Interval, OrderSummary, TreesResults
+from kdgat.trees.evaluation.results import OPTIMUM, OrderSummary, TreesResults
 
 UNITS = {
     "length": "length (log)",

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Literal
+from typing import Any, Final, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +21,10 @@ from kdgat.trees.structure.contraction import contract
 from kdgat.trees.structure.tree import Tree
 
 MaskRoot = Literal["widest", "centre"]
+MAX_PAGES = 4096
+"""Of a stack of images."""
+PAGE_BYTES = 32
+"""No page of a TIFF takes less."""
 MIN_NODES = 8
 """Smaller skeletons are specks: a vessel is longer than that many pixels."""
 
@@ -133,9 +138,14 @@ def _read_pixels(path: Path) -> NDArray[np.bool_]:
     from skimage.io import imread
 
     try:
-        pixels = np.load(path, allow_pickle=False) if path.suffix.lower() == ".npy" else imread(path)
-    except (OSError, ValueError, SyntaxError, EOFError) as error:
-        raise ReadError(path, f"is no image that can be opened: {error}") from None
+        pixels = _READERS.get(path.suffix.lower(), imread)(path)
+    except ReadError:
+        raise
+    except Exception as error:  # readers of images raise whatever a damaged header leads them to, struct.error as well
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ReadError(
+            path, f"is no image that can be opened ({reason}): write it again as PNG, TIFF or .npy"
+        ) from error
     if path.suffix.lower() == ".png" and pixels.ndim == 3:
         colours = pixels[..., : pixels.shape[-1] - (pixels.shape[-1] in (2, 4))]  # without opacity
         if (colours != colours[..., :1]).any():
@@ -151,3 +161,26 @@ def _read_pixels(path: Path) -> NDArray[np.bool_]:
         raise ReadError(path, f"has {count} values from {low} to {high}, expected two: threshold it first")
     mask: NDArray[np.bool_] = pixels == high
     return mask
+
+
+def _read_tiff(path: Path) -> NDArray[Any]:
+    """Read an image or a stack of them; of a damaged file the chain of pages may lead round in a circle."""
+    import tifffile  # what scikit-image reads such files with
+
+    most = min(MAX_PAGES, path.stat().st_size // PAGE_BYTES)
+    with tifffile.TiffFile(path) as file:
+        with contextlib.suppress(IndexError):  # as it shall be: there are not that many
+            file.pages[most]
+            raise ReadError(path, f"has more than {most} pages of images, or is damaged: keep one image or one stack")
+        return np.asarray(file.asarray())
+
+
+def _read_npy(path: Path) -> NDArray[Any]:
+    return np.asarray(np.load(path, allow_pickle=False))
+
+
+_READERS: Final[dict[str, Callable[[Path], NDArray[Any]]]] = {
+    ".npy": _read_npy,
+    ".tif": _read_tiff,
+    ".tiff": _read_tiff,
+}

@@ -19,6 +19,8 @@ TOLERANCE = 1e-6
 """Of the map's extent: two ends nearer than that are one. 10 cm on a catchment of 100 km."""
 EARTH_RADIUS_M = 6_371_008.8
 GEOGRAPHIC = ("EPSG:4326", "EPSG:4269", "EPSG:4258", "OGC:CRS84", "GEOGCRS", "GEOGCS", "GEODCRS")
+FARTHEST = 1e12
+"""Coordinates beyond are of no map, and overflow where distances are squared."""
 
 
 def read_rivers(
@@ -75,10 +77,11 @@ def _read_lines(path: Path) -> tuple[NDArray[np.float64], NDArray[np.int64], NDA
     try:
         meta, _, geometry, _ = pyogrio.raw.read(path, columns=[])
         shapes = shapely.from_wkb(geometry)
-    except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, shapely.errors.GEOSException) as error:
-        raise ReadError(path, f"cannot be opened as a map of lines: {error}") from None
     except FileNotFoundError:
         raise ReadError(path, "no such file") from None
+    except Exception as error:  # whatever pyogrio meets between GDAL and Python: names that are no UTF-8, too
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ReadError(path, f"cannot be opened as a map of lines ({reason}): export it again") from error
     parts = shapely.get_parts(shapes[~(shapely.is_missing(shapes) | shapely.is_empty(shapes))])
     is_line = np.isin(shapely.get_type_id(parts), (1, 2))  # LineString, LinearRing
     notes = [f"{int((~is_line).sum())} shapes that are no lines left out"] if not is_line.all() else []
@@ -87,9 +90,10 @@ def _read_lines(path: Path) -> tuple[NDArray[np.float64], NDArray[np.int64], NDA
         raise ReadError(path, f"holds {len(shapes)} shapes and no line: give the flowlines")
     position, line = shapely.get_coordinates(lines, include_z=True, return_index=True)
     position[np.isnan(position[:, 2]), 2] = 0.0
-    if not np.isfinite(position).all():
+    is_usable = (np.abs(position) <= FARTHEST).all(axis=1)  # of what is not a number, too
+    if not is_usable.all():
         raise ReadError(
-            path, f"line {int(line[~np.isfinite(position).all(axis=1)][0]) + 1} has a vertex that is not finite"
+            path, f"line {int(line[~is_usable][0]) + 1} has a vertex that is not finite, or farther than {FARTHEST:g}"
         )
     if str(meta["crs"] or "").upper().startswith(GEOGRAPHIC) and (np.abs(position[:, :2]) <= (360, 90)).all():
         position = _to_metres(position)

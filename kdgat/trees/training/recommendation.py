@@ -194,6 +194,13 @@ def pretraining(config: TreesConfig) -> PretrainStageConfig:
     )
 
 
+def pretraining_seconds(config: TreesConfig, counts: DatasetCounts, device: str) -> float:
+    """Estimate how long the pretraining of a run takes on "cpu", a core, or "gpu", if it does not stop early."""
+    own = pretraining(config)
+    num_trees = max(1, round(batch_counts(counts, own).nodes / counts.mean.nodes)) * own.training.accumulate
+    return own.training.max_epochs * epoch_seconds(own, counts, num_trees, device)
+
+
 def describe_memory(config: TreesConfig, gpu_memory: str | None, counts: DatasetCounts) -> Sequence[str]:
     """Say what the configured batch takes and how long an epoch lasts; for a GPU, what fits it and those beside it.
 
@@ -208,8 +215,9 @@ def describe_memory(config: TreesConfig, gpu_memory: str | None, counts: Dataset
     own = pretraining(config)
     batch = batch_counts(counts, own)
     peak = predict_peak(own, batch).bytes
-    num_trees = max(1, round(batch.nodes / counts.mean.nodes)) * own.training.accumulate
-    seconds = {device: epoch_seconds(own, counts, num_trees, device) for device in ("cpu", "gpu")}
+    seconds = {
+        device: pretraining_seconds(config, counts, device) / own.training.max_epochs for device in ("cpu", "gpu")
+    }
     lines = [
         f"\nA tree has {counts.mean.nodes:,.0f} nodes and {counts.mean.paths(own.encoder):,.0f} paths "
         f"({counts.source}).",

@@ -128,3 +128,22 @@ def test_a_mask_with_grey_colours_and_opacity_is_read_as_one_channel(tmp_path):
     grey = vessels(255)
     opaque = np.dstack([grey, grey, grey, np.full_like(grey, 200)])
     assert np.array_equal(read_mask(saved(tmp_path, opaque))[0].tree.position, plain.position)
+
+
+@pytest.mark.parametrize(("suffix", "data"), [(".png", b"\0"), (".npy", b"\x93NUMPY\x01\x00v\x00{" + b" " * 120)])
+def test_a_damaged_image_is_refused_whatever_its_reader_raises(tmp_path, suffix, data):
+    path = tmp_path / f"a{suffix}"
+    path.write_bytes(data)
+    with pytest.raises(ReadError, match="is no image that can be opened"):
+        read_mask(path)
+
+
+def test_a_tiff_whose_pages_lead_round_in_a_circle_is_refused(tmp_path):
+    path = saved(tmp_path, vessels(255), ".tif")
+    data = bytearray(path.read_bytes())
+    first = int.from_bytes(data[4:8], "little")
+    after = first + 2 + 12 * int.from_bytes(data[first : first + 2], "little")
+    data[after : after + 4] = first.to_bytes(4, "little")  # where the next page is: this one again
+    path.write_bytes(data)
+    with pytest.raises(ReadError):
+        read_mask(path)

@@ -132,3 +132,16 @@ def test_what_holds_no_river_is_refused(tmp_path, text, reason):
         read_rivers(path)
     with pytest.raises(ReadError, match=r"nowhere.shp: "):
         read_rivers(tmp_path / "nowhere.shp")
+
+
+def test_a_name_in_a_map_that_is_no_text_is_refused(tmp_path):
+    path = written(tmp_path, FORK)
+    path.write_bytes(path.read_bytes().replace(b'"name": "river"', b'"name": "\x80"', 1))
+    with pytest.raises(ReadError, match="cannot be opened as a map of lines"):
+        read_rivers(path)
+
+
+@pytest.mark.parametrize("far", [1e13, 1e300, -1e200])
+def test_a_vertex_that_lies_on_no_map_is_refused(tmp_path, far):
+    with pytest.raises(ReadError, match="line 1 has a vertex that is not finite, or farther than 1e"):
+        read_rivers(written(tmp_path, [[(0.0, 0.0), (far, 5.0)]]), tolerance=1.0)

@@ -9,7 +9,8 @@ import pytest
 
 from kdgat.family.report import write_report
 from kdgat.run.directory import OutputDirectory
-from kdgat.trees.evaluation.results import Interval, Memory, Point, TreesResults
+from kdgat.run.interval import Interval
+from kdgat.trees.evaluation.results import Memory, Point, TreesResults
 from kdgat.trees.names import PREPARE
 from tests.support.page import Page
 from tests.trees.small_runs import make_run

@@ -182,6 +182,7 @@ def test_what_cannot_be_grown_is_refused_with_a_reason(call, match):
         call()
 
 
+@pytest.mark.processes
 def test_growing_trees_needs_no_torch():
     code = "import sys, kdgat.trees.synthetic.dataset, kdgat.trees.synthetic.optimum; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -120,6 +120,7 @@ def test_counts_of_a_batch_are_the_sums_of_its_trees() -> None:
     assert counts.paths(EncoderConfig()) == sum(single[one].ancestors + single[one].branches for one in (0, 2, 2))
 
 
+@pytest.mark.processes
 @pytest.mark.nightly  # beside other tests the heap of a process is anybody's
 def test_a_process_takes_what_is_predicted() -> None:
     config = config_of({"hidden": 64, "interactions": 2})
