@@ -5,7 +5,7 @@ import os
 import sys
 
 from flows.deployment import lifecycle
-from kdgat.stage.errors import is_user_error
+from kdgat.stage.families import is_user_error
 
 EXIT_NOT_RUNNING = 3  # as `systemctl status` has it
 EXIT_INTERRUPTED = 130

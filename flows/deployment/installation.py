@@ -21,8 +21,10 @@ from kdgat.stage.files import write_bytes_atomically
 HOME_VARIABLE: Final = "KDGAT_HOME"
 DATABASE_VARIABLE: Final = "PREFECT_SERVER_DATABASE_CONNECTION_URL"
 OLD_DATABASE_VARIABLE: Final = "PREFECT_API_DATABASE_CONNECTION_URL"  # its name in Prefect 2, still read
+NOTIFY_VARIABLE: Final = "KDGAT_NOTIFY"
 PREFECT: Final = (sys.executable, "-m", "prefect", "--no-prompt")
 PREFECT_FILE: Final = Path("deployments", "prefect.yaml")
+INSTALLED_PREFECT_FILE: Final = Path(sys.prefix, "share", "kdgat", "prefect.yaml")  # where a wheel puts it
 SERVER_AUTH_VARIABLE: Final = "PREFECT_SERVER_API_AUTH_STRING"
 CLIENT_AUTH_VARIABLE: Final = "PREFECT_API_AUTH_STRING"
 POOL: Final = "kdgat"
@@ -60,6 +62,7 @@ class Installation(Config):
     port: int = Field(4200, ge=1, le=65535, alias="KDGAT_PORT")
     nightly_cron: str = Field("0 2 * * *", alias="KDGAT_NIGHTLY_CRON")
     timezone: str = Field(default_factory=lambda: machine_timezone(), alias="KDGAT_TIMEZONE")
+    notify: str = Field("", alias=NOTIFY_VARIABLE)  # who is told how nights went: an address, or a block's TYPE/NAME
     auth: bool = Field(True, alias="KDGAT_AUTH")  # whether the server answers only to those who know the string
     auth_string: str = Field("", alias=SERVER_AUTH_VARIABLE)  # USER:PASSWORD
 
@@ -104,7 +107,7 @@ class Installation(Config):
 
     @property
     def checkout(self) -> Path:
-        """Return the folder that holds `flows` and `deployments`."""
+        """Return the folder that holds `flows`: the checkout, or site-packages."""
         return Path(kdgat.__file__).parents[1]
 
     @property
@@ -156,6 +159,21 @@ class Installation(Config):
         """Make the home, for its owner alone; one that is there stays as it is."""
         self.home.parent.mkdir(parents=True, exist_ok=True)
         self.home.mkdir(mode=0o700, exist_ok=True)
+
+
+def find_prefect_file(checkout: Path) -> Path:
+    """Return the file with the deployments: the checkout's, or the one that a wheel has brought.
+
+    Raises:
+        InstallationError: if there is neither.
+    """
+    for path in (checkout / PREFECT_FILE, INSTALLED_PREFECT_FILE):
+        if path.is_file():
+            return path
+    raise InstallationError(
+        f"{checkout / PREFECT_FILE} and {INSTALLED_PREFECT_FILE} are missing: "
+        "install kdgat into a virtual environment, or use a checkout with `make install`"
+    )
 
 
 def new_auth_string() -> str:

@@ -12,24 +12,30 @@ from typing import Final
 import psutil
 
 from flows.deployment import runs
+from flows.deployment.data import SYNTHETIC
 from flows.deployment.disk import warn_of_database
 from flows.deployment.installation import (
     CLIENT_AUTH_VARIABLE,
     DATABASE_VARIABLE,
+    HOME_VARIABLE,
     HOST,
+    NOTIFY_VARIABLE,
     OLD_DATABASE_VARIABLE,
     POOL,
     PREFECT,
     SERVER_AUTH_VARIABLE,
     Installation,
     InstallationError,
+    find_prefect_file,
 )
 from flows.deployment.privacy import without_passwords
 from flows.deployment.runs import DEPLOY, WORKER_VARIABLE, has_worker, run_ids, run_processes
+from flows.deployment.servers import home_of_server, servers_text
 from flows.deployment.service import Service, end, is_alive
 from flows.log_tail import last_lines
 from flows.loopback import answers, is_free
 from flows.server import START_TIMEOUT_S, START_TIMEOUT_VARIABLE
+from kdgat.can.recordings.catalog import load_catalog
 from kdgat.container.process import signals_as_exit
 from kdgat.stage.owner import Owner, own
 from kdgat.stage.polling import wait_until
@@ -96,14 +102,17 @@ def down(log: Log) -> None:
     """End worker, its runs and the server; database, registry and outputs stay.
 
     Raises:
+        InstallationError: if there is nothing to end here, with the installations whose servers run.
         StageBusyError: if another command works on this installation.
     """
     here = Installation.find()
+    elsewhere = servers_text("{variable}={home} make undeploy")
     if not here.home.is_dir():
-        log(f"nothing to end: there is no {here.home}")
-        return
+        raise InstallationError(f"nothing was ended: {_nothing_here(here)}{elsewhere}")
     with _alone(here):
         worker, server = Service(here.home, "worker"), Service(here.home, "server")
+        if HOME_VARIABLE not in os.environ and elsewhere and not (worker.note() or server.note()):
+            raise InstallationError(f"nothing was ended: nothing of {here.home} runs, and {_not_set()}{elsewhere}")
         runs.stop_runs(here.home, log, DEPLOY)
         for service in (worker, server):
             process = service.process()
@@ -126,8 +135,13 @@ def stop_runs(log: Log) -> None:
 def status(log: Log) -> bool:
     """State how the installation is; true if server and worker run."""
     here = Installation.find()
+    if not here.home.is_dir():
+        log(f"nothing is deployed: {_nothing_here(here)}{servers_text('{variable}={home} make deployed')}")
+        return False
     log(f"home     {here.home}")
-    is_up = answers(here.url, here.auth_string)
+    # Another installation's server may answer there, one that asks for no string.
+    home = home_of_server(here.port)
+    is_up = home is not None and home.resolve() == here.home.resolve() and answers(here.url, here.auth_string)
     both = True
     for name in ("server", "worker"):
         service = Service(here.home, name)
@@ -145,22 +159,38 @@ def status(log: Log) -> bool:
     if is_up:
         _take_over(here)
         _log_deployments(log)
+    elif HOME_VARIABLE not in os.environ and (elsewhere := servers_text("{variable}={home} make deployed")):
+        log(elsewhere.removeprefix("; "))
     return both and is_up
 
 
 def next_commands(here: Installation) -> str:
-    """Write what a person does after `make deploy`."""
-    reach = f"set -a; . {shlex.quote(str(here.path))}; set +a" if here.auth else f"export PREFECT_API_URL={here.url}"
+    """Write what a person does after `make deploy`, to be given as it stands in a new shell."""
+    # The file has DO_NOT_TRACK, too: Prefect's own commands do not ask whether they may collect usage data.
+    reach = f"set -a; . {shlex.quote(str(here.path))}; set +a"
     ask = f"sed -n s/^{CLIENT_AUTH_VARIABLE}=//p {shlex.quote(str(here.path))}"
     key = f"         asks for a string, which this shows: {ask}\n" if here.auth else ""
-    return (
-        f"\nUI       {here.url.removesuffix('/api')}\n{key}"
-        f"home     {here.home}\n\n"
-        f"  {reach}\n"
-        "  prefect deployment ls\n"
-        "  prefect deployment run can-ids/synthetic --watch\n"
-        "  prefect deployment run can-ids/hcrl-sa --param preset=full --param 'overrides=[\"training.max_epochs=5\"]'\n"
-    )
+    datasets = load_catalog(None)
+    present = [name for name, entry in datasets.items() if entry.folder_in(here.data_root).is_dir()]
+    train = f"kdgat run can-ids/{next(iter(present), SYNTHETIC).replace('_', '-')}"
+    synth = f"kdgat data synth --out {shlex.quote(str(here.data_root))} --dataset {SYNTHETIC}"
+    lines = [
+        f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH",
+        reach,
+        *([] if present else [f"{synth:55} # no dataset is there yet: simulates one"]),
+        f"{train:55} # trains, shows how it goes, prints the scores",
+        f"{train} -p preset=full -O training.max_epochs=5",
+    ]
+    commands = "".join(f"  {line}\n" for line in lines)
+    return f"\nUI       {here.url.removesuffix('/api')}\n{key}home     {here.home}\n\n{commands}"
+
+
+def _nothing_here(here: Installation) -> str:
+    return f"there is no {here.home}" + ("" if HOME_VARIABLE in os.environ else f", and {_not_set()}")
+
+
+def _not_set() -> str:
+    return f"{HOME_VARIABLE} is not set"
 
 
 def _alone(here: Installation) -> contextlib.AbstractContextManager[Owner]:
@@ -217,10 +247,13 @@ def _take_over(here: Installation) -> None:
 
 
 def _prepare(here: Installation) -> None:
+    find_prefect_file(here.checkout)  # before a server is started for it
     _take_over(here)
+    from flows.deployment.notification import check_address
     from flows.deployment.server_content import check_schedule
 
     check_schedule(here.nightly_cron, here.timezone)
+    check_address(here.notify)
     here.write()
 
 
@@ -245,6 +278,7 @@ def _fill_server(here: Installation, log: Log) -> None:
     from prefect.client.schemas.objects import StateType
 
     from flows.deployment import server_content
+    from flows.deployment.notification import ensure_notifications
     from flows.deployment.schedules import keeping_schedules
 
     with get_client(sync_client=True) as client:
@@ -252,8 +286,11 @@ def _fill_server(here: Installation, log: Log) -> None:
         log("deployments: creating or updating ...")
         with keeping_schedules(client, here.home / "schedules.json"):
             server_content.apply_prefect_file(here.checkout, os.environ, here.home / "deploy.log")
+        server_content.mark_missing_data(client)
         server_content.limit_datasets(client)
         server_content.ensure_automation(client)
+        if ensure_notifications(client, here.notify):
+            log(f"{NOTIFY_VARIABLE}: nights that fail, refuse files or promote a model are told of")
         # A run that is pending has no process yet, if there is a worker.
         states = [StateType.RUNNING, StateType.CANCELLING, *([] if has_worker(here.home) else [StateType.PENDING])]
         for name in server_content.crash_lost_runs(client, lambda: run_ids(here.home), states):

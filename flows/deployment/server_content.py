@@ -27,16 +27,19 @@ from prefect.events.schemas.events import ResourceSpecification
 from prefect.exceptions import ObjectNotFound
 from prefect.workers.process import ProcessWorker
 
-from flows.deployment.installation import HEARTBEAT_S, POOL, PREFECT, PREFECT_FILE, InstallationError
+from flows.deployment.data import marked, missing_folder
+from flows.deployment.installation import HEARTBEAT_S, POOL, PREFECT, InstallationError, find_prefect_file
+from flows.deployment.listing import describe
 from flows.deployment.service import have_ended, kill
 from flows.log_tail import last_lines
 from flows.lost_runs import LOST, crash
+from flows.suspension import NAME as SUSPENDED
 
 AUTOMATION: Final = "crash runs whose process died"
 SILENCE_S: Final = 3 * HEARTBEAT_S  # one heartbeat may be lost or late
 OWN_POOL: Final = WorkPoolFilter(name=WorkPoolFilterName(any_=[POOL]))
 # What a run's last event may be named after: Prefect's own names, and what `mark_lost_runs` calls a run that is gone.
-ENDS: Final = ("Completed", "Failed", "Crashed", "Cancelled", LOST)
+ENDS: Final = ("Completed", "Failed", "Crashed", "Cancelled", SUSPENDED, LOST)
 DEPLOY_TIMEOUT_S: Final = 600.0
 LOG_TAIL_LINES: Final = 15
 
@@ -76,12 +79,7 @@ def apply_prefect_file(checkout: Path, environment: Mapping[str, str], log_path:
     Raises:
         InstallationError: with the last lines of what it printed.
     """
-    if not (checkout / PREFECT_FILE).is_file():
-        raise InstallationError(
-            f"{checkout / PREFECT_FILE} is not there: deployments are made from a checkout, "
-            "in which kdgat is installed by `make install`"
-        )
-    command = [*PREFECT, "deploy", "--prefect-file", str(PREFECT_FILE), "--all"]
+    command = [*PREFECT, "deploy", "--prefect-file", str(find_prefect_file(checkout)), "--all"]
     with (
         log_path.open("wb") as log,
         psutil.Popen(
@@ -193,18 +191,20 @@ def read_deployments(client: SyncPrefectClient) -> list[DeploymentResponse]:
     return client.read_deployments(work_pool_filter=OWN_POOL, sort=DeploymentSort.NAME_ASC)
 
 
-def describe_deployments(client: SyncPrefectClient) -> list[str]:
-    """Write a line for each deployment: its name, and when it runs by itself."""
-    flows = {flow.id: flow.name for flow in client.read_flows()}
-    lines = []
+def mark_missing_data(client: SyncPrefectClient) -> None:
+    """Say at each deployment whose recordings are not there that they are missing, and how they are got."""
     for deployment in read_deployments(client):
-        schedules = [
-            f"{schedule.schedule.cron} {schedule.schedule.timezone}" if schedule.active else "schedule paused"
-            for schedule in deployment.schedules
-            if isinstance(schedule.schedule, CronSchedule)
-        ]
-        lines.append(f"  {flows[deployment.flow_id]}/{deployment.name:12} {', '.join(schedules)}".rstrip())
-    return sorted(lines)
+        mark = marked(deployment.tags, deployment.description, missing_folder(deployment.parameters))
+        if mark != {"tags": deployment.tags, "description": deployment.description}:
+            client.request("PATCH", "/deployments/{id}", path_params={"id": deployment.id}, json=mark)
+
+
+def describe_deployments(client: SyncPrefectClient) -> list[str]:
+    """Write a line for each deployment: its name, and when it runs by itself; those without data in one line."""
+    flows = {flow.id: flow.name for flow in client.read_flows()}
+    found = read_deployments(client)
+    rows = {f"{flows[one.flow_id]}/{one.name}": one.model_dump(mode="json") for one in found}
+    return describe(dict(sorted(rows.items())))
 
 
 def is_worker_online(client: SyncPrefectClient, name: str) -> bool:

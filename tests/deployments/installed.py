@@ -1,5 +1,6 @@
 """A real installation for tests: server, worker and deployments as `make deploy` sets them up, in its own folder."""
 
+import contextlib
 import json
 import os
 import socket
@@ -65,6 +66,22 @@ class Installed:
             check=False,
         )
 
+    def kdgat(self, *words: str) -> "subprocess.CompletedProcess[str]":
+        """Give `kdgat WORDS`, as a person does who has set KDGAT_HOME."""
+        with self.started_kdgat(*words) as process:
+            out, err = process.communicate(timeout=TIMEOUT_S)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
+
+    def started_kdgat(self, *words: str) -> "subprocess.Popen[str]":
+        """Start it; Ctrl-C reaches it although whoever starts tests in the background has them ignore that."""
+        return subprocess.Popen(
+            ["env", "--default-signal=INT", sys.executable, "-m", "kdgat.cli.main", *words],
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
     def start_run(self, deployment: str, **parameters: Any) -> str:
         """Start a run by the API, which saves the start of a command, and return its id."""
         found = self.api("GET", f"/deployments/name/{deployment}")
@@ -107,6 +124,11 @@ class Installed:
         state: dict[str, Any] = self.api("GET", f"/flow_runs/{run_id}")["state"]
         return state
 
+    def task_states(self, run_id: str) -> set[str]:
+        """Return the types of the states that the task runs of a flow run are in."""
+        tasks = self.api("POST", "/task_runs/filter", {"flow_runs": {"id": {"any_": [run_id]}}})
+        return {task["state"]["type"] for task in tasks}
+
     def wait_for_state(self, run_id: str, *names: str) -> dict[str, Any]:
         """Wait until a run is in one of these states."""
         wait_until(lambda: self.run_state(run_id)["name"] in names, f"{names} of {run_id}", log=self.log)
@@ -116,6 +138,14 @@ class Installed:
         """Return what server and worker said last."""
         home = Path(self.environment["KDGAT_HOME"])
         return "\n".join(path.read_text(errors="replace")[-3000:] for path in sorted(home.glob("*.log")))
+
+    def environments(self) -> list[str]:
+        """Return the environment of each process that has to do with this installation."""
+        found = []
+        for pid in self.processes():
+            with contextlib.suppress(OSError):
+                found.append(Path(f"/proc/{pid}/environ").read_text(errors="replace"))
+        return found
 
     def processes(self) -> dict[int, str]:
         """Return the processes that have to do with this installation, with their commands."""

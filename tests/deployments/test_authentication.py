@@ -16,7 +16,7 @@ def test_without_a_string_everything_works_and_an_installation_of_before_gets_on
     try:
         answer = other.command("up")
         assert answer.returncode == 0, answer.stdout + answer.stderr
-        assert f"export PREFECT_API_URL={other.here.url}" in answer.stdout
+        assert f"set -a; . {other.here.path}; set +a" in answer.stdout
         assert "note: every user of this machine" in answer.stdout
         assert "max_epochs" in other.run_that_is_refused()["state"]["message"]
         assert other.command("status").returncode == 0

@@ -12,18 +12,20 @@ from typing import Any
 import httpx
 import pytest
 
+from flows.deployment.data import NO_DATA
 from flows.deployment.service import Service
 from kdgat.can.evaluation.results import Results
 from kdgat.cluster.history import AttemptLedger
 from kdgat.registry.registry import Registry
 from kdgat.run.directory import OutputDirectory, StageState
-from tests.deployments.installed import ROOT, Installed, as_parameters, free_port
-from tests.support.small_runs import ENDLESS, ONE_NETWORK, UNTRAINED
-from tests.support.waiting import wait_until
+from tests.deployments.installed import ROOT, Installed, free_port
+from tests.support.small_runs import ENDLESS, ONE_NETWORK, UNTRAINED, as_options
+from tests.support.waiting import TIMEOUT_S, wait_until
 
 pytestmark = pytest.mark.prefect
 
 SILENCE_S = 40.0  # instead of three heartbeats of 30 s
+GOING_ON = "going on from checkpoint-"  # in a stage's log
 
 
 @pytest.fixture(scope="module")
@@ -47,8 +49,13 @@ def test_it_is_up_with_all_deployments_and_doing_it_again_changes_nothing(instal
     assert f"set -a; . {installed.here.path}; set +a" in again.stdout
     listed = installed.command("status")
     assert listed.returncode == 0, listed.stdout
-    for name in ("can-ids/synthetic", "nightly/hcrl-sa", "evaluate-can/recordings", "0 2 * * *", "schedule paused"):
+    for name in ("can-ids/synthetic", "nightly/synthetic", "evaluate-can/recordings", "0 2 * * *"):
         assert name in listed.stdout
+    (without_data,) = [line for line in listed.stdout.splitlines() if "without data: " in line]
+    assert "nightly/hcrl-sa" in without_data
+    assert "synthetic" not in without_data
+    marked = {row["name"]: NO_DATA in row["tags"] for row in installed.api("POST", "/deployments/filter", {})}
+    assert (marked["hcrl-sa"], marked["synthetic"], marked["recordings"]) == (True, False, False)
     limits = installed.api("POST", "/v2/concurrency_limits/filter", {})
     assert {limit["name"]: limit["limit"] for limit in limits}["dataset synthetic"] == 1
 
@@ -73,18 +80,20 @@ def test_who_does_not_know_the_string_is_refused_and_no_log_or_command_shows_it(
 
 
 def test_a_good_run_ends_with_0_and_leaves_results_and_is_evaluated_again(installed: Installed) -> None:
-    words = ("deployment", "run", "can-ids/synthetic", "--watch")
-    done = installed.prefect(*words, *as_parameters({"overrides": ONE_NETWORK}))
+    done = installed.kdgat("run", "can-ids/synthetic", *as_options(*ONE_NETWORK))
     assert done.returncode == 0, done.stdout + done.stderr + installed.log()
     out = installed.here.outputs / "can-ids" / "synthetic"
+    assert "normal-large-seed0: finished" in done.stderr
+    assert f"report   {out / 'report.html'}" in done.stdout
+    assert "F1 per model" in done.stdout
     results = Results.read(out / "results.json")
     assert results.preset == "quick"
     assert results.f1
 
-    evaluation = ("deployment", "run", "evaluate-can/recordings", "--watch", "--param", f"run={out}")
-    done = installed.prefect(*evaluation)
+    done = installed.kdgat("run", "evaluate-can/recordings", "-p", f"run={out}")
     assert done.returncode == 0, done.stdout + done.stderr + installed.log()
     (path,) = (installed.here.outputs / "evaluations").glob("*.json")
+    assert str(path) in done.stdout
     assert Results.read(path).f1 == results.f1
     tables = [row for row in installed.api("POST", "/artifacts/filter", {}) if row["type"] == "table"]
     assert any(str(path) in (row["description"] or "") for row in tables)
@@ -98,6 +107,16 @@ def test_a_wrong_parameter_is_refused_with_its_name_before_there_is_a_run(instal
     assert answer.returncode == 1
     for word in ("site.scheduler", "pbs", "slurm"):
         assert word in answer.stdout + answer.stderr
+    # By `kdgat run`, what only the flow or the server finds is found before, too.
+    for words, reason in (
+        (["-O", "training.max_epoch=5"], "did you mean 'max_epochs'?"),
+        (["-p", "parallel_stages=0"], "parallel_stages: 0 is less than or equal to the minimum of 0"),
+    ):
+        answer = installed.kdgat("run", "can-ids/synthetic", *words)
+        assert answer.returncode == 1
+        assert answer.stderr.startswith("error: ")
+        assert answer.stderr.endswith(f"{reason}\n")
+        assert answer.stderr.count("\n") == 1
     assert installed.api("POST", "/flow_runs/count", {}) == before
 
 
@@ -108,20 +127,27 @@ def test_what_only_the_flow_can_know_fails_at_once_with_the_name(installed: Inst
     assert failed["total_run_time"] < 60
 
 
-def test_a_second_run_on_a_dataset_is_cancelled_and_cancelling_the_first_saves_and_ends_its_stages(
+def test_a_second_run_on_a_dataset_is_cancelled_and_ctrl_c_of_the_first_saves_and_ends_its_stages(
     installed: Installed, tmp_path: Path
 ) -> None:
     out = tmp_path / "endless"
-    first = installed.start_run("can-ids/synthetic", overrides=ENDLESS, out=str(out))
-    wait_until(lambda: list(out.glob("stages/normal-*/checkpoints/*.pt")), "a checkpoint", log=installed.log)
-    for deployment in ("can-ids/synthetic", "nightly/synthetic"):
-        second = installed.prefect("deployment", "run", deployment, "--watch")
-        assert second.returncode == 1
-        assert "Cancelled" in second.stdout
-    assert installed.run_state(first)["type"] == "RUNNING"
-
-    assert installed.prefect("flow-run", "cancel", first).returncode == 0
-    installed.wait_for_state(first, "Cancelled")
+    command = ("run", "can-ids/synthetic", *as_options(*ENDLESS), "-p", f"out={out}")
+    with installed.started_kdgat(*command) as process:
+        wait_until(lambda: list(out.glob("stages/normal-*/checkpoints/*.pt")), "a checkpoint", log=installed.log)
+        # Somebody who asks the server himself, and somebody who is told before.
+        second = installed.start_run("nightly/synthetic")
+        installed.wait_for_state(second, "Cancelled")
+        told = installed.kdgat("run", "nightly/synthetic")
+        assert told.returncode == 1
+        assert "`kdgat run can-ids/synthetic --follow`" in told.stderr
+        (first,) = installed.api("POST", "/flow_runs/filter", {"flow_runs": {"state": {"type": {"any_": ["RUNNING"]}}}})
+        process.send_signal(signal.SIGINT)
+        printed, told_first = process.communicate(timeout=TIMEOUT_S)
+    assert process.returncode == 130, told_first
+    assert printed == ""
+    assert "Ctrl-C: the run is cancelled, its stages write their checkpoints" in told_first
+    assert told_first.endswith("the same command goes on from there\n")
+    assert installed.run_state(first["id"])["name"] == "Cancelled"
     wait_until(lambda: not any("kdgat.stage" in c for c in installed.processes().values()), "the end of its stages")
     record = OutputDirectory(out).read_index().record("normal-large-seed0")
     assert record.state == StageState.PAUSED
@@ -163,7 +189,32 @@ def test_a_night_comes_by_itself_and_puts_a_model_into_service(installed: Instal
     assert any((row["key"] or "").startswith("night") for row in artifacts)
 
 
-def test_a_run_whose_process_died_with_its_worker_is_crashed_and_the_next_one_goes_on(
+def suspend_and_resume(installed: Installed, run_id: str, out: Path) -> None:
+    """Press the two buttons beside each other, as the page does, and look at what a run is in between."""
+    details = {"pause_timeout": (datetime.now(UTC) + timedelta(hours=1)).isoformat(), "pause_reschedule": True}
+    suspended = {"type": "PAUSED", "name": "Suspended", "state_details": details}
+    installed.api("POST", f"/flow_runs/{run_id}/set_state", {"state": suspended, "force": True})
+    wait_until(lambda: not any(run_id in one for one in installed.environments()), "its end", log=installed.log)
+    state = installed.run_state(run_id)
+    assert (state["type"], state["name"]) == ("PAUSED", "Suspended")
+    assert "Resume goes on from there" in state["message"]
+    assert state["state_details"]["pause_timeout"] is not None  # of the person's choice
+    output = OutputDirectory(out)
+    record = output.read_index().record("normal-large-seed0")
+    assert record.state == StageState.PAUSED
+    directory = output.stage_directory(record)
+    assert [attempt.end for attempt in AttemptLedger(directory).records] == ["Paused"]
+    ends = {"COMPLETED", "CANCELLED"}  # a moment after the events that say so
+    wait_until(lambda: installed.task_states(run_id) == ends, "the ends of its tasks", log=installed.log)
+    (automation,) = installed.api("POST", "/automations/filter", {})  # it waits for no word of this run any more
+    assert "prefect.flow-run.Suspended" in automation["trigger"]["expect"]
+
+    assert installed.api("POST", f"/flow_runs/{run_id}/resume", {})["status"] == "ACCEPT"
+    wait_until(lambda: GOING_ON in directory.log_path.read_text(), "going on", log=installed.log)
+    assert installed.run_state(run_id)["name"] == "Running"
+
+
+def test_a_suspended_run_is_resumed_and_one_that_died_with_its_worker_is_crashed_and_the_next_one_goes_on(
     installed: Installed, tmp_path: Path
 ) -> None:
     (automation,) = installed.api("POST", "/automations/filter", {})
@@ -174,6 +225,7 @@ def test_a_run_whose_process_died_with_its_worker_is_crashed_and_the_next_one_go
     out = tmp_path / "dies"
     first = installed.start_run("can-ids/synthetic", overrides=ENDLESS, out=str(out))
     wait_until(lambda: list(out.glob("stages/normal-*/checkpoints/*.pt")), "a checkpoint", log=installed.log)
+    suspend_and_resume(installed, first, out)
     heartbeat = {"filter": {"event": {"name": ["prefect.flow-run.heartbeat"]}}}
     wait_until(
         lambda: any(
@@ -189,6 +241,9 @@ def test_a_run_whose_process_died_with_its_worker_is_crashed_and_the_next_one_go
     for process in [pid for pid, command in installed.processes().items() if "prefect.engine" in command]:
         subprocess.run(["kill", "-KILL", str(process)], check=True)
     assert installed.command("status").returncode == 3
+    refused = installed.kdgat("run", "progressive/assignment")
+    assert refused.returncode == 1
+    assert "no worker runs that could begin progressive/assignment" in refused.stderr
 
     state = installed.wait_for_state(first, "FlowProcessLost", "Crashed")
     assert state["type"] == "CRASHED"
@@ -200,10 +255,39 @@ def test_a_run_whose_process_died_with_its_worker_is_crashed_and_the_next_one_go
     before = len(AttemptLedger(directory).records)
     second = installed.start_run("can-ids/synthetic", overrides=ENDLESS, out=str(out))
     wait_until(lambda: len(AttemptLedger(directory).records) > before, "another attempt", log=installed.log)
-    wait_until(lambda: "going on from checkpoint-" in directory.log_path.read_text(), "going on", log=installed.log)
+    wait_until(lambda: directory.log_path.read_text().count(GOING_ON) == 2, "going on", log=installed.log)
     assert installed.run_state(second)["type"] == "RUNNING"
-    tasks = installed.api("POST", "/task_runs/filter", {"flow_runs": {"id": {"any_": [first]}}})
-    assert {task["state"]["type"] for task in tasks} <= {"COMPLETED", "CRASHED"}
+    assert installed.task_states(first) <= {"COMPLETED", "CANCELLED", "CRASHED"}
+
+
+def test_a_run_that_goes_on_is_followed_and_left_to_itself(
+    installed: Installed,
+) -> None:
+    with installed.started_kdgat("run", "can-ids/synthetic", "--follow") as process:  # of the test before
+        assert process.stderr is not None
+        wait_until(lambda: "normal-large-seed0: running" in process.stderr.readline(), "what it shows")
+        process.send_signal(signal.SIGINT)
+        told = process.communicate(timeout=TIMEOUT_S)[1]
+    assert process.returncode == 130
+    assert "Ctrl-C: the run goes on" in told
+
+
+def test_who_has_lost_sight_of_an_installation_is_told_its_home_and_nothing_is_ended(
+    installed: Installed, tmp_path: Path
+) -> None:
+    lost = Installed(tmp_path)
+    lost.environment |= {"HOME": str(tmp_path), "PREFECT_API_URL": installed.here.url}
+    del lost.environment["KDGAT_HOME"]
+    home = installed.here.home
+    down, status = lost.command("down"), lost.command("status")
+    assert down.returncode == 1
+    assert f"`KDGAT_HOME={home} make undeploy`" in down.stderr
+    assert status.returncode == 3
+    assert f"`KDGAT_HOME={home} make deployed`" in status.stdout
+    assert "can-ids" not in status.stdout
+    assert Service(home, "server").process() is not None
+    # A run is asked for all the same: the string of that home is known.
+    assert "did you mean can-ids/synthetic?" in lost.kdgat("run", "can-ids/syntetic").stderr
 
 
 def test_undeploy_lets_a_run_save_ends_every_process_and_keeps_what_was_made(installed: Installed) -> None:

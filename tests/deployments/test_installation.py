@@ -38,6 +38,14 @@ def test_the_environment_wins_over_the_file_and_the_file_over_defaults(tmp_path:
     assert (again.site, again.data_root) == ("local", Path("/some/where"))
 
 
+def test_who_is_told_of_nights_is_remembered(tmp_path: Path) -> None:
+    assert find(tmp_path).notify == ""
+    address = "mailtos://me:secret@example.org?to=ops@example.org&mode=ssl"
+    find(tmp_path, KDGAT_NOTIFY=address).write()
+    assert find(tmp_path).notify == address
+    assert find(tmp_path, KDGAT_NOTIFY="off").notify == "off"
+
+
 def test_a_shell_and_the_reader_find_the_same_in_the_file(tmp_path: Path) -> None:
     here = find(tmp_path, KDGAT_DATA_ROOT=f"{tmp_path}/with a space and a 'quote'", KDGAT_NIGHTLY_CRON="*/5 * * * *")
     here.write()

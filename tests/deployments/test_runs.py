@@ -12,6 +12,8 @@ import pytest
 
 from flows.deployment.runs import DEPLOY, ENGINE, RUN_VARIABLE, STAGE, WORKER_VARIABLE, run_ids, stop_runs
 
+pytestmark = pytest.mark.processes
+
 IDLE = "import time; print('up', flush=True); time.sleep(600)"
 ON = "import signal, os; [signal.signal(number, {}) for number in ({})]; " + IDLE
 BOTH = "signal.SIGINT, signal.SIGTERM"

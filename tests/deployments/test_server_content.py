@@ -21,6 +21,8 @@ from flows.deployment.service import processes_with
 from flows.lost_runs import LOST
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.processes
+
 NIGHT = {"schedule": {"cron": "0 2 * * *", "timezone": "UTC"}, "slug": "night"}
 BY_HAND = {"schedule": {"interval": 3600.0}, "parameters": {"preset": "quick"}, "active": True}
 

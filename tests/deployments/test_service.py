@@ -12,6 +12,8 @@ from flows.deployment.service import Service, end, have_ended, is_alive, process
 from flows.log_tail import last_lines
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.processes
+
 TIMEOUT_S = 30.0
 SLEEP = [sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)"]
 STUBBORN = [

@@ -29,6 +29,7 @@ def commands(unit: configparser.ConfigParser) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.stem)
+@pytest.mark.processes
 def test_a_unit_starts_what_make_deploy_starts(path: Path, tmp_path: Path) -> None:
     unit = read(path)
     assert unit["Service"]["EnvironmentFile"] == "%h/.kdgat/installation.env"

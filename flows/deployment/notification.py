@@ -1,0 +1,139 @@
+"""Who is told how nights went: automations of the server, and the block through which they send; docs/nightly.md."""
+
+import re
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any, Final
+from uuid import UUID
+
+from prefect.blocks.notifications import CustomWebhookNotificationBlock, SlackWebhook
+from prefect.client.orchestration import SyncPrefectClient
+from prefect.client.schemas.objects import BlockDocument
+from prefect.events.actions import SendNotification
+from prefect.events.schemas.automations import AutomationCore, EventTrigger, Posture
+from prefect.events.schemas.events import ResourceSpecification
+from prefect.exceptions import ObjectNotFound
+
+from flows.deployment.installation import NOTIFY_VARIABLE, InstallationError
+from flows.lost_runs import LOST
+from flows.night_events import NightEvent
+from kdgat.can.nightly.run import FLOW_NAME
+
+BLOCK: Final = "kdgat-nights"
+OFF: Final = "off"
+_NAME: Final = re.compile(r"[a-z0-9-]+/[a-z0-9-]+")  # TYPE/NAME of a block, as the server takes them
+_SCHEME: Final = re.compile(r"[a-z][a-z0-9+.-]*", re.IGNORECASE)
+_DATASET: Final = "{{ flow_run.parameters.config.data.dataset }}"
+_RUN: Final = "\n{{ flow_run|ui_url }}"
+# name of the automation -> events, subject and text
+AUTOMATIONS: Final[Mapping[str, tuple[set[str], str, str]]] = {
+    "tell that a night failed": (
+        {f"prefect.flow-run.{state}" for state in ("Failed", "Crashed", "TimedOut", LOST)},
+        f"night of {_DATASET} failed",
+        f"{{{{ flow_run.state.message }}}}{_RUN}",
+    ),
+    "tell that a night refused files": (
+        {NightEvent.REFUSED.value},
+        f"night of {_DATASET} refused files",
+        f"{{{{ event.payload.text }}}}{_RUN}",
+    ),
+    "tell that a night promoted a model": (
+        {NightEvent.PROMOTED.value},
+        f"night of {_DATASET} put a new model into service",
+        f"{{{{ event.payload.text }}}}{_RUN}",
+    ),
+}
+
+
+def ensure_notifications(client: SyncPrefectClient, address: str) -> bool:
+    """Make, update or remove the automations that tell people of nights, and return whether there are any.
+
+    One that somebody has paused stays paused.
+
+    Args:
+        client: of the server.
+        address: an `http(s)` address that takes JSON `{"text": ...}`, any other address that Apprise knows, or
+            `TYPE/NAME` of a notification block of the server; empty or `off` for none.
+
+    Raises:
+        InstallationError: if there is no such block, or nobody knows how to send to such an address.
+    """
+    block = None if address in ("", OFF) else _block(client, address)
+    for name, (events, subject, body) in AUTOMATIONS.items():
+        found = client.read_automations_by_name(name)
+        if block is None:
+            for old in found:
+                client.delete_automation(old.id)
+            continue
+        automation = AutomationCore(
+            name=name,
+            description=f"Set by {NOTIFY_VARIABLE} of `make deploy`; pause it here to be told no more.",
+            enabled=found[0].enabled if found else True,
+            trigger=EventTrigger(
+                match=ResourceSpecification({"prefect.resource.id": "prefect.flow-run.*"}),
+                match_related=ResourceSpecification(
+                    {"prefect.resource.role": "flow", "prefect.resource.name": FLOW_NAME}
+                ),
+                expect=events,
+                posture=Posture.Reactive,
+                threshold=1,
+                within=timedelta(0),
+            ),
+            actions=[SendNotification(block_document_id=block, subject=subject, body=body)],
+        )
+        if found:
+            client.update_automation(found[0].id, automation)
+        else:
+            client.create_automation(automation)
+    return block is not None
+
+
+def check_address(address: str) -> None:
+    """Refuse an address that nobody knows how to send to; InstallationError, without the address: it may be secret."""
+    from apprise import Apprise
+
+    scheme, separator, _ = address.partition("://")
+    if not _SCHEME.fullmatch(scheme):
+        separator = ""  # an address within another text
+    if not separator and address not in ("", OFF) and not _NAME.fullmatch(address):
+        raise InstallationError(
+            f"{NOTIFY_VARIABLE} is neither an address with :// nor TYPE/NAME of a block, and is not shown here, as it "
+            "may hold a key: begin it with https://, or give a block, as slack-webhook/ops"
+        )
+    if not separator or address.startswith(("http://", "https://")) or Apprise().add(address):
+        return
+    raise InstallationError(
+        f"{NOTIFY_VARIABLE}={scheme}://...: nobody knows how to send there: give an https address "
+        "that takes JSON, an address of Apprise as mailtos://USER:PASSWORD@HOST?to=YOU, or TYPE/NAME of a block"
+    )
+
+
+def _block(client: SyncPrefectClient, address: str) -> UUID:
+    """Return the block to send through, made from an address where it is one."""
+    check_address(address)
+    if "://" not in address:
+        return _named_block(client, address).id
+    block: Any
+    if address.startswith(("http://", "https://")):
+        # The address may hold the key to a channel: as a secret, the UI does not show it.
+        block = CustomWebhookNotificationBlock(
+            name=BLOCK,
+            url="{{ address }}",
+            json_data={"text": "{{ subject }}\n{{ body }}"},
+            secrets={"address": address},
+        )
+    else:
+        block = SlackWebhook(url=address)  # hands to Apprise whatever is no address of Slack's
+    return UUID(str(block.save(BLOCK, overwrite=True)))
+
+
+def _named_block(client: SyncPrefectClient, name: str) -> BlockDocument:
+    slug, _, block = name.partition("/")
+    try:
+        return client.read_block_document_by_name(block, slug)
+    except ObjectNotFound:
+        pass
+    raise InstallationError(
+        f"{NOTIFY_VARIABLE}={name}: the server has no such block: make one in the UI (Blocks, +), and give TYPE/NAME, "
+        "as slack-webhook/ops, or an address"
+    )
