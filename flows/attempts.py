@@ -247,5 +247,5 @@ def of_outcome(outcome: Outcome, **common: Any) -> AttemptEnd:
             return AttemptEnd(EndKind.FINISHED, outcome.describe_metrics() or "finished", outcome, **common)
         case Paused(reason=reason):
             return AttemptEnd(EndKind.PAUSED, reason, outcome, **common)
-        case Failed(kind=kind, evidence=evidence):
-            return AttemptEnd(EndKind.FAILED, f"{kind}: {evidence}", outcome, **common)
+        case Failed():
+            return AttemptEnd(EndKind.FAILED, outcome.describe(), outcome, **common)

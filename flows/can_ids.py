@@ -8,11 +8,11 @@ from prefect.client.schemas.objects import State
 from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import NonNegativeInt, PositiveInt
 
-from flows.parameters import NO_REQUEST, Overrides, Preset, WithoutDefaults
+from flows.naming import training_name
+from flows.parameters import NO_REQUEST, ClusterResources, Overrides, Preset, WithoutDefaults
 from flows.training import train_family
 from kdgat.can.config import CanConfig
 from kdgat.can.family import FAMILY
-from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import LOCAL, Site
 
 FLOW_NAME: Final = "can-ids"
@@ -21,7 +21,7 @@ FormConfig = Annotated[CanConfig, WithoutDefaults(CanConfig.preset_package)]
 
 @flow(
     name=FLOW_NAME,
-    flow_run_name="{config.data.dataset}",
+    flow_run_name=training_name,
     task_runner=ThreadPoolTaskRunner(),  # type: ignore[arg-type]
     persist_result=False,
 )
@@ -33,7 +33,7 @@ def can_ids(
     site: Site | str = LOCAL,
     parallel_stages: PositiveInt | None = None,
     pool: NonNegativeInt = 0,
-    command_line: ResourceRequest = NO_REQUEST,
+    command_line: ClusterResources = NO_REQUEST,
     config: FormConfig,
 ) -> State[Any]:
     """Train, calibrate and evaluate CAN intrusion detectors; see `kdgat plan can` for the stages.
@@ -46,7 +46,7 @@ def can_ids(
         site: where the stages run: `local`, the name of a site of `kdgat site list`, or a description of one.
         parallel_stages: how many stages run side by side; by default as many as the processors or the site allow.
         pool: how many workers at most make the parts of a preparation ahead of it, side by side; 0 for none.
-        command_line: what every job asks for instead of what preset and site say.
+        command_line: what jobs ask for on a cluster (walltime, memory, cores, GPUs), instead of preset and site.
         config: everything the run depends on; at least which data.
     """
     return train_family(FAMILY, config, preset, overrides, out, site, parallel_stages, pool, command_line)

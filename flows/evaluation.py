@@ -6,13 +6,14 @@ from typing import Any, Final
 
 from prefect import flow, get_run_logger
 from prefect.client.schemas.objects import State
-from prefect.runtime import flow_run as runtime_flow_run
 from prefect.states import Cancelled, Completed, Failed
 
-from flows.parameters import NO_REQUEST, as_site
+from flows.naming import artifact_key, evaluation_name
+from flows.parameters import NO_REQUEST, ClusterResources, as_site
 from flows.publication import publish_table
 from flows.shown_attempts import api_may_fail, shown
 from flows.single_stage import run_single_stage
+from flows.suspension import suspended_in_order
 from kdgat.can.evaluation.other_recordings import make_evaluation
 from kdgat.can.family import FAMILY
 from kdgat.cluster.resources import ResourceRequest
@@ -31,12 +32,7 @@ class EvaluationRequestError(ValueError):
     """It is not said what to evaluate, or there is no such model; the text names parameter and fix."""
 
 
-def _run_name() -> str:
-    parameters = runtime_flow_run.parameters
-    return str(parameters.get("dataset") or Path(parameters.get("run") or FLOW_NAME).name)
-
-
-@flow(name=FLOW_NAME, flow_run_name=_run_name, persist_result=False)
+@flow(name=FLOW_NAME, flow_run_name=evaluation_name, persist_result=False)
 def evaluate_can(
     *,
     dataset: str | None = None,
@@ -47,7 +43,7 @@ def evaluate_can(
     catalog: Path | None = None,
     out: Path,
     site: Site | str = LOCAL,
-    command_line: ResourceRequest = NO_REQUEST,
+    command_line: ClusterResources = NO_REQUEST,
 ) -> State[Any]:
     """Score recordings with the detectors of a run, or of the model in service; see `kdgat evaluate can`.
 
@@ -63,7 +59,7 @@ def evaluate_can(
         catalog: YAML file with entries of datasets of one's own.
         out: where results go.
         site: where it is computed: `local`, the name of a site of `kdgat site list`, or a description of one.
-        command_line: what the job asks for instead of what the run's configuration and the site say.
+        command_line: what jobs ask for on a cluster (walltime, memory, cores, GPUs), instead of preset and site.
     """
     logger = get_run_logger()
     where = as_site(site, command_line)
@@ -71,19 +67,21 @@ def evaluate_can(
     logger.info("detectors of %s", source)
     with where.creating_files():
         directory = make_evaluation(source, data_root, dataset, catalog, below=out.absolute() / "evaluations")
-    stated = OutputDirectory(source).read_index().config.get("resources", {})
-    outcome = run_single_stage(
-        directory.path,
-        where,
-        command_line,
-        like_stage=EVALUATION,
-        begins_anew=True,
-        requests={stage: validate_config(ResourceRequest, request) for stage, request in stated.items()},
-        attempt_context=shown(EVALUATION, lambda message: logger.info("%s", message)),
-        on_line=lambda line: logger.info("%s", line),
-    )
+    trained = OutputDirectory(source).read_index().config
+    stated, scope = trained.get("resources", {}), dataset or trained["data"]["dataset"]
+    with suspended_in_order():
+        outcome = run_single_stage(
+            directory.path,
+            where,
+            command_line,
+            like_stage=EVALUATION,
+            begins_anew=True,
+            requests={stage: validate_config(ResourceRequest, request) for stage, request in stated.items()},
+            attempt_context=shown(EVALUATION, lambda message: logger.info("%s", message), scope),
+            on_line=lambda line: logger.info("%s", line),
+        )
     if isinstance(outcome, StageFailed):
-        return Failed(message=f"{outcome.kind}: {outcome.evidence}")
+        return Failed(message=outcome.describe())
     if not isinstance(outcome, Finished):
         return Cancelled(message=f"{outcome.reason}; an evaluation begins anew")
     results = FAMILY.results.read(directory.path / outcome.artifacts["results"])
@@ -93,7 +91,7 @@ def evaluate_can(
     scores = next(table for table in FAMILY.tables(results) if table.key)
     caption = f"{results.detector.name} of `{source}` on {results.dataset}; all metrics are in `{path}`"
     with api_may_fail("results"):
-        publish_table(replace(scores, caption=caption))
+        publish_table(replace(scores, caption=caption), artifact_key(EVALUATION, scope))
     for note in results.data.notes:
         logger.info("%s", note)
     return Completed(message=f"{'; '.join(FAMILY.conclusions(results))}; {path}")

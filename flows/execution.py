@@ -29,6 +29,7 @@ from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import RunDirectoryError
 from kdgat.stage.gpus import VISIBLE_VARIABLE, visible_gpus
 from kdgat.stage.outcome import Failed, Finished, Paused
+from kdgat.stage.place import describe_os_error
 
 logger = logging.getLogger(__name__)
 
@@ -93,8 +94,8 @@ class Execution:
                     state, message = (StageState.FINISHED if is_new else StageState.CACHED), note
                 case Paused(reason=reason):
                     state, message = StageState.PAUSED, reason
-                case Failed(kind=kind, evidence=evidence):
-                    state, message = StageState.FAILED, f"{kind}: {evidence}"
+                case Failed() as failed:
+                    state, message = StageState.FAILED, failed.describe()
             self._update(planned.name, state=state, message=message, attempts=conclusion.attempts)
 
     def note(self, planned: PlannedStage, text: str) -> None:
@@ -102,10 +103,12 @@ class Execution:
         with self._lock:
             self._update(planned.name, message=text)
 
-    def fail(self, planned: PlannedStage, error: Exception) -> None:
-        """Note that a stage could not even be started, for instance because a recording cannot be read."""
+    def fail(self, planned: PlannedStage, error: Exception) -> str:
+        """Note, and return, why a stage could not even be started, for instance that a recording cannot be read."""
+        text = describe_os_error(error) if isinstance(error, OSError) else str(error)
         with self._lock:
-            self._update(planned.name, state=StageState.FAILED, message=f"{type(error).__name__}: {error}")
+            self._update(planned.name, state=StageState.FAILED, message=text)
+        return text
 
     def fail_ended(self, ended: Set[str]) -> None:
         """Note stages whose task run ended without a word, for instance because the Prefect API was lost."""
@@ -169,8 +172,13 @@ class Execution:
             return []
         with self._lock:
             taken = {record.directory for record in self.index.stages}
-            # Their identity is known once those are done that they depend on.
-            undecided = {record.name for record in self.index.stages if record.directory is None}
+            # Their identity is known once those are done that they depend on. Folders are named by the stage, not by
+            # its name in the plan, which in a sweep has the fold and the trial.
+            undecided = {
+                f"{record.stage}-{record.scale}-seed{record.seed}"
+                for record in self.index.stages
+                if record.directory is None
+            }
             orphans = [
                 directory
                 for directory in self._left

@@ -35,7 +35,13 @@ class WithoutDefaults:
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Rewrite the schema of the model and of all models in it."""
         written = handler(schema)
-        _rewrite(handler.resolve_ref_schema(written), handler, explained_keys(self.package), "")
+        resolved = handler.resolve_ref_schema(written)
+        _rewrite(resolved, handler, explained_keys(self.package), "")
+        # The flow has a parameter of this name. A configuration of a finished run, which notes it, is taken as it is.
+        properties = resolved["properties"]
+        resolved["patternProperties"] = {f"^{NOTED}$": properties.pop(NOTED)}
+        first = resolved.get("required", [])  # what somebody has to fill in, before what may stay empty
+        resolved["properties"] = dict(sorted(properties.items(), key=lambda field: field[0] not in first))
         return written
 
 
@@ -77,6 +83,9 @@ def explained_keys(package: str) -> dict[str, str]:
 
 
 _YAML_KEY: Final = re.compile(r"(?P<indent> *)(?P<key>\w+):.*?(?:  # (?P<text>.*))?")
+NOTED: Final = "preset"
+# Of the flows' parameters in the form; on the command line they are options of their own.
+ClusterResources = Annotated[ResourceRequest, Field(json_schema_extra={"title": "Cluster resources"})]
 NO_REQUEST: Final = ResourceRequest()
 LOCAL_SITE: Final = Site(name=LOCAL)
 

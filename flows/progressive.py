@@ -8,9 +8,9 @@ from prefect.client.schemas.objects import State
 from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import NonNegativeInt, PositiveInt
 
-from flows.parameters import NO_REQUEST, Overrides, Preset, WithoutDefaults
-from flows.training import name_by_output, train_family
-from kdgat.cluster.resources import ResourceRequest
+from flows.naming import training_name
+from flows.parameters import NO_REQUEST, ClusterResources, Overrides, Preset, WithoutDefaults
+from flows.training import train_family
 from kdgat.cluster.site import LOCAL, Site
 from kdgat.lap.config import LapConfig
 from kdgat.lap.family import FAMILY
@@ -21,7 +21,7 @@ FormConfig = Annotated[LapConfig, WithoutDefaults(LapConfig.preset_package)]
 
 @flow(
     name=FLOW_NAME,
-    flow_run_name=name_by_output,
+    flow_run_name=training_name,
     task_runner=ThreadPoolTaskRunner(),  # type: ignore[arg-type]
     persist_result=False,
 )
@@ -33,7 +33,7 @@ def progressive(
     site: Site | str = LOCAL,
     parallel_stages: PositiveInt | None = None,
     pool: NonNegativeInt = 0,
-    command_line: ResourceRequest = NO_REQUEST,
+    command_line: ClusterResources = NO_REQUEST,
     config: FormConfig = LapConfig(),  # noqa: B008 - frozen
 ) -> State[Any]:
     """Train networks that predict duals of assignment problems, from small matrices to large; see `kdgat plan lap`.
@@ -46,7 +46,7 @@ def progressive(
         site: where the stages run: `local`, the name of a site of `kdgat site list`, or a description of one.
         parallel_stages: how many stages run side by side; by default as many as the processors or the site allow.
         pool: how many workers at most make the parts of a preparation ahead of it, side by side; 0 for none.
-        command_line: what every job asks for instead of what preset and site say.
+        command_line: what jobs ask for on a cluster (walltime, memory, cores, GPUs), instead of preset and site.
         config: everything the run depends on.
     """
     return train_family(FAMILY, config, preset, overrides, out, site, parallel_stages, pool, command_line)

@@ -3,44 +3,63 @@
 from pathlib import Path
 
 from prefect import task
-from prefect.artifacts import create_link_artifact, create_markdown_artifact, create_table_artifact
+from prefect.artifacts import create_markdown_artifact, create_table_artifact
 from prefect.cache_policies import NO_CACHE
 
+from flows.naming import artifact_key
 from flows.shown_attempts import api_may_fail
 from kdgat.family.registry import find_family
-from kdgat.family.report import write_report
+from kdgat.family.report import compose_report, write_document
+from kdgat.report.markdown import as_markdown
+from kdgat.report.serving import copy_command, serve_command
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.table import Table
 
 
 @task(name="results", task_run_name="results", cache_policy=NO_CACHE, persist_result=False)
-def publish_results(family_name: str, output: OutputDirectory) -> str:
-    """Summarise what all evaluations measured, write results and report, and return the conclusions in one line."""
+def publish_results(family_name: str, output: OutputDirectory, scope: str) -> str:
+    """Summarise what all evaluations measured, write results and report, and return the conclusions in one line.
+
+    Args:
+        family_name: of the run.
+        output: of the run, whose evaluations are done.
+        scope: what the keys of artifacts end with, so that those of two datasets do not mix.
+    """
     family = find_family(family_name)
     results = family.collect(output)
-    report = write_report(output.path)
+    document = compose_report(output)
+    report = write_document(output, document)
     conclusions = family.conclusions(results)
+    tables = [table for table in family.tables(results) if table.key]
     with api_may_fail("results"):
-        for table in family.tables(results):
-            if table.key:
-                publish_table(table)
+        for table in tables:
+            publish_table(table, artifact_key(table.key.removeprefix(f"{family.name}-"), scope))
         create_markdown_artifact(
-            "\n".join(f"* {sentence}" for sentence in conclusions) + "\n",
-            key="conclusions",
-            description=f"what the evaluation says of {family.title}",
+            as_markdown(document, conclusions, tables, _whole_report(output, report)),
+            key=artifact_key("report", scope),
+            description=f"Key figures and curves of {output.path}",
         )
-        publish_report(report)
     return "; ".join(conclusions)
 
 
-def publish_table(table: Table, key: str = "") -> None:
-    """Put a table into the Prefect UI, under its own key or another one."""
+def publish_table(table: Table, key: str) -> None:
+    """Put a table into the Prefect UI."""
     header, rows = table.texts
-    create_table_artifact(
-        [dict(zip(header, row, strict=True)) for row in rows], key=key or table.key, description=table.caption
-    )
+    create_table_artifact([dict(zip(header, row, strict=True)) for row in rows], key=key, description=table.caption)
 
 
-def publish_report(report: Path) -> None:
-    """Put the way to the report into the Prefect UI."""
-    create_link_artifact(report.absolute().as_uri(), link_text=str(report), key="report", description="HTML report")
+def _whole_report(output: OutputDirectory, report: Path) -> str:
+    """Write how the report is read where its file is not: a browser follows no link from this page to a file."""
+    return f"""## The whole report
+
+It is one page, `{report.absolute()}`. Copy it to the machine of your browser:
+
+```sh
+{copy_command(report)}
+```
+
+or let it be served from there, and open the address that this prints:
+
+```sh
+{serve_command(output.path)}
+```"""

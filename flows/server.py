@@ -6,6 +6,7 @@ reported its state, a killed flow leaves it behind, and two runs at once wait fo
 
 import contextlib
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -17,19 +18,20 @@ from urllib.parse import urlsplit
 from flows.deployment.installation import CLIENT_AUTH_VARIABLE, SERVER_AUTH_VARIABLE, Installation, new_auth_string
 from flows.embedded_database import EmbeddedDatabase
 from flows.log_tail import last_lines, trim
-from flows.loopback import LOOPBACK, answers, is_ours, reserved_port
+from flows.loopback import answers, is_here, may_be_told, reserved_port
 from kdgat.stage.polling import wait_until
 
 API_URL_VARIABLE: Final = "PREFECT_API_URL"
 START_TIMEOUT_VARIABLE: Final = "KDGAT_SERVER_START_TIMEOUT_S"
 START_TIMEOUT_S: Final = 180.0  # 3 to 30 s are usual; a busy two-core machine needs its time
+LISTENER_TIMEOUT_S: Final = 10.0
 STOP_TIMEOUT_S: Final = 5.0
 DRAIN_TIMEOUT_S: Final = 20.0
 PRIVACY: Final = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}
 
 
-class ServerStartError(RuntimeError):
-    """The embedded Prefect API did not come up; the text says what it wrote and what to do."""
+class ServerStartError(ValueError):
+    """The embedded Prefect API did not come up; the text says what it wrote last, and what to do."""
 
 
 @contextlib.contextmanager
@@ -43,11 +45,12 @@ def prefect_api(database: Path, log: Path) -> Iterator[str]:
         log: file that takes what the embedded server prints.
 
     Raises:
-        ServerStartError: if the embedded server does not answer in time.
+        ServerStartError: if nobody listens where one is configured, or the embedded server does not answer in time.
     """
     with _environment({name: os.environ.get(name, value) for name, value in PRIVACY.items()}):
         configured = configured_api_url()
         if configured is not None:
+            _require_listener(configured)
             with _environment(_installation_auth(configured)):
                 yield configured
             return
@@ -120,11 +123,25 @@ def _environment(variables: Mapping[str, str]) -> Iterator[None]:
 def _installation_auth(url: str) -> dict[str, str]:
     """Return the variable that lets this process in, where `url` is the server of the user's own installation."""
     address = urlsplit(url)
-    if CLIENT_AUTH_VARIABLE in os.environ or address.hostname not in (LOOPBACK, "localhost"):
+    if CLIENT_AUTH_VARIABLE in os.environ or not is_here(address.hostname):
         return {}
     here = Installation.find()
-    known = here.auth and here.path.is_file() and address.port == here.port and is_ours(here.port)
+    known = here.auth and here.path.is_file() and address.port == here.port and may_be_told(url)
     return {CLIENT_AUTH_VARIABLE: here.auth_string} if known else {}
+
+
+def _require_listener(url: str) -> None:
+    """Raise ServerStartError if nobody listens at an address of this machine: Prefect would end with a traceback."""
+    address = urlsplit(url)
+    if not is_here(address.hostname):
+        return  # perhaps by a proxy, which this process does not ask
+    try:
+        socket.create_connection((str(address.hostname), address.port or 80), LISTENER_TIMEOUT_S).close()
+    except OSError as error:
+        raise ServerStartError(
+            f"no Prefect server answers at {API_URL_VARIABLE}={url} ({error.strerror or error}): start it with "
+            f"`make deploy`, or `unset {API_URL_VARIABLE}`, and each command starts its own"
+        ) from error
 
 
 def configured_api_url() -> str | None:
@@ -147,10 +164,11 @@ def _wait_until_up(process: subprocess.Popen[bytes], url: str, auth_string: str,
     limit_s = float(os.environ.get(START_TIMEOUT_VARIABLE, START_TIMEOUT_S))
     wait_until(lambda: process.poll() is not None or answers(url, auth_string), limit_s)
     if process.poll() is not None or not answers(url, auth_string):
+        printed = last_lines(log).strip().splitlines()
         raise ServerStartError(
-            f"the embedded Prefect API did not answer within {limit_s:g} s. Its log {log} ends with:\n"
-            f"{last_lines(log)}\nGive it more time with {START_TIMEOUT_VARIABLE}=600, or start a server with "
-            f"`prefect server start` and set {API_URL_VARIABLE}=http://127.0.0.1:4200/api"
+            f"the embedded Prefect API did not answer within {limit_s:g} s: give it more time by "
+            f"{START_TIMEOUT_VARIABLE}=600, or start a server with `prefect server start` and set {API_URL_VARIABLE}="
+            f"http://127.0.0.1:4200/api; its log {log} ends with: {printed[-1] if printed else '(nothing)'}"
         )
 
 

@@ -4,12 +4,13 @@ import contextlib
 import logging
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import httpx
 from prefect import get_run_logger, task
-from prefect.artifacts import create_progress_artifact, create_table_artifact, update_progress_artifact
+from prefect.artifacts import create_markdown_artifact, create_progress_artifact, update_progress_artifact
 from prefect.cache_policies import NO_CACHE
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import State
@@ -18,12 +19,15 @@ from prefect.exceptions import PrefectException
 from prefect.states import Cancelled, Completed, Crashed, Failed, Running
 
 from flows.attempts import AttemptBody, AttemptContext, AttemptResult
+from flows.naming import artifact_key
 from kdgat.cluster.child import OnLine
 from kdgat.cluster.ending import EndKind
 from kdgat.cluster.history import AttemptRecord
-from kdgat.run.attempts import attempt_rows
-from kdgat.run.directory import OutputDirectory
+from kdgat.run.attempts import attempt_rows, filled_columns
+from kdgat.run.directory import DONE_STATES, OutputDirectory, StageRecord, StageState
+from kdgat.run.markdown import as_tables, escaped
 from kdgat.run.progress import describe_progress, fraction_done
+from kdgat.run.table import Table
 
 PROGRESS_INTERVAL_S: Final = 15.0  # each is a write to Prefect's database, and there may be a hundred attempts
 LINE_INTERVAL_S: Final = 60.0  # of what a stage logs as it goes: `stage.log` has every line
@@ -32,22 +36,34 @@ API_ERRORS: Final = (httpx.HTTPError, PrefectException)
 # A line of a stage's log: Prefect shows time and level of its own, once is enough.
 LOG_LINE: Final = re.compile(r"[\d-]{10} [\d:,]{12} (?P<level>DEBUG|INFO|WARNING|ERROR|CRITICAL) (?P<text>.*)")
 TRACEBACK: Final = "Traceback (most recent call last):"
+METRICS_LINE: Final = "kdgat.stage.runner: finished: "  # the state of the stage says them
 MOMENTARY: Final = ("graphs_per_s", "seconds_to_deadline")  # of a progress, once the attempt is over
+SENTENCES: Final = ("checkpoint", "what followed")  # too long for a column
+IN_TOTAL: Final = {
+    StageState.RUNNING: "running",
+    StageState.PLANNED: "to come",
+    StageState.PAUSED: "paused",
+    StageState.FAILED: "failed",
+    StageState.BLOCKED: "not started",
+}
 
 Log = logging.Logger | logging.LoggerAdapter[logging.Logger]
 
 
-def shown(stage_name: str, on_message: OnLine) -> AttemptContext:
+def shown(stage_name: str, on_message: OnLine, scope: str) -> AttemptContext:
     """Return what gives each attempt at a stage a task run of its own, named after stage and attempt.
 
-    `on_message` gets what an attempt does while it does not train: a job that waits, begins, or is asked to stop.
+    Args:
+        stage_name: in the plan of the run.
+        on_message: gets what an attempt does while it does not train: a job that waits, begins, or is asked to stop.
+        scope: what the keys of artifacts begin with, so that those of two datasets do not mix.
     """
 
     def attempt_context(record: AttemptRecord, body: AttemptBody) -> AttemptResult:
         results: list[AttemptResult] = []
         name = f"{stage_name} attempt {record.number}"
         titled = run_attempt.with_options(task_run_name=name)
-        state = titled(f"{stage_name}-attempt-{record.number}", body, on_message, results, return_state=True)
+        state = titled(artifact_key(scope, name), body, on_message, results, return_state=True)
         if not results:  # a bug or an interruption: nothing was decided
             state.result()
         return results[0]
@@ -92,7 +108,8 @@ class StageLines:
         level = logging.getLevelNamesMapping()[found["level"]] if found else logging.INFO
         if found or line.startswith(TRACEBACK):
             self._keeps_following = not found or level >= logging.WARNING
-        is_kept = self._keeps_following or time.monotonic() >= self._next_line
+        is_said = found is not None and found["text"].startswith(METRICS_LINE)
+        is_kept = self._keeps_following or (time.monotonic() >= self._next_line and not is_said)
         if is_kept and not self._keeps_following:
             self._next_line = time.monotonic() + LINE_INTERVAL_S
         self._log.log(level, "%s", found["text"] if found else line, extra={"send_to_api": is_kept})
@@ -102,8 +119,8 @@ def attempt_state(performed: AttemptResult) -> State[Any]:
     """Name what happened to an attempt, where, from which checkpoint it resumes, and what was decided."""
     end, message = performed.end, performed.describe()
     match end.kind:
-        case EndKind.FINISHED:
-            return Completed(message=end.describe())
+        case EndKind.FINISHED:  # its metrics are said once, by the stage
+            return Completed(message=replace(end, message="finished").describe())
         case EndKind.PAUSED | EndKind.DETACHED:
             return Completed(name=end.kind.value, message=message)
         case EndKind.CANCELLED:
@@ -116,8 +133,8 @@ def attempt_state(performed: AttemptResult) -> State[Any]:
 class ProgressArtifact:
     """The progress bar of one task run in the Prefect UI, rate-limited."""
 
-    def __init__(self, name: str) -> None:
-        self.key = name.replace("_", "-")  # Prefect takes no underscore
+    def __init__(self, key: str) -> None:
+        self.key = key
         self._artifact_id: Any = None
         self._next_update = 0.0
         self._progress: dict[str, Any] = {}
@@ -127,7 +144,7 @@ class ProgressArtifact:
         self._progress = progress
         if time.monotonic() >= self._next_update:
             self._next_update = time.monotonic() + PROGRESS_INTERVAL_S
-            self._show(fraction_done(progress), describe_progress(progress))
+            self.show(fraction_done(progress), describe_progress(progress))
 
     def close(self, performed: AttemptResult) -> None:
         """State how the attempt ended, beside how far it came: the UI shows the message of a task run's state nowhere.
@@ -135,13 +152,14 @@ class ProgressArtifact:
         A stage that finished is done, however few epochs it took.
         """
         if performed.end.kind is EndKind.FINISHED:
-            self._show(1.0, f"{performed.end.kind.value}: {performed.end.describe()}")
+            self.show(1.0, f"{performed.end.kind.value}: {performed.end.describe()}")
             return
         lasting = {key: value for key, value in self._progress.items() if key not in MOMENTARY}
         reached = f" at {describe_progress(lasting)}" if lasting else ""
-        self._show(fraction_done(lasting), f"{performed.end.kind.value}{reached}: {performed.describe()}")
+        self.show(fraction_done(lasting), f"{performed.end.kind.value}{reached}: {performed.describe()}")
 
-    def _show(self, fraction: float, description_text: str) -> None:
+    def show(self, fraction: float, description_text: str) -> None:
+        """Show a fraction, and what it means."""
         percent = round(100.0 * fraction, 1)
         with api_may_fail("progress"):
             if self._artifact_id is None:
@@ -159,9 +177,43 @@ def api_may_fail(what: str) -> Iterator[None]:
         get_run_logger().warning("no %s in Prefect: %s", what, error)
 
 
-def publish_attempts(output: OutputDirectory, started: float) -> None:
-    """Put the table of all attempts since `started` (seconds since the epoch) into the Prefect UI."""
-    rows = attempt_rows(output, started)
-    if rows:
-        with api_may_fail("table of attempts"):
-            create_table_artifact(rows, key="attempts", description="every attempt of this run, and what followed it")
+def publish_attempts(output: OutputDirectory, started: float, scope: str) -> None:
+    """Put all attempts since `started` (seconds since the epoch) into the Prefect UI: a table, and what followed each.
+
+    It is markdown, whose sentences wrap: of a wide table the page shows the first columns.
+    """
+    rows = filled_columns(attempt_rows(output, started))
+    if not rows:
+        return
+    header = [name for name in rows[0] if name not in SENTENCES]
+    texts = [[row[name] for name in header] for row in rows]
+    table = Table.of(header, texts, "Every attempt of this run, and what followed it.", text_columns=(0, 2))
+    told = [
+        f"* {escaped(row['stage'])}, attempt {row['attempt']}: {escaped(row['what followed'])}"
+        for row in rows
+        if row["end"] != EndKind.FINISHED
+    ]
+    text = "\n\n".join(filter(None, [as_tables(table), "\n".join(told)]))
+    with api_may_fail("table of attempts"):
+        create_markdown_artifact(text + "\n", key=artifact_key("attempts", scope), description=table.caption)
+
+
+class TotalProgress:
+    """The progress bar of a whole run in the Prefect UI: stages that are done, run, and are to come."""
+
+    def __init__(self, scope: str) -> None:
+        self._bar = ProgressArtifact(artifact_key("progress", scope))
+        self._shown = ""
+
+    def __call__(self, stages: Sequence[StageRecord]) -> None:
+        """Show how far a run is, where that has changed."""
+        done = sum(stage.state in DONE_STATES for stage in stages)
+        parts = [f"{done} of {len(stages)} stages done"]
+        for state, title in IN_TOTAL.items():
+            names = [stage.name for stage in stages if stage.state == state]
+            if names:
+                parts.append(f"{title}: {', '.join(names)}")
+        text = "; ".join(parts)
+        if text != self._shown:
+            self._shown = text
+            self._bar.show(done / max(1, len(stages)), text)

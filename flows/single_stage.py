@@ -16,7 +16,7 @@ from flows.attempts import (
     Stage,
     run_to_end,
 )
-from flows.cancellation import in_any_thread
+from flows.cancellation import in_any_thread, stopping_with_prefect
 from flows.node_image import NodeImage
 from flows.signals import stop_on_signals
 from flows.slurm_attempts import SlurmAttempts
@@ -96,6 +96,7 @@ def run_single_stage(
         site.creating_files(),
         _watching_alone(directory),
         stop_on_signals(stop, site, in_any_thread()),
+        stopping_with_prefect(stop),
         contextlib.closing(runner),
     ):
         outcome = directory.read_outcome()
@@ -177,8 +178,8 @@ def _describe(outcome: Outcome, directory: RunDirectory) -> str:
             return f"finished: {outcome.describe_metrics()}"
         case Paused(checkpoint=checkpoint, reason=reason):
             return f"paused: {reason}; the same command goes on from {checkpoint or 'the start of the stage'}"
-        case Failed(kind=kind, evidence=evidence):
-            return f"failed: {kind}: {evidence}\nlog: {directory.log_path}"
+        case Failed():
+            return f"failed: {outcome.describe()}\nlog: {directory.log_path}"
 
 
 def _log(text: str, quiet: bool = False) -> None:

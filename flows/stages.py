@@ -6,7 +6,7 @@ model and no data, and whatever happens to it, the directories say how far the r
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from prefect import get_run_logger, task
@@ -17,12 +17,14 @@ from prefect.futures import PrefectConcurrentFuture
 from prefect.states import Cancelled, Completed, Failed
 
 from flows.attempts import Conclusion, Stage, run_to_end
-from flows.cancellation import in_any_thread, is_cancelling
+from flows.cancellation import in_any_thread, stopping_with_prefect
 from flows.execution import Execution, num_parallel_stages, num_ranks_of
 from flows.lost_runs import mark_lost_runs
+from flows.naming import artifact_scope
 from flows.server import prefect_api
-from flows.shown_attempts import API_ERRORS, publish_attempts, shown
+from flows.shown_attempts import TotalProgress, publish_attempts, shown
 from flows.signals import leave, stop_on_signals
+from flows.suspension import held, suspended_in_order
 from kdgat.cluster.child import StopRequest
 from kdgat.cluster.decision import AttemptLimits
 from kdgat.cluster.history import AttemptLedger
@@ -36,7 +38,10 @@ from kdgat.stage.outcome import Failed as StageFailed
 from kdgat.stage.outcome import Finished
 
 WAIT_S: Final = 1.0
-CANCEL_POLL_S: Final = 5.0
+StageFuture = PrefectConcurrentFuture[Any]
+Futures = dict[str, StageFuture]  # by name of the stage
+# Writes the results of a run whose evaluations are done, and says in one sentence what they are.
+Publish = Callable[[OutputDirectory, Sequence[StageFuture]], str]
 
 
 @task(name="stage", task_run_name="{planned.name}", cache_policy=NO_CACHE, persist_result=False)
@@ -45,8 +50,7 @@ def run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) ->
     try:
         return _run_stage(planned, execution, stop)
     except (ValueError, OSError) as error:  # for instance a recording that cannot be read
-        execution.fail(planned, error)
-        return Failed(message=str(error))
+        return Failed(message=execution.fail(planned, error))
 
 
 def _run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -> State[Any]:
@@ -70,6 +74,7 @@ def _run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -
 
     if planned.parts and execution.num_pool_workers and not execution.has_job(directory):
         execution.pool().make_parts(planned.parts, directory, execution.resources(planned), stop, log)
+    scope = artifact_scope(execution.run, execution.output)
     resources, changes = execution.adapted_resources(planned, directory)
     for sentence in changes:
         log(sentence)
@@ -78,7 +83,7 @@ def _run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -
             directory,
             runner=execution.runner(planned),
             stop=stop,
-            attempt_context=shown(planned.name, lambda message: execution.note(planned, message)),
+            attempt_context=shown(planned.name, lambda message: execution.note(planned, message), scope),
             on_line=log,
             resources=resources,
             limits=AttemptLimits.of(execution.site),
@@ -89,8 +94,8 @@ def _run_stage(planned: PlannedStage, execution: Execution, stop: StopRequest) -
     match conclusion.outcome:
         case Finished() as finished:
             return Completed(message=finished.describe_metrics())
-        case StageFailed(kind=kind, evidence=evidence):
-            return Failed(message=f"{kind}: {evidence}")
+        case StageFailed() as failed:
+            return Failed(message=failed.describe())
         case paused:
             return Cancelled(message=f"{paused.reason}; the next run goes on from its checkpoint")
 
@@ -102,7 +107,7 @@ def execute(
     command_line: ResourceRequest,
     parallel_stages: int | None,
     pool: int,
-    publish: Callable[[OutputDirectory], str],
+    publish: Publish,
 ) -> State[Any]:
     """Run the stages of a plan inside a flow run and return how it ended.
 
@@ -118,26 +123,27 @@ def execute(
     """
     stop = StopRequest()
     started = time.time()
-    with site.creating_files(), output.lock():
+    with suspended_in_order(), site.creating_files(), held(output.lock):
         mark_lost_runs(output)
         execution = Execution(run, output, site, command_line, pool)
-        with contextlib.closing(execution), stop_on_signals(stop, site, in_any_thread()):
+        signals, prefect = stop_on_signals(stop, site, in_any_thread()), stopping_with_prefect(stop)
+        with contextlib.closing(execution), signals, prefect:
             try:
                 num_ranks = max(map(num_ranks_of, run.plan), default=1)
                 num_stages = num_parallel_stages(
                     run.num_threads, site, parallel_stages, len(execution.gpus), num_ranks
                 )  # fmt: skip
-                _run_stages(execution, stop, num_stages)
+                futures = _run_stages(execution, stop, num_stages)
             except BaseException as error:
                 leave(stop, site, f"the flow ended with {type(error).__name__}")  # the runner waits for its threads
                 raise
-        publish_attempts(output, started)
-        return _conclude(execution, stop, publish)
+        publish_attempts(output, started, artifact_scope(run, output))
+        return _conclude(execution, stop, publish, futures)
 
 
-def _run_stages(execution: Execution, stop: StopRequest, parallel_stages: int) -> None:
-    futures: dict[str, PrefectConcurrentFuture[Any]] = {}
-    next_poll = time.monotonic() + CANCEL_POLL_S
+def _run_stages(execution: Execution, stop: StopRequest, parallel_stages: int) -> Futures:
+    futures: Futures = {}
+    total = TotalProgress(artifact_scope(execution.run, execution.output))
     while not execution.is_over():
         if stop.is_set():
             execution.block_rest(_stopped(stop))
@@ -148,29 +154,26 @@ def _run_stages(execution: Execution, stop: StopRequest, parallel_stages: int) -
             futures[planned.name] = run_stage.submit(  # type: ignore[call-overload]
                 planned, execution, stop, wait_for=needed
             )
-        if time.monotonic() > next_poll:
-            next_poll = time.monotonic() + CANCEL_POLL_S
-            try:
-                if is_cancelling():
-                    stop.set("a cancellation in Prefect")
-            except API_ERRORS as error:
-                get_run_logger().warning("Prefect does not say whether this run is cancelled, asking again: %s", error)
+        total(execution.index.stages)
         execution.wait_for_change(WAIT_S)
     for future in futures.values():
         future.wait()
+    total(execution.index.stages)
+    return futures
 
 
-def _conclude(execution: Execution, stop: StopRequest, publish: Callable[[OutputDirectory], str]) -> State[Any]:
+def _conclude(execution: Execution, stop: StopRequest, publish: Publish, futures: Futures) -> State[Any]:
     failed = execution.in_state(StageState.FAILED)
     if failed:
         return Failed(message="; ".join(f"{record.name}: {record.message}" for record in failed))
     if not all(record.state in DONE_STATES for record in execution.index.stages):
         paused = "; ".join(f"{record.name}: {record.message}" for record in execution.in_state(StageState.PAUSED))
         return Cancelled(message=_stopped(stop) if stop.is_set() else paused)
-    if not any(planned.stage == EVALUATION for planned in execution.run.plan):
+    evaluations = [futures[planned.name] for planned in execution.run.plan if planned.stage == EVALUATION]
+    if not evaluations:
         return Completed(message="all stages that were asked for are done; evaluation was not")
     execution.output.write_index(execution.index)  # what is published is found by it
-    return Completed(message=publish(execution.output))
+    return Completed(message=publish(execution.output, evaluations))
 
 
 def _stopped(stop: StopRequest) -> str:

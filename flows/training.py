@@ -4,22 +4,21 @@ A family whose runs are started from the Prefect UI has a flow of its own, becau
 type of the configuration. A family without one is trained by this flow.
 """
 
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Final
 
 from prefect import flow
 from prefect.client.schemas.objects import State
-from prefect.runtime import flow_run as runtime_flow_run
 from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import NonNegativeInt, PositiveInt
 
 from flows.execution import as_output
-from flows.parameters import LOCAL_SITE, NO_REQUEST, Overrides, as_site, check_output
+from flows.naming import artifact_scope, training_name
+from flows.parameters import LOCAL_SITE, NO_REQUEST, ClusterResources, Overrides, as_site, check_output
 from flows.publication import publish_results
-from flows.stages import execute, run_flow
+from flows.stages import StageFuture, execute, run_flow
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import LOCAL, Site
 from kdgat.family.protocol import Family
@@ -31,14 +30,9 @@ from kdgat.run.end import RunEnd
 FLOW_NAME: Final = "train"
 
 
-def name_by_output() -> str:
-    """Name a flow run like its output directory."""
-    return Path(runtime_flow_run.parameters["out"]).name
-
-
 @flow(
     name=FLOW_NAME,
-    flow_run_name=name_by_output,
+    flow_run_name=training_name,
     task_runner=ThreadPoolTaskRunner(),  # type: ignore[arg-type]
     persist_result=False,
 )
@@ -51,7 +45,7 @@ def train(
     site: Site | str = LOCAL,
     parallel_stages: PositiveInt | None = None,
     pool: NonNegativeInt = 0,
-    command_line: ResourceRequest = NO_REQUEST,
+    command_line: ClusterResources = NO_REQUEST,
     config: dict[str, Any],
 ) -> State[Any]:
     """Train and evaluate the models of a family; see `kdgat plan FAMILY` for the stages.
@@ -65,7 +59,7 @@ def train(
         site: where the stages run: `local`, the name of a site of `kdgat site list`, or a description of one.
         parallel_stages: how many stages run side by side; by default as many as the processors or the site allow.
         pool: how many workers at most make the parts of a preparation ahead of it, side by side; 0 for none.
-        command_line: what every job asks for instead of what preset and site say.
+        command_line: what jobs ask for on a cluster (walltime, memory, cores, GPUs), instead of preset and site.
         config: everything the run depends on.
     """
     found = find_family(family)
@@ -91,8 +85,15 @@ def train_family(
     """
     output, where = as_output(out), as_site(site, command_line)
     run = family.plan_into(config.completed(preset, overrides), output.path)
+    if where.image is None:  # else the packages are those of the image
+        run.config.require_loggers()
     check_output(output, where)
-    return execute(run, output, where, command_line, parallel_stages, pool, partial(publish_results, family.name))
+
+    def publish(output: OutputDirectory, evaluations: Sequence[StageFuture]) -> str:
+        # In the graph an arrow leads there from each evaluation.
+        return publish_results(family.name, output, artifact_scope(run, output), wait_for=evaluations)
+
+    return execute(run, output, where, command_line, parallel_stages, pool, publish)
 
 
 def run_training(

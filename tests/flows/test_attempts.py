@@ -34,6 +34,8 @@ from kdgat.stage.spec import StageSpec
 from tests.can.stage_inputs import FAST, SMALL_GAT, make_stage, make_stores
 from tests.support.waiting import when
 
+pytestmark = pytest.mark.processes
+
 ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
 # Long enough to be stopped in, and with a checkpoint at every step to be stopped at.
 ENDLESS = {"max_epochs": 100_000, "patience": None, "checkpoint_every_steps": 1, "checkpoint_interval_s": 0}

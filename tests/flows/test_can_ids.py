@@ -79,7 +79,16 @@ def test_recordings_become_an_evaluated_detector_and_a_second_run_does_nothing_t
     task_runs = {row[0] for row in database.execute("select name from task_run")}
     assert {"prepare", "normal-large-seed0", "autoencoder-large-seed0", "results"} <= task_runs
     artifacts = {row[0] for row in database.execute("select key from artifact")}
-    assert {"scores", "models", "autoencoder-and-gat", "report"} <= artifacts
+    keys = ("scores", "models", "autoencoder-and-gat", "report", "attempts", "progress")
+    assert {f"{key}-synthetic" for key in keys} <= artifacts
+    assert all("synthetic" in key for key in artifacts)  # what is of one dataset is not mixed with another's
+    newest = "select data from artifact where key = 'report-synthetic' order by created desc limit 1"
+    (data,) = database.execute(newest).fetchone()
+    report = json.loads(data)
+    for text in (*results.f1, "data:image/svg+xml;base64,", "scp ", f"report {out} --serve"):
+        assert text in report
+    names = {row[0] for row in database.execute("select name from flow_run")}
+    assert names == {"synthetic out quick"}
     database.close()
 
 

@@ -1,3 +1,5 @@
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,12 +9,14 @@ from flows.execution import Execution, num_parallel_stages, num_usable_cores
 from flows.slurm_attempts import SlurmAttempts
 from kdgat.can.config import CanConfig
 from kdgat.can.inputs import can_run
+from kdgat.can.recordings.catalog import DatasetError
 from kdgat.cluster.history import AttemptLedger
 from kdgat.cluster.queue import JobQueue
 from kdgat.cluster.resources import ResourceError, ResourceRequest, Resources
 from kdgat.cluster.script import job_name
 from kdgat.cluster.site import Limits, Site
 from kdgat.run.directory import OutputDirectory, RunError, StageState
+from kdgat.run.plan import PlannedStage
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
 from kdgat.stage.spec import StageSpec
@@ -88,7 +92,7 @@ def test_a_failure_blocks_what_needs_it_and_nothing_else(execution: Execution) -
     finish(execution, "normal-large-seed0")
     assert execution.is_over()
     record = execution.index.record("autoencoder-large-seed0")
-    assert record.reason == "NUMERIC: loss is not finite"
+    assert record.reason == "loss is not finite"
 
 
 def test_a_task_run_that_ended_without_a_word_is_a_failure(execution: Execution) -> None:
@@ -97,6 +101,22 @@ def test_a_task_run_that_ended_without_a_word_is_a_failure(execution: Execution)
     execution.block_unreachable()
     assert execution.is_over()
     assert execution.index.record("prepare").state == StageState.FAILED
+
+
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (DatasetError("hold_out=0.9: no recording is left"), "hold_out=0.9: no recording is left"),
+        (
+            FileNotFoundError(2, "No such file or directory", "a.csv"),
+            "a.csv: there is no such file or folder: check the path",
+        ),
+    ],
+)
+def test_a_stage_that_is_refused_says_the_sentence_alone(execution: Execution, error: Exception, sentence: str) -> None:
+    (prepare,) = execution.startable(1)
+    assert execution.fail(prepare, error) == sentence
+    assert execution.output.read_index().record("prepare").reason == sentence
 
 
 def test_a_stop_gives_up_what_has_not_started(execution: Execution) -> None:
@@ -236,16 +256,28 @@ def test_attempts_run_where_the_site_says_and_know_their_threads(tmp_path: Path)
     assert slurm.image.name is None
 
 
-def test_jobs_of_stages_that_are_in_the_plan_no_more_are_cancelled_once_that_is_known(tmp_path: Path) -> None:
+def renamed(planned: PlannedStage, name: Callable[[str], str]) -> PlannedStage:
+    inputs = {key: replace(one, stage=name(one.stage)) for key, one in planned.inputs.items()}
+    return replace(planned, name=name(planned.name), inputs=inputs)
+
+
+@pytest.mark.parametrize("is_sweep", [False, True])
+def test_jobs_of_stages_that_are_in_the_plan_no_more_are_cancelled_once_that_is_known(
+    is_sweep: bool, tmp_path: Path
+) -> None:
     slurm, output, job_ids = FakeSlurm(), OutputDirectory(tmp_path), {}
-    of_another_plan, another_data, of_another_seed = "gone-large-seed0-0000", "prepare-0000", "normal-large-seed9-0000"
+    of_another_plan, of_another_seed = "gone-large-seed0-0000", "normal-large-seed9-0000"
+    another_data = "prepare-shared-seed0-0000"
     undecided = "normal-large-seed0-0000"  # its identity depends on the data, which are not prepared
     for name in (of_another_plan, another_data, of_another_seed, undecided):
         directory = RunDirectory(output.stages_path / name).create(StageSpec(family="nowhere", stage="none", seed=0))
         ledger = AttemptLedger(directory)
         job_ids[name] = slurm.submit(SLEEPS, job_name(directory.path))
         ledger.submitted(ledger.open(Resources(walltime_s=60, memory_mib=1, cores=1, gpus=0)), job_ids[name])
-    execution = Execution(can_run(configured()), output, SLURM, NOTHING)
+    run = can_run(configured())
+    if is_sweep:  # where stages are called otherwise than their folders
+        run = replace(run, plan=[renamed(planned, lambda name: f"birch-{name}-trial000") for planned in run.plan])
+    execution = Execution(run, output, SLURM, NOTHING)
     runner = execution.runner(execution.run.plan[0])
     assert isinstance(runner, SlurmAttempts)
     runner.queue = JobQueue(slurm, 5.0, slurm.clock)
@@ -257,8 +289,9 @@ def test_jobs_of_stages_that_are_in_the_plan_no_more_are_cancelled_once_that_is_
         )
 
     assert cancelled() == sorted([of_another_plan, of_another_seed])
-    execution.conclude(execution.run.plan[0], RunDirectory(output.stages_path / "prepare-1111"), FINISHED)
-    execution.index.record("prepare").directory = "stages/prepare-1111"
+    prepare = execution.run.plan[0]
+    execution.conclude(prepare, RunDirectory(output.stages_path / "prepare-shared-seed0-1111"), FINISHED)
+    execution.index.record(prepare.name).directory = "stages/prepare-shared-seed0-1111"
     slurm.clock.sleep(10)
     assert cancelled() == sorted([of_another_plan, of_another_seed, another_data])
     assert execution.cancel_orphans() == []

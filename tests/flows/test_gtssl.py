@@ -37,7 +37,7 @@ def test_one_command_prepares_pretrains_evaluates_and_reports(tmp_path: Path) ->
     assert {row[0] for row in database.execute("select name from flow")} == {"gtssl"}
     assert set(STAGES) <= {row[0] for row in database.execute("select name from task_run")}
     artifacts = {row[0] for row in database.execute("select key from artifact")}
-    assert {"trees-growth", "trees-order", "report"} <= artifacts
+    assert {f"{key}-trees-{out.name}" for key in ("growth", "order", "report")} <= artifacts
     database.close()
 
     planned = kdgat("plan", "trees", "--out", out, "--seeds", "0", *as_options(*OVERRIDES, "label_fractions=[]"))

@@ -666,7 +666,7 @@ def test_memory_over_the_jobs_limit_is_told_from_a_loss(watched: Watched) -> Non
     ("outcome", "reported", "kind", "message"),
     [
         (Finished(metrics={"f1": 0.5}), {}, EndKind.FINISHED, "f1 0.5"),
-        (FAILED, {}, EndKind.FAILED, "NUMERIC: the loss is not finite"),
+        (FAILED, {}, EndKind.FAILED, "the loss is not finite"),
         (Paused(checkpoint="", reason="no time"), {}, EndKind.PAUSED, "no time"),
         (None, {}, EndKind.PROCESS_KILLED, "the stage was killed by signal 9"),
         (None, {"was_oom_killed": True}, EndKind.HOST_OOM, "of which it had 1500M"),

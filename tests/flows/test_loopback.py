@@ -8,7 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from flows.loopback import LOOPBACK, answers, is_free, is_ours, reserved_port
+from flows.loopback import LOOPBACK, LOOPBACK_6, answers, is_free, is_here, is_ours, may_be_told, reserved_port
+
+pytestmark = pytest.mark.processes
 
 NOBODY = 65_534
 # Says yes to whatever it is asked, and writes down what it was told.
@@ -25,6 +27,9 @@ server = http.server.HTTPServer((sys.argv[2], int(sys.argv[3])), Handler)
 print(server.server_port, flush=True)
 server.serve_forever()
 """
+IPV6 = STRANGER.replace(
+    "server = ", "import socket; http.server.HTTPServer.address_family = socket.AF_INET6; server = "
+)
 
 
 class Listener:
@@ -107,3 +112,38 @@ with socket.socket() as stranger:
         command = [sys.executable, "-I", "-c", program, str(serving.getsockname()[1]), str(NOBODY)]
         answer = subprocess.run(command, capture_output=True, text=True, check=False)
     assert "Address already in use" in answer.stderr
+
+
+@pytest.mark.parametrize(
+    "host", [LOOPBACK, "localhost", "127.1", "127.8.8.8", "0.0.0.0", "[::1]", "[::ffff:127.0.0.1]"]
+)
+def test_a_secret_goes_to_no_address_of_this_machine_at_which_nobody_or_somebody_else_listens(host: str) -> None:
+    assert is_here(host.strip("[]"))
+    with reserved_port() as serving:
+        assert not may_be_told(f"http://{host}:{serving.getsockname()[1]}/api")
+
+
+def test_a_secret_goes_to_a_server_of_ours_and_to_another_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not is_here("server.example.org")
+    assert may_be_told("https://server.example.org/api")
+    with reserved_port() as serving:
+        serving.listen()
+        urls = [f"http://{host}:{serving.getsockname()[1]}/api" for host in (LOOPBACK, "localhost")]
+        assert all(map(may_be_told, urls))
+        monkeypatch.setattr(os, "getuid", lambda: NOBODY)
+        assert not any(map(may_be_told, urls))
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can listen as somebody else")
+def test_localhost_is_not_ours_where_somebody_else_listens_at_one_of_its_addresses(ours: Listener) -> None:
+    command = [sys.executable, "-I", "-c", IPV6, str(NOBODY), LOOPBACK_6, str(ours.port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as stranger:
+        assert stranger.stdout is not None
+        if not stranger.stdout.readline():
+            pytest.skip("this machine has no IPv6")
+        try:
+            assert may_be_told(ours.url)
+            assert not may_be_told(ours.url.replace(LOOPBACK, "localhost"))
+            assert not may_be_told(ours.url.replace(LOOPBACK, "[::1]"))
+        finally:
+            stranger.kill()

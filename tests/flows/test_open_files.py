@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 SCRIPT = """
 import resource, sys
 soft, hard, jobs = map(int, sys.argv[1:])

@@ -77,7 +77,17 @@ def test_what_is_changed_most_comes_first_in_the_form() -> None:
     properties = schema_of(can_ids)["properties"]
     order = sorted(properties, key=lambda name: properties[name]["position"])
     assert order[:4] == ["preset", "overrides", "out", "site"]
-    assert order[-1] == "config"
+    assert order[-2:] == ["command_line", "config"]  # long ones, which hide all below them
+    sections = {name.partition(".")[0]: True for name, _ in fields_of_config(schema_of(can_ids))}
+    assert next(iter(sections)) == "data"
+
+
+@pytest.mark.parametrize("flow", [can_ids, nightly, gtssl], ids=lambda flow: flow.name)
+def test_the_form_asks_for_each_thing_once_in_words_that_users_know(flow: Any) -> None:
+    schema = schema_of(flow)
+    assert schema["properties"]["command_line"]["title"] == "Cluster resources"
+    assert "preset" in schema["properties"]
+    assert "preset" not in dict(fields_of_config(schema))
 
 
 @pytest.mark.parametrize(
@@ -93,6 +103,8 @@ def test_what_is_changed_most_comes_first_in_the_form() -> None:
         ({"config": {"data": {"dataset": "synthetic"}}}, "config.data"),
         ({"site": {"name": "a", "scheduler": "pbs"}}, "site"),
         ({"command_line": {"walltim": "90"}}, "command_line"),
+        ({"command_line": {"walltime": "abc"}}, "command_line.walltime"),
+        ({"command_line": {"memory": "85 gigabytes"}}, "command_line.memory"),
     ],
 )
 def test_a_server_refuses_a_wrong_parameter_and_knows_its_name(parameters: dict[str, Any], where: str) -> None:
@@ -102,6 +114,10 @@ def test_a_server_refuses_a_wrong_parameter_and_knows_its_name(parameters: dict[
 
 def test_a_server_takes_right_parameters() -> None:
     validate(GOOD, schema_of(can_ids), raise_on_error=True)
+    for walltime in ("90", "16:00:00", "2-00:00:00"):
+        validate(
+            {**GOOD, "command_line": {"walltime": walltime, "memory": "85g"}}, schema_of(can_ids), raise_on_error=True
+        )
 
 
 def test_a_configuration_of_a_finished_run_can_be_given_as_it_is() -> None:

@@ -35,10 +35,25 @@ def no_configured_server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Ite
 
 
 def test_a_configured_server_is_used_and_none_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(API_URL_VARIABLE, "http://127.0.0.1:9/api")
-    with prefect_api(tmp_path / "prefect.db", tmp_path / "server.log") as url:
-        assert url == "http://127.0.0.1:9/api"
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        address = f"http://{LOOPBACK}:{listener.getsockname()[1]}/api"
+        monkeypatch.setenv(API_URL_VARIABLE, address)
+        with prefect_api(tmp_path / "prefect.db", tmp_path / "server.log") as url:
+            assert url == address
     assert not (tmp_path / "server.log").exists()
+
+
+def test_a_configured_server_that_is_down_is_one_sentence_with_a_fix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server((LOOPBACK, 0)) as listener:
+        port = listener.getsockname()[1]
+    monkeypatch.setenv(API_URL_VARIABLE, f"http://{LOOPBACK}:{port}/api")
+    with (
+        pytest.raises(ServerStartError, match=r"no Prefect server answers .*`unset PREFECT_API_URL`"),
+        prefect_api(tmp_path / "prefect.db", tmp_path / "server.log"),
+    ):
+        pytest.fail("it went on without a server")
 
 
 def test_the_server_of_an_installation_is_told_its_string_and_no_other(
@@ -62,9 +77,11 @@ def test_the_server_of_an_installation_is_told_its_string_and_no_other(
         monkeypatch.setenv(CLIENT_AUTH_VARIABLE, "my:own")
         assert auth_string(LOOPBACK, port) == "my:own"
     monkeypatch.delenv(CLIENT_AUTH_VARIABLE)
-    assert auth_string(LOOPBACK, port) is None  # whoever comes to listen there
+    with pytest.raises(ServerStartError, match="no Prefect server answers"):
+        auth_string(LOOPBACK, port)  # nobody listens there now
 
 
+@pytest.mark.processes
 def test_a_server_that_does_not_come_up_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(START_TIMEOUT_VARIABLE, "0.2")
     with (

@@ -4,10 +4,11 @@ import pytest
 from prefect.client.schemas.objects import StateType
 
 from flows.attempts import AttemptResult
-from flows.shown_attempts import ProgressArtifact, StageLines, attempt_state
+from flows.shown_attempts import ProgressArtifact, StageLines, TotalProgress, attempt_state
 from kdgat.cluster.decision import Retry, Stop
 from kdgat.cluster.ending import EndKind
 from kdgat.cluster.resources import Resources
+from kdgat.run.directory import StageRecord, StageState
 from tests.cluster.attempts import CHECKPOINT, ended
 
 ASKED = Resources(walltime_s=3600, memory_mib=4096, cores=2, gpus=1, gpu_type="v100")
@@ -35,9 +36,9 @@ def test_a_state_says_where_from_which_checkpoint_and_what_follows() -> None:
     assert state.message == f"job 7 on n1; TIMEOUT TimeLimit; last checkpoint {CHECKPOINT} -> again from there"
 
 
-def test_a_finished_attempt_has_nothing_to_follow() -> None:
+def test_a_finished_attempt_has_nothing_to_follow_and_leaves_its_metrics_to_the_stage() -> None:
     state = attempt_state(AttemptResult(ended(EndKind.FINISHED, message="f1 0.99"), Stop("finished")))
-    assert state.message == "job 7 on n1; f1 0.99"
+    assert state.message == "job 7 on n1; finished"
 
 
 def test_a_checkpoint_that_the_decision_names_is_not_named_twice() -> None:
@@ -50,11 +51,6 @@ def test_an_attempt_without_a_job_names_none() -> None:
     end = ended(EndKind.PROCESS_KILLED, job_id="", node="", message="killed by SIGKILL")
     state = attempt_state(AttemptResult(end, Stop("no progress")))
     assert state.message == "killed by SIGKILL; no checkpoint yet -> no progress"
-
-
-def test_a_progress_bar_is_named_after_its_attempt() -> None:
-    # Prefect takes no underscore.
-    assert ProgressArtifact("distill_gat-small-seed0-attempt-2").key == "distill-gat-small-seed0-attempt-2"
 
 
 TRAINING = {"epoch": 2, "max_epochs": 10, "loss": 0.25, "graphs_per_s": 80.0, "seconds_to_deadline": 90.0}
@@ -141,4 +137,23 @@ def test_prefect_keeps_warnings_with_what_follows_and_one_other_line_a_minute(
     traceback = ["Traceback (most recent call last):", '  File "a.py", line 1', "KeyError: 1"]
     assert lines(f"{at} INFO epoch 4", *traceback) == traceback
     now += 61.0
-    assert lines(f"{at} INFO epoch 5", f"{at} INFO epoch 6") == ["epoch 5"]
+    metrics = "kdgat.stage.runner: finished: f1 0.99"  # the state of the stage says them, too
+    assert lines(f"{at} INFO {metrics}", f"{at} INFO epoch 5", f"{at} INFO epoch 6") == ["epoch 5"]
+
+
+def test_a_whole_run_shows_stages_that_are_done_that_run_and_that_are_to_come(shows: list[tuple[float, str]]) -> None:
+    names = ["prepare", "normal", "autoencoder", "evaluation"]
+    stages = [StageRecord(name=name, stage=name, scale="large", seed=0) for name in names]
+    total = TotalProgress("hcrl_sa")
+    total(stages)
+    total(stages)  # nothing new: no request
+    stages[0].state, stages[1].state = StageState.CACHED, StageState.RUNNING
+    total(stages)
+    for stage, state in zip(stages[1:], (StageState.PAUSED, StageState.FAILED, StageState.BLOCKED), strict=True):
+        stage.state = state
+    total(stages)
+    assert shows == [
+        (0.0, "0 of 4 stages done; to come: prepare, normal, autoencoder, evaluation"),
+        (25.0, "1 of 4 stages done; running: normal; to come: autoencoder, evaluation"),
+        (25.0, "1 of 4 stages done; paused: normal; failed: autoencoder; not started: evaluation"),
+    ]

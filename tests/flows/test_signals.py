@@ -15,6 +15,8 @@ import pytest
 
 from flows.signals import STOP_SIGNALS
 
+pytestmark = pytest.mark.processes
+
 TIMEOUT_S = 60.0
 # Writes down how it is asked, in a loop as a flow's.
 PROGRAM = """

@@ -21,6 +21,8 @@ from kdgat.stage.spec import StageSpec
 from tests.support.commands import write_commands
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.processes
+
 COMMANDS = """
 case $(basename "$0") in
 squeue)
