@@ -44,7 +44,10 @@ def calibrate(
     alarm by it. At least 1,000 windows are needed, which is a minute or two of driving.
     """
     from kdgat.can.evaluation.clean_minutes import calibrate_run, calibration_path
+    from kdgat.stage.place import check_file
 
+    if out is not None:
+        check_file(out, "--out")
     found = calibrate_run(model, clean, alarms_per_hour=alarms_per_hour, detector=detector, seed=seed, channel=channel)
     path = calibration_path(model, clean) if out is None else out
     path.parent.mkdir(parents=True, exist_ok=True)

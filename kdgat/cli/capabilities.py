@@ -14,7 +14,7 @@ def capabilities(
         bool, typer.Option("--quick", help="Only look up RAPIDS, import none of it; torch is asked.")
     ] = False,
 ) -> None:
-    """Say what of CUDA, cuGraph, cuDF and cuML is usable here, in which version, and why the rest is not."""
+    """Check which parts of CUDA, cuGraph, cuDF and cuML work here, in which version, and why others do not."""
     from kdgat.can.capabilities import as_json, find_capabilities
 
     found = find_capabilities(is_quick=is_quick)

@@ -60,17 +60,25 @@ def list_datasets(data_root: DataRoot = Path("data"), catalog: Catalog = None, a
                 "scenarios": sorted(set(scenarios)),
                 "description": entry.description,
                 "source": entry.source,
+                "url": entry.url,
+                "terms": entry.terms,
             }
         )
     if as_json:
         _print_json(listed)
         return
     rows = [
-        [row["name"], row["num_recordings"] or "-", len(row["scenarios"]) or "-", row["description"]] for row in listed
+        [row["name"], row["num_recordings"] or "-", len(row["scenarios"]) or "-", _described(row)] for row in listed
     ]
-    _print_table(["dataset", "recordings", "scenarios", "what it is"], rows, numeric=(1, 2))
+    _print_table(["dataset", "recordings", "scenarios", "what it is, and where to get it"], rows, numeric=(1, 2))
     if not data_root.is_dir():
         _print(f"{data_root}: no such folder; give --data-root to see which recordings are there")
+
+
+def _described(row: dict[str, Any]) -> str:
+    """Return what a dataset is, and below it where to get it and under which terms."""
+    place = f"{row['url']} ({row['terms']})" if row["terms"] else row["url"]
+    return "\n".join(part for part in (row["description"], place) if part)
 
 
 @app.command("inspect")
@@ -149,9 +157,11 @@ def import_recordings(
     from kdgat.can.recordings.importing import import_recording
     from kdgat.can.recordings.messages import ReadLimits
     from kdgat.stage.configuration import validate_config
+    from kdgat.stage.place import check_folder
 
     if name is not None and len(sources) > 1:
         raise typer.BadParameter("--name needs a single SOURCE")
+    check_folder(data_root / dataset, "--data-root")
     limits = validate_config(ReadLimits, {"max_bad_fraction": max_bad_fraction})
     for source in sources:
         target, messages = import_recording(
@@ -184,7 +194,9 @@ def synthesise(
     """Simulate several cars with and without attacks, as a dataset of training and test scenarios."""
     from kdgat.can.recordings.messages import Messages
     from kdgat.can.simulation.synthetic import num_recordings, write_dataset
+    from kdgat.stage.place import check_folder
 
+    check_folder(out / dataset, "--out")
     counts: list[int] = []
     with _progress("simulating", num_recordings(size), quiet) as advance:
 
@@ -238,10 +250,13 @@ def _holds_trees(path: Path) -> bool:
 
 
 def _inspect_trees(path: Path, labels: Path | None, picture: Path | None, as_json: bool, quiet: bool) -> None:
+    from kdgat.stage.place import check_file
     from kdgat.trees.reading.collection import read_folder
     from kdgat.trees.reading.inspection import inspect_collection
     from kdgat.trees.reading.picture import draw_trees
 
+    if picture is not None:
+        check_file(picture, "--picture")
     collection = read_folder(path, labels)
     with _progress(f"reading {path}", len(collection.sources), quiet or as_json) as advance:
         inspections = inspect_collection(collection, on_source=lambda source: advance())

@@ -92,9 +92,13 @@ def detect(
     from kdgat.can.detection.output import AlarmWriter
     from kdgat.can.detection.picture import MAX_DRAWN, check_picture, draw_timeline
     from kdgat.can.detection.watch import Timeline, Watch
+    from kdgat.stage.place import check_file
 
+    if out is not None:
+        check_file(out, "--out")
     if picture is not None:
         check_picture(picture)
+        check_file(picture, "--picture")
     chosen = _detector(model, detector, seed, registry, calibration)
     is_live = log is None
     timeline = Timeline() if picture is not None else None

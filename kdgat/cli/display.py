@@ -3,11 +3,10 @@
 It only watches files (`run.json`, each stage's `progress.json`), so it can neither slow a run down nor break it.
 """
 
-import json
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -16,10 +15,15 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
-from kdgat.run.directory import OutputDirectory, RunError, RunIndex, StageRecord, StageState
+from kdgat.cluster.child import read_progress
+from kdgat.run.directory import DONE_STATES, OutputDirectory, RunError, RunIndex, StageRecord, StageState
 from kdgat.run.progress import describe_progress, describe_seconds, fraction_done
+from kdgat.stage.directory import RunDirectory
+
+Place = OutputDirectory | Callable[[], OutputDirectory | None]
 
 POLL_S: Final = 0.5
+WAIT: Final = "waiting for the Prefect API"
 PLAIN_INTERVAL_S: Final = 30.0  # between two progress lines of a stage where there is no terminal
 ALMOST_DONE: Final = 0.999  # of a bar whose stage is still running
 STYLES: Final = {
@@ -32,12 +36,22 @@ STYLES: Final = {
 
 
 @contextmanager
-def watched(output: OutputDirectory, console: Console, *, quiet: bool) -> Iterator[None]:
-    """Show how the run in `output` goes while the context lasts."""
+def watched(
+    output: Place, console: Console, *, quiet: bool, wait: str = WAIT, since: float | None = None
+) -> Iterator[None]:
+    """Show how the run in `output` goes while the context lasts.
+
+    Args:
+        output: of the run; a function says which it is once that is known.
+        console: to show it on.
+        quiet: show nothing.
+        wait: what is waited for before the first stage.
+        since: when the run began, in seconds since the epoch, if it did before now.
+    """
     if quiet:
         yield
         return
-    watcher: _Watcher = (TerminalWatcher if console.is_terminal else PlainWatcher)(output, console)
+    watcher: _Watcher = (TerminalWatcher if console.is_terminal else PlainWatcher)(output, console, wait, since)
     stop = threading.Event()
     thread = threading.Thread(target=_poll, args=(watcher, stop), name="display", daemon=True)
     thread.start()
@@ -52,18 +66,20 @@ def watched(output: OutputDirectory, console: Console, *, quiet: bool) -> Iterat
 class _Watcher(ABC):
     """Read the run's files and call `changed` and `progressed`; what is half written or missing is read next time."""
 
-    def __init__(self, output: OutputDirectory, console: Console) -> None:
-        self.output = output
+    def __init__(self, output: Place, console: Console, wait: str = WAIT, since: float | None = None) -> None:
+        self._output: Callable[[], OutputDirectory | None] = output if callable(output) else lambda: output
         self.console = console
         self._before: dict[str, StageState] = {}
         self._news: dict[str, str] = {}
-        self._started_at = time.time()
+        self._resumed: dict[str, str] = {}
+        self._started_at = time.time() if since is None else since
         self._told_at: dict[str, float] = {}  # seconds since the epoch; progress from before is of a job that is gone
 
     def look(self) -> None:
         """Compare the files with what was shown last."""
-        index = self._read_index()
-        if index is None:
+        output = self._output()
+        index = None if output is None else self._read_index(output)
+        if output is None or index is None:
             return
         for record in index.stages:
             if record.state != self._before.get(record.name, StageState.PLANNED):
@@ -72,10 +88,14 @@ class _Watcher(ABC):
             if record.state == StageState.RUNNING and record.reason != self._news.get(record.name, ""):
                 self._news[record.name] = record.reason
                 self._told_at[record.name] = time.time()
-                self.told(record)
+                self.told(record, record.reason)
             if record.state == StageState.RUNNING and record.directory is not None:
                 since = self._told_at.get(record.name, self._started_at)
-                progress = _read_progress(self.output.path / record.directory / "progress.json", since)
+                progress = _read_progress(output.path / record.directory / "progress.json", since)
+                resumed = progress.get("resumed")
+                if isinstance(resumed, str) and self._resumed.get(record.name) != resumed:
+                    self._resumed[record.name] = resumed
+                    self.told(record, f"resumed at {resumed}")
                 if progress:
                     self.progressed(record, progress)
 
@@ -84,8 +104,8 @@ class _Watcher(ABC):
         """Show that a stage is in another state than before."""
 
     @abstractmethod
-    def told(self, record: StageRecord) -> None:
-        """Show what goes on with a running stage beside its progress: its job waits, begins, was lost."""
+    def told(self, record: StageRecord, text: str) -> None:
+        """Show what goes on with a running stage beside its progress: its job waits, begins, was lost, or resumed."""
 
     @abstractmethod
     def progressed(self, record: StageRecord, progress: dict[str, Any]) -> None:
@@ -95,22 +115,22 @@ class _Watcher(ABC):
         """Look a last time."""
         self.look()
 
-    def _read_index(self) -> RunIndex | None:
+    def _read_index(self, output: OutputDirectory) -> RunIndex | None:
         try:
-            if self.output.index_path.stat().st_mtime < self._started_at - 1.0:
+            if output.index_path.stat().st_mtime < self._started_at - 1.0:
                 return None  # left by an earlier run
-            return self.output.read_index()
-        except (RunError, FileNotFoundError):
+            return output.read_index()
+        except (RunError, OSError):  # not there yet, or no folder that it could be in: the command itself says so
             return None
 
 
 class PlainWatcher(_Watcher):
     """One line per event, and one per half minute of training."""
 
-    def __init__(self, output: OutputDirectory, console: Console) -> None:
-        super().__init__(output, console)
+    def __init__(self, output: Place, console: Console, wait: str = WAIT, since: float | None = None) -> None:
+        super().__init__(output, console, wait, since)
         self._next_line: dict[str, float] = {}
-        self._print("waiting for the Prefect API")
+        self._print(wait)
 
     def changed(self, record: StageRecord, index: RunIndex) -> None:
         """Print the new state."""
@@ -118,9 +138,9 @@ class PlainWatcher(_Watcher):
         self._print(f"{record.name}: {record.state}{reason}")
         self._next_line[record.name] = time.monotonic() + PLAIN_INTERVAL_S
 
-    def told(self, record: StageRecord) -> None:
+    def told(self, record: StageRecord, text: str) -> None:
         """Print it."""
-        self._print(f"{record.name}: {record.reason}")
+        self._print(f"{record.name}: {text}")
 
     def progressed(self, record: StageRecord, progress: dict[str, Any]) -> None:
         """Print the progress from time to time."""
@@ -135,8 +155,8 @@ class PlainWatcher(_Watcher):
 class TerminalWatcher(_Watcher):
     """A bar per running stage, a line for each that ended."""
 
-    def __init__(self, output: OutputDirectory, console: Console) -> None:
-        super().__init__(output, console)
+    def __init__(self, output: Place, console: Console, wait: str = WAIT, since: float | None = None) -> None:
+        super().__init__(output, console, wait, since)
         self._bars: dict[str, TaskID] = {}
         self._progress = Progress(
             SpinnerColumn(),
@@ -149,7 +169,7 @@ class TerminalWatcher(_Watcher):
             transient=True,
         )
         self._progress.start()
-        self._waiting: TaskID | None = self._progress.add_task("waiting for the Prefect API", total=None, words="")
+        self._waiting: TaskID | None = self._progress.add_task(wait, total=None, words="")
 
     def changed(self, record: StageRecord, index: RunIndex) -> None:
         """Open a bar, or close it and leave a line."""
@@ -165,21 +185,22 @@ class TerminalWatcher(_Watcher):
             elapsed_s = self._progress.tasks[self._progress.task_ids.index(bar)].elapsed or 0.0
             took = f" in {describe_seconds(elapsed_s)}"
             self._progress.remove_task(bar)
-        num_ended = sum(other.state not in (StageState.PLANNED, StageState.RUNNING) for other in index.stages)
+        # Stages that were stopped, failed or are blocked are not done: while a run stops the count stands still.
+        num_done = sum(other.state in DONE_STATES for other in index.stages)
         style = STYLES.get(record.state, "default")
         took = "" if record.state in (StageState.CACHED, StageState.BLOCKED) else took
         self.console.print(
-            f"[dim]{_clock()} {num_ended:>2}/{len(index.stages)}[/] {record.name} [{style}]{record.state}[/]{took}"
+            f"[dim]{_clock()} {num_done:>2}/{len(index.stages)}[/] {record.name} [{style}]{record.state}[/]{took}"
             + escape(_reason(record)),
             highlight=False,
         )
 
-    def told(self, record: StageRecord) -> None:
+    def told(self, record: StageRecord, text: str) -> None:
         """Leave a line above the bars, and say it beside the bar until the stage reports progress again."""
-        self.console.print(f"[dim]{_clock()}[/] {record.name} [dim]{escape(record.reason)}[/]", highlight=False)
+        self.console.print(f"[dim]{_clock()}[/] {record.name} [dim]{escape(text)}[/]", highlight=False)
         bar = self._bars.get(record.name)
         if bar is not None:
-            self._progress.update(bar, words=escape(record.reason))
+            self._progress.update(bar, words=escape(text))
 
     def progressed(self, record: StageRecord, progress: dict[str, Any]) -> None:
         """Move the bar."""
@@ -208,10 +229,9 @@ def _read_progress(path: Path, not_before: float) -> dict[str, Any]:
     try:
         if path.stat().st_mtime < not_before:
             return {}  # of an attempt that ended before
-        content = json.loads(path.read_bytes())
-    except FileNotFoundError:
+    except OSError:
         return {}
-    return content if isinstance(content, dict) else {}
+    return read_progress(RunDirectory(path.parent))
 
 
 def _reason(record: StageRecord) -> str:

@@ -25,7 +25,6 @@ FLAGS: Final = ("--json", "--compare", "--calibrate")  # of this command alone
 NUMBERS: Final = ("graphs", "walltime", "expected", "memory", "GPU memory", "jobs")  # columns
 
 Stage = Annotated[str | None, typer.Option("--stage", metavar="NAME", help="This stage alone.")]
-Preset = Annotated[str, typer.Option("--preset", help="quick, full or tutorial.")]
 HistoryOut = Annotated[
     Path | None, typer.Option("--out", help="Output directory of the run: its inputs, and history beside it.")
 ]
@@ -62,7 +61,8 @@ def estimate_command(family: "Family") -> Any:
     def command(
         context: typer.Context,
         stage: Stage = None,
-        preset: Preset = "full",
+        preset: options.FullPreset = None,
+        config_file: options.ConfigFile = None,
         override: options.Overrides = None,
         out: HistoryOut = None,
         compare: Compare = False,
@@ -73,14 +73,19 @@ def estimate_command(family: "Family") -> Any:
         memory: options.Memory = None,
         cores: options.Cores = None,
         gpus: options.Gpus = None,
+        account: options.Account = None,
         as_json: AsJson = False,
         *,
         given: dict[str, Any],
     ) -> None:
         if calibrate and (stage is None or out is None or compare):
             raise EstimateError("--calibrate tries one stage of one run: give --stage NAME and --out DIR, no --compare")
-        where, request = options.site_and_request(site, walltime=walltime, memory=memory, cores=cores, gpus=gpus)
-        config = options.family_config(family, preset, given, None, override)
+        where, request = options.site_and_request(
+            site, walltime=walltime, memory=memory, cores=cores, gpus=gpus, account=account
+        )
+        config = options.family_config(
+            family, preset, given, None, override, config_file, is_plan=True, usual_preset="full"
+        )
         sizes = family.data_sizes(config) if compare else [(family.data_size(config), config)]
         found = []
         for size, one in sizes:
@@ -91,7 +96,8 @@ def estimate_command(family: "Family") -> Any:
                 decisions = {
                     name: calibrated(run, name, made, where, request, out, seconds) for name, made in decisions.items()
                 }
-            tokens = command_tokens(family, context.obj, given, size.dataset if compare else None, stage)
+            of_dataset = size.dataset if compare else None
+            tokens = command_tokens(family, context.obj, given, of_dataset, stage, str(config.preset))
             found.append(describe(run, size, decisions, where, request, shlex.join(tokens)))
         if as_json:
             typer.echo(json.dumps(found if compare else found[0], indent=2))
@@ -163,9 +169,17 @@ def calibrated(
 
 
 def command_tokens(
-    family: "Family", tokens: Sequence[str], given: Mapping[str, Any], dataset: str | None, stage: str | None
+    family: "Family",
+    tokens: Sequence[str],
+    given: Mapping[str, Any],
+    dataset: str | None,
+    stage: str | None,
+    preset: str,
 ) -> list[str]:
-    """Return the `kdgat train` that the estimate is for: the same command line, with what training requires besides."""
+    """Return the `kdgat train` that the estimate is for: the same command line, with what training requires besides.
+
+    The preset is named: the usual one of training is another.
+    """
     names_dataset = dataset is not None and any(option.name == "dataset" for option in family.options)
     left_out = ("--stage", "--seconds", *(("--dataset",) if names_dataset else ()))
     kept = [word for word in _without_options(tokens[2:], left_out) if word not in FLAGS]
@@ -177,7 +191,7 @@ def command_tokens(
         if option.is_required and not _has(command, name):
             command += [name, str(given.get(option.name, option.plan_default))]
     if not _has(command, "--preset"):
-        command += ["--preset", "full"]
+        command += ["--preset", preset]
     if stage is not None and "stages" in family.config.model_fields:
         command += ["-O", f"stages={json.dumps([stage])}"]
     if not _has(command, "--out"):

@@ -56,6 +56,7 @@ def evaluate_command(family: "Family", detects: "Detects") -> Any:
         memory: options.Memory = None,
         cores: options.Cores = None,
         gpus: options.Gpus = None,
+        account: options.Account = None,
         quiet: options.Quiet = False,
     ) -> None:
         """Score every recording below --data-root that the run was not trained on, by the run's own detector and rule.
@@ -65,8 +66,13 @@ def evaluate_command(family: "Family", detects: "Detects") -> Any:
         job of a cluster does it, with its directory below `evaluations/` of the run.
         """
         from kdgat.cli.tables import output_console, print_tables
+        from kdgat.stage.place import check_file
 
-        where, request = options.site_and_request(site, walltime=walltime, memory=memory, cores=cores, gpus=gpus)
+        if json_path is not None:
+            check_file(json_path, "--json")
+        where, request = options.site_and_request(
+            site, walltime=walltime, memory=memory, cores=cores, gpus=gpus, account=account
+        )
         if where.scheduler == "local":
             results = _score_here(detects, run, data_root, dataset, catalog, calibration, quiet=quiet)
         else:
@@ -74,6 +80,7 @@ def evaluate_command(family: "Family", detects: "Detects") -> Any:
                 family, detects, run, data_root, dataset, catalog, calibration, where, request, quiet=quiet
             )
         if json_path is not None:
+            json_path.parent.mkdir(parents=True, exist_ok=True)
             results.write(json_path)
         if not quiet:
             for note in detects.notes(results):

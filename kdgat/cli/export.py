@@ -43,7 +43,9 @@ def export(
     from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
     from kdgat.can.models.names import ENSEMBLE_MEMBERS
     from kdgat.run.directory import OutputDirectory
+    from kdgat.stage.place import check_file
 
+    check_file(out, "--out")
     if model not in ENSEMBLE_MEMBERS:
         raise OptionError(
             f"--model {model}: attention networks are exported; give one of {', '.join(ENSEMBLE_MEMBERS)}"

@@ -3,6 +3,7 @@
 import importlib.util
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -34,13 +35,18 @@ def check_place(out: Path, site: "Site") -> "OutputDirectory":
     """Return the output directory, after everything that can be refused before a flow starts.
 
     Raises:
+        PlaceError: if nothing can be written there.
         SiteError, JobScriptError: if jobs cannot be submitted from here, or not with this output directory.
         MissingDependencyError: if there is no Prefect.
     """
     from kdgat.cluster.script import require_one_word
     from kdgat.cluster.site import require_usable
     from kdgat.run.directory import OutputDirectory
+    from kdgat.stage.place import check_folder
 
+    check_folder(out, "--out")
+    if "PREFECT_API_URL" not in os.environ:  # the database of the embedded server lies there
+        check_folder(Path(tempfile.gettempdir()), "TMPDIR")
     require_usable(site)
     if site.scheduler == "slurm" and site.image is not None:
         from kdgat.container.agreement import check_named_image

@@ -2,6 +2,7 @@
 
 import os
 import sys
+import tempfile
 import textwrap
 from enum import StrEnum
 from pathlib import Path
@@ -51,9 +52,12 @@ def build(
     from kdgat.container.checkout import find_checkout
     from kdgat.container.process import signals_as_exit
     from kdgat.container.variants import find_variant
+    from kdgat.stage.place import check_file, check_folder
 
     tree, chosen = find_checkout(checkout), find_variant(variant.value)
     image = out or Path(f"{chosen.file_stem}.sif")
+    check_file(image, "--out")
+    check_folder(work_folder or Path(tempfile.gettempdir()), "--work-folder")
     before = _identity(image)
     try:
         with signals_as_exit():

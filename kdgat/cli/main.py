@@ -2,12 +2,15 @@
 
 import importlib
 import os
+import platform
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kdgat.stage.errors import is_user_error
+from kdgat.stage.families import is_user_error
+from kdgat.stage.place import describe_os_error
 from kdgat.stage.process import garbage_kept
 
 if TYPE_CHECKING:
@@ -15,8 +18,18 @@ if TYPE_CHECKING:
 
     from kdgat.family.protocol import Family
 
-OF_FAMILIES = ("plan", "estimate", "train", "evaluate")  # groups whose `application` makes one command per family
+OF_FAMILIES = (
+    "config",
+    "plan",
+    "estimate",
+    "train",
+    "sweep",
+    "evaluate",
+)  # groups whose `application` makes one command per family
 DEBUG_OPTION = "--debug"
+COMPLETION_OPTIONS = ("--install-completion", "--show-completion")
+# What a shell sets to ask for completions, and where it puts the line so far: bash, and the other shells.
+COMPLETION_VARIABLE, LINE_VARIABLES = "_KDGAT_COMPLETE", ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
 EXIT_USER_ERROR = 1
 EXIT_USAGE = 2
 HELP = "Keep graph neural networks trained. Add --debug to any command for a traceback."
@@ -28,6 +41,8 @@ MANY_VALUED = (
     "--sizes",
     "--stages",
     "--clean",
+    "--grid",
+    "--random",
 )  # beside those that a family says
 
 
@@ -45,16 +60,24 @@ class CommandGroup:
 
 COMMAND_GROUPS: dict[str, CommandGroup] = {
     "data": CommandGroup("kdgat.cli.data", "List, inspect, import and synthesise recordings."),
+    "config": CommandGroup("kdgat.cli.config", "Show the configuration of a run, and where each value comes from."),
     "plan": CommandGroup("kdgat.cli.plan", "Print the stages a training run consists of, without running them."),
     "estimate": CommandGroup("kdgat.cli.estimate", "Estimate walltime and memory of jobs, and say why."),
     "train": CommandGroup("kdgat.cli.train", "Train, calibrate and evaluate a family of models end to end."),
+    "night": CommandGroup(
+        "kdgat.cli.night", "Retrain on new recordings; a better model goes into service.", is_single_command=True
+    ),
+    "sweep": CommandGroup("kdgat.cli.sweep", "Try configurations, and say which validates best."),
+    "run": CommandGroup(
+        "kdgat.cli.run", "Start a run of a deployment, watch it and print its scores.", is_single_command=True
+    ),
     "lap": CommandGroup("kdgat.cli.lap", "Generate, bucket, inspect and solve assignment problems."),
     "history": CommandGroup(
-        "kdgat.cli.history", "Show what attempts took of what they had asked for.", is_single_command=True
+        "kdgat.cli.history", "Compare the resources that attempts used with their requests.", is_single_command=True
     ),
     "site": CommandGroup("kdgat.cli.site", "List clusters that stages can run on, and show what is known of one."),
     "image": CommandGroup("kdgat.cli.image", "Make container images, look into them, and run things in them."),
-    "stage": CommandGroup("kdgat.cli.stage", "Run one stage from its run directory (what a cluster job runs)."),
+    "stage": CommandGroup("kdgat.cli.stage", "Run one stage from its run directory, as a cluster job does."),
     "evaluate": CommandGroup("kdgat.cli.evaluate", "Score recordings with the detectors of a finished run."),
     "detect": CommandGroup(
         "kdgat.cli.detect",
@@ -71,9 +94,17 @@ COMMAND_GROUPS: dict[str, CommandGroup] = {
         is_single_command=True,
     ),
     "capabilities": CommandGroup(
-        "kdgat.cli.capabilities", "Say what of CUDA and RAPIDS is usable here, and why not.", is_single_command=True
+        "kdgat.cli.capabilities",
+        "Check which parts of CUDA and RAPIDS work here, and why others do not.",
+        is_single_command=True,
+    ),
+    "doctor": CommandGroup(
+        "kdgat.cli.doctor",
+        "Check this machine, and print how to get missing parts.",
+        is_single_command=True,
     ),
     "model": CommandGroup("kdgat.cli.model", "List trained models, and say which of them is in service."),
+    "runs": CommandGroup("kdgat.cli.runs", "List, show and compare runs, and find the one that validated best."),
     "report": CommandGroup("kdgat.cli.report", "Write the HTML report of a run.", is_single_command=True),
 }
 
@@ -88,7 +119,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except (ValueError, OSError) as error:
         if debug or not is_user_error(error):
             raise
-        _print_error(str(error))
+        _print_error(describe_os_error(error) if isinstance(error, OSError) else str(error))
         group = COMMAND_GROUPS.get(_wanted(tokens) or "")
         status = EXIT_USER_ERROR if group is None else group.user_error
     sys.exit(status)
@@ -103,7 +134,6 @@ def build_application(wanted: str | None, tokens: Sequence[str] = ()) -> "typer.
         help=HELP,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
-        add_completion=False,
     )
     for name, group in COMMAND_GROUPS.items():
         if name != wanted:
@@ -118,7 +148,14 @@ def build_application(wanted: str | None, tokens: Sequence[str] = ()) -> "typer.
 
 
 def _run(tokens: list[str]) -> int:
+    if COMPLETION_VARIABLE in os.environ:
+        line = next((os.environ[name] for name in LINE_VARIABLES if name in os.environ), "")
+        words = line.split()[1:]
+        build_application(_wanted(words), words)(prog_name="kdgat")
     wanted = _wanted(tokens)
+    if tokens == ["--version"]:
+        print(describe_version())
+        return 0
     if wanted is None and set(tokens) <= {"--help"}:
         print(describe_groups())
         return 0 if tokens else EXIT_USAGE
@@ -157,9 +194,21 @@ def describe_groups() -> str:
             "Commands:",
             *lines,
             "",
-            "kdgat COMMAND --help says more.",
+            "kdgat COMMAND --help says more; kdgat --version; kdgat --install-completion for your shell.",
         ]
     )
+
+
+def describe_version() -> str:
+    """Return what `kdgat --version` prints: what a report of a bug needs first."""
+    from kdgat.stage.provenance import git_state, package_version
+
+    found = [f"kdgat {package_version('kdgat')}"]
+    if git := git_state(Path(__file__).parent):
+        found.append(f"revision {str(git.get('revision'))[:12]}{' with changes' if git.get('dirty') else ''}")
+    found.append(f"Python {platform.python_version()}")
+    found += [f"{name} {package_version(name) or 'not installed'}" for name in ("torch", "prefect")]
+    return ", ".join(found)
 
 
 def _family_group(module: str, words: Sequence[str]) -> "typer.Typer":
@@ -174,8 +223,8 @@ def _families_named(words: Sequence[str]) -> "dict[str, Family]":
     from kdgat.stage.families import family_names
 
     names = family_names()
-    named = [word for word in words if not word.startswith("-")][1:2]
-    return {name: find_family(name) for name in names if name in named or named == [] or named[0] not in names}
+    named = set([word for word in words if not word.startswith("-")][1:3]) & set(names)
+    return {name: find_family(name) for name in names if name in named or not named}
 
 
 def repeat_many_valued(tokens: Sequence[str], many_valued: Sequence[str] = MANY_VALUED) -> list[str]:
@@ -207,7 +256,20 @@ def _placeholder() -> "typer.Typer":
 def _print_error(text: str) -> None:
     colour = sys.stderr.isatty() and "NO_COLOR" not in os.environ
     label = "\x1b[31merror:\x1b[0m" if colour else "error:"
-    print(f"{label} {text}", file=sys.stderr)
+    print(f"{label} {readable(text)}", file=sys.stderr)
+
+
+def readable(text: str) -> str:
+    """Write what no terminal shows, or obeys, as Python writes it: names of files may hold any character.
+
+    >>> readable("a\\x1b[2J: is no file")
+    'a\\\\x1b[2J: is no file'
+    """
+    body = text.lstrip("\n")
+    shown = "\\n" * (len(text) - len(body)) + body
+    return "".join(
+        one if one.isprintable() or one == "\n" else one.encode("unicode_escape").decode("ascii") for one in shown
+    )
 
 
 if __name__ == "__main__":

@@ -15,7 +15,15 @@ if TYPE_CHECKING:
     from kdgat.family.protocol import Family, Option
     from kdgat.run.config import RunConfig
 
-Preset = Annotated[str, typer.Option("--preset", help="quick, full or tutorial (explains every key).")]
+# Whether it was given counts: --config may name one, too.
+Preset = Annotated[
+    str | None, typer.Option("--preset", help="quick, full or tutorial (explains every key). Default: quick.")
+]
+FullPreset = Annotated[str | None, typer.Option("--preset", help="quick, full or tutorial. Default: full.")]
+ConfigFile = Annotated[
+    Path | None,
+    typer.Option("--config", metavar="FILE", help="YAML with keys above the preset's; options and -O win over it."),
+]
 Seeds = Annotated[list[int] | None, typer.Option("--seeds", help="Seeds to train with, as in --seeds 0 1 2.")]
 Overrides = Annotated[
     list[str] | None,
@@ -41,6 +49,9 @@ Walltime = Annotated[
 Memory = Annotated[str | None, typer.Option("--memory", help="Of every stage's jobs, as 128G.")]
 Cores = Annotated[int | None, typer.Option("--cores", help="Of every stage's jobs.")]
 Gpus = Annotated[int | None, typer.Option("--gpus", help="Of every stage's jobs; 0 for none.")]
+Account = Annotated[
+    str | None, typer.Option("--account", help="Whom jobs are charged to (default: KDGAT_ACCOUNT, then the site's).")
+]
 OnLostFlow = Annotated[
     Literal["detach", "stop"] | None,
     typer.Option("--on-lost-flow", help="Jobs whose command is gone: go on, or save and leave (default: the site's)."),
@@ -67,11 +78,14 @@ def family_command(
     of_family = [option for option in options if is_plan or not option.plan_only]
     own = [parameter for name, parameter in inspect.signature(command).parameters.items() if name != "given"]
     parameters = [_parameter(option, is_plan) for option in of_family]
-    required = [one for one in (*parameters, *own) if one.default is inspect.Parameter.empty]
-    optional = [one for one in (*parameters, *own) if one.default is not inspect.Parameter.empty]
+    required = [one for one in own if one.default is inspect.Parameter.empty]
+    optional = [*parameters, *(one for one in own if one.default is not inspect.Parameter.empty)]
 
     def run(**values: Any) -> None:
         given = {option.name: values.pop(option.name) for option in of_family}
+        missing = [option for option in of_family if option.is_required and not _is_given(given[option.name])]
+        if missing and not is_plan and values.get("config_file") is None:
+            raise typer.BadParameter("required, unless --config gives it", param_hint=f"--{_written(missing[0])}")
         command(**values, given={name: value for name, value in given.items() if _is_given(value)})
 
     signature = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*required, *optional)]
@@ -86,25 +100,43 @@ def _is_given(value: Any) -> bool:
 
 
 def _parameter(option: "Option", is_plan: bool) -> inspect.Parameter:
-    default: Any = False if option.type is bool else option.plan_default if is_plan else None
-    if option.is_required and not is_plan:
-        default = inspect.Parameter.empty
+    default: Any = False if option.type is bool else None
     kind: Any = list[option.type] if option.is_many else option.type  # type: ignore[name-defined]
     if default is None:
         kind = kind | None
-    annotation = Annotated[kind, typer.Option(f"--{option.name.replace('_', '-')}", help=option.help)]
+    text = f"{option.help} Required." if option.is_required and not is_plan else option.help
+    text += f" Default: {option.plan_default}." if is_plan and option.plan_default is not None else ""
+    annotation = Annotated[kind, typer.Option(f"--{_written(option)}", help=text)]
     return inspect.Parameter(option.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _written(option: "Option") -> str:
+    return option.name.replace("_", "-")
 
 
 def family_config(
     family: "Family",
-    preset: str,
+    preset: str | None,
     given: Mapping[str, Any],
     seeds: Sequence[int] | None,
     overrides: Sequence[str] | None,
+    config_file: Path | None = None,
+    *,
+    is_plan: bool = False,
+    usual_preset: str = "quick",
 ) -> "RunConfig":
-    """Build the configuration that a command line describes; ConfigurationError names key, value and fix."""
-    content: dict[str, Any] = {"seeds": list(seeds)} if seeds else {}
+    """Build the configuration that a command line describes; ConfigurationError names key, value and fix.
+
+    A preset that is given wins over the file's, the file's over the usual one. With `is_plan`, what training
+    requires and neither the command line nor the file gives has its default of a plan.
+    """
+    content: dict[str, Any] = {} if config_file is None else read_config(family, config_file)
+    if is_plan:
+        given = {**_plan_defaults(family, content), **given}
+    of_file = content.pop("preset", None)
+    preset = str(preset or of_file or usual_preset)
+    if seeds:
+        content["seeds"] = list(seeds)
     before: list[str] = []
     for option in family.options:
         if option.key == "" or option.name not in given:
@@ -117,13 +149,56 @@ def family_config(
         *sections, key = option.key.split(".")
         where = content
         for section in sections:
-            where = where.setdefault(section, {})
+            if where.get(section) is None:  # not there, or without a key below it
+                where[section] = {}
+            where = where[section]
+            if not isinstance(where, dict):
+                raise OptionError(f"--config {config_file}: {section} is {where!r}, write its keys below it")
         where[key] = value
     config = family.config.from_preset(preset, content, [*before, *(overrides or ())])
     for option in family.options:
         if option.apply is not None and option.name in given:
             config = option.apply(config, given[option.name])
     return config
+
+
+def _plan_defaults(family: "Family", content: Mapping[str, Any]) -> dict[str, Any]:
+    """Return by option what a plan takes for required values that `content`, a file of configuration, does not give."""
+    defaults = {}
+    for option in family.options:
+        where: Any = content
+        for key in option.key.split("."):
+            where = where.get(key) if isinstance(where, Mapping) else None
+        if option.plan_default is not None and where is None:
+            defaults[option.name] = option.plan_default
+    return defaults
+
+
+def read_config(family: "Family", path: Path) -> dict[str, Any]:
+    """Read a file of configuration; a path in it that an option could give is taken from the file's folder."""
+    import yaml
+
+    from kdgat.stage.configuration import ConfigurationError, read_yaml
+    from kdgat.stage.files import EncodingError, read_utf8
+
+    try:
+        content = read_yaml(read_utf8(path))
+    except EncodingError as error:
+        raise ConfigurationError(f"--config {error}") from error
+    except yaml.YAMLError as error:
+        raise ConfigurationError(f"--config {path} is no YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, dict):
+        raise ConfigurationError(
+            f"--config {path} is not a mapping of keys to values: `kdgat config show {family.name}` prints one"
+        )
+    for option in family.options:
+        *sections, key = option.key.split(".")
+        where: Any = content
+        for section in sections:
+            where = where.get(section) if isinstance(where, dict) else None
+        if option.type is Path and isinstance(where, dict) and isinstance(where.get(key), str):
+            where[key] = str((path.parent / where[key]).absolute())
+    return content
 
 
 def require_job_library() -> None:
@@ -139,6 +214,7 @@ def site_and_request(
     memory: str | None,
     cores: int | None,
     gpus: int | None,
+    account: str | None = None,
     on_lost_flow: Literal["detach", "stop"] | None = None,
 ) -> "tuple[Site, ResourceRequest]":
     """Read the site and what the command line asks for there.
@@ -150,13 +226,14 @@ def site_and_request(
     """
     from kdgat.cluster.estimate import check_command_line
     from kdgat.cluster.resources import make_request
-    from kdgat.cluster.site import load_site
+    from kdgat.cluster.site import charged_to, load_site
 
-    site = load_site(name)
+    site = charged_to(load_site(name), account)
     if on_lost_flow is not None:
         site = site.model_copy(update={"on_lost_flow": on_lost_flow})
     request = make_request(walltime=walltime, memory=memory, cores=cores, gpus=gpus)
-    if site.scheduler == "local" and (explicit := request.explicit_values()):
+    explicit = request.explicit_values() | ({} if account is None else {"account": account})
+    if site.scheduler == "local" and explicit:
         given = ", ".join(f"--{key} {value}" for key, value in explicit.items())
         raise OptionError(
             f"{given}: with --site {name} stages are processes of this machine, which use what it has: "

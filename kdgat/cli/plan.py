@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
     from kdgat.run.plan import PlannedStage, Run
 
 JOB_HEADINGS: Final = ("walltime", "job memory", "cores", "gpus")
+TIME: Final = "time"  # heading of what stages take
 WIDE: Final = 140  # columns in which a stage and its job fit beside each other
 TEXTS: Final = ("stage", "needs", "state")
 UNKNOWN_IDENTITY: Final = "x" * 8  # of a stage whose inputs are not there yet
 
 PlannedOut = Annotated[Path | None, typer.Option("--out", help="Also say what has finished in this directory.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print what would be submitted or run.")]
+Diagram = Annotated[bool, typer.Option("--diagram", help="Print the stages as a Mermaid flowchart, for Markdown.")]
 
 
 def application(families: "Mapping[str, Family]") -> typer.Typer:
@@ -46,26 +49,38 @@ def plan_command(family: "Family") -> Any:
     """Return the command that plans one family."""
 
     def command(
-        preset: options.Preset = "quick",
+        preset: options.Preset = None,
+        config_file: options.ConfigFile = None,
         seeds: options.Seeds = None,
         override: options.Overrides = None,
         out: PlannedOut = None,
         dry_run: DryRun = False,
+        diagram: Diagram = False,
         site: options.SiteName = "local",
         walltime: options.Walltime = None,
         memory: options.Memory = None,
         cores: options.Cores = None,
         gpus: options.Gpus = None,
+        account: options.Account = None,
         *,
         given: dict[str, Any],
     ) -> None:
-        where, request = options.site_and_request(site, walltime=walltime, memory=memory, cores=cores, gpus=gpus)
-        run = family.plan(options.family_config(family, preset, given, seeds, override))
-        if dry_run:
-            print_dry_run(run, where, request, out)
+        where, request = options.site_and_request(
+            site, walltime=walltime, memory=memory, cores=cores, gpus=gpus, account=account
+        )
+        run = family.plan(options.family_config(family, preset, given, seeds, override, config_file, is_plan=True))
+        if diagram:
+            from kdgat.run.diagram import flowchart
+
+            print(flowchart(run.plan, states_in(out)))
             return
-        jobs, changes = plan_jobs(run, where, request, out)
-        print_plan(run, family.describe(run, jobs, given), jobs, out)
+        decisions = plan_decisions(run, where, request, out)
+        jobs, changes = plan_jobs(where, decisions)
+        described = with_times(run, family.describe(run, jobs, given), decisions, jobs)
+        if dry_run:
+            print_dry_run(run, where, described, jobs, out)
+            return
+        print_plan(run, described, jobs, out)
         if jobs:
             for sentence in describe_limits((one.stage for one in run.plan), run.resources, where, request):
                 typer.echo(sentence)
@@ -75,15 +90,13 @@ def plan_command(family: "Family") -> Any:
     return command
 
 
-def plan_jobs(
-    run: "Run", site: "Site", request: "ResourceRequest", out: Path | None
-) -> tuple[dict[str, "Resources"], dict[str, list[str]]]:
+def plan_jobs(site: "Site", decisions: "Mapping[str, Decision]") -> tuple[dict[str, "Resources"], dict[str, list[str]]]:
     """Return what the job of each stage asks for as far as it is known now, and who asks for what for which reason."""
     if site.scheduler == "local":
         return {}, {}
     jobs: dict[str, Resources] = {}
     changes: dict[str, list[str]] = {}
-    for name, decision in plan_decisions(run, site, request, out).items():
+    for name, decision in decisions.items():
         jobs[name] = decision.resources
         for sentence in decision.changes:
             changes.setdefault(sentence, []).append(name)
@@ -109,12 +122,44 @@ def plan_decisions(run: "Run", site: "Site", request: "ResourceRequest", out: Pa
     return found
 
 
+def with_times(
+    run: "Run", described: "PlanTable", decisions: "Mapping[str, Decision]", jobs: "Mapping[str, Resources]"
+) -> "PlanTable":
+    """Return a family's table with how long stages take where that is known: by its own forecast, else by attempts.
+
+    Where nothing is known of any stage the table stays as it is.
+    """
+    from kdgat.run.progress import describe_seconds
+
+    expected = {name: one.expected.walltime or described.times.get(name) for name, one in decisions.items()}
+    if TIME in described.headings or not any(expected.values()):
+        return described
+    cells, sources = {}, dict[str, list[str]]()
+    for planned in run.plan:
+        estimate = expected.get(planned.name)
+        text = ""
+        if estimate is not None:
+            is_rule = estimate.coverage is None  # or a formula, not attempts
+            text = f"{'up to ' if is_rule else ''}{describe_seconds(estimate.value)}"
+            sources.setdefault(f"Time by {estimate.describe()}", []).append(planned.name)
+        before = described.cells.get(planned.name, [""] * len(described.headings))
+        cells[planned.name] = [*before, text]
+    known = {name: estimate.value for name, estimate in expected.items() if estimate is not None}
+    if unknown := [planned.name for planned in run.plan if planned.name not in known]:
+        sources["Time unknown"] = unknown
+    total = f"Total of known times: {describe_seconds(sum(known.values()))}"
+    if jobs:
+        count = sum(-(-seconds // jobs[name].walltime_s) for name, seconds in known.items())
+        total += f" in {count} job{'' if count == 1 else 's'}"
+    after = [*(f"{source}: {', '.join(names)}" for source, names in sources.items()), f"{total}."]
+    return replace(described, headings=(*described.headings, TIME), cells=cells, after=[*described.after, *after])
+
+
 def print_plan(run: "Run", described: "PlanTable", jobs: "Mapping[str, Resources]", out: Path | None) -> None:
     """Print one line per stage: what the family says of it, its job, how far it is, what it needs."""
     from kdgat.cli.tables import output_console
-    from kdgat.run.directory import OutputDirectory
 
-    records = {record.name: record for record in OutputDirectory(out).read_index().stages} if out else {}
+    states = states_in(out)
     console = output_console()
     has_jobs_beside = bool(jobs) and console.width >= WIDE
     headings = ["stage", *described.headings, *(JOB_HEADINGS if has_jobs_beside else ())]
@@ -123,7 +168,7 @@ def print_plan(run: "Run", described: "PlanTable", jobs: "Mapping[str, Resources
         row = [planned.name, *described.cells.get(planned.name, [""] * len(described.headings))]
         row += job_cells(jobs[planned.name]) if has_jobs_beside else []
         if out:
-            row.append(str(records[planned.name].state) if planned.name in records else "not planned there")
+            row.append(states.get(planned.name, "not planned there"))
         table.add_row(*row, ", ".join(planned.depends_on) or described.sources)
     for sentence in described.before:
         console.print(sentence, soft_wrap=True, markup=False)
@@ -136,6 +181,13 @@ def print_plan(run: "Run", described: "PlanTable", jobs: "Mapping[str, Resources
         console.print(table)
     for sentence in described.after:
         console.print(sentence, soft_wrap=True, markup=False)
+
+
+def states_in(out: Path | None) -> dict[str, str]:
+    """Return how far each stage of the run in a directory is, by name; empty without one."""
+    from kdgat.run.directory import OutputDirectory
+
+    return {record.name: str(record.state) for record in OutputDirectory(out).read_index().stages} if out else {}
 
 
 def _table(headings: Sequence[str]) -> "Table":
@@ -171,26 +223,35 @@ def describe_limits(
     ]
 
 
-def print_dry_run(run: "Run", site: "Site", request: "ResourceRequest", out: Path | None) -> None:
-    """Print the command or the job script of every stage; nothing is started or written."""
+def print_dry_run(
+    run: "Run", site: "Site", described: "PlanTable", jobs: "Mapping[str, Resources]", out: Path | None
+) -> None:
+    """Print the command or the job script of every stage, and how long it takes; nothing is started or written."""
     from kdgat.cluster.child import child_command
     from kdgat.stage.directory import RunDirectory
 
     output = (out or Path("OUT")).absolute()
-    jobs, _ = plan_jobs(run, site, request, out)
+    place = described.headings.index(TIME) if TIME in described.headings else None
+    times = {name: cells[place] for name, cells in described.cells.items() if place is not None and cells[place]}
     print(
         "# Nothing is started. A stage starts when those it needs have finished; the last 8 characters of its\n"
         f"# directory hash its inputs, {UNKNOWN_IDENTITY} where they are not there yet."
     )
     for planned in run.plan:
         directory = output / "stages" / _directory_name(run, planned)
-        print(f"\n# {planned.name}: needs {', '.join(planned.depends_on) or 'no other stage'}")
+        needs = ", ".join(planned.depends_on) or "no other stage"
+        takes = f"; takes {times[planned.name]}" if planned.name in times else ""
+        print(f"\n# {planned.name}: needs {needs}{takes}")
         if site.scheduler == "local":
             print(shlex.join(child_command(RunDirectory(directory))))
         else:
             from flows.job_scripts import job_script  # where dask-jobqueue is
 
             print(job_script(site, jobs[planned.name], directory, output / "slurm"))
+    lines = [line for sentence in described.after for line in sentence.split("\n") if line]
+    if not times:
+        lines.append(f"How long stages take is not known yet: `kdgat estimate {run.family} --calibrate` tries one.")
+    print("\n" + "\n".join(f"# {line}" for line in lines))
 
 
 def _directory_name(run: "Run", planned: "PlannedStage") -> str:

@@ -1,8 +1,11 @@
 """`kdgat site`: the clusters that stages can run on."""
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
+
+TEMPLATE: Final = "example"  # explains every key
+TEST_PREFIX: Final = "slurm-test"  # of sites of the test cluster
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -13,7 +16,11 @@ def site() -> None:
 
 
 @app.command("list")
-def list_sites() -> None:
+def list_sites(
+    show_all: Annotated[
+        bool, typer.Option("--all", help="Also the template and the sites of the test cluster.")
+    ] = False,
+) -> None:
     """List the sites that --site takes, with their scheduler, partitions and limits."""
     from rich.table import Table
 
@@ -24,6 +31,8 @@ def list_sites() -> None:
     for heading in ("site", "scheduler", "partitions", "limits", "file"):
         table.add_column(heading, no_wrap=heading != "limits", overflow="fold")
     for name, path in sorted(find_sites().items()):
+        if not (show_all or is_for_users(name)):
+            continue
         try:
             found = read_site(path)
         except SiteError as error:  # one wrong file must not hide the others
@@ -47,3 +56,8 @@ def show(
     from kdgat.cluster.site import load_site
 
     typer.echo(yaml.safe_dump(load_site(name).model_dump(mode="json"), sort_keys=False, allow_unicode=True), nl=False)
+
+
+def is_for_users(name: str) -> bool:
+    """Return whether a site is one that people run on."""
+    return name != TEMPLATE and not name.startswith(TEST_PREFIX)

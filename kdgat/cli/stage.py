@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from kdgat.stage.__main__ import add_arguments, run_directory
 from kdgat.stage.outcome import exit_status
 
-JOB_OPTIONS = ("walltime", "memory", "cores", "gpus")
+JOB_OPTIONS = ("walltime", "memory", "cores", "gpus", "account")
 
 
 class StageCommandError(ValueError):
@@ -31,6 +31,7 @@ def run(arguments: Sequence[str]) -> int:
     jobs.add_argument("--memory", metavar="SIZE", help="of each job, as 128G")
     jobs.add_argument("--cores", type=int, metavar="N", help="of each job")
     jobs.add_argument("--gpus", type=int, metavar="N", help="of each job; 0 for none")
+    jobs.add_argument("--account", metavar="NAME", help="that each job is charged to")
     parsed = parser.parse_args(arguments)
     if parsed.site is not None:
         return _run_at_site(parsed)

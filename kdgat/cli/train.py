@@ -34,7 +34,8 @@ def train_command(family: "Family") -> Any:
     def command(
         context: typer.Context,
         out: options.Out,
-        preset: options.Preset = "quick",
+        preset: options.Preset = None,
+        config_file: options.ConfigFile = None,
         seeds: options.Seeds = None,
         override: options.Overrides = None,
         parallel_stages: options.ParallelStages = None,
@@ -44,6 +45,7 @@ def train_command(family: "Family") -> Any:
         memory: options.Memory = None,
         cores: options.Cores = None,
         gpus: options.Gpus = None,
+        account: options.Account = None,
         on_lost_flow: options.OnLostFlow = None,
         detach: options.Detach = False,
         quiet: options.Quiet = False,
@@ -53,12 +55,14 @@ def train_command(family: "Family") -> Any:
         from kdgat.cli.flow_run import check_place, watch_flow
 
         where, request = options.site_and_request(
-            site, walltime=walltime, memory=memory, cores=cores, gpus=gpus, on_lost_flow=on_lost_flow
+            site, walltime=walltime, memory=memory, cores=cores, gpus=gpus, account=account, on_lost_flow=on_lost_flow
         )
-        config = options.family_config(family, preset, given, seeds, override)
+        config = options.family_config(family, preset, given, seeds, override, config_file)
         # Mistakes come to light before anything is started.
-        family.plan_into(config, out)
         output = check_place(out, where)
+        family.plan_into(config, out)
+        if where.image is None:  # else the packages are those of the image
+            config.require_loggers()
         if detach:
             from flows.detachment import detach as submit
 

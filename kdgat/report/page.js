@@ -7,6 +7,7 @@
     modeBarButtonsToRemove: ["lasso2d", "select2d", "autoScale2d", "zoomIn2d", "zoomOut2d"],
   };
   const touch = window.matchMedia("(pointer: coarse)").matches;
+  const narrow = window.matchMedia("(max-width: 760px)").matches;
 
   function draw(element) {
     if (element.dataset.drawn) return;
@@ -16,7 +17,16 @@
     // Only figures that can be zoomed need buttons.
     const buttons = figure.layout.dragmode && !touch ? { displayModeBar: "hover" } : { displayModeBar: false };
     if (touch) figure.layout.dragmode = false; // a finger scrolls the page
+    if (narrow && hasNames(figure)) {
+      // Long names beside a figure would leave it no room.
+      figure.layout.yaxis = { ...figure.layout.yaxis, tickfont: { size: 10 } };
+      figure.layout.margin = { ...figure.layout.margin, l: 8, r: 10 };
+    }
     Plotly.newPlot(element, figure.data, figure.layout, { ...settings, ...buttons });
+  }
+
+  function hasNames(figure) {
+    return figure.data.some((trace) => trace.type !== "heatmap" && typeof (trace.y || [])[0] === "string");
   }
 
   function buttonsOf(element) {

@@ -86,6 +86,7 @@ def _wait_for(path: Path, size: int = 1) -> None:
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.processes
 def test_a_followed_log_has_the_alarms_of_the_whole_file(
     end: signal.Signals, log: Path, model: Path, tmp_path: Path
 ) -> None:
@@ -117,6 +118,7 @@ def test_a_followed_log_has_the_alarms_of_the_whole_file(
     assert f"in {len(drive()):,} messages" in errors.read_text().splitlines()[-1]
 
 
+@pytest.mark.processes
 def test_alarms_seen_live_are_added_to_those_of_before(model: Path, tmp_path: Path) -> None:
     """By the clock, over a log that is whole: the stream waits at its end until it is told to stop."""
     write_recording(tmp_path / "drive.parquet", drive("suppression", duration_s=20.0))
@@ -145,6 +147,7 @@ def _near(identifiers: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{**one, "evidence": pytest.approx(one["evidence"], abs=2e-3)} for one in identifiers]
 
 
+@pytest.mark.processes
 def test_a_bus_is_watched_until_it_is_interrupted(model: Path) -> None:
     """python-can's virtual bus lives inside one process: a thread of it sends."""
     script = f"""
@@ -209,6 +212,7 @@ def test_damage_is_said(log: Path, model: Path, tmp_path: Path) -> None:
     assert "note: 1 damaged rows were passed over" in answer.stderr
 
 
+@pytest.mark.processes
 def test_nothing_that_trains_is_loaded(log: Path, model: Path) -> None:
     """torch takes longer to import than a million messages to judge."""
     script = (

@@ -87,8 +87,19 @@ def test_each_change_is_one_plain_line_where_there_is_no_terminal(tmp_path: Path
     text = text_of(console)
     assert text.count("stage0: running") == 1
     assert text.count("stage0: finished") == 1
-    assert "stage1: failed (BAD_INPUT: no such file)" in text
+    assert "stage1: failed (no such file)" in text
     assert "\x1b" not in text
+
+
+def test_a_run_may_become_known_while_it_is_watched(tmp_path: Path) -> None:
+    known: list[OutputDirectory] = []
+    console = recorder(is_terminal=False)
+    watcher = PlainWatcher(lambda: known[-1] if known else None, console)
+    watcher.look()
+    known.append(OutputDirectory(tmp_path))
+    write_run(known[0], StageState.RUNNING)
+    watcher.close()
+    assert text_of(console).count("stage0: running") == 1
 
 
 def test_a_traceback_is_shown_by_its_last_line(tmp_path: Path) -> None:
@@ -96,7 +107,7 @@ def test_a_traceback_is_shown_by_its_last_line(tmp_path: Path) -> None:
     watcher = PlainWatcher(output, console)
     write_run(output, StageState.FAILED, message="ERROR: Traceback\n  File x\nKeyError: 'y'")
     watcher.close()
-    assert "failed (ERROR: KeyError: 'y')" in text_of(console)
+    assert "failed ('y' (KeyError))" in text_of(console)
 
 
 def test_a_terminal_gets_a_bar_that_moves(tmp_path: Path) -> None:
@@ -167,3 +178,32 @@ def test_quiet_shows_nothing(tmp_path: Path) -> None:
     with watched(output, console, quiet=True):
         write_run(output, StageState.RUNNING)
     assert text_of(console) == ""
+
+
+def test_while_a_run_stops_the_count_is_of_stages_that_are_done(tmp_path: Path) -> None:
+    output, console = OutputDirectory(tmp_path), recorder(is_terminal=True)
+    watcher = TerminalWatcher(output, console)
+    write_run(output, StageState.FINISHED, StageState.PAUSED, StageState.BLOCKED)
+    watcher.close()
+    counts = [line for line in text_of(console).splitlines() if "/3" in line]
+    assert len(counts) == 3
+    assert all("1/3" in line for line in counts)
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_where_a_stage_resumed_is_said_once(tmp_path: Path, is_terminal: bool) -> None:
+    output, console = OutputDirectory(tmp_path), recorder(is_terminal=is_terminal)
+    watcher = (TerminalWatcher if is_terminal else PlainWatcher)(output, console)
+    write_run(output, StageState.RUNNING)
+    write_progress(output, 0, {**TRAINING, "resumed": "epoch 2 step 34"})
+    watcher.look()
+    watcher.look()
+    watcher.close()
+    assert text_of(console).count("resumed at epoch 2 step 34") == 1
+
+
+def test_an_output_path_that_is_a_file_does_not_end_the_display(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    watcher = PlainWatcher(OutputDirectory(tmp_path / "file" / "below"), recorder(is_terminal=False))
+    watcher.look()
+    watcher.close()

@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from kdgat.can.config import CanConfig
 from kdgat.can.inputs import can_run
 from kdgat.can.simulation.synthetic import write_dataset
@@ -65,6 +67,7 @@ def test_attempts_that_were_noted_come_before_rules_and_plan_and_estimate_agree(
     assert "asks for walltime 14:24:00 instead of 08:00:00: size rule for complex data" in planned
 
 
+@pytest.mark.processes
 def test_a_calibration_trains_for_some_seconds_and_leaves_the_run_alone(tmp_path: Path) -> None:
     write_dataset(tmp_path, "synthetic", "tiny")
     data = {"dataset": "synthetic", "data_root": str(tmp_path)}

@@ -52,7 +52,7 @@ def test_a_stage_whose_job_was_refused_points_to_what_there_is(
     output.slurm_path.mkdir()
     assert report_end(RunEnd("failed", ""), output, no_results) == 1
     assert capsys.readouterr().err.splitlines() == [
-        "error: normal-large-seed0: ERROR: Slurm refuses the job: Invalid account",
+        "error: normal-large-seed0: Slurm refuses the job: Invalid account",
         f"what jobs printed: {output.slurm_path}",
     ]
 

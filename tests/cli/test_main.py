@@ -1,16 +1,20 @@
+import os
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import metadata
 
 import pytest
 
-from kdgat.cli.main import COMMAND_GROUPS, MANY_VALUED, is_user_error, repeat_many_valued
+from kdgat.cli.main import COMMAND_GROUPS, MANY_VALUED, repeat_many_valued
 from kdgat.stage.configuration import ConfigurationError
-from tests.support.command_line import Answer, run_kdgat
+from kdgat.stage.families import is_user_error
+from tests.support.command_line import PROGRAM, Answer, run_kdgat
 
 HEAVY = ("torch", "polars", "numba", "prefect", "plotly", "pydantic", "numpy")
 
 
+@pytest.mark.processes
 def test_help_names_every_group_and_imports_none_of_them() -> None:
     script = (
         "import sys\nfrom kdgat.cli.main import main\n"
@@ -31,6 +35,36 @@ def test_an_unknown_command_is_wrong_usage(kdgat: Callable[..., Answer]) -> None
     assert kdgat("trian").status == 2
 
 
+def test_its_version_names_what_a_report_of_a_bug_needs(kdgat: Callable[..., Answer]) -> None:
+    text = kdgat("--version", status=0).stdout
+    assert text.startswith(f"kdgat {metadata.version('kdgat')}, ")
+    assert f"torch {metadata.version('torch')}" in text
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("kdgat mod", "model"),
+        ("kdgat train ", "trees"),
+        ("kdgat train can --pre", "--preset"),
+        ("kdgat site s", "show"),
+    ],
+)
+def test_a_shell_completes_commands_families_and_options(line: str, expected: str) -> None:
+    environment = {**os.environ, "_KDGAT_COMPLETE": "complete_bash", "COMP_WORDS": line}
+    environment["COMP_CWORD"] = str(len(line.split(" ")) - 1)
+    done = subprocess.run(PROGRAM, env=environment, capture_output=True, text=True, check=False)
+    assert expected in done.stdout.split(), done.stderr
+
+
+def test_the_script_for_a_shell_is_printed(kdgat: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHELL", "/bin/bash")
+    monkeypatch.setenv("_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION", "1")
+    assert "_KDGAT_COMPLETE=complete_bash" in kdgat("--show-completion", "bash", status=0).stdout
+
+
+@pytest.mark.processes
 def test_a_user_mistake_is_one_line_and_a_traceback_with_debug(kdgat: Callable[..., Answer]) -> None:
     words = ("plan", "can", "-O", "training.max_epoch=2")
     done = run_kdgat(*words)
@@ -39,6 +73,15 @@ def test_a_user_mistake_is_one_line_and_a_traceback_with_debug(kdgat: Callable[.
     assert "max_epochs" in done.stderr
     with pytest.raises(ConfigurationError, match="max_epochs"):
         kdgat(*words, "--debug")
+
+
+@pytest.mark.parametrize(("name", "shown"), [("\n", "\\n"), ("\u2028", "\\u2028"), ("\x1b[2J", "\\x1b[2J")])
+def test_a_name_of_a_file_that_a_terminal_would_obey_is_shown_and_not_obeyed(
+    kdgat: Callable[..., Answer], name: str, shown: str
+) -> None:
+    assert kdgat("data", "list", "--catalog", name, status=1).stderr.startswith(
+        f"error: {shown}: catalog file not found"
+    )
 
 
 def test_a_bug_keeps_its_traceback() -> None:

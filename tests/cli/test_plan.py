@@ -47,4 +47,28 @@ def test_the_plan_for_a_site_says_which_jobs_ask_for_what_earlier_ones_took(tmp_
     said = next(line for line in done.stdout.splitlines() if line.startswith("asks for memory"))
     assert said.startswith("asks for memory 106G instead of 64G: ")
     assert said.endswith("largest of 1 run (enough for 50% of such runs): evaluation-large-seed0")
-    assert "--mem=108544M" in kdgat("plan", "can", *words, "--dry-run", folder=tmp_path, status=0).stdout
+    dry = kdgat("plan", "can", *words, "--dry-run", folder=tmp_path, status=0).stdout
+    assert "--mem=108544M" in dry
+    taken = [line for line in dry.splitlines() if "; takes " in line]
+    assert [line.split()[1] for line in taken] == ["evaluation-large-seed0:"]
+    assert "# Time unknown: prepare, autoencoder-large-seed0," in dry
+    assert "in 1 job." in dry
+
+
+def test_a_dry_run_says_how_long_stages_take_by_rules_and_forecasts_or_how_to_find_out(tmp_path: Path) -> None:
+    trees = kdgat("plan", "trees", "--seeds", 0, "--dry-run", folder=tmp_path, status=0).stdout
+    assert "# pretrain-seed0: needs prepare; takes up to " in trees
+    assert "# Time by steps measured on a core: pretrain-seed0" in trees
+    lap = kdgat("plan", "lap", "--dry-run", folder=tmp_path, status=0).stdout
+    assert lap.count("; takes ") == 7
+    assert "# Total: " in lap
+    can = kdgat("plan", "can", "--data-root", tmp_path, "--dry-run", folder=tmp_path, status=0).stdout
+    assert can.count("-m kdgat.stage") == can.count(": needs ")
+    assert "not known yet: `kdgat estimate can --calibrate` tries one" in can
+
+
+def test_the_plan_as_a_diagram_is_a_flowchart_of_its_stages(tmp_path: Path) -> None:
+    done = kdgat("plan", "can", "--data-root", tmp_path, "--diagram", status=0)
+    assert done.stdout.startswith("flowchart TD\n")
+    assert done.stdout.count("[") == len({line.split("[")[0] for line in done.stdout.splitlines() if "[" in line})
+    assert "autoencoder" in done.stdout

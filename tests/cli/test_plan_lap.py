@@ -2,11 +2,15 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
+from kdgat.lap.config import LapConfig
 from kdgat.lap.inputs import lap_run
 from kdgat.lap.instances.distributions import generate
 from kdgat.lap.instances.store import write_store
 from kdgat.lap.plan import plan_lap
 from kdgat.lap.training.schedule import Rates, write_rates
+from kdgat.run.directory import OutputDirectory, RunIndex
 from kdgat.run.plan import make_spec
 from tests.lap.runs import OVERRIDES, make_config, small_config
 from tests.support.command_line import Answer
@@ -26,7 +30,8 @@ def test_the_plan_lists_stages_instances_batches_memory_and_time(kdgat: Kdgat) -
     assert found["prepare-4096"][1] == "46"
     assert found["mid_2048-seed1"][:5] == ["mid_2048-seed1", "144", "2", "of", "n=2048"]
     assert "small_512_only_and_small_1024_only-seed0" in found["mid_1536-seed0"]
-    assert "small_512_only + small_1024_only: 1 job of 08:00:00" in printed
+    assert "stages one after the other for 2 seeds" in printed
+    assert "job" not in printed  # here stages are processes that no walltime cuts
     assert "for 2 seeds" in printed
 
 
@@ -43,17 +48,19 @@ def test_chosen_stages_are_planned_and_a_gap_or_a_wrong_name_is_a_user_mistake(k
 
 
 def test_two_stages_share_a_job_if_asked_and_what_would_fit_is_said(kdgat: Kdgat) -> None:
-    status, printed, _ = kdgat("plan", "lap", "--two-in-one")
+    status, printed, _ = kdgat("plan", "lap", "--two-in-one", "--site", "osc-pitzer")
     assert status == 0
     assert "small_512_only + small_1024_only: 1 job" in printed
-    _, printed, _ = kdgat("plan", "lap")
+    _, printed, _ = kdgat("plan", "lap", "--site", "osc-pitzer")
     assert "-O 'jobs=[[small_512_only, small_1024_only, mid_2048]]'" in printed
 
 
 def test_hours_come_from_measured_rates_where_there_are_some(kdgat: Kdgat, tmp_path: Path) -> None:
     rates = Rates(device="a slow one", is_measured=True, step_s=100.0, byte_s=1e-12)
     write_rates(tmp_path / "rates.json", rates)
-    status, printed, _ = kdgat("plan", "lap", "--preset", "full", "--measured", str(tmp_path / "rates.json"))
+    status, printed, _ = kdgat(
+        "plan", "lap", "--preset", "full", "--site", "osc-pitzer", "--measured", str(tmp_path / "rates.json")
+    )
     assert status == 0
     assert "measured for a slow one" in printed
     # 60 epochs of 150 batches and 40 of 225, a hundred seconds each
@@ -136,6 +143,20 @@ def test_an_analysis_says_what_stages_are_made_of_and_json_needs_a_measurement(k
     assert "--memory" in error
 
 
+def test_a_run_is_analysed_as_it_was_configured(kdgat: Kdgat, tmp_path: Path) -> None:
+    config = LapConfig.from_preset("full", {}, ["stages=[small_512_only]", "progression.small_512_only.size=64"])
+    output = OutputDirectory(tmp_path)
+    output.write_index(RunIndex(family="lap", config=config.model_dump(mode="json"), stages=[]))
+    _, printed, _ = kdgat("lap", "analyze", "--run", str(tmp_path))
+    assert lines(printed)["small_512_only"][1] == "64"
+    assert "large_4096" not in printed
+    _, _, error = kdgat("lap", "analyze", "--run", str(tmp_path), "--stages", "small_512_only")
+    assert "--stages: --run" in error
+    output.write_index(RunIndex(family="can", config={}, stages=[]))
+    assert "is a run of family 'can'" in kdgat("lap", "analyze", "--run", str(tmp_path)).stderr
+
+
+@pytest.mark.processes
 def test_an_analysis_measures_steps_and_the_plan_goes_by_them(kdgat: Kdgat, tmp_path: Path) -> None:
     path = tmp_path / "rates.json"
     words = ("--stages", "small_512_only", "--steps", "2", *as_options(*OVERRIDES), "--json", str(path))

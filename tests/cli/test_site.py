@@ -14,6 +14,9 @@ def test_sites_are_listed_from_any_folder(tmp_path: Path) -> None:
     lines = {line.split()[0]: line for line in done.stdout.splitlines()}
     assert "slurm" in lines["osc-pitzer"]
     assert "memory 363G" in lines["osc-pitzer"]
+    assert set(lines) == {"site", "local", "osc-pitzer"}
+    every = {line.split()[0] for line in kdgat("site", "list", "--all", folder=tmp_path, status=0).stdout.splitlines()}
+    assert every - set(lines) == {"example", "slurm-test", "slurm-test-image"}
 
 
 def test_a_wrong_site_file_does_not_hide_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -21,7 +24,7 @@ def test_a_wrong_site_file_does_not_hide_the_others(tmp_path: Path, monkeypatch:
     monkeypatch.setenv("KDGAT_SITES", str(tmp_path))
     done = kdgat("site", "list", status=0)
     assert "gress" in done.stdout
-    assert "slurm-test" in done.stdout
+    assert "osc-pitzer" in done.stdout
 
 
 def test_what_is_shown_of_a_site_is_a_site_file() -> None:

@@ -24,6 +24,7 @@ def training(path: Path, **settings: Any) -> RunDirectory:
     return make_stage(path / "run", "normal", config, make_stores(path))
 
 
+@pytest.mark.processes
 def test_a_finished_stage_exits_0_and_needs_only_the_training_dependencies(tmp_path: Path) -> None:
     directory = training(tmp_path)
     script = (
@@ -35,6 +36,7 @@ def test_a_finished_stage_exits_0_and_needs_only_the_training_dependencies(tmp_p
     assert isinstance(directory.read_outcome(), Finished)
 
 
+@pytest.mark.processes
 def test_a_directory_in_use_is_waited_for_and_a_paused_stage_exits_75_with_a_checkpoint(tmp_path: Path) -> None:
     directory = training(tmp_path, max_epochs=100_000, patience=None, checkpoint_every_steps=1)
     command = [*PROGRAM, "stage", "run", str(directory.path), "--quiet", "--wait-s", "60"]
@@ -64,6 +66,7 @@ def test_a_directory_without_a_spec_is_one_sentence_and_no_fault_of_a_stage(tmp_
     assert "spec.json" in kdgat("stage", "run", tmp_path, status=69).stderr
 
 
+@pytest.mark.processes
 def test_a_stage_whose_parent_is_gone_does_not_start(tmp_path: Path) -> None:
     directory = training(tmp_path)
     environment = {**os.environ, PARENT_PROCESS_VARIABLE: "1"}

@@ -1,0 +1,312 @@
+"""`kdgat doctor`: what a run needs, whether it is here, and how to get what is missing."""
+
+import base64
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Final, Literal, NamedTuple
+from urllib.parse import urlsplit
+
+import typer
+
+from kdgat.cli.options import SiteName
+from kdgat.cluster.site import LOCAL
+from kdgat.stage.provenance import package_version
+
+app = typer.Typer()
+
+State = Literal["good", "missing", "wrong"]
+NUM_WRITES: Final = 16  # how often a small file is replaced to learn how long that takes
+SLOW_WRITE_S: Final = 0.5  # a checkpoint replaces three files, and lists are replaced at every change of state
+LITTLE_SPACE_BYTES: Final = 1 << 30
+COMMAND_TIMEOUT_S: Final = 30.0
+SERVER_TIMEOUT_S: Final = 5.0
+LABELS: Final = {"good": "ok", "missing": "missing", "wrong": "WRONG"}
+
+
+class Check(NamedTuple):
+    """One line of the answer: `missing` is what only some commands need, `wrong` is what makes runs fail."""
+
+    name: str
+    state: State
+    found: str
+    fix: str = ""
+
+
+@app.command()
+def doctor(
+    site: SiteName = "local",
+    out: Annotated[Path, typer.Option("--out", help="Folder that is to hold runs: its filesystem is tried.")] = Path(),
+    image: Annotated[Path | None, typer.Option("--image", help="Compare this image too (default: the site's).")] = None,
+    is_json: Annotated[bool, typer.Option("--json", help="Print a JSON list instead of a table.")] = False,
+) -> None:
+    """Check Python, packages, GPU, Slurm, Apptainer, Prefect and filesystem; exit status 1 if something is wrong."""
+    checks = list(examine(site, out, image))
+    if is_json:
+        typer.echo(json.dumps([check._asdict() for check in checks], indent=2))
+    else:
+        _print(checks)
+    if any(check.state == "wrong" for check in checks):
+        raise typer.Exit(1)
+
+
+def examine(site: str, out: Path, image: Path | None = None) -> Iterator[Check]:
+    """Yield all checks, quick ones first; none of them changes anything but files of its own below `out`."""
+    yield check_python()
+    yield from check_packages()
+    yield from check_gpu()
+    yield from check_site(site)
+    yield check_scheduler(site)
+    yield from check_apptainer(site, image)
+    yield check_server()
+    yield from check_filesystem(out)
+
+
+def check_python() -> Check:
+    """Compare this Python with what the package says it runs with."""
+    from packaging.specifiers import SpecifierSet
+
+    wanted, version = metadata.metadata("kdgat")["Requires-Python"], platform.python_version()
+    found = f"{version} ({sys.executable})"
+    if SpecifierSet(wanted).contains(version):
+        return Check("Python", "good", found)
+    return Check("Python", "wrong", found, f"kdgat needs Python {wanted}: make install PYTHON=python3.11")
+
+
+def check_packages() -> Iterator[Check]:
+    """Compare what is installed with what the package asks for, a line for each of its parts."""
+    from packaging.requirements import Requirement
+
+    parts: dict[str, list[Requirement]] = {"": []}
+    for text in metadata.requires("kdgat") or ():
+        requirement = Requirement(text)
+        parts.setdefault(_extra_of(text), []).append(requirement)
+    for extra, requirements in parts.items():
+        if extra in ("all", "dev", "docs"):  # sums of the others, and what only developers need
+            continue
+        name = f"packages: {extra or 'training'}"
+        versions = {one.name: package_version(one.name) for one in requirements}
+        absent = [one.name for one in requirements if versions[one.name] is None]
+        others = [
+            f"{one.name} {versions[one.name]} is not {one.specifier}"
+            for one in requirements
+            if versions[one.name] is not None and not one.specifier.contains(str(versions[one.name]), prereleases=True)
+        ]
+        fix = f"pip install --constraint constraints.txt 'kdgat[{extra}]'" if extra else "pip install kdgat"
+        if others:
+            yield Check(name, "wrong", "; ".join(others), fix)
+        elif absent:
+            yield Check(name, "missing" if extra else "wrong", f"not installed: {', '.join(absent)}", fix)
+        else:
+            shown = ", ".join(f"{one} {version}" for one, version in list(versions.items())[:3])
+            yield Check(name, "good", shown + (", ..." if len(versions) > 3 else ""))
+
+
+def check_gpu() -> Iterator[Check]:
+    """Ask torch for CUDA, and look up what of RAPIDS is installed."""
+    from kdgat.can.capabilities import find_capabilities
+
+    cuda, *rapids = find_capabilities(is_quick=True)
+    fix = "" if cuda.usable else "stages run on the processor; on a GPU node, install torch for its CUDA"
+    yield Check("GPU", "good" if cuda.usable else "missing", cuda.detail, fix)
+    there = [f"{one.name} {one.version}" for one in rapids if one.usable is not False]
+    yield Check(
+        "RAPIDS",
+        "good" if there else "missing",
+        ", ".join(there) or "not installed",
+        "" if there else "only the GPU image has it: kdgat image build; without it stages use torch and polars",
+    )
+
+
+def check_site(name: str) -> Iterator[Check]:
+    """Read the site's file, and say what would keep jobs from being submitted from here."""
+    from kdgat.cluster.site import SiteError, load_site, require_usable
+
+    if name == LOCAL:
+        return
+    try:
+        site = load_site(name)
+        require_usable(site)
+    except SiteError as error:
+        yield Check(f"site {name}", "wrong", str(error), "kdgat site list shows the sites there are")
+        return
+    account = site.account or "your default account"
+    yield Check(f"site {name}", "good", f"{site.scheduler}, charged to {account}")
+
+
+def check_scheduler(site: str = LOCAL) -> Check:
+    """Ask Slurm's controller for a sign of life, without which a run on this machine can be."""
+    if shutil.which("sbatch") is None:
+        return Check("Slurm", "missing", "no sbatch in PATH", "stages run on this machine; jobs need a login node")
+    done = _ask("sbatch", "--version")
+    ping = _ask("scontrol", "ping")
+    if " UP" in ping:
+        return Check("Slurm", "good", done)
+    fix = "ask again later, or look at SLURM_CONF; jobs that run go on without the controller"
+    state: State = "missing" if site == LOCAL else "wrong"
+    return Check("Slurm", state, f"{done}: {ping or 'the controller does not answer'}", fix)
+
+
+def check_apptainer(site: str, image: Path | None) -> Iterator[Check]:
+    """Find Apptainer, and compare the image that is to run stages with this kdgat."""
+    from kdgat.cluster.site import SiteError, load_site
+    from kdgat.container.agreement import check_agreement, find_image
+    from kdgat.container.apptainer import INSTALLER, find_apptainer
+    from kdgat.container.errors import ImageError
+
+    try:
+        program = find_apptainer()
+        yield Check("Apptainer", "good", f"{_ask(str(program), '--version')} ({program})")
+    except ImageError as error:
+        state: State = "missing" if image is None else "wrong"
+        yield Check("Apptainer", state, str(error).partition(":")[0], f"on Debian, as root: bash {INSTALLER}")
+        return
+    try:
+        named = None if site == LOCAL else load_site(site).image
+    except SiteError:
+        named = None  # said by the check of the site
+    path = image or (find_image(named) if named else None)
+    if path is None:
+        if named:
+            yield Check("image", "missing", f"{named} cannot be seen from here", "jobs find it on their node, or fail")
+        return
+    try:
+        check_agreement(path)
+        yield Check("image", "good", f"{path} has this kdgat and its packages")
+    except ImageError as error:
+        text, _, fix = str(error).partition(" Fix: ")
+        yield Check("image", "wrong", text, fix or "kdgat image build")
+
+
+def check_server() -> Check:
+    """Ask the Prefect server that commands would use."""
+    url = os.environ.get("PREFECT_API_URL")
+    if not url:
+        return Check("Prefect server", "good", "none configured: each command starts its own")
+    from flows.loopback import is_here, may_be_told
+
+    auth = os.environ.get("PREFECT_API_AUTH_STRING", "")
+    fix = "make deploy starts it; or unset PREFECT_API_URL, and each command starts its own"
+    try:
+        if auth and not may_be_told(url):  # whoever listens there would learn the string
+            return Check("Prefect server", "wrong", f"{url} does not answer: no process of yours listens there", fix)
+        request = urllib.request.Request(f"{url.rstrip('/')}/admin/version")
+        if auth:  # not to where a redirection leads
+            key = base64.b64encode(auth.encode()).decode()
+            request.add_unredirected_header("Authorization", f"Basic {key}")
+        # Not to this machine by way of a proxy, whichever the environment names.
+        proxies: dict[str, str] | None = {} if is_here(urlsplit(url).hostname) else None
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler(proxies))
+        with opener.open(request, timeout=SERVER_TIMEOUT_S) as answer:
+            theirs = str(json.loads(answer.read()))
+    except urllib.error.HTTPError as error:
+        if error.code == 401:
+            fix = "read its PREFECT_API_AUTH_STRING: set -a; . $KDGAT_HOME/installation.env; set +a"
+        return Check("Prefect server", "wrong", f"{url} answers {error.code} {error.reason}", fix)
+    except (OSError, ValueError) as error:
+        return Check("Prefect server", "wrong", f"{url} does not answer: {error}", fix)
+    ours = package_version("prefect")
+    if theirs != ours:
+        return Check("Prefect server", "wrong", f"{url} is Prefect {theirs}, this is {ours}", "run both from one .venv")
+    return Check("Prefect server", "good", f"{url}, Prefect {theirs}")
+
+
+def check_filesystem(out: Path) -> Iterator[Check]:
+    """Try space, locks and the speed of safe writes where runs are to be kept."""
+    from kdgat.stage.files import write_bytes_atomically
+
+    name = f"filesystem of {out.absolute()}"
+    folder = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())
+    try:
+        with tempfile.TemporaryDirectory(dir=folder, prefix=".kdgat-doctor-") as made:
+            seconds = [
+                _seconds_of(lambda: write_bytes_atomically(Path(made, "file"), b"x" * 4096)) for _ in range(NUM_WRITES)
+            ]
+            locks = _have_locks(Path(made, "lock"))
+    except OSError as error:
+        yield Check(name, "wrong", f"{folder} cannot be written to: {error.strerror}", "choose another folder by --out")
+        return
+    free = shutil.disk_usage(folder).free
+    median = statistics.median(seconds)
+    text = f"{free / 1e9:.0f} GB free, {median * 1e3:.1f} ms for a safe write"
+    if free < LITTLE_SPACE_BYTES:
+        yield Check(name, "wrong", f"{free / 1e6:.0f} MB free", "make room, or choose another folder by --out")
+    elif median > SLOW_WRITE_S:
+        yield Check(name, "wrong", text, "keep runs on a faster filesystem (scratch), or save less often")
+    else:
+        yield Check(name, "good", text)
+    if locks:
+        yield Check("locks", "good", "one writer per run is held by a lock")
+    else:
+        fix = "a token guards runs; on Lustre, mount with -o flock to be told at once that a run is in use"
+        yield Check("locks", "missing", "the filesystem has none", fix)
+
+
+def _have_locks(path: Path) -> bool:
+    """Return whether two processes, or two open files, exclude each other."""
+    import fcntl
+
+    with path.open("a") as first, path.open("a") as second:
+        try:
+            fcntl.flock(first, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(second, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
+
+
+def _seconds_of(work: Callable[[], None]) -> float:
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+def _extra_of(requirement: str) -> str:
+    """Return the part of the package that a line of its metadata belongs to; "" for what all parts need."""
+    marker = requirement.partition(";")[2]
+    return marker.partition("extra ==")[2].strip(" '\"") if "extra ==" in marker else ""
+
+
+def _ask(*command: str) -> str:
+    """Return the first line of what a program prints; its own words where it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=COMMAND_TIMEOUT_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    lines = (done.stdout or done.stderr).strip().splitlines()
+    return lines[0] if lines else ""
+
+
+def _print(checks: list[Check]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from kdgat.cli.tables import output_console
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("what", overflow="fold")
+    table.add_column("", no_wrap=True)
+    table.add_column("found, and what to do", overflow="fold")
+    for check in checks:
+        text = escape(check.found)
+        if check.fix:
+            text += f"\n-> {escape(check.fix)}"
+        table.add_row(escape(check.name), LABELS[check.state], text)
+    console = output_console()
+    console.print(table)
+    wrong = sum(check.state == "wrong" for check in checks)
+    console.print(f"{wrong} wrong" if wrong else "Nothing is wrong.")

@@ -1,0 +1,110 @@
+"""A report in the browser of another machine: served on the loopback, reached through a tunnel, or copied."""
+
+from __future__ import annotations
+
+import getpass
+import hmac
+import re
+import secrets
+import shlex
+import socket
+import sys
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Final
+
+from kdgat.report.content import ReportError
+
+HOST: Final = "127.0.0.1"
+_SPECIAL: Final = re.compile(r"[^\w@%+=:,./-]", re.ASCII)  # characters that mean something to a shell
+USUAL_PORT: Final = 8765  # in a command that somebody gives later: which port is free then nobody knows
+
+
+class ReportServer(ThreadingHTTPServer):
+    """Serve one report, and nothing else, to who knows its address.
+
+    The loopback belongs to everybody who is logged in on the machine: the address holds a word that cannot be guessed.
+
+    Args:
+        report: the file; each request reads it as it is then.
+        port: on the loopback; 0 takes a free one.
+
+    Raises:
+        ReportError: if the port is taken, or may not be used.
+    """
+
+    daemon_threads = True
+
+    def __init__(self, report: Path, port: int = 0) -> None:
+        self.report = report
+        self.path = f"/{secrets.token_urlsafe(16)}/{report.name}"
+        try:
+            super().__init__((HOST, port), _Handler)
+        except OSError as error:
+            raise ReportError(f"--port {port}: {error.strerror}; leave --port out, and a free port is taken") from error
+
+    @property
+    def url(self) -> str:
+        """Return the address of the report."""
+        return f"http://{HOST}:{self.server_port}{self.path}"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: ReportServer
+    server_version, sys_version = "kdgat", ""
+
+    def do_GET(self) -> None:
+        """Send the report, or say that there is nothing else."""
+        self._answer(with_body=True)
+
+    def do_HEAD(self) -> None:
+        """Send what comes before the report."""
+        self._answer(with_body=False)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Print nothing: the terminal has the address and how to reach it."""
+
+    def _answer(self, *, with_body: bool) -> None:
+        if not hmac.compare_digest(self.path.encode(), self.server.path.encode()):
+            self.send_error(HTTPStatus.NOT_FOUND)
+            return
+        try:
+            content = self.server.report.read_bytes()
+        except OSError as error:
+            self.send_error(HTTPStatus.NOT_FOUND, f"{self.server.report.name}: {error.strerror}")
+            return
+        self.send_response(HTTPStatus.OK)
+        self.send_header("Content-Type", "text/html; charset=utf-8")
+        self.send_header("Content-Length", str(len(content)))
+        self.send_header("Cache-Control", "no-store")
+        self.send_header("Referrer-Policy", "no-referrer")
+        self.end_headers()
+        if with_body:
+            self.wfile.write(content)
+
+
+def tunnel_command(port: int) -> str:
+    """Return the command that another machine reaches a port of this one by."""
+    return f"ssh -L {port}:{HOST}:{port} {_login()}"
+
+
+def copy_command(report: Path) -> str:
+    """Return the command that copies a report to another machine.
+
+    Its path is read by the shell there, and then by another one here, or, since OpenSSH 9, as a pattern: to both a
+    backslash stands before a character that means itself.
+    """
+    path = _SPECIAL.sub(r"\\\g<0>", str(report.absolute()))
+    return f"scp {shlex.quote(f'{_login()}:{path}')} ."
+
+
+def serve_command(run: Path) -> str:
+    """Return the command that another machine serves the report of a run by, without a copy."""
+    kdgat = shlex.join([str(Path(sys.executable).with_name("kdgat")), "report", str(run.absolute())])
+    remote = shlex.quote(f"{kdgat} --serve --port {USUAL_PORT}")  # ssh joins its words, and the shell there splits them
+    return f"{tunnel_command(USUAL_PORT).replace('ssh ', 'ssh -t ', 1)} {remote}"
+
+
+def _login() -> str:
+    return f"{getpass.getuser()}@{socket.gethostname()}"

@@ -1,0 +1,35 @@
+import signal
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.can.report.conftest import make_output
+from tests.support.command_line import Answer, started_kdgat
+from tests.support.waiting import wait_until
+from tests.support.web import ask
+
+
+def test_a_port_without_serving_is_refused(tmp_path: Path, kdgat: Callable[..., Answer]) -> None:
+    answer = kdgat("report", tmp_path, "--port", 8765, status=2)
+    assert "--serve" in answer.stderr
+
+
+def test_a_folder_without_results_is_served_by_nobody(tmp_path: Path, kdgat: Callable[..., Answer]) -> None:
+    assert "kdgat train" in kdgat("report", tmp_path, "--serve", status=1).stderr
+
+
+@pytest.mark.processes
+def test_a_report_is_served_until_ctrl_c_and_says_how_it_is_reached(tmp_path: Path) -> None:
+    run, log = make_output(tmp_path / "run", num_windows=200, seeds=(0,)), tmp_path / "log"
+    with started_kdgat(log, "report", str(run), "--serve") as process:
+        wait_until(lambda: "Ctrl-C" in log.read_text(), "an address", log=log.read_text)
+        printed = log.read_text()
+        url = printed.splitlines()[0]
+        port = url.split(":")[2].partition("/")[0]
+        assert f"ssh -L {port}:127.0.0.1:{port} " in printed
+        assert f":{run}/report.html ." in printed
+        assert ask(url) == (200, (run / "report.html").read_text(encoding="utf-8"))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+    assert "Traceback" not in log.read_text()
