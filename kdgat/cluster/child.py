@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -101,7 +102,7 @@ def run_child(
 
     Args:
         directory: the run directory.
-        stop: when set, the process gets a SIGTERM; it has `STOP_GRACE_S` to write its checkpoint.
+        stop: when set, the process gets a SIGTERM, or the SIGINT that somebody sent; it has `STOP_GRACE_S` to save.
         environment: added to the environment of this process.
         on_line: gets each line that the process prints, in a thread.
         on_progress: gets what is new in `progress.json`, once a second; without it nobody reads the file.
@@ -147,7 +148,7 @@ def read_progress(directory: RunDirectory) -> dict[str, Any]:
     """Read `progress.json`; empty before the stage wrote any, or if it cannot be read."""
     try:
         content = json.loads(directory.progress_path.read_bytes())
-    except (OSError, json.JSONDecodeError):  # not durable: a power cut may leave it empty
+    except (OSError, ValueError):  # not durable: a power cut may leave it empty
         return {}
     return content if isinstance(content, dict) else {}
 
@@ -189,7 +190,7 @@ def _watch(
     while not _has_ended(child):
         activity.look()
         if kill_at is None and (stop.is_set() or activity.stalled):
-            os.kill(child.pid, signal.SIGTERM)
+            os.kill(child.pid, _stop_signal(child.pid, stop))
             os.kill(child.pid, signal.SIGCONT)  # a process that was stopped must wake up to leave
             kill_at = time.monotonic() + STOP_GRACE_S
         if stop.insisted or (kill_at is not None and time.monotonic() > kill_at):
@@ -199,6 +200,21 @@ def _watch(
             seen = _pass_on_progress(directory, on_progress, seen)
         time.sleep(POLL_S)
     _pass_on_progress(directory, on_progress, seen)
+
+
+def _stop_signal(pid: int, stop: StopRequest) -> int:
+    """Return SIGINT for somebody's Ctrl-C, so that logs say so, once the stage handles signals; SIGTERM otherwise.
+
+    Until then Python would answer a SIGINT with a traceback.
+    """
+    if stop.reason != signal.SIGINT.name:
+        return signal.SIGTERM
+    try:
+        found = re.search(r"^SigCgt:\s*([0-9a-f]+)$", Path(f"/proc/{pid}/status").read_text(), flags=re.MULTILINE)
+    except OSError:  # it ended, or this is no Linux
+        return signal.SIGTERM
+    handles = found is not None and int(found[1], 16) >> (signal.SIGTERM - 1) & 1
+    return signal.SIGINT if handles else signal.SIGTERM
 
 
 def _pass_on_progress(directory: RunDirectory, on_progress: OnProgress | None, seen: dict[str, Any]) -> dict[str, Any]:

@@ -178,7 +178,7 @@ def _after_environment(end: AttemptEnd, history: History) -> Decision:
     count = _since_progress(end, history, lambda one: one.is_of_environment)
     if count >= MAX_ENVIRONMENT:
         return Stop(
-            f"{count} attempts since the last checkpoint found something broken around them: mend it, and the same "
+            f"{count} attempts since the last checkpoint found something broken around them: fix it, and the same "
             f"command goes on; the last one: {_in_short(end)}"
         )
     delay_s = _delay_s(max(count, 1), LONGEST_OUTAGE_DELAY_S)

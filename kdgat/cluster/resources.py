@@ -6,7 +6,7 @@ The notation is that of `sbatch` (https://slurm.schedmd.com/sbatch.html, options
 import re
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from kdgat.stage.configuration import Config, ConfigurationError, validate_config
 
@@ -16,7 +16,7 @@ _WALLTIME_FIX: Final = (
 _MEMORY_FIX: Final = "write a whole number with M, G or T, as 85G or 1536M"
 # sbatch: minutes, minutes:seconds, hours:minutes:seconds, days-hours, days-hours:minutes, days-hours:minutes:seconds
 _WALLTIME: Final = re.compile(r"(?:([0-9]+)-)?([0-9]+)(?::([0-9]+))?(?::([0-9]+))?")
-_MEMORY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([MGT]?)", re.IGNORECASE)
+_MEMORY: Final = re.compile(r"([0-9]+(?:\.[0-9]+)?)([MGTmgt]?)")
 _MIB_PER_UNIT: Final = {"T": 1024**2, "G": 1024, "M": 1, "": 1}
 _DAY_S: Final = 86_400
 _LONGEST_S: Final = 366 * _DAY_S  # beyond that somebody has mistaken the unit
@@ -113,8 +113,11 @@ def _check_gpu_type(value: str) -> str:
     return value
 
 
-WalltimeText = Annotated[str, BeforeValidator(_normalise_walltime)]
-MemoryText = Annotated[str, BeforeValidator(_normalise_memory)]
+# The patterns are for JSON schemas, by which a server refuses what only its flow would read, later.
+_WALLTIME_SCHEMA: Final = {"type": "string", "pattern": rf"^\s*{_WALLTIME.pattern}\s*$"}
+_MEMORY_SCHEMA: Final = {"type": "string", "pattern": rf"^\s*{_MEMORY.pattern}\s*$"}
+WalltimeText = Annotated[str, BeforeValidator(_normalise_walltime), WithJsonSchema(_WALLTIME_SCHEMA)]
+MemoryText = Annotated[str, BeforeValidator(_normalise_memory), WithJsonSchema(_MEMORY_SCHEMA)]
 NumCores = Annotated[int, Field(ge=1), BeforeValidator(_refuse_truth)]
 NumGpus = Annotated[int, Field(ge=0), BeforeValidator(_refuse_truth)]
 GpuType = Annotated[str, AfterValidator(_check_gpu_type)]
@@ -199,4 +202,4 @@ def make_request(
     try:
         return validate_config(ResourceRequest, {"walltime": walltime, "memory": memory, "cores": cores, "gpus": gpus})
     except ConfigurationError as error:
-        raise ResourceError(str(error).removeprefix(f"{ResourceRequest.__name__}: ")) from error
+        raise ResourceError(str(error)) from error

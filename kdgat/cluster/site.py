@@ -18,9 +18,11 @@ from pydantic import Field, field_validator, model_validator
 import kdgat
 from kdgat.cluster.resources import Amounts, GpuType, MemoryText, NumCores, ResourceRequest, WalltimeText
 from kdgat.stage.configuration import Config, ConfigurationError, read_yaml, validate_config
+from kdgat.stage.files import EncodingError, read_utf8
 
 LOCAL: Final = "local"
 SITES_VARIABLE: Final = "KDGAT_SITES"
+ACCOUNT_VARIABLE: Final = "KDGAT_ACCOUNT"  # whom jobs are charged to, above what a site file says
 _SITES_FOLDER: Final = Path("deployments", "sites")
 # What a job's script says already: a second, different word about it would be a contradiction.
 _DIRECTIVES_OF_KEYS: Final = {
@@ -261,15 +263,32 @@ def find_sites() -> dict[str, Path]:
 def read_site(path: Path) -> Site:
     """Read one site file; its name is the file's unless it says another."""
     try:
-        content: Any = read_yaml(path.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SiteError(f"{path} is no YAML: {error}") from error
+        content: Any = read_yaml(read_utf8(path))
+    except EncodingError as error:
+        raise SiteError(str(error)) from error
+    except yaml.YAMLError as error:
+        raise SiteError(f"{path} is no YAML: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
         raise SiteError(f"{path} is not a mapping of keys to values: see example.yaml")
     try:
-        return validate_config(Site, {"name": path.stem, **content})
+        site = validate_config(Site, {"name": path.stem, **content})
     except ConfigurationError as error:
         raise SiteError(f"{path}: {error}") from error
+    return charged_to(site, os.environ.get(ACCOUNT_VARIABLE))
+
+
+def charged_to(site: Site, account: str | None) -> Site:
+    """Return a site whose jobs are charged to an account; the site as it is where none is named, or nothing charged.
+
+    Raises:
+        SiteError: if it is no name of an account.
+    """
+    if not account or site.scheduler == LOCAL:
+        return site
+    try:
+        return validate_config(Site, {**site.model_dump(), "account": account})
+    except ConfigurationError as error:
+        raise SiteError(f"site {site.name}: {error}") from error
 
 
 def require_usable(site: Site) -> None:

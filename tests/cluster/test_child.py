@@ -23,6 +23,8 @@ from kdgat.cluster.child import (
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
 
+pytestmark = pytest.mark.processes
+
 # What a child of these tests does in place of a stage; DIR is its run directory.
 WRITES = "import json, os, signal, sys, time; from pathlib import Path; DIR = Path(sys.argv[1]); "
 FINISHES = WRITES + """(DIR / 'outcome.json').write_text('{"status": "finished"}')"""
@@ -369,3 +371,17 @@ def test_whoever_leaves_jobs_alone_and_is_told_so_again_does_not_stop_them() -> 
     stopped.set("SIGINT")
     stopped.detach("SIGTERM")
     assert not stopped.leaves_jobs
+
+
+def test_a_ctrl_c_is_passed_on_as_such_once_the_stage_handles_signals():
+    stop = StopRequest()
+    stop.set("SIGINT")
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    try:
+        assert child._stop_signal(os.getpid(), stop) == signal.SIGTERM  # Python would answer a SIGINT by a traceback
+        signal.signal(signal.SIGTERM, lambda *_: None)
+        assert child._stop_signal(os.getpid(), stop) == signal.SIGINT
+        stop.reason = "a cancellation in Prefect"
+        assert child._stop_signal(os.getpid(), stop) == signal.SIGTERM
+    finally:
+        signal.signal(signal.SIGTERM, before)

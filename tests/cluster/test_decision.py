@@ -196,7 +196,7 @@ CASES = [
     Case(
         "something is broken around the stage for the tenth time",
         ENVIRONMENT,
-        Stop("10 attempts since the last checkpoint found something broken ... mend it ... Stale file handle"),
+        Stop("10 attempts since the last checkpoint found something broken ... fix it ... Stale file handle"),
         before=(*(ENVIRONMENT,) * 5, LOST, *(ENVIRONMENT,) * 4),
     ),
     Case(

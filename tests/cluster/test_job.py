@@ -24,6 +24,8 @@ from kdgat.stage.spec import StageSpec
 from tests.cluster.attempts import CHECKPOINT
 from tests.support.waiting import wait_until
 
+pytestmark = pytest.mark.processes
+
 JOB_ID = "17"
 TIMEOUT_S = 60
 

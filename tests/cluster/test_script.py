@@ -99,15 +99,19 @@ def compare(text: str, path: Path) -> None:
     ],
 )
 def test_a_job_script_is_the_one_that_was_looked_at(
-    golden: str, site: str | Site, resources: Resources, more: dict[str, Any]
+    golden: str, site: str | Site, resources: Resources, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("KDGAT_ACCOUNT", "PAS0000" if site == "osc-pitzer" else "")
     text = script(load_site(site) if isinstance(site, str) else site, resources, **more)
     compare(text, GOLDEN / golden)
     assert len([line for line in text.splitlines() if line.startswith("exec ")]) == 1
 
 
 @pytest.mark.parametrize(("golden", "site"), [("watcher_pitzer.txt", "osc-pitzer"), ("watcher_short.txt", SHORT)])
-def test_a_watchers_script_is_the_one_that_was_looked_at(golden: str, site: str | Site) -> None:
+def test_a_watchers_script_is_the_one_that_was_looked_at(
+    golden: str, site: str | Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KDGAT_ACCOUNT", "PAS0000" if site == "osc-pitzer" else "")
     found = load_site(site) if isinstance(site, str) else site
     command = [PYTHON, "-m", "kdgat.cli.main", "train", "can", "-O", 'seeds=[0, "1"]']
     text = watcher_script(found, LOGS.parent, LOGS, Path("/home/some one"), command)

@@ -16,6 +16,7 @@ from kdgat.cluster.site import (
     Site,
     SiteError,
     WatcherRequest,
+    charged_to,
     find_sites,
     load_site,
     read_site,
@@ -81,8 +82,20 @@ def test_pitzer_asks_for_what_its_users_asked_for() -> None:
     site = load_site("osc-pitzer")
     assert (site.gpu_type, site.gpu_request, site.modules) == ("v100", "gres", ("cuda/12.4.1",))
     assert (site.defaults.memory, site.defaults.cores) == ("85G", 8)
-    assert site.account
+    assert site.account is None, "everybody has another one"
     assert site.node_local == "$TMPDIR"
+
+
+def test_an_account_is_charged_above_what_the_site_says_and_nothing_is_charged_here(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("KDGAT_ACCOUNT", "PAS0001")
+    assert load_site("osc-pitzer").account == "PAS0001"
+    assert load_site("example").account == "PAS0001"
+    assert load_site("local").account is None
+    assert charged_to(load_site("example"), "PAS0002").account == "PAS0002"
+    with pytest.raises(SiteError, match="account"):
+        charged_to(load_site("example"), "two words")
 
 
 def test_a_site_is_found_wherever_the_working_folder_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -173,6 +173,7 @@ def test_the_source_hash_tells_any_change_and_nothing_that_running_leaves(tmp_pa
     assert probe.hash_of_source(copy) != original
 
 
+@pytest.mark.processes
 def test_the_text_of_the_probe_says_the_same_in_a_bare_interpreter() -> None:
     source = Path(probe.__file__).read_text(encoding="utf-8")
     done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True)

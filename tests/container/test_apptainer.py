@@ -101,6 +101,7 @@ def test_signals_reach_the_command_and_its_status_comes_back(tiny: Path, number:
     assert (said, process.returncode) == ("got\n", 42)
 
 
+@pytest.mark.processes
 def test_reading_images_needs_no_spython_until_it_is_used() -> None:
     code = "import sys, kdgat.container.apptainer, kdgat.container.build; sys.exit('spython' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0

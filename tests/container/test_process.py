@@ -7,6 +7,8 @@ import sys
 import textwrap
 from pathlib import Path
 
+import pytest
+
 from kdgat.container.process import NUM_LAST_LINES, run_streaming
 from tests.support.waiting import wait_until
 
@@ -33,6 +35,7 @@ def test_only_the_last_lines_are_kept_in_mind_and_bytes_that_are_no_text_do_no_h
     assert ending.last_lines[-2] == "39"
 
 
+@pytest.mark.processes
 def test_a_signal_ends_the_program_and_what_it_started(tmp_path: Path) -> None:
     script = textwrap.dedent(f"""
         import os
@@ -52,6 +55,7 @@ def test_a_signal_ends_the_program_and_what_it_started(tmp_path: Path) -> None:
         wait_until(lambda sleeper=sleeper: not _runs(sleeper), "the end of its child", timeout_s=10.0)
 
 
+@pytest.mark.processes
 def test_further_signals_do_not_stop_the_unwinding(tmp_path: Path) -> None:
     # The program goes on after SIGTERM; only SIGKILL, after the time of grace, ends it.
     stubborn = f"trap 'touch {tmp_path}/asked' TERM; echo $$; while :; do sleep .05; done"
@@ -78,6 +82,7 @@ def test_further_signals_do_not_stop_the_unwinding(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["asked"]
 
 
+@pytest.mark.processes
 def test_a_signal_that_was_ignored_before_stays_ignored(tmp_path: Path) -> None:
     script = textwrap.dedent(f"""
         import os

@@ -52,6 +52,7 @@ def test_the_certificate_of_the_client_is_shown_by_the_resolver_too() -> None:
     assert PackageSources({"client-cert": "/etc/client.pem"}).for_uv()["SSL_CLIENT_CERT"] == "/etc/client.pem"
 
 
+@pytest.mark.processes
 def test_pip_itself_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PIP_EXTRA_INDEX_URL", "https://more.example/simple")
     assert read_pip_sources().settings["extra-index-url"] == "https://more.example/simple"

@@ -15,6 +15,8 @@ from kdgat.container.variants import VARIANTS
 from kdgat.container.wheels import fetch_wheels
 from kdgat.stage.files import sha256_of_file
 
+pytestmark = pytest.mark.processes
+
 CPU = VARIANTS["cpu"]
 
 

@@ -1,5 +1,6 @@
 """The private Slurm that the tests of this folder share."""
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -34,13 +35,19 @@ def require_slurm() -> None:
 
 
 def end_abandoned_clusters() -> None:
-    """End the clusters of test sessions that were killed: nobody else would."""
-    for directory in Path(tempfile.gettempdir()).glob(f"{PREFIX}*-*"):
-        owner = directory.name.removeprefix(PREFIX).partition("-")[0]
-        ours = directory.stat().st_uid == os.geteuid()
-        if ours and owner.isdigit() and not is_alive(int(owner)) and PrivateSlurm.exists(directory):
-            PrivateSlurm.attached(directory).stop()
-            shutil.rmtree(directory)
+    """End the clusters of test sessions that were killed: nobody else would.
+
+    Workers begin at the same moment: one at a time, or the second finds what the first is just removing.
+    """
+    folder = Path(tempfile.gettempdir())
+    with (folder / f"{PREFIX}{os.geteuid()}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        for directory in folder.glob(f"{PREFIX}*-*"):
+            owner = directory.name.removeprefix(PREFIX).partition("-")[0]
+            ours = directory.stat().st_uid == os.geteuid()
+            if ours and owner.isdigit() and not is_alive(int(owner)) and PrivateSlurm.exists(directory):
+                PrivateSlurm.attached(directory).stop()
+                shutil.rmtree(directory)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ import pytest
 from prefect.client.orchestration import get_client
 from prefect.client.schemas.objects import StateType
 
+from flows.naming import artifact_key
 from flows.server import API_URL_VARIABLE, prefect_api
 from kdgat.can.evaluation.results import Results
 from kdgat.can.simulation.synthetic import write_dataset
@@ -106,12 +107,14 @@ def test_the_whole_flow_survives_the_loss_of_a_job_and_prefect_shows_it(survivor
         assert states[f"{record.name} attempt {len(attempts)}"][0] == "Completed"
 
     shown = [key for key, kind, _ in artifacts if kind == "progress"]
-    assert all(any(key.startswith(record.name.replace("_", "-")) for key in shown) for record in stages)
-    (table,) = [json.loads(json.loads(data)) for key, kind, data in artifacts if (key, kind) == ("attempts", "table")]
-    assert len(table) == len(stages) + 1
-    (row,) = [row for row in table if row["end"] == "SlurmJobLost"]
-    assert (row["stage"], row["job"], row["node"], row["checkpoint"]) == (HURT, job_id, node, lost.checkpoint)
-    assert {"scores", "models", "report"} <= {key for key, _, _ in artifacts}
+    assert all(artifact_key("synthetic", record.name, "attempt-1") in shown for record in stages)
+    (text,) = [json.loads(data) for key, kind, data in artifacts if (key, kind) == ("attempts-synthetic", "markdown")]
+    (row,) = [line for line in text.splitlines() if line.startswith("|") and "SlurmJobLost" in line]
+    for word in (HURT, job_id, node):
+        assert f"| {word} |" in row
+    (told,) = [line for line in text.splitlines() if line.startswith("* ")]
+    assert told == f"* {HURT}, attempt 1: again from {lost.checkpoint}"
+    assert {"scores-synthetic", "models-synthetic", "report-synthetic"} <= {key for key, _, _ in artifacts}
 
 
 def test_stages_are_jobs_of_their_own_size_and_run_beside_each_other(survivor: Survivor) -> None:
