@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import settings
 
-from tests.support import command_line
+from tests.support import command_line, processes
 from tests.support.hashed_bytes import HashedBytes
 from tests.support.servers import PrefectServer
 
@@ -44,16 +44,29 @@ NEEDED_BY_FIXTURE = {
     "tiny": "image",
 }
 SERVICES = ("slurm", "prefect", "image")
+# No test starts a process that compiles and outlives it, but those that are about it.
+os.environ.setdefault("KDGAT_LAP_COMPILE", "wait")
+_processes = processes.Guard()
 # Modules of minutes, begun first: the one that begins last is what all other workers wait for.
 LONGEST = (
     "slurm/test_faults.py",
     "deployments/test_deploy.py",
     "slurm/test_whole_flow.py",
+    "slurm/test_tutorial.py",
     "flows/test_nightly.py",
-    "slurm/test_slurm_attempts.py",
     "slurm/test_progressive.py",
+    "slurm/test_slurm_attempts.py",
+    "flows/test_pool.py",
+    "training/test_resume.py",
+    "slurm/test_outliving.py",
     "slurm/test_ended_commands.py",
     "flows/test_can_ids.py",
+    "docs/test_tutorials.py",
+    "flows/test_attempts.py",
+    "slurm/test_scheduler.py",
+    "family/test_batch_size.py",
+    "flows/test_server.py",
+    "slurm/test_single_stage.py",
 )
 
 
@@ -81,6 +94,17 @@ def pytest_collection_finish() -> None:
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
     gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Iterator[None]:
+    """Let a test, and its fixtures, start Python processes only where its mark says so."""
+    may = any(item.get_closest_marker(name) for name in (processes.MARK, *SERVICES))
+    _processes.watched = None if may else item.name
+    try:
+        return (yield)
+    finally:
+        _processes.watched = None
 
 
 @pytest.fixture(autouse=True)

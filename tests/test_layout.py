@@ -1,7 +1,10 @@
-"""No test module is a library of another."""
+"""No test module is a library of another, and no module of the source imports itself in a circle."""
 
 import ast
+from graphlib import TopologicalSorter
 from pathlib import Path
+
+import grimp
 
 TESTS = Path(__file__).parent
 
@@ -21,3 +24,10 @@ def test_no_file_imports_a_test_module() -> None:
     """What two test modules need is moved to tests/support, or to a module beside them."""
     found = {str(path.relative_to(TESTS)): imported_test_modules(path) for path in TESTS.rglob("*.py")}
     assert {path: names for path, names in found.items() if names} == {}
+
+
+def test_no_import_comes_back_to_where_it_started() -> None:
+    """Imports inside functions count, too: a circle that they hide is still one to the reader."""
+    graph = grimp.build_graph("kdgat", "flows", exclude_type_checking_imports=True)
+    imports = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
+    TopologicalSorter(imports).prepare()  # CycleError names the circle

@@ -208,6 +208,7 @@ write(sys.argv[1], random_columns(5, 100))
 
 
 @pytest.mark.parametrize("code", [KILLED_WRITER, KILLED_BEFORE_THE_RENAME])
+@pytest.mark.processes
 def test_killed_write_keeps_the_old_store_and_the_next_owner_cleans_up(tmp_path, code):
     path = tmp_path / "a.h5"
     columns = random_columns(1, 10)

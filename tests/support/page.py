@@ -31,6 +31,11 @@ class Page(HTMLParser):
         if tag == "script":
             self.scripts.append("")
 
+    @property
+    def _is_in_heading(self) -> bool:
+        """Return whether the last tag that is no place for a line break opened a heading of a row."""
+        return next((tag for tag in reversed(self.tags) if tag != "wbr"), "") == "th"
+
     def handle_endtag(self, tag: str) -> None:
         self.tags.append("/" + tag)
 
@@ -43,6 +48,8 @@ class Page(HTMLParser):
         self.text.append(data)
         if self.tags and self.tags[-1] == "th":
             self.row_names.append(data)
+        elif self._is_in_heading:
+            self.row_names[-1] += data  # a long name may break at its underscores
 
     def words(self) -> str:
         return re.sub(r"\s+", " ", "".join(self.text))
