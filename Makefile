@@ -1,30 +1,52 @@
 # The two commands to know: `make train` and `make test`. Everything happens in .venv; nothing is installed elsewhere.
 PYTHON ?= python3.11
 VENV ?= .venv
+SHELL := /bin/bash
 OUT ?= runs/synthetic
 PRESET ?= quick
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 SYNTHETIC := data/synthetic
 CLUSTER ?= .slurm
+LOGGERS := $(VENV)/.loggers
 
 IMAGE ?= kdgat-cpu.sif
 BASE ?= .images/base.sif
 
+EXAMPLES ?= 100000
+SEED ?= 1
+
 # Container images like to set it. Every process that tests start would compile all that it imports from source.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help install train test test-cluster test-flows test-image test-services test-all lint cluster-up cluster-down image deploy undeploy deployed clean
+.PHONY: help install loggers train test test-processes test-cluster test-flows test-image test-services test-all lint audit fuzz docs cluster-up cluster-down image deploy undeploy deployed clean
 
 help:  ## Say what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
 
 install: $(STAMP)  ## Create .venv with the pinned dependencies and this package
 
+# Progress by the packages that pip fetches: minutes without a line look like a machine that hangs. Not on stdout, which
+# belongs to what `make -s cluster-up` prints for the shell.
 $(STAMP): pyproject.toml constraints.txt
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
-	touch $@
+	@echo "Installing $$(grep -c == constraints.txt) packages into $(VENV): 3 GB, one to five minutes" >&2
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@set -o pipefail; $(BIN)/python -m pip install --progress-bar off --constraint constraints.txt --editable '.[dev]' \
+		| tee $(VENV)/install.log \
+		| awk '/^Collecting / && ++n % 10 == 0 { print "  " n " packages fetched"; fflush() } \
+			/^Installing collected/ { print "  all fetched; unpacking and compiling them"; fflush() }' >&2 \
+		|| { tail -n 12 $(VENV)/install.log >&2; echo "All that pip printed: $(VENV)/install.log" >&2; exit 1; }
+	@touch $@
+
+loggers: $(LOGGERS)  ## Install Weights & Biases and MLflow, which only the tests of training.loggers need
+
+# Where they cannot be had those tests say so. MLflow asks for an importlib_metadata below that of constraints.txt and of
+# the images, and works with it: hence --no-deps.
+$(LOGGERS): $(STAMP)
+	-$(BIN)/python -m pip install --quiet --constraint constraints.txt 'wandb==0.29.0' sqlparse opentelemetry-sdk \
+		opentelemetry-proto databricks-sdk
+	-$(BIN)/python -m pip install --quiet --no-deps mlflow-skinny==3.17.2
+	@touch $@
 
 train: install  ## Synthetic traffic, the whole flow, the report and the scores (under ten minutes on two cores)
 	test -d $(SYNTHETIC) || $(BIN)/kdgat data synth --out data --dataset synthetic
@@ -33,12 +55,16 @@ train: install  ## Synthetic traffic, the whole flow, the report and the scores 
 # One thread each; --dist=loadfile keeps the tests of a module, which share what it sets up, together.
 # Not loadgroup: with pytest 9.2 pytest-xdist 3.8 does not heed the groups.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest
-# The longest modules come first, as tests/conftest.py says, instead of those with the most tests. Two workers: a third
-# makes two cores no faster.
-SERVICES := $(PYTEST) --numprocesses=2 --dist=loadfile --no-loadscope-reorder --durations=25
+# The longest modules come first, as tests/conftest.py says, instead of those with the most tests. Three workers: a third of
+# the time of two goes into waiting for jobs, signals and servers.
+SERVICES := $(PYTEST) --numprocesses=3 --dist=loadfile --no-loadscope-reorder --durations=25
 
-test: install  ## The tests that need nothing: no Slurm, no Prefect server, no Apptainer (five minutes)
-	$(PYTEST) --numprocesses=2 --dist=worksteal -m "not slurm and not prefect and not image and not nightly" $(TESTS)
+test: install  ## The tests that need nothing but their own process (five minutes with the installation)
+	$(PYTEST) --numprocesses=2 --dist=worksteal \
+		-m "not processes and not slurm and not prefect and not image and not nightly" $(TESTS)
+
+test-processes: install $(LOGGERS)  ## The tests that start Python processes: killed, signalled, side by side, in several ranks
+	$(SERVICES) -m "processes and not slurm and not prefect and not image and not nightly" $(TESTS)
 
 test-cluster: install  ## The tests with a real Slurm
 	$(SERVICES) -m "slurm and not image and not nightly" $(TESTS)
@@ -49,10 +75,10 @@ test-flows: install  ## The tests with a real Prefect server
 test-image: install  ## The tests with a real Apptainer
 	$(SERVICES) -m "image and not nightly" $(TESTS)
 
-test-services: install  ## The three above side by side, as continuous integration runs them
-	$(SERVICES) -m "(slurm or prefect or image) and not nightly" $(TESTS)
+test-services: install $(LOGGERS)  ## The four above side by side, as continuous integration runs them
+	$(SERVICES) -m "(processes or slurm or prefect or image) and not nightly" $(TESTS)
 
-test-all: install  ## All tests, the long ones of the night included
+test-all: install $(LOGGERS)  ## All tests, the long ones of the night included
 	$(SERVICES) $(TESTS)
 
 lint: install  ## Style, types and the direction of imports
@@ -60,6 +86,17 @@ lint: install  ## Style, types and the direction of imports
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+audit: install  ## Versions against constraints.txt, licences, known faults; vulnerabilities where the index answers
+	@$(BIN)/python -m tests.audit
+
+fuzz: install  ## Damaged input for everything that reads: EXAMPLES=100000 SEED=1; says how many, and what failed
+	$(BIN)/python -m tests.fuzz --examples $(EXAMPLES) --seed $(SEED)
+
+# Material's advertisement for its successor is no news to who makes the site.
+docs: install  ## The documentation as a site, in site/index.html: needs no network to read; a dead link is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "$(CURDIR)/site/index.html"
 
 cluster-up: install  ## Boot a private Slurm of three nodes in .slurm: eval "$$(make -s cluster-up)"
 	@bash tests/slurm/install.sh
@@ -87,4 +124,4 @@ deployed: install  ## Say what of it runs
 	@$(BIN)/python -m flows.deployment status
 
 clean:  ## Remove caches and build leftovers; runs and data stay
-	rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
