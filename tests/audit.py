@@ -1,9 +1,9 @@
 """`python -m tests.audit`: is what is installed pinned, of a licence that fits, and without known faults?
 
 The first three checks need no network: installed versions are those of constraints.txt, every licence can be used with
-Apache-2.0, and no version is one that is known to be bad. Vulnerabilities are asked of the index that pip-audit asks,
-https://pypi.org/pypi/NAME/VERSION/json. Where that does not answer, for all packages or for some, the
-audit says so and does not fail by that, unless it is told to by --require-answer.
+Apache-2.0, and no version is one that is known to be bad. pip-audit asks for vulnerabilities. Where its service does
+not answer, for all packages or for some, the audit says so and does not fail by that, unless it is told to by
+--require-answer.
 """
 
 from __future__ import annotations
@@ -11,12 +11,9 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import subprocess
 import sys
-import urllib.error
-import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from http.client import HTTPException
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
@@ -24,9 +21,8 @@ from typing import Any, Final
 from packaging.utils import canonicalize_name
 
 CONSTRAINTS: Final = Path(__file__).parents[1] / "constraints.txt"
-INDEX: Final = "https://pypi.org/pypi"
-TIMEOUT_S: Final = 10.0
-NUM_THREADS: Final = 8
+TIMEOUT_S: Final = 10  # of one connection
+NUM_REASONS: Final = 3  # are printed of packages without an answer; their number always is
 UNPINNED: Final = frozenset({"pip", "setuptools", "wheel", "kdgat"})  # what makes an environment, and this package
 
 KNOWN_BAD: Final = {
@@ -51,7 +47,7 @@ LICENCES: Final = {  # of packages whose metadata do not say, or offer a choice
 
 
 class AuditError(ValueError):
-    """The index of vulnerabilities does not answer for any package."""
+    """The service of vulnerabilities does not answer."""
 
 
 def read_pins(path: Path) -> dict[str, str]:
@@ -113,73 +109,59 @@ def unfit_licences(licences: Mapping[str, str]) -> Iterator[str]:
             yield f"{name}: its licence {said or 'not stated'!r} is not known here: read it, and add it to LICENCES"
 
 
-def vulnerabilities(versions: Mapping[str, str], index: str = INDEX) -> tuple[list[str], dict[str, str]]:
-    """Return a sentence for each known vulnerability of these versions, and why which packages were not answered.
+def vulnerabilities(options: Sequence[str] = ()) -> tuple[list[str], dict[str, str]]:
+    """Return a sentence for each known vulnerability of what is installed, and why which packages were not answered.
+
+    `options` are pip-audit's, for another service or other packages.
 
     Raises:
-        AuditError: if the index does not answer for any package; if it cannot be reached, after the first one.
+        AuditError: if the service cannot be reached.
     """
-    names = sorted(versions)
-    ask = {name: f"{index}/{name}/{versions[name].partition('+')[0]}/json" for name in names}
-    answers = {names[0]: _read(ask[names[0]])}  # without a network, one wait is enough
-    with ThreadPoolExecutor(NUM_THREADS) as pool:
-        answers |= zip(names[1:], pool.map(lambda name: _read_or_say(ask[name]), names[1:]), strict=True)
-    found: list[str] = []
-    unanswered = {name: answer for name, answer in answers.items() if isinstance(answer, str)}
-    if len(unanswered) == len(names):
-        raise AuditError(unanswered[names[0]])
-    for name, answer in answers.items():
-        if isinstance(answer, str):
-            continue
-        for one in answer["vulnerabilities"]:
-            identifiers = [one.get("id", "?"), *one.get("aliases", ())]
-            if one.get("withdrawn") or any(identifier in ACCEPTED for identifier in identifiers):
-                continue
-            fixed = ", ".join(one.get("fixed_in", ())) or "no version yet"
-            found.append(f"{name} {versions[name]}: {' '.join(identifiers)}, fixed in {fixed}")
+    command = [sys.executable, "-m", "pip_audit", "--format=json", "--progress-spinner=off", "--skip-editable"]
+    ended = subprocess.run(
+        [*command, "--timeout", str(TIMEOUT_S), *options], capture_output=True, text=True, check=False
+    )
+    try:
+        packages = [one for one in json.loads(ended.stdout)["dependencies"] if one["name"] not in UNPINNED]
+    except ValueError as error:
+        reason = (ended.stderr.strip().splitlines() or [f"exit status {ended.returncode}"])[-1]
+        raise AuditError(reason) from error
+    unanswered = {
+        one["name"]: one["skip_reason"] for one in packages if "skip_reason" in one and one["name"] != "kdgat"
+    }
+    found = [
+        sentence
+        for one in packages
+        for about in one.get("vulns", ())
+        if (sentence := _sentence(one, about)) is not None
+    ]
     return found, unanswered
 
 
-def _read_or_say(url: str) -> dict[str, Any] | str:
-    """Return what the index answers, or why it does not, whatever the reason."""
-    try:
-        return _read(url)
-    except AuditError as error:
-        return str(error)
-
-
-def _read(url: str) -> dict[str, Any] | str:
-    """Return what the index answers, or how it refuses this package; AuditError if it cannot be reached."""
-    try:
-        with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
-            content = json.load(answer)
-    except (urllib.error.HTTPError, HTTPException, ValueError) as error:  # no such page, half of one, no JSON
-        return f"{url} does not answer: {error}"
-    except OSError as error:  # no network
-        raise AuditError(f"{url} does not answer: {error}") from error
-    if not isinstance(content, dict) or not isinstance(content.get("vulnerabilities"), list):
-        return f"{url} says nothing of vulnerabilities"
-    return content
+def _sentence(package: Mapping[str, Any], about: Mapping[str, Any]) -> str | None:
+    identifiers = [about["id"], *about.get("aliases", ())]
+    if any(identifier in ACCEPTED for identifier in identifiers):
+        return None
+    fixed = ", ".join(about.get("fix_versions", ())) or "no version yet"
+    return f"{package['name']} {package['version']}: {' '.join(identifiers)}, fixed in {fixed}"
 
 
 def main(words: list[str] | None = None) -> int:
     """Check everything, print one line per fault; return 1 if there is one."""
     parser = argparse.ArgumentParser(prog="python -m tests.audit", description=__doc__)
-    parser.add_argument("--index", default=INDEX, help="which answers /NAME/VERSION/json (default: %(default)s)")
     parser.add_argument(
-        "--require-answer", action="store_true", help="fail where the index does not answer, also for one package"
+        "--require-answer", action="store_true", help="fail where no service answers, also for one package"
     )
-    given = parser.parse_args(words)
+    given, options = parser.parse_known_args(words)  # what is not ours is pip-audit's
     found = installed()
     versions = {name: one.version for name, one in found.items() if name != "kdgat"}
     licences = {name: licence_of(one.metadata) for name, one in found.items() if name != "kdgat"}
     faults = [*unlike_pins(versions, read_pins(CONSTRAINTS)), *known_bad(versions), *unfit_licences(licences)]
     print(f"{len(versions)} packages: versions against constraints.txt, known bad versions, licences")
     try:
-        vulnerable, unanswered = vulnerabilities(versions, given.index)
+        vulnerable, unanswered = vulnerabilities(options)
         faults += vulnerable
-        print("vulnerabilities: asked of", given.index)
-        for reason in unanswered.values():
+        for reason in list(unanswered.values())[:NUM_REASONS]:
             print(f"vulnerabilities: NOT CHECKED: {reason}")
         num_unanswered = len(unanswered)
     except AuditError as error:

@@ -3,41 +3,51 @@
 import json
 import threading
 from collections.abc import Iterator
-from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from tests.audit import AuditError, known_bad, main, read_pins, unfit_licences, unlike_pins, vulnerabilities
 
-ADVISORIES = {
-    "a/1.0": [{"id": "PYSEC-1", "aliases": ["CVE-1"], "fixed_in": ["1.1"]}],
-    "b/2.0": [{"id": "PYSEC-2", "aliases": [], "fixed_in": [], "withdrawn": "2026-01-01"}],
-}
+ADVISORY = {"id": "PYSEC-1", "aliases": ["CVE-1"], "summary": "bad", "affected": [
+    {"package": {"name": "a", "ecosystem": "PyPI"}, "ranges": [
+        {"type": "ECOSYSTEM", "events": [{"introduced": "0"}, {"fixed": "1.1"}]}
+    ]}
+]}  # fmt: skip
 
 
-class Index(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        name = self.path.removeprefix("/pypi/").removesuffix("/json")
-        is_known = self.path.startswith("/pypi/") and not name.lower().startswith("unknown")
-        self.send_response(200 if is_known else 404)
+class Service(BaseHTTPRequestHandler):
+    """Answers as OSV does: what it is asked for is one package in one version."""
+
+    def do_POST(self) -> None:
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        is_vulnerable = asked["package"]["name"] == "a" and asked["version"] == "1.0"
+        self.send_response(200)
         self.end_headers()
-        if is_known:
-            self.wfile.write(json.dumps({"vulnerabilities": ADVISORIES.get(name, [])}).encode())
+        self.wfile.write(json.dumps({"vulns": [ADVISORY]} if is_vulnerable else {}).encode())
 
     def log_message(self, *_: object) -> None:
         pass
 
 
 @pytest.fixture(scope="module")
-def index() -> Iterator[str]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Index)
+def service() -> Iterator[str]:
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Service)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}"
     server.shutdown()
     server.server_close()
+
+
+@pytest.fixture
+def packages(tmp_path: Path) -> Path:
+    """Return a folder in which packages a, b and c are installed."""
+    for name, version in {"a": "1.0", "b": "2.0", "c": "3.0"}.items():
+        about = tmp_path / "site" / f"{name}-{version}.dist-info" / "METADATA"
+        about.parent.mkdir(parents=True)
+        about.write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    return tmp_path / "site"
 
 
 def test_versions_that_are_not_pinned_or_pinned_otherwise_are_named(tmp_path: Path) -> None:
@@ -71,39 +81,20 @@ def test_a_licence_that_does_not_fit_or_is_not_known_is_a_fault(licence: str, fa
     assert fault in "".join(found)
 
 
-def test_vulnerabilities_are_named_with_the_version_that_has_none(index: str) -> None:
-    found = vulnerabilities({"a": "1.0+cpu", "b": "2.0", "c": "3.0"}, f"{index}/pypi")
-    assert found == (["a 1.0+cpu: PYSEC-1 CVE-1, fixed in 1.1"], {})
+@pytest.mark.processes
+def test_vulnerabilities_are_named_with_the_version_that_has_none(service: str, packages: Path) -> None:
+    found = vulnerabilities(["--vulnerability-service=osv", f"--osv-url={service}", f"--path={packages}"])
+    assert found == (["a 1.0: PYSEC-1 CVE-1, fixed in 1.1"], {})
 
 
-@pytest.mark.parametrize("also", ["unknown", "Unknown"])  # asked last and first
-def test_a_package_that_the_index_does_not_know_hides_no_vulnerability_of_others(
-    index: str, also: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.processes
+def test_a_service_that_does_not_answer_is_named_and_fails_only_where_it_is_required(
+    packages: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    versions = {"a": "1.0", "c": "3.0", also: "1"}
-    found, unanswered = vulnerabilities(versions, f"{index}/pypi")
-    assert [line.split(":")[0] for line in found] == ["a 1.0"]
-    assert list(unanswered) == [also]
-    about = Message()
-    about["License-Expression"] = "MIT"
-    packages = {name: SimpleNamespace(version=version, metadata=about) for name, version in versions.items()}
-    monkeypatch.setattr("tests.audit.installed", lambda: packages)
-    monkeypatch.setattr("tests.audit.read_pins", lambda path: versions)
-    assert main(["--index", f"{index}/pypi"]) == 1
-    lines = capsys.readouterr().out.splitlines()
-    assert "error: a 1.0: PYSEC-1 CVE-1, fixed in 1.1" in lines
-    assert lines[-1] == "vulnerabilities: 1 of 3 packages not answered"
-    del versions["a"], packages["a"]
-    assert main(["--index", f"{index}/pypi"]) == 0
-    assert main(["--index", f"{index}/pypi", "--require-answer"]) == 1
-
-
-def test_an_index_that_does_not_answer_is_said_and_fails_only_where_it_is_required(
-    index: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(AuditError, match="does not answer"):
-        vulnerabilities({"a": "1.0"}, f"{index}/elsewhere")
-    main(["--index", f"{index}/elsewhere"])
-    assert "vulnerabilities: NOT CHECKED: http" in capsys.readouterr().out
-    assert main(["--index", f"{index}/elsewhere", "--require-answer"]) == 1
+    nobody = ["--vulnerability-service=osv", "--osv-url=http://127.0.0.1:9/", f"--path={packages}"]
+    with pytest.raises(AuditError, match=r"127\.0\.0\.1"):
+        vulnerabilities(nobody)
+    main(nobody)
+    assert "vulnerabilities: NOT CHECKED: " in capsys.readouterr().out
+    assert main([*nobody, "--require-answer"]) == 1
     assert "error: vulnerabilities were not checked" in capsys.readouterr().out
