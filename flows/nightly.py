@@ -27,20 +27,16 @@ from flows.single_stage import run_single_stage
 from flows.suspension import held, suspended_in_order
 from kdgat.can.config import CanConfig
 from kdgat.can.family import FAMILY
-from kdgat.can.nightly.comparison import Comparison, make_comparison, read_comparison
+from kdgat.can.nightly.comparison import IN_SERVICE, NEW, Comparison, make_comparison, read_comparison
+from kdgat.can.nightly.directory import NightlyDirectory, NightlyRecord
 from kdgat.can.nightly.new_recordings import NightlyLedger, gather_new_recordings
 from kdgat.can.nightly.registered import ModelSource, model_source
+from kdgat.can.nightly.report import NightlyReport, idle_run
 from kdgat.can.nightly.run import (
     FLOW_NAME,
-    IN_SERVICE,
-    NEW,
     ComparisonPlan,
-    NightlyDirectory,
-    NightlyRecord,
-    NightlyReport,
     Retrain,
     StartFrom,
-    idle_run,
     night_config,
     plan_comparison,
     reason_to_train,

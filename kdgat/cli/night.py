@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from flows.deployment.installation import Installation
     from kdgat.can.config import CanConfig
-    from kdgat.can.nightly.run import NightlyDirectory
+    from kdgat.can.nightly.directory import NightlyDirectory
     from kdgat.registry.promotion import PromotionRule
     from kdgat.run.end import RunEnd
 
@@ -113,7 +113,8 @@ def night(
     rule = read_rule(promotion or ())
     inbox = (inbox or _installation().inbox / dataset).absolute()
     require_recordings(config.data, inbox)
-    from kdgat.can.nightly.run import NightlyDirectory, night_config  # torch: only who makes no mistake waits for it
+    from kdgat.can.nightly.directory import NightlyDirectory
+    from kdgat.can.nightly.run import night_config  # torch: only who makes no mistake waits for it
 
     config = night_config(config)
     FAMILY.plan(config)

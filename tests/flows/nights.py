@@ -6,7 +6,7 @@ from typing import Any
 from prefect.client.schemas.objects import State
 
 from flows.nightly import nightly
-from kdgat.can.nightly.run import NightlyDirectory
+from kdgat.can.nightly.directory import NightlyDirectory
 from kdgat.can.simulation.synthetic import write_dataset
 from kdgat.registry.promotion import PromotionRule
 from kdgat.registry.registry import Registry

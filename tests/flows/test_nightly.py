@@ -20,9 +20,9 @@ import flows.nightly as module
 from flows.cancellation import is_cancelling
 from flows.parameters import NO_REQUEST, as_site
 from kdgat.can.evaluation.other_recordings import evaluate_run
-from kdgat.can.nightly.comparison import Comparison
+from kdgat.can.nightly.comparison import NEW, Comparison
+from kdgat.can.nightly.directory import NightlyDirectory, NightlyRecord
 from kdgat.can.nightly.registered import ModelSource
-from kdgat.can.nightly.run import NEW, NightlyDirectory, NightlyRecord
 from kdgat.cluster.site import LOCAL
 from kdgat.registry.entry import Metrics, now
 from kdgat.registry.promotion import Promotion, PromotionRule

@@ -29,6 +29,8 @@ from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
 
 COMPARISON_FILE: Final = "comparison.json"
+NEW: Final = "new"  # the name of the model of the night
+IN_SERVICE: Final = "in_service"
 METRICS: Final = (
     "f1",
     "precision",

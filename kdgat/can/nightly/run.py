@@ -1,140 +1,28 @@
-"""One nightly run of retraining, without what executes it: its directories, its training run, and its report."""
+"""What a nightly run trains, why, and what its model is compared with, without what executes it."""
 
-import shutil
-import stat
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
-
 from kdgat.can.config import CanConfig
 from kdgat.can.evaluation.lineage import lineage_of
-from kdgat.can.evaluation.tables import format_value
 from kdgat.can.kinds import ComparisonStageConfig
-from kdgat.can.nightly.comparison import Comparison
+from kdgat.can.nightly.comparison import NEW, Comparison
 from kdgat.can.nightly.new_recordings import NewRecordings, NightlyError
-from kdgat.can.nightly.registered import NOT_COMPARED, config_hash, content_hash
+from kdgat.can.nightly.registered import NOT_COMPARED
 from kdgat.family.summary import flattened
-from kdgat.registry.entry import ModelEntry, ServiceChange, now
-from kdgat.registry.promotion import FALSE_ALARMS, Promotion, PromotionRule
+from kdgat.registry.entry import ModelEntry
 from kdgat.registry.registry import Registry, RegistryError
-from kdgat.run.directory import OutputDirectory, RunError, alone_in
+from kdgat.run.directory import OutputDirectory, RunError
 from kdgat.run.finished import EVALUATION
 from kdgat.stage.configuration import ConfigurationError, without_keys
-from kdgat.stage.files import sha256_of_file, write_bytes_atomically
+from kdgat.stage.files import sha256_of_file
 
 FLOW_NAME: Final = "nightly"
-NEW: Final = "new"
-IN_SERVICE: Final = "in_service"
-NIGHTLY_FILE: Final = "night.json"  # marks a run directory as one that a night made
 
 StartFrom = Literal["current", "scratch"]
 Retrain = Literal["new", "always"]
-
-
-class NightlyRecord(BaseModel):
-    """The content of `night.json` in a run directory: what the run was made for, and how far its night came."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    created: str
-    recordings: str  # hash of what it trains and tests on
-    config: str  # hash of its configuration
-    start: str | None  # id of the model that it starts from
-    compared_with: str | None = None  # id of the model that was in service when it was decided
-    model: str | None = None  # id under which it was registered
-    is_over: bool = False  # decided: nothing resumes it
-
-
-class NightlyDirectory:
-    """Names of what the nightly runs of one dataset leave behind."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path.absolute()
-        self.ledger_path = self.path / "nightly.json"
-        self.runs_path = self.path / "runs"
-        self.reports_path = self.path / "reports"
-        self.lock_path = self.path / "nightly.lock"
-        self.owner_path = self.path / "nightly-owner.json"
-
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Be the only night in this directory; NightlyError names the process that is."""
-        with alone_in(self.lock_path, self.owner_path, lambda text: NightlyError(f"{text}; or choose another out")):
-            yield
-
-    def records(self) -> dict[Path, NightlyRecord]:
-        """Read what is known of the runs that nights made, oldest first; other directories are none of theirs."""
-        found = {}
-        for path in sorted(self.runs_path.glob(f"*/{NIGHTLY_FILE}")):
-            try:
-                found[path.parent] = NightlyRecord.model_validate_json(path.read_bytes())
-            except ValidationError as error:
-                raise NightlyError(
-                    f"{path} is damaged ({error}): remove {path.parent}, a night trains again"
-                ) from error
-        return dict(sorted(found.items(), key=lambda pair: pair[1].created))
-
-    def write(self, run: Path, record: NightlyRecord) -> None:
-        """Write what is known of a run."""
-        run.mkdir(parents=True, exist_ok=True)
-        write_bytes_atomically(run / NIGHTLY_FILE, (record.model_dump_json(indent=2) + "\n").encode())
-
-    def choose_run(
-        self, config: CanConfig, new_recordings: NewRecordings, start: str | None
-    ) -> tuple[Path, NightlyRecord]:
-        """Return the run for these recordings and settings: one that a night left unfinished, or a new one.
-
-        One that starts from other weights than those of the model in service is resumed; one that starts from
-        scratch where it should not, or the other way round, is not.
-        """
-        recordings, settings = content_hash(new_recordings.recordings), config_hash(config.model_dump(mode="json"))
-        wanted = recordings, settings, start is None
-        for path, record in self.records().items():
-            is_from_scratch = record.start is None
-            if not record.is_over and (record.recordings, record.config, is_from_scratch) == wanted:
-                return path, record
-        record = NightlyRecord(created=now(), recordings=recordings, config=settings, start=start)
-        path = self.runs_path / f"night-{content_hash([recordings, settings, start])[:12]}"
-        self.write(path, record)
-        return path, record
-
-    def close_runs(self, model: str | None) -> None:
-        """Mark what became the model of the last completed night as over, which a night that died may not have done."""
-        for path, record in self.records().items():
-            if not record.is_over and record.model is not None and record.model == model:
-                self.write(path, record.model_copy(update={"is_over": True}))
-
-    def latest_run(self) -> OutputDirectory | None:
-        """Return the run that was begun or continued last; None before the first."""
-        written = {path.parent: path.stat().st_mtime for path in self.runs_path.glob("*/run.json")}
-        return OutputDirectory(max(written, key=lambda path: written[path])) if written else None
-
-    def latest_report(self) -> Path | None:
-        """Return the report that was written last; None before the first."""
-        return max(self.reports_path.glob("*.md"), key=lambda path: path.stat().st_mtime_ns, default=None)
-
-    def unfinished_runs(self) -> dict[Path, int]:
-        """Return the runs whose nights did not end, as after a failure, and how many bytes each takes."""
-        left = [path for path, record in self.records().items() if not record.is_over]
-        return {path: _num_bytes(path) for path in left}
-
-    def old_runs(self, keep: int) -> list[Path]:
-        """List all but the newest `keep` runs that are registered and over."""
-        over = [path for path, record in self.records().items() if record.is_over and record.model is not None]
-        return over[: max(0, len(over) - keep)]
-
-    def remove_run(self, path: Path) -> None:
-        """Remove the directory of a run; RunError if somebody works in it."""
-        with OutputDirectory(path).lock():
-            # The marker goes last: what a kill leaves of the directory is still known to be a night's.
-            for entry in path.iterdir():
-                if entry.name != NIGHTLY_FILE:
-                    shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-        shutil.rmtree(path)
 
 
 def run_config(config: CanConfig, new_recordings: NewRecordings, registry: Registry, start: str | None) -> CanConfig:
@@ -258,163 +146,3 @@ def plan_comparison(
     )
     notes = tuple(dict.fromkeys(note for line in lines for note in line.notes))
     return ComparisonPlan(stage_config, notes, tuple(faults))
-
-
-@dataclass(frozen=True)
-class NightlyReport:
-    """The report of a nightly run that trained."""
-
-    dataset: str
-    new_recordings: NewRecordings
-    record: NightlyRecord
-    entry: ModelEntry
-    compared_with: ModelEntry | None
-    comparison: Comparison
-    rule: PromotionRule
-    decision: Promotion
-    run: Path
-    unfinished: Mapping[Path, int] = field(default_factory=dict)  # run of a night that did not end -> bytes
-    reason: str = ""  # why it was trained, where that was for no new recording
-    warning: str = ""  # that no later night can replace the model in service
-
-    def sentence(self) -> str:
-        """Say in one sentence what changed."""
-        what = "went into service" if self.decision.accepted else "was registered and did not go into service"
-        return f"{self.reason or self.new_recordings.describe()}; {self.entry.id} {what}: {self.decision.describe()}"
-
-    def markdown(self) -> str:
-        """Write the morning's report."""
-        default_detector = "goes into service" if self.decision.accepted else "does not go into service"
-        current = "no model was in service" if self.compared_with is None else f"in service: `{self.compared_with.id}`"
-        started = "from scratch" if self.record.start is None else f"from the weights of `{self.record.start}`"
-        rule = self.rule
-        margin = f"{rule.error_margin:g} of the error" if rule.margin is None else f"{rule.margin:g}"
-        asks = f"better by {margin}" if rule.accept == "better" else f"below the best so far by no more than {margin}"
-        if rule.accept == "not_worse" and rule.margin is None and rule.more_windows:
-            asks += f" or {rule.more_windows} wrong windows"
-        lines = [
-            f"# {self.dataset}: the new model {default_detector}",
-            "",
-            f"`{self.entry.id}`, trained {started}; {current} when it was decided.",
-            "",
-            *(f"* {reason}" for reason in self.decision.reasons),
-            "",
-            *([f"**Warning**: {self.warning}.", ""] if self.warning else []),
-            *([f"Trained because of this: {self.reason}.", ""] if self.reason else []),
-            f"Rule: mean {rule.metric} over scenarios {asks}, none worse by more than "
-            f"{rule.worse_by:g}; false alarm rate nowhere higher by more than {rule.more_false_alarms:g}; "
-            f"no more than {rule.more_alarms_per_hour:g} false alarms per hour more on the mean; recall of "
-            f"{', '.join(rule.held_kinds) or 'no kind of attack'} held as the metric is.",
-            *(f"Held to what was best before, too: `{name}`." for name in self._anchors()),
-            "",
-            *new_recordings_lines(self.new_recordings),
-            "## Scores",
-            "",
-            *self._table(),
-            "",
-        ]
-        lines += _listed("Test recordings left out of the comparison", _pairs(self.comparison.left_out))
-        lines += _listed("Notes", self.comparison.notes)
-        lines += unfinished_lines(self.unfinished)
-        lines += [f"Run: `{self.run}`", ""]
-        report = OutputDirectory(self.run).report_path
-        lines += [f"Its report, with curves and all scores: `{report}`", ""] if report.is_file() else []
-        return "\n".join(lines)
-
-    def _anchors(self) -> list[str]:
-        return [name for name in self.comparison.metrics if name not in (NEW, IN_SERVICE)]
-
-    def _table(self) -> list[str]:
-        new = self.comparison.metrics.get(NEW, {})
-        current = self.comparison.metrics.get(IN_SERVICE, {})
-        if not new:
-            return ["No test recording is left that none of the models was trained on."]
-        metric = self.rule.metric
-        # Short words: the Prefect UI cuts off what is wider than its column.
-        header = ["scenario", "windows", f"{metric} new", "in service", "change"]
-        header += ["false alarms", "in service", "change"]
-        rows = []
-        for scenario, scores in new.items():
-            other = current.get(scenario, {})
-            cells = [scenario, f"{scores['num_windows'] or 0:,.0f}"]
-            for name in (metric, FALSE_ALARMS):
-                values = (scores.get(name), other.get(name))
-                cells += [*map(format_value, values), _difference(*values)]
-            rows.append(cells)
-        return [_row(header), _row(["---"] * len(header)), *map(_row, rows)]
-
-
-def idle_run(
-    dataset: str,
-    new_recordings: NewRecordings,
-    model: str | None,
-    held: ServiceChange | None = None,
-    unfinished: Mapping[Path, int] | None = None,
-) -> tuple[str, str]:
-    """Return sentence and report of a nightly run with nothing to train on."""
-    service = "no model is in service" if model is None else f"{model} stays in service"
-    service += "" if held is None else f", {held.describe_hold()}"
-    title = "every new file was refused" if new_recordings.all_refused else "nothing new"
-    sentence = f"{title}: {new_recordings.describe()}; {service}"
-    if new_recordings.waiting:
-        sentence += "; a file that changed less than settle_s seconds ago waits for the next night"
-    lines = [
-        f"# {dataset}: {title}",
-        "",
-        f"{sentence[0].upper()}{sentence[1:]}.",
-        "",
-        *new_recordings_lines(new_recordings),
-        *unfinished_lines(unfinished or {}),
-    ]
-    return sentence, "\n".join(lines)
-
-
-def unfinished_lines(unfinished: Mapping[Path, int]) -> list[str]:
-    """List the runs of nights that did not end, which stay for a night with the same recordings and settings."""
-    return _listed(
-        "Unfinished runs, which stay until somebody removes them",
-        [f"`{path}`: {num_bytes / 1e6:,.1f} MB" for path, num_bytes in unfinished.items()],
-    )
-
-
-def new_recordings_lines(new_recordings: NewRecordings) -> list[str]:
-    """List the recordings that are new or changed, refused or waiting."""
-    came_from = {target: source for source, target in new_recordings.imported.items()}
-
-    def named(paths: Sequence[str]) -> list[str]:
-        return [f"`{path}`" + (f" from `{came_from[path]}`" if path in came_from else "") for path in paths]
-
-    return [
-        *_listed("New recordings", named(new_recordings.new)),
-        *_listed("Changed recordings", named(new_recordings.changed)),
-        *_listed("Recordings that are gone", named(new_recordings.gone)),
-        *_listed("Refused files, looked at again every night", _pairs(new_recordings.refused)),
-        *_listed(
-            "Files that are still being written, for the next night", [f"`{name}`" for name in new_recordings.waiting]
-        ),
-    ]
-
-
-def _num_bytes(folder: Path) -> int:
-    total = 0
-    with suppress(OSError):  # of what goes while we look
-        for file in folder.rglob("*"):
-            status = file.lstat()
-            total += status.st_size if stat.S_ISREG(status.st_mode) else 0
-    return total
-
-
-def _listed(title: str, items: Sequence[str]) -> list[str]:
-    return [f"## {title}", "", *(f"* {item}" for item in items), ""] if items else []
-
-
-def _pairs(reasons: Mapping[str, str]) -> list[str]:
-    return [f"`{name}`: {reason}" for name, reason in sorted(reasons.items())]
-
-
-def _row(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def _difference(new: float | None, current: float | None) -> str:
-    return "-" if new is None or current is None else f"{new - current:+.4f}"

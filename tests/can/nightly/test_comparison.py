@@ -11,9 +11,9 @@ from kdgat.can.evaluation.lineage import lineage_of
 from kdgat.can.evaluation.other_recordings import evaluate_run, make_evaluation
 from kdgat.can.evaluation.results import Results
 from kdgat.can.kinds import ComparisonStageConfig
-from kdgat.can.nightly.comparison import compare_runs, make_comparison, read_comparison, scores_of
+from kdgat.can.nightly.comparison import IN_SERVICE, compare_runs, make_comparison, read_comparison, scores_of
 from kdgat.can.nightly.registered import config_hash, model_source
-from kdgat.can.nightly.run import IN_SERVICE, ComparisonPlan, plan_comparison
+from kdgat.can.nightly.run import ComparisonPlan, plan_comparison
 from kdgat.can.recordings.logs import read_recording
 from kdgat.can.windows.feature_names import FEATURE_VERSION
 from kdgat.registry.entry import ModelEntry
