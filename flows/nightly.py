@@ -47,7 +47,8 @@ from kdgat.cluster.decision import AttemptLimits
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import LOCAL, Site
 from kdgat.registry.entry import Decision, ModelEntry, now
-from kdgat.registry.promotion import Promotion, PromotionRule, best_models, ceiling, decide, lost_scenarios
+from kdgat.registry.promotion import Promotion, best_models, ceiling, decide, lost_scenarios
+from kdgat.registry.promotion_rule import PromotionRule
 from kdgat.registry.registry import Registry
 from kdgat.run.directory import OutputDirectory, RunError
 from kdgat.run.finished import EVALUATION

@@ -17,7 +17,7 @@ from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import LOCAL, Site
 from kdgat.family.protocol import Family
 from kdgat.family.registry import find_family
-from kdgat.registry.promotion import PromotionRule
+from kdgat.registry.promotion_rule import PromotionRule
 from kdgat.run.directory import OutputDirectory
 from kdgat.stage.configuration import ConfigurationError, unknown_key_text, validate_config
 from kdgat.stage.families import family_names

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from flows.deployment.installation import Installation
     from kdgat.can.config import CanConfig
     from kdgat.can.nightly.directory import NightlyDirectory
-    from kdgat.registry.promotion import PromotionRule
+    from kdgat.registry.promotion_rule import PromotionRule
     from kdgat.run.end import RunEnd
 
 app = typer.Typer()
@@ -152,7 +152,7 @@ def _installation() -> "Installation":
 
 def read_rule(words: Sequence[str]) -> "PromotionRule":
     """Read a rule from words as `margin=0.001`; ConfigurationError names key, value and fix."""
-    from kdgat.registry.promotion import PromotionRule
+    from kdgat.registry.promotion_rule import PromotionRule
     from kdgat.stage.configuration import ConfigurationError, read_yaml, validate_config
 
     content: dict[str, Any] = {}

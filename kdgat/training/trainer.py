@@ -28,7 +28,8 @@ from kdgat.training.config import TrainingConfig
 from kdgat.training.deadline import Deadline
 from kdgat.training.device import describe_machine, make_fabric, make_optimizer
 from kdgat.training.gradients import Gradients
-from kdgat.training.loggers import End, Loggers
+from kdgat.training.logger_services import End
+from kdgat.training.loggers import Loggers
 from kdgat.training.losses import LossWatch
 from kdgat.training.profile import Profile
 from kdgat.training.progress import Progress

@@ -25,7 +25,8 @@ from kdgat.can.nightly.directory import NightlyDirectory, NightlyRecord
 from kdgat.can.nightly.registered import ModelSource
 from kdgat.cluster.site import LOCAL
 from kdgat.registry.entry import Metrics, now
-from kdgat.registry.promotion import Promotion, PromotionRule
+from kdgat.registry.promotion import Promotion
+from kdgat.registry.promotion_rule import PromotionRule
 from kdgat.registry.registry import Registry
 from kdgat.run.directory import OutputDirectory
 from tests.can.small_runs import small_config

@@ -18,10 +18,11 @@ from lightning.pytorch.loggers import CSVLogger, Logger
 from kdgat.stage.configuration import ConfigurationError
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.spec import StageSpec
-from kdgat.training import loggers
+from kdgat.training import logger_services, loggers
 from kdgat.training.config import TrainingConfig
 from kdgat.training.deadline import Deadline
-from kdgat.training.loggers import Loggers, Place
+from kdgat.training.logger_services import Place
+from kdgat.training.loggers import Loggers
 from tests.support.optional import need_package
 from tests.support.waiting import wait_until
 from tests.training.graph_training import CONFIG, CurriculumSource, train
@@ -43,7 +44,7 @@ def warnings_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.name == "kdgat.training.loggers"]
 
 
-class Service(loggers._Service):
+class Service(logger_services.Service):
     """Lightning's CSV logger, opened by what a test does before."""
 
     def __init__(self, before: Callable[[], Any]) -> None:

@@ -9,7 +9,8 @@ from kdgat.can.nightly.comparison import IN_SERVICE, NEW, Comparison
 from kdgat.can.nightly.directory import NightlyRecord
 from kdgat.can.nightly.new_recordings import NewRecordings
 from kdgat.registry.entry import ModelEntry, ServiceChange
-from kdgat.registry.promotion import FALSE_ALARMS, Promotion, PromotionRule
+from kdgat.registry.promotion import Promotion
+from kdgat.registry.promotion_rule import FALSE_ALARMS, PromotionRule
 from kdgat.run.directory import OutputDirectory
 
 

@@ -9,7 +9,8 @@ from kdgat.can.nightly.directory import NightlyDirectory, NightlyRecord
 from kdgat.can.nightly.new_recordings import NewRecordings
 from kdgat.can.nightly.report import NightlyReport, idle_run
 from kdgat.registry.entry import ModelEntry, ServiceChange
-from kdgat.registry.promotion import Promotion, PromotionRule
+from kdgat.registry.promotion import Promotion
+from kdgat.registry.promotion_rule import PromotionRule
 
 
 @pytest.fixture
