@@ -13,7 +13,15 @@ from kdgat.container.variants import Variant
 from kdgat.stage.provenance import ask_git, git_state
 
 # What the wheel is built from. Named one by one: a leftover build/ beside them would be packed, too.
-WHEEL_SOURCES: Final = ("pyproject.toml", "README.md", "LICENSE", "kdgat", "flows", "deployments/sites")
+WHEEL_SOURCES: Final = (
+    "pyproject.toml",
+    "README.md",
+    "LICENSE",
+    "kdgat",
+    "flows",
+    "deployments/prefect.yaml",
+    "deployments/sites",
+)
 _UNKNOWN: Final = "unknown"
 
 

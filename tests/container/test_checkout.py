@@ -1,11 +1,12 @@
 """What an image says of its source holds no secret and no path of this machine."""
 
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from kdgat.container.checkout import Checkout, find_checkout, public_url
+from kdgat.container.checkout import WHEEL_SOURCES, Checkout, find_checkout, public_url
 from kdgat.container.errors import ImageError
 
 
@@ -61,3 +62,10 @@ def test_a_folder_without_the_source_is_refused(tmp_path: Path) -> None:
     ):
         find_checkout(tmp_path)
     assert find_checkout().version
+
+
+def test_what_the_image_builds_a_wheel_of_has_every_file_that_the_wheel_names() -> None:
+    content = tomllib.loads((find_checkout().root / "pyproject.toml").read_text())
+    named = [content["project"]["readme"], *content["project"]["license-files"]]
+    named += [name for names in content["tool"]["setuptools"]["data-files"].values() for name in names]
+    assert [name for name in named if not any(Path(name).is_relative_to(source) for source in WHEEL_SOURCES)] == []

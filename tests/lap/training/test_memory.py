@@ -115,8 +115,8 @@ def test_the_most_of_several_requests_is_taken_key_by_key() -> None:
 
 
 @pytest.mark.processes
-@pytest.mark.nightly  # beside other tests the heap of a process is anybody's, as in trees
-def test_what_is_predicted_is_what_a_process_takes() -> None:
+@pytest.mark.nightly
+def test_a_process_takes_no_more_than_is_predicted_and_no_less_than_autograd_keeps() -> None:
     config = small_config(["training.max_edges=1048576"])
     size = config.progression[MEDIUM].size
     shape = batch_shape(size, 2000, config.graph, config.training)
@@ -125,7 +125,9 @@ def test_what_is_predicted_is_what_a_process_takes() -> None:
     measured = measure_step(config, MEDIUM, 2000, "cpu", num_steps=2)
     del ballast
     assert measured.num_graphs == shape.num_graphs
-    assert 0.7 < measured.peak_bytes / predicted < 1.15
+    # What the heap takes above the tensors is anybody's: the same step took .56 to .98 of what is predicted.
+    assert measured.peak_bytes < 1.15 * predicted
+    assert measured.peak_bytes - measured.start_bytes > 0.95 * measured.kept_bytes
     assert measured.step_s > 0.0
 
 
