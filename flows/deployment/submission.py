@@ -143,16 +143,29 @@ def _check_night(family: Family, config: Any, parameters: Mapping[str, Any]) -> 
     night_config(config)
 
 
-def require_free(api: ServerApi, deployment: Deployment) -> None:
-    """Refuse to make a run that the server would cancel at once, because another one has its dataset.
+def require_free(api: ServerApi, deployment: Deployment, given: Mapping[str, Any]) -> None:
+    """Refuse to make a run that would end at once, because another one has its dataset or its output directory.
 
     Raises:
-        SubmissionError: naming that run.
+        SubmissionError: naming the run that has the dataset.
+        RunError, NightlyError: naming the process that has the directory, for instance a `kdgat train`.
     """
     limit = deployment.row.get("global_concurrency_limit")
-    strategy = (deployment.row.get("concurrency_options") or {}).get("collision_strategy")
-    if limit is None or strategy not in _REFUSED:
-        return
+    if limit is not None:
+        strategy = (deployment.row.get("concurrency_options") or {}).get("collision_strategy")
+        if strategy not in _REFUSED:
+            return  # it waits for its turn
+        _require_free_dataset(api, deployment, limit)
+    parameters = {**deployment.row["parameters"], **given}
+    if deployment.is_night:
+        from kdgat.can.nightly.run import NightlyDirectory  # imports torch
+
+        NightlyDirectory(Path(parameters["out"])).require_free()
+    elif (out := output_of(deployment, parameters)) is not None:
+        OutputDirectory(out).require_free()
+
+
+def _require_free_dataset(api: ServerApi, deployment: Deployment, limit: Mapping[str, Any]) -> None:
     names = {
         row["id"]: name
         for name, row in api.deployments().items()

@@ -14,7 +14,7 @@ from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import RunDirectoryError, StageBusyError
 from kdgat.stage.files import write_bytes_atomically, write_snapshot
 from kdgat.stage.outcome import FailureKind
-from kdgat.stage.owner import own
+from kdgat.stage.owner import own, require_free
 
 SCHEMA_VERSION = 1
 _RAISED: Final = re.compile(r"(?:\w+\.)*(?P<name>\w+): (?P<sentence>.+)")  # the last line of a traceback
@@ -151,8 +151,16 @@ class OutputDirectory:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Be the only command that trains into this directory; RunError names the process that does, and its host."""
-        with alone_in(self.lock_path, self.owner_path, lambda text: RunError(f"{text}; or choose another --out")):
+        with alone_in(self.lock_path, self.owner_path, _busy):
             yield
+
+    def require_free(self) -> None:
+        """Refuse a directory into which a command trains at this moment, before anything is started: see `lock`."""
+        free_now(self.lock_path, self.owner_path, _busy)
+
+
+def _busy(text: str) -> RunError:
+    return RunError(f"{text}; or choose another --out")
 
 
 def _as_bytes(index: RunIndex) -> bytes:
@@ -169,3 +177,11 @@ def alone_in(lock_path: Path, owner_path: Path, refusal: Callable[[str], ValueEr
         except (StageBusyError, RunDirectoryError) as error:
             raise refusal(str(error)) from error
         yield
+
+
+def free_now(lock_path: Path, owner_path: Path, refusal: Callable[[str], ValueError]) -> None:
+    """Raise what `refusal` makes of the text where another process is at this moment; make and change nothing."""
+    try:
+        require_free(lock_path, owner_path)
+    except StageBusyError as error:
+        raise refusal(str(error)) from error

@@ -1,10 +1,14 @@
 """Every command that writes refuses a place that it cannot write to, in one line, before it computes anything."""
 
+import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from kdgat.can.nightly.run import NightlyDirectory
+from kdgat.run.directory import OutputDirectory
 from tests.support.command_line import Answer
 
 # What else is wrong, such as a run that is not there, is only looked at afterwards.
@@ -43,3 +47,33 @@ def test_a_place_below_a_file_is_refused_in_one_line(
     assert answer.stderr.count("\n") == 1
     assert "so nothing can be made below it: choose another path" in answer.stderr
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "train can --dataset synthetic --data-root . --out taken",
+        "train lap --out taken",
+        "train lap --out taken --site example",
+        "train lap --out taken --site example --detach",
+        "train trees --data-root trees --out taken",
+        "sweep lap --grid training.learning_rate=0.001,0.002 --out taken",
+        "night synthetic --data-root . --inbox inbox --registry registry --out taken",
+    ],
+)
+def test_a_place_that_another_command_uses_is_refused_by_its_pid_before_a_server_starts(
+    tmp_path: Path, kdgat: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "flows.stages", None)  # whoever starts a server needs it
+    for name in ("synthetic", "inbox", "trees"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "trees" / "a.swc").write_text("1 2 0 0 0 1 -1\n2 2 1 0 0 1 1\n")
+    is_night = command.startswith("night")
+    taken = NightlyDirectory(tmp_path / "taken") if is_night else OutputDirectory(tmp_path / "taken")
+    with taken.lock():
+        before = sorted((tmp_path / "taken").rglob("*"))
+        answer = kdgat(*command.split(), folder=tmp_path, status=1)
+        assert sorted((tmp_path / "taken").rglob("*")) == before
+    assert answer.stderr.startswith(f"error: {tmp_path}/taken is in use by pid {os.getpid()} on ")
+    assert "wait until it ends, or stop it" in answer.stderr
+    assert answer.stderr.count("\n") == 1

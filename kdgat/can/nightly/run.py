@@ -21,7 +21,7 @@ from kdgat.family.summary import flattened
 from kdgat.registry.entry import ModelEntry, ServiceChange, now
 from kdgat.registry.promotion import FALSE_ALARMS, Promotion, PromotionRule
 from kdgat.registry.registry import Registry, RegistryError
-from kdgat.run.directory import OutputDirectory, RunError, alone_in
+from kdgat.run.directory import OutputDirectory, RunError, alone_in, free_now
 from kdgat.run.finished import EVALUATION
 from kdgat.stage.configuration import ConfigurationError, without_keys
 from kdgat.stage.files import sha256_of_file, write_bytes_atomically
@@ -63,8 +63,12 @@ class NightlyDirectory:
     @contextmanager
     def lock(self) -> Iterator[None]:
         """Be the only night in this directory; NightlyError names the process that is."""
-        with alone_in(self.lock_path, self.owner_path, lambda text: NightlyError(f"{text}; or choose another out")):
+        with alone_in(self.lock_path, self.owner_path, _busy):
             yield
+
+    def require_free(self) -> None:
+        """Refuse a directory in which a night goes on at this moment, before anything is started: see `lock`."""
+        free_now(self.lock_path, self.owner_path, _busy)
 
     def records(self) -> dict[Path, NightlyRecord]:
         """Read what is known of the runs that nights made, oldest first; other directories are none of theirs."""
@@ -135,6 +139,10 @@ class NightlyDirectory:
                 if entry.name != NIGHTLY_FILE:
                     shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         shutil.rmtree(path)
+
+
+def _busy(text: str) -> NightlyError:
+    return NightlyError(f"{text}; or choose another out")
 
 
 def run_config(config: CanConfig, new_recordings: NewRecordings, registry: Registry, start: str | None) -> CanConfig:
