@@ -65,6 +65,7 @@ def plan_command(family: "Family") -> Any:
         *,
         given: dict[str, Any],
     ) -> None:
+        options.require_no_file(out)
         where, request = options.site_and_request(
             site, walltime=walltime, memory=memory, cores=cores, gpus=gpus, account=account
         )
