@@ -81,7 +81,7 @@ def output_of(deployment: Deployment, parameters: Mapping[str, Any]) -> Path | N
     """Return the output directory in which stages of a run with these parameters run; None if it has none itself."""
     if deployment.is_night or deployment.family(parameters) is None:
         return None
-    return Path(parameters["out"]).absolute()
+    return _path("out", parameters)
 
 
 def read_parameters(deployment: Deployment, texts: Sequence[str], overrides: Sequence[str]) -> dict[str, Any]:
@@ -137,6 +137,8 @@ def check(deployment: Deployment, given: Mapping[str, Any]) -> None:
 def _check_night(family: Family, config: Any, parameters: Mapping[str, Any]) -> None:
     if parameters.get("promotion") is not None:
         _validated(PromotionRule, "promotion", parameters["promotion"])
+    for name in ("out", "registry"):
+        _path(name, parameters)
     family.plan(config)
     from kdgat.can.nightly.run import night_config  # imports torch: a misspelt key is found before that
 
@@ -160,7 +162,7 @@ def require_free(api: ServerApi, deployment: Deployment, given: Mapping[str, Any
     if deployment.is_night:
         from kdgat.can.nightly.run import NightlyDirectory  # imports torch
 
-        NightlyDirectory(Path(parameters["out"])).require_free()
+        NightlyDirectory(_path("out", parameters)).require_free()
     elif (out := output_of(deployment, parameters)) is not None:
         OutputDirectory(out).require_free()
 
@@ -281,8 +283,15 @@ def _mapping(name: str, value: Any) -> Mapping[str, Any]:
     return value
 
 
+def _path(name: str, parameters: Mapping[str, Any]) -> Path:
+    value = parameters.get(name)
+    if not isinstance(value, str) or not value:
+        raise SubmissionError(f"{name}={value!r} is no path: give one, as in -p {name}=PATH")
+    return Path(value).absolute()
+
+
 def _texts(name: str, value: Any) -> Sequence[str]:
-    if isinstance(value, str) or not all(isinstance(text, str) for text in value):
+    if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
         raise SubmissionError(f'{name}={value!r} is no list of texts: write {name}=["training.max_epochs=2"]')
     return list(value)
 

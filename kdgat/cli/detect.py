@@ -118,7 +118,8 @@ def detect(
             if timeline is not None and num_alarms <= MAX_DRAWN:
                 alarms.append(alarm)
     if picture is not None and timeline is not None:
-        draw_timeline(picture, str(log or follow or bus), timeline, alarms, chosen.threshold, num_alarms)
+        threshold = chosen.threshold if chosen.members else None
+        draw_timeline(picture, bus or (log or follow or Path()).name, timeline, alarms, threshold, num_alarms)
     if not quiet:
         for note in (*_notes(stream.status), f"{watch.summary.sentence()} (detector {chosen.name})"):
             print(note, file=sys.stderr)

@@ -12,7 +12,7 @@ from typing import Any, Final
 from kdgat.family.protocol import Family
 from kdgat.family.registry import find_family
 from kdgat.run.directory import DONE_STATES, OutputDirectory, RunError, RunIndex, StageState
-from kdgat.run.finished import FinishedRun
+from kdgat.run.finished import FinishedRun, has_results
 from kdgat.run.interval import Interval
 from kdgat.run.measure import Measure
 from kdgat.run.results import ResultsError
@@ -110,7 +110,7 @@ def read_summary(path: Path) -> RunSummary:
     run = FinishedRun(output)
     family: Family = find_family(run.index.family)
     measures: Sequence[Measure] = ()
-    if output.results_path.is_file():
+    if output.results_path.is_file() and has_results(run.index):
         measures = family.results.read(output.results_path).measures()
     return RunSummary(path, run.index, measures, family.objective(run), _data(run), _code(run))
 

@@ -20,6 +20,15 @@ Written = TypeVar("Written", bound=Versioned)
 Curve = Mapping[str, list[float | None]]  # column -> one value per epoch
 
 
+def has_results(index: RunIndex) -> bool:
+    """Return whether the results of an output directory are of the run that its index describes.
+
+    They stay where a run is begun again with other settings, and are of the earlier one until its evaluation has ended.
+    """
+    evaluations = [record for record in index.stages if record.stage == EVALUATION]
+    return bool(evaluations) and all(record.state in DONE_STATES for record in evaluations)
+
+
 class FinishedRun:
     """Read the stages of a run that have finished."""
 
