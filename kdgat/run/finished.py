@@ -59,7 +59,7 @@ class FinishedRun:
 
     def validation(self, stage: str | None = None) -> Measure | None:
         """Return what a stage monitored on validation data, over seeds; of the last stage that trained by default."""
-        found: dict[tuple[str, str, str], list[float]] = {}
+        found: dict[tuple[str, str, str], dict[int, float]] = {}
         for record in self.records(stage):
             config = self.output.stage_directory(record).read_spec().config
             fit = (config.get("fits") or [config])[-1]  # a stage of several fits ends with the weights of the last one
@@ -68,11 +68,11 @@ class FinishedRun:
             value = metrics.get(monitor, metrics.get(f"{fit.get('name')}_{monitor}"))
             if value is not None:
                 where = f"{monitor} of {record.stage}"
-                found.setdefault((where, record.scale, str(training.get("mode", "min"))), []).append(value)
+                found.setdefault((where, record.scale, str(training.get("mode", "min"))), {})[record.seed] = value
         if not found:
             return None
-        (name, _, mode), values = list(found.items())[-1]
-        return Measure.over_seeds(name, values, is_higher_better=mode == "max")
+        (name, _, mode), by_seed = list(found.items())[-1]
+        return Measure.over_seeds(name, by_seed, is_higher_better=mode == "max")
 
     def evaluations(self) -> dict[int, StageRecord]:
         """Return the evaluation of every seed; RunError if none has finished."""
