@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 import typer
 
 from kdgat.cli.options import OptionError
+from kdgat.run.table import counted
 
 if TYPE_CHECKING:
     from kdgat.can.detection.detector import Detector
@@ -191,12 +192,17 @@ def _until(stop: threading.Event, chunks: "Iterable[Messages]") -> "Iterator[Mes
 def _notes(status: "StreamStatus") -> Iterator[str]:
     """Say what of a stream was not judged, and why."""
     counts = (
-        (status.num_bad_rows, "damaged rows were passed over"),
-        (status.num_error_frames, "error frames were passed over"),
-        (status.num_dropped, "messages of the bus were lost, it was faster than they were judged"),
-        (status.num_reconnects, f"new beginnings: {status.last_error}"),
+        (status.num_bad_rows, "damaged row", "passed over"),
+        (status.num_error_frames, "error frame", "passed over"),
+        (status.num_dropped, "message of the bus", "lost: it was faster than they were judged"),
+        (status.num_reconnects, "connection", f"opened again: {status.last_error}"),
     )
-    yield from (f"note: {count:,} {what}" for count, what in counts if count)
+    yield from (f"note: {_counted(count, noun)} {what}" for count, noun, what in counts if count)
+
+
+def _counted(count: int, noun: str) -> str:
+    head, of, rest = noun.partition(" of ")
+    return f"{counted(count, head)}{of}{rest} {'was' if count == 1 else 'were'}"
 
 
 def _say_begin(time_s: float) -> None:

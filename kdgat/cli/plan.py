@@ -196,7 +196,9 @@ def _table(headings: Sequence[str]) -> "Table":
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
-        table.add_column(heading, justify="left" if heading in TEXTS else "right", no_wrap=heading != "needs")
+        table.add_column(
+            heading, justify="left" if heading in TEXTS else "right", no_wrap=heading != "needs", overflow="fold"
+        )
     return table
 
 

@@ -33,7 +33,7 @@ def runs() -> None:
 @app.command("list")
 def list_runs(folder: Folder = Path("runs"), family: OfFamily = None, as_json: AsJson = False) -> None:
     """List the runs in a folder and below, the newest last, with their first score."""
-    from kdgat.run.table import Table
+    from kdgat.run.table import Table, counted
 
     found, unreadable = _read(folder, family)
     found.sort(key=lambda run: run.index.created)
@@ -54,7 +54,9 @@ def list_runs(folder: Folder = Path("runs"), family: OfFamily = None, as_json: A
             ]
             for run in found
         ]
-        _print_tables([Table.of(header, rows, f"{len(rows)} runs in {folder}", text_columns=tuple(range(8)))])
+        _print_tables(
+            [Table.of(header, rows, f"{counted(len(rows), 'run')} in {folder}", text_columns=tuple(range(8)))]
+        )
     else:
         typer.echo(f"{folder}: no run in it: `kdgat train FAMILY --out {folder / 'first'}` makes one")
     for text in unreadable:
@@ -112,7 +114,12 @@ def compare(
     from kdgat.family.summary import differences, grouped, read_summary, verdict
     from kdgat.run.table import Table
 
-    groups = grouped([read_summary(path) for path in runs])
+    read = [read_summary(path) for path in runs]
+    families = {run.index.family: run.path for run in read}
+    if len(families) > 1:
+        named = ", ".join(f"{path} is of {name}" for name, path in families.items())
+        raise RunsError(f"{named}: runs of one family are compared, because others have nothing in common: choose some")
+    groups = grouped(read)
     names = [" + ".join(str(run.path) for run in group.runs) for group in groups]
     if len(groups) < 2:
         raise RunsError(_why_not_compared(groups[0], names[0]))

@@ -176,18 +176,18 @@ def plan_sweep(family: "Family", configured: Any, wanted: _Request, out: Path) -
 
 def print_trials(planned: "Sweep") -> None:
     """Print what would be tried, and the stages of all trials."""
-    from kdgat.run.table import Table
+    from kdgat.run.table import Table, counted
 
     keys = list(planned.trials[0].values)
     rows = [[trial.name, *trial.values.values()] for trial in planned.trials]
-    tables = [Table.of(["trial", *keys], rows, f"{len(rows)} trials", text_columns=(0,))]
+    tables = [Table.of(["trial", *keys], rows, counted(len(rows), "trial"), text_columns=(0,))]
     used = {name: 0 for name in (stage.name for stage in planned.run.plan)}
     for fold in planned.folds:
         for name in fold.names.values():
             used[name] += 1
     rows = [[stage.name, str(used[stage.name]), ", ".join(stage.depends_on)] for stage in planned.run.plan]
     alone = sum(len(fold.run.plan) for fold in planned.folds)
-    caption = f"{len(rows)} stages, where the trials one by one would have {alone}"
+    caption = f"{counted(len(rows), 'stage')}, where the trials one by one would have {alone}"
     tables.append(Table.of(["stage", "runs that use it", "needs"], rows, caption, text_columns=(0, 2)))
     _print(tables)
     typer.echo(f"Compared by {planned.objective}. Nothing is started.")

@@ -202,6 +202,12 @@ class TestCommand:
         assert "these runs differ in their seeds: configuration, data and code are the same" in alike.stderr
         same = kdgat("runs", "compare", folder / "long", folder / "long", status=1)
         assert "these runs differ in nothing: " in same.stderr
+        other = folder / "other"
+        OutputDirectory(other).path.mkdir()
+        OutputDirectory(other).write_index(RunIndex(family="lap", config={}, stages=[]))
+        mixed = kdgat("runs", "compare", folder / "long", other, status=1).stderr
+        assert "other is of lap: runs of one family are compared" in mixed
+        assert mixed.count("\n") == 1
         assert "one run alone: name two or more" in kdgat("runs", "compare", folder / "long", status=1).stderr
 
     def test_runs_without_tests_are_compared_by_their_validation(

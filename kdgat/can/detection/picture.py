@@ -14,6 +14,7 @@ from kdgat.can.detection.alarms import Alarm, identifier_text
 from kdgat.can.detection.output import describe_since, describe_suspects
 from kdgat.can.detection.watch import Timeline
 from kdgat.can.evaluation.calibration import logit, sigmoid
+from kdgat.run.table import counted
 from kdgat.stage.files import write_bytes_atomically
 
 if TYPE_CHECKING:
@@ -73,10 +74,9 @@ def draw_timeline(
     _draw_clock(figure, time_s - start_s, _joined(timeline.clock), is_alone=threshold is None)
     _draw_alarms(figure, alarms[:MAX_DRAWN], start_s)
     more = f", {num_alarms - MAX_DRAWN:,} of them not drawn" if num_alarms > MAX_DRAWN else ""
-    noun = "alarm" if num_alarms == 1 else "alarms"
     figure.update_layout(
         title={
-            "text": f"{title}: {num_alarms:,} {noun}{more}",
+            "text": f"{title}: {counted(num_alarms, 'alarm')}{more}",
             **{"x": 0, "xref": "paper", "y": 0.98, "yanchor": "top", "font": {"size": 15}},
         },
         modebar={"orientation": "v"},
@@ -173,13 +173,12 @@ def _draw_alarms(figure: go.Figure, alarms: Sequence[Alarm], start_s: float) -> 
                 type="rect", xref="x", yref="paper", x0=begin, x1=end, y0=0.0, y1=1.0, fillcolor=band,
                 line={"width": 0.6, "color": band}, layer="below",
             )  # fmt: skip
-        noun = "alarm" if len(group) == 1 else "alarms"
         figure.add_scatter(
             x=[_centre(alarm) - start_s for alarm in group],
             y=[0.3] * len(group),
             yaxis="y3",
             mode="markers+text",
-            name=f"{len(group):,} {noun} by {_names(by)}",
+            name=f"{counted(len(group), 'alarm')} by {_names(by)}",
             marker={"symbol": symbol, "size": 10, "color": colour},
             text=[labels.get(alarm, "") for alarm in group],
             textposition="top center",

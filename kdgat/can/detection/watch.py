@@ -16,6 +16,7 @@ from kdgat.can.evaluation.untrained import clock_scores
 from kdgat.can.recordings.messages import Messages
 from kdgat.can.windows.online import WindowStream
 from kdgat.graphs.columns import GraphColumns
+from kdgat.run.table import counted
 
 CHUNK_MESSAGES = 50_000  # of a log that is read at once: bounds memory
 MAX_POINTS = 1 << 18  # of a picture: five hours of a busy bus
@@ -40,12 +41,10 @@ class Summary:
 
     def sentence(self) -> str:
         """Say it in words."""
-        alarms = (
-            "no alarm" if not self.num_alarms else "1 alarm" if self.num_alarms == 1 else f"{self.num_alarms:,} alarms"
-        )
+        alarms = counted(self.num_alarms, "alarm") if self.num_alarms else "no alarm"
         return (
-            f"{alarms} in {self.num_messages:,} messages of {self.duration_s:,.1f} s: "
-            f"{self.num_alarm_windows:,} of {self.num_windows:,} windows"
+            f"{alarms} in {counted(self.num_messages, 'message')} of {self.duration_s:,.1f} s: "
+            f"{self.num_alarm_windows:,} of {counted(self.num_windows, 'window')}"
         )
 
 
