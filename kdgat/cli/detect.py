@@ -191,18 +191,14 @@ def _until(stop: threading.Event, chunks: "Iterable[Messages]") -> "Iterator[Mes
 
 def _notes(status: "StreamStatus") -> Iterator[str]:
     """Say what of a stream was not judged, and why."""
+    lost = "lost, it was faster than they were judged"
     counts = (
-        (status.num_bad_rows, "damaged row", "passed over"),
-        (status.num_error_frames, "error frame", "passed over"),
-        (status.num_dropped, "message of the bus", "lost: it was faster than they were judged"),
-        (status.num_reconnects, "connection", f"opened again: {status.last_error}"),
+        (status.num_bad_rows, "damaged row was", "damaged rows were", "passed over"),
+        (status.num_error_frames, "error frame was", "error frames were", "passed over"),
+        (status.num_dropped, "message of the bus was", "messages of the bus were", lost),
+        (status.num_reconnects, "new beginning", "", f"after {status.last_error}"),
     )
-    yield from (f"note: {_counted(count, noun)} {what}" for count, noun, what in counts if count)
-
-
-def _counted(count: int, noun: str) -> str:
-    head, of, rest = noun.partition(" of ")
-    return f"{counted(count, head)}{of}{rest} {'was' if count == 1 else 'were'}"
+    yield from (f"note: {counted(count, one, many)} {what}" for count, one, many, what in counts if count)
 
 
 def _say_begin(time_s: float) -> None:

@@ -2,8 +2,8 @@
 
 import shutil
 import stat
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
@@ -21,7 +21,7 @@ from kdgat.family.summary import flattened
 from kdgat.registry.entry import ModelEntry, ServiceChange, now
 from kdgat.registry.promotion import FALSE_ALARMS, Promotion, PromotionRule
 from kdgat.registry.registry import Registry, RegistryError
-from kdgat.run.directory import OutputDirectory, RunError, alone_in, free_now
+from kdgat.run.directory import Exclusive, OutputDirectory, RunError
 from kdgat.run.finished import EVALUATION
 from kdgat.stage.configuration import ConfigurationError, without_keys
 from kdgat.stage.files import sha256_of_file, write_bytes_atomically
@@ -49,7 +49,7 @@ class NightlyRecord(BaseModel):
     is_over: bool = False  # decided: nothing resumes it
 
 
-class NightlyDirectory:
+class NightlyDirectory(Exclusive):
     """Names of what the nightly runs of one dataset leave behind."""
 
     def __init__(self, path: Path) -> None:
@@ -60,15 +60,9 @@ class NightlyDirectory:
         self.lock_path = self.path / "nightly.lock"
         self.owner_path = self.path / "nightly-owner.json"
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Be the only night in this directory; NightlyError names the process that is."""
-        with alone_in(self.lock_path, self.owner_path, _busy):
-            yield
-
-    def require_free(self) -> None:
-        """Refuse a directory in which a night goes on at this moment, before anything is started: see `lock`."""
-        free_now(self.lock_path, self.owner_path, _busy)
+    def busy(self, text: str) -> NightlyError:
+        """Return the error of a second night in this directory."""
+        return NightlyError(f"{text}; or choose another out")
 
     def records(self) -> dict[Path, NightlyRecord]:
         """Read what is known of the runs that nights made, oldest first; other directories are none of theirs."""
@@ -139,10 +133,6 @@ class NightlyDirectory:
                 if entry.name != NIGHTLY_FILE:
                     shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
         shutil.rmtree(path)
-
-
-def _busy(text: str) -> NightlyError:
-    return NightlyError(f"{text}; or choose another out")
 
 
 def run_config(config: CanConfig, new_recordings: NewRecordings, registry: Registry, start: str | None) -> CanConfig:
