@@ -5,6 +5,7 @@ import subprocess
 import sys
 import venv
 import zipfile
+from email import message_from_bytes
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,19 @@ def test_it_holds_what_commands_read_and_nothing_of_the_tests(wheel: Path) -> No
     assert shared == {"prefect.yaml", "sites/example.yaml", "sites/local.yaml", "sites/osc-pitzer.yaml"}
     for name in ("kdgat/lap/presets/quick.yaml", "kdgat/can/evaluation/results.schema.json", "kdgat/py.typed"):
         assert name in names
+
+
+def test_its_metadata_are_what_an_index_shows(wheel: Path) -> None:
+    """Readme, licence, authors and classifiers; no URL, because the project has no public address yet."""
+    archive = zipfile.ZipFile(wheel)
+    name = next(name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+    metadata = message_from_bytes(archive.read(name))
+    assert (metadata["Name"], metadata["License-Expression"]) == ("kdgat", "Apache-2.0")
+    assert metadata["Author"] or metadata["Author-email"]
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert str(metadata.get_payload()).startswith("# kdgat")
+    assert metadata.get_all("Classifier")
+    assert metadata.get_all("Project-URL") is None
 
 
 def test_commands_work_outside_a_checkout(installed: Path) -> None:

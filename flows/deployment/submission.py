@@ -81,7 +81,7 @@ def output_of(deployment: Deployment, parameters: Mapping[str, Any]) -> Path | N
     """Return the output directory in which stages of a run with these parameters run; None if it has none itself."""
     if deployment.is_night or deployment.family(parameters) is None:
         return None
-    return Path(parameters["out"]).absolute()
+    return _path("out", parameters)
 
 
 def read_parameters(deployment: Deployment, texts: Sequence[str], overrides: Sequence[str]) -> dict[str, Any]:
@@ -137,22 +137,37 @@ def check(deployment: Deployment, given: Mapping[str, Any]) -> None:
 def _check_night(family: Family, config: Any, parameters: Mapping[str, Any]) -> None:
     if parameters.get("promotion") is not None:
         _validated(PromotionRule, "promotion", parameters["promotion"])
+    for name in ("out", "registry"):
+        _path(name, parameters)
     family.plan(config)
     from kdgat.can.nightly.run import night_config  # imports torch: a misspelt key is found before that
 
     night_config(config)
 
 
-def require_free(api: ServerApi, deployment: Deployment) -> None:
-    """Refuse to make a run that the server would cancel at once, because another one has its dataset.
+def require_free(api: ServerApi, deployment: Deployment, given: Mapping[str, Any]) -> None:
+    """Refuse to make a run that would end at once, because another one has its dataset or its output directory.
 
     Raises:
-        SubmissionError: naming that run.
+        SubmissionError: naming the run that has the dataset.
+        RunError, NightlyError: naming the process that has the directory, for instance a `kdgat train`.
     """
     limit = deployment.row.get("global_concurrency_limit")
-    strategy = (deployment.row.get("concurrency_options") or {}).get("collision_strategy")
-    if limit is None or strategy not in _REFUSED:
-        return
+    if limit is not None:
+        strategy = (deployment.row.get("concurrency_options") or {}).get("collision_strategy")
+        if strategy not in _REFUSED:
+            return  # it waits for its turn
+        _require_free_dataset(api, deployment, limit)
+    parameters = {**deployment.row["parameters"], **given}
+    if deployment.is_night:
+        from kdgat.can.nightly.run import NightlyDirectory  # imports torch
+
+        NightlyDirectory(_path("out", parameters)).require_free()
+    elif (out := output_of(deployment, parameters)) is not None:
+        OutputDirectory(out).require_free()
+
+
+def _require_free_dataset(api: ServerApi, deployment: Deployment, limit: Mapping[str, Any]) -> None:
     names = {
         row["id"]: name
         for name, row in api.deployments().items()
@@ -268,8 +283,15 @@ def _mapping(name: str, value: Any) -> Mapping[str, Any]:
     return value
 
 
+def _path(name: str, parameters: Mapping[str, Any]) -> Path:
+    value = parameters.get(name)
+    if not isinstance(value, str) or not value:
+        raise SubmissionError(f"{name}={value!r} is no path: give one, as in -p {name}=PATH")
+    return Path(value).absolute()
+
+
 def _texts(name: str, value: Any) -> Sequence[str]:
-    if isinstance(value, str) or not all(isinstance(text, str) for text in value):
+    if not isinstance(value, list | tuple) or not all(isinstance(text, str) for text in value):
         raise SubmissionError(f'{name}={value!r} is no list of texts: write {name}=["training.max_epochs=2"]')
     return list(value)
 

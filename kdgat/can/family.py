@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from kdgat.can.config import CanConfig
-from kdgat.can.evaluation.results import Results
+from kdgat.can.evaluation.results import DEFAULT_DETECTOR, Results
 from kdgat.can.evaluation.tables import (
     accumulation_table,
     compared_table,
@@ -122,6 +122,8 @@ class CanFamily(Family):
     def tables(self, results: Results) -> list[Table]:
         """Return the default detector on every scenario, the F1 of every model, and what these numbers hide."""
         more = (compared_table(results), hidden_table(results), accumulation_table(results), kinds_table(results))
+        if not results.scenarios:  # nothing was tested: these tables would be headings alone
+            return [table for table in (hidden_table(results),) if table is not None]
         return [scores_table(results), models_table(results), *(table for table in more if table is not None)]
 
     def conclusions(self, results: Results) -> list[str]:
@@ -129,7 +131,9 @@ class CanFamily(Family):
         f1 = ", ".join(
             f"{scenario} {'-' if value is None else f'{value:.4f}'}" for scenario, value in results.f1.items()
         )
-        return [f"{results.detector.name}: F1 {f1}" if f1 else f"{results.detector.name}: no test scenario"]
+        if not f1:
+            return ["No test scenario was scored: there are no recordings to test on."]
+        return [f"{DEFAULT_DETECTOR}: F1 {f1}"]
 
     def report(self, content: RunContent[Results]) -> Document:
         """Return the sections of the report."""

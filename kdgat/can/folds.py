@@ -68,22 +68,30 @@ def judge_vehicles(results: Mapping[str, Results]) -> list[Measure]:
 
     Of several seeds it is the mean of their detectors, each alone, with the interval over seeds.
     """
-    found = []
+    found, single = [], []
     for name, of_fold in results.items():
         scenario = of_fold.scenarios.get(HELD_OUT)
         spread = None if scenario is None else scenario.over_seeds.get("f1")
         if scenario is None or scenario.f1 is None:
             return []
-        mean, deviation, count = scenario.f1, 0.0, 1
+        mean, deviation, count, by_seed = scenario.f1, 0.0, 1, dict[int, float]()
         if spread is not None and spread.mean is not None:
             mean, deviation, count = spread.mean, spread.std or 0.0, spread.count
+            by_seed = spread.by_seed(of_fold.detector.seeds)
         found.append((name, Interval.of_moments(mean, deviation, count), deviation))
+        single.append(by_seed)
     mean = math.fsum(interval.mean for _, interval, _ in found) / len(found)
     # Of the mean over vehicles, whose seeds have nothing to do with each other.
     deviation = math.sqrt(math.fsum(one**2 for _, _, one in found)) / len(found)
     count = min(interval.count for _, interval, _ in found)
-    whole = Measure("F1, vehicles left out", mean, Interval.of_moments(mean, deviation, count))
-    return [whole, *(Measure(f"F1 {name}", interval.mean, interval) for name, interval, _ in found)]
+    seeds = [seed for seed in single[0] if all(seed in by_seed for by_seed in single)] if single else []
+    of_seeds = {seed: math.fsum(by_seed[seed] for by_seed in single) / len(single) for seed in seeds}
+    whole = Measure("F1, vehicles left out", mean, Interval.of_moments(mean, deviation, count), True, of_seeds)
+    single_vehicles = [
+        Measure(f"F1 {name}", interval.mean, interval, True, by_seed)
+        for (name, interval, _), by_seed in zip(found, single, strict=True)
+    ]
+    return [whole, *single_vehicles]
 
 
 def _is_of(file: RecordingFile, vehicle: str) -> bool:

@@ -31,6 +31,7 @@ from kdgat.can.sections import WindowConfig, num_windows
 from kdgat.cluster.expectation import Expectation
 from kdgat.cluster.sizing import Estimate
 from kdgat.family.protocol import DataSize
+from kdgat.run.table import counted
 
 CURRICULUM: Final = "curriculum"
 FUSION: Final = "fusion"
@@ -140,8 +141,8 @@ def describe_data(data: DataConfig, windows: WindowConfig) -> str:
     tests = [file for files in recordings.test.values() for file in files]
     for files, noun in ((recordings.train, "training"), (tests, "test")):
         count = sum(num_windows(file.num_messages, windows) for file in files)
-        parts.append(f"{len(files)} {noun} recordings ({count:,} windows)")
-    copies = f"; {len(recordings.dropped)} copies left out" if recordings.dropped else ""
+        parts.append(f"{counted(len(files), f'{noun} recording')} ({counted(count, 'window')})")
+    copies = f"; {counted(len(recordings.dropped), 'copy', 'copies')} left out" if recordings.dropped else ""
     share = f"the last {data.validation_fraction:.0%} of each training recording validates"
     return f"{data.dataset}: {', '.join(parts)}{copies}; {share}"
 

@@ -1,9 +1,11 @@
 """`kdgat calibrate`: set a detector's threshold for one vehicle, from recordings of it that hold no attack."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
+
+CALIBRATION_FOLDER: Final = "calibration"
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -43,13 +45,17 @@ def calibrate(
     `--detector distill_gat --seed 0`. It is never above the default threshold, so a vehicle loses no
     alarm by it. At least 1,000 windows are needed, which is a minute or two of driving.
     """
-    from kdgat.can.evaluation.clean_minutes import calibrate_run, calibration_path
+    from kdgat.run.directory import OutputDirectory
     from kdgat.stage.place import check_file
 
-    if out is not None:
-        check_file(out, "--out")
+    path = model / CALIBRATION_FOLDER / f"{clean[0].stem}.json" if out is None else out
+    check_file(path, "--out")
+    OutputDirectory(model).read_index()
+    for log in clean:
+        log.stat()  # that there is none is said before anything is loaded
+    from kdgat.can.evaluation.clean_minutes import calibrate_run  # torch: only who makes no mistake waits for it
+
     found = calibrate_run(model, clean, alarms_per_hour=alarms_per_hour, detector=detector, seed=seed, channel=channel)
-    path = calibration_path(model, clean) if out is None else out
     path.parent.mkdir(parents=True, exist_ok=True)
     found.write(path)
     if not quiet:

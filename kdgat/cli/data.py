@@ -68,17 +68,22 @@ def list_datasets(data_root: DataRoot = Path("data"), catalog: Catalog = None, a
         _print_json(listed)
         return
     rows = [
-        [row["name"], row["num_recordings"] or "-", len(row["scenarios"]) or "-", _described(row)] for row in listed
+        [row["name"], row["num_recordings"] or "-", len(row["scenarios"]) or "-", row["description"]] for row in listed
     ]
-    _print_table(["dataset", "recordings", "scenarios", "what it is, and where to get it"], rows, numeric=(1, 2))
+    _print_table(["dataset", "recordings", "scenarios", "what it is"], rows, numeric=(1, 2))
+    for line in ("where to get them:", *_where_to_get(listed)):
+        _print(line)
     if not data_root.is_dir():
         _print(f"{data_root}: no such folder; give --data-root to see which recordings are there")
 
 
-def _described(row: dict[str, Any]) -> str:
-    """Return what a dataset is, and below it where to get it and under which terms."""
-    place = f"{row['url']} ({row['terms']})" if row["terms"] else row["url"]
-    return "\n".join(part for part in (row["description"], place) if part)
+def _where_to_get(rows: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """Say where each dataset is to be had and under which terms: below the table, which would break the addresses."""
+    width = max((len(row["name"]) for row in rows), default=0)
+    for row in rows:
+        if row["url"]:
+            terms = f" ({row['terms']})" if row["terms"] else ""
+            yield f"{row['name']:<{width}}  {row['url']}{terms}"
 
 
 @app.command("inspect")

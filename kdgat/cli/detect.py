@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 import typer
 
 from kdgat.cli.options import OptionError
+from kdgat.run.table import counted
 
 if TYPE_CHECKING:
     from kdgat.can.detection.detector import Detector
@@ -118,7 +119,8 @@ def detect(
             if timeline is not None and num_alarms <= MAX_DRAWN:
                 alarms.append(alarm)
     if picture is not None and timeline is not None:
-        draw_timeline(picture, str(log or follow or bus), timeline, alarms, chosen.threshold, num_alarms)
+        threshold = chosen.threshold if chosen.members else None
+        draw_timeline(picture, bus or (log or follow or Path()).name, timeline, alarms, threshold, num_alarms)
     if not quiet:
         for note in (*_notes(stream.status), f"{watch.summary.sentence()} (detector {chosen.name})"):
             print(note, file=sys.stderr)
@@ -189,13 +191,14 @@ def _until(stop: threading.Event, chunks: "Iterable[Messages]") -> "Iterator[Mes
 
 def _notes(status: "StreamStatus") -> Iterator[str]:
     """Say what of a stream was not judged, and why."""
+    lost = "lost, it was faster than they were judged"
     counts = (
-        (status.num_bad_rows, "damaged rows were passed over"),
-        (status.num_error_frames, "error frames were passed over"),
-        (status.num_dropped, "messages of the bus were lost, it was faster than they were judged"),
-        (status.num_reconnects, f"new beginnings: {status.last_error}"),
+        (status.num_bad_rows, "damaged row was", "damaged rows were", "passed over"),
+        (status.num_error_frames, "error frame was", "error frames were", "passed over"),
+        (status.num_dropped, "message of the bus was", "messages of the bus were", lost),
+        (status.num_reconnects, "new beginning", "", f"after {status.last_error}"),
     )
-    yield from (f"note: {count:,} {what}" for count, what in counts if count)
+    yield from (f"note: {counted(count, one, many)} {what}" for count, one, many, what in counts if count)
 
 
 def _say_begin(time_s: float) -> None:

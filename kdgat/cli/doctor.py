@@ -32,6 +32,8 @@ SLOW_WRITE_S: Final = 0.5  # a checkpoint replaces three files, and lists are re
 LITTLE_SPACE_BYTES: Final = 1 << 30
 COMMAND_TIMEOUT_S: Final = 30.0
 SERVER_TIMEOUT_S: Final = 5.0
+ALL_WELL: Final = "Nothing is wrong."
+MISSING: Final = " What is missing is needed only for what stands beside it; the rest works without."
 LABELS: Final = {"good": "ok", "missing": "missing", "wrong": "WRONG"}
 
 
@@ -125,7 +127,7 @@ def check_gpu() -> Iterator[Check]:
         "RAPIDS",
         "good" if there else "missing",
         ", ".join(there) or "not installed",
-        "" if there else "only the GPU image has it: kdgat image build; without it stages use torch and polars",
+        "" if there else "only the GPU image has it: kdgat image build gpu; without it stages use torch and polars",
     )
 
 
@@ -186,7 +188,7 @@ def check_apptainer(site: str, image: Path | None) -> Iterator[Check]:
         yield Check("image", "good", f"{path} has this kdgat and its packages")
     except ImageError as error:
         text, _, fix = str(error).partition(" Fix: ")
-        yield Check("image", "wrong", text, fix or "kdgat image build")
+        yield Check("image", "wrong", text, fix or "make it anew: kdgat image build cpu, or gpu")
 
 
 def check_server() -> Check:
@@ -308,5 +310,5 @@ def _print(checks: list[Check]) -> None:
         table.add_row(escape(check.name), LABELS[check.state], text)
     console = output_console()
     console.print(table)
-    wrong = sum(check.state == "wrong" for check in checks)
-    console.print(f"{wrong} wrong" if wrong else "Nothing is wrong.")
+    wrong, missing = (sum(check.state == state for check in checks) for state in ("wrong", "missing"))
+    console.print(f"{wrong} wrong" if wrong else ALL_WELL + (MISSING if missing else ""))

@@ -80,6 +80,7 @@ def estimate_command(family: "Family") -> Any:
     ) -> None:
         if calibrate and (stage is None or out is None or compare):
             raise EstimateError("--calibrate tries one stage of one run: give --stage NAME and --out DIR, no --compare")
+        options.require_no_file(out)
         where, request = options.site_and_request(
             site, walltime=walltime, memory=memory, cores=cores, gpus=gpus, account=account
         )

@@ -66,10 +66,12 @@ def evaluate_command(family: "Family", detects: "Detects") -> Any:
         job of a cluster does it, with its directory below `evaluations/` of the run.
         """
         from kdgat.cli.tables import output_console, print_tables
+        from kdgat.run.directory import OutputDirectory
         from kdgat.stage.place import check_file
 
         if json_path is not None:
             check_file(json_path, "--json")
+        OutputDirectory(run).read_index()  # before torch is loaded
         where, request = options.site_and_request(
             site, walltime=walltime, memory=memory, cores=cores, gpus=gpus, account=account
         )

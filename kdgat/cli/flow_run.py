@@ -36,6 +36,7 @@ def check_place(out: Path, site: "Site") -> "OutputDirectory":
 
     Raises:
         PlaceError: if nothing can be written there.
+        RunError: if another command trains into it.
         SiteError, JobScriptError: if jobs cannot be submitted from here, or not with this output directory.
         MissingDependencyError: if there is no Prefect.
     """
@@ -45,6 +46,8 @@ def check_place(out: Path, site: "Site") -> "OutputDirectory":
     from kdgat.stage.place import check_folder
 
     check_folder(out, "--out")
+    output = OutputDirectory(out.absolute())
+    output.require_free()
     if "PREFECT_API_URL" not in os.environ:  # the database of the embedded server lies there
         check_folder(Path(tempfile.gettempdir()), "TMPDIR")
     require_usable(site)
@@ -52,7 +55,6 @@ def check_place(out: Path, site: "Site") -> "OutputDirectory":
         from kdgat.container.agreement import check_named_image
 
         check_named_image(site.image, site.python or "python", lambda line: print(line, file=sys.stderr))
-    output = OutputDirectory(out.absolute())
     if site.scheduler == "slurm":
         require_one_word(output.slurm_path)
     if importlib.util.find_spec("prefect") is None:

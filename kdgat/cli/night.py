@@ -120,6 +120,7 @@ def night(
     FAMILY.plan(config)
     directory = NightlyDirectory(out or _installation().outputs / "nightly" / dataset)
     output = check_place(directory.path, where)
+    directory.require_free()
     parameters = {
         "config": config,
         "registry": (registry or _installation().registry).absolute(),

@@ -201,6 +201,12 @@ def read_config(family: "Family", path: Path) -> dict[str, Any]:
     return content
 
 
+def require_no_file(out: Path | None) -> None:
+    """Refuse an output directory that is a file, or lies below one; whether anything is in it is another question."""
+    if out is not None and (found := next((one for one in (out, *out.parents) if one.is_file()), None)):
+        raise OptionError(f"--out {out}: {found} is a file: name the folder of a run")
+
+
 def require_job_library() -> None:
     """Refuse to go on where jobs cannot be watched because the part of the package that does it is missing."""
     if importlib.util.find_spec("dask_jobqueue") is None:

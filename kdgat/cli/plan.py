@@ -65,6 +65,7 @@ def plan_command(family: "Family") -> Any:
         *,
         given: dict[str, Any],
     ) -> None:
+        options.require_no_file(out)
         where, request = options.site_and_request(
             site, walltime=walltime, memory=memory, cores=cores, gpus=gpus, account=account
         )
@@ -195,7 +196,9 @@ def _table(headings: Sequence[str]) -> "Table":
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
-        table.add_column(heading, justify="left" if heading in TEXTS else "right", no_wrap=heading != "needs")
+        table.add_column(
+            heading, justify="left" if heading in TEXTS else "right", no_wrap=heading != "needs", overflow="fold"
+        )
     return table
 
 

@@ -79,7 +79,7 @@ def run(
     else:
         given = submission.read_parameters(deployment, parameter or (), override or ())
         submission.check(deployment, given)
-        submission.require_free(api, deployment)
+        submission.require_free(api, deployment, given)
         submission.require_worker(api, deployment)
         found = submission.submit(api, deployment, given)
     if detach:

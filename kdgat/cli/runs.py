@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from kdgat.family.summary import RunSummary
+    from kdgat.family.summary import Group, RunSummary
     from kdgat.run.measure import Measure
     from kdgat.run.table import Table
 
@@ -33,7 +33,7 @@ def runs() -> None:
 @app.command("list")
 def list_runs(folder: Folder = Path("runs"), family: OfFamily = None, as_json: AsJson = False) -> None:
     """List the runs in a folder and below, the newest last, with their first score."""
-    from kdgat.run.table import Table
+    from kdgat.run.table import Table, counted
 
     found, unreadable = _read(folder, family)
     found.sort(key=lambda run: run.index.created)
@@ -54,7 +54,9 @@ def list_runs(folder: Folder = Path("runs"), family: OfFamily = None, as_json: A
             ]
             for run in found
         ]
-        _print_tables([Table.of(header, rows, f"{len(rows)} runs in {folder}", text_columns=tuple(range(8)))])
+        _print_tables(
+            [Table.of(header, rows, f"{counted(len(rows), 'run')} in {folder}", text_columns=tuple(range(8)))]
+        )
     else:
         typer.echo(f"{folder}: no run in it: `kdgat train FAMILY --out {folder / 'first'}` makes one")
     for text in unreadable:
@@ -112,10 +114,15 @@ def compare(
     from kdgat.family.summary import differences, grouped, read_summary, verdict
     from kdgat.run.table import Table
 
-    groups = grouped([read_summary(path) for path in runs])
+    read = [read_summary(path) for path in runs]
+    families = {run.index.family: run.path for run in read}
+    if len(families) > 1:
+        named = ", ".join(f"{path} is of {name}" for name, path in families.items())
+        raise RunsError(f"{named}: runs of one family are compared, because others have nothing in common: choose some")
+    groups = grouped(read)
     names = [" + ".join(str(run.path) for run in group.runs) for group in groups]
     if len(groups) < 2:
-        raise RunsError(f"{names[0]}: nothing to compare it with: name runs that differ in more than their seeds")
+        raise RunsError(_why_not_compared(groups[0], names[0]))
     differing = differences([group.runs[0] for group in groups])
     measured = [group.measures for group in groups]
     if as_json:
@@ -134,6 +141,7 @@ def compare(
         first, last = measured[0].get(name), measured[-1].get(name)
         two = len(groups) == 2 and first is not None and last is not None
         scores.append([name, *row, verdict(first, last) if two and first and last else ""])
+    validated = _validation_row([group.objective for group in groups])
     header = [f"{number}" for number in range(1, len(names) + 1)]
     tables = [
         Table.of(
@@ -147,14 +155,16 @@ def compare(
         ),
         Table.of(
             ["score", *header, "2 against 1" if len(names) == 2 else ""],
-            scores,
+            [*scores, *([validated] if validated else [])],
             "What it changed",
             text_columns=(0, len(names) + 1),
         ),
     ]
     _print_tables([table for table in tables if table.rows])
     if not scores:
-        typer.echo("None of these runs has results yet.")
+        states = ", ".join(dict.fromkeys(run.state for group in groups for run in group.runs))
+        beside = "what stands above is of validation data" if validated else "nor was any of them validated"
+        typer.echo(f"None of these runs has scored tests ({states}); {beside}.")
     for run in (run for group in groups for run in group.repeated):
         seeds = ", ".join(map(str, run.seeds))
         typer.echo(f"{run.path} repeats a seed ({seeds}) of another run of its configuration and is not counted.")
@@ -209,6 +219,29 @@ def _validated(run: RunSummary) -> float:
     """Return what a run is sorted by: the larger, the better."""
     assert run.objective is not None
     return run.objective.value if run.objective.is_higher_better else -run.objective.value
+
+
+def _why_not_compared(group: Group, names: str) -> str:
+    """Say of runs that are all alike in what they have in common, and what to do."""
+    if len(group.runs) == 1:
+        return f"{names}: one run alone: name two or more"
+    seeds = {tuple(run.seeds) for run in group.runs}
+    but = "their seeds" if len(seeds) > 1 else "nothing"
+    return (
+        f"{names}: these runs differ in {but}: configuration, data and code are the same. Name runs that differ in "
+        "more, or look at one by `kdgat runs show`"
+    )
+
+
+def _validation_row(objectives: Sequence[Measure | None]) -> list[str] | None:
+    """Return what runs were validated by, if all of them were by the same number."""
+    from kdgat.family.summary import verdict
+
+    known = [one for one in objectives if one is not None]
+    if len(known) != len(objectives) or len({one.name for one in known}) != 1:
+        return None
+    last = verdict(known[0], known[1]) if len(known) == 2 else ""
+    return [f"validation: {known[0].name}", *(one.text for one in known), last]
 
 
 def _read(folder: Path, family: str | None) -> tuple[list[RunSummary], list[str]]:

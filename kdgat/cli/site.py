@@ -1,11 +1,8 @@
 """`kdgat site`: the clusters that stages can run on."""
 
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
-
-TEMPLATE: Final = "example"  # explains every key
-TEST_PREFIX: Final = "slurm-test"  # of sites of the test cluster
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -25,7 +22,7 @@ def list_sites(
     from rich.table import Table
 
     from kdgat.cli.tables import output_console
-    from kdgat.cluster.site import SiteError, find_sites, read_site
+    from kdgat.cluster.site import SiteError, find_sites, is_for_users, read_site
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in ("site", "scheduler", "partitions", "limits", "file"):
@@ -56,8 +53,3 @@ def show(
     from kdgat.cluster.site import load_site
 
     typer.echo(yaml.safe_dump(load_site(name).model_dump(mode="json"), sort_keys=False, allow_unicode=True), nl=False)
-
-
-def is_for_users(name: str) -> bool:
-    """Return whether a site is one that people run on."""
-    return name != TEMPLATE and not name.startswith(TEST_PREFIX)

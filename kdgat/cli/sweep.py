@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from kdgat.run.config import RunConfig
     from kdgat.run.directory import OutputDirectory
     from kdgat.run.end import RunEnd
+    from kdgat.run.interval import Interval
     from kdgat.run.measure import Measure
     from kdgat.run.table import Table
 
@@ -175,18 +176,18 @@ def plan_sweep(family: "Family", configured: Any, wanted: _Request, out: Path) -
 
 def print_trials(planned: "Sweep") -> None:
     """Print what would be tried, and the stages of all trials."""
-    from kdgat.run.table import Table
+    from kdgat.run.table import Table, counted
 
     keys = list(planned.trials[0].values)
     rows = [[trial.name, *trial.values.values()] for trial in planned.trials]
-    tables = [Table.of(["trial", *keys], rows, f"{len(rows)} trials", text_columns=(0,))]
+    tables = [Table.of(["trial", *keys], rows, counted(len(rows), "trial"), text_columns=(0,))]
     used = {name: 0 for name in (stage.name for stage in planned.run.plan)}
     for fold in planned.folds:
         for name in fold.names.values():
             used[name] += 1
     rows = [[stage.name, str(used[stage.name]), ", ".join(stage.depends_on)] for stage in planned.run.plan]
     alone = sum(len(fold.run.plan) for fold in planned.folds)
-    caption = f"{len(rows)} stages, where the trials one by one would have {alone}"
+    caption = f"{counted(len(rows), 'stage')}, where the trials one by one would have {alone}"
     tables.append(Table.of(["stage", "runs that use it", "needs"], rows, caption, text_columns=(0, 2)))
     _print(tables)
     typer.echo(f"Compared by {planned.objective}. Nothing is started.")
@@ -213,18 +214,34 @@ def print_outcomes(planned: "Sweep", output: "OutputDirectory") -> None:
 
 
 def outcomes_table(outcomes: "Sequence[Outcome]") -> "Table":
-    """Return one row per trial: what it sets, its measures with half the interval over seeds, or where it stands."""
+    """Return one row per trial: what it sets, its measures with half the interval over seeds, or where it stands.
+
+    Where trials have seeds in common, a column has how far each is from the best, seed by seed.
+    """
     from kdgat.run.table import Table
 
     names = list(dict.fromkeys(measure.name for one in outcomes for measure in one.measures))
     keys = list(outcomes[0].trial.values)
+    changes = {one.trial.name: change_from_best(outcomes[0], one) for one in outcomes[1:]}
+    is_paired = any(change is not None for change in changes.values())
     rows = []
     for outcome in outcomes[:SHOWN]:
         measured = {measure.name: measure_text(measure) for measure in outcome.measures}
         values = [outcome.trial.values.get(key, "-") for key in keys]
-        rows.append([outcome.trial.name, *values, *(measured.get(name, "-") for name in names), outcome.state])
-    header = ["trial", *keys, *names, "state"]
+        row = [outcome.trial.name, *values, *(measured.get(name, "-") for name in names)]
+        if is_paired:
+            change = changes.get(outcome.trial.name)
+            row.append("-" if change is None else f"{change.mean:+.4f} +- {(change.high - change.low) / 2:.4f}")
+        rows.append([*row, outcome.state])
+    header = ["trial", *keys, *names, *(["from the best, by seed"] if is_paired else []), "state"]
     return Table.of(header, rows, "Trials, the best first, by validation", text_columns=(0, len(header) - 1))
+
+
+def change_from_best(best: "Outcome", other: "Outcome") -> "Interval | None":
+    """Return how far the objective of a trial is from the best trial's, seed by seed; None without common seeds."""
+    if not best.measures or not other.measures:
+        return None
+    return best.measures[0].change_to(other.measures[0])
 
 
 def measure_text(measure: "Measure") -> str:
@@ -236,17 +253,22 @@ def measure_text(measure: "Measure") -> str:
 
 
 def verdict(outcomes: "Sequence[Outcome]") -> str:
-    """Say how far the order of the trials can be trusted; all have measures, the best stands first."""
+    """Say how far the order of the trials can be trusted; all have measures, the best stands first.
+
+    Trials train with the same seeds, so each is compared with the best seed by seed.
+    """
     best = outcomes[0].measures[0]
     if best.seeds is None or best.seeds.count < 2:
         return "One seed each: small differences may be chance; --seeds 0 1 2 shows how far seeds differ."
-    close = [
-        one.trial.name
-        for one in outcomes[1:]
-        if (seeds := one.measures[0].seeds) is not None
-        and seeds.low <= best.seeds.high
-        and best.seeds.low <= seeds.high
-    ]
+    close = []
+    for one in outcomes[1:]:
+        change, seeds = change_from_best(outcomes[0], one), one.measures[0].seeds
+        if change is not None:
+            is_close = change.low <= 0.0 <= change.high
+        else:  # of trials with other seeds, or whose single seeds are not known
+            is_close = seeds is not None and seeds.low <= best.seeds.high and best.seeds.low <= seeds.high
+        if is_close:
+            close.append(one.trial.name)
     if not close:
         return "No other trial is within what seeds differ by."
     return f"Within what seeds differ by: {', '.join(close)}."

@@ -23,6 +23,8 @@ from kdgat.stage.files import EncodingError, read_utf8
 LOCAL: Final = "local"
 SITES_VARIABLE: Final = "KDGAT_SITES"
 ACCOUNT_VARIABLE: Final = "KDGAT_ACCOUNT"  # whom jobs are charged to, above what a site file says
+_TEMPLATE: Final = "example"  # explains every key
+_TEST_PREFIX: Final = "slurm-test"  # of sites of the test cluster
 _SITES_FOLDER: Final = Path("deployments", "sites")
 # What a job's script says already: a second, different word about it would be a contradiction.
 _DIRECTIVES_OF_KEYS: Final = {
@@ -333,5 +335,10 @@ def _options(directive: str) -> list[str]:
     return [word.partition("=")[0] if word.startswith("--") else word[:2] for word in tokens if word.startswith("-")]
 
 
+def is_for_users(name: str) -> bool:
+    """Return whether a site is one that people run on: not the template, and none of the test cluster's."""
+    return name != _TEMPLATE and not name.startswith(_TEST_PREFIX)
+
+
 def _known_text() -> str:
-    return ", ".join(sorted({*find_sites(), LOCAL}))
+    return ", ".join(sorted({*filter(is_for_users, find_sites()), LOCAL}))

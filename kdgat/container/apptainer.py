@@ -85,7 +85,9 @@ def check_image(image: Path) -> Path:
             file.seek(_SIF_MAGIC_OFFSET)
             magic = file.read(len(_SIF_MAGIC))
     except FileNotFoundError:
-        raise ImageError(f"image {image} is not there: build it (kdgat image build), or correct its path") from None
+        raise ImageError(
+            f"image {image} is not there: build it (kdgat image build cpu, or gpu), or correct its path"
+        ) from None
     if magic != _SIF_MAGIC:
         raise ImageError(f"{image} is no SIF image: name a file that kdgat image build or apptainer build wrote")
     return image

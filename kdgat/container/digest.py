@@ -88,7 +88,9 @@ def _state(path: Path) -> dict[str, int]:
     try:
         found = path.stat()
     except FileNotFoundError:
-        raise ImageError(f"image {path} is not there: build it (kdgat image build), or correct its path") from None
+        raise ImageError(
+            f"image {path} is not there: build it (kdgat image build cpu, or gpu), or correct its path"
+        ) from None
     if path.is_dir():
         raise ImageError(f"image {path} is a folder: a run needs one file that can be told from another; build .sif")
     return {"size": found.st_size, "mtime_ns": found.st_mtime_ns, "inode": found.st_ino}

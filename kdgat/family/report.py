@@ -1,6 +1,7 @@
 """Write the report of a run, whatever its family."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 from kdgat.family.registry import find_family
@@ -26,7 +27,7 @@ def compose_report(output: OutputDirectory) -> Document:
     """Read a run and return its report, to be written in one form or another; errors as of `write_report`."""
     family = find_family(family_of(output))
     content = read_run(output.path, family.results.read)
-    return with_consumption(family.report(content), content.stages)
+    return replace(with_consumption(family.report(content), content.stages), notice=content.notice)
 
 
 def write_document(output: OutputDirectory, document: Document) -> Path:

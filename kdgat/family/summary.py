@@ -12,7 +12,7 @@ from typing import Any, Final
 from kdgat.family.protocol import Family
 from kdgat.family.registry import find_family
 from kdgat.run.directory import DONE_STATES, OutputDirectory, RunError, RunIndex, StageState
-from kdgat.run.finished import FinishedRun
+from kdgat.run.finished import FinishedRun, has_results
 from kdgat.run.interval import Interval
 from kdgat.run.measure import Measure
 from kdgat.run.results import ResultsError
@@ -110,7 +110,7 @@ def read_summary(path: Path) -> RunSummary:
     run = FinishedRun(output)
     family: Family = find_family(run.index.family)
     measures: Sequence[Measure] = ()
-    if output.results_path.is_file():
+    if output.results_path.is_file() and has_results(run.index):
         measures = family.results.read(output.results_path).measures()
     return RunSummary(path, run.index, measures, family.objective(run), _data(run), _code(run))
 
@@ -204,6 +204,13 @@ class Group:
         }
 
     @property
+    def objective(self) -> Measure | None:
+        """Return what the runs were validated by, pooled in the same way; None where one of them was not."""
+        found = [run.objective for run in _with_seeds_once(self.runs)]
+        known = [one for one in found if one is not None]
+        return _pooled(known) if known and len(known) == len(found) else None
+
+    @property
     def repeated(self) -> list[RunSummary]:
         """Return the runs that do not count, because others have their seeds: copies, or a path that stands twice."""
         measured = [run for run in self.runs if run.measures]
@@ -228,7 +235,8 @@ def _pooled(measures: Sequence[Measure]) -> Measure:
     parts = [Interval.of([one.value]) if one.seeds is None else one.seeds for one in measures]
     counts = [max(1, part.count) for part in parts]
     value = sum(one.value * count for one, count in zip(measures, counts, strict=True)) / sum(counts)
-    return Measure(first.name, value, Interval.pooled(parts), first.is_higher_better)
+    by_seed = {seed: found for one in measures for seed, found in one.by_seed.items()}
+    return Measure(first.name, value, Interval.pooled(parts), first.is_higher_better, by_seed)
 
 
 def grouped(runs: Sequence[RunSummary]) -> list[Group]:
@@ -242,13 +250,19 @@ def grouped(runs: Sequence[RunSummary]) -> list[Group]:
 def verdict(before: Measure, after: Measure) -> str:
     """Say whether one number is better than another, or whether seeds alone could make the difference.
 
+    Where both are known of the same seeds, the difference of each seed counts.
+
     >>> verdict(Measure("F1", 0.90), Measure("F1", 0.95))
     '+0.0500, better by one seed each'
     """
-    change = after.value - before.value
+    paired = before.change_to(after)
+    change = after.value - before.value if paired is None else paired.mean
     if change == 0.0:
         return "the same"
     word = "better" if (change > 0) == after.is_higher_better else "worse"
+    if paired is not None:
+        text = f"{paired.mean:+.4f} +- {(paired.high - paired.low) / 2:.4f} over {paired.count} seeds, pair by pair"
+        return f"{text}: within chance" if paired.low <= 0.0 <= paired.high else f"{text}: {word}"
     if before.seeds is None or after.seeds is None or min(before.seeds.count, after.seeds.count) < 2:
         return f"{change:+.4f}, {word} by one seed each"
     apart = before.seeds.high < after.seeds.low or after.seeds.high < before.seeds.low

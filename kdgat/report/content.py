@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 from kdgat.cluster.history import OPEN, AttemptLedger
 from kdgat.cluster.usage import Usage, usage_of
 from kdgat.run.directory import DONE_STATES, OutputDirectory, RunIndex, StageRecord
-from kdgat.run.finished import Curve, curves_of_fits
+from kdgat.run.finished import EVALUATION, Curve, curves_of_fits, has_results
 from kdgat.run.results import RunResults
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished
@@ -44,6 +44,7 @@ class RunContent(Generic[R]):
     index: RunIndex | None
     stages: list[StageContent]
     missing: list[str] = field(default_factory=list)
+    notice: str = ""  # what a reader has to know before everything else
 
     @property
     def revision(self) -> str:
@@ -90,7 +91,23 @@ def read_run(path: Path, read_results: Callable[[Path], R]) -> RunContent[R]:
     if index is None:
         missing.append("run.json: without it neither training curves of the stages nor their provenance are shown.")
     stages = [_read_stage(output, record, missing) for record in (index.stages if index else [])]
-    return RunContent(output.path, results, index, stages, missing)
+    return RunContent(output.path, results, index, stages, missing, _notice(results, index))
+
+
+def _notice(results: RunResults, index: RunIndex | None) -> str:
+    """Say of results that are of an earlier run in the same directory that they are, and when this one has its own."""
+    if index is None or has_results(index):
+        return ""
+    evaluations = [record for record in index.stages if record.stage == EVALUATION]
+    ending = (
+        f"its evaluation is {evaluations[0].state}: the same training command again finishes it"
+        if evaluations
+        else "its stages leave the evaluation out"
+    )
+    return (
+        f"The scores are of an earlier run, evaluated {results.created}. Since then a run with other settings was begun"
+        f" in this directory; {ending}. Stages, training curves and configuration below are of that run."
+    )
 
 
 def _read_stage(output: OutputDirectory, record: StageRecord, missing: list[str]) -> StageContent:

@@ -46,6 +46,7 @@ class Document:
     template: str = "run.html"
     package: str = "kdgat.report"
     content: Mapping[str, Any] = field(default_factory=dict)  # names that a template of the family's own asks for
+    notice: str = ""  # stands above everything else
 
 
 def provenance(content: RunContent[Any]) -> Section:

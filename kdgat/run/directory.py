@@ -1,7 +1,8 @@
 """The output directory of a training run: names of its files, and `run.json`, the index of its stages."""
 
 import re
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -14,7 +15,7 @@ from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import RunDirectoryError, StageBusyError
 from kdgat.stage.files import write_bytes_atomically, write_snapshot
 from kdgat.stage.outcome import FailureKind
-from kdgat.stage.owner import own
+from kdgat.stage.owner import own, require_free
 
 SCHEMA_VERSION = 1
 _RAISED: Final = re.compile(r"(?:\w+\.)*(?P<name>\w+): (?P<sentence>.+)")  # the last line of a traceback
@@ -95,7 +96,36 @@ class RunIndex(BaseModel):
         return next(stage for stage in self.stages if stage.name == name)
 
 
-class OutputDirectory:
+class Exclusive(ABC):
+    """A directory in which one command works at a time."""
+
+    lock_path: Path
+    owner_path: Path
+
+    @abstractmethod
+    def busy(self, text: str) -> ValueError:
+        """Return the error for who comes second; `text` names the process that is there, and its host."""
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Make the directory and be the only one in it; the error of `busy` where another process is."""
+        self.lock_path.parent.mkdir(parents=True, exist_ok=True)
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(own(self.lock_path, self.owner_path))
+            except (StageBusyError, RunDirectoryError) as error:
+                raise self.busy(str(error)) from error
+            yield
+
+    def require_free(self) -> None:
+        """Raise the same error before anything is started; make and change nothing."""
+        try:
+            require_free(self.lock_path, self.owner_path)
+        except StageBusyError as error:
+            raise self.busy(str(error)) from error
+
+
+class OutputDirectory(Exclusive):
     """Names and readers of what a training run leaves behind.
 
     >>> from tempfile import TemporaryDirectory
@@ -148,24 +178,10 @@ class OutputDirectory:
             raise RunError(f"{record.name} in {self.path} has not started ({record.state}): run the training again")
         return RunDirectory(self.path / record.directory)
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Be the only command that trains into this directory; RunError names the process that does, and its host."""
-        with alone_in(self.lock_path, self.owner_path, lambda text: RunError(f"{text}; or choose another --out")):
-            yield
+    def busy(self, text: str) -> RunError:
+        """Return the error of a second command that trains into this directory."""
+        return RunError(f"{text}; or choose another --out")
 
 
 def _as_bytes(index: RunIndex) -> bytes:
     return (index.model_dump_json(indent=2) + "\n").encode()
-
-
-@contextmanager
-def alone_in(lock_path: Path, owner_path: Path, refusal: Callable[[str], ValueError]) -> Iterator[None]:
-    """Make a directory and be the only one in it; where another process is, raise what `refusal` makes of the text."""
-    lock_path.parent.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        try:
-            stack.enter_context(own(lock_path, owner_path))
-        except (StageBusyError, RunDirectoryError) as error:
-            raise refusal(str(error)) from error
-        yield

@@ -20,6 +20,15 @@ Written = TypeVar("Written", bound=Versioned)
 Curve = Mapping[str, list[float | None]]  # column -> one value per epoch
 
 
+def has_results(index: RunIndex) -> bool:
+    """Return whether the results of an output directory are of the run that its index describes.
+
+    They stay where a run is begun again with other settings, and are of the earlier one until its evaluation has ended.
+    """
+    evaluations = [record for record in index.stages if record.stage == EVALUATION]
+    return bool(evaluations) and all(record.state in DONE_STATES for record in evaluations)
+
+
 class FinishedRun:
     """Read the stages of a run that have finished."""
 
@@ -50,7 +59,7 @@ class FinishedRun:
 
     def validation(self, stage: str | None = None) -> Measure | None:
         """Return what a stage monitored on validation data, over seeds; of the last stage that trained by default."""
-        found: dict[tuple[str, str, str], list[float]] = {}
+        found: dict[tuple[str, str, str], dict[int, float]] = {}
         for record in self.records(stage):
             config = self.output.stage_directory(record).read_spec().config
             fit = (config.get("fits") or [config])[-1]  # a stage of several fits ends with the weights of the last one
@@ -59,11 +68,11 @@ class FinishedRun:
             value = metrics.get(monitor, metrics.get(f"{fit.get('name')}_{monitor}"))
             if value is not None:
                 where = f"{monitor} of {record.stage}"
-                found.setdefault((where, record.scale, str(training.get("mode", "min"))), []).append(value)
+                found.setdefault((where, record.scale, str(training.get("mode", "min"))), {})[record.seed] = value
         if not found:
             return None
-        (name, _, mode), values = list(found.items())[-1]
-        return Measure.over_seeds(name, values, is_higher_better=mode == "max")
+        (name, _, mode), by_seed = list(found.items())[-1]
+        return Measure.over_seeds(name, by_seed, is_higher_better=mode == "max")
 
     def evaluations(self) -> dict[int, StageRecord]:
         """Return the evaluation of every seed; RunError if none has finished."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from kdgat.run.interval import Interval
 
@@ -22,12 +22,27 @@ class Measure:
     value: float
     seeds: Interval | None = None  # of the same number for single seeds
     is_higher_better: bool = True
+    by_seed: Mapping[int, float] = field(default_factory=dict)  # where it is known of each
 
     @classmethod
-    def over_seeds(cls, name: str, values: Sequence[float], *, is_higher_better: bool = True) -> Measure:
+    def over_seeds(cls, name: str, by_seed: Mapping[int, float], *, is_higher_better: bool = True) -> Measure:
         """Return the mean of one value per seed, with its interval."""
-        interval = Interval.of(values)
-        return cls(name, interval.mean, interval, is_higher_better)
+        interval = Interval.of(list(by_seed.values()))
+        return cls(name, interval.mean, interval, is_higher_better, by_seed)
+
+    def change_to(self, after: Measure) -> Interval | None:
+        """Return by how much another measure is larger, seed by seed; None with fewer than two seeds in common.
+
+        What a seed does to both of them alike is in neither mean nor interval of the differences.
+
+        >>> before = Measure.over_seeds("F1", {0: 0.90, 1: 0.96})
+        >>> before.change_to(Measure.over_seeds("F1", {0: 0.91, 1: 0.97})).text
+        '0.010 (0.010 to 0.010)'
+        """
+        common = [seed for seed in self.by_seed if seed in after.by_seed]
+        if len(common) < 2:
+            return None
+        return Interval.of([after.by_seed[seed] - self.by_seed[seed] for seed in common])
 
     @property
     def text(self) -> str:

@@ -6,6 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Write a number and what it counts, as people say it.
+
+    >>> counted(1, "window"), counted(1200, "window"), counted(2, "copy", "copies")
+    ('1 window', '1,200 windows', '2 copies')
+    """
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
 @dataclass(frozen=True)
 class Cell:
     """One cell: text, an optional second line in small type, and whether it is the best of its column."""

@@ -10,14 +10,18 @@ import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import IO, Final
 
 from kdgat.stage.errors import OwnerLostError, RunDirectoryError, StageBusyError
 from kdgat.stage.files import write_json_atomically
+from kdgat.stage.polling import wait_until
 
 logger = logging.getLogger(__name__)
 
 # Lustre without -o flock and some NFS servers answer these; then only the token guards the directory.
 LOCKS_UNSUPPORTED = {errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS, errno.EINVAL}
+LOOK_S: Final = 0.2  # who only looks lets go at once; who came just now has written its name by then
+LOOK_AGAIN_S: Final = 0.02
 
 
 class Owner:
@@ -72,27 +76,14 @@ def own(lock_path: Path, owner_path: Path) -> Iterator[Owner]:
         RunDirectoryError: if nothing can be written there.
     """
     try:
-        lock_file = lock_path.open("a")
+        lock_file = lock_path.open("ab")
     except OSError as error:
         raise RunDirectoryError(
             f"{lock_path.parent} cannot be written to ({error.strerror}): a stage keeps its log and checkpoints there; "
             "make it writable, or copy it to where it is"
         ) from error
     with lock_file:
-        is_locked = True
-        try:
-            fcntl.flock(lock_file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            found = read_owner(owner_path)
-            raise StageBusyError(
-                f"{owner_path.parent} is in use by pid {found.get('pid')} on {found.get('host')}: "
-                "wait until it ends, or stop it (SIGTERM makes it write a checkpoint first)"
-            ) from None
-        except OSError as error:
-            if error.errno not in LOCKS_UNSUPPORTED:
-                raise
-            is_locked = False
-            logger.warning("no file locks on %s (%s): only the owner token guards it", owner_path.parent, error)
+        is_locked = _locked(lock_file, owner_path, fcntl.LOCK_EX)
         owner = Owner(owner_path)
         owner.claim()
         try:
@@ -101,3 +92,42 @@ def own(lock_path: Path, owner_path: Path) -> Iterator[Owner]:
             # Without a lock a successor's token could take the place of ours at this moment, and would be removed.
             if is_locked:
                 owner.release()
+
+
+def require_free(lock_path: Path, owner_path: Path) -> None:
+    """Refuse a directory that another process owns at this moment, and leave it as it is.
+
+    Raises:
+        StageBusyError: as of `own`, which may still raise it: somebody may come in between.
+    """
+    try:
+        lock_file = lock_path.open("rb")
+    except OSError:  # nobody was there before; whether anything can be written there is another question
+        return
+    with lock_file:
+        _locked(lock_file, owner_path, fcntl.LOCK_SH)  # closing the file lets it go
+
+
+def _locked(lock_file: IO[bytes], owner_path: Path, kind: int) -> bool:
+    """Lock a file; False where the filesystem has no locks, StageBusyError if another process keeps it locked."""
+
+    def is_taken() -> bool:
+        try:
+            fcntl.flock(lock_file, kind | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    try:
+        if wait_until(is_taken, LOOK_S, LOOK_AGAIN_S):
+            return True
+    except OSError as error:
+        if error.errno not in LOCKS_UNSUPPORTED:
+            raise
+        logger.warning("no file locks on %s (%s): only the owner token guards it", owner_path.parent, error)
+        return False
+    found = read_owner(owner_path)
+    raise StageBusyError(
+        f"{owner_path.parent} is in use by pid {found.get('pid')} on {found.get('host')}: "
+        "wait until it ends, or stop it (SIGTERM makes it write a checkpoint first)"
+    )

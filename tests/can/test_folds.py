@@ -86,7 +86,10 @@ def test_the_objective_is_the_mean_over_vehicles_with_an_interval_over_seeds() -
     for name, mean, std in (("alder", 0.9, 0.03), ("birch", 0.8, 0.04)):
         content = copy.deepcopy(example())
         scenario = content["scenarios"].pop("test_01")
-        scenario["over_seeds"]["f1"] = {"mean": mean, "std": std, "min": mean, "max": mean, "count": 3}
+        values = [mean - std, mean, mean + std]
+        spread = {"mean": mean, "std": std, "min": mean - std, "max": mean + std, "count": 3, "values": values}
+        scenario["over_seeds"]["f1"] = spread
+        content["detector"]["seeds"] = [0, 1, 2]
         content["scenarios"] = {HELD_OUT: scenario}
         content["models"] = {}
         results[name] = Results.model_validate({**content, "family": "can"})
@@ -95,6 +98,7 @@ def test_the_objective_is_the_mean_over_vehicles_with_an_interval_over_seeds() -
     assert whole.seeds is not None
     expected = Interval.of_moments(0.85, 0.025, 3)  # of the mean of two that vary by 0.03 and 0.04
     assert (whole.seeds.low, whole.seeds.high) == (pytest.approx(expected.low), pytest.approx(expected.high))
+    assert whole.by_seed == pytest.approx({0: 0.815, 1: 0.85, 2: 0.885})
     assert (alder.name, alder.value, birch.name, birch.value) == ("F1 alder", 0.9, "F1 birch", 0.8)
     del results["birch"].scenarios[HELD_OUT]
     assert judge_vehicles(results) == []

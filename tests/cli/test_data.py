@@ -38,6 +38,7 @@ def test_list_shows_datasets_with_their_recordings(data_root: Path) -> None:
     assert len(rows["synthetic"]["scenarios"]) == 6
     text = _kdgat("list", "--data-root", data_root).stdout
     assert "hcrl_ch" in text
+    assert "https://ocslab.hksecurity.net/Datasets/car-hacking-dataset (research use, cite)\n" in text
     assert "\x1b" not in text
 
 

@@ -209,7 +209,7 @@ def test_damage_is_said(log: Path, model: Path, tmp_path: Path) -> None:
     lines[500] = "(17 vcan0 nonsense\n"
     (tmp_path / "damaged.log").write_text("".join(lines))
     answer = kdgat("detect", tmp_path / "damaged.log", "--model", model, status=ALARMS)
-    assert "note: 1 damaged rows were passed over" in answer.stderr
+    assert "note: 1 damaged row was passed over" in answer.stderr
 
 
 @pytest.mark.processes

@@ -1,10 +1,15 @@
 """Every command that writes refuses a place that it cannot write to, in one line, before it computes anything."""
 
+import os
+import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from kdgat.can.nightly.run import NightlyDirectory
+from kdgat.run.directory import OutputDirectory, RunIndex
 from tests.support.command_line import Answer
 
 # What else is wrong, such as a run that is not there, is only looked at afterwards.
@@ -28,6 +33,8 @@ COMMANDS = (
     "lap analyze --json PLACE",
     "image build cpu --out PLACE",
 )
+FILE_OPTIONS = ("--json", "--out", "--picture")
+FOLDERS = ("train", "data synth", "lap bucket")  # what they write to --out is a folder
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -43,3 +50,75 @@ def test_a_place_below_a_file_is_refused_in_one_line(
     assert answer.stderr.count("\n") == 1
     assert "so nothing can be made below it: choose another path" in answer.stderr
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "command",
+    [command for command in COMMANDS if command.split()[-2] in FILE_OPTIONS and not command.startswith(FOLDERS)],
+)
+def test_a_folder_in_place_of_a_file_is_refused_in_one_line_before_anything_is_loaded(
+    tmp_path: Path, kdgat: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "kdgat.can.evaluation.clean_minutes", None)  # and with it torch
+    (tmp_path / "tree.swc").write_text("1 2 0 0 0 1 -1\n")
+    place = command.split()[-1].replace("PLACE", "folder")
+    (tmp_path / place).mkdir()
+    answer = kdgat(*command.replace("PLACE", "folder").split(), folder=tmp_path)
+    assert answer.status in (1, 2)
+    assert re.fullmatch(rf"error: --\w+ {re.escape(place)} is a folder: name a (file in it|folder.*)\n", answer.stderr)
+
+
+def test_the_place_that_calibrate_chooses_by_itself_is_looked_at_before_it_loads_a_model(
+    tmp_path: Path, kdgat: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "kdgat.can.evaluation.clean_minutes", None)
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "calibration").touch()
+    answer = kdgat("calibrate", "--clean", "drive.csv", "--model", "run", folder=tmp_path, status=1)
+    assert answer.stderr.startswith("error: --out run/calibration/drive.json: ")
+    (tmp_path / "run" / "calibration").unlink()
+    answer = kdgat("calibrate", "--clean", "drive.csv", "--model", "run", folder=tmp_path, status=1)
+    assert "run is not the output of a training run" in answer.stderr
+    OutputDirectory(tmp_path / "run").write_index(RunIndex(family="can", config={}, stages=[]))
+    answer = kdgat("calibrate", "--clean", "drive.csv", "--model", "run", folder=tmp_path, status=1)
+    assert answer.stderr == "error: drive.csv: there is no such file or folder: check the path\n"
+
+
+@pytest.mark.parametrize("command", ["plan lap --out", "estimate lap --out"])
+@pytest.mark.parametrize("place", ["file", "file/below"])
+def test_what_only_reads_an_output_directory_names_the_file_that_stands_there(
+    tmp_path: Path, kdgat: Callable[..., Answer], command: str, place: str
+) -> None:
+    (tmp_path / "file").touch()
+    answer = kdgat(*command.split(), place, folder=tmp_path, status=1)
+    assert answer.stderr == f"error: --out {place}: file is a file: name the folder of a run\n"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "train can --dataset synthetic --data-root . --out taken",
+        "train lap --out taken",
+        "train lap --out taken --site example",
+        "train lap --out taken --site example --detach",
+        "train trees --data-root trees --out taken",
+        "sweep lap --grid training.learning_rate=0.001,0.002 --out taken",
+        "night synthetic --data-root . --inbox inbox --registry registry --out taken",
+    ],
+)
+def test_a_place_that_another_command_uses_is_refused_by_its_pid_before_a_server_starts(
+    tmp_path: Path, kdgat: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "flows.stages", None)  # whoever starts a server needs it
+    for name in ("synthetic", "inbox", "trees"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "trees" / "a.swc").write_text("1 2 0 0 0 1 -1\n2 2 1 0 0 1 1\n")
+    is_night = command.startswith("night")
+    taken = NightlyDirectory(tmp_path / "taken") if is_night else OutputDirectory(tmp_path / "taken")
+    with taken.lock():
+        before = sorted((tmp_path / "taken").rglob("*"))
+        answer = kdgat(*command.split(), folder=tmp_path, status=1)
+        assert sorted((tmp_path / "taken").rglob("*")) == before
+    assert answer.stderr.startswith(f"error: {tmp_path}/taken is in use by pid {os.getpid()} on ")
+    assert "wait until it ends, or stop it" in answer.stderr
+    assert answer.stderr.count("\n") == 1

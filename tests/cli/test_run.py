@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from flows.deployment.installation import Installation
-from flows.deployment.submission import Deployment
+from flows.deployment.server_api import ServerAddress, ServerApi
+from flows.deployment.submission import Deployment, require_free
+from kdgat.can.nightly.run import NightlyDirectory
 from kdgat.cli.run import _report
 from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
 from kdgat.run.end import RunEnd
@@ -38,6 +40,19 @@ def test_a_run_that_is_only_followed_takes_no_parameters(kdgat: Callable[..., An
     words = ("run", "can-ids/a", "--follow", "-O", "seeds=[1]")
     assert "--follow and --cancel start no run" in kdgat(*words, status=1).stderr
     assert "name a deployment" in kdgat("run", "--cancel", status=1).stderr
+
+
+@pytest.mark.parametrize("deployment", [TRAINING, NIGHT])
+def test_a_run_whose_output_directory_a_command_uses_is_refused_before_it_is_made(
+    tmp_path: Path, deployment: Deployment
+) -> None:
+    rows = {**deployment.row, "parameters": {"out": str(tmp_path)}}
+    taken = NightlyDirectory(tmp_path) if deployment.is_night else OutputDirectory(tmp_path)
+    wanted = Deployment(deployment.name, rows)
+    api = ServerApi(ServerAddress("http://127.0.0.1:1/api", "", None))  # nobody is asked
+    require_free(api, wanted, {})
+    with taken.lock(), pytest.raises(ValueError, match=f"{tmp_path} is in use by pid {os.getpid()} on"):
+        require_free(api, wanted, {})
 
 
 @pytest.fixture

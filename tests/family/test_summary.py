@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from kdgat.family.protocol import Family
+from kdgat.family.report import write_report
 from kdgat.family.summary import RunSummary, differences, find_runs, grouped, read_summary, verdict
 from kdgat.run.directory import OutputDirectory, RunError, RunIndex, StageRecord, StageState
 from kdgat.run.interval import Interval
@@ -85,7 +86,7 @@ def test_a_seed_counts_once_however_many_copies_of_its_run_there_are() -> None:
     [group] = grouped([summary("a", error=0.4), summary("copy", error=0.4), summary("a", error=0.4)])
     assert group.measures["error"].seeds is None, "one seed tells nothing of others"
     assert [run.path.name for run in group.repeated] == ["copy", "a"]
-    several = Measure.over_seeds("error", [0.3, 0.4, 0.8], is_higher_better=False)
+    several = Measure.over_seeds("error", {0: 0.3, 1: 0.4, 2: 0.8}, is_higher_better=False)
     three = replace(summary("three", seeds=(0, 1, 2)), measures=[several])
     [group] = grouped([summary("a", error=0.3), three, summary("b", seeds=(3,), error=0.9)])
     assert [run.path.name for run in group.repeated] == ["a"]
@@ -95,18 +96,38 @@ def test_a_seed_counts_once_however_many_copies_of_its_run_there_are() -> None:
     assert (found.seeds.low, found.seeds.high) == (pytest.approx(expected.low), pytest.approx(expected.high))
 
 
+def over(by_seed: dict[int, float]) -> Measure:
+    return Measure.over_seeds("f", by_seed)
+
+
 @pytest.mark.parametrize(
     ("before", "after", "text"),
     [
         (Measure("e", 0.5, is_higher_better=False), Measure("e", 0.4, is_higher_better=False), "better by one seed"),
         (Measure("f", 0.5), Measure("f", 0.4), "worse by one seed"),
         (Measure("f", 0.5), Measure("f", 0.5), "the same"),
-        (Measure.over_seeds("f", [0.1, 0.11]), Measure.over_seeds("f", [0.9, 0.91]), "+0.8000, better"),
-        (Measure.over_seeds("f", [0.1, 0.9]), Measure.over_seeds("f", [0.2, 0.9]), "within what seeds differ by"),
+        (over({0: 0.1, 1: 0.11}), over({2: 0.9, 3: 0.91}), "+0.8000, better"),
+        (over({0: 0.1, 1: 0.9}), over({2: 0.2, 3: 0.9}), "within what seeds differ by"),
+        # Of the same seeds: what a seed does to both is in neither difference.
+        (over({0: 0.1, 1: 0.9}), over({0: 0.2, 1: 0.999}), "over 2 seeds, pair by pair: better"),
+        (over({0: 0.1, 1: 0.9}), over({0: 0.3, 1: 0.8}), "over 2 seeds, pair by pair: within chance"),
+        (over({0: 0.1, 1: 0.9, 2: 0.5}), over({0: 0.0, 1: 0.8, 3: 0.5}), "-0.1000 +- 0.0000 over 2 seeds"),
     ],
 )
 def test_a_difference_that_seeds_make_is_called_none(before: Measure, after: Measure, text: str) -> None:
     assert text in verdict(before, after)
+
+
+def test_scores_of_a_run_that_was_begun_again_with_other_settings_are_not_its_own(toy: Family, tmp_path: Path) -> None:
+    out = train(toy, tmp_path / "run")
+    assert [one.name for one in read_summary(out).measures] == ["error"]
+    assert "earlier run" not in write_report(out).read_text()
+    again = toy.plan(toy.config.from_preset("quick", {"seeds": [0]}, ["training.max_epochs=2"]))
+    run_locally(again, out, only=["prepare"])
+    assert read_summary(out).measures == ()
+    page = write_report(out).read_text()
+    assert "The scores are of an earlier run, evaluated " in page
+    assert "its evaluation is planned: the same training command again finishes it" in page
 
 
 def test_the_state_is_that_of_the_stage_that_is_worst_off() -> None:
@@ -178,7 +199,26 @@ class TestCommand:
         assert "short-0 repeats a seed (0)" in twice
         assert "better by one seed each" in " ".join(twice.split())
         alike = kdgat("runs", "compare", folder / "short-0", folder / "short-1", status=1)
-        assert "more than their seeds" in alike.stderr
+        assert "these runs differ in their seeds: configuration, data and code are the same" in alike.stderr
+        same = kdgat("runs", "compare", folder / "long", folder / "long", status=1)
+        assert "these runs differ in nothing: " in same.stderr
+        other = folder / "other"
+        OutputDirectory(other).path.mkdir()
+        OutputDirectory(other).write_index(RunIndex(family="lap", config={}, stages=[]))
+        mixed = kdgat("runs", "compare", folder / "long", other, status=1).stderr
+        assert "other is of lap: runs of one family are compared" in mixed
+        assert mixed.count("\n") == 1
+        assert "one run alone: name two or more" in kdgat("runs", "compare", folder / "long", status=1).stderr
+
+    def test_runs_without_tests_are_compared_by_their_validation(
+        self, folder: Path, kdgat: Callable[..., Answer]
+    ) -> None:
+        for run in ("short-0", "long"):
+            (folder / run / "results.json").unlink()
+        text = kdgat("runs", "compare", folder / "short-0", folder / "long", status=0).stdout
+        assert "validation: validation_loss" in " ".join(text.split())
+        told = " ".join(text.split())
+        assert "None of these runs has scored tests (finished); what stands above is of validation data." in told
 
     def test_show_has_stages_scores_and_what_was_set(self, folder: Path, kdgat: Callable[..., Answer]) -> None:
         text = kdgat("runs", "show", folder / "long", status=0).stdout

@@ -6,14 +6,16 @@ from pathlib import Path
 import pytest
 
 from kdgat.cli.options import family_config
+from kdgat.cli.sweep import change_from_best, outcomes_table, verdict
 from kdgat.family.protocol import Family
 from kdgat.family.registry import find_family
 from kdgat.family.space import SweepError
 from kdgat.family.summary import find_runs, read_summary
-from kdgat.family.sweep import Sweep, check_key, overrides_beside_file, read_sweep
+from kdgat.family.sweep import Outcome, Sweep, Trial, check_key, overrides_beside_file, read_sweep
 from kdgat.run.config import RunConfig
 from kdgat.run.directory import OutputDirectory, StageState
 from kdgat.run.local import run_locally
+from kdgat.run.measure import Measure
 from tests.support.command_line import Answer
 
 GOOD, BAD = "0.1", "1e-6"  # learning rates
@@ -49,6 +51,28 @@ def test_the_best_by_validation_comes_first_with_an_interval_over_seeds(toy: Fam
     assert measure.value < worst.measures[0].value
     assert measure.seeds is not None
     assert measure.seeds.count == 2
+
+
+def outcome(name: str, by_seed: dict[int, float]) -> Outcome:
+    trial = Trial(name, {RATE: name}, find_family("lap").config.from_preset("quick", {}))
+    return Outcome(trial, "finished", [Measure.over_seeds("loss", by_seed, is_higher_better=False)])
+
+
+def test_trials_are_compared_with_the_best_seed_by_seed() -> None:
+    """Seeds differ by far more than trials do: intervals of the means overlap, those of the differences do not."""
+    best = outcome("000", {0: 0.10, 1: 0.50, 2: 0.90})
+    worse = outcome("001", {0: 0.12, 1: 0.53, 2: 0.92})
+    alike = outcome("002", {0: 0.20, 1: 0.45, 2: 0.91})
+    other_seeds = outcome("003", {7: 0.10, 8: 0.50, 9: 0.95})
+    change = change_from_best(best, worse)
+    assert change is not None
+    assert (change.count, round(change.mean, 4)) == (3, 0.0233)
+    assert verdict([best, worse, alike, other_seeds]) == "Within what seeds differ by: 002, 003."
+    header, rows = outcomes_table([best, worse, other_seeds]).texts
+    assert header[-2:] == ["from the best, by seed", "state"]
+    assert [row[-2] for row in rows] == ["-", "+0.0233 +- 0.0143", "-"]
+    one = [outcome("000", {0: 0.1}), outcome("001", {0: 0.2})]
+    assert "from the best, by seed" not in outcomes_table(one).texts[0]
 
 
 def test_each_trial_is_a_run_of_its_own_and_the_sweep_is_none(toy: Family, tmp_path: Path) -> None:

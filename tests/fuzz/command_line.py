@@ -1,23 +1,47 @@
 """The command line in this process: words that belong to each other and words that do not.
 
-Nothing here may start a server, a job or a long computation: the folder has no dataset to train on, and what would go
-on for long (`detect --follow`, a live bus, images, installations) is not among the words.
+Nothing here may start a server, a job, a build or a long computation: the folder has no dataset to train on, what would
+go on for long (`detect --follow`, a live bus, installations) is not among the words, and whoever finds nothing wrong in
+the words of `train`, `sweep`, `night` or `image` is stopped where the work would begin.
 """
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
+from typing import Never
 
+import pytest
 from hypothesis import strategies as st
 
+from flows.deployment.submission import Deployment, check, read_parameters
 from kdgat.stage.outcome import EXIT_ENVIRONMENT
 from tests.fuzz import assignments, recordings
 from tests.fuzz.inputs import TOKENS
-from tests.fuzz.target import Target, check_sentence, quiet, snapshot
-from tests.support.command_line import kdgat
+from tests.fuzz.target import Target, check_sentence, quiet, read_or_refuse, snapshot
+from tests.fuzz.trees import CROSS
+from tests.support.command_line import Answer, kdgat
 
 STATUSES = (0, 1, 2, 3, EXIT_ENVIRONMENT)  # the last one of `stage run`, where its directory is not there
+_JOBS = (
+    "--preset",
+    "--config",
+    "--seeds",
+    "-O",
+    "--site",
+    "--walltime",
+    "--memory",
+    "--cores",
+    "--gpus",
+    "--account",
+    "--quiet",
+)
+_SWEEP = (
+    *("--out", "--grid", "--random", "--trials", "--seed", "--space", "--objective", "--dry-run"),
+    *("--parallel-stages", "--pool", "--on-lost-flow", "--detach", *_JOBS),
+)
 GROUPS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("plan", "can"): (
         "--dataset",
@@ -58,6 +82,31 @@ GROUPS: dict[tuple[str, ...], tuple[str, ...]] = {
         "--pool",
     ),
     ("train", "lap"): ("--out", "--preset", "--seeds", "-O", "--sizes", "--site", "--config", "--start-from"),
+    ("sweep", "lap"): (*_SWEEP, "--start-from"),
+    ("sweep", "can"): (*_SWEEP, "--dataset", "--data-root", "--hold-out", "--catalog"),
+    ("sweep", "trees"): (*_SWEEP, "--data-root", "--labels"),
+    ("night",): (
+        "--data-root",
+        "--inbox",
+        "--registry",
+        "--out",
+        "--catalog",
+        "--hold-out",
+        "--start-from",
+        "--retrain",
+        "--promotion",
+        "--keep-runs",
+        "--settle-s",
+        *_JOBS,
+    ),
+    ("run",): ("-O", "-p", "--param", "--detach", "--follow", "--cancel", "--quiet"),
+    ("train", "trees"): ("--out", "--data-root", "--preset", "--seeds", "-O", "--config", "--labels", "--detach"),
+    ("image", "build"): ("--base", "--out", "--work-folder", "--checkout"),
+    ("image", "test"): ("--nv",),
+    ("image", "inspect"): ("--definition", "--lock"),
+    ("image", "exec"): ("--nv", "--bind", "-B", "--"),
+    ("image", "check"): (),
+    ("image", "lock"): ("--check", "--checkout"),
     ("config", "show", "can"): ("--preset", "-O", "--seeds", "--config", "--dataset"),
     ("estimate", "can"): ("--dataset", "--data-root", "--preset", "--site", "--walltime", "--history"),
     ("evaluate", "can"): ("--run", "--data-root", "--dataset", "--json", "--calibration", "--catalog"),
@@ -106,6 +155,66 @@ GROUPS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("history",): ("--site", "--json"),
     ("stage", "run"): ("--quiet", "--wait-s", "--site", "--walltime", "--cores"),
     ("nonsense",): ("--help",),
+}
+BEGINNING = ("train", "sweep", "night", "run", "image")
+"""Groups whose words are tried more often than the others': whoever accepts wrong ones starts a server or a build."""
+RIGHT: dict[tuple[str, ...], tuple[str, ...]] = {
+    ("train", "can"): ("--dataset", "cars", "--data-root", ".", "--out", "new"),
+    ("train", "lap"): ("--out", "new"),
+    ("train", "trees"): ("--data-root", "trees", "--out", "new"),
+    ("sweep", "lap"): ("--out", "new", "--grid", "training.learning_rate=0.1,0.2"),
+    ("sweep", "can"): ("--dataset", "cars", "--data-root", ".", "--out", "new", "--space", "space.yaml"),
+    ("sweep", "trees"): ("--data-root", "trees", "--out", "new", "--grid", "training.max_epochs=1,2"),
+    ("night",): ("cars", "--data-root", ".", "--inbox", "empty", "--registry", "registry", "--out", "new"),
+    ("run",): ("can-ids/cars",),
+    ("image", "build"): ("cpu", "--base", "file"),
+    ("image", "exec"): ("file", "--", "true"),
+    ("image", "lock"): ("gpu",),
+}
+"""Words with which a command finds nothing wrong, or little: what is drawn comes behind them."""
+FLAGS = ("--dry-run", "--detach", "--quiet", "--follow", "--cancel", "--nv", "--definition", "--lock", "--check")
+FITTING: dict[str, tuple[str, ...]] = {
+    "--grid": ("training.max_epochs=1,2", "training.max_epochs=", "model.width=[1],[2]", "seeds=[1],[2]", "a.b=1"),
+    "--random": (
+        "training.learning_rate=log:1e-4:1e-2",
+        "training.learning_rate=log:0:1",
+        "training.max_epochs=int:1:9",
+    ),
+    "--trials": ("1", "3", "0", "1000001"),
+    "--seed": ("0", "7", "-1"),
+    "--space": ("space.yaml", "own.yaml", "file", "wide.csv", "missing", "."),
+    "--objective": ("validation", "loss", "f1", "gap"),
+    "--seeds": ("0", "0 1 2", "-1", "1 1", "99999999999999999999"),
+    "-O": ("training.max_epochs=2", "training.max_epoch=2", "seeds=[0]", "training=3", "stages=[]", "stages=[normal]"),
+    "--override": ("training.learning_rate=inf",),
+    "--preset": ("quick", "full", "tutorial", "quik"),
+    "--config": ("own.yaml", "space.yaml", "wide.csv", "missing", "."),
+    "--site": ("local", "example", "exampel", "slurm-test"),
+    "--walltime": ("01:00:00", "-1:00:00", "99:99:99", "1-00:00:00", "0"),
+    "--memory": ("8G", "-8G", "0", "8X"),
+    "--cores": ("1", "0", "-1", "1000000"),
+    "--gpus": ("0", "1", "-1"),
+    "--parallel-stages": ("1", "0", "1000000"),
+    "--pool": ("0", "2", "-1"),
+    "--on-lost-flow": ("detach", "stop", "stay"),
+    "--out": ("new", "file", "file/below", "empty", "/dev/null", "/dev/null/x", "cars"),
+    "--dataset": ("cars", "carz", "..", "empty"),
+    "--data-root": (".", "trees", "missing", "file", "empty"),
+    "--hold-out": ("drive", "nobody", "a b"),
+    "--start-from": ("scratch", "current", "missing", "file", "new"),
+    "--retrain": ("new", "always", "never"),
+    "--promotion": ("accept=not_worse", "margin=0.1", "margin=nan", "marign=1", "held_kinds=[dos]", "held_kinds=dos"),
+    "--keep-runs": ("1", "0"),
+    "--settle-s": ("0", "-1", "inf", "nan"),
+    "--registry": ("registry", "file", "empty"),
+    "--inbox": ("empty", "file", "file/below", "inbox", "cars"),
+    "--catalog": ("own.yaml", "file", "missing", "wide.csv"),
+    "--labels": ("label", "own.yaml"),
+    "-p": ("preset=quick", "preset", "out=new", "config={}", "overrides=[1]"),
+    "--base": ("file", "missing.sif", "library@sha256:0", "docker.io/a@sha256:" + "0" * 64),
+    "--work-folder": ("empty", "file", "file/below"),
+    "--checkout": (".", "missing", "file"),
+    "--bind": ("empty:/x:ro", "a:b:c:d", "missing", ":"),
 }
 VALUES = (
     "0",
@@ -160,6 +269,21 @@ VALUES = (
     "/dev/null",
     "/dev/null/x",
     "wide.csv",
+    "cars",
+    "trees",
+    "cpu",
+    "gpu",
+    "example",
+    "can-ids/cars",
+    "nightly/cars",
+    "training.learning_rate=0.1,0.2",
+    "training.learning_rate=log:1e-4:1e-2",
+    "training.max_epochs=int:1:9",
+    "accept=not_worse",
+    "margin=0.1",
+    "margin=nan",
+    "overrides=[]",
+    "space.yaml",
 )
 KEPT = ("drive.csv", "drive.log", "cost.csv", "cost.npy", "store.h5", "own.yaml", "file", "wide.csv")
 
@@ -175,22 +299,30 @@ def files() -> dict[str, bytes]:
         "cost.csv": matrices[".csv"][0],
         "cost.npy": matrices[".npy"][0],
         "store.h5": matrices[".h5"][0],
+        "space.yaml": b"""\
+grid: {training.max_epochs: [1, 2]}
+random: {training.learning_rate: log:1e-4:1e-2}
+trials: 4
+""",
         "own.yaml": b"training: {max_epochs: 2}\n",
         "file": b"x",
     }
 
 
 @st.composite
-def _command_lines(draw: st.DrawFn) -> list[str]:
-    group = draw(st.sampled_from(list(GROUPS)))
-    words = list(group)
+def _command_lines(draw: st.DrawFn, groups: Sequence[tuple[str, ...]]) -> list[str]:
+    group = draw(st.sampled_from(groups))
+    words = [*group, *(RIGHT.get(group, ()) if draw(st.integers(0, 3)) else ())]
     options = GROUPS[group]
     for _ in range(draw(st.integers(0, 5))):
-        if options and draw(st.integers(0, 3)):
-            words.append(draw(st.sampled_from(options)))
-        words.append(draw(_WORDS))
-    # What would be right and would take long, or start a server, is not asked for.
-    return [*words, "--out", draw(st.sampled_from(("file", "file/below")))] if group[0] == "train" else words
+        option = draw(st.sampled_from(options)) if options and draw(st.integers(0, 3)) else None
+        is_flag = option in FLAGS
+        words += [] if option is None else [option]
+        if option is not None and (is_flag or option in FITTING) and draw(st.integers(0, 3)):
+            words += [] if is_flag else draw(st.sampled_from(FITTING[option])).split()
+        else:
+            words.append(draw(_WORDS))
+    return words
 
 
 _WORDS = st.one_of(
@@ -200,12 +332,44 @@ _WORDS = st.one_of(
 )
 
 
+class _BeginsError(BaseException):
+    """Nothing was found wrong: a server, a build or another program would start now."""
+
+
+def _begins(*_: object, **__: object) -> Never:
+    raise _BeginsError
+
+
+# Where the work of a command begins that everything was in order for.
+BEGINNINGS = (
+    "flows.training.run_training",
+    "flows.sweep.run_sweep",
+    "flows.stages.run_flow",
+    "flows.detachment.detach",
+    "kdgat.container.build.build_image",
+    "kdgat.container.lock.write_lock",
+    "kdgat.container.lock.check_lock",
+    "kdgat.container.wheels.fetch_wheels",
+    "os.execve",
+)
+
+
 def _check(folder: Path, words: list[str]) -> None:
-    (folder / "empty").mkdir()
+    for name in ("empty", "home", "cars", "trees"):
+        (folder / name).mkdir()
     for name, content in files().items():
         (folder / name).write_bytes(content)
-    with quiet():
-        answer = kdgat(*words, folder=folder)
+    (folder / "cars" / "train_a__drive.csv").write_bytes(files()["drive.csv"])
+    (folder / "trees" / "a.swc").write_bytes(CROSS)
+    with quiet(), pytest.MonkeyPatch.context() as patched:
+        patched.setenv("KDGAT_HOME", str(folder / "home"))
+        patched.delenv("PREFECT_API_URL", raising=False)
+        for name in BEGINNINGS:
+            patched.setattr(name, _begins)
+        try:
+            answer = kdgat(*words, folder=folder)
+        except _BeginsError:
+            answer = Answer(0, "", "")
     assert answer.status in STATUSES, answer
     assert "Traceback (most recent call last)" not in answer.stderr + answer.stdout
     if answer.stderr.startswith("error: "):
@@ -221,4 +385,87 @@ def _check(folder: Path, words: list[str]) -> None:
     assert not changed, f"a command that failed has changed {changed}"
 
 
-TARGETS = (Target("command-line", 80, _command_lines, _check),)
+@cache
+def deployments() -> dict[str, Deployment]:
+    """Return two deployments as a server describes them, with what their flows take."""
+    from prefect.utilities.callables import parameter_schema
+
+    from flows.can_ids import can_ids
+    from flows.nightly import nightly
+
+    data = {"data": {"dataset": "cars", "data_root": "."}}
+    rows = {
+        "can-ids/cars": ("flows/can_ids.py:can_ids", can_ids, {"config": data, "preset": "quick", "out": "new"}),
+        "nightly/cars": (
+            "flows/nightly.py:nightly",
+            nightly,
+            {"config": data, "preset": "quick", "out": "new", "registry": "registry"},
+        ),
+    }
+    return {
+        name: Deployment(
+            name,
+            {
+                "entrypoint": entrypoint,
+                "parameters": parameters,
+                "parameter_openapi_schema": parameter_schema(flow).model_dump_for_openapi(),
+            },
+        )
+        for name, (entrypoint, flow, parameters) in rows.items()
+    }
+
+
+def _requests() -> st.SearchStrategy[tuple[str, list[str], list[str]]]:
+    names = st.sampled_from(sorted({name for one in deployments().values() for name in one.row["parameters"]} | MORE))
+    values = st.one_of(_WORDS, st.sampled_from(JSON_VALUES))
+    given = st.lists(st.one_of(st.tuples(names, values).map("=".join), _WORDS), max_size=4)
+    overrides = st.lists(st.one_of(st.sampled_from(FITTING["-O"]), _WORDS), max_size=2)
+    return st.tuples(st.sampled_from(sorted(deployments())), given, overrides)
+
+
+MORE = {"overrides", "site", "command_line", "promotion", "pool", "parallel_stages", "start_from", "keep_runs"}
+JSON_VALUES = (
+    "null",
+    "[]",
+    "{}",
+    "[1]",
+    '["training.max_epochs=2"]',
+    '{"walltime": "abc"}',
+    '{"walltime": "01:00:00"}',
+    '{"memory": 3}',
+    '{"data": null}',
+    '{"data": {"dataset": "cars", "data_root": ".", "seed": -1}}',
+    '{"data": {"dataset": 3}}',
+    '{"training": []}',
+    '{"margin": "x"}',
+    '{"accept": "not_worse"}',
+    '{"name": "x", "scheduler": "slurm"}',
+    '"local"',
+    "1e400",
+    "-1",
+    "true",
+)
+
+
+def _check_request(folder: Path, drawn: tuple[str, list[str], list[str]]) -> None:
+    """What `kdgat run` finds before it makes a run; a server is asked for nothing else."""
+    name, texts, overrides = drawn
+    (folder / "cars").mkdir()
+    (folder / "cars" / "train_a__drive.csv").write_bytes(files()["drive.csv"])
+    for other in ("file", "own.yaml"):
+        (folder / other).write_bytes(files()[other])
+    deployment = deployments()[name]
+    with contextlib.chdir(folder):
+        read_or_refuse(folder, lambda: check(deployment, read_parameters(deployment, texts, overrides)))
+
+
+def _of_groups(name: str, share: int, *, begin: bool) -> Target:
+    groups = [group for group in GROUPS if (group[0] in BEGINNING) == begin]
+    return Target(name, share, lambda: _command_lines(groups), _check)
+
+
+TARGETS = (
+    _of_groups("command-line", 80, begin=False),
+    _of_groups("command-line-beginning", 80, begin=True),
+    Target("run-request", 40, _requests, _check_request),
+)

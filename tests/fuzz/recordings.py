@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import gzip
+import os
+import subprocess
+import sys
 import tempfile
+import traceback
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
+import pytest
 from hypothesis import strategies as st
 
 from kdgat.can.recordings.logs import read_recording, write_recording
 from kdgat.can.recordings.messages import ReadLimits
+from kdgat.can.recordings.readers import mf4
 from kdgat.can.recordings.stream import read_chunks
 from tests.can.log_files import WRITERS
 from tests.can.recording_files import FORMATS, random_messages, with_footer, write_text
@@ -82,10 +89,45 @@ def _check_mf4(folder: Path, data: bytes) -> None:
     read_or_refuse(folder, lambda: read_recording(folder / "a.mf4"))
 
 
+def _check_mf4_forked(folder: Path, data: bytes) -> None:
+    """The same in a copy of this process, which has asammdf already: thousands can be tried."""
+    import asammdf  # noqa: F401 - copied with this process
+
+    (folder / "a.mf4").write_bytes(data)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(subprocess, "run", _run_forked)
+        read_or_refuse(folder, lambda: read_recording(folder / "a.mf4"))
+
+
+def _run_forked(command: Sequence[str], **_: object) -> subprocess.CompletedProcess[str]:
+    """Do in a forked process what `python -m` the reader's module does in a new one."""
+    assert command[1:3] == ["-m", mf4.__name__], command
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                os.dup2(out.fileno(), 1)
+                os.dup2(err.fileno(), 2)
+                sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
+                status = mf4.main(Path(command[3]), Path(command[4]))
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(status)
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        for stream in (out, err):
+            stream.seek(0)
+        return subprocess.CompletedProcess(command, status, out.read(), err.read())
+
+
 TARGETS = (
     Target("recording-text", 120, _texts, _check_text),
     _binary("blf", 40),
     _binary("pcap", 40),
     _binary("parquet", 40),
     Target("recording-mf4", 1, lambda: damaged(samples()["mf4"]), _check_mf4, processes=True),
+    Target("recording-mf4-forked", 25, lambda: damaged(samples()["mf4"]), _check_mf4_forked, processes=True),
 )

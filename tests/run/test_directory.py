@@ -5,6 +5,7 @@ import fcntl
 import multiprocessing
 import os
 import socket
+import threading
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
@@ -35,6 +36,30 @@ def test_a_second_command_is_told_who_trains_and_on_which_machine(tmp_path: Path
         owner.join()
     with OutputDirectory(tmp_path).lock():  # what the killed one left is in nobody's way
         pass
+
+
+def test_to_look_whether_a_directory_is_free_makes_nothing_and_stands_in_nobodys_way(tmp_path: Path) -> None:
+    output = OutputDirectory(tmp_path / "new")
+    output.require_free()
+    assert not output.path.exists()
+    with output.lock(), pytest.raises(RunError, match=f"in use by pid {os.getpid()} on .*another --out"):
+        output.require_free()
+    before = sorted(output.path.rglob("*"))
+    output.require_free()
+    assert sorted(output.path.rglob("*")) == before
+    with output.lock():
+        pass
+
+
+def test_who_only_looks_is_waited_for(tmp_path: Path) -> None:
+    output = OutputDirectory(tmp_path)
+    output.lock_path.touch()
+    with output.lock_path.open("rb") as looking:
+        fcntl.flock(looking, fcntl.LOCK_SH)
+        later = threading.Timer(0.05, lambda: fcntl.flock(looking, fcntl.LOCK_UN))
+        later.start()
+        with output.lock():
+            later.join()
 
 
 @pytest.mark.parametrize("number", [errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP])

@@ -8,6 +8,7 @@ import json
 from typing import Final, Literal, TextIO
 
 from kdgat.can.detection.alarms import Alarm, identifier_text
+from kdgat.run.table import counted
 
 AlarmFormat = Literal["table", "json", "csv"]
 CSV_COLUMNS: Final = (
@@ -56,7 +57,7 @@ def describe_since(alarm: Alarm, start_s: float) -> str:
     """Say of evidence that has added up since when: `; evidence over 31 windows since 12.400 s`."""
     if alarm.since is None:
         return ""
-    return f"; evidence over {alarm.since.num_windows:,} windows since {alarm.since.begin_s - start_s:.3f} s"
+    return f"; evidence over {counted(alarm.since.num_windows, 'window')} since {alarm.since.begin_s - start_s:.3f} s"
 
 
 def _table_line(alarm: Alarm, start_s: float) -> str:

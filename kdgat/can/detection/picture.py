@@ -1,23 +1,38 @@
-"""A timeline of a log: the attack probability of every window, and the alarms, as one page that needs no network."""
+"""A timeline of a log: what network and clock say of every window, and why each alarm was raised, as one page."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kdgat.can.detection.accumulated import ACCUMULATION
-from kdgat.can.detection.alarms import Alarm
+from kdgat.can.detection.alarms import Alarm, identifier_text
 from kdgat.can.detection.output import describe_since, describe_suspects
 from kdgat.can.detection.watch import Timeline
 from kdgat.can.evaluation.calibration import logit, sigmoid
+from kdgat.run.table import counted
 from kdgat.stage.files import write_bytes_atomically
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
 
 SUFFIX: Final = ".html"
 MAX_DRAWN: Final = 500  # alarms
-ADDED_UP_BAND: Final = "rgba(0, 114, 178, 0.18)"  # of an alarm that no single window raised
+MAX_POINTS: Final = 20_000  # of a line
+CLOCK_RANGE: Final = (-1.1, 3.0)  # -1: on time; 0: the bound; above: so many times the bound too much
+NETWORK, CLOCK = "network", "clock"
+# Who raises alarms, as they are drawn: name, colour of the band, colour and symbol of the mark above it.
+RAISED_BY: Final = {
+    NETWORK: ("the network", "rgba(213, 94, 0, 0.22)", "#D55E00", "triangle-down"),
+    CLOCK: ("the arrival clock", "rgba(0, 158, 115, 0.22)", "#009E73", "diamond"),
+    ACCUMULATION: ("evidence that adds up", "rgba(0, 114, 178, 0.18)", "#0072B2", "circle"),
+}
+BY_SEVERAL: Final = ("rgba(204, 121, 167, 0.28)", "#A6508A", "star")
+LABEL_SHARE: Final = 0.14  # of the width, which a reason that is written above its alarm takes
 
 
 class PictureError(ValueError):
@@ -31,51 +46,179 @@ def check_picture(path: Path) -> None:
 
 
 def draw_timeline(
-    path: Path, title: str, timeline: Timeline, alarms: Sequence[Alarm], threshold: float, num_alarms: int | None = None
+    path: Path,
+    title: str,
+    timeline: Timeline,
+    alarms: Sequence[Alarm],
+    threshold: float | None,
+    num_alarms: int | None = None,
 ) -> None:
-    """Write the timeline as a page; `alarms` may be the first ones of `num_alarms`."""
-    num_alarms = len(alarms) if num_alarms is None else num_alarms
-    from kdgat.can.report.timeline import LIMIT, TICKS, thinned
-    from kdgat.report.style import BLUE, ORANGE, blank
+    """Write the timeline as a page.
 
-    time_s = np.concatenate([*timeline.time_s, np.zeros(0)])
-    height = np.clip(np.concatenate([*timeline.logit, np.zeros(0)]).astype(np.float64), -LIMIT, LIMIT)
+    Args:
+        path: of the page.
+        title: what was looked at.
+        timeline: of its windows.
+        alarms: of it, or the first ones of `num_alarms`.
+        threshold: of the network, a calibrated logit; None where the clock decides alone.
+        num_alarms: how many there are in all.
+    """
+    from kdgat.report.style import blank
+
+    num_alarms = len(alarms) if num_alarms is None else num_alarms
+    time_s = _joined(timeline.time_s)
     start_s = float(time_s[0]) if len(time_s) else 0.0
-    figure = blank(420, x="seconds since the first window", y="attack probability")
-    low, high = -LIMIT - 0.6, LIMIT + 0.6
-    for alarm in alarms[:MAX_DRAWN]:
-        begin, end = alarm.begin_s - start_s, alarm.end_s - start_s
-        figure.add_scatter(
-            x=[begin, begin, end, end],
-            y=[low, high, high, low],
-            mode="lines",
-            fill="toself",
-            fillcolor=_band(alarm),
-            line={"width": 0.6, "color": _band(alarm)},
-            hoveron="fills",
-            text=f"{alarm.guess}: {describe_suspects(alarm)}{describe_since(alarm, start_s)}",
-            hoverinfo="text",
-        )
-    shown = thinned(height, 20_000)
-    figure.add_scatter(
-        x=time_s[shown] - start_s,
-        y=height[shown],
-        mode="lines",
-        line={"color": BLUE, "width": 1.1},
-        customdata=sigmoid(height[shown]),
-        hovertemplate="%{x:.2f} s<br>probability %{customdata:.4f}<extra></extra>",
-    )
-    figure.add_hline(y=threshold, line={"color": ORANGE, "width": 1.5, "dash": "dash"})
-    figure.update_yaxes(
-        tickvals=[float(logit(tick)) for tick in TICKS], ticktext=[f"{tick:g}" for tick in TICKS], range=[low, high]
-    )
+    figure = blank(560, x="seconds since the first window")
+    if threshold is not None:
+        _draw_network(figure, time_s - start_s, _joined(timeline.logit), threshold)
+    _draw_clock(figure, time_s - start_s, _joined(timeline.clock), is_alone=threshold is None)
+    _draw_alarms(figure, alarms[:MAX_DRAWN], start_s)
     more = f", {num_alarms - MAX_DRAWN:,} of them not drawn" if num_alarms > MAX_DRAWN else ""
-    figure.update_layout(title=f"{title}: {num_alarms:,} alarms{more}", margin={"t": 48}, dragmode="zoom")
+    figure.update_layout(
+        title={
+            "text": f"{title}: {counted(num_alarms, 'alarm')}{more}",
+            **{"x": 0, "xref": "paper", "y": 0.98, "yanchor": "top", "font": {"size": 15}},
+        },
+        modebar={"orientation": "v"},
+        margin={"t": 70},
+        dragmode="zoom",
+        showlegend=True,
+        legend={"orientation": "h", "x": 0, "y": 1.0, "yanchor": "bottom"},
+        hovermode="closest",
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes_atomically(path, figure.to_html(include_plotlyjs=True, full_html=True).encode())
 
 
-def _band(alarm: Alarm) -> str:
-    from kdgat.report.style import ATTACK_BAND
+def _joined(parts: Sequence[NDArray[np.floating]]) -> NDArray[np.float64]:
+    return np.concatenate([*parts, np.zeros(0)]).astype(np.float64)
 
-    return ADDED_UP_BAND if alarm.by == (ACCUMULATION,) else ATTACK_BAND
+
+def _draw_network(
+    figure: go.Figure, time_s: NDArray[np.float64], logits: NDArray[np.float64], threshold: float
+) -> None:
+    """Draw the network's probability on a log-odds axis, in the upper part."""
+    from kdgat.can.report.timeline import LIMIT, TICKS, thinned
+    from kdgat.report.style import BLACK, FONT_SIZE, ORANGE
+
+    height = np.clip(logits, -LIMIT, LIMIT)
+    shown = thinned(height, MAX_POINTS)
+    figure.add_scatter(
+        x=time_s[shown],
+        y=height[shown],
+        yaxis="y2",
+        mode="lines",
+        showlegend=False,
+        line={"color": BLACK, "width": 1.1},
+        customdata=sigmoid(height[shown]),
+        hovertemplate="%{x:.2f} s<br>the network: probability %{customdata:.4f}<extra></extra>",
+    )
+    figure.add_shape(_bound("y2", float(np.clip(threshold, -LIMIT, LIMIT)), ORANGE))
+    axis = figure.layout.yaxis.to_plotly_json()
+    figure.update_layout(
+        yaxis2={
+            **axis,
+            "title": {"text": "attack probability<br>(network)", "font": {"size": FONT_SIZE}},
+            "domain": [0.42, 0.9],
+            "anchor": "x",
+            "tickvals": [float(logit(tick)) for tick in TICKS],
+            "ticktext": [f"{tick:g}" for tick in TICKS],
+            "range": [-LIMIT - 0.6, LIMIT + 0.6],
+        }
+    )
+
+
+def _draw_clock(figure: go.Figure, time_s: NDArray[np.float64], scores: NDArray[np.float64], *, is_alone: bool) -> None:
+    """Draw how far the arrival clock is from an alarm, below the network or alone; a line at 1 is its bound."""
+    from kdgat.can.report.timeline import thinned
+    from kdgat.report.style import FONT_SIZE, GREY, ORANGE
+
+    height = np.clip(scores, *CLOCK_RANGE)
+    shown = thinned(height, MAX_POINTS)
+    figure.add_scatter(
+        x=time_s[shown],
+        y=height[shown] + 1.0,
+        mode="lines",
+        showlegend=False,
+        line={"color": GREY, "width": 1.1},
+        customdata=scores[shown] + 1.0,
+        hovertemplate="%{x:.2f} s<br>the clock: %{customdata:.2f} of its bound<extra></extra>",
+    )
+    figure.add_shape(_bound("y", 1.0, ORANGE))
+    figure.update_layout(
+        yaxis={
+            "title": {"text": "too early or overdue<br>(clock; alarm from 1)", "font": {"size": FONT_SIZE}},
+            "domain": [0.0, 0.9 if is_alone else 0.34],
+            "range": [CLOCK_RANGE[0] + 1.0, CLOCK_RANGE[1] + 1.0],
+        }
+    )
+
+
+def _draw_alarms(figure: go.Figure, alarms: Sequence[Alarm], start_s: float) -> None:
+    """Shade the time of each alarm over both parts, with a mark above it that says why it was raised."""
+    span = max((alarm.end_s for alarm in alarms), default=0.0) - start_s
+    groups: dict[tuple[str, ...], list[Alarm]] = {}
+    for alarm in alarms:
+        groups.setdefault(tuple(name for name in RAISED_BY if name in alarm.by), []).append(alarm)
+    labelled_until = -span
+    labels: dict[Alarm, str] = {}
+    for alarm in alarms:
+        if _centre(alarm) - labelled_until >= LABEL_SHARE * span:
+            labels[alarm], labelled_until = _short_reason(alarm), _centre(alarm)
+    for by, group in groups.items():
+        band, colour, symbol = RAISED_BY[by[0]][1:] if len(by) == 1 else BY_SEVERAL
+        for alarm in group:
+            begin, end = alarm.begin_s - start_s, alarm.end_s - start_s
+            figure.add_shape(
+                type="rect", xref="x", yref="paper", x0=begin, x1=end, y0=0.0, y1=1.0, fillcolor=band,
+                line={"width": 0.6, "color": band}, layer="below",
+            )  # fmt: skip
+        figure.add_scatter(
+            x=[_centre(alarm) - start_s for alarm in group],
+            y=[0.3] * len(group),
+            yaxis="y3",
+            mode="markers+text",
+            name=f"{counted(len(group), 'alarm')} by {_names(by)}",
+            marker={"symbol": symbol, "size": 10, "color": colour},
+            text=[labels.get(alarm, "") for alarm in group],
+            textposition="top center",
+            textfont={"size": 11},
+            hovertext=[_reason(alarm, start_s) for alarm in group],
+            hovertemplate="%{hovertext}<extra></extra>",
+        )
+    figure.update_layout(
+        yaxis3={"domain": [0.91, 1.0], "range": [0, 1], "visible": False, "fixedrange": True, "anchor": "x"}
+    )
+
+
+def _centre(alarm: Alarm) -> float:
+    return (alarm.begin_s + alarm.end_s) / 2.0
+
+
+def _names(by: Sequence[str]) -> str:
+    return " and ".join(RAISED_BY[name][0] for name in by)
+
+
+def _short_reason(alarm: Alarm) -> str:
+    """Return the first identifier of an alarm and what is unusual about it."""
+    if not alarm.suspects:
+        return alarm.guess
+    first = alarm.suspects[0]
+    return f"{identifier_text(first.identifier)}: {', '.join(first.reasons[:2])}"
+
+
+def _reason(alarm: Alarm, start_s: float) -> str:
+    """Say when an alarm was, who raised it, and why."""
+    by = _names([name for name in RAISED_BY if name in alarm.by])
+    lines = (
+        f"<b>{alarm.guess}</b>, {alarm.begin_s - start_s:.3f} to {alarm.end_s - start_s:.3f} s",
+        f"raised by {by}",
+        *(f"{suspect}" for suspect in describe_suspects(alarm).replace("), ", ")\n").splitlines()),
+        describe_since(alarm, start_s).removeprefix("; "),
+    )
+    return "<br>".join(line for line in lines if line)
+
+
+def _bound(axis: str, height: float, colour: str) -> dict[str, object]:
+    line = {"color": colour, "width": 1.5, "dash": "dash"}
+    return {"type": "line", "xref": "paper", "yref": axis, "x0": 0, "x1": 1, "y0": height, "y1": height, "line": line}

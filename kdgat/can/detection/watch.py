@@ -12,9 +12,11 @@ from kdgat.can.detection.accumulated import with_accumulated
 from kdgat.can.detection.alarms import MERGE_S, Alarm, AlarmMerger
 from kdgat.can.detection.detector import Detector, Verdicts
 from kdgat.can.evaluation.accumulator import Accumulator
+from kdgat.can.evaluation.untrained import clock_scores
 from kdgat.can.recordings.messages import Messages
 from kdgat.can.windows.online import WindowStream
 from kdgat.graphs.columns import GraphColumns
+from kdgat.run.table import counted
 
 CHUNK_MESSAGES = 50_000  # of a log that is read at once: bounds memory
 MAX_POINTS = 1 << 18  # of a picture: five hours of a busy bus
@@ -39,36 +41,38 @@ class Summary:
 
     def sentence(self) -> str:
         """Say it in words."""
-        alarms = (
-            "no alarm" if not self.num_alarms else "1 alarm" if self.num_alarms == 1 else f"{self.num_alarms:,} alarms"
-        )
+        alarms = counted(self.num_alarms, "alarm") if self.num_alarms else "no alarm"
         return (
-            f"{alarms} in {self.num_messages:,} messages of {self.duration_s:,.1f} s: "
-            f"{self.num_alarm_windows:,} of {self.num_windows:,} windows"
+            f"{alarms} in {counted(self.num_messages, 'message')} of {self.duration_s:,.1f} s: "
+            f"{self.num_alarm_windows:,} of {counted(self.num_windows, 'window')}"
         )
 
 
 @dataclass
 class Timeline:
-    """The score of every window, for a picture; of a bounded number of them."""
+    """What network and clock say of every window, for a picture; of a bounded number of them."""
 
     time_s: list[NDArray[np.float64]] = field(default_factory=list)
-    logit: list[NDArray[np.float32]] = field(default_factory=list)
+    logit: list[NDArray[np.float32]] = field(default_factory=list)  # of the network
+    clock: list[NDArray[np.float32]] = field(default_factory=list)  # its score, from 0 on an alarm
     _num_points: int = 0
 
     def add(self, graphs: GraphColumns, verdicts: Verdicts) -> None:
-        """Take the next windows; of too many, the higher of each two is kept."""
+        """Take the next windows; of too many, the higher of each two is kept, of either."""
         self.time_s.append(np.asarray(graphs["end_time"]))
         self.logit.append(verdicts.logit.astype(np.float32))
+        bounds = verdicts.clock
+        quiet = np.full(graphs.num_graphs, -1.0, np.float32)
+        self.clock.append(quiet if bounds is None else clock_scores(graphs["early"], graphs["overdue"], bounds))
         self._num_points += graphs.num_graphs
         if self._num_points < MAX_POINTS and len(self.logit) < MAX_PARTS:
             return
-        time_s, logit = np.concatenate(self.time_s), np.concatenate(self.logit)
+        time_s, logit, clock = np.concatenate(self.time_s), np.concatenate(self.logit), np.concatenate(self.clock)
         if self._num_points >= MAX_POINTS:
-            first = np.arange(0, len(logit) - 1, 2)
-            kept = np.where(logit[first] >= logit[first + 1], first, first + 1)
-            time_s, logit = time_s[kept], logit[kept]
-        self.time_s, self.logit, self._num_points = [time_s], [logit], len(logit)
+            pairs = slice(0, len(logit) // 2 * 2)
+            time_s = time_s[pairs][::2]
+            logit, clock = (values[pairs].reshape(-1, 2).max(axis=1) for values in (logit, clock))
+        self.time_s, self.logit, self.clock, self._num_points = [time_s], [logit], [clock], len(logit)
 
 
 class Watch:

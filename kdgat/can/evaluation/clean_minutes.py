@@ -23,7 +23,6 @@ from kdgat.can.windows.graphs import build_graphs
 from kdgat.can.windows.schema import VALIDATION
 from kdgat.run.directory import OutputDirectory
 
-CALIBRATION_FOLDER: Final = "calibration"
 FAR_LOGIT: Final = 3.0  # of an attack probability of 95 %
 MOST_FAR: Final = 0.01  # share of windows that far up, beyond which the minutes are not clean
 
@@ -115,11 +114,6 @@ def calibrate_run(
         recordings=recordings,
         sentence=f"{calibrated.rule.sentence()} {point.sentence()} {measured}",
     )
-
-
-def calibration_path(run_directory: Path, logs: Sequence[Path]) -> Path:
-    """Name the file of a calibration below its run: after the first recording."""
-    return run_directory / CALIBRATION_FOLDER / f"{logs[0].stem}.json"
 
 
 def _trained_on(run: FinishedCanRun) -> Mapping[str, str]:

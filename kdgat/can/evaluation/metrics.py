@@ -255,5 +255,6 @@ def spread(values: Iterable[float | None]) -> dict[str, Any]:
 
 
 def spread_over_seeds(metrics: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return {metric: spread} over one dict of `binary_metrics` per seed."""
-    return {name: spread(row[name] for row in metrics) for name in SPREAD_METRICS}
+    """Return {metric: spread, with the single values in order} over one dict of `binary_metrics` per seed."""
+    columns = {name: [row[name] for row in metrics] for name in SPREAD_METRICS}
+    return {name: {**spread(values), "values": values} for name, values in columns.items()}

@@ -6,7 +6,7 @@ value at the top for scripts.  A value that the data cannot define is null.  The
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,6 +63,12 @@ class Spread(Config):
     min: Value
     max: Value
     count: Count
+    values: list[Value] = Field(default=[], description="of each seed, in the order of `detector.seeds`")
+
+    def by_seed(self, seeds: Sequence[int]) -> dict[int, float]:
+        """Return the value of each seed; empty where it is not known of all."""
+        known = [value for value in self.values if value is not None]
+        return dict(zip(seeds, known, strict=True)) if len(known) == len(self.values) == len(seeds) else {}
 
 
 class Found(Config):
@@ -250,11 +256,12 @@ class Results(RunResults):
         for key, title, is_higher_better in (("f1", "F1", True), ("false_alarm_rate", "false alarms", False)):
             for name, scenario in self.scenarios.items():
                 value, spread = getattr(scenario, key), scenario.over_seeds.get(key)
-                seeds = None
+                seeds, by_seed = None, dict[int, float]()
                 if spread is not None and spread.mean is not None:
                     seeds = Interval.of_moments(spread.mean, spread.std or 0.0, spread.count)
+                    by_seed = spread.by_seed(self.detector.seeds)
                 if value is not None:
-                    found.append(Measure(f"{title} {name}", value, seeds, is_higher_better))
+                    found.append(Measure(f"{title} {name}", value, seeds, is_higher_better, by_seed))
         return found
 
     @model_validator(mode="before")

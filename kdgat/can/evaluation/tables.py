@@ -31,7 +31,9 @@ def scores_table(results: Results, columns: tuple[str, ...] = SPREAD_METRICS[:4]
                 format_spread(over),
             ]
         )
-    return Table.of(header, rows, f"{DEFAULT_DETECTOR}: {results.detector.name}; {results.detector.rule}", key="scores")
+    return Table.of(
+        header, rows, f"{DEFAULT_DETECTOR} ({results.detector.name}): {results.detector.rule}", key="scores"
+    )
 
 
 def models_table(results: Results) -> Table:

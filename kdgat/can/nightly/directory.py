@@ -2,8 +2,7 @@
 
 import shutil
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +12,7 @@ from kdgat.can.config import CanConfig
 from kdgat.can.nightly.new_recordings import NewRecordings, NightlyError
 from kdgat.can.nightly.registered import config_hash, content_hash
 from kdgat.registry.entry import now
-from kdgat.run.directory import OutputDirectory, alone_in
+from kdgat.run.directory import Exclusive, OutputDirectory
 from kdgat.stage.files import write_bytes_atomically
 
 NIGHTLY_FILE: Final = "night.json"  # marks a run directory as one that a night made
@@ -33,7 +32,7 @@ class NightlyRecord(BaseModel):
     is_over: bool = False  # decided: nothing resumes it
 
 
-class NightlyDirectory:
+class NightlyDirectory(Exclusive):
     """Names of what the nightly runs of one dataset leave behind."""
 
     def __init__(self, path: Path) -> None:
@@ -44,11 +43,9 @@ class NightlyDirectory:
         self.lock_path = self.path / "nightly.lock"
         self.owner_path = self.path / "nightly-owner.json"
 
-    @contextmanager
-    def lock(self) -> Iterator[None]:
-        """Be the only night in this directory; NightlyError names the process that is."""
-        with alone_in(self.lock_path, self.owner_path, lambda text: NightlyError(f"{text}; or choose another out")):
-            yield
+    def busy(self, text: str) -> NightlyError:
+        """Return the error of a second night in this directory."""
+        return NightlyError(f"{text}; or choose another out")
 
     def records(self) -> dict[Path, NightlyRecord]:
         """Read what is known of the runs that nights made, oldest first; other directories are none of theirs."""

@@ -24,6 +24,7 @@ from kdgat.report.content import RunContent
 from kdgat.report.document import Document, Section, as_yaml, provenance
 from kdgat.run.directory import StageRecord
 from kdgat.run.finished import Curve
+from kdgat.run.table import counted
 
 TEMPLATE = "can.html"
 MAX_RECORDINGS_DRAWN = 60  # in all scenarios together, so that the page stays small
@@ -89,10 +90,6 @@ def _cards(results: Results) -> list[dict[str, str]]:
     return cards
 
 
-def _number(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
-
-
 def _percent(value: float | None) -> str:
     return "-" if value is None else f"{value:.2%}"
 
@@ -112,7 +109,7 @@ def _scenarios(results: Results) -> Section:
     for name, scenario in results.scenarios.items():
         if scenario.recordings:
             caption = f"Recordings of {name}, default detector."
-            heading = f"{name}: {_number(len(scenario.recordings), 'recording')}"
+            heading = f"{name}: {counted(len(scenario.recordings), 'recording')}"
             section.folded[heading] = tables.metrics_tables("Recording", scenario.recordings, caption)
     return section
 
@@ -298,8 +295,8 @@ def _data(results: Results, missing: list[str]) -> Section:
     section.paragraphs.append(
         f"{results.dataset}: {data.num_messages:,} messages, {data.num_windows:,} windows,"
         f" {data.num_attack_windows:,} of them with attack messages."
-        f" {_number(data.num_dropped_duplicates, 'recording')} left out, because another one has the same messages."
-        f" {_number(data.num_bad_rows, 'bad row')}."
+        f" {counted(data.num_dropped_duplicates, 'recording')} left out, because another one has the same messages."
+        f" {counted(data.num_bad_rows, 'bad row')}."
     )
     section.paragraphs += data.notes
     for table in (tables.split_table(data), tables.recording_table(data)):

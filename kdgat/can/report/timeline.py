@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from kdgat.can.evaluation.calibration import DecisionRule, logit, sigmoid
 from kdgat.can.evaluation.scores import Scores
 from kdgat.report.style import ATTACK_BAND, BLACK, BLUE, ORANGE, PURPLE, Key, Picture, blank
+from kdgat.run.table import counted
 
 MAX_POINTS = 1200  # twice the pixels of a wide page is enough
 MAX_MARKERS = 200  # of each kind of mistake
@@ -127,9 +128,10 @@ def score_along_recording(scores: Scores, index: int, decided: NDArray[np.bool_]
     figure.update_layout(dragmode="zoom", margin={"t": 30})  # room for the buttons
     under_attack = int(np.count_nonzero(label))
     text = (
-        f"{rows.size:,} windows, {under_attack:,} under attack"
+        f"{counted(rows.size, 'window')}, {under_attack:,} under attack"
         f"{f' in {len(periods):,} shaded periods' if len(periods) > 1 else ''};"
-        f" {misses.size:,} missed, {false_alarms.size:,} false alarms; threshold {float(sigmoid(threshold)):.3g}."
+        f" {misses.size:,} missed, {counted(false_alarms.size, 'false alarm')};"
+        f" threshold {float(sigmoid(threshold)):.3g}."
     )
     return Picture(name, figure, text, f"Attack probability over time, {name}: {text}", KEYS, is_wide=True)
 

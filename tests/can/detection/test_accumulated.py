@@ -17,7 +17,7 @@ from kdgat.can.detection.alarms import Alarm, identifier_text
 from kdgat.can.detection.detector import Detector
 from kdgat.can.detection.loading import load_detector
 from kdgat.can.detection.output import AlarmWriter
-from kdgat.can.detection.picture import ADDED_UP_BAND, draw_timeline
+from kdgat.can.detection.picture import RAISED_BY, draw_timeline
 from kdgat.can.detection.watch import Timeline, Watch, in_chunks
 from kdgat.can.evaluation.accumulation import Accumulation, Reference
 from kdgat.can.kinds import SMALL_ATTENTION
@@ -89,7 +89,7 @@ def test_all_formats_say_it(detector: Detector, tmp_path: Path) -> None:
     assert row.endswith(f"{alarm.since.begin_s:.6f},{alarm.since.num_windows}")
     path = tmp_path / "alarms.html"
     draw_timeline(path, "drive", timeline, alarms, 2.0)
-    assert ADDED_UP_BAND in path.read_text()
+    assert RAISED_BY[ACCUMULATION][1] in path.read_text()
 
 
 def test_a_file_keeps_what_adds_up(detector: Detector, tmp_path: Path) -> None:

@@ -13,11 +13,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kdgat.can.detection.alarms import Alarm
+from kdgat.can.detection.alarms import Alarm, identifier_text
 from kdgat.can.detection.detector import Detector
 from kdgat.can.detection.loading import load_detector
 from kdgat.can.detection.network import ScoreError
+from kdgat.can.detection.picture import draw_timeline
 from kdgat.can.detection.watch import Timeline, Watch, in_chunks
+from kdgat.can.evaluation.untrained import ClockBounds
 from kdgat.can.kinds import SMALL_ATTENTION
 from kdgat.can.recordings.messages import Messages
 from kdgat.can.sections import WindowConfig
@@ -128,6 +130,27 @@ def test_a_picture_of_any_length_keeps_a_bounded_number_of_windows_and_the_highe
     whole = detector.decide(build_graphs(messages, detector.windows)).logit
     assert len(logit) == sum(map(len, timeline.time_s)) < 64 < len(whole)
     assert logit.max() == pytest.approx(whole.max(), abs=1e-4)
+
+
+def test_a_picture_has_the_clock_beside_the_network_and_marks_alarms_with_who_raised_them_and_why(
+    detector: Detector, tmp_path: Path
+) -> None:
+    """An alarm of the clock stands where the network sees nothing wrong: without the clock it looks like a mistake."""
+    messages, timeline = drive(), Timeline()
+    never = replace(detector.with_threshold(50.0), clock=ClockBounds(early=0.01, overdue=0.01))
+    alarms = list(Watch(never, timeline=timeline, merge_s=0.0).run([messages]))
+    assert {alarm.by for alarm in alarms} == {("clock",)}
+    graphs = build_graphs(messages, detector.windows)
+    assert (np.concatenate(timeline.clock) >= 0.0).tolist() == never.decide(graphs).by_clock.tolist()
+    draw_timeline(tmp_path / "both.html", "drive", timeline, alarms, never.threshold)
+    page = (tmp_path / "both.html").read_text()
+    assert "attack probability\\u003cbr\\u003e(network)" in page
+    assert "too early or overdue\\u003cbr\\u003e(clock" in page
+    assert f"{len(alarms)} alarm{'s' if len(alarms) > 1 else ''} by the arrival clock" in page
+    assert "raised by the arrival clock" in page
+    assert f"{identifier_text(alarms[0].suspects[0].identifier)} (" in page
+    draw_timeline(tmp_path / "clock.html", "drive", timeline, alarms, None)
+    assert "(network)" not in (tmp_path / "clock.html").read_text()
 
 
 def test_scores_that_are_no_numbers_are_an_error(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import copy
 
 from kdgat.can.evaluation.results import DEFAULT_DETECTOR, Results
 from kdgat.can.evaluation.tables import format_value, models_table, scores_table
+from kdgat.can.family import FAMILY
 from tests.can.example_results import example
 
 
@@ -49,3 +50,18 @@ def test_the_default_detector_stands_below_the_models() -> None:
     _, rows = models_table(results).texts
     assert rows[-1][0] == DEFAULT_DETECTOR
     assert len(rows) == len(results.models) + 1
+
+
+def test_a_run_without_tests_ends_with_one_sentence_and_no_empty_table() -> None:
+    content = copy.deepcopy(example())
+    content |= {"scenarios": {}, "f1": {}, "models": {}}
+    results = Results.model_validate(content)
+    assert all(table.rows for table in FAMILY.tables(results))
+    assert FAMILY.conclusions(results) == ["No test scenario was scored: there are no recordings to test on."]
+
+
+def test_what_a_run_decides_by_has_one_name() -> None:
+    results = Results.model_validate(example())
+    assert scores_table(results).caption.startswith(f"default detector ({results.detector.name}): ")
+    assert models_table(results).rows[-1][0].text == "default detector"
+    assert FAMILY.conclusions(results)[0].startswith("default detector: F1 ")

@@ -61,7 +61,7 @@ def test_score_threshold_attack_and_mistakes_are_drawn() -> None:
     decided = decisions(SCORES, RULE)
     np.testing.assert_array_equal(decided, SCORES.probability >= 0.5)
     picture = score_along_recording(SCORES, 0, decided, RULE)
-    assert "5 windows, 3 under attack in 2 shaded periods; 1 missed, 1 false alarms; threshold 0.5" in picture.caption
+    assert "5 windows, 3 under attack in 2 shaded periods; 1 missed, 1 false alarm; threshold 0.5" in picture.caption
     np.testing.assert_allclose(column(trace(picture.figure, "score")["x"]), [0, 1, 2, 3, 4])
     expected = np.log(SCORES.probability[:5] / (1 - SCORES.probability[:5]))
     np.testing.assert_allclose(column(trace(picture.figure, "score")["y"]), expected, rtol=1e-4)
@@ -107,4 +107,4 @@ def test_a_million_windows_make_a_small_figure() -> None:
 
 def test_recording_of_one_window_is_drawn() -> None:
     picture = score_along_recording(SCORES, 1, decisions(SCORES, RULE), RULE)
-    assert "1 windows, 0 under attack;" in picture.caption
+    assert "1 window, 0 under attack;" in picture.caption

@@ -57,7 +57,8 @@ class ToyResults(RunResults):
     errors: dict[str, float]  # seed -> mean squared error
 
     def measures(self) -> list[Measure]:
-        return [Measure.over_seeds("error", list(self.errors.values()), is_higher_better=False)]
+        errors = {int(seed): error for seed, error in self.errors.items()}
+        return [Measure.over_seeds("error", errors, is_higher_better=False)]
 
 
 class ToyFamily(Family):

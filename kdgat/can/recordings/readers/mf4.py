@@ -39,6 +39,8 @@ def read_mf4(path: Path) -> Rows:
             raise RecordingError(path, answer.stdout.strip())
         if answer.returncode != 0:
             said = (answer.stderr.strip().splitlines() or [f"exit status {answer.returncode}"])[-1]
+            if answer.returncode < 0:  # what faulthandler prints, where it is on, ends with a list of modules
+                said = f"it crashed, signal {-answer.returncode}"
             raise RecordingError(path, f"is no readable MF4 file (asammdf failed: {said}); export it again")
         with np.load(columns_path) as columns:
             rows = Rows(
