@@ -160,7 +160,7 @@ def require_free(api: ServerApi, deployment: Deployment, given: Mapping[str, Any
         _require_free_dataset(api, deployment, limit)
     parameters = {**deployment.row["parameters"], **given}
     if deployment.is_night:
-        from kdgat.can.nightly.run import NightlyDirectory  # imports torch
+        from kdgat.can.nightly.directory import NightlyDirectory  # imports torch
 
         NightlyDirectory(_path("out", parameters)).require_free()
     elif (out := output_of(deployment, parameters)) is not None:

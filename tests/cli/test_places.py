@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.can.nightly.run import NightlyDirectory
+from kdgat.can.nightly.directory import NightlyDirectory
 from kdgat.run.directory import OutputDirectory, RunIndex
 from tests.support.command_line import Answer
 

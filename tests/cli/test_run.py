@@ -10,7 +10,7 @@ import pytest
 from flows.deployment.installation import Installation
 from flows.deployment.server_api import ServerAddress, ServerApi
 from flows.deployment.submission import Deployment, require_free
-from kdgat.can.nightly.run import NightlyDirectory
+from kdgat.can.nightly.directory import NightlyDirectory
 from kdgat.cli.run import _report
 from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
 from kdgat.run.end import RunEnd
