@@ -1,11 +1,14 @@
 """MF4 with bus logging through asammdf: whole groups of frames as arrays.
 
-asammdf's compiled part can take its process with it when a file is damaged, and prints what it thinks of one. It works
-in a process of its own (`python -m` this module), which costs a second, so that a bad file is an error and no more.
+asammdf's compiled part can take its process with it when a file is damaged, prints what it thinks of one, and follows
+links that lead back for ever. It works in a process of its own (`python -m` this module) with a limit of processor
+time, which costs a second, so that a bad file is an error and no more.
 """
 
 from __future__ import annotations
 
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -21,6 +24,8 @@ from kdgat.can.recordings.readers.formats import load_library
 from kdgat.can.recordings.readers.frames import join_rows
 from kdgat.can.recordings.readers.rows import MAX_CHANNELS, Rows, RowStatus
 
+LEAST_S = 60  # of processor time that a file of any size may take; imports take three of them
+BYTES_PER_S = 100_000  # that are read at the very least: a hundredth of what compressed files were seen to take
 _REFUSED = 3  # exit status of the process for a file that is no use; it prints why
 _COLUMNS = ("timestamp", "identifier", "payload", "length", "label", "status")
 _KINDS = ("CAN_DataFrame", "CAN_RemoteFrame", "CAN_ErrorFrame")
@@ -33,11 +38,15 @@ def read_mf4(path: Path) -> Rows:
     """
     with tempfile.TemporaryDirectory() as folder:
         columns_path = Path(folder) / "columns.npz"
-        command = [sys.executable, "-m", __name__, str(path), str(columns_path)]
+        limit_s = LEAST_S + path.stat().st_size // BYTES_PER_S
+        command = [sys.executable, "-m", __name__, str(path), str(columns_path), str(limit_s)]
         answer = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if answer.returncode == _REFUSED:
             raise RecordingError(path, answer.stdout.strip())
         if answer.returncode != 0:
+            if answer.returncode in (-signal.SIGXCPU, -signal.SIGKILL):
+                reason = f"asammdf found no end in {limit_s} s of processor time, or was killed"
+                raise RecordingError(path, f"is no readable MF4 file ({reason}); export it again")
             said = (answer.stderr.strip().splitlines() or [f"exit status {answer.returncode}"])[-1]
             if answer.returncode < 0:  # what faulthandler prints, where it is on, ends with a list of modules
                 said = f"it crashed, signal {-answer.returncode}"
@@ -59,8 +68,9 @@ def read_mf4(path: Path) -> Rows:
             return rows
 
 
-def main(path: Path, columns_path: Path) -> int:
-    """Read a file and write its rows for `read_mf4`; return the exit status."""
+def main(path: Path, columns_path: Path, limit_s: int) -> int:
+    """Read a file and write its rows for `read_mf4`; return the exit status. SIGXCPU ends it at the limit."""
+    resource.setrlimit(resource.RLIMIT_CPU, (limit_s, limit_s + 1))
     try:
         rows = _read_here(path)
     except RecordingError as error:
@@ -159,4 +169,4 @@ def _in_order_of_time(groups: list[Rows]) -> Rows:
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2])))
+    sys.exit(main(Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])))

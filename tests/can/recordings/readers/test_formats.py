@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from kdgat.can.recordings.logs import Messages, ReadLimits, RecordingError, read_recording
+from kdgat.can.recordings.readers import mf4
 from tests.can.log_files import (
     MULTI_CHANNEL_WRITERS,
     WRITERS,
@@ -274,7 +275,19 @@ def test_reader_of_mf4_that_dies_is_an_error_of_the_file(tmp_path: Path, monkeyp
     path = WRITERS["a.mf4"][0](tmp_path / "a.mf4", random_messages(10))
     (tmp_path / "asammdf.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGSEGV)")
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
-    with pytest.raises(RecordingError, match=r"a\.mf4: is no readable MF4 file \(asammdf failed: exit status -11\)"):
+    with pytest.raises(RecordingError, match=r"a\.mf4: is no readable .*\(asammdf failed: it crashed, signal 11\)"):
+        read_recording(path)
+
+
+@pytest.mark.processes
+def test_reader_of_mf4_that_finds_no_end_is_an_error_of_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = WRITERS["a.mf4"][0](tmp_path / "a.mf4", random_messages(10))
+    (tmp_path / "asammdf.py").write_text("while True:\n    pass\n")
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
+    monkeypatch.setattr(mf4, "LEAST_S", 2)
+    with pytest.raises(RecordingError, match="found no end in 2 s of processor time"):
         read_recording(path)
 
 
