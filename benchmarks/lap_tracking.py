@@ -33,7 +33,7 @@ frames.
 
 import argparse
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -283,20 +283,22 @@ def add(tallies: dict[str, Tally], calls: Mapping[str, Callable[[], Assignment |
             tally.gap += (cold.cost - answer.seed_bound) / abs(cold.cost)
 
 
-def print_scenario(title: str, runs: Sequence[Mapping[str, Tally]]) -> None:
+def print_scenario(title: str, runs: Sequence[Mapping[str, Tally]], learned: Collection[str]) -> None:
     """Print the means over seeds with intervals."""
     cold = Interval.of([1e3 * run["cold"].seconds / run["cold"].count for run in runs])
     print(f"{title}; cold {cold.mean:.3g} ms a frame")
-    for name, tally in runs[0].items():
+    for name in runs[0]:
         values = [run[name] for run in runs]
         ratio = Interval.of([one.seconds / max(one.cold_seconds, 1e-9) for one in values])
         print(f"    {name:12s} time/cold {ratio.text:24s}", end="")
         if name not in COMPETITORS:
             passes = Interval.of([one.passes / one.count for one in values])
             gap = Interval.of([one.gap / one.count for one in values])
-            print(f" passes {passes.text:24s} gap {gap.text}", end="")
+            print(f" passes {passes.text:24s} gap {gap.text:24s}", end="")
+            if name in learned:
+                kept = [run[name].passes / max(run["neighbours"].passes, 1e-9) for run in runs]
+                print(f" passes/neighbours {Interval.of(kept).text}", end="")
         print("", flush=True)
-        assert tally.count
 
 
 def main() -> None:
@@ -312,8 +314,9 @@ def main() -> None:
     with one_thread():
         for kind in arguments.kinds:
             learned = {seed: learn(kind, seed, arguments.changes) for seed in arguments.seeds}
-            sequence(kind, 200, 0.02, 4, 1, 0, learned[arguments.seeds[0]])  # compiles, takes no part
-            sequence(kind, 820, 0.02, 4, 1, 0, learned[arguments.seeds[0]])
+            for size in (20, 200, 820):  # compiles, takes no part
+                for change in (0.0, 0.1):
+                    sequence(kind, size, change, 4, 1, 0, learned[arguments.seeds[0]])
             for size in arguments.sizes:
                 for change in arguments.changes:
                     runs = [
@@ -321,7 +324,11 @@ def main() -> None:
                         for seed in arguments.seeds
                     ]
                     title = f"{kind}, n = {size}, births and deaths {change:.0%}"
-                    print_scenario(f"{title}, {arguments.frames} frames, {len(runs)} seeds", runs)
+                    print_scenario(
+                        f"{title}, {arguments.frames} frames, {len(runs)} seeds",
+                        runs,
+                        list(learned[arguments.seeds[0]]),
+                    )
 
 
 if __name__ == "__main__":

@@ -24,7 +24,9 @@ Values = NDArray[np.float64]
 NEAR = 4  # neighbours from which a new line has its dual
 RANGES = (1.0, 2.0, 4.0, 8.0)  # distances within which lines that came and went are felt
 AROUND = 8  # neighbours whose features count beside a column's own
-HIDDEN, STEPS, BATCH, RATE = 32, 1000, 1024, 0.01
+HIDDEN, STEPS, RATE = 32, 800, 0.005
+LISTED = 32  # entries of each row that the bound of an example is over
+HUBER = 0.1  # weight of the distance to the optimal duals beside the bound
 
 
 @dataclass(frozen=True)
@@ -135,14 +137,45 @@ class Correction:
         return v + unit * x[:, 0]
 
 
+@dataclass(frozen=True)
+class Example:
+    """A frame to learn from: features and carried duals of columns, each row's entries that count, and what is right."""
+
+    inputs: torch.Tensor  # [m, f]
+    v: torch.Tensor  # [m], in units
+    columns: torch.Tensor  # [n, k], of the entries that carried duals leave the least slack
+    costs: torch.Tensor  # [n, k], in units
+    goal: torch.Tensor  # [m], optimal duals less the carried ones, centred
+
+    def loss(self, correction: torch.Tensor) -> torch.Tensor:
+        """Return how far the dual bound is from 0, a row, and a little of the distance to the goal."""
+        v = self.v + correction
+        slack = (self.costs - v[self.columns]).amin(dim=1)
+        n, m = len(slack), len(v)
+        bound = v.sum() + (slack.sum() - (m - n) * v.amax() if n <= m else slack.topk(m, largest=False).values.sum())
+        return -bound / n + HUBER * nn.functional.smooth_l1_loss(correction - correction.mean(), self.goal)
+
+
+def make_example(carried: Carried, best: Values, mean: Values, spread: Values) -> Example:
+    """Return an example from a frame and its optimal duals of columns."""
+    x, v, unit = features(carried)
+    count = min(LISTED, v.size)
+    columns = np.argpartition(carried.cost - v, count - 1, axis=1)[:, :count]
+    goal = (best - v) / unit
+    return Example(
+        torch.from_numpy((x - mean) / spread).float(),
+        torch.from_numpy(v / unit).float(),
+        torch.from_numpy(columns),
+        torch.from_numpy(np.take_along_axis(carried.cost, columns, axis=1) / unit).float(),
+        torch.from_numpy(goal - goal.mean()).float(),
+    )
+
+
 def train(examples: Sequence[tuple[Carried, Values]], seed: int) -> dict[str, Correction]:
-    """Learn from frames and their optimal duals of columns [m], by the distance to their difference, centred."""
-    made = [features(carried) for carried, _ in examples]
-    targets = [(best - v) / unit for (_, best), (_, v, unit) in zip(examples, made, strict=True)]
-    x = np.concatenate([one for one, _, _ in made])
+    """Learn from frames and their optimal duals of columns [m], by the bound that corrected duals prove."""
+    x = np.concatenate([features(carried)[0] for carried, _ in examples])
     mean, spread = x.mean(axis=0), x.std(axis=0) + 1e-9
-    inputs = torch.from_numpy((x - mean) / spread).float()
-    goal = torch.from_numpy(np.concatenate([one - np.median(one) for one in targets])).float()
+    made = [make_example(carried, best, mean, spread) for carried, best in examples]
     found = {}
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -153,12 +186,14 @@ def train(examples: Sequence[tuple[Carried, Values]], seed: int) -> dict[str, Co
             ),
         }
         for name, model in models.items():
+            nn.init.zeros_(model[-1].weight)  # so that it begins as the zero correction
+            nn.init.zeros_(model[-1].bias)
             optimiser = torch.optim.Adam(model.parameters(), RATE)
             schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, STEPS)
             for _ in range(STEPS):
+                example = made[int(torch.randint(len(made), ()))]
                 optimiser.zero_grad()
-                some = torch.randint(len(inputs), (BATCH,))
-                nn.functional.smooth_l1_loss(model(inputs[some])[:, 0], goal[some]).backward()
+                example.loss(model(example.inputs)[:, 0]).backward()
                 optimiser.step()
                 schedule.step()
             layers = [
