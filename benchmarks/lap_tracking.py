@@ -316,7 +316,7 @@ def main() -> None:
             learned = {seed: learn(kind, seed, arguments.changes) for seed in arguments.seeds}
             for size in (20, 200, 820):  # compiles, takes no part
                 for change in (0.0, 0.1):
-                    sequence(kind, size, change, 4, 1, 0, learned[arguments.seeds[0]])
+                    sequence(kind, size, change, 4, 9, 0, learned[arguments.seeds[0]])
             for size in arguments.sizes:
                 for change in arguments.changes:
                     runs = [

@@ -139,7 +139,7 @@ class Correction:
 
 @dataclass(frozen=True)
 class Example:
-    """A frame to learn from: features and carried duals of columns, each row's entries that count, and what is right."""
+    """A frame to learn from: features and carried duals of columns, the entries that count, and what is right."""
 
     inputs: torch.Tensor  # [m, f]
     v: torch.Tensor  # [m], in units
