@@ -309,11 +309,14 @@ def main() -> None:
     parser.add_argument("--kinds", nargs="+", default=list(KINDS), choices=KINDS)
     parser.add_argument("--frames", type=int, default=100)
     parser.add_argument("--every", type=int, default=1, help="frames from one call of scipy and lapx to the next")
+    parser.add_argument("--untrained", action="store_true", help="leave learned corrections out")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2, 3, 4])
     arguments = parser.parse_args()
     with one_thread():
         for kind in arguments.kinds:
-            learned = {seed: learn(kind, seed, arguments.changes) for seed in arguments.seeds}
+            learned: dict[int, dict[str, Correction]] = {
+                seed: {} if arguments.untrained else learn(kind, seed, arguments.changes) for seed in arguments.seeds
+            }
             for size in (20, 200, 820):  # compiles, takes no part
                 for change in (0.0, 0.1):
                     sequence(kind, size, change, 4, 9, 0, learned[arguments.seeds[0]])
