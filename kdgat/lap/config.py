@@ -20,6 +20,8 @@ from kdgat.training.config import TrainingConfig
 NAME_PATTERN: Final = r"^[a-z][a-z0-9_]*$"
 # A batch is filled up to a number of edges: that, and no table by size, is what its memory goes by.
 DEFAULT_TRAINING: Final[dict[str, Any]] = {"batch_by": "edges", "max_edges": 196_608}
+# Duals of independent costs (uniform, sparse, tie) have no structure to learn beyond what sweeps compute.
+LEARNABLE: Final = ("metric", "low_rank", "noisy_linear", "clustered", "tracking", "mc64")
 
 
 class StageOrderError(LapError):
@@ -48,9 +50,7 @@ DEFAULT_PROGRESSION: Final[dict[str, dict[str, int]]] = {
 class DataConfig(Config):
     """State where instances come from: generated, or read from files."""
 
-    families: tuple[str, ...] = Field(
-        ("uniform", "sparse", "metric", "clustered", "low_rank", "noisy_linear", "tracking", "mc64"), min_length=1
-    )
+    families: tuple[str, ...] = Field(LEARNABLE, min_length=1)
     seed: int = Field(0, ge=0, lt=10**9)
     storage: Literal["seeded", "dense"] = "seeded"
     source: str | None = None

@@ -27,7 +27,7 @@ Method = Literal[
     "oracle",
 ]
 METHODS: Final[tuple[Method, ...]] = get_args(Method)
-Solver = Literal["core", "dense"]
+Solver = Literal["core", "dense", "auto"]
 
 
 class GraphConfig(Config):
@@ -92,7 +92,7 @@ class EvaluationConfig(Config):
     solvers: tuple[Solver, ...] = Field(
         ("core",),
         min_length=1,
-        description="how our solver searches: on a sparse core, on all entries, or both in turn",
+        description="how our solver searches: on a sparse core, on all entries, as `solve` chooses, or several in turn",
     )
     families: tuple[str, ...] | None = Field(None, description="null: all families of the test stores")
     sizes: tuple[int, ...] | None = Field(None, description="null: the sizes of all test stores")

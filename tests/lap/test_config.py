@@ -35,6 +35,22 @@ def test_full_has_the_published_stages_and_numbers_of_instances() -> None:
     assert config.groups()[0] == ("small_512_only", "small_1024_only")
 
 
+@pytest.mark.parametrize("preset", ["quick", "full", "tutorial"])
+def test_no_preset_trains_on_independent_costs_which_hold_nothing_to_learn(preset: str) -> None:
+    independent = {"uniform", "sparse", "tie"}
+    families = make_config(preset).data.families
+    assert families
+    assert not independent & set(families)
+    asked = make_config(preset, ["data.families=[uniform, metric]"])
+    assert asked.data.families == ("uniform", "metric")
+
+
+def test_every_family_of_quick_has_instances_of_every_split_and_size() -> None:
+    config = make_config("quick")
+    for stage in config.progression.values():
+        assert min(stage.train, stage.validation, stage.test) >= len(config.data.families)
+
+
 def test_quick_goes_through_three_sizes_on_one_core() -> None:
     config = make_config("quick")
     assert config.chosen() == ["small_512_only", "small_1024_only", "mid_2048"]

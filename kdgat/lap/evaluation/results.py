@@ -42,7 +42,7 @@ class Measurement(Config):
     instance: Count = Field(description="its index in the test store")
     method: str
     kind: Kind
-    solver: str | None = Field(default=None, description="how our solver searched: core or dense")
+    solver: str | None = Field(default=None, description="how our solver searched: core, dense or auto")
     milliseconds: list[Finite] = Field(default=[], description="of each repeat, features and inference included")
     seed_milliseconds: list[Finite] = Field(default=[], description="of which making the duals")
     seed_used: str | None = Field(default=None, description="whose duals the solver took: those of the best bound")

@@ -106,14 +106,15 @@ def test_families_sizes_methods_and_stages_can_be_chosen(tmp_path: Path, store: 
     assert found.num_checked == {"12": {"sparse": 2}}
 
 
-def test_both_ways_to_search_are_measured_where_both_are_wanted(tmp_path: Path, store: Path, weights: Path) -> None:
+def test_every_way_to_search_is_measured_that_is_wanted(tmp_path: Path, store: Path, weights: Path) -> None:
     directory = evaluation_directory(
-        tmp_path / "run", {SIZE: store}, {"small": weights}, solvers=["core", "dense"], families=["uniform"]
+        tmp_path / "run", {SIZE: store}, {"small": weights}, solvers=["core", "dense", "auto"], families=["uniform"]
     )
     evaluate(directory)
     rows = Evaluation.read(directory.path / "evaluation.json").measurements
     solvers = {(row.method, row.solver) for row in rows}
     assert {("oracle", "core"), ("oracle", "dense"), ("trained small", "dense"), ("scipy", None)} <= solvers
+    assert {("column or row minima", "auto"), ("trained small", "auto")} <= solvers
 
 
 def test_a_stopped_evaluation_goes_on_with_the_next_instance(tmp_path: Path, store: Path, weights: Path) -> None:
