@@ -20,7 +20,7 @@ from kdgat.training.config import TrainingConfig
 NAME_PATTERN: Final = r"^[a-z][a-z0-9_]*$"
 # A batch is filled up to a number of edges: that, and no table by size, is what its memory goes by.
 DEFAULT_TRAINING: Final[dict[str, Any]] = {"batch_by": "edges", "max_edges": 196_608}
-# Duals of independent costs (uniform, sparse, tie) have no structure to learn beyond what sweeps compute.
+# Not those of independent costs (uniform, sparse, tie): even optimal duals do not make the default search faster there.
 LEARNABLE: Final = ("metric", "low_rank", "noisy_linear", "clustered", "tracking", "mc64")
 
 
