@@ -194,15 +194,20 @@ class FeatureState:
         identifier: NDArray[np.uint32],
         payload: NDArray[np.uint64],
         length: NDArray[np.uint8],
+        wanted: NDArray[np.bool_] | None = None,
     ) -> tuple[Numbered, NDArray[np.float32]]:
         """Describe the next M messages against their ids' own past, and remember them.
 
-        Arguments: seconds [M], ids [M], payload as little-endian words [M], payload bytes [M]. Returns the numbers of
-        the ids, and float32 [M, NUM_MESSAGE_FEATURES], named by MESSAGE_FEATURES.
+        Arguments: seconds [M], ids [M], payload as little-endian words [M], payload bytes [M], and which messages are
+        to be described [M], by default all; the others are remembered only, which takes half the time. Returns the
+        numbers of the ids, and float32 [M, NUM_MESSAGE_FEATURES], named by MESSAGE_FEATURES.
         """
+        wanted = np.ones(len(timestamp), bool) if wanted is None else wanted
         numbered = self.numbers.number(identifier)
         self._of_identifiers = with_room(self._of_identifiers, numbered.num_numbers, _new_identifiers)
-        features = _describe(timestamp, *numbered[:2], identifier, payload, length, self._of_identifiers, self._of_bus)
+        features = _describe(
+            timestamp, *numbered[:2], identifier, payload, length, wanted, self._of_identifiers, self._of_bus
+        )
         return numbered, features
 
 
@@ -248,7 +253,7 @@ def _forget_orders(bus: _OfBus, index: Any) -> None:
         bus.num_orders[row] = 0
 
 
-@njit(cache=True, fastmath=True, error_model="numpy")
+@njit(cache=True, fastmath=True, error_model="numpy", nogil=True)
 def _describe(
     timestamp: NDArray[np.float64],
     numbers: NDArray[np.int32],
@@ -256,6 +261,7 @@ def _describe(
     identifiers: NDArray[np.uint32],
     payload: NDArray[np.uint64],
     length: NDArray[np.uint8],
+    wanted: NDArray[np.bool_],
     ids: _OfIdentifiers,
     bus: _OfBus,
 ) -> NDArray[np.float32]:
@@ -292,6 +298,7 @@ def _describe(
     previous, established_lowest = bus.places[1], bus.places[2]
     for message in range(num_messages):
         now = timestamp[message]
+        is_wanted = wanted[message]
         index = np.int64(numbers[message])
         place = before + message  # in the recording
         if is_new[message]:
@@ -310,16 +317,18 @@ def _describe(
             weight = min(gap / _MEMORY_S, 1.0)  # after a pause longer than the memory, the mean is that pause
             bus_mean_gap += (gap - bus_mean_gap) * (max(1.0 / place, weight) if place < 100_000 else weight)
             bus_short_rate = bus_short_rate * np.exp(-gap / 0.05) + 20.0
-            out[message, _BUS_GAP] = min(max(np.log2(gap / bus_mean_gap), -6.0), 6.0)
-            if age > 0.1:
-                out[message, _BUS_RATE] = min(max(np.log2(bus_short_rate * bus_mean_gap), -4.0), 4.0)
+            if is_wanted:
+                out[message, _BUS_GAP] = min(max(np.log2(gap / bus_mean_gap), -6.0), 6.0)
+                if age > 0.1:
+                    out[message, _BUS_RATE] = min(max(np.log2(bus_short_rate * bus_mean_gap), -4.0), 4.0)
         if previous >= 0:
             key = ((previous * 40503) ^ (index * 9973)) & order_mask
             follows = order_count[key]
             if follows == 0.0:
                 _note_order(bus, previous, key)
                 _note_order(bus, index, key)
-            out[message, _ORDER_SURPRISE] = -np.log2((follows + 0.25) / (count[previous] + 8.0)) / 8.0
+            if is_wanted:
+                out[message, _ORDER_SURPRISE] = -np.log2((follows + 0.25) / (count[previous] + 8.0)) / 8.0
             order_count[key] = follows + 1.0
 
         # the id itself
@@ -327,24 +336,25 @@ def _describe(
         if seen == 0:
             first_time[index] = now
         id_age = max(now - first_time[index], 0.0)
-        out[message, _NOVELTY] = (age - id_age) / (age + 0.5)
-        out[message, _EXPERIENCE] = np.log2(1.0 + seen) / 16.0
-        out[message, _OUTRANKS] = 1.0 if identifier < established_lowest and age > _ESTABLISHED_S else 0.0
-        lower = 0
         # arbitration compares the first 11 bits of an extended id with those of a standard one
         bucket: Any = (identifier if identifier < 2048 else identifier >> 18) >> 5
-        for other in range(bucket):
-            lower += priority_count[other]
-        out[message, _PRIORITY] = lower / (place + 1.0)
+        if is_wanted:
+            out[message, _NOVELTY] = (age - id_age) / (age + 0.5)
+            out[message, _EXPERIENCE] = np.log2(1.0 + seen) / 16.0
+            out[message, _OUTRANKS] = 1.0 if identifier < established_lowest and age > _ESTABLISHED_S else 0.0
+            lower = 0
+            for other in range(bucket):
+                lower += priority_count[other]
+            out[message, _PRIORITY] = lower / (place + 1.0)
+            out[message, _RECORDING_AGE] = np.log2(1.0 + age) / 8.0
         priority_count[bucket] += 1
-        out[message, _RECORDING_AGE] = np.log2(1.0 + age) / 8.0
 
         if seen > 0:
             interval = max(now - last_time[index], _SHORTEST_INTERVAL_S)
             octave = np.log2(interval)
             position: Any = np.int64((octave + _LOWEST_OCTAVE) * _BINS_PER_OCTAVE)
             position = min(max(position, 0), _NUM_BINS - 1)
-            if seen > 3:
+            if is_wanted and seen > 3:
                 middle = median_bin[index]
                 period = histogram_time[index, middle] / max(histogram_count[index, middle], 1)
                 log_period = np.log2(period)
@@ -366,14 +376,15 @@ def _describe(
             changed = word ^ last_payload[index]
             num_changed = popcount(changed)
             weight_time = max(id_age, 1e-3)
-            out[message, _BITS_CHANGED] = num_changed / num_bits
             twin = 0.0
             if seen > 1:
                 twin = (num_changed - popcount(word ^ payload_before[index])) / num_bits
+            if is_wanted:
+                out[message, _BITS_CHANGED] = num_changed / num_bits
                 out[message, _TWIN] = twin
-            out[message, _NEW_TOGGLES] = popcount(changed & ~toggled[index]) / 8.0 if seen > 1 else 0.0
-            if seen > 8:
-                out[message, _MISSING_TOGGLES] = popcount(always_toggling[index] & ~changed) / 8.0
+                out[message, _NEW_TOGGLES] = popcount(changed & ~toggled[index]) / 8.0 if seen > 1 else 0.0
+                if seen > 8:
+                    out[message, _MISSING_TOGGLES] = popcount(always_toggling[index] & ~changed) / 8.0
             surprise = 0.0
             remaining = changed
             while remaining != 0:
@@ -387,13 +398,14 @@ def _describe(
             surprise_bin: Any = np.int64(4.0 * np.log2(1.0 + surprise))
             twin_bin: Any = np.int64(17.5 * (1.0 + min(max(twin, -1.0), 1.0)))
             is_repeat = num_changed == 0
-            if seen > 3:
+            if is_wanted and seen > 3:
                 out[message, _TOGGLE_SURPRISE] = surprise / 64.0
                 out[message, _TOGGLE_RANK] = _rank(toggle_time[index], surprise_bin, id_age)
                 out[message, _TWIN_RANK] = _rank(twin_time[index], twin_bin, id_age) if twin > 0.0 else 0.0
                 like_now = repeat_time[index] if is_repeat else id_age - repeat_time[index]
                 out[message, _REPEAT_RANK] = -np.log2((max(like_now, 0.0) + 0.01) / (id_age + 0.01))
-            out[message, _LENGTH_CHANGED] = 1.0 if length[message] != last_length[index] else 0.0
+            if is_wanted:
+                out[message, _LENGTH_CHANGED] = 1.0 if length[message] != last_length[index] else 0.0
 
             # update; each message counts by the time it closes
             toggle_time[index, surprise_bin] += interval

@@ -12,6 +12,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from kdgat.can.windows.checksums import NUM_CHECKSUMS, checksum_halves, checksum_residual
+from kdgat.can.windows.features import popcount
 from kdgat.can.windows.identifiers import untouched
 
 _MEMORY = 2000.0  # messages that shares are taken over
@@ -127,6 +128,12 @@ def forget(known: FieldRules, index: Any) -> None:
 
 
 @njit(cache=True, inline="always")
+def trailing_zeros(value: Any) -> Any:
+    """Return the place of the lowest bit that is set in a word that is not zero."""
+    return popcount((value & (~value + np.uint64(1))) - np.uint64(1))
+
+
+@njit(cache=True, inline="always")
 def byte_of(word: Any, place: Any) -> Any:
     return np.int64((word >> np.uint64(8 * place)) & np.uint64(255))
 
@@ -141,20 +148,23 @@ def surprise_after(
     """
     surprise, peak, counter, missed = 0.0, 0.0, 0.0, np.uint32(0)
     count = min(ids.learned[index], _MEMORY) + 1.0
-    for place in range(2 * num_bytes):
-        value = np.int64((word >> np.uint64(4 * place)) & np.uint64(15))
-        last = np.int64((before >> np.uint64(4 * place)) & np.uint64(15))
-        successor = np.int64(ids.successor[index, place, last]) - 1
-        if value != (successor if successor >= 0 else last):
-            missed |= np.uint32(1) << np.uint32(place)
-            if (explained >> np.uint32(place)) & np.uint32(1):
-                continue
-            bits = max(-np.log2((ids.misses[index, place] + 0.5) / count), 0.0)
-            surprise += bits
-            peak = max(peak, bits)
-            is_counter = (ids.counting[index] >> np.uint64(4 * place)) & np.uint64(1)
-            if bits > _COUNTER_BITS and is_counter and ids.confirmed[index, place] >= _FEWEST_CONFIRMED:
-                counter = max(counter, bits)
+    successors = ids.successor[index]
+    for place in range(2 * num_bytes):  # without a branch, which nobody could foresee
+        value = (word >> np.uint64(4 * place)) & np.uint64(15)
+        last = (before >> np.uint64(4 * place)) & np.uint64(15)
+        successor = np.uint64(successors[place, last])
+        expected = last + np.uint64(1) if successor == 0 else successor
+        missed |= np.uint32(value + np.uint64(1) != expected) << np.uint32(place)
+    remaining = missed & ~np.uint32(explained)
+    while remaining != 0:
+        place = trailing_zeros(np.uint64(remaining))
+        remaining &= remaining - np.uint32(1)
+        bits = max(-np.log2((ids.misses[index, place] + 0.5) / count), 0.0)
+        surprise += bits
+        peak = max(peak, bits)
+        is_counter = (ids.counting[index] >> np.uint64(4 * place)) & np.uint64(1)
+        if bits > _COUNTER_BITS and is_counter and ids.confirmed[index, place] >= _FEWEST_CONFIRMED:
+            counter = max(counter, bits)
     return surprise, peak, counter, missed
 
 
@@ -175,36 +185,47 @@ def learn(
     differs = word ^ before
     differs = (differs | (differs >> np.uint64(1)) | (differs >> np.uint64(2)) | (differs >> np.uint64(3))) & _HALVES
     others_change = (differs & ~ids.counting[index]) != 0
-    counting = np.uint64(0)
-    for place in range(2 * num_bytes):
+    # Loops without branches over all places, and then those places at which something happened, one by one.
+    num_halves = 2 * num_bytes
+    successors, misses, changes = ids.successor[index], ids.misses[index], ids.changes[index]
+    value_time = ids.value_time[index]
+    for place in range(num_halves):
         value = (word >> np.uint64(4 * place)) & np.uint64(15)
-        last = np.int64((before >> np.uint64(4 * place)) & np.uint64(15))
-        ids.successor[index, place, last] = np.uint8(value + np.uint64(1))
-        if learned >= _MEMORY:
-            ids.misses[index, place] *= np.float32(1.0 - 1.0 / _MEMORY)
-            ids.changes[index, place] *= np.float32(1.0 - 1.0 / _MEMORY)
-        if np.int64(value) != last:
-            ids.changes[index, place] += np.float32(1.0)
-        if (missed >> np.uint32(place)) & np.uint32(1):
-            ids.misses[index, place] += np.float32(1.0)
-        elif others_change and np.int64(value) != last and ids.confirmed[index, place] < 255:
+        successors[place, (before >> np.uint64(4 * place)) & np.uint64(15)] = np.uint8(value + np.uint64(1))
+    if learned >= _MEMORY:
+        for place in range(num_halves):
+            misses[place] *= np.float32(1.0 - 1.0 / _MEMORY)
+            changes[place] *= np.float32(1.0 - 1.0 / _MEMORY)
+    remaining = np.uint32(missed)
+    while remaining != 0:
+        misses[trailing_zeros(np.uint64(remaining))] += np.float32(1.0)
+        remaining &= remaining - np.uint32(1)
+    remaining_bits = differs if num_bytes == 8 else differs & ((np.uint64(1) << np.uint64(8 * num_bytes)) - np.uint64(1))
+    while remaining_bits != 0:
+        place = trailing_zeros(remaining_bits) >> 2
+        remaining_bits &= remaining_bits - np.uint64(1)
+        changes[place] += np.float32(1.0)
+        is_missed = (missed >> np.uint32(place)) & np.uint32(1)
+        if others_change and is_missed == 0 and ids.confirmed[index, place] < 255:
             ids.confirmed[index, place] += np.uint8(1)
-        if ids.changes[index, place] > _COUNTER_CHANGES * (min(learned, _MEMORY) + 1.0):
-            counting |= np.uint64(1) << np.uint64(4 * place)
+    counting = np.uint64(0)
+    fewest_changes = _COUNTER_CHANGES * (min(learned, _MEMORY) + 1.0)
+    for place in range(num_halves):
+        counting |= np.uint64(changes[place] > fewest_changes) << np.uint64(4 * place)
     ids.counting[index] = counting
     for place in range(num_bytes):
-        value = byte_of(word, place)
-        step = abs(value - byte_of(before, place))
-        step = min(step, 256 - step)
-        if step > ids.largest_step[index, place]:
-            ids.largest_step[index, place] = np.uint8(step)
-        ids.value_time[index, place, value >> 4] += np.float32(interval)
-        if step > 0:
-            ids.num_changes[index, place] += np.float32(1.0)
-            same = now - ids.changed[index, place]
-            if same > ids.longest[index, place]:
-                ids.longest[index, place] = same
+        value_time[place, (word >> np.uint64(8 * place + 4)) & np.uint64(15)] += np.float32(interval)
     if word != before:
+        for place in range(num_bytes):
+            step = abs(byte_of(word, place) - byte_of(before, place))
+            step = min(step, 256 - step)
+            if step > 0:
+                if step > ids.largest_step[index, place]:
+                    ids.largest_step[index, place] = np.uint8(step)
+                ids.num_changes[index, place] += np.float32(1.0)
+                same = now - ids.changed[index, place]
+                if same > ids.longest[index, place]:
+                    ids.longest[index, place] = same
         ids.num_payloads[index] += 1.0
         ids.payload_longest[index] = max(ids.payload_longest[index], now - ids.payload_changed[index])
     ids.most_surprise[index] = max(ids.most_surprise[index], surprise)
@@ -229,6 +250,11 @@ def learn_checksums(ids: FieldRules, index: Any, word: Any, num_bytes: Any) -> N
     """Give up what is no checksum; what is left of them was tested by every payload that was new."""
     if num_bytes < 2:
         return
+    held, num_left = ids.held[index], 0
+    for kind in range(NUM_CHECKSUMS):
+        num_left += held[kind] >= 0
+    if num_left == 0:  # of most identifiers, soon
+        return
     is_first = ids.shown[index] == 0
     shown = np.uint64(1) << ((word * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(58))
     is_shown = (ids.shown[index] & shown) != 0
@@ -249,6 +275,11 @@ def learn_checksums(ids: FieldRules, index: Any, word: Any, num_bytes: Any) -> N
 @njit(cache=True)
 def broken_checksum(ids: FieldRules, index: Any, word: Any, num_bytes: Any) -> tuple[int, float, np.uint32]:
     """Return how often a checksum held that does not now, 0 if all hold; whether there is one; the half bytes of it."""
+    held, num_known = ids.held[index], 0
+    for kind in range(NUM_CHECKSUMS):
+        num_known += held[kind] >= _HELD
+    if num_known == 0:
+        return 0, 0.0, np.uint32(0)
     breaks, holds = 0, False
     wrong, halves = np.uint32(0), np.uint32(0)
     for kind in range(NUM_CHECKSUMS):

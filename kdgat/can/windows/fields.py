@@ -87,14 +87,17 @@ class FieldState:
         numbered: Numbered,
         payload: NDArray[np.uint64],
         length: NDArray[np.uint8],
+        wanted: NDArray[np.bool_] | None = None,
     ) -> NDArray[np.float32]:
         """Judge what the next M messages say, and learn from it.
 
         Arguments: seconds that never go back [M], numbers of the ids, payload as little-endian words [M], payload bytes
-        [M]. Returns float32 [M, NUM_FIELD_FEATURES], named by FIELD_FEATURES.
+        [M], and which messages are to be described [M], by default all; from the others is learned only. Returns
+        float32 [M, NUM_FIELD_FEATURES], named by FIELD_FEATURES.
         """
+        wanted = np.ones(len(timestamp), bool) if wanted is None else wanted
         self._of_identifiers = with_room(self._of_identifiers, numbered.num_numbers, new_rules)
-        return _judge(timestamp, numbered.number, numbered.is_new, payload, length, self._of_identifiers)
+        return _judge(timestamp, numbered.number, numbered.is_new, payload, length, wanted, self._of_identifiers)
 
 
 @njit(cache=True, inline="always")
@@ -103,13 +106,14 @@ def _log_ratio(ratio: float) -> Any:
     return min(np.log2(max(ratio, 2.0**REST)), _MOST_STILL)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", nogil=True)
 def _judge(
     timestamp: NDArray[np.float64],
     numbers: NDArray[np.int32],
     is_new: NDArray[np.bool_],
     payload: NDArray[np.uint64],
     length: NDArray[np.uint8],
+    wanted: NDArray[np.bool_],
     ids: FieldRules,
 ) -> NDArray[np.float32]:
     num_messages = timestamp.shape[0]
@@ -119,9 +123,11 @@ def _judge(
         index = np.int64(numbers[message])
         word = payload[message]
         num_bytes: Any = min(np.int64(length[message]), 8)
+        is_wanted = wanted[message]
         if is_new[message]:
             forget(ids, index)
-            out[message, _FROZEN] = out[message, _STILL] = REST
+            if is_wanted:
+                out[message, _FROZEN] = out[message, _STILL] = REST
             ids.first[index] = now
             ids.latest[index] = now
             ids.payload[index] = word
@@ -147,7 +153,7 @@ def _judge(
 
         # which bytes moved, how far, and to where
         jump, rarest, longest_frozen = 0.0, np.inf, 0.0
-        for place in range(num_bytes):
+        for place in range(num_bytes if is_wanted and is_known else 0):
             value = byte_of(word, place)
             step = abs(value - byte_of(before, place))
             step = min(step, 256 - step)
@@ -162,6 +168,8 @@ def _judge(
             still = (now - ids.payload_changed[index]) / max(ids.payload_longest[index], _SHORTEST_S)
         is_odd = False
         if is_known:
+            is_odd = breaks > 0 or counter > 0.0 or surprise > _SUM_RATIO * ids.most_surprise[index] + _SUM_MARGIN
+        if is_known and is_wanted:
             out[message, _SEQUENCE_SURPRISE] = min(surprise, 192.0) / 64.0
             excess = np.log2((surprise + 4.0) / (ids.most_surprise[index] + 4.0))
             out[message, _SEQUENCE_EXCESS] = min(max(excess, -4.0), 4.0)
@@ -174,8 +182,7 @@ def _judge(
             out[message, _CHECKSUM_KNOWN] = checksum_known
             if breaks > 0:
                 out[message, _CHECKSUM_BREAK] = np.log2(1.0 + breaks) / 12.0
-            is_odd = breaks > 0 or counter > 0.0 or surprise > _SUM_RATIO * ids.most_surprise[index] + _SUM_MARGIN
-        else:
+        elif is_wanted:
             out[message, _FROZEN] = out[message, _STILL] = REST
 
         if is_odd:
@@ -187,12 +194,14 @@ def _judge(
             ids.odd_since[index] = 0.0
             ids.pending[index] |= missed
             ids.most_pending[index] = max(ids.most_pending[index], surprise)
-            out[message, _ODD] = 1.0
+            if is_wanted:
+                out[message, _ODD] = 1.0
         else:
             ids.odd_since[index] += 1.0
             ids.num_credits[index] = 0.0
             ids.conforming[index] = word
-        out[message, _ODD_RUN] = np.log2(1.0 + ids.odd_run[index]) / 8.0
+        if is_wanted:
+            out[message, _ODD_RUN] = np.log2(1.0 + ids.odd_run[index]) / 8.0
         if ids.odd_run[index] > 0.0:
             if now - ids.odd_time[index] > _CALM_S and ids.odd_since[index] > _CALM_MESSAGES:
                 ids.odd_run[index] = 0.0
@@ -204,10 +213,10 @@ def _judge(
             learn(ids, index, word, before, num_bytes, missed, surprise, now, interval)
             if word != before:
                 learn_checksums(ids, index, word, num_bytes)
-        for place in range(num_bytes):
-            if byte_of(word, place) != byte_of(before, place):
-                ids.changed[index, place] = now
         if word != before:
+            for place in range(num_bytes):
+                if byte_of(word, place) != byte_of(before, place):
+                    ids.changed[index, place] = now
             ids.payload_changed[index] = now
         ids.payload[index] = word
         ids.latest[index] = now
