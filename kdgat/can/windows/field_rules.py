@@ -130,7 +130,7 @@ def forget(known: FieldRules, index: Any) -> None:
 @njit(cache=True, inline="always")
 def trailing_zeros(value: Any) -> Any:
     """Return the place of the lowest bit that is set in a word that is not zero."""
-    return popcount((value & (~value + np.uint64(1))) - np.uint64(1))
+    return np.uint64(popcount((value & (~value + np.uint64(1))) - np.uint64(1)))
 
 
 @njit(cache=True, inline="always")
@@ -138,7 +138,7 @@ def byte_of(word: Any, place: Any) -> Any:
     return np.int64((word >> np.uint64(8 * place)) & np.uint64(255))
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def surprise_after(
     ids: FieldRules, index: Any, before: Any, word: Any, num_bytes: Any, explained: Any
 ) -> tuple[float, float, float, np.uint32]:
@@ -148,11 +148,10 @@ def surprise_after(
     """
     surprise, peak, counter, missed = 0.0, 0.0, 0.0, np.uint32(0)
     count = min(ids.learned[index], _MEMORY) + 1.0
-    successors = ids.successor[index]
     for place in range(2 * num_bytes):  # without a branch, which nobody could foresee
         value = (word >> np.uint64(4 * place)) & np.uint64(15)
         last = (before >> np.uint64(4 * place)) & np.uint64(15)
-        successor = np.uint64(successors[place, last])
+        successor = np.uint64(ids.successor[index, place, last])
         expected = last + np.uint64(1) if successor == 0 else successor
         missed |= np.uint32(value + np.uint64(1) != expected) << np.uint32(place)
     remaining = missed & ~np.uint32(explained)
@@ -168,7 +167,7 @@ def surprise_after(
     return surprise, peak, counter, missed
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def learn(
     ids: FieldRules,
     index: Any,
@@ -187,34 +186,32 @@ def learn(
     others_change = (differs & ~ids.counting[index]) != 0
     # Loops without branches over all places, and then those places at which something happened, one by one.
     num_halves = 2 * num_bytes
-    successors, misses, changes = ids.successor[index], ids.misses[index], ids.changes[index]
-    value_time = ids.value_time[index]
     for place in range(num_halves):
         value = (word >> np.uint64(4 * place)) & np.uint64(15)
-        successors[place, (before >> np.uint64(4 * place)) & np.uint64(15)] = np.uint8(value + np.uint64(1))
+        ids.successor[index, place, (before >> np.uint64(4 * place)) & np.uint64(15)] = np.uint8(value + np.uint64(1))
     if learned >= _MEMORY:
         for place in range(num_halves):
-            misses[place] *= np.float32(1.0 - 1.0 / _MEMORY)
-            changes[place] *= np.float32(1.0 - 1.0 / _MEMORY)
+            ids.misses[index, place] *= np.float32(1.0 - 1.0 / _MEMORY)
+            ids.changes[index, place] *= np.float32(1.0 - 1.0 / _MEMORY)
     remaining = np.uint32(missed)
     while remaining != 0:
-        misses[trailing_zeros(np.uint64(remaining))] += np.float32(1.0)
+        ids.misses[index, trailing_zeros(np.uint64(remaining))] += np.float32(1.0)
         remaining &= remaining - np.uint32(1)
     remaining_bits = differs if num_bytes == 8 else differs & ((np.uint64(1) << np.uint64(8 * num_bytes)) - np.uint64(1))
     while remaining_bits != 0:
-        place = trailing_zeros(remaining_bits) >> 2
+        place = trailing_zeros(remaining_bits) >> np.uint64(2)
         remaining_bits &= remaining_bits - np.uint64(1)
-        changes[place] += np.float32(1.0)
+        ids.changes[index, place] += np.float32(1.0)
         is_missed = (missed >> np.uint32(place)) & np.uint32(1)
         if others_change and is_missed == 0 and ids.confirmed[index, place] < 255:
             ids.confirmed[index, place] += np.uint8(1)
     counting = np.uint64(0)
     fewest_changes = _COUNTER_CHANGES * (min(learned, _MEMORY) + 1.0)
     for place in range(num_halves):
-        counting |= np.uint64(changes[place] > fewest_changes) << np.uint64(4 * place)
+        counting |= np.uint64(ids.changes[index, place] > fewest_changes) << np.uint64(4 * place)
     ids.counting[index] = counting
     for place in range(num_bytes):
-        value_time[place, (word >> np.uint64(8 * place + 4)) & np.uint64(15)] += np.float32(interval)
+        ids.value_time[index, place, (word >> np.uint64(8 * place + 4)) & np.uint64(15)] += np.float32(interval)
     if word != before:
         for place in range(num_bytes):
             step = abs(byte_of(word, place) - byte_of(before, place))
@@ -232,7 +229,7 @@ def learn(
     ids.learned[index] = learned + 1.0
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy", inline="always")
 def credit(ids: FieldRules, index: Any) -> None:
     """Learn of the odd messages that are pending; in an episode that goes on they count more and more."""
     ids.num_credits[index] += 1.0
@@ -245,14 +242,14 @@ def credit(ids: FieldRules, index: Any) -> None:
     ids.most_pending[index] = 0.0
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy", inline="always")
 def learn_checksums(ids: FieldRules, index: Any, word: Any, num_bytes: Any) -> None:
     """Give up what is no checksum; what is left of them was tested by every payload that was new."""
     if num_bytes < 2:
         return
-    held, num_left = ids.held[index], 0
+    num_left = 0
     for kind in range(NUM_CHECKSUMS):
-        num_left += held[kind] >= 0
+        num_left += ids.held[index, kind] >= 0
     if num_left == 0:  # of most identifiers, soon
         return
     is_first = ids.shown[index] == 0
@@ -272,12 +269,12 @@ def learn_checksums(ids: FieldRules, index: Any, word: Any, num_bytes: Any) -> N
             ids.held[index, kind] += 1
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy", inline="always")
 def broken_checksum(ids: FieldRules, index: Any, word: Any, num_bytes: Any) -> tuple[int, float, np.uint32]:
     """Return how often a checksum held that does not now, 0 if all hold; whether there is one; the half bytes of it."""
-    held, num_known = ids.held[index], 0
+    num_known = 0
     for kind in range(NUM_CHECKSUMS):
-        num_known += held[kind] >= _HELD
+        num_known += ids.held[index, kind] >= _HELD
     if num_known == 0:
         return 0, 0.0, np.uint32(0)
     breaks, holds = 0, False

@@ -120,7 +120,7 @@ def _judge(
     out = np.zeros((num_messages, NUM_FIELD_FEATURES), np.float32)
     for message in range(num_messages):
         now = timestamp[message]
-        index = np.int64(numbers[message])
+        index = np.uint64(numbers[message])  # unsigned: nobody has to look whether it counts from the end
         word = payload[message]
         num_bytes: Any = min(np.int64(length[message]), 8)
         is_wanted = wanted[message]
