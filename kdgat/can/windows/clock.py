@@ -192,7 +192,7 @@ def _select(values: NDArray[np.float32], place: int, first: int, last: int) -> A
     return values[place]
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _learn(known: NDArray[np.float64], ring: NDArray[np.float32], now: float, interval: float) -> None:
     """Remember a conforming interval; now and then learn anew what is usual."""
     count = np.int64(known[_LEARNED])
@@ -229,7 +229,7 @@ def _novelty(known: NDArray[np.float64], now: float) -> float:
     return (known[_FIRST_OVERDUE] - known[_FIRST]) / (now - known[_FIRST])
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _arrive(
     known: NDArray[np.float64],
     timer: NDArray[np.float64],

@@ -40,7 +40,7 @@ def give_up(timer: NDArray[np.float64]) -> None:
     timer[_COUNT] = 0.0
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def follow(
     timer: NDArray[np.float64], median: float, is_calm: bool, now: float, is_wanted: bool = True
 ) -> tuple[float, float, float]:
