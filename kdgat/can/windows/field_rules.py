@@ -197,7 +197,9 @@ def learn(
     while remaining != 0:
         ids.misses[index, trailing_zeros(np.uint64(remaining))] += np.float32(1.0)
         remaining &= remaining - np.uint32(1)
-    remaining_bits = differs if num_bytes == 8 else differs & ((np.uint64(1) << np.uint64(8 * num_bytes)) - np.uint64(1))
+    remaining_bits = (
+        differs if num_bytes == 8 else differs & ((np.uint64(1) << np.uint64(8 * num_bytes)) - np.uint64(1))
+    )
     while remaining_bits != 0:
         place = trailing_zeros(remaining_bits) >> np.uint64(2)
         remaining_bits &= remaining_bits - np.uint64(1)

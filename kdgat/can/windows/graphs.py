@@ -392,9 +392,7 @@ def window_rows(num_messages: int, config: WindowConfig) -> tuple[NDArray[np.int
     return starts, np.minimum(starts + config.size, num_messages)
 
 
-def build_graphs(
-    messages: Messages, config: WindowConfig, chosen: NDArray[np.int64] | None = None
-) -> GraphColumns:
+def build_graphs(messages: Messages, config: WindowConfig, chosen: NDArray[np.int64] | None = None) -> GraphColumns:
     """Cut a recording into windows and build their graphs, or those of the windows `chosen`, ascending.
 
     Features have the names NODE_FEATURES and EDGE_FEATURES. A window is an attack if any of its messages is injected,
