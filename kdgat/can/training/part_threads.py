@@ -60,7 +60,7 @@ def make_missing_side_by_side(
     wanted = set(parts.by_name if names is None else names)
     waiting = [name for name in missing if name in wanted]
     running: dict[Future[float], str] = {}
-    paused: Paused | None = None
+    reason = ""
     with RunningTime().watched() as running_time, ThreadPoolExecutor(threads, "part") as pool:
 
         def make(name: str) -> float:
@@ -70,11 +70,9 @@ def make_missing_side_by_side(
 
         try:
             while waiting or running:
-                while waiting and len(running) < threads and paused is None:
+                while waiting and len(running) < threads:
                     if deadline.reached():
-                        reason = f"{deadline.describe()}; {done} of {parts.total} {parts.unit} are done"
-                        paused = Paused(checkpoint=parts.directory.newest_checkpoint(), reason=reason)
-                        waiting = []
+                        reason, waiting = deadline.describe(), []
                         break
                     name = waiting.pop(0)
                     running[pool.submit(make, name)] = name
@@ -87,7 +85,10 @@ def make_missing_side_by_side(
         finally:
             if running:
                 abandonment.begin()
-    return paused
+    if not reason:
+        return None
+    reason = f"{reason}; {done} of {parts.total} {parts.unit} are done"
+    return Paused(checkpoint=parts.directory.newest_checkpoint(), reason=reason)
 
 
 def _first_error(running: dict[Future[float], str], abandonment: Abandonment) -> BaseException:
