@@ -28,6 +28,7 @@ from kdgat.can.training.division import Division
 from kdgat.can.training.part_threads import Abandonment, make_missing_side_by_side, num_cores
 from kdgat.can.virtual.injected_pool import InjectedPool, name_variant, summarise_injection
 from kdgat.can.virtual.injection import clean_stretches
+from kdgat.can.virtual.stretches import TrafficFile
 from kdgat.can.windows.feature_names import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES
 from kdgat.can.windows.online import window_chunks
 from kdgat.can.windows.schema import INJECTED, INJECTED_VALIDATION, RECORDINGS, SCHEMA, TRAIN, VALIDATION
@@ -158,9 +159,10 @@ class _Preparation:
     def _read_traffic(self) -> dict[str, list[Messages]]:
         """Cut the attack-free stretches out of the training recordings, for each pool those of its own split."""
         found: dict[str, list[Messages]] = {INJECTED: [], INJECTED_VALIDATION: []}
+        kept = TrafficFile(self.directory.parts_path)
         for one in self.recordings[TRAIN_ROLE].values():
             self.abandonment.look()
-            messages = self._read(one)
+            messages = kept.move(self._read(one))
             division = Division.of(len(messages), self.config)
             found[INJECTED].append(messages.select(slice(0, division.training_end)))
             found[INJECTED_VALIDATION].append(messages.select(slice(division.validation_begin, None)))
