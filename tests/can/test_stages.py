@@ -210,6 +210,6 @@ def test_training_and_evaluation_import_without_what_only_preparation_needs() ->
     missing = ["polars", "numba", "prefect", "plotly", "sklearn", "typer"]
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({missing!r}))\n"
-        "import kdgat.can.stages, kdgat.can.training.fusion, kdgat.can.evaluation.stage"
+        "import kdgat.can.stages, kdgat.can.training.networks, kdgat.can.training.fusion, kdgat.can.evaluation.stage"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -7,13 +7,15 @@ training recording validates, with a gap before it; the injected traffic of each
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kdgat.can.backend import KEY, use_backend
 from kdgat.can.evaluation.results import InjectionSummary, RecordingSummary, SplitSummary
@@ -23,10 +25,12 @@ from kdgat.can.recordings.logs import ReadLimits, read_recording
 from kdgat.can.recordings.messages import Messages
 from kdgat.can.sections import WindowConfig
 from kdgat.can.training.division import Division
+from kdgat.can.training.part_threads import Abandonment, make_missing_side_by_side, num_cores
 from kdgat.can.virtual.injected_pool import InjectedPool, name_variant, summarise_injection
 from kdgat.can.virtual.injection import clean_stretches
+from kdgat.can.virtual.stretches import TrafficFile
 from kdgat.can.windows.feature_names import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES
-from kdgat.can.windows.graphs import build_graphs
+from kdgat.can.windows.online import window_chunks
 from kdgat.can.windows.schema import INJECTED, INJECTED_VALIDATION, RECORDINGS, SCHEMA, TRAIN, VALIDATION
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import GraphStore, write_store
@@ -43,6 +47,7 @@ logger = logging.getLogger(__name__)
 TRAIN_ROLE: Final = "train"
 TEST_ROLE: Final = "test"
 VARIANTS_IN_PART: Final = 25  # virtual recordings; seconds to a minute
+WINDOWS_AT_ONCE: Final = 2048  # copied from a part to a store; 16 MB
 VALIDATION_SEED: Final = 1_000_003  # keeps injected validation traffic apart from that of training
 SHORTEST_STRETCH_S: Final = 0.7  # attack-free traffic that a virtual recording can be made of
 DATA_SUMMARY: Final = "data_summary"
@@ -64,10 +69,13 @@ def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """
     work = _Preparation(spec, directory)
     deadline = Deadline.from_environment()
-    if paused := work.parts.make_missing(deadline, work.recordings[TRAIN_ROLE]):
+    threads = num_cores()
+    if paused := make_missing_side_by_side(
+        work.parts, deadline, work.abandonment, work.recordings[TRAIN_ROLE], threads
+    ):
         return paused
     work.check_windows()  # before anything is made of them
-    if paused := work.parts.make_missing(deadline):
+    if paused := make_missing_side_by_side(work.parts, deadline, work.abandonment, threads=threads):
         return paused
     return work.join()
 
@@ -113,6 +121,9 @@ class _Preparation:
                 f"{FEATURE_VERSION}: give the training command again"
             )
         self.config, self.directory = config, directory
+        self.abandonment = Abandonment()
+        self._traffic: dict[str, list[Messages]] | None = None
+        self._traffic_lock = threading.Lock()
         self.limits = ReadLimits(max_bad_fraction=config.data.max_bad_fraction)
         self.recordings = {role: _inputs_of(spec, directory, role) for role in (TRAIN_ROLE, TEST_ROLE, DUPLICATE_ROLE)}
         if not self.recordings[TRAIN_ROLE]:
@@ -138,12 +149,20 @@ class _Preparation:
             parts += [Part(name, 1, partial(self._make_recording, one)) for name, one in self.recordings[role].items()]
         self.parts = Parts(directory, "recordings", parts)
 
-    @cached_property
-    def traffic(self) -> dict[str, list[Messages]]:
+    def traffic(self, store: str) -> list[Messages]:
+        """Return the attack-free stretches of the training recordings that a pool is made of; read once."""
+        with self._traffic_lock:
+            if self._traffic is None:
+                self._traffic = self._read_traffic()
+            return self._traffic[store]
+
+    def _read_traffic(self) -> dict[str, list[Messages]]:
         """Cut the attack-free stretches out of the training recordings, for each pool those of its own split."""
         found: dict[str, list[Messages]] = {INJECTED: [], INJECTED_VALIDATION: []}
+        kept = TrafficFile(self.directory.parts_path)
         for one in self.recordings[TRAIN_ROLE].values():
-            messages = self._read(one)
+            self.abandonment.look()
+            messages = kept.move(self._read(one))
             division = Division.of(len(messages), self.config)
             found[INJECTED].append(messages.select(slice(0, division.training_end)))
             found[INJECTED_VALIDATION].append(messages.select(slice(division.validation_begin, None)))
@@ -163,8 +182,9 @@ class _Preparation:
             )
         graphs, num_windows = None, {}
         if one.role != DUPLICATE_ROLE and messages.labelled:
-            graphs = build_graphs(messages, self.config.windows)
-            _write_graphs(path, [graphs], [one.title], self.config.windows)
+            chunks = self._watched(window_chunks(messages, self.config.windows))
+            _write_graphs(path, chunks, [one.title], self.config.windows)
+            graphs = GraphStore.open(path, SCHEMA).columns
             division = Division.of(len(messages), self.config)
             num_windows = {store: len(division.windows(graphs, store)) for store in (TRAIN, VALIDATION)}
         logger.info("read %s", one.title)
@@ -177,7 +197,7 @@ class _Preparation:
 
     def _make_injected(self, store: str, pool: _Pool, variants: range, path: Path) -> dict[str, Any] | None:
         """Write the windows of some virtual recordings; return what was injected, None where nothing can be."""
-        traffic = self.traffic[store]
+        traffic = self.traffic(store)
         if not traffic and store == INJECTED:
             raise PreparationError(
                 f"dataset {self.config.data.dataset!r}: no training recording has {SHORTEST_STRETCH_S:g} s without "
@@ -187,9 +207,14 @@ class _Preparation:
         if not traffic:
             return None
         made = InjectedPool(traffic, self.config.injection, self.config.windows, pool.seed, variants)
-        numbered = (_numbered(graphs, number) for number, graphs in enumerate(made))
+        numbered = (_numbered(graphs, number) for number, graphs in enumerate(self._watched(made)))
         _write_graphs(path, numbered, [name_variant(variant) for variant in variants], self.config.windows)
         return made.counts()
+
+    def _watched(self, chunks: Iterable[GraphColumns]) -> Iterator[GraphColumns]:
+        for chunk in chunks:
+            self.abandonment.look()
+            yield chunk
 
     def _read(self, one: _Recording) -> Messages:
         messages = read_recording(one.path, scenario=one.scenario, limits=self.limits)
@@ -243,7 +268,12 @@ class _Preparation:
                     summary.note(f"{one.title} has no labels and tests nothing")
                     del tests[name]
             if tests:
-                chunks = (self._columns(name, number) for number, name in enumerate(tests))
+                chunks = (
+                    columns.select(windows)
+                    for number, name in enumerate(tests)
+                    for columns in [self._columns(name, number)]
+                    for windows in _portions(np.arange(columns.num_graphs))
+                )
                 write(f"test-{scenario}", chunks, [one.title for one in tests.values()])
         for name in self.recordings[DUPLICATE_ROLE]:
             summary.add_duplicate(self._described(name)[0])
@@ -269,12 +299,19 @@ class _Preparation:
         for number, name in enumerate(self.recordings[TRAIN_ROLE]):
             columns = self._columns(name, number)
             division = Division.of(self._described(name)[0].num_messages, self.config)
-            yield columns.select(division.windows(columns, store))
+            for windows in _portions(division.windows(columns, store)):
+                yield columns.select(windows)
 
     def _injected(self, pool: _Pool) -> Iterator[GraphColumns]:
         for name, variants in pool.parts.items():
             columns = GraphStore.open(self.parts.path(name), SCHEMA).columns
             yield columns.replace(recording=columns["recording"] + np.int32(variants.start))
+
+
+def _portions(windows: NDArray[np.intp]) -> Iterator[NDArray[np.intp]]:
+    """Cut windows into portions that are copied at once, at least one."""
+    for start in range(0, max(len(windows), 1), WINDOWS_AT_ONCE):
+        yield windows[start : start + WINDOWS_AT_ONCE]
 
 
 def _numbered(graphs: GraphColumns, number: int) -> GraphColumns:

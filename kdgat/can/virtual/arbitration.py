@@ -13,7 +13,7 @@ OVERHEAD_BITS: Final = 47  # start, arbitration, control, checksum, acknowledge,
 NO_MAILBOX: Final = -1
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def arbitrate(
     wanted: NDArray[np.float64],
     identifier: NDArray[np.uint32],

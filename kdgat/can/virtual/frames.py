@@ -8,8 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.can.recordings.messages import Messages
-
 
 @dataclass
 class Frames:
@@ -41,16 +39,4 @@ class Frames:
             np.concatenate([part.payload for part in parts])[order],
             np.concatenate([part.length for part in parts])[order],
             np.concatenate([part.label for part in parts])[order],
-        )
-
-    @staticmethod
-    def of_messages(messages: Messages) -> Frames:
-        """Copy a recording as benign frames whose clock begins at zero and never runs backwards."""
-        time = np.maximum.accumulate(messages.timestamp)
-        return Frames(
-            time - time[0],
-            messages.identifier.copy(),
-            messages.payload.copy(),
-            messages.length.copy(),
-            np.zeros(len(time), np.uint8),
         )

@@ -13,7 +13,7 @@ from kdgat.can.evaluation.results import InjectedAttack, InjectionSummary
 from kdgat.can.recordings.messages import Messages
 from kdgat.can.sections import InjectionConfig, WindowConfig
 from kdgat.can.virtual.injection import Injected, make_variant
-from kdgat.can.windows.graphs import build_graphs
+from kdgat.can.windows.graphs import attacked_windows, build_graphs, window_rows
 from kdgat.graphs.columns import GraphColumns
 
 FAINT_COUNT: Final = 4  # injected messages in a window, from which on it is found anyway
@@ -44,23 +44,17 @@ class InjectedPool:
     def __iter__(self) -> Iterator[GraphColumns]:
         for variant in self.variants:
             injected = make_variant(self.traffic, self.config, self.seed, variant)
-            graphs = build_graphs(injected.messages, self.windows)
-            rng = np.random.default_rng([self.seed, variant, 1])
-            kept = np.flatnonzero(rng.random(graphs.num_graphs) < self._shares(graphs))
-            graphs = graphs.select(kept)
+            graphs = build_graphs(injected.messages, self.windows, self._drawn(injected.messages, variant))
+            graphs = graphs.select(np.flatnonzero(_is_visible(graphs)))
             self._count(injected, graphs)
             yield graphs
 
-    def _shares(self, graphs: GraphColumns) -> NDArray[np.float64]:
-        """Return which share of windows [G] like each one is kept: a flood has many alike, a single message few."""
-        is_attack = graphs["y"] == 1
-        is_faint = is_attack & (graphs["attack_count"] < FAINT_COUNT)
-        # A campaign has begun, and nothing is missing yet, or all that came is in time: nobody could tell.
-        node_window = np.repeat(np.arange(graphs.num_graphs), graphs.node_counts)
-        is_visible = np.bincount(node_window, graphs["node_y"], graphs.num_graphs) > 0
-        return (~is_attack | is_visible) * np.where(
-            is_faint, min(1.0, FAINT_FACTOR * self.config.kept_fraction), self.config.kept_fraction
-        )
+    def _drawn(self, messages: Messages, variant: int) -> NDArray[np.int64]:
+        """Draw the windows that are kept, before any is built: of a flood there are many alike, of a message few."""
+        y, attack_count = attacked_windows(messages, *window_rows(len(messages), self.windows))
+        is_faint = (y == 1) & (attack_count < FAINT_COUNT)
+        shares = np.where(is_faint, min(1.0, FAINT_FACTOR * self.config.kept_fraction), self.config.kept_fraction)
+        return np.flatnonzero(np.random.default_rng([self.seed, variant, 1]).random(len(y)) < shares)
 
     def _count(self, injected: Injected, graphs: GraphColumns) -> None:
         self._totals.update(windows=graphs.num_graphs, attack_windows=int(graphs["y"].sum()))
@@ -73,6 +67,15 @@ class InjectedPool:
     def counts(self) -> dict[str, Any]:
         """Count what was injected, as plain data; complete once every variant was made."""
         return {"totals": self._totals, "changes": self._changes, "attacks": self._attacks}
+
+
+def _is_visible(graphs: GraphColumns) -> NDArray[np.bool_]:
+    """Say which windows [G] show what they are.
+
+    Where a campaign has begun, and nothing is missing yet, or all that came is in time, nobody could tell.
+    """
+    node_window = np.repeat(np.arange(graphs.num_graphs), graphs.node_counts)
+    return (graphs["y"] == 0) | (np.bincount(node_window, graphs["node_y"], graphs.num_graphs) > 0)
 
 
 def name_variant(variant: int) -> str:

@@ -59,7 +59,7 @@ def make_variant(recordings: Sequence[Messages], config: InjectionConfig, seed: 
     rng = np.random.default_rng([seed, variant])
     sizes = np.array([len(recording) for recording in recordings], float)
     base = recordings[int(rng.choice(len(recordings), p=sizes / sizes.sum()))]
-    frames = cut(Frames.of_messages(base), rng, rng.uniform(*config.duration_s))
+    frames = cut(base, rng, rng.uniform(*config.duration_s))
     changes = ["recording as it is"]
     is_virtual = rng.random() >= config.original_fraction
     if is_virtual:
@@ -101,7 +101,7 @@ def make_variant(recordings: Sequence[Messages], config: InjectionConfig, seed: 
 
 def _interleave(frames: Frames, recording: Messages, rng: np.random.Generator, changes: list[str]) -> Frames:
     """Add half the ids of a second virtual vehicle, renamed so that both use none in common."""
-    other, _ = make_virtual(cut(Frames.of_messages(recording), rng, max(frames.time[-1], 1.0)), rng)
+    other, _ = make_virtual(cut(recording, rng, max(frames.time[-1], 1.0)), rng)
     if len(other):
         other = other.take(np.isin(other.identifier, rng.permutation(np.unique(other.identifier))[::2]))
     if not len(other):

@@ -89,7 +89,7 @@ def _num_values(columns: NDArray[np.uint8]) -> NDArray[np.int64]:
     return np.array([len(np.unique(columns[:, place])) for place in range(columns.shape[1])])
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _successors(halves: NDArray[np.uint8]) -> NDArray[np.int8]:
     """Return what half bytes [R, 16] go on to, if it is one certain value, and most of the time another one."""
     num_rows, num_places = halves.shape
@@ -111,7 +111,7 @@ def _successors(halves: NDArray[np.uint8]) -> NDArray[np.int8]:
     return successors
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _counted_on(payload: NDArray[np.uint8], successors: NDArray[np.int8]) -> NDArray[np.uint8]:
     out = payload.copy()
     for place in range(16):
@@ -123,7 +123,7 @@ def _counted_on(payload: NDArray[np.uint8], successors: NDArray[np.int8]) -> NDA
     return out
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _constant_kind(words: NDArray[np.uint64], num_bytes: Any) -> int:
     """Return the first kind of checksum that all payloads keep to, -1 if there is none."""
     for kind in range(NUM_CHECKSUMS):

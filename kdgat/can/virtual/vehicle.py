@@ -9,8 +9,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.can.recordings.messages import Messages
 from kdgat.can.virtual.frames import Frames
 from kdgat.can.virtual.payload_rules import PayloadRules
+from kdgat.can.virtual.stretches import forget_pages
 from kdgat.can.windows.checksums import NUM_CHECKSUMS, sealed
 
 _OWN_CHECKSUM_FRACTION = 0.12  # of the identifiers: one of the maker's own, that nobody knows
@@ -22,15 +24,27 @@ _OTHER_ORDER = ("rare", "pauses", "period slower", "two periods", "event driven"
 _SEALED_FRACTION = 0.4  # of the payloads that are made up: with a counter and a checksum
 
 
-def cut(frames: Frames, rng: np.random.Generator, duration_s: float) -> Frames:
-    """Take a random stretch of the recording; its clock begins at zero."""
-    total = frames.time[-1]
+def cut(messages: Messages, rng: np.random.Generator, duration_s: float) -> Frames:
+    """Copy a random stretch of a recording as benign frames whose clock begins at zero and never runs backwards.
+
+    Of a recording that is pages of a file, the pages of that stretch and its time stamps are read, and given back.
+    """
+    time = np.maximum.accumulate(messages.timestamp)
+    time -= time[0]
+    total = time[-1]
     begin = rng.uniform(0.0, max(total - duration_s, 0.0)) if rng.random() < 0.8 else 0.0
-    low, high = np.searchsorted(frames.time, [begin, begin + duration_s])
+    low, high = np.searchsorted(time, [begin, begin + duration_s])
     if low == high:  # the recording pauses for all that time: go on where it goes on
-        high = np.searchsorted(frames.time, frames.time[low] + duration_s, side="right")
-    part = frames.take(slice(int(low), int(high)))
-    part.time = part.time - part.time[0]
+        high = np.searchsorted(time, time[low] + duration_s, side="right")
+    rows = slice(int(low), int(high))
+    part = Frames(
+        time[rows] - time[low],
+        messages.identifier[rows].copy(),
+        messages.payload[rows].copy(),
+        messages.length[rows].copy(),
+        np.zeros(high - low, np.uint8),
+    )
+    forget_pages(messages)
     return part
 
 

@@ -42,7 +42,7 @@ class BusClock:
         return BusTime(time, breaks)
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _read(timestamp: NDArray[np.float64], state: Any, time: NDArray[np.float64], breaks: NDArray[np.int8]) -> None:
     for message in range(len(timestamp)):
         stamp = timestamp[message]

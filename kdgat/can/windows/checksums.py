@@ -72,7 +72,7 @@ def checksum_halves(kind: Any, num_bytes: Any) -> Any:
     return np.uint32(3) << np.uint32(0 if at_start else 2 * (num_bytes - 1))
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def sealed(
     kind: int, residual: int, place: int, words: NDArray[np.uint64], num_bytes: int, is_upper: bool = False
 ) -> NDArray[np.uint64]:

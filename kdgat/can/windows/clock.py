@@ -134,6 +134,7 @@ def arrivals(
     stops: NDArray[np.int64],
     state: ClockState | None = None,
     breaks: NDArray[np.int8] | None = None,
+    wanted: NDArray[np.bool_] | None = None,
 ) -> Arrivals:
     """Judge when each message came, in one causal pass.
 
@@ -144,6 +145,7 @@ def arrivals(
         stops: the message after each window's last one [G], ascending, as row of these messages.
         state: what is known from messages before these; changed in place. Default: nothing.
         breaks: of BusTime [M]; default: none.
+        wanted: messages to be described [M], by default all; of the others nothing is said, they are remembered only.
     """
     num_ids = numbered.num_numbers
     state = ClockState(num_ids) if state is None else state
@@ -151,10 +153,11 @@ def arrivals(
     if len(timestamp) and np.isnan(state.start):
         state.start = float(timestamp[0])
     features = np.empty((len(timestamp), NUM_ARRIVAL_FEATURES), np.float32)
+    wanted = np.ones(len(timestamp), bool) if wanted is None else wanted
     breaks = np.zeros(len(timestamp), np.int8) if breaks is None else breaks
     window, number, waited_for, waiting = _pass(
         timestamp, identifier, numbered.number, numbered.is_new, stops, state.start, state.state, state.timers,
-        state.ring, state.losses, state.regular, state.num_regular, state.bus, breaks, features,
+        state.ring, state.losses, state.regular, state.num_regular, state.bus, breaks, wanted, features,
     )  # fmt: skip
     return Arrivals(features, window, number, waited_for, waiting)
 
@@ -189,7 +192,7 @@ def _select(values: NDArray[np.float32], place: int, first: int, last: int) -> A
     return values[place]
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _learn(known: NDArray[np.float64], ring: NDArray[np.float32], now: float, interval: float) -> None:
     """Remember a conforming interval; now and then learn anew what is usual."""
     count = np.int64(known[_LEARNED])
@@ -226,7 +229,7 @@ def _novelty(known: NDArray[np.float64], now: float) -> float:
     return (known[_FIRST_OVERDUE] - known[_FIRST]) / (now - known[_FIRST])
 
 
-@njit(cache=True)
+@njit(cache=True, inline="always")
 def _arrive(
     known: NDArray[np.float64],
     timer: NDArray[np.float64],
@@ -234,11 +237,13 @@ def _arrive(
     now: float,
     resumed: float,
     losses: NDArray[np.float64],
+    is_wanted: bool,
     out: NDArray[np.float32],
 ) -> None:
     """Judge one message against what is known of its identifier, and learn from it if it conforms."""
-    out[:] = 0.0
-    out[_EARLY] = out[_OVERDUE] = out[_PHASE] = REST
+    if is_wanted:
+        out[:] = 0.0
+        out[_EARLY] = out[_OVERDUE] = out[_PHASE] = REST
     if known[_SEEN] == 0.0:
         known[_FIRST] = known[_ANCHOR] = known[_LAST] = now
         known[_SEEN], known[_CALM] = 1.0, _CALM_AFTER
@@ -250,8 +255,9 @@ def _arrive(
         known[_ANCHOR] = known[_LAST] = now
         known[_SINGLE_SINCE] = known[_MISSING] = 0.0
         if known[_IS_REGULAR] != 0.0:
-            out[_REGULAR] = 1.0
-            out[_LOSSES] = np.log2(1.0 + losses[0]) / 4.0
+            if is_wanted:
+                out[_REGULAR] = 1.0
+                out[_LOSSES] = np.log2(1.0 + losses[0]) / 4.0
             give_up(timer)
             follow(timer, known[_MEDIAN], known[_CALM] >= _CALM_AFTER, now)
         return
@@ -261,15 +267,18 @@ def _arrive(
         known[_ANCHOR] = now
         _learn(known, ring, now, interval)
         return
-    out[_REGULAR] = 1.0
-    out[_LOSSES] = np.log2(1.0 + losses[0]) / 4.0
-    phase, run, habit = follow(timer, known[_MEDIAN], known[_CALM] >= _CALM_AFTER, now)
-    out[_PHASE] = _limited(phase)
-    out[_PHASE_RUN] = np.log2(1.0 + run) / 8.0
-    out[_PHASE_HABIT] = np.log2(1.0 + habit) / 8.0
-    early = np.log2(known[_SHORTEST] / interval)
-    out[_EARLY] = _limited(early)
-    out[_MISSED] = known[_MISSING] / 4.0
+    phase, run, habit = follow(timer, known[_MEDIAN], known[_CALM] >= _CALM_AFTER, now, is_wanted)
+    # Logarithms are most of the time that this takes: of ratios below one nothing but their sign is asked for.
+    earliness = known[_SHORTEST] / interval
+    early = np.log2(earliness) if is_wanted or earliness > 1.0 else -1.0
+    if is_wanted:
+        out[_REGULAR] = 1.0
+        out[_LOSSES] = np.log2(1.0 + losses[0]) / 4.0
+        out[_PHASE] = _limited(phase)
+        out[_PHASE_RUN] = np.log2(1.0 + run) / 8.0
+        out[_PHASE_HABIT] = np.log2(1.0 + habit) / 8.0
+        out[_EARLY] = _limited(early)
+        out[_MISSED] = known[_MISSING] / 4.0
     if early > _REFUSED_MARGIN:
         known[_REFUSED] += 1.0
         if known[_CALM] >= _CALM_AFTER:
@@ -283,15 +292,18 @@ def _arrive(
     known[_REFUSED] = 0.0
     known[_CALM] += 1.0
     known[_ANCHOR] = now
-    overdue = np.log2(interval / known[_LONGEST])
-    out[_OVERDUE] = _limited(overdue)
+    lateness = interval / known[_LONGEST]
+    overdue = np.log2(lateness) if is_wanted or lateness > 1.0 else -1.0
+    if is_wanted:
+        out[_OVERDUE] = _limited(overdue)
     if known[_SINGLE_SINCE] > 0.0 and now - known[_SINGLE_SINCE] > _ALONE_PERIODS * known[_MEDIAN]:
         known[_SINGLE_SINCE] = 0.0
         if overdue <= _OVERDUE_MARGIN and known[_HAS_LOST] == 0.0:
             known[_HAS_LOST] = 1.0
             losses[0] += 1.0
     if overdue > _OVERDUE_MARGIN:
-        out[_OVERDUE_NOVELTY] = _novelty(known, now)
+        if is_wanted:
+            out[_OVERDUE_NOVELTY] = _novelty(known, now)
         is_alone = now - known[_LAST_OVERDUE] > _ALONE_PERIODS * known[_MEDIAN]
         known[_SINGLE_SINCE] = now if is_alone and interval < 2.5 * known[_MEDIAN] else 0.0
         if known[_FIRST_OVERDUE] == 0.0:
@@ -305,11 +317,14 @@ def _arrive(
             known[_ANCHOR] = now
             return
     periods = interval / known[_MEDIAN]
-    missing = known[_MISSING] * np.exp(-periods / _MISSED_PERIODS)
+    missing = known[_MISSING]
+    if missing != 0.0:
+        missing *= np.exp(-periods / _MISSED_PERIODS)
     if interval > 1.2 * known[_LONGEST]:
         missing += min(np.rint(periods) - 1.0, 8.0)
     known[_MISSING] = missing
-    out[_MISSED] = missing / 4.0
+    if is_wanted:
+        out[_MISSED] = missing / 4.0
     if interval < _LONGEST_LEARNED * known[_LONGEST]:
         _learn(known, ring, now, interval)
 
@@ -339,7 +354,7 @@ def _last_and_longest(state: NDArray[np.float64], waited: NDArray[np.int32]) -> 
     return last, longest
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _pass(
     timestamp: NDArray[np.float64],
     identifiers: NDArray[np.uint32],
@@ -355,6 +370,7 @@ def _pass(
     num_regular: NDArray[np.int64],
     bus: NDArray[np.float64],
     breaks: NDArray[np.int8],
+    wanted: NDArray[np.bool_],
     features: NDArray[np.float32],
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint32], NDArray[np.float32]]:
     """Judge every message and, at the end of each window, every identifier that is waited for."""
@@ -378,7 +394,7 @@ def _pass(
         if breaks[message] == IS_RESUMED:
             bus[RESUMED] = now
         resumed = np.inf if breaks[message] == UNTIMED else bus[RESUMED]
-        _arrive(state[index], timers[index], ring[index], now, resumed, losses, features[message])
+        _arrive(state[index], timers[index], ring[index], now, resumed, losses, wanted[message], features[message])
         is_regular = state[index, _IS_REGULAR] != 0.0
         if is_regular != was_regular:
             _list_regular(index, is_regular, regular, num_regular)

@@ -87,6 +87,20 @@ _NEWCOMER_S = 60.0  # whoever comes later is established only after so long: flo
 _ESTABLISHED_COUNT = 8
 _SHORTEST_INTERVAL_S = 1e-6
 
+# Columns of what is remembered of an identifier: seconds,
+(
+    _LAST_TIME,
+    _INTERVAL_BEFORE,
+    _FIRST_TIME,
+    _TIME_BELOW,  # interval time in bins below the median bin
+    _TIME_TOTAL,
+    _REPEAT_TIME,
+) = range(6)
+# counts
+_NUM_SEEN, _MEDIAN_BIN, _LAST_LENGTH = range(3)
+# and payloads.
+_LAST_PAYLOAD, _PAYLOAD_BEFORE, _TOGGLED, _ALWAYS_TOGGLING = range(4)
+
 
 @njit(cache=True, inline="always")
 def popcount(value: np.uint64) -> Any:
@@ -106,27 +120,20 @@ def _rank(time_by_bin: NDArray[np.float64], position: int, total: float) -> floa
 
 
 class _OfIdentifiers(NamedTuple):
-    """What is remembered of I identifiers, by their numbers; zero, but for `first_as_short`, of one that is new."""
+    """What is remembered of I identifiers, by their numbers; zero, but for `first_as_short`, of one that is new.
 
-    last_time: NDArray[np.float64]  # [I]
-    interval_before: NDArray[np.float64]
-    first_time: NDArray[np.float64]
-    num_seen: NDArray[np.int64]
-    last_payload: NDArray[np.uint64]
-    payload_before: NDArray[np.uint64]
-    last_length: NDArray[np.uint8]
+    Single numbers of an identifier stand side by side: each array of its own would be another line of the cache.
+    """
+
+    numbers: NDArray[np.float64]  # [I, 8] s: _LAST_TIME to _REPEAT_TIME
+    counts: NDArray[np.int64]  # [I, 4] _NUM_SEEN to _LAST_LENGTH
+    words: NDArray[np.uint64]  # [I, 4] _LAST_PAYLOAD to _ALWAYS_TOGGLING
     histogram_count: NDArray[np.int32]  # [I, _NUM_BINS]
     histogram_time: NDArray[np.float64]
     first_as_short: NDArray[np.float64]  # when an interval of this bin or a shorter one first came
-    time_below: NDArray[np.float64]  # [I] interval time in bins below the median bin
-    time_total: NDArray[np.float64]
-    median_bin: NDArray[np.int64]
     bit_time: NDArray[np.float32]  # [I, 64] time that ended in a change of this bit
-    toggled: NDArray[np.uint64]  # [I]
-    always_toggling: NDArray[np.uint64]
     toggle_time: NDArray[np.float64]  # [I, _NUM_RANK_BINS] id's time by surprise of the change that closed it
     twin_time: NDArray[np.float64]
-    repeat_time: NDArray[np.float64]  # [I]
 
 
 class _OfBus(NamedTuple):
@@ -142,25 +149,15 @@ class _OfBus(NamedTuple):
 
 def _new_identifiers(num_ids: int) -> _OfIdentifiers:
     return _OfIdentifiers(
-        last_time=untouched(num_ids),
-        interval_before=untouched(num_ids),
-        first_time=untouched(num_ids),
-        num_seen=untouched(num_ids, np.int64),
-        last_payload=untouched(num_ids, np.uint64),
-        payload_before=untouched(num_ids, np.uint64),
-        last_length=untouched(num_ids, np.uint8),
+        numbers=untouched((num_ids, 8)),
+        counts=untouched((num_ids, 4), np.int64),
+        words=untouched((num_ids, 4), np.uint64),
         histogram_count=untouched((num_ids, _NUM_BINS), np.int32),
         histogram_time=untouched((num_ids, _NUM_BINS)),
         first_as_short=untouched((num_ids, _NUM_BINS)),
-        time_below=untouched(num_ids),
-        time_total=untouched(num_ids),
-        median_bin=untouched(num_ids, np.int64),
         bit_time=untouched((num_ids, 64), np.float32),
-        toggled=untouched(num_ids, np.uint64),
-        always_toggling=untouched(num_ids, np.uint64),
         toggle_time=untouched((num_ids, _NUM_RANK_BINS)),
         twin_time=untouched((num_ids, _NUM_RANK_BINS)),
-        repeat_time=untouched(num_ids),
     )
 
 
@@ -194,39 +191,34 @@ class FeatureState:
         identifier: NDArray[np.uint32],
         payload: NDArray[np.uint64],
         length: NDArray[np.uint8],
+        wanted: NDArray[np.bool_] | None = None,
     ) -> tuple[Numbered, NDArray[np.float32]]:
         """Describe the next M messages against their ids' own past, and remember them.
 
-        Arguments: seconds [M], ids [M], payload as little-endian words [M], payload bytes [M]. Returns the numbers of
-        the ids, and float32 [M, NUM_MESSAGE_FEATURES], named by MESSAGE_FEATURES.
+        Arguments: seconds [M], ids [M], payload as little-endian words [M], payload bytes [M], and which messages are
+        to be described [M], by default all; the others are remembered only, which takes half the time. Returns the
+        numbers of the ids, and float32 [M, NUM_MESSAGE_FEATURES], named by MESSAGE_FEATURES.
         """
+        wanted = np.ones(len(timestamp), bool) if wanted is None else wanted
         numbered = self.numbers.number(identifier)
         self._of_identifiers = with_room(self._of_identifiers, numbered.num_numbers, _new_identifiers)
-        features = _describe(timestamp, *numbered[:2], identifier, payload, length, self._of_identifiers, self._of_bus)
+        features = _describe(
+            timestamp, *numbered[:2], identifier, payload, length, wanted, self._of_identifiers, self._of_bus
+        )
         return numbered, features
 
 
 @njit(cache=True)
 def _forget(known: _OfIdentifiers, index: Any) -> None:
     """Make room for another identifier under this number."""
-    known.last_time[index] = 0.0
-    known.interval_before[index] = 0.0
-    known.first_time[index] = 0.0
-    known.num_seen[index] = 0
-    known.last_payload[index] = 0
-    known.payload_before[index] = 0
-    known.last_length[index] = 0
+    known.numbers[index] = 0.0
+    known.counts[index] = 0
+    known.words[index] = 0
     known.histogram_count[index] = 0
     known.histogram_time[index] = 0.0
-    known.time_below[index] = 0.0
-    known.time_total[index] = 0.0
-    known.median_bin[index] = 0
     known.bit_time[index] = 0.0
-    known.toggled[index] = 0
-    known.always_toggling[index] = 0
     known.toggle_time[index] = 0.0
     known.twin_time[index] = 0.0
-    known.repeat_time[index] = 0.0
 
 
 @njit(cache=True)
@@ -248,7 +240,7 @@ def _forget_orders(bus: _OfBus, index: Any) -> None:
         bus.num_orders[row] = 0
 
 
-@njit(cache=True, fastmath=True, error_model="numpy")
+@njit(cache=True, fastmath=True, error_model="numpy", nogil=True)
 def _describe(
     timestamp: NDArray[np.float64],
     numbers: NDArray[np.int32],
@@ -256,6 +248,7 @@ def _describe(
     identifiers: NDArray[np.uint32],
     payload: NDArray[np.uint64],
     length: NDArray[np.uint8],
+    wanted: NDArray[np.bool_],
     ids: _OfIdentifiers,
     bus: _OfBus,
 ) -> NDArray[np.float32]:
@@ -263,25 +256,12 @@ def _describe(
     out = np.zeros((num_messages, NUM_MESSAGE_FEATURES), np.float32)
     if num_messages == 0:
         return out
-    last_time = ids.last_time
-    interval_before = ids.interval_before
-    first_time = ids.first_time
-    count = ids.num_seen
-    last_payload = ids.last_payload
-    payload_before = ids.payload_before
-    last_length = ids.last_length
     histogram_count = ids.histogram_count
     histogram_time = ids.histogram_time
     first_as_short = ids.first_as_short
-    time_below = ids.time_below
-    time_total = ids.time_total
-    median_bin = ids.median_bin
     bit_time = ids.bit_time
-    toggled = ids.toggled
-    always_toggling = ids.always_toggling
     toggle_time = ids.toggle_time
     twin_time = ids.twin_time
-    repeat_time = ids.repeat_time
     order_count, priority_count = bus.order_count, bus.priority_count
     order_mask = (1 << _ORDER_TABLE_BITS) - 1
     before = bus.places[0]
@@ -292,17 +272,18 @@ def _describe(
     previous, established_lowest = bus.places[1], bus.places[2]
     for message in range(num_messages):
         now = timestamp[message]
+        is_wanted = wanted[message]
         index = np.int64(numbers[message])
         place = before + message  # in the recording
         if is_new[message]:
-            if count[index] > 0:
+            if ids.counts[index, _NUM_SEEN] > 0:
                 _forget(ids, index)
                 _forget_orders(bus, index)
             first_as_short[index] = np.inf
         word = payload[message]
         num_bits = 8.0 * max(1, length[message])
         age = max(now - start, 0.0)
-        seen = count[index]
+        seen = ids.counts[index, _NUM_SEEN]
 
         # the bus as a whole
         gap = max(now - previous_time, _SHORTEST_INTERVAL_S)
@@ -310,46 +291,51 @@ def _describe(
             weight = min(gap / _MEMORY_S, 1.0)  # after a pause longer than the memory, the mean is that pause
             bus_mean_gap += (gap - bus_mean_gap) * (max(1.0 / place, weight) if place < 100_000 else weight)
             bus_short_rate = bus_short_rate * np.exp(-gap / 0.05) + 20.0
-            out[message, _BUS_GAP] = min(max(np.log2(gap / bus_mean_gap), -6.0), 6.0)
-            if age > 0.1:
-                out[message, _BUS_RATE] = min(max(np.log2(bus_short_rate * bus_mean_gap), -4.0), 4.0)
+            if is_wanted:
+                out[message, _BUS_GAP] = min(max(np.log2(gap / bus_mean_gap), -6.0), 6.0)
+                if age > 0.1:
+                    out[message, _BUS_RATE] = min(max(np.log2(bus_short_rate * bus_mean_gap), -4.0), 4.0)
         if previous >= 0:
             key = ((previous * 40503) ^ (index * 9973)) & order_mask
             follows = order_count[key]
             if follows == 0.0:
                 _note_order(bus, previous, key)
                 _note_order(bus, index, key)
-            out[message, _ORDER_SURPRISE] = -np.log2((follows + 0.25) / (count[previous] + 8.0)) / 8.0
+            if is_wanted:
+                out[message, _ORDER_SURPRISE] = (
+                    -np.log2((follows + 0.25) / (ids.counts[previous, _NUM_SEEN] + 8.0)) / 8.0
+                )
             order_count[key] = follows + 1.0
 
         # the id itself
         identifier: Any = np.int64(identifiers[message])
         if seen == 0:
-            first_time[index] = now
-        id_age = max(now - first_time[index], 0.0)
-        out[message, _NOVELTY] = (age - id_age) / (age + 0.5)
-        out[message, _EXPERIENCE] = np.log2(1.0 + seen) / 16.0
-        out[message, _OUTRANKS] = 1.0 if identifier < established_lowest and age > _ESTABLISHED_S else 0.0
-        lower = 0
+            ids.numbers[index, _FIRST_TIME] = now
+        id_age = max(now - ids.numbers[index, _FIRST_TIME], 0.0)
         # arbitration compares the first 11 bits of an extended id with those of a standard one
         bucket: Any = (identifier if identifier < 2048 else identifier >> 18) >> 5
-        for other in range(bucket):
-            lower += priority_count[other]
-        out[message, _PRIORITY] = lower / (place + 1.0)
+        if is_wanted:
+            out[message, _NOVELTY] = (age - id_age) / (age + 0.5)
+            out[message, _EXPERIENCE] = np.log2(1.0 + seen) / 16.0
+            out[message, _OUTRANKS] = 1.0 if identifier < established_lowest and age > _ESTABLISHED_S else 0.0
+            lower = 0
+            for other in range(bucket):
+                lower += priority_count[other]
+            out[message, _PRIORITY] = lower / (place + 1.0)
+            out[message, _RECORDING_AGE] = np.log2(1.0 + age) / 8.0
         priority_count[bucket] += 1
-        out[message, _RECORDING_AGE] = np.log2(1.0 + age) / 8.0
 
         if seen > 0:
-            interval = max(now - last_time[index], _SHORTEST_INTERVAL_S)
+            interval = max(now - ids.numbers[index, _LAST_TIME], _SHORTEST_INTERVAL_S)
             octave = np.log2(interval)
             position: Any = np.int64((octave + _LOWEST_OCTAVE) * _BINS_PER_OCTAVE)
             position = min(max(position, 0), _NUM_BINS - 1)
-            if seen > 3:
-                middle = median_bin[index]
+            if is_wanted and seen > 3:
+                middle = ids.counts[index, _MEDIAN_BIN]
                 period = histogram_time[index, middle] / max(histogram_count[index, middle], 1)
                 log_period = np.log2(period)
                 out[message, _INTERVAL_RATIO] = min(max(octave - log_period, -6.0), 6.0)
-                double = np.log2((interval + interval_before[index]) / (2.0 * period))
+                double = np.log2((interval + ids.numbers[index, _INTERVAL_BEFORE]) / (2.0 * period))
                 out[message, _DOUBLE_INTERVAL_RATIO] = min(max(double, -6.0), 6.0)
                 at_most = 0
                 for other in range(position):
@@ -363,17 +349,18 @@ def _describe(
                 out[message, _INTERVAL_NOVELTY] = 1.0 - since / (id_age + 0.1)
                 out[message, _LOG_PERIOD] = log_period / 8.0
                 out[message, _PERIOD_KNOWN] = 1.0
-            changed = word ^ last_payload[index]
+            changed = word ^ ids.words[index, _LAST_PAYLOAD]
             num_changed = popcount(changed)
             weight_time = max(id_age, 1e-3)
-            out[message, _BITS_CHANGED] = num_changed / num_bits
             twin = 0.0
             if seen > 1:
-                twin = (num_changed - popcount(word ^ payload_before[index])) / num_bits
+                twin = (num_changed - popcount(word ^ ids.words[index, _PAYLOAD_BEFORE])) / num_bits
+            if is_wanted:
+                out[message, _BITS_CHANGED] = num_changed / num_bits
                 out[message, _TWIN] = twin
-            out[message, _NEW_TOGGLES] = popcount(changed & ~toggled[index]) / 8.0 if seen > 1 else 0.0
-            if seen > 8:
-                out[message, _MISSING_TOGGLES] = popcount(always_toggling[index] & ~changed) / 8.0
+                out[message, _NEW_TOGGLES] = popcount(changed & ~ids.words[index, _TOGGLED]) / 8.0 if seen > 1 else 0.0
+                if seen > 8:
+                    out[message, _MISSING_TOGGLES] = popcount(ids.words[index, _ALWAYS_TOGGLING] & ~changed) / 8.0
             surprise = 0.0
             remaining = changed
             while remaining != 0:
@@ -387,52 +374,53 @@ def _describe(
             surprise_bin: Any = np.int64(4.0 * np.log2(1.0 + surprise))
             twin_bin: Any = np.int64(17.5 * (1.0 + min(max(twin, -1.0), 1.0)))
             is_repeat = num_changed == 0
-            if seen > 3:
+            if is_wanted and seen > 3:
                 out[message, _TOGGLE_SURPRISE] = surprise / 64.0
                 out[message, _TOGGLE_RANK] = _rank(toggle_time[index], surprise_bin, id_age)
                 out[message, _TWIN_RANK] = _rank(twin_time[index], twin_bin, id_age) if twin > 0.0 else 0.0
-                like_now = repeat_time[index] if is_repeat else id_age - repeat_time[index]
+                like_now = ids.numbers[index, _REPEAT_TIME] if is_repeat else id_age - ids.numbers[index, _REPEAT_TIME]
                 out[message, _REPEAT_RANK] = -np.log2((max(like_now, 0.0) + 0.01) / (id_age + 0.01))
-            out[message, _LENGTH_CHANGED] = 1.0 if length[message] != last_length[index] else 0.0
+            if is_wanted:
+                out[message, _LENGTH_CHANGED] = 1.0 if length[message] != ids.counts[index, _LAST_LENGTH] else 0.0
 
             # update; each message counts by the time it closes
             toggle_time[index, surprise_bin] += interval
             twin_time[index, twin_bin] += interval
             if is_repeat:
-                repeat_time[index] += interval
-            toggled[index] |= changed
+                ids.numbers[index, _REPEAT_TIME] += interval
+            ids.words[index, _TOGGLED] |= changed
             if seen & 15 == 8:
                 mask = np.uint64(0)
                 for bit in range(64):
                     if bit_time[index, bit] > 0.9 * weight_time:
                         mask |= np.uint64(1) << np.uint64(bit)
-                always_toggling[index] = mask
+                ids.words[index, _ALWAYS_TOGGLING] = mask
             longer = position
             while longer < _NUM_BINS and first_as_short[index, longer] > now:
                 first_as_short[index, longer] = now
                 longer += 1
             histogram_count[index, position] += 1
             histogram_time[index, position] += interval
-            time_total[index] += interval
-            if position < median_bin[index]:
-                time_below[index] += interval
-            half = 0.5 * time_total[index]
-            middle = median_bin[index]
-            while time_below[index] > half:
+            ids.numbers[index, _TIME_TOTAL] += interval
+            if position < ids.counts[index, _MEDIAN_BIN]:
+                ids.numbers[index, _TIME_BELOW] += interval
+            half = 0.5 * ids.numbers[index, _TIME_TOTAL]
+            middle = ids.counts[index, _MEDIAN_BIN]
+            while ids.numbers[index, _TIME_BELOW] > half:
                 middle -= 1
-                time_below[index] -= histogram_time[index, middle]
-            while middle < _NUM_BINS - 1 and time_below[index] + histogram_time[index, middle] < half:
-                time_below[index] += histogram_time[index, middle]
+                ids.numbers[index, _TIME_BELOW] -= histogram_time[index, middle]
+            while middle < _NUM_BINS - 1 and ids.numbers[index, _TIME_BELOW] + histogram_time[index, middle] < half:
+                ids.numbers[index, _TIME_BELOW] += histogram_time[index, middle]
                 middle += 1
-            median_bin[index] = middle
-            interval_before[index] = interval
+            ids.counts[index, _MEDIAN_BIN] = middle
+            ids.numbers[index, _INTERVAL_BEFORE] = interval
 
-        payload_before[index] = last_payload[index]
-        last_payload[index] = word
-        last_length[index] = length[message]
-        last_time[index] = now
-        count[index] = seen + 1
-        needed = _ESTABLISHED_S if first_time[index] - start <= _ORIGINAL_S else _NEWCOMER_S
+        ids.words[index, _PAYLOAD_BEFORE] = ids.words[index, _LAST_PAYLOAD]
+        ids.words[index, _LAST_PAYLOAD] = word
+        ids.counts[index, _LAST_LENGTH] = length[message]
+        ids.numbers[index, _LAST_TIME] = now
+        ids.counts[index, _NUM_SEEN] = seen + 1
+        needed = _ESTABLISHED_S if ids.numbers[index, _FIRST_TIME] - start <= _ORIGINAL_S else _NEWCOMER_S
         if seen + 1 >= _ESTABLISHED_COUNT and id_age > max(needed, min(0.5 * age, _NEWCOMER_S)):
             established_lowest = min(established_lowest, identifier)
         previous = index

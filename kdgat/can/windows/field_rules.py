@@ -12,6 +12,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from kdgat.can.windows.checksums import NUM_CHECKSUMS, checksum_halves, checksum_residual
+from kdgat.can.windows.features import popcount
 from kdgat.can.windows.identifiers import untouched
 
 _MEMORY = 2000.0  # messages that shares are taken over
@@ -24,106 +25,99 @@ _HELD = 24  # payloads that changed and kept to a checksum
 _FEWEST_OUTDONE, _OUTDONE = 2, 0.1  # payloads, and share of those that broke it, that kept to another one
 _NUM_VALUES = 16  # bins of a byte's value
 
+# Columns of `FieldRules.numbers`, in seconds and counts of messages,
+(
+    LEARNED,  # conforming messages
+    LATEST,  # s
+    FIRST,
+    MOST_SURPRISE,  # usual
+    MOST_PENDING,  # of the odd messages that are pending
+    CREDITED,  # s, when pending ones were counted last
+    NUM_CREDITS,  # how often they were in this episode
+    PAYLOAD_CHANGED,  # s, when the payload changed last
+    PAYLOAD_LONGEST,  # s that it usually stays at most
+    NUM_PAYLOADS,  # how often it changed
+    ODD_SINCE,  # conforming messages since the last odd one
+    ODD_TIME,  # s, of the last odd one
+    ODD_RUN,  # odd messages of the episode, 0: none
+) = range(13)
+_NUM_NUMBERS = 16  # two lines of the cache
+# and of `FieldRules.words`.
+(
+    PAYLOAD,
+    CONFORMING,  # the last payload that was not odd
+    COUNTING,  # half bytes that change as a counter does, a bit of each
+    SHOWN,  # hashes of the payloads that were tested: the same again proves nothing
+    PENDING,  # half bytes that another one came of in an episode that is not over, a bit each
+) = range(5)
+_NUM_WORDS = 8
+
 
 class FieldRules(NamedTuple):
-    """What is remembered of I identifiers, by their numbers."""
+    """What is remembered of I identifiers, by their numbers.
 
-    learned: NDArray[np.float64]  # [I] conforming messages
-    latest: NDArray[np.float64]  # [I] s
-    first: NDArray[np.float64]
-    payload: NDArray[np.uint64]
-    conforming: NDArray[np.uint64]  # [I] the last one that was not odd
+    Single numbers of an identifier stand side by side: each array of its own would be another line of the cache.
+    """
+
+    numbers: NDArray[np.float64]  # [I, _NUM_NUMBERS]: LEARNED to ODD_RUN
+    words: NDArray[np.uint64]  # [I, _NUM_WORDS]: PAYLOAD to PENDING
     successor: NDArray[np.uint8]  # [I, 16, 16] of each half byte's value: 1 + the value that followed it last
     misses: NDArray[np.float32]  # [I, 16] how often another one came
-    pending: NDArray[np.uint32]  # [I] half bytes that another one came of in an episode that is not over
     changes: NDArray[np.float32]  # [I, 16] how often the half byte changed
-    counting: NDArray[np.uint64]  # [I] half bytes that change as a counter does, a bit of each
     confirmed: NDArray[np.uint8]  # [I, 16] how often the half byte went on while others than those changed
-    most_surprise: NDArray[np.float64]  # [I] usual
-    most_pending: NDArray[np.float64]  # [I] of the odd messages that are pending
-    credited: NDArray[np.float64]  # [I] s, when pending ones were counted last
-    num_credits: NDArray[np.float64]  # [I] how often they were in this episode
     largest_step: NDArray[np.uint8]  # [I, 8] usual
     value_time: NDArray[np.float32]  # [I, 8, _NUM_VALUES] s
     changed: NDArray[np.float64]  # [I, 8] s, when the byte changed last
     longest: NDArray[np.float64]  # [I, 8] s that it usually stays at most
     num_changes: NDArray[np.float32]  # [I, 8]
-    payload_changed: NDArray[np.float64]  # [I] s, when the payload changed last
-    payload_longest: NDArray[np.float64]  # [I] s that it usually stays at most
-    num_payloads: NDArray[np.float64]  # [I] how often it changed
     checksum: NDArray[np.uint8]  # [I, NUM_CHECKSUMS] what the residual is, if it is a checksum
     held: NDArray[np.int32]  # [I, NUM_CHECKSUMS] changed payloads in a row that kept to it; -1: it is none
     broken: NDArray[np.int32]  # [I, NUM_CHECKSUMS] payloads that did not keep to it since
     outdone: NDArray[np.int32]  # [I, NUM_CHECKSUMS] of them, that kept to another one
-    shown: NDArray[np.uint64]  # [I] hashes of the payloads that were tested: the same again proves nothing
-    odd_since: NDArray[np.float64]  # [I] conforming messages since the last odd one
-    odd_time: NDArray[np.float64]  # [I] s, of the last odd one
-    odd_run: NDArray[np.float64]  # [I] odd messages of the episode, 0: none
 
 
 def new_rules(num_ids: int) -> FieldRules:
     return FieldRules(
-        learned=untouched(num_ids),
-        latest=untouched(num_ids),
-        first=untouched(num_ids),
-        payload=untouched(num_ids, np.uint64),
-        conforming=untouched(num_ids, np.uint64),
+        numbers=untouched((num_ids, _NUM_NUMBERS)),
+        words=untouched((num_ids, _NUM_WORDS), np.uint64),
         successor=untouched((num_ids, 16, 16), np.uint8),
         misses=untouched((num_ids, 16), np.float32),
-        pending=untouched(num_ids, np.uint32),
-        counting=untouched(num_ids, np.uint64),
         confirmed=untouched((num_ids, 16), np.uint8),
-        most_surprise=untouched(num_ids),
         changes=untouched((num_ids, 16), np.float32),
-        most_pending=untouched(num_ids),
-        credited=untouched(num_ids),
-        num_credits=untouched(num_ids),
         largest_step=untouched((num_ids, 8), np.uint8),
         value_time=untouched((num_ids, 8, _NUM_VALUES), np.float32),
         changed=untouched((num_ids, 8)),
         longest=untouched((num_ids, 8)),
         num_changes=untouched((num_ids, 8), np.float32),
-        payload_changed=untouched(num_ids),
-        payload_longest=untouched(num_ids),
-        num_payloads=untouched(num_ids),
         checksum=untouched((num_ids, NUM_CHECKSUMS), np.uint8),
         held=untouched((num_ids, NUM_CHECKSUMS), np.int32),
         broken=untouched((num_ids, NUM_CHECKSUMS), np.int32),
         outdone=untouched((num_ids, NUM_CHECKSUMS), np.int32),
-        shown=untouched(num_ids, np.uint64),
-        odd_since=untouched(num_ids),
-        odd_time=untouched(num_ids),
-        odd_run=untouched(num_ids),
     )
 
 
 @njit(cache=True)
 def forget(known: FieldRules, index: Any) -> None:
     """Make room for another identifier under this number; what its first message sets is left."""
-    known.learned[index] = 0.0
+    known.numbers[index] = 0.0
+    known.words[index] = 0
     known.successor[index] = 0
     known.misses[index] = 0.0
-    known.pending[index] = 0
-    known.counting[index] = 0
     known.confirmed[index] = 0
-    known.most_surprise[index] = 0.0
     known.changes[index] = 0.0
-    known.most_pending[index] = 0.0
-    known.credited[index] = 0.0
-    known.num_credits[index] = 0.0
-    known.shown[index] = 0
     known.largest_step[index] = 0
     known.value_time[index] = 0.0
     known.longest[index] = 0.0
     known.num_changes[index] = 0.0
-    known.payload_longest[index] = 0.0
-    known.num_payloads[index] = 0.0
     known.held[index] = 0
     known.broken[index] = 0
     known.outdone[index] = 0
-    known.odd_since[index] = 0.0
-    known.odd_time[index] = 0.0
-    known.odd_run[index] = 0.0
+
+
+@njit(cache=True, inline="always")
+def trailing_zeros(value: Any) -> Any:
+    """Return the place of the lowest bit that is set in a word that is not zero."""
+    return np.uint64(popcount((value & (~value + np.uint64(1))) - np.uint64(1)))
 
 
 @njit(cache=True, inline="always")
@@ -131,7 +125,7 @@ def byte_of(word: Any, place: Any) -> Any:
     return np.int64((word >> np.uint64(8 * place)) & np.uint64(255))
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def surprise_after(
     ids: FieldRules, index: Any, before: Any, word: Any, num_bytes: Any, explained: Any
 ) -> tuple[float, float, float, np.uint32]:
@@ -140,25 +134,27 @@ def surprise_after(
     Half bytes that are `explained` by the others, as a checksum that holds, surprise nobody.
     """
     surprise, peak, counter, missed = 0.0, 0.0, 0.0, np.uint32(0)
-    count = min(ids.learned[index], _MEMORY) + 1.0
-    for place in range(2 * num_bytes):
-        value = np.int64((word >> np.uint64(4 * place)) & np.uint64(15))
-        last = np.int64((before >> np.uint64(4 * place)) & np.uint64(15))
-        successor = np.int64(ids.successor[index, place, last]) - 1
-        if value != (successor if successor >= 0 else last):
-            missed |= np.uint32(1) << np.uint32(place)
-            if (explained >> np.uint32(place)) & np.uint32(1):
-                continue
-            bits = max(-np.log2((ids.misses[index, place] + 0.5) / count), 0.0)
-            surprise += bits
-            peak = max(peak, bits)
-            is_counter = (ids.counting[index] >> np.uint64(4 * place)) & np.uint64(1)
-            if bits > _COUNTER_BITS and is_counter and ids.confirmed[index, place] >= _FEWEST_CONFIRMED:
-                counter = max(counter, bits)
+    count = min(ids.numbers[index, LEARNED], _MEMORY) + 1.0
+    for place in range(2 * num_bytes):  # without a branch, which nobody could foresee
+        value = (word >> np.uint64(4 * place)) & np.uint64(15)
+        last = (before >> np.uint64(4 * place)) & np.uint64(15)
+        successor = np.uint64(ids.successor[index, place, last])
+        expected = last + np.uint64(1) if successor == 0 else successor
+        missed |= np.uint32(value + np.uint64(1) != expected) << np.uint32(place)
+    remaining = missed & ~np.uint32(explained)
+    while remaining != 0:
+        place = trailing_zeros(np.uint64(remaining))
+        remaining &= remaining - np.uint32(1)
+        bits = max(-np.log2((ids.misses[index, place] + 0.5) / count), 0.0)
+        surprise += bits
+        peak = max(peak, bits)
+        is_counter = (ids.words[index, COUNTING] >> np.uint64(4 * place)) & np.uint64(1)
+        if bits > _COUNTER_BITS and is_counter and ids.confirmed[index, place] >= _FEWEST_CONFIRMED:
+            counter = max(counter, bits)
     return surprise, peak, counter, missed
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", inline="always")
 def learn(
     ids: FieldRules,
     index: Any,
@@ -171,68 +167,88 @@ def learn(
     interval: float,
 ) -> None:
     """Learn from a message that conforms."""
-    learned = ids.learned[index]
+    learned = ids.numbers[index, LEARNED]
     differs = word ^ before
     differs = (differs | (differs >> np.uint64(1)) | (differs >> np.uint64(2)) | (differs >> np.uint64(3))) & _HALVES
-    others_change = (differs & ~ids.counting[index]) != 0
-    counting = np.uint64(0)
-    for place in range(2 * num_bytes):
+    others_change = (differs & ~ids.words[index, COUNTING]) != 0
+    # Loops without branches over all places, and then those places at which something happened, one by one.
+    num_halves = 2 * num_bytes
+    for place in range(num_halves):
         value = (word >> np.uint64(4 * place)) & np.uint64(15)
-        last = np.int64((before >> np.uint64(4 * place)) & np.uint64(15))
-        ids.successor[index, place, last] = np.uint8(value + np.uint64(1))
-        if learned >= _MEMORY:
+        ids.successor[index, place, (before >> np.uint64(4 * place)) & np.uint64(15)] = np.uint8(value + np.uint64(1))
+    if learned >= _MEMORY:
+        for place in range(num_halves):
             ids.misses[index, place] *= np.float32(1.0 - 1.0 / _MEMORY)
             ids.changes[index, place] *= np.float32(1.0 - 1.0 / _MEMORY)
-        if np.int64(value) != last:
-            ids.changes[index, place] += np.float32(1.0)
-        if (missed >> np.uint32(place)) & np.uint32(1):
-            ids.misses[index, place] += np.float32(1.0)
-        elif others_change and np.int64(value) != last and ids.confirmed[index, place] < 255:
+    remaining = np.uint32(missed)
+    while remaining != 0:
+        ids.misses[index, trailing_zeros(np.uint64(remaining))] += np.float32(1.0)
+        remaining &= remaining - np.uint32(1)
+    remaining_bits = (
+        differs if num_bytes == 8 else differs & ((np.uint64(1) << np.uint64(8 * num_bytes)) - np.uint64(1))
+    )
+    while remaining_bits != 0:
+        place = trailing_zeros(remaining_bits) >> np.uint64(2)
+        remaining_bits &= remaining_bits - np.uint64(1)
+        ids.changes[index, place] += np.float32(1.0)
+        is_missed = (missed >> np.uint32(place)) & np.uint32(1)
+        if others_change and is_missed == 0 and ids.confirmed[index, place] < 255:
             ids.confirmed[index, place] += np.uint8(1)
-        if ids.changes[index, place] > _COUNTER_CHANGES * (min(learned, _MEMORY) + 1.0):
-            counting |= np.uint64(1) << np.uint64(4 * place)
-    ids.counting[index] = counting
+    counting = np.uint64(0)
+    fewest_changes = _COUNTER_CHANGES * (min(learned, _MEMORY) + 1.0)
+    for place in range(num_halves):
+        counting |= np.uint64(ids.changes[index, place] > fewest_changes) << np.uint64(4 * place)
+    ids.words[index, COUNTING] = counting
     for place in range(num_bytes):
-        value = byte_of(word, place)
-        step = abs(value - byte_of(before, place))
-        step = min(step, 256 - step)
-        if step > ids.largest_step[index, place]:
-            ids.largest_step[index, place] = np.uint8(step)
-        ids.value_time[index, place, value >> 4] += np.float32(interval)
-        if step > 0:
-            ids.num_changes[index, place] += np.float32(1.0)
-            same = now - ids.changed[index, place]
-            if same > ids.longest[index, place]:
-                ids.longest[index, place] = same
+        ids.value_time[index, place, (word >> np.uint64(8 * place + 4)) & np.uint64(15)] += np.float32(interval)
     if word != before:
-        ids.num_payloads[index] += 1.0
-        ids.payload_longest[index] = max(ids.payload_longest[index], now - ids.payload_changed[index])
-    ids.most_surprise[index] = max(ids.most_surprise[index], surprise)
-    ids.learned[index] = learned + 1.0
+        for place in range(num_bytes):
+            step = abs(byte_of(word, place) - byte_of(before, place))
+            step = min(step, 256 - step)
+            if step > 0:
+                if step > ids.largest_step[index, place]:
+                    ids.largest_step[index, place] = np.uint8(step)
+                ids.num_changes[index, place] += np.float32(1.0)
+                same = now - ids.changed[index, place]
+                if same > ids.longest[index, place]:
+                    ids.longest[index, place] = same
+        ids.numbers[index, NUM_PAYLOADS] += 1.0
+        ids.numbers[index, PAYLOAD_LONGEST] = max(
+            ids.numbers[index, PAYLOAD_LONGEST], now - ids.numbers[index, PAYLOAD_CHANGED]
+        )
+    ids.numbers[index, MOST_SURPRISE] = max(ids.numbers[index, MOST_SURPRISE], surprise)
+    ids.numbers[index, LEARNED] = learned + 1.0
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy", inline="always")
 def credit(ids: FieldRules, index: Any) -> None:
     """Learn of the odd messages that are pending; in an episode that goes on they count more and more."""
-    ids.num_credits[index] += 1.0
+    ids.numbers[index, NUM_CREDITS] += 1.0
     for place in range(16):
-        if (ids.pending[index] >> np.uint32(place)) & np.uint32(1):
-            ids.misses[index, place] += np.float32(ids.num_credits[index])
-    ids.pending[index] = 0
-    usual = ids.most_surprise[index]
-    ids.most_surprise[index] = max(usual, min(ids.most_pending[index], _CREDIT_RATIO * usual + _CREDIT_BITS))
-    ids.most_pending[index] = 0.0
+        if (ids.words[index, PENDING] >> np.uint32(place)) & np.uint32(1):
+            ids.misses[index, place] += np.float32(ids.numbers[index, NUM_CREDITS])
+    ids.words[index, PENDING] = 0
+    usual = ids.numbers[index, MOST_SURPRISE]
+    ids.numbers[index, MOST_SURPRISE] = max(
+        usual, min(ids.numbers[index, MOST_PENDING], _CREDIT_RATIO * usual + _CREDIT_BITS)
+    )
+    ids.numbers[index, MOST_PENDING] = 0.0
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy", inline="always")
 def learn_checksums(ids: FieldRules, index: Any, word: Any, num_bytes: Any) -> None:
     """Give up what is no checksum; what is left of them was tested by every payload that was new."""
     if num_bytes < 2:
         return
-    is_first = ids.shown[index] == 0
+    num_left = 0
+    for kind in range(NUM_CHECKSUMS):
+        num_left += ids.held[index, kind] >= 0
+    if num_left == 0:  # of most identifiers, soon
+        return
+    is_first = ids.words[index, SHOWN] == 0
     shown = np.uint64(1) << ((word * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(58))
-    is_shown = (ids.shown[index] & shown) != 0
-    ids.shown[index] |= shown
+    is_shown = (ids.words[index, SHOWN] & shown) != 0
+    ids.words[index, SHOWN] |= shown
     for kind in range(NUM_CHECKSUMS):
         if ids.held[index, kind] < 0:
             continue
@@ -246,9 +262,14 @@ def learn_checksums(ids: FieldRules, index: Any, word: Any, num_bytes: Any) -> N
             ids.held[index, kind] += 1
 
 
-@njit(cache=True)
+@njit(cache=True, error_model="numpy", inline="always")
 def broken_checksum(ids: FieldRules, index: Any, word: Any, num_bytes: Any) -> tuple[int, float, np.uint32]:
     """Return how often a checksum held that does not now, 0 if all hold; whether there is one; the half bytes of it."""
+    num_known = 0
+    for kind in range(NUM_CHECKSUMS):
+        num_known += ids.held[index, kind] >= _HELD
+    if num_known == 0:
+        return 0, 0.0, np.uint32(0)
     breaks, holds = 0, False
     wrong, halves = np.uint32(0), np.uint32(0)
     for kind in range(NUM_CHECKSUMS):

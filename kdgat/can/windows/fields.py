@@ -16,6 +16,22 @@ from numba import njit
 from numpy.typing import NDArray
 
 from kdgat.can.windows.field_rules import (
+    CONFORMING,
+    CREDITED,
+    FIRST,
+    LATEST,
+    LEARNED,
+    MOST_PENDING,
+    MOST_SURPRISE,
+    NUM_CREDITS,
+    NUM_PAYLOADS,
+    ODD_RUN,
+    ODD_SINCE,
+    ODD_TIME,
+    PAYLOAD,
+    PAYLOAD_CHANGED,
+    PAYLOAD_LONGEST,
+    PENDING,
     FieldRules,
     broken_checksum,
     byte_of,
@@ -87,14 +103,17 @@ class FieldState:
         numbered: Numbered,
         payload: NDArray[np.uint64],
         length: NDArray[np.uint8],
+        wanted: NDArray[np.bool_] | None = None,
     ) -> NDArray[np.float32]:
         """Judge what the next M messages say, and learn from it.
 
         Arguments: seconds that never go back [M], numbers of the ids, payload as little-endian words [M], payload bytes
-        [M]. Returns float32 [M, NUM_FIELD_FEATURES], named by FIELD_FEATURES.
+        [M], and which messages are to be described [M], by default all; from the others is learned only. Returns
+        float32 [M, NUM_FIELD_FEATURES], named by FIELD_FEATURES.
         """
+        wanted = np.ones(len(timestamp), bool) if wanted is None else wanted
         self._of_identifiers = with_room(self._of_identifiers, numbered.num_numbers, new_rules)
-        return _judge(timestamp, numbered.number, numbered.is_new, payload, length, self._of_identifiers)
+        return _judge(timestamp, numbered.number, numbered.is_new, payload, length, wanted, self._of_identifiers)
 
 
 @njit(cache=True, inline="always")
@@ -103,51 +122,54 @@ def _log_ratio(ratio: float) -> Any:
     return min(np.log2(max(ratio, 2.0**REST)), _MOST_STILL)
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", nogil=True)
 def _judge(
     timestamp: NDArray[np.float64],
     numbers: NDArray[np.int32],
     is_new: NDArray[np.bool_],
     payload: NDArray[np.uint64],
     length: NDArray[np.uint8],
+    wanted: NDArray[np.bool_],
     ids: FieldRules,
 ) -> NDArray[np.float32]:
     num_messages = timestamp.shape[0]
     out = np.zeros((num_messages, NUM_FIELD_FEATURES), np.float32)
     for message in range(num_messages):
         now = timestamp[message]
-        index = np.int64(numbers[message])
+        index = np.uint64(numbers[message])  # unsigned: nobody has to look whether it counts from the end
         word = payload[message]
         num_bytes: Any = min(np.int64(length[message]), 8)
+        is_wanted = wanted[message]
         if is_new[message]:
             forget(ids, index)
-            out[message, _FROZEN] = out[message, _STILL] = REST
-            ids.first[index] = now
-            ids.latest[index] = now
-            ids.payload[index] = word
-            ids.conforming[index] = word
+            if is_wanted:
+                out[message, _FROZEN] = out[message, _STILL] = REST
+            ids.numbers[index, FIRST] = now
+            ids.numbers[index, LATEST] = now
+            ids.words[index, PAYLOAD] = word
+            ids.words[index, CONFORMING] = word
             ids.changed[index] = now
-            ids.payload_changed[index] = now
+            ids.numbers[index, PAYLOAD_CHANGED] = now
             learn_checksums(ids, index, word, num_bytes)
             continue
-        before = ids.payload[index]
-        learned = ids.learned[index]
+        before = ids.words[index, PAYLOAD]
+        learned = ids.numbers[index, LEARNED]
         is_known = learned >= _LEARNED
-        interval = now - ids.latest[index]
-        age = now - ids.first[index]
+        interval = now - ids.numbers[index, LATEST]
+        age = now - ids.numbers[index, FIRST]
 
         # what could follow the previous message or, in an episode, the last one that conformed
         breaks, checksum_known, explained = broken_checksum(ids, index, word, num_bytes)
         surprise, peak, counter, missed = surprise_after(ids, index, before, word, num_bytes, explained)
-        if ids.odd_run[index] > 0.0 and ids.conforming[index] != before:
-            other = surprise_after(ids, index, ids.conforming[index], word, num_bytes, explained)
+        if ids.numbers[index, ODD_RUN] > 0.0 and ids.words[index, CONFORMING] != before:
+            other = surprise_after(ids, index, ids.words[index, CONFORMING], word, num_bytes, explained)
             counter = min(counter, other[2])
             if other[0] < surprise:
                 surprise, peak, missed = other[0], other[1], other[3]
 
         # which bytes moved, how far, and to where
         jump, rarest, longest_frozen = 0.0, np.inf, 0.0
-        for place in range(num_bytes):
+        for place in range(num_bytes if is_wanted and is_known else 0):
             value = byte_of(word, place)
             step = abs(value - byte_of(before, place))
             step = min(step, 256 - step)
@@ -158,12 +180,16 @@ def _judge(
                 same = (now - ids.changed[index, place]) / max(ids.longest[index, place], _SHORTEST_S)
                 longest_frozen = max(longest_frozen, same)
         still = 0.0
-        if word == before and ids.num_payloads[index] >= _FEWEST_CHANGES:
-            still = (now - ids.payload_changed[index]) / max(ids.payload_longest[index], _SHORTEST_S)
+        if word == before and ids.numbers[index, NUM_PAYLOADS] >= _FEWEST_CHANGES:
+            still = (now - ids.numbers[index, PAYLOAD_CHANGED]) / max(ids.numbers[index, PAYLOAD_LONGEST], _SHORTEST_S)
         is_odd = False
         if is_known:
+            is_odd = (
+                breaks > 0 or counter > 0.0 or surprise > _SUM_RATIO * ids.numbers[index, MOST_SURPRISE] + _SUM_MARGIN
+            )
+        if is_known and is_wanted:
             out[message, _SEQUENCE_SURPRISE] = min(surprise, 192.0) / 64.0
-            excess = np.log2((surprise + 4.0) / (ids.most_surprise[index] + 4.0))
+            excess = np.log2((surprise + 4.0) / (ids.numbers[index, MOST_SURPRISE] + 4.0))
             out[message, _SEQUENCE_EXCESS] = min(max(excess, -4.0), 4.0)
             out[message, _SEQUENCE_PEAK] = peak / 12.0
             out[message, _COUNTER_BREAK] = counter / 12.0
@@ -174,41 +200,42 @@ def _judge(
             out[message, _CHECKSUM_KNOWN] = checksum_known
             if breaks > 0:
                 out[message, _CHECKSUM_BREAK] = np.log2(1.0 + breaks) / 12.0
-            is_odd = breaks > 0 or counter > 0.0 or surprise > _SUM_RATIO * ids.most_surprise[index] + _SUM_MARGIN
-        else:
+        elif is_wanted:
             out[message, _FROZEN] = out[message, _STILL] = REST
 
         if is_odd:
-            if ids.odd_run[index] == 0.0:
-                ids.credited[index] = now
-                ids.num_credits[index] = 0.0
-            ids.odd_run[index] += 1.0
-            ids.odd_time[index] = now
-            ids.odd_since[index] = 0.0
-            ids.pending[index] |= missed
-            ids.most_pending[index] = max(ids.most_pending[index], surprise)
-            out[message, _ODD] = 1.0
+            if ids.numbers[index, ODD_RUN] == 0.0:
+                ids.numbers[index, CREDITED] = now
+                ids.numbers[index, NUM_CREDITS] = 0.0
+            ids.numbers[index, ODD_RUN] += 1.0
+            ids.numbers[index, ODD_TIME] = now
+            ids.numbers[index, ODD_SINCE] = 0.0
+            ids.words[index, PENDING] |= missed
+            ids.numbers[index, MOST_PENDING] = max(ids.numbers[index, MOST_PENDING], surprise)
+            if is_wanted:
+                out[message, _ODD] = 1.0
         else:
-            ids.odd_since[index] += 1.0
-            ids.num_credits[index] = 0.0
-            ids.conforming[index] = word
-        out[message, _ODD_RUN] = np.log2(1.0 + ids.odd_run[index]) / 8.0
-        if ids.odd_run[index] > 0.0:
-            if now - ids.odd_time[index] > _CALM_S and ids.odd_since[index] > _CALM_MESSAGES:
-                ids.odd_run[index] = 0.0
+            ids.numbers[index, ODD_SINCE] += 1.0
+            ids.numbers[index, NUM_CREDITS] = 0.0
+            ids.words[index, CONFORMING] = word
+        if is_wanted:
+            out[message, _ODD_RUN] = np.log2(1.0 + ids.numbers[index, ODD_RUN]) / 8.0
+        if ids.numbers[index, ODD_RUN] > 0.0:
+            if now - ids.numbers[index, ODD_TIME] > _CALM_S and ids.numbers[index, ODD_SINCE] > _CALM_MESSAGES:
+                ids.numbers[index, ODD_RUN] = 0.0
                 credit(ids, index)
-            elif now - ids.credited[index] > _CREDIT_S:
-                ids.credited[index] = now
+            elif now - ids.numbers[index, CREDITED] > _CREDIT_S:
+                ids.numbers[index, CREDITED] = now
                 credit(ids, index)
         else:
             learn(ids, index, word, before, num_bytes, missed, surprise, now, interval)
             if word != before:
                 learn_checksums(ids, index, word, num_bytes)
-        for place in range(num_bytes):
-            if byte_of(word, place) != byte_of(before, place):
-                ids.changed[index, place] = now
         if word != before:
-            ids.payload_changed[index] = now
-        ids.payload[index] = word
-        ids.latest[index] = now
+            for place in range(num_bytes):
+                if byte_of(word, place) != byte_of(before, place):
+                    ids.changed[index, place] = now
+            ids.numbers[index, PAYLOAD_CHANGED] = now
+        ids.words[index, PAYLOAD] = word
+        ids.numbers[index, LATEST] = now
     return out

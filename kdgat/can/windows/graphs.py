@@ -74,7 +74,7 @@ _AT_REST: Final = np.array(
 _OTHER_NAMES: Final = {"malfunction": "spoofing"}  # of kinds of attack
 
 
-@njit(cache=True, error_model="numpy")
+@njit(cache=True, error_model="numpy", nogil=True)
 def _count_parts(
     dense: NDArray[np.int32],
     num_ids: int,
@@ -123,7 +123,7 @@ def _count_parts(
     return node_ptr, edge_ptr
 
 
-@njit(cache=True, fastmath=True, error_model="numpy")
+@njit(cache=True, fastmath=True, error_model="numpy", nogil=True)
 def _fill(
     time: NDArray[np.float64],
     elapsed: NDArray[np.float64],
@@ -356,23 +356,26 @@ class TrafficState:
         """Return the memory of what is remembered."""
         return self._features.num_bytes + self._clock.num_bytes + self._fields.num_bytes
 
-    def describe(self, messages: Messages, stops: NDArray[np.int64]) -> tuple[DescribedMessages, Arrivals]:
+    def describe(
+        self, messages: Messages, stops: NDArray[np.int64], wanted: NDArray[np.bool_] | None = None
+    ) -> tuple[DescribedMessages, Arrivals]:
         """Describe the next messages, and who is waited for at the ends of windows.
 
-        `stops` are the rows after the last ones of the windows that end among these messages, ascending [G].
+        `stops` are the rows after the last ones of the windows that end among these messages, ascending [G]; messages
+        that are not `wanted` [M] are remembered only.
         """
         timestamp = np.ascontiguousarray(messages.timestamp)
         identifier = np.ascontiguousarray(messages.identifier)
         payload = np.ascontiguousarray(messages.payload).view("<u8").reshape(-1)
         length = np.ascontiguousarray(messages.length)
         time, breaks = self._bus_clock.read(timestamp)
-        numbered, features = self._features.describe(time, identifier, payload, length)
+        numbered, features = self._features.describe(time, identifier, payload, length, wanted)
         steps = np.diff(time, prepend=self._previous if self.num_messages else time[:1])
         # One after the other, so that pieces have the sums of the whole, bit for bit.
         elapsed = np.cumsum(np.concatenate([[self._elapsed], np.maximum(steps, 0.0)]))[1:]
         monotonic = np.maximum(np.maximum.accumulate(time), self._latest)
-        clock = arrivals(monotonic, identifier, numbered, stops, self._clock, breaks)
-        fields = self._fields.describe(monotonic, numbered, payload, length)
+        clock = arrivals(monotonic, identifier, numbered, stops, self._clock, breaks, wanted)
+        fields = self._fields.describe(monotonic, numbered, payload, length, wanted)
         if len(timestamp):
             self._previous, self._elapsed = time[-1:].copy(), float(elapsed[-1])
             self._latest = float(monotonic[-1])
@@ -383,18 +386,52 @@ class TrafficState:
         return DescribedMessages(*described, features, clock.features, fields), clock
 
 
-def build_graphs(messages: Messages, config: WindowConfig) -> GraphColumns:
-    """Cut a recording into windows and build their graphs.
+def window_rows(num_messages: int, config: WindowConfig) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the first row of each window of a recording [G], and the row after its last one."""
+    starts = np.arange(num_windows(num_messages, config), dtype=np.int64) * config.stride
+    return starts, np.minimum(starts + config.size, num_messages)
+
+
+def build_graphs(messages: Messages, config: WindowConfig, chosen: NDArray[np.int64] | None = None) -> GraphColumns:
+    """Cut a recording into windows and build their graphs, or those of the windows `chosen`, ascending.
 
     Features have the names NODE_FEATURES and EDGE_FEATURES. A window is an attack if any of its messages is injected,
     or if it overlaps a campaign that keeps messages off the bus; a node, if any of its messages in the window is
     injected, or if it is waited for because of such a campaign. Messages after the last whole window belong to none.
     """
-    starts = np.arange(num_windows(len(messages), config), dtype=np.int64) * config.stride
-    stops = np.minimum(starts + config.size, len(messages))
+    starts, stops = window_rows(len(messages), config)
+    wanted = None
+    if chosen is not None:
+        starts, stops = starts[chosen], stops[chosen]
+        wanted = _within(starts, stops, len(messages))
     state = TrafficState()
-    described, waiting = state.describe(messages, stops)
+    described, waiting = state.describe(messages, stops, wanted)
     return graphs_of(described, waiting, starts, stops, num_ids=state.num_ids, campaigns=messages.campaigns)
+
+
+def _within(starts: NDArray[np.int64], stops: NDArray[np.int64], num_messages: int) -> NDArray[np.bool_]:
+    """Say which of M messages are in any of some windows."""
+    depth = np.bincount(starts, minlength=num_messages + 1) - np.bincount(stops, minlength=num_messages + 1)
+    return np.cumsum(depth[:num_messages]) > 0
+
+
+def attacked_windows(
+    messages: Messages, starts: NDArray[np.int64], stops: NDArray[np.int64]
+) -> tuple[NDArray[np.int8], NDArray[np.int32]]:
+    """Say which windows are attacked [G], and how many messages of each are injected, without building them."""
+    injected = np.concatenate([[0], np.cumsum(messages.label != 0)])
+    attack_count = (injected[stops] - injected[starts]).astype(np.int32)
+    y = (attack_count > 0).astype(np.int8)
+    for campaign in messages.campaigns:
+        if campaign.silences and len(starts):
+            y[_overlap(campaign, messages.timestamp[starts], messages.timestamp[stops - 1])] = 1
+    return y, attack_count
+
+
+def _overlap(
+    campaign: AttackCampaign, start_time: NDArray[np.float64], end_time: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    return (start_time <= campaign.end_s) & (end_time >= campaign.begin_s)
 
 
 def graphs_of(
@@ -434,7 +471,7 @@ def graphs_of(
     kind[y == 1] = ATTACK_KINDS.index("unknown")
     is_waited_for = x[:, NODE_FEATURES.index("waiting")] > 0.0
     for campaign in campaigns:
-        active = (start_time <= campaign.end_s) & (end_time >= campaign.begin_s)
+        active = _overlap(campaign, start_time, end_time)
         if campaign.silences:
             y[active] = 1
             of_nodes = np.repeat(active, np.diff(node_ptr))

@@ -88,7 +88,7 @@ def _slot(key: Any, mask: int, seed: Any) -> Any:
     return np.int64((mixed ^ (mixed >> np.uint64(31))) & np.uint64(mask))
 
 
-@njit(cache=True)
+@njit(cache=True, nogil=True)
 def _number(
     identifier: NDArray[np.uint32],
     keys: NDArray[np.int64],

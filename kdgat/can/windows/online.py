@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from kdgat.can.windows.feature_names import EDGE_FEATURES, NODE_FEATURES
 from kdgat.can.windows.graphs import DescribedMessages, TrafficState, build_graphs, graphs_of
 from kdgat.can.windows.schema import SCHEMA
 from kdgat.graphs.columns import GraphColumns
+
+CHUNK_MESSAGES: Final = 1 << 14  # described at once: what is said of them stays in the cache until graphs are built
 
 
 class WindowStream:
@@ -98,3 +101,11 @@ class WindowStream:
         columns: list[Any] = [column[num_rows:].copy() for column in self._kept]
         self._kept = DescribedMessages(*columns)
         self._first += num_rows
+
+
+def window_chunks(messages: Messages, config: WindowConfig, size: int = CHUNK_MESSAGES) -> Iterator[GraphColumns]:
+    """Yield the graphs of a recording, those of `build_graphs`, of so many messages at a time."""
+    stream = WindowStream(config)
+    for start in range(0, len(messages), size):
+        yield stream.feed(messages.select(slice(start, start + size)))
+    yield stream.finish()

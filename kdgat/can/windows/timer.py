@@ -40,8 +40,10 @@ def give_up(timer: NDArray[np.float64]) -> None:
     timer[_COUNT] = 0.0
 
 
-@njit(cache=True)
-def follow(timer: NDArray[np.float64], median: float, is_calm: bool, now: float) -> tuple[float, float, float]:
+@njit(cache=True, inline="always")
+def follow(
+    timer: NDArray[np.float64], median: float, is_calm: bool, now: float, is_wanted: bool = True
+) -> tuple[float, float, float]:
     """Follow an id's timer by one message.
 
     Phase and period are fitted by a growing-memory filter of second order, which is a line through the arrivals by
@@ -52,6 +54,7 @@ def follow(timer: NDArray[np.float64], median: float, is_calm: bool, now: float)
         median: s, the id's usual interval.
         is_calm: no extra message came lately; else it is not known which messages are the timer's.
         now: s.
+        is_wanted: whether the distance is asked for; else it is given as REST.
 
     Returns log2 of the distance from the timer over the widest usual one, messages in a row that are further off, and
     how often it was so for three of them.
@@ -68,7 +71,7 @@ def follow(timer: NDArray[np.float64], median: float, is_calm: bool, now: float)
     distance = now - predicted
     gate = max(_GATE * timer[_SPREAD], _NARROWEST * period)
     is_judged = count >= _LEARNED and gate < _LOOSEST * period
-    phase = np.log2(abs(distance) / gate + 1e-3) if is_judged else REST
+    phase = np.log2(abs(distance) / gate + 1e-3) if is_judged and is_wanted else REST
     habit = timer[_EXCURSIONS] if is_judged else 0.0
     is_off = abs(distance) > gate
     if (is_off or count < _LEARNED) and _is_back(timer, now):

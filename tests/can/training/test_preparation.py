@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -198,6 +199,7 @@ def test_a_killed_preparation_keeps_its_parts_and_comes_to_the_same_bytes(
 ) -> None:
     directory = _directory(tmp_path / "run", inputs)
     monkeypatch.setattr(preparation, "VARIANTS_IN_PART", 2)
+    monkeypatch.setattr(preparation, "num_cores", lambda: 1)
     made: list[str] = []
     make, kills = Parts.make, iter((1, 3, 4, 7))
     kill_at = next(kills)
@@ -218,6 +220,47 @@ def test_a_killed_preparation_keeps_its_parts_and_comes_to_the_same_bytes(
     assert len(made) == len(set(made)) == 10  # two train, 3 + 2 injected, two test, one duplicate
     assert _hashes(directory) == _hashes(prepared)
     assert not list(directory.parts_path.rglob("*.h5"))
+
+
+@pytest.mark.parametrize("cores", [1, 2, 5])
+def test_the_number_of_cores_changes_no_byte(
+    cores: int,
+    prepared: RunDirectory,
+    inputs: dict[str, StageInput],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    directory = _directory(tmp_path / "run", inputs)
+    monkeypatch.setattr(preparation, "VARIANTS_IN_PART", 1)
+    monkeypatch.setattr(preparation, "num_cores", lambda: cores)
+    assert isinstance(run_stage(directory, quiet=True), Finished)
+    assert _hashes(directory) == _hashes(prepared)
+
+
+def test_what_fails_on_one_core_abandons_the_others_and_what_is_made_stays_made(
+    prepared: RunDirectory, inputs: dict[str, StageInput], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = _directory(tmp_path / "run", inputs)
+    monkeypatch.setattr(preparation, "VARIANTS_IN_PART", 2)
+    monkeypatch.setattr(preparation, "num_cores", lambda: 3)
+    make, made = Parts.make, []
+
+    def dying(parts: Parts, name: str) -> None:
+        if name == "injected/00002":
+            raise KilledError
+        make(parts, name)
+        made.append(name)
+
+    monkeypatch.setattr(Parts, "make", dying)
+    with pytest.raises(KilledError):
+        run_stage(directory, quiet=True)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("part")]
+    assert {"train/00000", "train/00001"} <= set(made)
+    before = list(made)
+    monkeypatch.setattr(Parts, "make", lambda parts, name: (make(parts, name), made.append(name))[0])
+    assert isinstance(run_stage(directory, quiet=True), Finished)
+    assert len(made) == len(set(made)) > len(before)
+    assert _hashes(directory) == _hashes(prepared)
 
 
 def test_parts_that_others_made_ahead_in_any_order_are_joined_to_the_same_bytes(

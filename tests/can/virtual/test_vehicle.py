@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from kdgat.can.recordings.messages import Messages
 from kdgat.can.virtual.frames import Frames
-from kdgat.can.virtual.vehicle import _add_own_checksum, _stand, make_virtual
+from kdgat.can.virtual.vehicle import _add_own_checksum, _stand, cut, make_virtual
 from kdgat.can.windows.fields import FIELD_FEATURES
 from kdgat.can.windows.graphs import TrafficState
 from tests.can.traffic import bus_traffic
@@ -75,7 +75,7 @@ def test_unused_bytes_stay_empty_whatever_is_changed() -> None:
     traffic.length[traffic.identifier == traffic.identifier[0]] = 3
     traffic.payload[traffic.identifier == traffic.identifier[0], 3:] = 0
     for seed in range(10):
-        made, _ = make_virtual(Frames.of_messages(traffic), np.random.default_rng(seed))
+        made, _ = make_virtual(cut(traffic, np.random.default_rng(0), np.inf), np.random.default_rng(seed))
         unused = np.arange(8)[None, :] >= made.length[:, None]
         assert not made.payload[unused].any()
 
@@ -86,7 +86,7 @@ def test_clean_virtual_cars_hardly_break_what_they_keep_to() -> None:
     traffic = bus_traffic(num_ids=15, duration_s=12.0)
     shares, num_broken = [], 0
     for seed in range(12):
-        made, _ = make_virtual(Frames.of_messages(traffic), np.random.default_rng(seed))
+        made, _ = make_virtual(cut(traffic, np.random.default_rng(0), np.inf), np.random.default_rng(seed))
         order = np.argsort(made.time, kind="stable")
         described, _ = TrafficState().describe(
             Messages(

@@ -13,7 +13,7 @@ from kdgat.can.recordings.messages import Messages
 from kdgat.can.sections import WindowConfig
 from kdgat.can.simulation.synthetic import make_recording, make_vehicle
 from kdgat.can.windows.graphs import build_graphs
-from kdgat.can.windows.online import WindowStream
+from kdgat.can.windows.online import WindowStream, window_chunks
 from kdgat.graphs.columns import GraphColumns
 from tests.can.recording_files import random_messages
 from tests.can.traffic import bus_traffic, make_messages, merge
@@ -85,3 +85,22 @@ def test_memory_does_not_grow_with_the_number_of_messages() -> None:
         sizes.append(stream.num_bytes)
     assert len(set(sizes[1:])) == 1  # nothing is copied to make room, which takes many windows' time
     assert sizes[-1] < 200e6
+
+
+@pytest.mark.parametrize("attack", [None, "fuzzing"])
+@pytest.mark.parametrize(("size", "stride"), [(100, 100), (60, 25), (30, 90)])
+def test_chosen_windows_are_those_of_all_whatever_is_left_out(attack: str | None, size: int, stride: int) -> None:
+    messages = make_recording(make_vehicle(3), 6.0, attack, seed=4)
+    config = WindowConfig(size=size, stride=stride)
+    whole = build_graphs(messages, config)
+    for share in (0.0, 0.2, 0.7):
+        chosen = np.flatnonzero(np.random.default_rng(5).random(whole.num_graphs) < share)
+        _assert_equal(build_graphs(messages, config, chosen), whole.select(chosen))
+
+
+@pytest.mark.parametrize("num", [0, 1, 99, 100, 1234])
+def test_chunks_of_a_recording_have_its_graphs(num: int) -> None:
+    messages = make_recording(make_vehicle(3), 2.0, None, seed=4).select(slice(num))
+    config = WindowConfig()
+    chunks = list(window_chunks(messages, config, size=250))
+    _assert_equal(GraphColumns.concatenate(chunks), build_graphs(messages, config))

@@ -1,0 +1,155 @@
+"""Measure the stage `prepare`: against another checkout of kdgat, and how memory and time grow with the messages.
+
+Run `python benchmarks/preparation.py compare --before CHECKOUT [--dataset hcrl_sa] [--data-root DIR] [--variants N]`:
+both sides prepare the same recordings in turn, each in processes of its own, the first round compiles and is left out.
+Prints wall and CPU seconds, peak memory and ratios, and refuses to compare stores that differ by a byte.
+
+Run `python benchmarks/preparation.py growth [--messages N ...]`: recordings of simulated messages, a million each, are
+prepared with some virtual ones. Prints CPU time per message and peak memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+import yaml
+
+import kdgat
+from kdgat.can.config import CanConfig
+from kdgat.can.inputs import recording_inputs
+from kdgat.can.plan import plan_can
+from kdgat.stage.directory import RunDirectory
+from kdgat.stage.spec import StageInput, StageSpec
+
+HERE = Path(__file__).resolve().parents[1]
+OF_A_RECORDING = 1_000_000
+RUN = "import sys; from kdgat.stage.__main__ import main; sys.exit(main([sys.argv[1], '--quiet']))"
+
+
+class Measured(NamedTuple):
+    """What one preparation took."""
+
+    wall_s: float
+    cpu_s: float
+    peak_mb: float
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    one = commands.add_parser("compare")
+    one.add_argument("--before", type=Path, required=True)
+    one.add_argument("--after", type=Path, default=HERE)
+    one.add_argument("--data-root", type=Path, default=HERE.parent / "shared" / "data")
+    one.add_argument("--dataset", default="hcrl_sa")
+    one.add_argument("--preset", default="quick")
+    one.add_argument("--variants", type=int)
+    one.add_argument("--repeats", type=int, default=2)
+    one.set_defaults(run=compare)
+    other = commands.add_parser("growth")
+    other.add_argument("--messages", type=int, nargs="+", default=[100_000, 1_000_000, 10_000_000, 20_000_000])
+    other.add_argument("--variants", type=int, default=25)
+    other.set_defaults(run=grow)
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        arguments.run(arguments, Path(folder))
+
+
+def compare(arguments: argparse.Namespace, folder: Path) -> None:
+    """Prepare with both checkouts in turn."""
+    preset = yaml.safe_load((Path(kdgat.__file__).parent / f"can/presets/{arguments.preset}.yaml").read_text())
+    if arguments.variants:
+        preset["injection"]["variants"] = arguments.variants
+    data = {"data_root": str(arguments.data_root), "dataset": arguments.dataset}
+    config = CanConfig.model_validate({**preset, "data": data})
+    spec = _spec(config, recording_inputs(config.data))
+    sides = {"before": arguments.before, "after": arguments.after}
+    few = _spec(
+        CanConfig.model_validate({**preset, "data": data, "injection": {**preset["injection"], "variants": 2}}),
+        spec.inputs,
+    )
+    found: dict[str, list[Measured]] = {name: [] for name in sides}
+    stores: dict[str, dict[str, str]] = {}
+    for repeat in range(arguments.repeats + 1):
+        for name, checkout in sides.items():
+            measured, hashes = prepare(folder / name, few if repeat == 0 else spec, checkout)
+            if repeat == 0:
+                continue
+            found[name].append(measured)
+            stores[name] = hashes
+            print(f"{name:<8}{_row(measured)}", flush=True)
+    assert stores["before"] == stores["after"], "the stores differ"
+    before, after = (
+        Measured(*(statistics.median(column) for column in zip(*found[name], strict=True))) for name in sides
+    )
+    print(f"median before{_row(before)}\nmedian after {_row(after)}")
+    print(f"wall {before.wall_s / after.wall_s:.2f} times as fast, CPU {before.cpu_s / after.cpu_s:.2f}; same bytes")
+
+
+def grow(arguments: argparse.Namespace, folder: Path) -> None:
+    """Prepare more and more messages."""
+    from kdgat.can.recordings.logs import write_recording
+    from kdgat.can.simulation.synthetic import make_recording, make_vehicle
+
+    vehicle = make_vehicle(0)
+    rate = float((1 / vehicle.period_s).sum())
+    whole = make_recording(vehicle, 1.05 * min(max(arguments.messages), OF_A_RECORDING) / rate, None, seed=0)
+    print(f"{'messages':>12}{'recordings':>12}{'wall s':>10}{'CPU s':>10}{'CPU us each':>13}{'peak MB':>10}")
+    for number, num_messages in enumerate([min(arguments.messages), *arguments.messages]):
+        path = folder / f"{num_messages}.parquet"
+        write_recording(path, whole.select(slice(min(num_messages, OF_A_RECORDING))))
+        num_recordings = max(num_messages // OF_A_RECORDING, 1)
+        source = StageInput.of_file(path)
+        inputs = {f"train/train_01/{place:04d}": source for place in range(num_recordings)}
+        data = {"data_root": str(folder), "dataset": "simulated"}
+        config = CanConfig.model_validate({"data": data, "injection": {"variants": arguments.variants}})
+        measured, _ = prepare(folder / "growth", _spec(config, inputs), HERE)
+        if number:  # the first one compiles
+            print(
+                f"{num_messages:>12,}{num_recordings:>12}{measured.wall_s:>10.1f}{measured.cpu_s:>10.1f}"
+                f"{1e6 * measured.cpu_s / num_messages:>13.2f}{measured.peak_mb:>10.0f}",
+                flush=True,
+            )
+
+
+def prepare(folder: Path, spec: StageSpec, checkout: Path) -> tuple[Measured, dict[str, str]]:
+    """Run the stage in a process of its own; return what it took, and the hashes of its stores."""
+    shutil.rmtree(folder, ignore_errors=True)
+    directory = RunDirectory(folder).create(spec)
+    environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
+    began = time.perf_counter()
+    process = subprocess.Popen([sys.executable, "-c", RUN, str(directory.path)], env=environment, cwd=checkout)
+    _, status, used = os.wait4(process.pid, 0)
+    wall_s = time.perf_counter() - began
+    process.returncode = os.waitstatus_to_exitcode(status)
+    if process.returncode:
+        raise SystemExit(f"{checkout}: prepare ended with status {process.returncode}; see {directory.log_path}")
+    hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in sorted(folder.glob("*.h5"))}
+    return Measured(wall_s, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024), hashes
+
+
+def _spec(config: CanConfig, inputs: dict[str, StageInput]) -> StageSpec:
+    planned = plan_can(config)[0]
+    return StageSpec(
+        family="can", stage=planned.stage, scale=planned.scale, seed=planned.seed, config=planned.config, inputs=inputs
+    )
+
+
+def _row(measured: Measured) -> str:
+    return f" wall {measured.wall_s:7.1f} s   CPU {measured.cpu_s:7.1f} s   peak {measured.peak_mb:6.0f} MB"
+
+
+if __name__ == "__main__":
+    print(f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}", flush=True)
+    main()
