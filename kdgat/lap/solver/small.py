@@ -18,6 +18,7 @@ LIMIT = np.float64(2.0**980).view(np.int64)  # no sum of a small problem's costs
 PLUS, MINUS = np.float64(np.inf).view(np.int64), np.float64(-np.inf).view(np.int64)
 SCALAR, LONG = 20, 160  # lines up to the first length are looked at entry by entry; from the second on not padded
 NOWHERE = 1 << 62  # larger than any place in a row
+LONG_BIDS = 400  # lines from which on three rounds of bids pay
 BIDDING = 0.75  # if more of the rows are left, bids spare no searches
 BIDS_PER_ROW = 0.5  # in one round
 LARGEST_BID = 1e3  # relative to the mean size of the duals so far: more would cost precision
@@ -330,7 +331,9 @@ def solve_more(work, u, v, column_of, row_of, free):  # type: ignore[no-untyped-
         searches = num_free
         if num_free <= BIDDING * n:
             transfer(work, v, column_of, max_raise)
-            searches, looked_at = bid(work, v, column_of, row_of, free, num_free, max_raise)
+            for _ in range(1 if v.size < LONG_BIDS else 3):
+                searches, more = bid(work, v, column_of, row_of, free, searches, max_raise)
+                looked_at += more
         if searches > 0:
             for i in range(n):
                 u[i] = work[i, column_of[i]] - v[column_of[i]] if column_of[i] >= 0 else least_slack(work[i], v)
