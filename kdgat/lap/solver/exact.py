@@ -98,7 +98,7 @@ def linear_sum_assignment(
 
 def check_seed(cost: ArrayLike, u: ArrayLike | None, v: ArrayLike | None) -> None:
     """Check given duals before anything is solved; costs of a wrong shape are named by who reads them."""
-    shape = np.shape(cost)  # type: ignore[arg-type]
+    shape = np.shape(cost)
     if len(shape) == 2:
         check_duals(u, shape[0], "u", may_be_unknown=True)
         check_duals(v, shape[1], "v", may_be_unknown=True)

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment as scipy_assignment
 
-from kdgat.lap.instances.distributions import generate
 from kdgat.lap.errors import CostError
+from kdgat.lap.instances.distributions import generate
 from kdgat.lap.solver import quick
 from kdgat.lap.solver.exact import linear_sum_assignment, solve
 
