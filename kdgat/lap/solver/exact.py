@@ -296,6 +296,6 @@ def proven(matrix: Matrix, seed: Seed, found: Found) -> Assignment:
         sign * u,
         sign * v,
         sign * proof.bound,
-        sign * seed.bound,
+        sign * min(seed.bound, proof.bound),  # searches only raise it: what is above is rounding of large duals
         found.counters,
     )

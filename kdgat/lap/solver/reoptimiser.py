@@ -333,15 +333,15 @@ class Reoptimiser:
             return None
         u = np.minimum(u, slack)  # feasible without any tolerance, whichever side is looked at
         self._u[self._rows] = u
-        sign = self._sign
+        sign, bound = self._sign, math.fsum((math.fsum(u), math.fsum(v)))
         return Assignment(
             np.flatnonzero(is_real),
             column_of[is_real],
             sign * proof.cost,
             sign * u,
             sign * v,
-            sign * math.fsum((math.fsum(u), math.fsum(v))),
-            sign * seed_bound,
+            sign * bound,
+            sign * min(seed_bound, bound),  # searches only raise it: what is above is rounding of large duals
             counters,
         )
 

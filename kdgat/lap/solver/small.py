@@ -10,7 +10,7 @@ import numpy as np
 from numba import njit
 
 from kdgat.lap.solver.compilation import compiled
-from kdgat.lap.solver.kernels import EXPONENT, LANES, ORDERED, augment_dense, least_slack, lesser
+from kdgat.lap.solver.kernels import EXPONENT, LANES, ORDERED, augment_dense, flip, least_slack, lesser
 from kdgat.lap.solver.proof import is_proved
 
 SOLVED, UNUSABLE, INFEASIBLE, UNPROVED = 0, 1, 2, 3  # the last three are left to the general solver
@@ -306,14 +306,7 @@ def solve_few(work, u, v, column_of, row_of, distance, predecessor, order):  # t
             j = order[k]
             u[row_of[j]] += here - distance[j]
             v[j] -= here - distance[j]
-        while True:
-            i = predecessor[end]
-            row_of[end] = i
-            following = column_of[i]
-            column_of[i] = end
-            if i == start:
-                break
-            end = following
+        flip(start, end, predecessor, column_of, row_of)
     return matches, bound, looked_at
 
 
