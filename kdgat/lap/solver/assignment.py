@@ -1,9 +1,12 @@
 """What a solved assignment problem is: matching, duals, proof and work done."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+COLUMN_MINIMA = "column minima"  # of a rectangle: none
 
 
 @dataclass(frozen=True)
@@ -47,3 +50,40 @@ class Assignment:
     def gap(self) -> float:
         """Return |cost - dual bound|: rounding only."""
         return abs(self.cost - self.dual_bound)
+
+
+class PackedAssignment(Assignment):
+    """An `Assignment` as the compiled solver left it: one array, taken apart when somebody asks for more than it.
+
+    Making eight objects for an answer takes longer than finding one of ten rows. Its only attribute is `packed`: n, m
+    and an array [2 k + n + m + 6] of rows and columns [k], then, as numbers, u [n], v [m], cost, bounds, and the work.
+    """
+
+    __slots__ = ("packed",)
+    packed: tuple[int, int, NDArray[np.int64]]
+
+    def __getattr__(self, name: str) -> Any:
+        """Take the array apart, once."""
+        known = self.__dict__
+        if name in Assignment.__dataclass_fields__ and not known:
+            n, m, packed = self.packed
+            k = min(n, m)
+            numbers = packed[2 * k :].view(np.float64)
+            cost, bound, seed_bound, matches, searches, looked_at = numbers[n + m :].tolist()
+            known.update(
+                rows=packed[:k],
+                columns=packed[k : 2 * k],
+                cost=cost,
+                u=numbers[:n],
+                v=numbers[n : n + m],
+                dual_bound=bound,
+                seed_bound=seed_bound,
+                counters=Counters(COLUMN_MINIMA, int(matches), int(searches), int(looked_at)),
+            )
+        if name in known:
+            return known[name]
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy as an `Assignment`."""
+        return Assignment, tuple(getattr(self, name) for name in Assignment.__dataclass_fields__)

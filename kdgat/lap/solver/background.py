@@ -11,14 +11,24 @@ from numba import njit
 
 from kdgat.lap.solver.compilation import compiled
 from kdgat.lap.solver.core import remove_first, rise
-from kdgat.lap.solver.kernels import EXPONENT, flip, lowest_bit
-from kdgat.lap.solver.small import INFEASIBLE, LARGEST_BID, SOLVED, UNPROVED, UNUSABLE, is_proved
+from kdgat.lap.solver.kernels import BITS, EXPONENT, flip, lowest_bit, places_unlike
+from kdgat.lap.solver.proof import is_proved
+from kdgat.lap.solver.small import (
+    INFEASIBLE,
+    LARGEST_BID,
+    MINUS,
+    PLUS,
+    SOLVED,
+    UNPROVED,
+    UNUSABLE,
+    pack,
+    write_answer,
+)
 
 OTHER = INFEASIBLE  # the costs have no background, or too few lines that may share it
 SAMPLE, SHARE = 64, 0.6  # entries looked at to find a background, and how many of them it has to be
 LARGEST_SHARE = 0.15  # of the entries that may differ from it
 FREE, AT_BACKGROUND = -1, -2
-BLOCK = 64  # entries compared with the background at a time
 ROUNDS, BIDS_PER_LINE = 2, 2
 
 
@@ -56,28 +66,19 @@ def list_entries(cost, mask, sign, forbids, value):  # type: ignore[no-untyped-d
     background = sign * value
     limit = int(LARGEST_SHARE * n * m)
     start = np.empty(n + 1, np.int64)
-    columns, costs = np.empty(16 * n + BLOCK, np.int32), np.empty(16 * n + BLOCK)
-    pattern = np.empty(1)
-    pattern[0] = value
-    usual = pattern.view(np.int64)[0]
+    columns, costs = np.empty(16 * n + BITS, np.int32), np.empty(16 * n + BITS)
     found = others = 0
     for i in range(n):
         start[i] = found
-        row = bits[i]
-        for block in range(0, m, BLOCK):
-            differs = 0
-            if block + BLOCK <= m:
-                for k in range(BLOCK):
-                    differs |= int(row[block + k] != usual) << k
-            else:
-                for k in range(m - block):
-                    differs |= int(row[block + k] != usual) << k
+        row, entries = bits[i], cost[i]
+        for block in range(0, m, BITS):
+            differs = places_unlike(entries, block, value)
             if mask.shape[0] != 0:
-                for k in range(min(BLOCK, m - block)):
+                for k in range(min(BITS, m - block)):
                     differs |= int(mask[i, block + k] != 0) << k
             if differs == 0:
                 continue
-            if found + BLOCK > costs.size:
+            if found + BITS > costs.size:
                 columns, costs = grown(columns), grown(costs)
             while differs != 0:
                 j = block + lowest_bit(differs)
@@ -283,16 +284,18 @@ def share_out(cost, mask, background, sign, others, target_of, line_of):  # type
 
 
 @compiled
-def solve_listed(cost, mask, sign, forbids, numbers, pairs):  # type: ignore[no-untyped-def]
+def solve_listed(cost, mask, maximize, may_forbid, packed):  # type: ignore[no-untyped-def]
     """Solve a matrix that has a background; arguments and result are those of `kdgat.lap.solver.small.solve_one`."""
     num_rows, num_columns = cost.shape
     n, m = min(num_rows, num_columns), max(num_rows, num_columns)
     has_one, value = background_of(cost, mask)
     if not has_one:
-        return OTHER, 0.0, 0.0, 0.0, 0, 0, 0
+        return OTHER
+    sign = -1.0 if maximize else 1.0
+    forbids = (MINUS if maximize else PLUS) if may_forbid else 0
     state, start, targets, prices, others = list_entries(cost, mask, sign, forbids, value)
     if state != SOLVED:
-        return state, 0.0, 0.0, 0.0, 0, 0, 0
+        return state
     background = sign * value
     if num_rows > num_columns:
         start, targets, prices = by_columns(start, targets, prices, n)
@@ -310,22 +313,14 @@ def solve_listed(cost, mask, sign, forbids, numbers, pairs):  # type: ignore[no-
             if targets[e] == target_of[line]:
                 u[line] = prices[e] - v[targets[e]]
     if not share_out(cost, mask, background, sign, others, target_of, line_of):
-        return OTHER, 0.0, 0.0, 0.0, 0, 0, 0
-    if num_rows > num_columns:
-        column_of, numbers[:num_rows], numbers[num_rows:] = line_of, v, u
-    else:
-        column_of, numbers[:num_rows], numbers[num_rows:] = target_of, u, v
-    mine, other = numbers[:num_rows], numbers[num_rows:]
-    scratch = np.empty(m, np.int64)
-    good, total, bound = is_proved(cost, mask, num_rows, num_columns, sign, column_of, mine, other, scratch)
+        return OTHER
+    taken = np.empty(m, np.int64)
+    good, total, bound = is_proved(cost, mask, num_rows, num_columns, sign, target_of, u, v, taken, np.empty(2 * n))
     if not good:
-        return UNPROVED, 0.0, 0.0, 0.0, 0, 0, 0
-    k = 0
-    for i in range(num_rows):
-        if column_of[i] >= 0:
-            pairs[0, k], pairs[1, k] = i, column_of[i]
-            k += 1
-    if sign < 0.0:
-        for k in range(numbers.size):
-            numbers[k] = -numbers[k]
-    return SOLVED, sign * total, sign * bound, sign * seed_bound, n - num_free, num_free, looked_at
+        return UNPROVED
+    duals, column_of = packed[2 * n :].view(np.float64), np.empty(num_rows, np.int64)
+    mine, others_duals = duals[:num_rows], duals[num_rows : num_rows + num_columns]
+    write_answer(num_rows, num_columns, sign, target_of, line_of, u, v, column_of, mine, others_duals)
+    result = (SOLVED, sign * total, sign * bound, sign * seed_bound, n - num_free, num_free, looked_at)
+    pack(packed, num_rows, num_columns, column_of, result)
+    return SOLVED

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kdgat.lap.errors import CostError, InfeasibleError
-from kdgat.lap.solver.assignment import Assignment
+from kdgat.lap.solver.assignment import COLUMN_MINIMA, Assignment, Counters
 from kdgat.lap.solver.compilation import compiled
 from kdgat.lap.solver.exact import solve
 from kdgat.lap.solver.kernels import ORDERED
 from kdgat.lap.solver.matrix import check_mask, check_type
-from kdgat.lap.solver.quick import FORBIDS, MIN_LISTED, assignment_of
+from kdgat.lap.solver.quick import MIN_LISTED
 from kdgat.lap.solver.small import SOLVED, padded, solve_into
 
 LEFT = -1  # a problem that the kernel has not solved
@@ -42,14 +42,20 @@ class AssignmentBatch:
         """Return one problem's answer as `solve` does."""
         n, m = self.shapes[index].tolist()
         rows = np.flatnonzero(self.columns[index] >= 0)
-        pairs = np.stack([rows, self.columns[index, rows]])
-        numbers = np.concatenate([self.u[index, :n], self.v[index, :m]])
-        sums = (float(self.cost[index]), float(self.dual_bound[index]), float(self.seed_bound[index]))
-        return assignment_of(n, numbers, pairs, (SOLVED, *sums, *self.work[index].tolist()))
+        return Assignment(
+            rows,
+            self.columns[index, rows],
+            float(self.cost[index]),
+            self.u[index, :n].copy(),
+            self.v[index, :m].copy(),
+            float(self.dual_bound[index]),
+            float(self.seed_bound[index]),
+            Counters(COLUMN_MINIMA, *self.work[index].tolist()),
+        )
 
 
 @compiled(fastmath=ORDERED)
-def solve_some(first, last, costs, masks, place, shape, stored, sign, forbids, columns, u, v, sums, work):  # type: ignore[no-untyped-def]
+def solve_some(first, last, costs, masks, place, shape, stored, sign, columns, u, v, sums, work):  # type: ignore[no-untyped-def]
     """Solve the problems from `first` to `last`; leave work[k, 0] at LEFT where the general solver has to."""
     floats, places, partners = np.empty(64), np.empty(64, np.int64), np.empty(64, np.int32)
     for k in range(first, last):
@@ -57,10 +63,10 @@ def solve_some(first, last, costs, masks, place, shape, stored, sign, forbids, c
         if num_rows * num_columns >= MIN_LISTED:
             continue
         n, m = min(num_rows, num_columns), padded(max(num_rows, num_columns))
-        if floats.size < n + m + n * m:
-            floats = np.empty(2 * (n + m + n * m))
-        if partners.size < n + m:
-            places, partners = np.empty(2 * (n + m), np.int64), np.empty(2 * (n + m), np.int32)
+        if floats.size < 3 * n + 2 * m + n * m:
+            floats = np.empty(2 * (3 * n + 2 * m + n * m))
+        if partners.size < n + 3 * m:
+            places, partners = np.empty(2 * (n + m), np.int64), np.empty(2 * (n + 3 * m), np.int32)
         height, width = stored[k]
         cost = costs[place[k] : place[k] + height * width].reshape(height, width)
         mask = masks[:0].reshape(0, 0)
@@ -72,7 +78,7 @@ def solve_some(first, last, costs, masks, place, shape, stored, sign, forbids, c
             num_rows,
             num_columns,
             sign,
-            forbids,
+            0,
             columns[k, :num_rows],
             u[k, :num_rows],
             v[k, :num_columns],
@@ -113,10 +119,10 @@ def solve_batch(
     u, v = np.zeros((num_problems, n)), np.zeros((num_problems, m))
     sums, work = np.empty((3, num_problems)), np.full((num_problems, 3), LEFT, np.int64)
     arguments = (problems.costs, problems.masks, problems.place, shape, problems.stored)
-    sign, forbids = -1.0 if maximize else 1.0, FORBIDS[False][maximize]
+    sign = -1.0 if maximize else 1.0
 
     def run(first: int, last: int) -> None:
-        solve_some(first, last, *arguments, sign, forbids, columns, u, v, sums, work)
+        solve_some(first, last, *arguments, sign, columns, u, v, sums, work)
         for k in first + np.flatnonzero(work[first:last, 0] == LEFT):
             found = _solve_alone(problems, int(k), maximize)
             columns[k], u[k], v[k] = -1, 0.0, 0.0

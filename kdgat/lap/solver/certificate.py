@@ -18,12 +18,27 @@ from numpy.typing import ArrayLike, NDArray
 
 from kdgat.lap.solver import kernels, seeds
 from kdgat.lap.solver.assignment import Assignment
-from kdgat.lap.solver.matrix import Matrix, make_matrix
+from kdgat.lap.solver.matrix import Matrix, make_matrix, writable
+from kdgat.lap.solver.proof import (
+    ABOVE_SLACK,
+    EXACT,
+    GOOD,
+    NOT_TIGHT,
+    POSITIVE,
+    ROUNDING,
+    SPARE,
+    TOLERANCE,
+    UNMATCHED,
+    judge,
+    mark,
+)
 
-TOLERANCE = 1e-9  # of the proof, relative to the costs of the matching
-ROUNDING = 4.0 * float(np.finfo(np.float64).eps)  # of a dual and of a sum of duals, relative to their sizes
-SPARE = 16  # roundings of a dual beside those of the n searches that may change it
-EXACT = 2.0**52  # whole numbers whose sums stay below are added exactly
+FAULTS = {
+    ABOVE_SLACK: "the duals are not feasible: u[{}] exceeds what its row allows by {!r}",
+    NOT_TIGHT: "the duals do not prove it: row {} could be matched cheaper by {!r}",
+    POSITIVE: "the duals are not feasible: v[{}] is {!r}, of the larger side none may be above 0",
+    UNMATCHED: "the duals do not prove it: line {} is unmatched, and its dual is of size {!r}",
+}
 
 
 class CertificateError(ArithmeticError):
@@ -131,6 +146,8 @@ def prove_lines(
     column_of: NDArray[np.int64],
     of_all: Costs,
     num_searches: int | None = None,
+    *,
+    is_compiled: bool = True,
 ) -> Proof:
     """Prove a matching from what was read of its rows.
 
@@ -142,47 +159,38 @@ def prove_lines(
         column_of: [n], distinct, of 0 to m - 1.
         of_all: what else may be asked.
         num_searches: how many may have changed a dual, n unless stated.
+        is_compiled: whether the lines are judged by machine code, or by Python where that is not to be waited for.
     """
     n, m = u.size, v.size
-    size, paid = float(np.abs(u).sum() + np.abs(v).sum()), np.abs(costs)
+    costs, slack, u, v = (writable(np.ascontiguousarray(values)) for values in (costs, slack, u, v))
+    column_of, taken = writable(np.ascontiguousarray(column_of, np.int64)), np.empty(m, np.int64)
+    judges = (mark, judge) if is_compiled else (mark.py_func, judge.py_func)
+    if not judges[0](column_of, taken):
+        raise CertificateError("the matching does not match every row, each to another column")
+    with np.errstate(over="ignore", invalid="ignore"):
+        fault, line, worst, _, _, gap, paid, size = judges[1](
+            costs, slack, u, v, column_of, taken, n if num_searches is None else num_searches
+        )
     total = math.fsum(costs)
     if not (np.isfinite(total) and np.isfinite(size)):
         raise CertificateError(f"the costs add up to {total!r}, the sizes of the duals to {size!r}: no finite numbers")
-    noise, allowance = ROUNDING * size, TOLERANCE * float(paid.sum())
+    noise, allowance = ROUNDING * size, TOLERANCE * paid
     if noise > allowance:
         allowance += TOLERANCE * of_all.cheapest()
         is_exact = size < EXACT and all((duals == np.rint(duals)).all() for duals in (u, v)) and of_all.is_integral()
         if noise > allowance and not is_exact:
             raise CertificateError(
-                f"the sizes of the duals add up to {size!r}, those of the matched costs to {float(paid.sum())!r}: "
+                f"the sizes of the duals add up to {size!r}, those of the matched costs to {paid!r}: "
                 "beside such duals costs are rounded away, so that they prove nothing"
             )
-    rounding = ROUNDING * (SPARE + (n if num_searches is None else num_searches))
-    of_one = rounding * max(float(np.abs(u).max()), float(np.abs(v).max()))
-    of_row = TOLERANCE * paid + of_one
-    _refuse(u - slack > of_row, u - slack, "the duals are not feasible: u[{}] exceeds what its row allows by {!r}")
-    reduced = costs - np.minimum(u, slack) - v[column_of]
-    _refuse(~(reduced <= of_row), reduced, "the duals do not prove it: row {} could be matched cheaper by {!r}")
-    left = 0.0
-    if n < m:
-        _refuse(v > of_one, v, "the duals are not feasible: v[{}] is {!r}, of the larger side none may be above 0")
-        free = np.abs(v)
-        free[column_of] = 0.0
-        _refuse(free > of_one, free, "the duals do not prove it: line {} is unmatched, and its dual is of size {!r}")
-        left = float(free.sum())
+    if fault != GOOD:
+        raise CertificateError(FAULTS[fault].format(line, float(worst)))
     bound = math.fsum((math.fsum(u), math.fsum(v)))
-    gap = float(reduced.sum()) + left
-    tolerance = TOLERANCE * float(paid.sum()) + rounding * size
+    rounding = ROUNDING * (SPARE + (n if num_searches is None else num_searches))
+    tolerance = TOLERANCE * paid + rounding * size
     if not (gap <= tolerance and abs(total - bound) <= tolerance):
         raise CertificateError(f"the cost is {total!r}, the duals prove {bound!r} up to {gap!r} in reduced costs")
-    return Proof(total, bound, max(gap, 0.0), tolerance)
-
-
-def _refuse(is_wrong: NDArray[np.bool_], values: NDArray[np.float64], words: str) -> None:
-    """Raise CertificateError with the worst of what is wrong."""
-    if is_wrong.any():
-        place = int(np.where(is_wrong, values, -np.inf).argmax())
-        raise CertificateError(words.format(place, float(values[place])))
+    return Proof(total, bound, max(float(gap), 0.0), float(tolerance))
 
 
 def check_lines(lines: Any, count: int, limit: int, name: str) -> NDArray[np.int64]:

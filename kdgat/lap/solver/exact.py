@@ -9,12 +9,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from kdgat.lap.errors import CostError, OptimalityError
 from kdgat.lap.solver import core, kernels, prediction, quick, seeds
-from kdgat.lap.solver.assignment import Assignment, Counters
-from kdgat.lap.solver.certificate import EXACT, ROUNDING, TOLERANCE, CertificateError, prove
+from kdgat.lap.solver.assignment import Assignment, Counters, PackedAssignment
+from kdgat.lap.solver.certificate import CertificateError, prove
 from kdgat.lap.solver.matrix import Matrix, check_duals, check_type, infeasible, make_matrix
+from kdgat.lap.solver.proof import EXACT, PRECISION, ROUNDING, TOLERANCE
 from kdgat.lap.solver.seeds import Seed
-
-PRECISION = 1e-12  # rounding of duals beyond this part of these costs is worth a second solve
 
 BIDDING_ROUNDS, BIDS_PER_ROW = 2, 4  # of the augmenting row reduction in the core
 LARGEST_BID = 1e3  # relative to the mean size of the seed's duals
@@ -27,6 +26,9 @@ NO_LIMIT = 1 << 62
 CENTRED_LIMIT = 1e3  # seed duals beyond this many times the typical cost are looked at more closely
 
 Method = Literal["auto", "core", "dense"]
+METHODS = get_args(Method)
+
+make, set_packed = object.__new__, PackedAssignment.packed.__set__  # type: ignore[attr-defined]  # at once
 
 
 def solve(
@@ -55,15 +57,18 @@ def solve(
     >>> found.columns.tolist(), found.cost
     ([1, 0, 2], 5.0)
     """
-    if method not in get_args(Method):
-        raise CostError(f"method is {method!r}: {', '.join(get_args(Method))} are known")
     if method == "auto":
-        answer = quick.attempt(cost, mask, maximize, False, with_small=u is None and v is None)
-        if answer is not None:
-            rows, columns = np.shape(cost)
-            check_duals(u, rows, "u", may_be_unknown=True)
-            check_duals(v, columns, "v", may_be_unknown=True)
-            return quick.assignment_of(*answer)
+        if u is None and v is None:
+            packed = quick.attempt(cost, mask, maximize, False)
+        else:
+            check_seed(cost, u, v)
+            packed = quick.attempt(cost, mask, maximize, False, with_small=False)
+        if packed is not None:
+            answer = make(PackedAssignment)
+            set_packed(answer, packed)
+            return answer
+    elif method not in METHODS:
+        raise CostError(f"method is {method!r}: {', '.join(METHODS)} are known")
     return solve_matrix(make_matrix(cost, mask, maximize=maximize), u, v, method)
 
 
@@ -81,12 +86,22 @@ def linear_sum_assignment(
     """
     answer = quick.attempt(cost_matrix, None, maximize, True)
     if answer is not None:
-        return answer[2][0], answer[2][1]
+        n, m, packed = answer
+        k = n if n < m else m
+        return packed[:k], packed[k : 2 * k]
     values = check_type(cost_matrix)
     if values.ndim == 2 and values.size == 0:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     found = solve_matrix(make_matrix(values, maximize=maximize, allow_infinity=True), None, None, "auto")
     return found.rows, found.columns
+
+
+def check_seed(cost: ArrayLike, u: ArrayLike | None, v: ArrayLike | None) -> None:
+    """Check given duals before anything is solved; costs of a wrong shape are named by who reads them."""
+    shape = np.shape(cost)
+    if len(shape) == 2:
+        check_duals(u, shape[0], "u", may_be_unknown=True)
+        check_duals(v, shape[1], "v", may_be_unknown=True)
 
 
 def solve_matrix(matrix: Matrix, u: ArrayLike | None, v: ArrayLike | None, method: Method) -> Assignment:
@@ -281,6 +296,6 @@ def proven(matrix: Matrix, seed: Seed, found: Found) -> Assignment:
         sign * u,
         sign * v,
         sign * proof.bound,
-        sign * seed.bound,
+        sign * min(seed.bound, proof.bound),  # searches only raise it: what is above is rounding of large duals
         found.counters,
     )

@@ -21,7 +21,7 @@ as_intrinsic: Any = intrinsic  # a call of what it makes has one argument less t
 EXPONENT = np.int64(0x7FF0000000000000)  # all ones: infinity or NaN
 ORDERED = {"nnan", "nsz"}  # lets minima be vectorised; changes no sum
 CROWD, CROWDED_PART, SAMPLED_ROWS = 48, 20, 40  # tight entries of a row, part of the rows, rows looked at
-BITS = 64  # entries compared at a time, one bit each
+BITS, FEW_BITS = 64, 8  # entries compared at a time, one bit each
 LANES = 32  # interleaved parts of a row whose minima are taken side by side; entries that vector instructions take
 
 
@@ -52,16 +52,66 @@ def lowest_bit(_: Any, bits: Any) -> Any:
     return types.int64(types.int64), generate
 
 
+def comparison(operator: str, width: int) -> Any:
+    """Make an intrinsic that compares `width` values from `begin` on with one number; a NaN is unlike all.
+
+    It returns one bit for each: a vector comparison has them at hand, while what LLVM makes of a loop that shifts and
+    ors is three to seven times as slow.
+    """
+
+    def compare(_: Any, values: Any, begin: Any, number: Any) -> Any:
+        def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+            array = context.make_array(signature.args[0])(context, builder, arguments[0])
+            double, index = ir.DoubleType(), ir.IntType(32)
+            vector = ir.VectorType(double, width)
+            first = builder.bitcast(builder.gep(array.data, [arguments[1]]), vector.as_pointer())
+            some = builder.load(first)
+            some.align = 8
+            undefined = ir.Constant(vector, ir.Undefined)
+            one = builder.insert_element(undefined, arguments[2], ir.Constant(index, 0))
+            all_of_it = builder.shuffle_vector(one, undefined, ir.Constant(ir.VectorType(index, width), [0] * width))
+            compared = builder.fcmp_unordered if operator == "!=" else builder.fcmp_ordered
+            bits = builder.bitcast(compared(operator, some, all_of_it), ir.IntType(width))
+            return bits if width == BITS else builder.zext(bits, ir.IntType(BITS))
+
+        return types.int64(values, types.intp, types.float64), generate
+
+    return as_intrinsic(compare)
+
+
+at_most, some_at_most = comparison("<=", BITS), comparison("<=", FEW_BITS)
+unlike, some_unlike = comparison("!=", BITS), comparison("!=", FEW_BITS)
+
+
 @njit(fastmath=ORDERED)
 def places_at_most(values, block, limit):  # type: ignore[no-untyped-def]
-    """Return as bits which of the BITS values from `block` on are at most `limit`."""
-    bits = 0
+    """Return as bits which of the BITS values from `block` on, none of them NaN, are at most `limit`."""
     if block + BITS <= values.size:
-        for k in range(BITS):
-            bits |= int(values[block + k] <= limit) << k
-    else:
-        for k in range(values.size - block):
-            bits |= int(values[block + k] <= limit) << k
+        return at_most(values, block, limit)
+    bits = 0
+    k = block
+    while k + FEW_BITS <= values.size:
+        bits |= some_at_most(values, k, limit) << (k - block)
+        k += FEW_BITS
+    while k < values.size:
+        bits |= int(values[k] <= limit) << (k - block)
+        k += 1
+    return bits
+
+
+@njit
+def places_unlike(values, block, number):  # type: ignore[no-untyped-def]
+    """Return as bits which of the BITS values from `block` on are not this number."""
+    if block + BITS <= values.size:
+        return unlike(values, block, number)
+    bits = 0
+    k = block
+    while k + FEW_BITS <= values.size:
+        bits |= some_unlike(values, k, number) << (k - block)
+        k += FEW_BITS
+    while k < values.size:
+        bits |= int(values[k] != number) << (k - block)
+        k += 1
     return bits
 
 
@@ -304,6 +354,7 @@ def augment_dense(cost, mask, u, v, column_of, row_of, rows):  # type: ignore[no
     Return (row, searches, entries looked at): row is -1, or the first row from which no free column can be reached.
     """
     m = cost.shape[1]
+    # Arrays of its own: LLVM knows that they do not overlap, and vectorises the loop over a row.
     buffer = np.empty(m)
     distance = np.empty(m)  # of columns not yet scanned; +inf after
     open_v = np.empty(m)  # v of columns not yet scanned; -inf after, so that they never come nearer
@@ -316,8 +367,9 @@ def augment_dense(cost, mask, u, v, column_of, row_of, rows):  # type: ignore[no
         if column_of[start] >= 0:
             continue
         searches += 1
-        distance[:] = np.inf
-        open_v[:] = v
+        for j in range(m):
+            distance[j] = np.inf
+            open_v[j] = v[j]
         num_scanned = 0
         num_done = 0  # scanned columns whose rows have been looked at
         i = np.int32(start)
@@ -326,12 +378,15 @@ def augment_dense(cost, mask, u, v, column_of, row_of, rows):  # type: ignore[no
         while True:
             row = allowed_row(cost, mask, i, buffer)
             offset = here - u[i]
+            nearest_at = np.inf
             for j in range(m):
                 value = row[j] - open_v[j] + offset
-                predecessor[j] = i if value < distance[j] else predecessor[j]
-                distance[j] = lesser(value, distance[j])
+                before = distance[j]
+                predecessor[j] = i if value < before else predecessor[j]
+                value = lesser(value, before)
+                distance[j] = value
+                nearest_at = lesser(nearest_at, value)
             looked_at += m
-            nearest_at = smallest(distance)
             if num_done == num_scanned or nearest_at <= here:
                 if nearest_at == np.inf:
                     return start, searches, looked_at

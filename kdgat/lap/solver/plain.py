@@ -11,10 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.lap.solver.assignment import Assignment, Counters
+from kdgat.lap.solver.certificate import CertificateError, Costs, prove_lines
+from kdgat.lap.solver.proof import ROUNDING
 
 MAX_ENTRIES = 1024 * 1024  # above, compiling is soon repaid
 SEED = "matching of scipy"
-TOLERANCE, ROUNDING = 1e-9, 4.0 * float(np.finfo(np.float64).eps)
 
 
 def solve(cost: NDArray[Any], mask: NDArray[np.bool_] | None, maximize: bool) -> Assignment | None:
@@ -42,15 +43,21 @@ def solve(cost: NDArray[Any], mask: NDArray[np.bool_] | None, maximize: bool) ->
     is_tall = work.shape[0] > work.shape[1]
     if is_tall:
         work, order = work.T, np.argsort(columns)
-        u, v = _duals(work, rows[order])
-        is_good = _is_proved(work, rows[order], u, v)
-        u, v = v, u
+        column_of = rows[order]
     else:
-        u, v = _duals(work, columns)
-        is_good = _is_proved(work, columns, u, v)
-    if not is_good:
+        column_of = columns
+    u, v = _duals(work, column_of)
+    matched, slack = work[np.arange(column_of.size), column_of], (work - v).min(axis=1)
+    if not np.isfinite(matched).all():
         return None
-    total, bound = float(cost[rows, columns].sum()), float(sign * (u.sum() + v.sum()))
+    of_all = Costs(lambda: 0.0, lambda: bool((work == np.rint(work)).all()))
+    try:
+        proof = prove_lines(matched, slack, u, v, column_of, of_all, is_compiled=False)
+    except CertificateError:
+        return None
+    if is_tall:
+        u, v = v, u
+    total, bound = sign * proof.cost, sign * proof.bound
     return Assignment(rows, columns, total, sign * u, sign * v, bound, bound, Counters(SEED, rows.size, 0, 0))
 
 
@@ -70,19 +77,3 @@ def _duals(work: NDArray[np.float64], column_of: NDArray[np.int64]) -> tuple[NDA
     is_free[column_of] = False
     v[is_free] = 0.0
     return matched - v[column_of], v
-
-
-def _is_proved(
-    work: NDArray[np.float64], column_of: NDArray[np.int64], u: NDArray[np.float64], v: NDArray[np.float64]
-) -> bool:
-    """Return whether the duals are feasible and as good as the matching, to a billionth of its costs and rounding."""
-    n, m = work.shape
-    matched = work[np.arange(n), column_of]
-    size, rounding = float(np.abs(matched).sum()), ROUNDING * (16 + n)
-    largest = float(max(np.abs(u).max(), np.abs(v).max()))
-    feasible = float(((work - v).min(axis=1) - u).min()) >= -(TOLERANCE * size / n + rounding * largest)
-    signed = n == m or float(v.max()) <= 0.0
-    reached = abs(matched.sum() - u.sum() - v.sum()) <= TOLERANCE * size + rounding * float(
-        np.abs(u).sum() + np.abs(v).sum()
-    )
-    return bool(feasible and signed and reached and np.unique(column_of).size == n and np.isfinite(matched).all())

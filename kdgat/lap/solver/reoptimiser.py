@@ -20,17 +20,18 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kdgat.lap.errors import CostError
-from kdgat.lap.solver import certificate, padded
+from kdgat.lap.solver import padded
 from kdgat.lap.solver.assignment import Assignment, Counters
 from kdgat.lap.solver.certificate import CertificateError, Costs, prove_lines
 from kdgat.lap.solver.changes import LARGE_CHANGE, Lines, count_lines, line_numbers, lines_of, read_block
-from kdgat.lap.solver.exact import PRECISION, solve_matrix
+from kdgat.lap.solver.exact import solve_matrix
 from kdgat.lap.solver.matrix import Matrix, infeasible, make_matrix
 from kdgat.lap.solver.padded import DUMMY, FREE
+from kdgat.lap.solver.proof import EXACT, PRECISION, ROUNDING
 from kdgat.lap.solver.seeds import line_minima
 
 REUSED = "reused"  # what counters call duals of the solve before
-LEVELLING = 4.0 * certificate.ROUNDING  # of duals that are all shifted: what their sums with costs may round
+LEVELLING = 4.0 * ROUNDING  # of duals that are all shifted: what their sums with costs may round
 
 
 class Reoptimiser:
@@ -327,31 +328,30 @@ class Reoptimiser:
             np.append(v, np.full(more_columns, self._dummy_duals[1])),
             np.append(column_of, idle),
         )
-        certificate.check_lines(square[4], n + more_rows, m + more_columns, "column")
         proof = prove_lines(*square, Costs(self._cheapest, self._is_integral), min(n, m))
         if self._exceeds_precision(square[2], square[3], costs):
             return None
         u = np.minimum(u, slack)  # feasible without any tolerance, whichever side is looked at
         self._u[self._rows] = u
-        sign = self._sign
+        sign, bound = self._sign, math.fsum((math.fsum(u), math.fsum(v)))
         return Assignment(
             np.flatnonzero(is_real),
             column_of[is_real],
             sign * proof.cost,
             sign * u,
             sign * v,
-            sign * math.fsum((math.fsum(u), math.fsum(v))),
-            sign * seed_bound,
+            sign * bound,
+            sign * min(seed_bound, bound),  # searches only raise it: what is above is rounding of large duals
             counters,
         )
 
     def _exceeds_precision(self, u: NDArray[np.float64], v: NDArray[np.float64], costs: NDArray[np.float64]) -> bool:
         """Return whether the duals, left over from other costs perhaps, are large beside the matched costs."""
         size = float(np.abs(u).sum() + np.abs(v).sum())
-        if certificate.ROUNDING * size <= PRECISION * float(np.abs(costs).sum()):
+        if ROUNDING * size <= PRECISION * float(np.abs(costs).sum()):
             return False
         whole = all((duals == np.rint(duals)).all() for duals in (u, v))
-        return not (whole and size < certificate.EXACT and self._is_integral())
+        return not (whole and size < EXACT and self._is_integral())
 
     def _cheapest(self) -> float:
         return Costs.of(self._oriented()).cheapest()

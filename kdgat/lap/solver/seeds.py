@@ -11,9 +11,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from kdgat.lap.errors import CostError
 from kdgat.lap.solver import kernels
+from kdgat.lap.solver.assignment import COLUMN_MINIMA as COLUMN_MINIMA
 from kdgat.lap.solver.matrix import Matrix, check_duals, infeasible, make_matrix
 
-PREDICTION, COLUMN_MINIMA, ROW_MINIMA = "prediction", "column minima", "row minima"
+PREDICTION, ROW_MINIMA = "prediction", "row minima"
 FIRST_TEMPERATURE, LAST_TEMPERATURE = 3.0, 0.01  # in units of the cost's local scale
 SCALE_RANK = 8  # the local scale is the mean over rows of (8th smallest - smallest) cost
 

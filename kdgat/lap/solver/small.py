@@ -10,15 +10,18 @@ import numpy as np
 from numba import njit
 
 from kdgat.lap.solver.compilation import compiled
-from kdgat.lap.solver.kernels import EXPONENT, LANES, ORDERED, augment_dense, least_slack, lesser
+from kdgat.lap.solver.kernels import EXPONENT, LANES, ORDERED, augment_dense, flip, least_slack, lesser
+from kdgat.lap.solver.proof import is_proved
 
 SOLVED, UNUSABLE, INFEASIBLE, UNPROVED = 0, 1, 2, 3  # the last three are left to the general solver
 LIMIT = np.float64(2.0**980).view(np.int64)  # no sum of a small problem's costs below it overflows
-SCALAR, LONG = 16, 160  # lines up to the first length are looked at entry by entry; from the second on not padded
+PLUS, MINUS = np.float64(np.inf).view(np.int64), np.float64(-np.inf).view(np.int64)
+SCALAR, LONG = 20, 160  # lines up to the first length are looked at entry by entry; from the second on not padded
 NOWHERE = 1 << 62  # larger than any place in a row
+LONG_BIDS = 400  # lines from which on three rounds of bids pay
+BIDDING = 0.75  # if more of the rows are left, bids spare no searches
 BIDS_PER_ROW = 0.5  # in one round
 LARGEST_BID = 1e3  # relative to the mean size of the duals so far: more would cost precision
-TOLERANCE, PRECISION, ROUNDING, EXACT = 1e-9, 1e-12, 4.0 * 2.0**-52, 2.0**52
 
 
 @njit
@@ -34,17 +37,24 @@ def is_usable(cost, mask, num_rows, num_columns, forbids):  # type: ignore[no-un
     `forbids` is the infinity that forbids a pair, as int64, or 0 if none does.
     """
     bits = cost.view(np.int64)
-    bad = False
     for i in range(num_rows):
         for j in range(num_columns):
-            bad |= (bits[i, j] & EXPONENT) >= LIMIT
-    if bad:  # looked at once more, slowly
-        for i in range(num_rows):
-            for j in range(num_columns):
-                special = (bits[i, j] & EXPONENT) >= LIMIT and (mask.shape[0] == 0 or mask[i, j] == 0)
-                if special and (forbids == 0 or bits[i, j] != forbids):
-                    return False
+            special = (bits[i, j] & EXPONENT) >= LIMIT and (mask.shape[0] == 0 or mask[i, j] == 0)
+            if special and (forbids == 0 or bits[i, j] != forbids):
+                return False
     return True
+
+
+@njit(fastmath=ORDERED)
+def is_modest(cost, num_rows, num_columns):  # type: ignore[no-untyped-def]
+    """Return whether all costs, allowed or not, are finite and not too large."""
+    bits = cost.view(np.int64)
+    bad = False
+    for i in range(num_rows):
+        row = bits[i]
+        for j in range(num_columns):
+            bad |= (row[j] & EXPONENT) >= LIMIT
+    return not bad
 
 
 @njit(fastmath=ORDERED)
@@ -72,6 +82,44 @@ def copy_costs(cost, mask, num_rows, num_columns, sign, work):  # type: ignore[n
                         work[i, j] = np.inf
 
 
+@njit(fastmath=ORDERED)
+def copy_square(cost, n, sign, work, v):  # type: ignore[no-untyped-def]
+    """Do what `is_modest`, `copy_costs` and `column_minima` do for a square matrix without a mask, in one pass."""
+    bits = cost.view(np.int64)
+    for j in range(v.size):
+        v[j] = np.inf
+    bad = False
+    for i in range(n):
+        source, pattern, target = cost[i], bits[i], work[i]
+        for j in range(n):
+            bad |= (pattern[j] & EXPONENT) >= LIMIT
+            value = sign * source[j]
+            target[j] = value
+            v[j] = lesser(v[j], value)
+        for j in range(n, v.size):
+            target[j] = np.inf
+    for j in range(n, v.size):
+        v[j] = 0.0
+    return not bad
+
+
+@njit(fastmath=ORDERED)
+def column_minima(work, m, v):  # type: ignore[no-untyped-def]
+    """Write to v the duals of columns to begin with: minima, 0 for a rectangle and where only padding is."""
+    if work.shape[0] < m:
+        for j in range(v.size):
+            v[j] = 0.0
+        return
+    for j in range(v.size):
+        v[j] = np.inf
+    for i in range(m):
+        row = work[i]
+        for j in range(v.size):
+            v[j] = lesser(v[j], row[j])
+    for j in range(m, v.size):
+        v[j] = 0.0
+
+
 @njit
 def is_as_wanted(cost, mask, num_rows, num_columns, sign):  # type: ignore[no-untyped-def]
     """Return whether the searches can read the user's matrix itself."""
@@ -80,45 +128,54 @@ def is_as_wanted(cost, mask, num_rows, num_columns, sign):  # type: ignore[no-un
 
 
 @njit(fastmath=ORDERED)
-def places_of(row, v, value, row_of):  # type: ignore[no-untyped-def]
-    """Return the first j where row_j - v_j is `value`, and the first of them that is free."""
-    place = free = NOWHERE
+def place_of(row, v, value):  # type: ignore[no-untyped-def]
+    """Return the first j where row_j - v_j is `value`."""
+    place = NOWHERE
     for j in range(v.size):
         here = j if row[j] - v[j] == value else NOWHERE
         place = here if here < place else place
-        here = here if row_of[j] < 0 else NOWHERE
-        free = here if here < free else free
-    return place, free
+    return place
 
 
 @njit(fastmath=ORDERED)
-def match(work, m, v, column_of, row_of, free):  # type: ignore[no-untyped-def]
-    """Make v, and match rows to columns where they cost least; return (rows in `free`, the bound, whether possible)."""
-    n = work.shape[0]
-    if n == m:
-        for j in range(v.size):
-            v[j] = np.inf
-        for i in range(n):
-            row = work[i]
-            for j in range(v.size):
-                v[j] = lesser(v[j], row[j])
-        for j in range(m, v.size):
-            v[j] = 0.0
-    else:
-        v[:] = 0.0
+def free_place_of(row, v, value, row_of):  # type: ignore[no-untyped-def]
+    """Return the first free column j where row_j - v_j is `value`."""
+    place = NOWHERE
+    for j in range(v.size):
+        here = j if row[j] - v[j] == value else NOWHERE
+        here = here if row_of[j] < 0 else NOWHERE
+        place = here if here < place else place
+    return place
+
+
+@njit(fastmath=ORDERED)
+def least_other(row, v, place):  # type: ignore[no-untyped-def]
+    """Return min_j(row_j - v_j) without column `place`."""
+    before = v[place]
+    v[place] = -np.inf
+    least = least_slack(row, v)
+    v[place] = before
+    return least
+
+
+@njit(fastmath=ORDERED)
+def match(work, v, u, column_of, row_of, free):  # type: ignore[no-untyped-def]
+    """Write u, match rows to columns where they cost least; return (rows in `free`, the bound, whether possible)."""
     bound = 0.0
     for j in range(v.size):
         bound += v[j]
     if bound == np.inf:
         return 0, 0.0, False
-    row_of[:] = -1
+    for j in range(v.size):
+        row_of[j] = -1
     num_free = 0
-    for i in range(n):
+    for i in range(work.shape[0]):
         first = least_slack(work[i], v)
         if first == np.inf:
             return 0, 0.0, False
+        u[i] = first
         bound += first
-        _, j = places_of(work[i], v, first, row_of)
+        j = free_place_of(work[i], v, first, row_of)
         if j == NOWHERE:
             column_of[i] = -1
             free[num_free] = i
@@ -135,34 +192,21 @@ def transfer(work, v, column_of, max_raise):  # type: ignore[no-untyped-def]
     for i in range(work.shape[0]):
         j = column_of[i]
         if j >= 0:
-            before = v[j]
-            v[j] = -np.inf
-            lead = least_slack(work[i], v) - (work[i, j] - before)
-            v[j] = before - lead if lead <= max_raise else before
+            lead = least_other(work[i], v, j) - (work[i, j] - v[j])
+            if lead <= max_raise:
+                v[j] -= lead
 
 
 @njit(fastmath=ORDERED)
 def two_choices(row, v, row_of):  # type: ignore[no-untyped-def]
     """Return the least row_j - v_j, where it is (in a free column, if it can), and the second least."""
-    if v.size <= SCALAR:
-        first = second = np.inf
-        place = 0
-        for j in range(v.size):
-            value = row[j] - v[j]
-            if value < first or (value == first and row_of[j] < 0):
-                second = first
-                first = value
-                place = j
-            elif value < second:
-                second = value
-        return first, place, second
     first = least_slack(row, v)
-    place, free = places_of(row, v, first, row_of)
-    before = v[place]
-    v[place] = -np.inf
-    second = least_slack(row, v)
-    v[place] = before
-    return first, free if free != NOWHERE else place, second
+    place = place_of(row, v, first)
+    second = least_other(row, v, place)
+    if second == first and row_of[place] >= 0:
+        free = free_place_of(row, v, first, row_of)
+        place = free if free != NOWHERE else place
+    return first, place, second
 
 
 @njit(fastmath=ORDERED)
@@ -195,131 +239,198 @@ def bid(work, v, column_of, row_of, free, num_free, max_raise):  # type: ignore[
 
 
 @njit(fastmath=ORDERED)
-def is_proved(cost, mask, num_rows, num_columns, sign, column_of, u, v, taken):  # type: ignore[no-untyped-def]
-    """Check a matching and the duals that prove it on the matrix as it came; return (whether, cost, bound).
+def solve_few(work, u, v, column_of, row_of, distance, predecessor, order):  # type: ignore[no-untyped-def]
+    """Solve a problem of a few lines [n, m], entry by entry; return (rows matched at once, bound, entries looked at).
 
-    Every line of the smaller side is matched once and allowed so, and no entry has u_i + v_j above its cost, up to a
-    billionth of the mean matched cost and rounding. Duals are those of the minimum.
+    No rows but -1 if no matching is possible. Like scipy's, searches keep the columns not yet scanned together.
     """
-    total = size = bound = dual_size = largest = 0.0
-    matched = 0
-    good = whole = True
-    for j in range(num_columns):
-        taken[j] = 0
-    for i in range(num_rows):
-        bound += u[i]
-        dual_size += abs(u[i])
-        largest = max(largest, abs(u[i]))
-        whole &= np.floor(u[i]) == u[i]
-        j = column_of[i]
-        if j < 0:
-            good &= u[i] == 0.0
-            continue
-        good &= j < num_columns and taken[j] == 0 and (mask.shape[0] == 0 or mask[i, j] == 0)
-        if not good:
-            break
-        taken[j] = 1
-        matched += 1
-        total += sign * cost[i, j]
-        size += abs(cost[i, j])
-        good &= num_rows <= num_columns or u[i] <= 0.0
-    for j in range(num_columns):
+    n, m = work.shape
+    for j in range(m):
+        row_of[j] = -1
+        v[j] = work[0, j] if n == m else 0.0
+    if n == m:
+        for i in range(1, n):
+            for j in range(m):
+                v[j] = lesser(v[j], work[i, j])
+    bound = 0.0
+    for j in range(m):
         bound += v[j]
-        dual_size += abs(v[j])
-        largest = max(largest, abs(v[j]))
-        whole &= np.floor(v[j]) == v[j]
-        good &= (taken[j] != 0 or v[j] == 0.0) and (num_rows >= num_columns or v[j] <= 0.0)
-    good &= matched == min(num_rows, num_columns)
-    good &= ROUNDING * dual_size <= PRECISION * size or (whole and dual_size < EXACT)
-    rounding = ROUNDING * (16 + matched)
-    good &= abs(total - bound) <= TOLERANCE * size + rounding * dual_size
-    least = -(TOLERANCE * size / max(matched, 1) + rounding * largest)
-    for i in range(num_rows):
-        row = cost[i]
-        dual = u[i]
-        bad = False
-        if mask.shape[0] != 0:
-            for j in range(num_columns):
-                bad |= (sign * row[j] - v[j] - dual < least) & (mask[i, j] == 0)
-        else:
-            for j in range(num_columns):
-                bad |= sign * row[j] - v[j] - dual < least
-        good &= not bad
-    return good, total, bound
+    matches = looked_at = 0
+    for i in range(n):
+        first, at = work[i, 0] - v[0], 0
+        for j in range(1, m):
+            value = work[i, j] - v[j]
+            if value < first or (value == first and row_of[at] >= 0):
+                first, at = value, j
+        u[i] = first
+        bound += first
+        column_of[i] = -1
+        if row_of[at] < 0 and first < np.inf:
+            row_of[at] = i
+            column_of[i] = at
+            matches += 1
+    if bound == np.inf:
+        return -1, bound, 0
+    for start in range(n):
+        if column_of[start] >= 0:
+            continue
+        for j in range(m):
+            distance[j] = np.inf
+            order[j] = j
+        i, here, num_scanned = start, 0.0, 0
+        while True:
+            offset = here - u[i]
+            nearest, at = np.inf, -1
+            for k in range(num_scanned, m):
+                j = order[k]
+                value = work[i, j] - v[j] + offset
+                if value < distance[j]:
+                    distance[j] = value
+                    predecessor[j] = i
+                if distance[j] < nearest or (distance[j] == nearest and row_of[j] < 0):
+                    nearest, at = distance[j], k
+            looked_at += m - num_scanned
+            if at < 0 or nearest == np.inf:
+                return -1, bound, looked_at
+            here = max(here, nearest)
+            end = order[at]
+            if row_of[end] < 0:
+                break
+            order[at] = order[num_scanned]
+            order[num_scanned] = end
+            distance[end] = here
+            num_scanned += 1
+            i = row_of[end]
+        u[start] += here
+        for k in range(num_scanned):
+            j = order[k]
+            u[row_of[j]] += here - distance[j]
+            v[j] -= here - distance[j]
+        flip(start, end, predecessor, column_of, row_of)
+    return matches, bound, looked_at
 
 
 @njit(fastmath=ORDERED)
-def solve_into(cost, mask, num_rows, num_columns, sign, forbids, column_of, u, v, floats, places, partners):  # type: ignore[no-untyped-def]
+def solve_more(work, u, v, column_of, row_of, free):  # type: ignore[no-untyped-def]
+    """Solve a problem [n, padded m] by bids and searches, given v; return what `solve_few` does, and the searches."""
+    n = work.shape[0]
+    num_free, bound, possible = match(work, v, u, column_of, row_of, free)
+    if not possible:
+        return -1, bound, 0, 0
+    matches = n - num_free
+    looked_at = searches = 0
+    if num_free > 0:
+        max_raise = LARGEST_BID * abs(bound) / n if bound != 0.0 else np.inf
+        searches = num_free
+        if num_free <= BIDDING * n:
+            transfer(work, v, column_of, max_raise)
+            for _ in range(1 if v.size < LONG_BIDS else 3):
+                searches, more = bid(work, v, column_of, row_of, free, searches, max_raise)
+                looked_at += more
+        if searches > 0:
+            for i in range(n):
+                u[i] = work[i, column_of[i]] - v[column_of[i]] if column_of[i] >= 0 else least_slack(work[i], v)
+            no_mask = np.empty((0, 0), np.uint8)
+            stuck, _, more = augment_dense(work, no_mask, u, v, column_of, row_of, free[:searches])
+            looked_at += more
+            if stuck >= 0:
+                return -1, bound, looked_at, searches
+    return matches, bound, looked_at, searches
+
+
+@njit(fastmath=ORDERED)
+def solve_into(cost, mask, num_rows, num_columns, sign, forbids, column_of, u, v, numbers, places, partners):  # type: ignore[no-untyped-def]
     """Solve cost[:num_rows, :num_columns]; write the matching and its duals, in the user's order and sign.
 
-    With n lines of the smaller side and m, padded, of the larger, `floats` has room for n + m numbers, and n m more
-    unless `is_as_wanted`, `places` for n + m, `partners` for n + m. Return (state, cost, bound, bound before any bid or
+    With n lines of the smaller side and m, padded, of the larger, `numbers` has room for 3 n + 2 m, and n m more unless
+    `is_as_wanted`, `places` for n + m, `partners` for n + 3 m. Return (state, cost, bound, bound before any bid or
     search, rows matched before, searches, entries looked at in them).
     """
     n, lines = min(num_rows, num_columns), max(num_rows, num_columns)
     m = padded(lines)
-    w, mine_u = floats[:m], floats[m : m + n]
-    free, taken = places[:n], places[n : n + m]
-    row_of, mine = partners[:m], partners[m : m + n]
-    if not is_usable(cost, mask, num_rows, num_columns, forbids):
-        return UNUSABLE, 0.0, 0.0, 0.0, 0, 0, 0
+    mine_u, w, room = numbers[:n], numbers[n : n + m], numbers[n + m : 3 * n + 2 * m]
+    free, taken = places[:n], places[n : n + lines]
+    mine, row_of, nodes = partners[:n], partners[n : n + m], partners[n + m : n + 3 * m]
     work = cost
-    if not is_as_wanted(cost, mask, num_rows, num_columns, sign):
-        work = floats[n + m : n + m + n * m].reshape(n, m)
-        copy_costs(cost, mask, num_rows, num_columns, sign, work)
-    num_free, seed_bound, possible = match(work, lines, w, mine, row_of, free)
-    matches = n - num_free
-    looked_at = searches = 0
-    if possible and num_free > 0:
-        max_raise = LARGEST_BID * abs(seed_bound) / n if seed_bound != 0.0 else np.inf
-        transfer(work, w, mine, max_raise)
-        searches, looked_at = bid(work, w, mine, row_of, free, num_free, max_raise)
-        if searches > 0:
-            for i in range(n):
-                mine_u[i] = work[i, mine[i]] - w[mine[i]] if mine[i] >= 0 else least_slack(work[i], w)
-            stuck, _, more = augment_dense(work, np.empty((0, 0), np.uint8), mine_u, w, mine, row_of, free[:searches])
-            looked_at += more
-            possible = stuck < 0
-    if not possible:
-        return INFEASIBLE, 0.0, 0.0, 0.0, 0, 0, 0
-    if num_rows <= num_columns:
-        for i in range(n):
-            column_of[i] = mine[i]
-            u[i] = work[i, mine[i]] - w[mine[i]]
-        for j in range(num_columns):
-            v[j] = w[j]
+    if is_as_wanted(cost, mask, num_rows, num_columns, sign):
+        modest = is_modest(cost, num_rows, num_columns)
+        if lines > SCALAR:
+            column_minima(work, lines, w)
     else:
-        for i in range(num_rows):
-            column_of[i] = row_of[i]
-            u[i] = w[i]
-        for j in range(n):
-            v[j] = work[j, mine[j]] - w[mine[j]]
-    good, total, bound = is_proved(cost, mask, num_rows, num_columns, sign, column_of, u, v, taken)
+        work = numbers[3 * n + 2 * m : 3 * n + 2 * m + n * m].reshape(n, m)
+        if num_rows == num_columns and mask.shape[0] == 0:
+            modest = copy_square(cost, num_rows, sign, work, w)
+        else:
+            modest = is_modest(cost, num_rows, num_columns)
+            copy_costs(cost, mask, num_rows, num_columns, sign, work)
+            if lines > SCALAR:
+                column_minima(work, lines, w)
+    if not modest and not is_usable(cost, mask, num_rows, num_columns, forbids):
+        return UNUSABLE, 0.0, 0.0, 0.0, 0, 0, 0
+    if lines <= SCALAR:
+        matches, seed_bound, looked_at = solve_few(work, mine_u, w, mine, row_of, room, nodes[:m], nodes[m:])
+        searches = n - matches
+    else:
+        matches, seed_bound, looked_at, searches = solve_more(work, mine_u, w, mine, row_of, free)
+    if matches < 0:
+        return INFEASIBLE, 0.0, 0.0, 0.0, 0, 0, 0
+    for i in range(n):
+        mine_u[i] = work[i, mine[i]] - w[mine[i]]
+    good, total, bound = is_proved(cost, mask, num_rows, num_columns, sign, mine, mine_u, w[:lines], taken, room)
     if not good:
         return UNPROVED, 0.0, 0.0, 0.0, 0, 0, 0
-    if sign < 0.0:
-        for i in range(num_rows):
-            u[i] = -u[i]
-        for j in range(num_columns):
-            v[j] = -v[j]
+    write_answer(num_rows, num_columns, sign, mine, row_of, mine_u, w, column_of, u, v)
     return SOLVED, sign * total, sign * bound, sign * seed_bound, matches, searches, looked_at
 
 
+@njit
+def write_answer(num_rows, num_columns, sign, mine, row_of, mine_u, w, column_of, u, v):  # type: ignore[no-untyped-def]
+    """Write a matching of the smaller side, and duals of the minimum, in the user's order and sign."""
+    if num_rows <= num_columns:
+        for i in range(num_rows):
+            column_of[i] = mine[i]
+            u[i] = sign * mine_u[i]
+        for j in range(num_columns):
+            v[j] = sign * w[j]
+    else:
+        for i in range(num_rows):
+            column_of[i] = row_of[i]
+            u[i] = sign * w[i]
+        for j in range(num_columns):
+            v[j] = sign * mine_u[j]
+
+
+@njit
+def pack(packed, num_rows, num_columns, column_of, result):  # type: ignore[no-untyped-def]
+    """Write the rest of what a `PackedAssignment` holds; u and v are there."""
+    k = 0
+    size = min(num_rows, num_columns)
+    for i in range(num_rows):
+        if column_of[i] >= 0:
+            packed[k] = i
+            packed[size + k] = column_of[i]
+            k += 1
+    numbers = packed.view(np.float64)[2 * size + num_rows + num_columns :]
+    numbers[0], numbers[1], numbers[2] = result[1], result[2], result[3]
+    numbers[3], numbers[4], numbers[5] = result[4], result[5], result[6]
+
+
 @compiled(fastmath=ORDERED)
-def solve_one(cost, mask, sign, forbids, numbers, pairs):  # type: ignore[no-untyped-def]
-    """Solve a matrix; write u and v to `numbers` [n + m], rows and their columns to `pairs` [2, k]."""
+def solve_one(cost, mask, maximize, may_forbid, packed):  # type: ignore[no-untyped-def]
+    """Solve a matrix; fill what a `PackedAssignment` holds, and return the state.
+
+    `may_forbid`: +inf (-inf if maximising) forbids a pair.
+    """
     num_rows, num_columns = cost.shape
     n, m = min(num_rows, num_columns), padded(max(num_rows, num_columns))
-    floats = np.empty(n + m + (0 if is_as_wanted(cost, mask, num_rows, num_columns, sign) else n * m))
-    places, partners = np.empty(n + m + num_rows, np.int64), np.empty(n + m, np.int32)
-    column_of = places[n + m :]
-    u, v = numbers[:num_rows], numbers[num_rows:]
-    result = solve_into(cost, mask, num_rows, num_columns, sign, forbids, column_of, u, v, floats, places, partners)
+    sign = -1.0 if maximize else 1.0
+    forbids = (MINUS if maximize else PLUS) if may_forbid else 0
+    size = 3 * n + 2 * m + (0 if is_as_wanted(cost, mask, num_rows, num_columns, sign) else n * m)
+    room = np.empty(size + n + m + num_rows + n + 3 * m)  # one piece of memory for all that follows
+    places, partners = room[size : size + n + m + num_rows].view(np.int64), room[-n - 3 * m :].view(np.int32)
+    column_of, duals = places[n + m :], packed[2 * n :].view(np.float64)
+    u, v = duals[:num_rows], duals[num_rows : num_rows + num_columns]
+    result = solve_into(cost, mask, num_rows, num_columns, sign, forbids, column_of, u, v, room, places, partners)
     if result[0] == SOLVED:
-        k = 0
-        for i in range(num_rows):
-            if column_of[i] >= 0:
-                pairs[0, k] = i
-                pairs[1, k] = column_of[i]
-                k += 1
-    return result
+        pack(packed, num_rows, num_columns, column_of, result)
+    return result[0]

@@ -11,11 +11,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment as scipy_assignment
+from scipy.spatial.distance import cdist
 
 from kdgat.lap.solver.batch import solve_batch
 from kdgat.lap.solver.exact import linear_sum_assignment, solve
+from kdgat.lap.solver.large import solve_blocks, solve_points
+from kdgat.lap.solver.points import METRICS
+from kdgat.lap.solver.reoptimiser import Reoptimiser
 
 BATCH = 50  # problems solved by one call of `solve_batch`
+POINTS = 10  # point problems for each of these
 RELATIVE = 1e-9  # of the matched costs: what the solver proves
 
 
@@ -107,6 +112,51 @@ def check(case: Case, entrance: str, rows: NDArray[np.int64], columns: NDArray[n
     assert difference <= case.tolerance, f"{about}: {cost!r}, scipy {case.optimum!r}"
 
 
+def check_reused(rng: np.random.Generator, case: Case) -> None:
+    """Check a Reoptimiser before, and after some lines were others for a while."""
+    problem = Reoptimiser(case.cost, mask=case.mask, maximize=case.maximize)
+    found = problem.solve()
+    check(case, "Reoptimiser", found.rows, found.columns, found.cost)
+    n, m = case.cost.shape
+    rows, columns = rng.permutation(n)[: rng.integers(1, 3)], rng.permutation(m)[: rng.integers(3)]
+    low, high = float(np.min(case.cost)), float(np.max(case.cost))
+    problem.replace_rows(rows, low + (high - low) * rng.random((rows.size, m)))
+    problem.solve()
+    problem.replace_rows(rows, case.cost[rows], None if case.mask is None else case.mask[rows])
+    if columns.size:
+        problem.replace_columns(columns, case.cost[:, columns], None if case.mask is None else case.mask[:, columns])
+    found = problem.solve()
+    check(case, f"Reoptimiser, {found.counters.seed}", found.rows, found.columns, found.cost)
+
+
+def check_blocks(case: Case) -> None:
+    """Check the way that reads rows in blocks and knows no maximum."""
+    sign = -1.0 if case.maximize else 1.0
+    found = solve_blocks(sign * case.blocked())
+    check(case, "solve_blocks", found.rows, found.columns, sign * found.cost)
+
+
+def check_points(rng: np.random.Generator, largest: int) -> None:
+    """Check points of some dimension and metric, on a grid, in clusters or anywhere."""
+    n, m, dimension = *rng.integers(1, largest, 2).tolist(), int(rng.integers(1, 5))
+    metric = str(rng.choice(METRICS))
+    scale = 10.0 ** rng.integers(-6, 7)
+    kind = rng.integers(3)
+    a, b = rng.normal(size=(n, dimension)), rng.normal(size=(m, dimension))
+    if kind == 0:
+        a, b = np.rint(2.0 * a), np.rint(2.0 * b)
+    elif kind == 1:
+        a[: n // 2] += 50.0
+        b[: m // 3] += 50.0
+    cost = cdist(scale * a, scale * b, metric)
+    rows, columns = scipy_assignment(cost)
+    optimum = float(cost[rows, columns].sum())
+    tolerance = RELATIVE * optimum + 1e-13 * rows.size * float(cost.max())
+    case = Case(f"points, {metric}", cost, None, False, None, None, optimum, tolerance)
+    found = solve_points(scale * a, scale * b, metric)
+    check(case, "solve_points", found.rows, found.columns, found.cost)
+
+
 def check_all(number: int, seed: int, largest: int = 40, *, shows: bool = False) -> Counter[str]:
     """Check so many problems through every entrance; return how many there were of each kind."""
     rng = np.random.default_rng(seed)
@@ -123,6 +173,10 @@ def check_all(number: int, seed: int, largest: int = 40, *, shows: bool = False)
             check(case, f"solve, {method}", seeded.rows, seeded.columns, seeded.cost)
             rows, columns = linear_sum_assignment(case.blocked(), case.maximize)
             check(case, "linear_sum_assignment", rows, columns, float(case.cost[rows, columns].sum()))
+            check_reused(rng, case)
+            check_blocks(case)
+        for _ in range(POINTS):
+            check_points(rng, largest)
         for maximize in (False, True):
             some = [case for case in cases if case.maximize == maximize]
             batch = solve_batch([c.cost for c in some], mask=[c.mask for c in some], maximize=maximize)

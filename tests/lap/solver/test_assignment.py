@@ -1,9 +1,14 @@
 """What a solved problem says of itself, and what one without a solution says."""
 
+import copy
+import dataclasses
+import pickle
+
 import numpy as np
 import pytest
 
 from kdgat.lap.errors import InfeasibleError
+from kdgat.lap.solver.assignment import Assignment
 from kdgat.lap.solver.exact import solve
 
 
@@ -27,3 +32,16 @@ def test_a_problem_without_a_matching_names_the_rows_that_compete(forbidden: lis
         mask[place] = True
     with pytest.raises(InfeasibleError, match=words):
         solve(np.ones((3, 3)), mask=mask)
+
+
+def test_answer_of_the_compiled_way_is_copied_pickled_and_replaced_like_any_other() -> None:
+    found = solve(np.random.default_rng(0).random((5, 7)))
+    fields = [field.name for field in dataclasses.fields(Assignment)]
+    for other in (pickle.loads(pickle.dumps(found)), copy.deepcopy(found), dataclasses.replace(found)):
+        assert isinstance(other, Assignment)
+        for name in fields:
+            assert np.array_equal(getattr(other, name), getattr(found, name)), name
+    with pytest.raises(AttributeError, match="no attribute 'colums'"):
+        _ = found.colums  # type: ignore[attr-defined]
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        found.cost = 0.0  # type: ignore[misc]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment as scipy_assignment
 
+from kdgat.lap.errors import CostError
 from kdgat.lap.instances.distributions import generate
 from kdgat.lap.solver import quick
 from kdgat.lap.solver.exact import linear_sum_assignment, solve
@@ -76,3 +77,26 @@ def test_gate_as_a_price_takes_no_precision() -> None:
     found = solve(gated)
     assert found.cost == pytest.approx(gated[scipy_assignment(gated)].sum(), rel=1e-12)
     assert found.gap <= 1e-9 * found.cost
+
+
+def test_wrong_seed_of_a_problem_with_a_background_is_refused() -> None:
+    cost = generate("tracking", 200, 3).cost
+    for seed, words in (({"u": np.zeros(3)}, r"u has shape \(3,\)"), ({"v": np.full(200, np.inf)}, r"v\[0\] is inf")):
+        with pytest.raises(CostError, match=words):
+            solve(cost, **seed)
+
+
+@pytest.mark.parametrize("size", [19, 20, 21, 25, 159, 160, 161, 399, 401])
+def test_sizes_at_which_the_way_changes_agree_with_scipy(size: int) -> None:
+    rng = np.random.default_rng(size)
+    for shape in ((size, size), (size - 3, size), (size, size - 3)):
+        for cost in (
+            rng.random(shape),
+            rng.integers(0, 9, shape).astype(float),
+            np.outer(*map(np.arange, shape)) + 1.0,
+        ):
+            for maximize in (False, True):
+                found = solve(cost, maximize=maximize)
+                rows, columns = scipy_assignment(cost, maximize)
+                assert found.cost == pytest.approx(cost[rows, columns].sum(), rel=1e-12)
+                assert answered(cost, None, maximize)
