@@ -28,7 +28,7 @@ from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns, pointers
 from kdgat.training.allocator import keep_freed_memory
 
-NUM_NODES, NUM_EDGES, NUM_NODE_FEATURES, NUM_EDGE_FEATURES = 29, 60, 40, 12
+NUM_NODES, NUM_EDGES, NUM_NODE_FEATURES, NUM_EDGE_FEATURES = 29, 60, 51, 7
 BATCH = 128
 
 
@@ -53,8 +53,12 @@ def random_windows(num_graphs: int) -> TensorColumns:
         recording=np.zeros(num_graphs, np.int32),
         first_message=np.arange(num_graphs, dtype=np.int64) * 100,
         start_time=np.arange(num_graphs) * 0.025,
+        end_time=np.arange(num_graphs) * 0.025 + 0.02,
         message_count=np.full(num_graphs, 100, np.int32),
         attack_count=np.zeros(num_graphs, np.int32),
+        kind=np.zeros(num_graphs, np.int8),
+        early=np.zeros(num_graphs, np.float32),
+        overdue=np.zeros(num_graphs, np.float32),
     )
     return TensorColumns.from_columns(columns)
 

@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from kdgat.can.models.fused import FusedKernel
+from kdgat.can.models.edges import SortedEdges, attend, score_edges
+from kdgat.can.models.fused import FusedKernel, arrange_edges
 from kdgat.can.sections import ConvolutionType
 
 NEGATIVE_SLOPE = 0.2
@@ -54,24 +55,40 @@ class GraphAttention(nn.Module):
             glorot(self.att_edge)
         self.kernel = FusedKernel(num_inputs, channels, heads) if use_cugraph else None
 
-    def forward(self, x: Tensor, edge_index: Tensor, edges: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor | SortedEdges, edges: Tensor | None) -> Tensor:
         """Return node features [N, heads * channels] from x [N, F], edge_index [2, E] and edges [E, D].
 
-        `edges` may be None for a layer without edge features alone: else ValueError.
+        On a CPU the edges may be arranged before, once for all layers, and `edges` in that order. `edges` may be None
+        for a layer without edge features alone: else ValueError.
         """
         check_edges(self.lin_edge, edges)
         if self.kernel is not None and self.kernel.is_usable(x):
             return self.kernel(x, edge_index, self.lin.weight, self.att_src, self.att_dst, self.bias)
-        source, target = edge_index
         values = self.lin(x)  # [N, H * C]
-        of_source = x @ self._folded(self.lin.weight, self.att_src)  # [N, H]
-        of_target = x @ self._folded(self.lin.weight, self.att_dst)
-        score = of_source.index_select(0, source) + of_target.index_select(0, target)
+        ends = torch.cat([self._folded(self.lin.weight, end) for end in (self.att_src, self.att_dst)], dim=1)
+        of_source, of_target = (x @ ends).split(self.heads, dim=1)  # [N, H] each
+        of_edge = None
         if self.lin_edge is not None and self.att_edge is not None and edges is not None:
-            score = score + edges @ self._folded(self.lin_edge.weight, self.att_edge)
+            of_edge = edges @ self._folded(self.lin_edge.weight, self.att_edge)  # [E, H]
+        if x.device.type == "cpu":
+            if not isinstance(edge_index, SortedEdges):
+                edge_index = SortedEdges(edge_index, len(x))
+                of_edge = edge_index.sort(of_edge)
+            score = score_edges(of_source, of_target, edge_index)
+            score = score if of_edge is None else score + of_edge
+            kept = functional.dropout(torch.ones_like(score), self.dropout) if self.drops_attention else None
+            return attend(values, score, edge_index, NEGATIVE_SLOPE, kept).add_(self.bias)
+        source, target = edge_index
+        score = of_source.index_select(0, source) + of_target.index_select(0, target)
+        score = score if of_edge is None else score + of_edge
         attention = softmax_by_target(functional.leaky_relu(score, NEGATIVE_SLOPE), target, len(x))
         attention = functional.dropout(attention, self.dropout, self.training)
         return aggregate(values.index_select(0, source), attention, target, len(x)) + self.bias
+
+    @property
+    def drops_attention(self) -> bool:
+        """Return whether attention is dropped now: in training, where a rate is configured."""
+        return self.training and self.dropout > 0.0
 
     def _folded(self, weight: Tensor, attention: Tensor) -> Tensor:
         """Return [F, H], the product of a projection [H * C, F] and the attention vector [1, H, C] of each head."""
@@ -169,6 +186,18 @@ def build_convolution(
     if kind == "gat":
         return GraphAttention(num_inputs, channels, heads, num_edge_features, dropout, use_cugraph)
     return GraphAttentionV2(num_inputs, channels, heads, num_edge_features, dropout)
+
+
+def arrange(
+    kind: ConvolutionType, edge_index: Tensor, edges: Tensor | None, x: Tensor, use_cugraph: bool
+) -> tuple[Tensor | SortedEdges, Tensor | None]:
+    """Return edges [2, E] between nodes x [N, F] and their features [E, D] as all layers of a kind will want them."""
+    if use_cugraph:
+        return arrange_edges(edge_index, x), edges
+    if kind != "gat" or x.device.type != "cpu":
+        return edge_index, edges
+    arranged = SortedEdges(edge_index, len(x))
+    return arranged, arranged.sort(edges)
 
 
 def with_self_edges(edge_index: Tensor, edge_attr: Tensor | None, num_nodes: int) -> tuple[Tensor, Tensor | None]:
