@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from kdgat.can.models.convolution import arrange, build_convolution
-from kdgat.can.models.pooling import ByteDropout, graph_logsumexp, graph_max, graph_mean, norm_relu_dropout
+from kdgat.can.models.pooling import ByteDropout, graph_logsumexp, graph_max, norm_relu_dropout, pool_rows
 from kdgat.can.models.standardise import Standardise
 from kdgat.can.sections import AttentionConfig
 
@@ -83,17 +83,17 @@ class GraphAttentionNetwork(nn.Module):
             x = torch.cat([x, self.id_rows(self._id_row(batch.node_id))], dim=1)
         x = self.stem(x)
         edge_index, edges = arrange(self.config.conv_type, batch.edge_index, edges, x, self.config.use_cugraph)
-        jumps = []
-        for convolution, skip, norm in zip(self.convolutions, self.skips, self.norms, strict=True):
+        pooled: dict[str, list[Tensor]] = {name: [] for name in self.config.pooling}
+        node_logit = self.node_head.bias
+        width = self.config.heads * self.config.hidden
+        for place, (convolution, skip, norm) in enumerate(zip(self.convolutions, self.skips, self.norms, strict=True)):
             x = self._activated(convolution(x, edge_index, edges).add_(skip(x)), norm)
-            jumps.append(x)
-        x = torch.cat(jumps, dim=1)  # [N, L * heads * hidden]
-        node_logit = self.node_head(x).squeeze(1).float()  # bfloat16 under autocast, too coarse for a score
-        pools = {
-            "mean": lambda: graph_mean(x, batch.batch, batch.ptr),
-            "max": lambda: graph_max(x, batch.batch, num_graphs),
-        }
-        embedding = torch.cat([pools[name]() for name in self.config.pooling], dim=1)
+            # Jumping knowledge concatenates what the layers say; each is read as it comes, without the copy of all.
+            weight = self.node_head.weight[0, place * width : (place + 1) * width]
+            node_logit = node_logit + x.float() @ weight
+            for name, parts in pooled.items():
+                parts.append(pool_rows(name, x, batch.batch, batch.ptr))
+        embedding = torch.cat([part for parts in pooled.values() for part in parts], dim=1)
         readouts = {"max": graph_max, "logsumexp": graph_logsumexp}
         of_nodes = [readouts[name](node_logit, batch.batch, num_graphs) for name in self.config.node_readout]
         window_logit = self.window_head(torch.cat([embedding, *(v.unsqueeze(1) for v in of_nodes)], dim=1)).squeeze(1)

@@ -64,12 +64,13 @@ class GraphAttention(nn.Module):
         check_edges(self.lin_edge, edges)
         if self.kernel is not None and self.kernel.is_usable(x):
             return self.kernel(x, edge_index, self.lin.weight, self.att_src, self.att_dst, self.bias)
-        values = self.lin(x)  # [N, H * C]
-        ends = torch.cat([self._folded(self.lin.weight, end) for end in (self.att_src, self.att_dst)], dim=1)
-        of_source, of_target = (x @ ends).split(self.heads, dim=1)  # [N, H] each
+        # One product: values [N, H * C], and what source and target, [N, H] each, add to the score of an edge.
+        ends = [self._folded(self.lin.weight, end) for end in (self.att_src, self.att_dst)]
+        rows = torch.cat([self.lin.weight, *ends])
+        values, of_source, of_target = functional.linear(x, rows).split([len(self.bias), self.heads, self.heads], dim=1)
         of_edge = None
         if self.lin_edge is not None and self.att_edge is not None and edges is not None:
-            of_edge = edges @ self._folded(self.lin_edge.weight, self.att_edge)  # [E, H]
+            of_edge = functional.linear(edges, self._folded(self.lin_edge.weight, self.att_edge))  # [E, H]
         if x.device.type == "cpu":
             if not isinstance(edge_index, SortedEdges):
                 edge_index = SortedEdges(edge_index, len(x))
@@ -91,8 +92,8 @@ class GraphAttention(nn.Module):
         return self.training and self.dropout > 0.0
 
     def _folded(self, weight: Tensor, attention: Tensor) -> Tensor:
-        """Return [F, H], the product of a projection [H * C, F] and the attention vector [1, H, C] of each head."""
-        return torch.einsum("hcf,hc->fh", weight.view(self.heads, self.channels, -1), attention[0])
+        """Return [H, F], the product of a projection [H * C, F] and the attention vector [1, H, C] of each head."""
+        return torch.einsum("hcf,hc->hf", weight.view(self.heads, self.channels, -1), attention[0])
 
 
 class GraphAttentionV2(nn.Module):

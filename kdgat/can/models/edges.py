@@ -98,7 +98,7 @@ class _Attention(torch.autograd.Function):
     def forward(
         ctx: Any, values: Tensor, score: Tensor, edges: SortedEdges, slope: float, kept: Tensor | None
     ) -> Tensor:
-        heads = score.shape[1]
+        values, heads = values.contiguous(), score.shape[1]
         attention = softmax_of_edges(functional.leaky_relu(score, slope), edges)
         used = attention if kept is None else attention * kept
         ctx.save_for_backward(values, score, attention, *(() if kept is None else (kept,)))
@@ -168,9 +168,14 @@ def _products(left: Tensor, right: Tensor, pattern: _Pattern) -> Tensor:
 
 
 def _matrix(entries: Tensor, pattern: _Pattern) -> Tensor:
+    return sparse_rows(pattern.row_ptr, pattern.column, entries, len(pattern.row_ptr) - 1)
+
+
+def sparse_rows(row_ptr: Tensor, column: Tensor, entries: Tensor, num_columns: int) -> Tensor:
+    """Return a sparse matrix [R, num_columns] from its rows' offsets [R + 1] and its entries [M] with their columns."""
     _announce()
-    size = len(pattern.row_ptr) - 1
-    return torch.sparse_csr_tensor(pattern.row_ptr, pattern.column, entries, (size, size), check_invariants=False)
+    shape = (len(row_ptr) - 1, num_columns)
+    return torch.sparse_csr_tensor(row_ptr, column, entries, shape, check_invariants=False)
 
 
 @cache

@@ -3,11 +3,13 @@
 `benchmarks/models.py` prints what each gains over the library's operation.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+
+from kdgat.can.models.edges import sparse_rows
 
 
 class _SegmentMax(torch.autograd.Function):
@@ -45,6 +47,18 @@ def graph_mean(values: Tensor, graph: Tensor, ptr: Tensor) -> Tensor:
     total = values.new_zeros(num_graphs, *values.shape[1:]).index_add(0, graph, values)
     sizes = (ptr[1:] - ptr[:-1]).clamp(min=1).to(values.dtype)
     return total / sizes.view(-1, *[1] * (values.dim() - 1))
+
+
+def pool_rows(how: Literal["mean", "max"], values: Tensor, graph: Tensor, ptr: Tensor) -> Tensor:
+    """Return mean or maximum per graph, [G, W], of rows [N, W] that lie behind one another, with offsets `ptr` [G + 1].
+
+    On a CPU as a product with a sparse matrix of ones, which remembers where a maximum was: among equal ones the first
+    takes the gradient, and not an even share each. They are zeros behind a ReLU, which stops it.
+    """
+    if values.device.type != "cpu":
+        return graph_mean(values, graph, ptr) if how == "mean" else graph_max(values, graph, len(ptr) - 1)
+    ones = sparse_rows(ptr, torch.arange(len(values)), values.new_ones(len(values)), len(values))
+    return torch.sparse.mm(ones, values, "mean" if how == "mean" else "amax")
 
 
 def graph_logsumexp(values: Tensor, graph: Tensor, num_graphs: int) -> Tensor:
