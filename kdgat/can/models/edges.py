@@ -1,4 +1,4 @@
-"""Attention over edges sorted by target, on a CPU: sums over sorted edges, without an intermediate per edge and channel.
+"""Attention over edges sorted by target, on a CPU: sums over sorted edges, and no intermediate per edge and channel.
 
 A layer with H heads of C channels sums E * H products of one number and C channels. As a product of a sparse matrix
 [N * H, N * H], which holds the attention, and the values [N * H, C], each channel is read once and written once; the
