@@ -1,7 +1,6 @@
 """Which stage may start, which is done: the state of one run, kept in `run.json` for whoever watches."""
 
 import logging
-import os
 import threading
 from collections import Counter
 from collections.abc import Set
