@@ -156,7 +156,8 @@ def softmax_by_target(score: Tensor, target: Tensor, num_nodes: int) -> Tensor:
 def aggregate(values: Tensor, attention: Tensor, target: Tensor, num_nodes: int) -> Tensor:
     """Sum values [E, H * C] weighted by attention [E, H] over the edges into each node, [N, H * C]."""
     heads = attention.shape[1]
-    weighted = (values.view(len(values), heads, -1) * attention.unsqueeze(2)).view(len(values), -1)
+    shape = (len(values), heads, values.shape[1] // heads)
+    weighted = (values.view(shape) * attention.unsqueeze(2)).view(values.shape)
     return weighted.new_zeros(num_nodes, weighted.shape[1]).index_add(0, target, weighted)
 
 

@@ -82,11 +82,18 @@ def _pattern(row: Tensor, column: Tensor, place: Tensor, ptr: Tensor, heads: int
     return _Pattern(row_ptr, columns.index_select(0, entry), entry)
 
 
+def _reduced(values: Tensor, how: str, ptr: Tensor) -> Tensor:
+    """Reduce the rows [E, H] of each group, which begins at `ptr` [N + 1]; where there is no row at all, to zero."""
+    if not len(values):  # torch refuses
+        return values.new_zeros(len(ptr) - 1, values.shape[1])
+    return torch.segment_reduce(values, how, offsets=ptr, axis=0)
+
+
 def softmax_of_edges(score: Tensor, edges: SortedEdges) -> Tensor:
     """Normalise scores [E, H] over the edges into each node."""
-    largest = torch.segment_reduce(score, "max", offsets=edges.ptr, axis=0)
+    largest = _reduced(score, "max", edges.ptr)
     weight = (score - largest.index_select(0, edges.target)).exp_()
-    total = torch.segment_reduce(weight, "sum", offsets=edges.ptr, axis=0)
+    total = _reduced(weight, "sum", edges.ptr)
     return weight.div_(total.add_(SMALLEST_SUM).index_select(0, edges.target))
 
 
@@ -119,7 +126,7 @@ class _Attention(torch.autograd.Function):
         if rest:
             of_score.mul_(rest[0])
         of_score.mul_(attention)
-        mean = torch.segment_reduce(of_score, "sum", offsets=edges.ptr, axis=0)
+        mean = _reduced(of_score, "sum", edges.ptr)
         of_score.addcmul_(attention, mean.index_select(0, edges.target), value=-1.0)
         return of_values, torch.ops.aten.leaky_relu_backward(of_score, score, ctx.slope, False), None, None, None
 
@@ -136,8 +143,8 @@ class _EndScores(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
         edges, gradient = ctx.edges, gradients[0].contiguous()
         order, ptr = edges.by_source()
-        of_source = torch.segment_reduce(gradient.index_select(0, order), "sum", offsets=ptr, axis=0)
-        return of_source, torch.segment_reduce(gradient, "sum", offsets=edges.ptr, axis=0), None
+        of_source = _reduced(gradient.index_select(0, order), "sum", ptr)
+        return of_source, _reduced(gradient, "sum", edges.ptr), None
 
 
 def score_edges(of_source: Tensor, of_target: Tensor, edges: SortedEdges) -> Tensor:
