@@ -119,7 +119,8 @@ class _Worker:
             ) from error
         if isinstance(answer, Exception):
             raise answer
-        return answer  # type: ignore[no-any-return]
+        logits: list[Logits] = answer
+        return logits
 
     def _start(self) -> Connection[Any, Any]:
         ours, theirs = Pipe()

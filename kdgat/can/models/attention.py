@@ -1,7 +1,7 @@
 """Graph attention network with jumping knowledge: is this window attacked, and which identifier was injected?"""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -83,8 +83,8 @@ class GraphAttentionNetwork(nn.Module):
             x = torch.cat([x, self.id_rows(self._id_row(batch.node_id))], dim=1)
         x = self.stem(x)
         edge_index, edges = arrange(self.config.conv_type, batch.edge_index, edges, x, self.config.use_cugraph)
-        pooled: dict[str, list[Tensor]] = {name: [] for name in self.config.pooling}
-        node_logit = self.node_head.bias
+        pooled: dict[Literal["mean", "max"], list[Tensor]] = {name: [] for name in self.config.pooling}
+        node_logit: Tensor = self.node_head.bias
         width = self.config.heads * self.config.hidden
         for place, (convolution, skip, norm) in enumerate(zip(self.convolutions, self.skips, self.norms, strict=True)):
             x = self._activated(convolution(x, edge_index, edges).add_(skip(x)), norm)
@@ -99,8 +99,8 @@ class GraphAttentionNetwork(nn.Module):
         window_logit = self.window_head(torch.cat([embedding, *(v.unsqueeze(1) for v in of_nodes)], dim=1)).squeeze(1)
         return AttentionOutput(window_logit.float(), node_logit, embedding)
 
-    def _activated(self, x: Tensor, norm: nn.LayerNorm) -> Tensor:
-        if self.config.activation == "relu":
+    def _activated(self, x: Tensor, norm: nn.Module) -> Tensor:
+        if self.config.activation == "relu" and isinstance(norm, nn.LayerNorm):
             return norm_relu_dropout(x, norm, self.config.dropout if self.training else 0.0)
         dropped: Tensor = self.dropout(self.activation(norm(x)))
         return dropped

@@ -139,7 +139,9 @@ class _Stack(nn.Module):
         for place, convolution in enumerate(self.convolutions):
             x = convolution(x, edge_index, edges)
             if place < len(self.norms):
-                x = norm_relu_dropout(x, self.norms[place], self.dropout if self.training else 0.0)
+                norm = self.norms[place]
+                assert isinstance(norm, nn.LayerNorm)
+                x = norm_relu_dropout(x, norm, self.dropout if self.training else 0.0)
         return x
 
 

@@ -62,19 +62,20 @@ class GraphAttention(nn.Module):
         for a layer without edge features alone: else ValueError.
         """
         check_edges(self.lin_edge, edges)
-        if self.kernel is not None and self.kernel.is_usable(x):
+        if self.kernel is not None and not isinstance(edge_index, SortedEdges) and self.kernel.is_usable(x):
             return self.kernel(x, edge_index, self.lin.weight, self.att_src, self.att_dst, self.bias)
         # One product: values [N, H * C], and what source and target, [N, H] each, add to the score of an edge.
         ends = [self._folded(self.lin.weight, end) for end in (self.att_src, self.att_dst)]
         rows = torch.cat([self.lin.weight, *ends])
-        values, of_source, of_target = functional.linear(x, rows).split([len(self.bias), self.heads, self.heads], dim=1)
+        sizes = [len(self.bias), self.heads, self.heads]
+        values, of_source, of_target = torch.split(functional.linear(x, rows), sizes, dim=1)
         of_edge = None
         if self.lin_edge is not None and self.att_edge is not None and edges is not None:
             of_edge = functional.linear(edges, self._folded(self.lin_edge.weight, self.att_edge))  # [E, H]
-        if x.device.type == "cpu":
-            if not isinstance(edge_index, SortedEdges):
-                edge_index = SortedEdges(edge_index, len(x))
-                of_edge = edge_index.sort(of_edge)
+        if x.device.type == "cpu" and not isinstance(edge_index, SortedEdges):
+            edge_index = SortedEdges(edge_index, len(x))
+            of_edge = edge_index.sort(of_edge)
+        if isinstance(edge_index, SortedEdges):
             score = score_edges(of_source, of_target, edge_index)
             score = score if of_edge is None else score + of_edge
             kept = functional.dropout(torch.ones_like(score), self.dropout) if self.drops_attention else None

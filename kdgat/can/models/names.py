@@ -9,7 +9,6 @@ FUSION_KINDS: tuple[FusionKind, ...] = get_args(FusionKind)  # simplest first
 # The kinds of networks, as their files of weights say.
 ATTENTION: Final = "attention"
 AUTOENCODER: Final = "autoencoder"
-FUSION: Final = "fusion"
 
 # The mean of the logits of all attention networks that the run has: what one of them gets wrong on an unknown vehicle
 # the others seldom do.
