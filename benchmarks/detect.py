@@ -26,9 +26,10 @@ import numpy as np
 
 from kdgat.can.detection.loading import find_model, load_detector
 from kdgat.can.detection.watch import Watch
+from kdgat.can.kinds import SMALL_ATTENTION
 from kdgat.can.recordings.messages import Messages
 from kdgat.can.recordings.stream import read_chunks
-from kdgat.can.sections import WindowConfig
+from kdgat.can.sections import AttentionConfig, WindowConfig
 from kdgat.can.simulation.synthetic import make_recording, make_vehicle
 from kdgat.can.windows.graphs import build_graphs
 
@@ -51,17 +52,18 @@ def main() -> None:
         log = folder / "drive.log"
         recorded_s = write_log(log, arguments.messages)
         whole_log(log, model, recorded_s, arguments.messages, arguments.repeats)
-        one_window(log, model)
+        one_window(log, model, "the model given" if arguments.model else "the student")
+        one_window(log, export_untrained(folder, AttentionConfig(), "large.onnx"), "a large network")
+        peer_window()
         identifier_flood()
         an_hour(log, model, round(3600 * arguments.rate))
 
 
-def export_untrained(folder: Path) -> Path:
-    """Export a student with random weights, and a threshold that few windows reach."""
+def export_untrained(folder: Path, config: AttentionConfig = SMALL_ATTENTION, name: str = "student.onnx") -> Path:
+    """Export a network with random weights, and a threshold that few windows reach; by default a student."""
     import torch
 
     from kdgat.can.detection.model_file import DetectorParameters, write_model
-    from kdgat.can.kinds import SMALL_ATTENTION
     from kdgat.can.models.attention import GraphAttentionNetwork
     from kdgat.can.models.scoring import describe_model, fit_standardisation
     from kdgat.can.windows.feature_names import EDGE_FEATURES, NODE_FEATURES
@@ -71,11 +73,11 @@ def export_untrained(folder: Path) -> Path:
     parameters = DetectorParameters(name="distill_gat", threshold=3.0)
     graphs = build_graphs(make_recording(make_vehicle(1), 20.0), parameters.windows)
     pool = PooledStores([graphs], features=(NODE_FEATURES, EDGE_FEATURES))
-    model = GraphAttentionNetwork(SMALL_ATTENTION, pool.num_node_features, pool.num_edge_features).eval()
+    model = GraphAttentionNetwork(config, pool.num_node_features, pool.num_edge_features).eval()
     fit_standardisation(model, pool, np.ones(pool.num_graphs, np.bool_))
     weights = {key: tensor.numpy() for key, tensor in model.state_dict().items()}
-    write_model(folder / "student.onnx", "onnx", weights, describe_model(model, pool), parameters)
-    return folder / "student.onnx"
+    write_model(folder / name, "onnx", weights, describe_model(model, pool), parameters)
+    return folder / name
 
 
 def write_log(path: Path, num_messages: int) -> float:
@@ -115,7 +117,7 @@ def whole_log(log: Path, model: Path, recorded_s: float, num_messages: int, repe
     )
 
 
-def one_window(log: Path, model: Path, num_windows: int = 2000) -> None:
+def one_window(log: Path, model: Path, name: str, num_windows: int = 2000) -> None:
     """Hand on one window's messages at a time, as a bus does that is read once per window."""
     watch = Watch(load_detector(model))
     took = []
@@ -127,9 +129,27 @@ def one_window(log: Path, model: Path, num_windows: int = 2000) -> None:
             break
     half, most = np.quantile(took[WARM_WINDOWS:], [0.5, 0.99])
     print(
-        f"one window, from its last message to its decision: median {half:.2f} ms, 99 % {most:.2f} ms; "
+        f"one window by {name}, from its last message to its decision: median {half:.2f} ms, 99 % {most:.2f} ms; "
         f"target {TARGET_WINDOW_MS}"
     )
+
+
+def peer_window(num_windows: int = 500) -> None:
+    """Time the published system's large network on one window, without what comes before it."""
+    import torch
+    from peer import PeerAttention, peer_batches
+
+    torch.set_num_threads(1)
+    network, batches = PeerAttention().eval(), peer_batches(64, 29, 60, 1)
+    took = []
+    with torch.inference_mode():
+        for _ in range(num_windows + WARM_WINDOWS):
+            batch = next(batches)
+            start = time.perf_counter()
+            network(batch)
+            took.append(1e3 * (time.perf_counter() - start))
+    half, most = np.quantile(took[WARM_WINDOWS:], [0.5, 0.99])
+    print(f"one window by the peer's large network alone: median {half:.2f} ms, 99 % {most:.2f} ms")
 
 
 def identifier_flood(rate: float = 1000.0, repeats: int = 3) -> None:

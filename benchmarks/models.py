@@ -3,8 +3,9 @@
     OMP_NUM_THREADS=1 python benchmarks/models.py
 
 Prints windows per second of training (forward, backward, clip, AdamW) and inference for each model at its published
-widths, on graphs of the size of real windows (29 nodes, 60 edges), then ratios. CPU seconds are measured, so that other
-processes on the machine disturb little.
+widths, on graphs of the size of real windows (29 nodes, 60 edges), then steps beside those of the published system
+(`peer.py`), which take turns, then ratios of single operations. CPU seconds are measured, so that other processes on
+the machine disturb little.
 """
 
 import argparse
@@ -14,6 +15,7 @@ from collections.abc import Callable
 
 import numpy as np
 import torch
+from peer import PeerAttention, PeerAutoencoder, peer_batches, peer_step  # beside this script
 from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.nn import GATConv, global_max_pool
@@ -28,7 +30,7 @@ from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns, pointers
 from kdgat.training.allocator import keep_freed_memory
 
-NUM_NODES, NUM_EDGES, NUM_NODE_FEATURES, NUM_EDGE_FEATURES = 29, 60, 40, 12
+NUM_NODES, NUM_EDGES, NUM_NODE_FEATURES, NUM_EDGE_FEATURES = 29, 60, 51, 7
 BATCH = 128
 
 
@@ -53,8 +55,12 @@ def random_windows(num_graphs: int) -> TensorColumns:
         recording=np.zeros(num_graphs, np.int32),
         first_message=np.arange(num_graphs, dtype=np.int64) * 100,
         start_time=np.arange(num_graphs) * 0.025,
+        end_time=np.arange(num_graphs) * 0.025 + 0.02,
         message_count=np.full(num_graphs, 100, np.int32),
         attack_count=np.zeros(num_graphs, np.int32),
+        kind=np.zeros(num_graphs, np.int8),
+        early=np.zeros(num_graphs, np.float32),
+        overdue=np.zeros(num_graphs, np.float32),
     )
     return TensorColumns.from_columns(columns)
 
@@ -71,6 +77,11 @@ def loss_of(model: nn.Module, batch: object) -> Tensor:
 
 def train_rate(model: nn.Module, windows: TensorColumns, repeats: int, bfloat16: bool = False) -> float:
     """Return windows per CPU second of training."""
+    return BATCH / cpu_seconds(training_step(model, windows, bfloat16), repeats)
+
+
+def training_step(model: nn.Module, windows: TensorColumns, bfloat16: bool = False) -> Callable[[int], object]:
+    """Return one step of training: batch, forward, backward, clip, AdamW."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)
     model.train()
 
@@ -83,7 +94,31 @@ def train_rate(model: nn.Module, windows: TensorColumns, repeats: int, bfloat16:
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
 
-    return BATCH / cpu_seconds(step, repeats)
+    return step
+
+
+def beside_peer(windows: TensorColumns, sizes: tuple[int, int], repeats: int) -> None:
+    """Print the time of a large step and the peer's, with and without its checkpoints, in turns."""
+    batches = peer_batches(4 * BATCH, NUM_NODES, NUM_EDGES, BATCH)
+    makers: dict[str, tuple[Callable[[], nn.Module], type[PeerAttention | PeerAutoencoder]]] = {
+        "GAT large": (lambda: GraphAttentionNetwork(AttentionConfig(), *sizes), PeerAttention),
+        "VGAE large": (lambda: GraphAutoencoder(AutoencoderConfig(), *sizes), PeerAutoencoder),
+    }
+    print(
+        f"\n{'step, ms':12s} {'peer':>8s} {'plain':>8s} {'ours':>8s} {'bf16':>8s}   peer/ours, /bf16; plain/ours, /bf16"
+    )
+    for name, (make, peer) in makers.items():
+        steps = [peer_step(peer(), batches), peer_step(peer(has_checkpoints=False), batches)]
+        steps += [training_step(make(), windows), training_step(make(), windows, bfloat16=True)]
+        taken: list[list[float]] = [[] for _ in steps]
+        for place in range(repeats + 1):
+            for step, seconds in zip(steps, taken, strict=True):
+                started = time.process_time()
+                step(place)
+                seconds.append(1000 * (time.process_time() - started))
+        best = [min(seconds[1:]) for seconds in taken]
+        ratios = [best[0] / best[2], best[0] / best[3], best[1] / best[2], best[1] / best[3]]
+        print(f"{name:12s}", *(f"{one:8.1f}" for one in best), "  " + ", ".join(f"{one:.2f}" for one in ratios))
 
 
 def inference_rate(model: nn.Module, windows: TensorColumns, repeats: int) -> float:
@@ -134,6 +169,7 @@ def main() -> None:
 
     kept = [(train_rate(models[name], windows, repeats), name) for name in ("GAT large", "VGAE large")]
     keep_freed_memory()
+    beside_peer(windows, sizes, repeats)
     print(f"\n{'training':12s} {'default/s':>10s} {'kept/s':>9s} {'ratio':>6s}   (freed memory kept by the process)")
     for before, name in kept:
         after = train_rate(models[name], windows, repeats)

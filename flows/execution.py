@@ -1,7 +1,6 @@
 """Which stage may start, which is done: the state of one run, kept in `run.json` for whoever watches."""
 
 import logging
-import os
 import threading
 from collections import Counter
 from collections.abc import Set
@@ -25,6 +24,7 @@ from kdgat.run.directory import DONE_STATES, ENDED_STATES, OutputDirectory, Stag
 from kdgat.run.local import cached_message, new_index
 from kdgat.run.plan import PlannedStage, Run, create_stage
 from kdgat.stage.configuration import numbers_of
+from kdgat.stage.cores import num_usable_cores
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import RunDirectoryError
 from kdgat.stage.gpus import VISIBLE_VARIABLE, visible_gpus
@@ -277,11 +277,6 @@ def num_ranks_of(planned: PlannedStage) -> int:
 def may_take_gpus(run: Run) -> bool:
     """Return whether a stage of a run takes a GPU where it sees one."""
     return any(run.config.training_for(stage).accelerator != "cpu" for stage in run.config.trained_stages())
-
-
-def num_usable_cores() -> int:
-    """Count the processors that this process may use, which a container or a job may have limited."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
 
 
 def as_output(out: Path | str) -> OutputDirectory:

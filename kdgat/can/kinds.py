@@ -132,7 +132,8 @@ class ComparisonStageConfig(Config):
     contents: dict[str, str] = Field({}, description="hashes of what lies at the paths: other content, other stage")
 
 
-# Of a training run, in its order.
+# Of a training run, in its order. Networks sum in another order since their version 2 (attention over sorted edges):
+# the same function, and other last bits of weights and scores.
 RUN_KINDS: Final = StageKinds(
     (
         StageKind(
@@ -143,22 +144,25 @@ RUN_KINDS: Final = StageKinds(
             code_version=5,
             parts="kdgat.can.training.preparation:preparation_parts",
         ),
-        StageKind("autoencoder", AutoencoderStageConfig, "kdgat.can.training.networks:run_autoencoder"),
-        StageKind("normal", NormalStageConfig, "kdgat.can.training.networks:run_normal"),
-        StageKind("curriculum", CurriculumStageConfig, "kdgat.can.training.networks:run_curriculum"),
+        StageKind("autoencoder", AutoencoderStageConfig, "kdgat.can.training.networks:run_autoencoder", code_version=2),
+        StageKind("normal", NormalStageConfig, "kdgat.can.training.networks:run_normal", code_version=2),
+        StageKind("curriculum", CurriculumStageConfig, "kdgat.can.training.networks:run_curriculum", code_version=2),
         StageKind(
             "distill_autoencoder",
             DistillAutoencoderStageConfig,
             "kdgat.can.training.networks:run_distill_autoencoder",
+            code_version=2,
         ),
-        StageKind("distill_gat", DistillAttentionStageConfig, "kdgat.can.training.networks:run_distill_gat"),
-        StageKind("fusion", FusionStageConfig, "kdgat.can.training.fusion:run_fusion", code_version=2),
+        StageKind(
+            "distill_gat", DistillAttentionStageConfig, "kdgat.can.training.networks:run_distill_gat", code_version=2
+        ),
+        StageKind("fusion", FusionStageConfig, "kdgat.can.training.fusion:run_fusion", code_version=3),
         StageKind(
             EVALUATION,
             EvaluationStageConfig,
             "kdgat.can.evaluation.stage:run_evaluation",
             trains=False,
-            code_version=5,
+            code_version=6,
         ),
     )
 )

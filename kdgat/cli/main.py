@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kdgat.stage.cores import wait_without_spinning
 from kdgat.stage.families import is_user_error
 from kdgat.stage.place import describe_os_error
 from kdgat.stage.process import garbage_kept
@@ -114,6 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     tokens = list(sys.argv[1:] if arguments is None else arguments)
     debug = DEBUG_OPTION in tokens
     tokens = [word for word in tokens if word != DEBUG_OPTION]
+    wait_without_spinning()
     try:
         status = _run(tokens)
     except (ValueError, OSError) as error:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from kdgat.stage.cores import wait_without_spinning
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import RunDirectoryError, StageBusyError
 from kdgat.stage.faults import is_environment_fault
@@ -62,6 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m kdgat.stage", description="Run the stage of a run directory.")
     add_arguments(parser)
     parsed = parser.parse_args(arguments)
+    wait_without_spinning()
     try:
         return run_directory(parsed.directory, quiet=parsed.quiet, wait_s=parsed.wait_s)
     except RunDirectoryError as error:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from flows.attempts import Conclusion, LocalAttempts
-from flows.execution import Execution, num_parallel_stages, num_usable_cores
+from flows.execution import Execution, num_parallel_stages
 from flows.slurm_attempts import SlurmAttempts
 from kdgat.can.config import CanConfig
 from kdgat.can.inputs import can_run
@@ -17,6 +17,7 @@ from kdgat.cluster.script import job_name
 from kdgat.cluster.site import Limits, Site
 from kdgat.run.directory import OutputDirectory, RunError, StageState
 from kdgat.run.plan import PlannedStage
+from kdgat.stage.cores import num_usable_cores
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
 from kdgat.stage.spec import StageSpec

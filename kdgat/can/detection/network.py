@@ -6,7 +6,7 @@ torch takes seconds to import, and longer than a millisecond for the many small 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import onnxruntime
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from kdgat.can.models.names import EXPORT_INPUTS, EXPORT_OUTPUTS
 from kdgat.graphs.columns import GraphColumns
 
-WINDOWS_PER_BATCH: Final = 64  # more no longer fit the cache
+WINDOWS_PER_BATCH: Final = 32  # what is computed of more no longer fits the cache
 
 
 class NetworkError(ValueError):
@@ -24,6 +24,29 @@ class NetworkError(ValueError):
 
 class ScoreError(ValueError):
     """A network gives scores that are no numbers."""
+
+
+class Windows(NamedTuple):
+    """What a network reads of G windows with N nodes and E edges."""
+
+    node_ptr: NDArray[np.int64]  # [G + 1]
+    edge_ptr: NDArray[np.int64]  # [G + 1]
+    x: NDArray[np.float32]  # [N, F]
+    edge_index: NDArray[np.int32]  # [2, E], local to the window
+    edge_attr: NDArray[np.float32]  # [E, D]
+
+    @classmethod
+    def of(cls, graphs: GraphColumns, start: int = 0, stop: int | None = None) -> Windows:
+        """Take windows `start` to `stop` of column sets, without a copy of their features."""
+        nodes, edges = (
+            ptr[start : graphs.num_graphs + 1 if stop is None else stop + 1]
+            for ptr in (graphs.node_ptr, graphs.edge_ptr)
+        )
+        of_edges = slice(edges[0], edges[-1])
+        return cls(
+            nodes - nodes[0], edges - edges[0], graphs.x[nodes[0] : nodes[-1]], graphs.edge_index[:, of_edges],
+            graphs.edge_attr[of_edges],
+        )  # fmt: skip
 
 
 class Network:
@@ -52,12 +75,13 @@ class Network:
         """Return what the file says about itself."""
         return dict(self._session.get_modelmeta().custom_metadata_map)
 
-    def score(self, graphs: GraphColumns) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    def score(self, graphs: GraphColumns | Windows) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return the logits of windows [G] and of nodes [N]; ScoreError for one that is not finite."""
-        window_logit = np.zeros(graphs.num_graphs, np.float32)
-        node_logit = np.zeros(graphs.num_nodes, np.float32)
-        for start in range(0, graphs.num_graphs, WINDOWS_PER_BATCH):
-            stop = min(start + WINDOWS_PER_BATCH, graphs.num_graphs)
+        num_graphs = len(graphs.node_ptr) - 1
+        window_logit = np.zeros(num_graphs, np.float32)
+        node_logit = np.zeros(len(graphs.x), np.float32)
+        for start in range(0, num_graphs, WINDOWS_PER_BATCH):
+            stop = min(start + WINDOWS_PER_BATCH, num_graphs)
             nodes, edges = (ptr[start : stop + 1] for ptr in (graphs.node_ptr, graphs.edge_ptr))
             of_nodes, of_edges = slice(nodes[0], nodes[-1]), slice(edges[0], edges[-1])
             shift = np.repeat(nodes[:-1] - nodes[0], np.diff(edges))  # edges are local to their window
@@ -74,7 +98,7 @@ class Network:
         num_wrong = np.count_nonzero(~np.isfinite(window_logit))
         if num_wrong:  # NaN reaches no threshold: it would pass for no alarm
             raise ScoreError(
-                f"the network gives no finite score for {num_wrong:,} of {graphs.num_graphs:,} windows: its weights "
+                f"the network gives no finite score for {num_wrong:,} of {num_graphs:,} windows: its weights "
                 "are damaged or its training diverged; export it again, or train again"
             )
         return window_logit, node_logit

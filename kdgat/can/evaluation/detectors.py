@@ -12,9 +12,15 @@ from torch_geometric.data import Batch
 from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.autoencoder import GraphAutoencoder
 from kdgat.can.models.fusion import Fusion
-from kdgat.can.models.names import ENSEMBLE, ENSEMBLE_MEMBERS, FUSION_KINDS, detector_names
-from kdgat.can.models.scoring import (
+from kdgat.can.models.names import (
     ATTENTION,
+    ENSEMBLE,
+    ENSEMBLE_MEMBERS,
+    FUSION_KINDS,
+    describe_simple,
+    detector_names,
+)
+from kdgat.can.models.scoring import (
     ModelError,
     Progress,
     attention_outputs,
@@ -81,11 +87,9 @@ class DetectorSet:
 
     def describe(self, name: str) -> str:
         """State what a model is made of."""
-        if name == ENSEMBLE:
-            return f"mean of {', '.join(self.ensemble_members)}"
         fusion = self._fusion_of(name)
         if fusion is None:
-            return name
+            return describe_simple(name, self._paths)
         return f"{self._kind_of(name, fusion)} of {' and '.join(self._members[fusion])}"
 
     def score(self, pool: PooledStores, wanted: list[str] | None = None, progress: Progress | None = None) -> Columns:

@@ -21,12 +21,12 @@ from kdgat.can.evaluation.decision import (
     scenario_of_detector,
     scenario_of_model,
 )
-from kdgat.can.evaluation.detectors import DetectorSet
 from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.results import DETECTOR, Curves, DetectorScenario, Results, ScenarioMetrics
 from kdgat.can.evaluation.scores import Scores
 from kdgat.can.evaluation.untrained import is_baseline
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
+from kdgat.can.models.names import FUSIONS, describe_simple
 from kdgat.can.sections import EvaluationConfig
 from kdgat.can.windows.schema import VALIDATION
 from kdgat.run.results import origin
@@ -84,9 +84,7 @@ class Measurements:
         **parts: Any,
     ) -> Results:
         """Put everything together."""
-        made_of = DetectorSet(run.weights(next(iter(self.default_detector.scalings)))).describe(
-            self.default_detector.model
-        )
+        made_of = _made_of(run, self.default_detector)
         return Results(
             **origin(run.index.config),
             dataset=dataset or run.dataset,
@@ -103,3 +101,13 @@ class Measurements:
             curves=self.curves,
             **parts,
         )
+
+
+def _made_of(run: FinishedCanRun, detector: DefaultDetector) -> str:
+    """State what a detector is made of."""
+    weights = run.weights(next(iter(detector.scalings)))
+    if not detector.model.startswith(FUSIONS):
+        return describe_simple(detector.model, weights)
+    from kdgat.can.evaluation.detectors import DetectorSet  # torch: which weights a fusion joins
+
+    return DetectorSet(weights).describe(detector.model)

@@ -13,7 +13,7 @@ from kdgat.can.evaluation.lineage import Lineage, lineage_of
 from kdgat.can.evaluation.measurements import Measurements
 from kdgat.can.evaluation.results import Results
 from kdgat.can.evaluation.score_tables import ScoreTable
-from kdgat.can.evaluation.scored_recordings import RecordingScorer
+from kdgat.can.evaluation.scored_recordings import BegunRecording, RecordingScorer
 from kdgat.can.evaluation.unseen import near_copy
 from kdgat.can.evaluation.untrained import is_untrained
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
@@ -22,6 +22,7 @@ from kdgat.can.recordings.data_summary import RunningSummary, list_bad_rows, sum
 from kdgat.can.recordings.messages import ReadLimits
 from kdgat.run.directory import OutputDirectory
 from kdgat.stage.configuration import validate_config
+from kdgat.stage.cores import num_usable_cores
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
@@ -42,6 +43,7 @@ def evaluate_run(
     lineage: Lineage | None = None,
     calibration: Path | str | None = None,
     progress: Callable[[str, int, int], None] | None = None,
+    processes: int | None = None,
 ) -> Results:
     """Score all recordings below `data_root` that the run was not trained on, by the run's own detector and rule.
 
@@ -55,6 +57,8 @@ def evaluate_run(
         lineage: what those models were trained on; by default looked up.
         calibration: file of `kdgat calibrate` whose threshold is used; its recordings are left out.
         progress: called with what is read, how many recordings are done, and how many there are.
+        processes: that score, this one among them, each on one core; by default as many as this process may use cores.
+            They change no score.
 
     Raises:
         EvaluationError: if the run lacks what is needed, or nothing is left to score.
@@ -103,7 +107,15 @@ def evaluate_run(
     notes += [f"left out, as when the run was trained: {name}" for name in leave_out]
     if vehicle is not None:
         notes.append(f"threshold of the calibration {calibration}")
-    return score_files(run, files, dataset or run.dataset, notes=notes, calibration=vehicle, progress=progress)
+    return score_files(
+        run,
+        files,
+        dataset or run.dataset,
+        notes=notes,
+        calibration=vehicle,
+        progress=progress,
+        processes=processes,
+    )
 
 
 def find_tests(
@@ -129,6 +141,7 @@ def score_files(
     notes: Sequence[str] = (),
     calibration: VehicleCalibration | None = None,
     progress: Callable[[str, int, int], None] | None = None,
+    processes: int | None = None,
 ) -> Results:
     """Score recordings by the run's own detector and rule, whether or not it was trained on them.
 
@@ -138,43 +151,52 @@ def score_files(
     """
     from kdgat.can.windows.graphs import build_graphs
 
-    scorer = RecordingScorer(run)
-    default_detector, windows, limits = scorer.default_detector, scorer.windows, scorer.limits
-    if calibration is not None:
-        calibration.check(run, default_detector)
-        default_detector = calibration.applied_to(default_detector)
-    summary = RunningSummary(windows)
-    for note in notes:
-        summary.note(note)
+    with RecordingScorer(run, processes=num_usable_cores() if processes is None else processes) as scorer:
+        default_detector, windows, limits = scorer.default_detector, scorer.windows, scorer.limits
+        if calibration is not None:
+            calibration.check(run, default_detector)
+            default_detector = calibration.applied_to(default_detector)
+        summary = RunningSummary(windows)
+        for note in notes:
+            summary.note(note)
 
-    num_scored = 0
-    tests: dict[str, Tables] = {}
-    nodes: dict[str, Nodes] = {}
-    for scenario in sorted({file.scenario for file in files}):
-        parts, names = [], []
-        for file in (file for file in files if file.scenario == scenario):
-            messages = file.read(limits)
-            graphs = build_graphs(messages, windows)
-            summary.add(summarise_recording(messages, file.role, graphs), list_bad_rows(messages))
-            if progress is not None:
-                progress(f"{scenario}/{file.name}", len(summary.content.recordings), len(files))
-            name = f"{scenario}/{file.name}"
-            if graphs.num_graphs == 0:
-                summary.note(f"{name} is shorter than one window of {windows.size} messages")
-                continue
-            num_scored += graphs.num_graphs
-            if file.labelled:
-                parts.append(graphs)
-                names.append(name)
-            else:  # neither benign nor attacked: it has no part in any metric
-                num_alarms = int(default_detector.decide(scorer.score([graphs], [name])).sum())
-                summary.note(
-                    f"{name} has no labels, so it is in no metric: {num_alarms:,} of {graphs.num_graphs:,} windows "
-                    "raise an alarm"
-                )
-        if parts:
-            tests[scenario] = scorer.score(parts, names)
-            nodes[scenario] = scorer.node_scores
+        num_scored = 0
+        tests: dict[str, Tables] = {}
+        nodes: dict[str, Nodes] = {}
+        begun: dict[str, tuple[list[BegunRecording], list[str]]] = {}  # the scenario that others score meanwhile
+
+        def finish() -> None:
+            for scenario, (parts, names) in begun.items():
+                tests[scenario] = scorer.score(parts, names)
+                nodes[scenario] = scorer.node_scores
+            begun.clear()
+
+        for scenario in sorted({file.scenario for file in files}):
+            parts, names = list[BegunRecording](), list[str]()
+            for file in (file for file in files if file.scenario == scenario):
+                messages = file.read(limits)
+                graphs = build_graphs(messages, windows)
+                summary.add(summarise_recording(messages, file.role, graphs), list_bad_rows(messages))
+                if progress is not None:
+                    progress(f"{scenario}/{file.name}", len(summary.content.recordings), len(files))
+                name = f"{scenario}/{file.name}"
+                if graphs.num_graphs == 0:
+                    summary.note(f"{name} is shorter than one window of {windows.size} messages")
+                    continue
+                num_scored += graphs.num_graphs
+                if file.labelled:
+                    parts.append(scorer.begin(graphs))
+                    names.append(name)
+                else:  # neither benign nor attacked: it has no part in any metric
+                    num_alarms = int(default_detector.decide(scorer.score([graphs], [name])).sum())
+                    summary.note(
+                        f"{name} has no labels, so it is in no metric: {num_alarms:,} of {graphs.num_graphs:,} windows "
+                        "raise an alarm"
+                    )
+            finish()
+            if parts:
+                begun[scenario] = (parts, names)
+        finish()
     if not num_scored:
         listed = ", ".join(f"{file.scenario}/{file.name}" for file in files)
         raise EvaluationError(f"no recording is as long as one window of {windows.size} messages: {listed}")

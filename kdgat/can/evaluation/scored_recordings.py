@@ -1,31 +1,66 @@
-"""A finished run's own detector on recordings that are read now."""
+"""A finished run's own detector on recordings that are read now.
 
+Attention networks are exported and run without torch, on all cores that they are given; an autoencoder, a fusion, a
+network that knows identifiers by name, and a job that was given a GPU need torch.
+"""
+
+import importlib.util
+import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from kdgat.can.evaluation.accumulated_evidence import Nodes, learn_accumulation
 from kdgat.can.evaluation.decision import DefaultDetector, Tables
-from kdgat.can.evaluation.detectors import DetectorSet
 from kdgat.can.evaluation.finished_run import EvaluationError, FinishedCanRun
 from kdgat.can.evaluation.node_scores import make_node_scores
 from kdgat.can.evaluation.run_detector import detector_of, windows_of
 from kdgat.can.evaluation.score_tables import make_table
 from kdgat.can.evaluation.untrained import baseline_scores
-from kdgat.can.windows.feature_names import FEATURE_VERSION, NODE_FEATURES
-from kdgat.can.windows.pool import PooledStores
+from kdgat.can.models.names import ENSEMBLE_MEMBERS
+from kdgat.can.windows.feature_names import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES
 from kdgat.can.windows.schema import VALIDATION
+from kdgat.graphs.columns import GraphColumns
+from kdgat.stage.gpus import num_given_gpus
+from kdgat.training.threads import one_thread
+from kdgat.training.weights import read_arrays
 
 if TYPE_CHECKING:
-    from kdgat.graphs.columns import GraphColumns
+    from kdgat.can.evaluation.detectors import DetectorSet
+    from kdgat.can.evaluation.processes import Pieces, ScoringProcesses
+
+logger = logging.getLogger(__name__)
+
+RUNTIME: Final = ("onnx", "onnxruntime")
+
+Columns = dict[str, NDArray[np.float32]]
+
+
+@dataclass
+class BegunRecording:
+    """The windows of a recording that are being scored."""
+
+    graphs: GraphColumns
+    pieces: "Pieces | None"  # None: they are scored when they are asked for
 
 
 class RecordingScorer:
     """Score the windows of recordings with the members of a run's default detector, or of another one of it."""
 
-    def __init__(self, run: FinishedCanRun, detector: str | None = None, seeds: Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        run: FinishedCanRun,
+        detector: str | None = None,
+        seeds: Sequence[int] | None = None,
+        processes: int = 1,
+    ) -> None:
         """Choose the run's detector and load its weights; EvaluationError if the run's features are others.
 
-        With `detector`, a name of `model_names`, that one is calibrated instead, of these seeds (default: all).
+        With `detector`, a name of `model_names`, that one is calibrated instead, of these seeds (default: all). Use it
+        as a context where it may start processes.
         """
         if run.feature_version() != FEATURE_VERSION:
             raise EvaluationError(
@@ -41,18 +76,87 @@ class RecordingScorer:
             self.default_detector, self.validation, run.node_scores(VALIDATION), self.config
         )
         self.node_scores: Nodes = {}  # of the windows that were scored last
-        self._detectors = {seed: DetectorSet(run.weights(seed)) for seed in self.default_detector.scalings}
+        self._places = [(seed, name) for seed, members in self.default_detector.scalings.items() for name in members]
+        self._processes = _open_processes(run, self._places, processes)
+        self._detectors: dict[int, DetectorSet] = (
+            {} if self._processes is not None else _detector_sets(run, self._places)
+        )
 
-    def score(self, parts: "list[GraphColumns]", names: Sequence[str]) -> Tables:
-        """Return the scores of column sets, each the windows of one recording, per seed."""
-        pool, labels = PooledStores(parts), [[name] for name in names]
-        baselines = baseline_scores(parts, NODE_FEATURES)
-        wanted = [self.default_detector.model]
-        tables = {
-            seed: make_table(parts, labels, detectors.score(pool, wanted) | baselines, [False] * len(parts))
-            for seed, detectors in self._detectors.items()
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        if self._processes is not None:
+            self._processes.__exit__(*error)
+
+    def begin(self, graphs: GraphColumns) -> BegunRecording:
+        """Begin to score the windows of a recording, while the caller reads the next one."""
+        return BegunRecording(graphs, None if self._processes is None else self._processes.begin(graphs))
+
+    def score(self, parts: Sequence[GraphColumns | BegunRecording], names: Sequence[str]) -> Tables:
+        """Return the scores of the windows of recordings, which may have been begun, per seed."""
+        begun = [part if isinstance(part, BegunRecording) else self.begin(part) for part in parts]
+        graphs, labels = [one.graphs for one in begun], [[name] for name in names]
+        baselines = baseline_scores(graphs, NODE_FEATURES)
+        scores, nodes = self._score(begun)
+        self.node_scores = {seed: make_node_scores(graphs, nodes[seed]) for seed in nodes}
+        return {
+            seed: make_table(graphs, labels, columns | baselines, [False] * len(graphs))
+            for seed, columns in scores.items()
         }
-        self.node_scores = {
-            seed: make_node_scores(parts, detectors.node_scores) for seed, detectors in self._detectors.items()
-        }
-        return tables
+
+    def _score(self, begun: Sequence[BegunRecording]) -> tuple[dict[int, Columns], dict[int, Columns]]:
+        """Return the raw scores of all members [G], and what they say of nodes [N], per seed."""
+        scores: dict[int, Columns] = {seed: {} for seed, _ in self._places}
+        nodes: dict[int, Columns] = {seed: {} for seed, _ in self._places}
+        if self._processes is None:
+            from kdgat.can.windows.pool import PooledStores
+
+            pool = PooledStores([one.graphs for one in begun])
+            with one_thread():
+                for seed, detectors in self._detectors.items():
+                    scores[seed] = detectors.score(pool, [self.default_detector.model])
+                    nodes[seed] = detectors.node_scores
+            return scores, nodes
+        logits = [self._processes.finish(one.pieces) for one in begun if one.pieces is not None]
+        for place, (seed, name) in enumerate(self._places):
+            scores[seed][name] = np.concatenate([of_recording[place][0] for of_recording in logits])
+            nodes[seed][name] = np.concatenate([of_recording[place][1] for of_recording in logits])
+        return scores, nodes
+
+
+def _open_processes(
+    run: FinishedCanRun, places: Sequence[tuple[int, str]], processes: int
+) -> "ScoringProcesses | None":
+    """Export the networks of seeds and names; None where they need torch, or a GPU is there to be used."""
+    if any(name not in ENSEMBLE_MEMBERS for _, name in places) or num_given_gpus():
+        return None
+    missing = [package for package in RUNTIME if importlib.util.find_spec(package) is None]
+    if missing:
+        logger.info("%s is not installed: torch scores, which takes three times as long", missing[0])
+        return None
+    from kdgat.can.evaluation.processes import ScoringProcesses
+    from kdgat.can.models.onnx_graph import ExportError, attention_graph
+
+    models = []
+    for seed, name in places:
+        path = run.weights(seed)[name]
+        weights, description = read_arrays(path)
+        trained = (description["num_node_features"], description["num_edge_features"])
+        if trained != (len(NODE_FEATURES), len(EDGE_FEATURES)):
+            raise EvaluationError(
+                f"{path} was trained on {trained} node and edge features, the windows have "
+                f"{(len(NODE_FEATURES), len(EDGE_FEATURES))}: train again"
+            )
+        try:
+            models.append(attention_graph(weights, description, {}).SerializeToString())
+        except ExportError as error:
+            logger.info("%s: torch scores it", error)
+            return None
+    return ScoringProcesses(models, processes)
+
+
+def _detector_sets(run: FinishedCanRun, places: Sequence[tuple[int, str]]) -> "dict[int, DetectorSet]":
+    from kdgat.can.evaluation.detectors import DetectorSet
+
+    return {seed: DetectorSet(run.weights(seed)) for seed in dict.fromkeys(seed for seed, _ in places)}

@@ -1,15 +1,14 @@
 """Graph attention network with jumping knowledge: is this window attacked, and which identifier was injected?"""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
-from kdgat.can.models.convolution import build_convolution
-from kdgat.can.models.fused import arrange_edges
-from kdgat.can.models.pooling import ByteDropout, graph_logsumexp, graph_max, graph_mean
+from kdgat.can.models.convolution import arrange, build_convolution
+from kdgat.can.models.pooling import ByteDropout, graph_logsumexp, graph_max, norm_relu_dropout, pool_rows
 from kdgat.can.models.standardise import Standardise
 from kdgat.can.sections import AttentionConfig
 
@@ -83,22 +82,28 @@ class GraphAttentionNetwork(nn.Module):
         if self.id_rows is not None:
             x = torch.cat([x, self.id_rows(self._id_row(batch.node_id))], dim=1)
         x = self.stem(x)
-        edge_index = arrange_edges(batch.edge_index, x) if self.config.use_cugraph else batch.edge_index
-        jumps = []
-        for convolution, skip, norm in zip(self.convolutions, self.skips, self.norms, strict=True):
-            x = self.dropout(self.activation(norm(convolution(x, edge_index, edges) + skip(x))))
-            jumps.append(x)
-        x = torch.cat(jumps, dim=1)  # [N, L * heads * hidden]
-        node_logit = self.node_head(x).squeeze(1).float()  # bfloat16 under autocast, too coarse for a score
-        pools = {
-            "mean": lambda: graph_mean(x, batch.batch, batch.ptr),
-            "max": lambda: graph_max(x, batch.batch, num_graphs),
-        }
-        embedding = torch.cat([pools[name]() for name in self.config.pooling], dim=1)
+        edge_index, edges = arrange(self.config.conv_type, batch.edge_index, edges, x, self.config.use_cugraph)
+        pooled: dict[Literal["mean", "max"], list[Tensor]] = {name: [] for name in self.config.pooling}
+        node_logit: Tensor = self.node_head.bias
+        width = self.config.heads * self.config.hidden
+        for place, (convolution, skip, norm) in enumerate(zip(self.convolutions, self.skips, self.norms, strict=True)):
+            x = self._activated(convolution(x, edge_index, edges).add_(skip(x)), norm)
+            # Jumping knowledge concatenates what the layers say; each is read as it comes, without the copy of all.
+            weight = self.node_head.weight[0, place * width : (place + 1) * width]
+            node_logit = node_logit + x.float() @ weight
+            for name, parts in pooled.items():
+                parts.append(pool_rows(name, x, batch.batch, batch.ptr))
+        embedding = torch.cat([part for parts in pooled.values() for part in parts], dim=1)
         readouts = {"max": graph_max, "logsumexp": graph_logsumexp}
         of_nodes = [readouts[name](node_logit, batch.batch, num_graphs) for name in self.config.node_readout]
         window_logit = self.window_head(torch.cat([embedding, *(v.unsqueeze(1) for v in of_nodes)], dim=1)).squeeze(1)
         return AttentionOutput(window_logit.float(), node_logit, embedding)
+
+    def _activated(self, x: Tensor, norm: nn.Module) -> Tensor:
+        if self.config.activation == "relu" and isinstance(norm, nn.LayerNorm):
+            return norm_relu_dropout(x, norm, self.config.dropout if self.training else 0.0)
+        dropped: Tensor = self.dropout(self.activation(norm(x)))
+        return dropped
 
     def _id_row(self, node_id: Tensor) -> Tensor:
         """Map arbitration ids [N] to embedding rows; row 0 is "unknown"."""

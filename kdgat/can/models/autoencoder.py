@@ -7,9 +7,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.data import Batch
 
-from kdgat.can.models.convolution import build_convolution, with_self_edges
-from kdgat.can.models.fused import arrange_edges
-from kdgat.can.models.pooling import ByteDropout, graph_max, graph_mean
+from kdgat.can.models.convolution import arrange, build_convolution, with_self_edges
+from kdgat.can.models.edges import SortedEdges
+from kdgat.can.models.pooling import graph_max, graph_mean, norm_relu_dropout
 from kdgat.can.models.standardise import Standardise
 from kdgat.can.sections import AutoencoderConfig
 
@@ -63,13 +63,12 @@ class GraphAutoencoder(nn.Module):
         target = self.standardise_nodes(batch.x)
         edges = self.standardise_edges(batch.edge_attr) if self.config.edge_features else None
         edge_index, edges = with_self_edges(batch.edge_index, edges, batch.x.shape[0])
-        if self.config.use_cugraph:
-            edge_index = arrange_edges(edge_index, target)
-        hidden = self.encoder(target, edge_index, edges)
+        arranged, edges = arrange(self.config.conv_type, edge_index, edges, target, self.config.use_cugraph)
+        hidden = self.encoder(target, arranged, edges)
         mean = self.latent_mean(hidden).float()  # bfloat16 under autocast
         log_variance = self.latent_log_variance(hidden).float().clamp(-20.0, 20.0)
         latent = mean + torch.randn_like(mean) * (0.5 * log_variance).exp() if self.training else mean
-        return AutoencoderOutput(mean, log_variance, latent, target, self.decoder(latent, edge_index, edges).float())
+        return AutoencoderOutput(mean, log_variance, latent, target, self.decoder(latent, arranged, edges).float())
 
     def loss(self, batch: Batch, output: AutoencoderOutput) -> AutoencoderLoss:
         """Return the weighted loss and its terms for one batch."""
@@ -134,13 +133,15 @@ class _Stack(nn.Module):
             if finish or not is_last:
                 self.norms.append(nn.LayerNorm(width))
             num_inputs = width
-        self.dropout = ByteDropout(config.dropout)
+        self.dropout = config.dropout
 
-    def forward(self, x: Tensor, edge_index: Tensor, edges: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor | SortedEdges, edges: Tensor | None) -> Tensor:
         for place, convolution in enumerate(self.convolutions):
             x = convolution(x, edge_index, edges)
             if place < len(self.norms):
-                x = self.dropout(functional.relu(self.norms[place](x)))
+                norm = self.norms[place]
+                assert isinstance(norm, nn.LayerNorm)
+                x = norm_relu_dropout(x, norm, self.dropout if self.training else 0.0)
         return x
 
 

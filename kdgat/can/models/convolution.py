@@ -15,7 +15,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from kdgat.can.models.fused import FusedKernel
+from kdgat.can.models.edges import SortedEdges, attend, score_edges
+from kdgat.can.models.fused import FusedKernel, arrange_edges
 from kdgat.can.sections import ConvolutionType
 
 NEGATIVE_SLOPE = 0.2
@@ -54,28 +55,46 @@ class GraphAttention(nn.Module):
             glorot(self.att_edge)
         self.kernel = FusedKernel(num_inputs, channels, heads) if use_cugraph else None
 
-    def forward(self, x: Tensor, edge_index: Tensor, edges: Tensor | None) -> Tensor:
+    def forward(self, x: Tensor, edge_index: Tensor | SortedEdges, edges: Tensor | None) -> Tensor:
         """Return node features [N, heads * channels] from x [N, F], edge_index [2, E] and edges [E, D].
 
-        `edges` may be None for a layer without edge features alone: else ValueError.
+        On a CPU the edges may be arranged before, once for all layers, and `edges` in that order. `edges` may be None
+        for a layer without edge features alone: else ValueError.
         """
         check_edges(self.lin_edge, edges)
-        if self.kernel is not None and self.kernel.is_usable(x):
+        if self.kernel is not None and not isinstance(edge_index, SortedEdges) and self.kernel.is_usable(x):
             return self.kernel(x, edge_index, self.lin.weight, self.att_src, self.att_dst, self.bias)
-        source, target = edge_index
-        values = self.lin(x)  # [N, H * C]
-        of_source = x @ self._folded(self.lin.weight, self.att_src)  # [N, H]
-        of_target = x @ self._folded(self.lin.weight, self.att_dst)
-        score = of_source.index_select(0, source) + of_target.index_select(0, target)
+        # One product: values [N, H * C], and what source and target, [N, H] each, add to the score of an edge.
+        ends = [self._folded(self.lin.weight, end) for end in (self.att_src, self.att_dst)]
+        rows = torch.cat([self.lin.weight, *ends])
+        sizes = [len(self.bias), self.heads, self.heads]
+        values, of_source, of_target = torch.split(functional.linear(x, rows), sizes, dim=1)
+        of_edge = None
         if self.lin_edge is not None and self.att_edge is not None and edges is not None:
-            score = score + edges @ self._folded(self.lin_edge.weight, self.att_edge)
+            of_edge = functional.linear(edges, self._folded(self.lin_edge.weight, self.att_edge))  # [E, H]
+        if x.device.type == "cpu" and not isinstance(edge_index, SortedEdges):
+            edge_index = SortedEdges(edge_index, len(x))
+            of_edge = edge_index.sort(of_edge)
+        if isinstance(edge_index, SortedEdges):
+            score = score_edges(of_source, of_target, edge_index)
+            score = score if of_edge is None else score + of_edge
+            kept = functional.dropout(torch.ones_like(score), self.dropout) if self.drops_attention else None
+            return attend(values, score, edge_index, NEGATIVE_SLOPE, kept).add_(self.bias)
+        source, target = edge_index
+        score = of_source.index_select(0, source) + of_target.index_select(0, target)
+        score = score if of_edge is None else score + of_edge
         attention = softmax_by_target(functional.leaky_relu(score, NEGATIVE_SLOPE), target, len(x))
         attention = functional.dropout(attention, self.dropout, self.training)
         return aggregate(values.index_select(0, source), attention, target, len(x)) + self.bias
 
+    @property
+    def drops_attention(self) -> bool:
+        """Return whether attention is dropped now: in training, where a rate is configured."""
+        return self.training and self.dropout > 0.0
+
     def _folded(self, weight: Tensor, attention: Tensor) -> Tensor:
-        """Return [F, H], the product of a projection [H * C, F] and the attention vector [1, H, C] of each head."""
-        return torch.einsum("hcf,hc->fh", weight.view(self.heads, self.channels, -1), attention[0])
+        """Return [H, F], the product of a projection [H * C, F] and the attention vector [1, H, C] of each head."""
+        return torch.einsum("hcf,hc->hf", weight.view(self.heads, self.channels, -1), attention[0])
 
 
 class GraphAttentionV2(nn.Module):
@@ -138,7 +157,8 @@ def softmax_by_target(score: Tensor, target: Tensor, num_nodes: int) -> Tensor:
 def aggregate(values: Tensor, attention: Tensor, target: Tensor, num_nodes: int) -> Tensor:
     """Sum values [E, H * C] weighted by attention [E, H] over the edges into each node, [N, H * C]."""
     heads = attention.shape[1]
-    weighted = (values.view(len(values), heads, -1) * attention.unsqueeze(2)).view(len(values), -1)
+    shape = (len(values), heads, values.shape[1] // heads)
+    weighted = (values.view(shape) * attention.unsqueeze(2)).view(values.shape)
     return weighted.new_zeros(num_nodes, weighted.shape[1]).index_add(0, target, weighted)
 
 
@@ -169,6 +189,18 @@ def build_convolution(
     if kind == "gat":
         return GraphAttention(num_inputs, channels, heads, num_edge_features, dropout, use_cugraph)
     return GraphAttentionV2(num_inputs, channels, heads, num_edge_features, dropout)
+
+
+def arrange(
+    kind: ConvolutionType, edge_index: Tensor, edges: Tensor | None, x: Tensor, use_cugraph: bool
+) -> tuple[Tensor | SortedEdges, Tensor | None]:
+    """Return edges [2, E] between nodes x [N, F] and their features [E, D] as all layers of a kind will want them."""
+    if use_cugraph:
+        return arrange_edges(edge_index, x), edges
+    if kind != "gat" or x.device.type != "cpu":
+        return edge_index, edges
+    arranged = SortedEdges(edge_index, len(x))
+    return arranged, arranged.sort(edges)
 
 
 def with_self_edges(edge_index: Tensor, edge_attr: Tensor | None, num_nodes: int) -> tuple[Tensor, Tensor | None]:

@@ -6,6 +6,10 @@ from typing import Final, Literal, get_args
 FusionKind = Literal["weighted_average", "mlp", "dqn"]
 FUSION_KINDS: tuple[FusionKind, ...] = get_args(FusionKind)  # simplest first
 
+# The kinds of networks, as their files of weights say.
+ATTENTION: Final = "attention"
+AUTOENCODER: Final = "autoencoder"
+
 # The mean of the logits of all attention networks that the run has: what one of them gets wrong on an unknown vehicle
 # the others seldom do.
 ENSEMBLE: Final = "ensemble"
@@ -35,3 +39,15 @@ def detector_names(models: Iterable[str]) -> list[str]:
     for name in models:
         names += [name, *(f"{name}_{kind}" for kind in FUSION_KINDS if name in FUSIONS)]
     return [*names, ENSEMBLE] if any(member in names for member in ENSEMBLE_MEMBERS) else names
+
+
+def describe_simple(name: str, models: Iterable[str]) -> str:
+    """State what a model that is no fusion is made of, where these are trained.
+
+    >>> describe_simple("ensemble", ["distill_gat", "normal"])
+    'mean of normal, distill_gat'
+    """
+    if name != ENSEMBLE:
+        return name
+    known = set(models)
+    return f"mean of {', '.join(member for member in ENSEMBLE_MEMBERS if member in known)}"

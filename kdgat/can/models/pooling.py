@@ -3,15 +3,17 @@
 `benchmarks/models.py` prints what each gains over the library's operation.
 """
 
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from kdgat.can.models.edges import sparse_rows
+
 
 class _SegmentMax(torch.autograd.Function):
-    """Maximum over the rows of each group; the gradient is shared evenly among equal maxima, as in `amax`.
+    """Maximum over the rows of each group, the gradient is shared evenly among equal maxima, as in `amax`.
 
     The backward pass of `scatter_reduce` goes through gather and scatter over an index as large as the input, which
     took a third of a training step.
@@ -47,11 +49,75 @@ def graph_mean(values: Tensor, graph: Tensor, ptr: Tensor) -> Tensor:
     return total / sizes.view(-1, *[1] * (values.dim() - 1))
 
 
+def pool_rows(how: Literal["mean", "max"], values: Tensor, graph: Tensor, ptr: Tensor) -> Tensor:
+    """Return mean or maximum per graph, [G, W], of rows [N, W] that lie behind one another, with offsets `ptr` [G + 1].
+
+    On a CPU as a product with a sparse matrix of ones, which remembers where a maximum was: among equal ones the first
+    takes the gradient, and not an even share each. They are zeros behind a ReLU, which stops it.
+    """
+    if values.device.type != "cpu":
+        return graph_mean(values, graph, ptr) if how == "mean" else graph_max(values, graph, len(ptr) - 1)
+    ones = sparse_rows(ptr, torch.arange(len(values)), values.new_ones(len(values)), len(values))
+    return torch.sparse.mm(ones, values, "mean" if how == "mean" else "amax")
+
+
 def graph_logsumexp(values: Tensor, graph: Tensor, num_graphs: int) -> Tensor:
     """Return the log of the sum of exponentials of the node values [N] of each graph, [G]."""
     largest = graph_max(values.detach(), graph, num_graphs)
     total = values.new_zeros(num_graphs).index_add(0, graph, (values - largest.index_select(0, graph)).exp())
     return total.clamp(min=torch.finfo(values.dtype).tiny).log() + largest
+
+
+class _NormReluDropout(torch.autograd.Function):
+    """Layer norm, ReLU and dropout in one: the output alone says where the gradient passes.
+
+    The scale of what dropout keeps is put into weight and bias of the norm, which ReLU lets through.
+    """
+
+    @staticmethod
+    @torch.amp.custom_fwd(device_type="cpu", cast_inputs=torch.float32)
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, epsilon: float, steps: int) -> Tensor:
+        scale = 256 / (256 - steps)
+        scaled, shift = weight * scale, bias * scale
+        output, mean, deviation = torch.native_layer_norm(x, weight.shape, scaled, shift, epsilon)
+        output.relu_()
+        if steps:
+            torch.ops.aten.threshold_backward(output, random_bytes(x).to(x.dtype), steps - 0.5, grad_input=output)
+        ctx.save_for_backward(x, output, mean, deviation, scaled, shift)
+        ctx.scale = scale
+        return output
+
+    @staticmethod
+    @torch.amp.custom_bwd(device_type="cpu")
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
+        x, output, mean, deviation, scaled, shift = ctx.saved_tensors
+        gradient = torch.ops.aten.threshold_backward(gradients[0], output, 0.0)
+        of_x, of_weight, of_bias = torch.ops.aten.native_layer_norm_backward(
+            gradient, x, scaled.shape, mean, deviation, scaled, shift, (True, True, True)
+        )
+        return of_x, of_weight.mul_(ctx.scale), of_bias.mul_(ctx.scale), None, None
+
+
+def norm_relu_dropout(x: Tensor, norm: nn.LayerNorm, rate: float) -> Tensor:
+    """Normalise rows of x [N, W], keep what is positive, and drop of that at a rate that is rounded to 1/256."""
+    steps = dropout_steps(rate)
+    if x.device.type != "cpu" or steps == 256:
+        return functional.dropout(functional.relu(norm(x)), rate)
+    result: Tensor = _NormReluDropout.apply(x, norm.weight, norm.bias, norm.eps, steps)  # type: ignore[no-untyped-call]
+    return result
+
+
+def dropout_steps(rate: float) -> int:
+    """Return how many of the 256 values of a byte mean that an element is dropped."""
+    if not 0.0 <= rate < 1.0:
+        raise ValueError(f"dropout rate {rate} is outside [0, 1)")
+    return round(256 * rate)
+
+
+def random_bytes(x: Tensor) -> Tensor:
+    """Draw a byte for each element of x, eight at once."""
+    words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
+    return words.view(torch.uint8)[: x.numel()].view(x.shape)
 
 
 class ByteDropout(nn.Module):
@@ -63,17 +129,14 @@ class ByteDropout(nn.Module):
 
     def __init__(self, rate: float) -> None:
         super().__init__()
-        if not 0.0 <= rate < 1.0:
-            raise ValueError(f"dropout rate {rate} is outside [0, 1)")
+        dropout_steps(rate)
         self.rate = rate
 
     def forward(self, x: Tensor) -> Tensor:
         """Zero elements at the rate, and scale the others up, in training only."""
-        steps = round(256 * self.rate)
+        steps = dropout_steps(self.rate)
         if not self.training or steps == 0:
             return x
         if x.device.type != "cpu" or steps == 256:
             return functional.dropout(x, self.rate)
-        words = torch.empty((x.numel() + 7) // 8, dtype=torch.int64).random_(-(2**63), None)
-        kept = words.view(torch.uint8)[: x.numel()].view(x.shape) >= steps
-        return x * kept.to(x.dtype).mul_(256 / (256 - steps))
+        return x * (random_bytes(x) >= steps).to(x.dtype).mul_(256 / (256 - steps))

@@ -13,6 +13,7 @@ from torch_geometric.data import Batch
 from kdgat.can.backend import give_up, new_scaler
 from kdgat.can.models.attention import AttentionOutput, GraphAttentionNetwork
 from kdgat.can.models.autoencoder import GraphAutoencoder, reconstruction_error
+from kdgat.can.models.names import ATTENTION, AUTOENCODER
 from kdgat.can.models.pooling import graph_max, graph_mean
 from kdgat.can.models.standardise import StatisticsError, column_statistics
 from kdgat.can.sections import AttentionConfig, AutoencoderConfig
@@ -21,7 +22,6 @@ from kdgat.stage.configuration import validate_config
 from kdgat.training.device import choose_device
 from kdgat.training.weights import load_weights
 
-ATTENTION, AUTOENCODER = "attention", "autoencoder"
 # On a CPU larger batches are slower: their intermediates no longer fit the cache. On a GPU they fill the device.
 WINDOWS_PER_BATCH = {"cpu": 128, "cuda": 2048}
 _accelerator = "auto"

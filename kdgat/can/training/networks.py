@@ -20,9 +20,8 @@ from kdgat.can.kinds import (
 )
 from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.autoencoder import GraphAutoencoder
+from kdgat.can.models.names import ATTENTION, AUTOENCODER
 from kdgat.can.models.scoring import (
-    ATTENTION,
-    AUTOENCODER,
     check_features,
     describe_model,
     fit_standardisation,

@@ -113,6 +113,7 @@ def test_minutes_that_look_attacked_are_refused_even_without_labels(
         calibrate_run(trained_run.path, [clean])
 
 
+@pytest.mark.processes  # a drive is long enough for other processes to help
 def test_an_evaluation_uses_the_calibration_and_says_so(
     trained_run: OutputDirectory, calibration: VehicleCalibration, clean: Path, tmp_path: Path
 ) -> None:

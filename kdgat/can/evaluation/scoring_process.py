@@ -1,0 +1,28 @@
+"""`python -m kdgat.can.evaluation.scoring_process FD`: score windows that come through a socket, one core, no torch."""
+
+import sys
+from multiprocessing.connection import Connection
+
+from kdgat.can.detection.network import Network, ScoreError
+
+
+def main() -> None:
+    """Take networks as a list of models, then `Windows` after `Windows`; answer with the logits of each network.
+
+    An error is sent in their place. The other end closes the socket to end this process, or ends itself.
+    """
+    with Connection(int(sys.argv[1])) as connection:
+        try:
+            networks = [Network(model) for model in connection.recv()]
+            while True:
+                windows = connection.recv()
+                try:
+                    connection.send([network.score(windows) for network in networks])
+                except ScoreError as error:
+                    connection.send(error)
+        except (EOFError, ConnectionError):
+            return
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""Windows scored beside this process are scored as in it."""
+
+import os
+import signal
+
+import numpy as np
+import pytest
+import torch
+
+from kdgat.can.detection.network import Network, ScoreError
+from kdgat.can.evaluation import processes
+from kdgat.can.evaluation.processes import ScoringProcessError, ScoringProcesses
+from kdgat.can.models.attention import GraphAttentionNetwork
+from kdgat.can.models.onnx_graph import attention_graph
+from kdgat.can.models.scoring import describe_model
+from kdgat.can.sections import AttentionConfig, WindowConfig
+from kdgat.can.simulation.synthetic import make_recording, make_vehicle
+from kdgat.can.windows.feature_names import EDGE_FEATURES, NODE_FEATURES
+from kdgat.can.windows.graphs import build_graphs
+from kdgat.can.windows.pool import PooledStores
+from kdgat.graphs.columns import GraphColumns
+
+
+@pytest.fixture(scope="module")
+def graphs() -> GraphColumns:
+    return build_graphs(make_recording(make_vehicle(1), 30.0), WindowConfig(size=50, stride=50))
+
+
+def exported(graphs: GraphColumns, seed: int, bias: float = 0.0) -> bytes:
+    torch.manual_seed(seed)
+    pool = PooledStores([graphs], features=(NODE_FEATURES, EDGE_FEATURES))
+    config = AttentionConfig(hidden=4, heads=2, layers=2)
+    model = GraphAttentionNetwork(config, pool.num_node_features, pool.num_edge_features).eval()
+    weights = {key: value.numpy() for key, value in model.state_dict().items()}
+    weights["window_head.0.bias"] = weights["window_head.0.bias"] + np.float32(bias)
+    return attention_graph(weights, describe_model(model, pool), {}).SerializeToString()
+
+
+@pytest.mark.processes
+def test_scores_are_the_same_to_the_bit_on_any_number_of_processes(
+    graphs: GraphColumns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "WORTHWHILE_WINDOWS", 1)
+    monkeypatch.setattr(processes, "WINDOWS_PER_PIECE", 16)
+    models = [exported(graphs, 0), exported(graphs, 1)]
+    results = []
+    for count in (1, 3):
+        with ScoringProcesses(models, count) as scoring:
+            begun = scoring.begin(graphs)
+            for future in begun.futures:
+                future.result()  # so that the others have scored all of them
+            results.append(scoring.finish(begun))
+    for alone, beside, model in zip(*results, models, strict=True):
+        for ours, theirs in zip(alone, beside, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+        window, node = Network(model).score(graphs)
+        np.testing.assert_allclose(alone[0], window, atol=1e-5)
+        np.testing.assert_allclose(alone[1], node, atol=1e-5)
+
+
+@pytest.mark.processes
+def test_what_ends_in_another_process_is_raised_in_this_one(
+    graphs: GraphColumns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "WORTHWHILE_WINDOWS", 1)
+    with ScoringProcesses([exported(graphs, 0, np.nan)], 2) as scoring:
+        future = scoring.begin(graphs).futures[0]
+        with pytest.raises(ScoreError, match="no finite score"):
+            future.result()
+    with ScoringProcesses([exported(graphs, 0)], 2) as scoring:
+        scoring.begin(graphs).futures[0].result()
+        worker = scoring._all[0]._process
+        assert worker is not None
+        os.kill(worker.pid, signal.SIGKILL)
+        with pytest.raises(ScoringProcessError, match="ended with status -9"):
+            scoring.begin(graphs).futures[0].result()
