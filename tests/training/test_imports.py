@@ -22,3 +22,13 @@ def test_training_imports_no_optional_package():
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.processes
+def test_preparing_recordings_loads_no_network_library():
+    program = (
+        "import sys, kdgat.can.training.preparation\n"
+        "print([name for name in ('torch', 'torch_geometric', 'lightning') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
