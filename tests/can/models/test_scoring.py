@@ -51,7 +51,7 @@ def test_cpu_means_cpu_for_every_stage_that_computes_with_tensors(
             RunDirectory(tmp_path),
         )
     assert found == dict.fromkeys(found, expected)
-    assert set(found) == {kind.name for kind in KINDS} - {"score_recordings", "comparison"}
+    assert set(found) == {kind.name for kind in KINDS} - {PREPARE, "score_recordings", "comparison"}
     use_accelerator("auto")
 
 
