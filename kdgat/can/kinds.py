@@ -177,7 +177,13 @@ KINDS: Final = StageKinds(
             "kdgat.can.evaluation.other_recordings:run_score_recordings",
             trains=False,
         ),
-        StageKind(COMPARISON, ComparisonStageConfig, "kdgat.can.nightly.comparison:run_comparison", trains=False),
+        StageKind(
+            COMPARISON,
+            ComparisonStageConfig,
+            "kdgat.can.nightly.comparison:run_comparison",
+            trains=False,
+            code_version=2,  # ONNX Runtime scores: other last bits
+        ),
     )
 )
 

@@ -6,6 +6,7 @@ scored by itself, so the scores are the same to the last bit on any number of pr
 
 from __future__ import annotations
 
+import logging
 import os
 import subprocess
 import sys
@@ -21,12 +22,16 @@ from numpy.typing import NDArray
 from kdgat.can.detection.network import Network, Windows
 from kdgat.graphs.columns import GraphColumns
 
+logger = logging.getLogger(__name__)
+
 WINDOWS_PER_PIECE: Final = 256
 WORTHWHILE_WINDOWS: Final = 1024  # of a recording, from which other processes are started: each takes half a second
 # Set before a library that computes is loaded: its threads would take each other's cores.
 ONE_CORE: Final = {
     name: "1" for name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
 }
+
+END_S: Final = 10.0  # that a process may take to end after its socket is closed
 
 Logits = tuple[NDArray[np.float32], NDArray[np.float32]]  # of windows [G] and of nodes [N]
 
@@ -54,11 +59,15 @@ class ScoringProcesses:
         for worker in self._all:
             self._workers.put(worker)
         self._threads = ThreadPoolExecutor(max(1, processes - 1), "scoring")
+        self._has_warned = False
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if kind is not None:  # a signal, say: whoever has to leave waits for no answer
+            for worker in self._all:
+                worker.kill()
         self._threads.shutdown(wait=True, cancel_futures=True)
         for worker in self._all:
             worker.end()
@@ -76,7 +85,7 @@ class ScoringProcesses:
         for place in reversed(range(len(begun.pieces))):
             if not begun.futures or begun.futures[place].cancel():
                 found[place] = self._score(begun.pieces[place])
-        done = [begun.futures[place].result() if one is None else one for place, one in enumerate(found)]
+        done = [self._answer(begun, place) if one is None else one for place, one in enumerate(found)]
         empty = np.zeros(0, np.float32)
         return [
             (
@@ -85,6 +94,16 @@ class ScoringProcesses:
             )
             for place in range(len(self._networks))
         ]
+
+    def _answer(self, begun: Pieces, place: int) -> list[Logits]:
+        """Return what another process has found; of one that has ended, what this one finds, which is the same."""
+        try:
+            return begun.futures[place].result()
+        except ScoringProcessError as error:
+            if not self._has_warned:
+                logger.warning("%s; its windows are scored by the process that started it", error)
+                self._has_warned = True
+            return self._score(begun.pieces[place])
 
     def _score(self, windows: Windows) -> list[Logits]:
         return [network.score(windows) for network in self._networks]
@@ -134,8 +153,18 @@ class _Worker:
         ours.send(self._models)
         return ours
 
+    def kill(self) -> None:
+        """End the process wherever it is: it holds nothing."""
+        if self._process is not None:
+            self._process.kill()
+
     def end(self) -> None:
+        """Close the socket, which ends the process."""
         if self._connection is not None:
             self._connection.close()
         if self._process is not None:
-            self._process.wait()
+            try:
+                self._process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+                self._process.wait()

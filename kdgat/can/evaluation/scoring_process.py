@@ -1,5 +1,6 @@
 """`python -m kdgat.can.evaluation.scoring_process FD`: score windows that come through a socket, one core, no torch."""
 
+import signal
 import sys
 from multiprocessing.connection import Connection
 
@@ -9,8 +10,11 @@ from kdgat.can.detection.network import Network, ScoreError
 def main() -> None:
     """Take networks as a list of models, then `Windows` after `Windows`; answer with the logits of each network.
 
-    An error is sent in their place. The other end closes the socket to end this process, or ends itself.
+    An error is sent in their place. The other end closes the socket to end this process, or ends itself. Signals to the
+    group of processes are its business.
     """
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
     with Connection(int(sys.argv[1])) as connection:
         try:
             networks = [Network(model) for model in connection.recv()]

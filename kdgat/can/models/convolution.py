@@ -78,7 +78,11 @@ class GraphAttention(nn.Module):
         if isinstance(edge_index, SortedEdges):
             score = score_edges(of_source, of_target, edge_index)
             score = score if of_edge is None else score + of_edge
-            kept = functional.dropout(torch.ones_like(score), self.dropout) if self.drops_attention else None
+            kept = (
+                functional.dropout(torch.ones_like(score, dtype=torch.float32), self.dropout)
+                if self.drops_attention
+                else None
+            )
             return attend(values, score, edge_index, NEGATIVE_SLOPE, kept).add_(self.bias)
         source, target = edge_index
         score = of_source.index_select(0, source) + of_target.index_select(0, target)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 SMALLEST_SUM = 1e-16  # of a softmax, as in PyG
@@ -114,6 +115,7 @@ class _Attention(torch.autograd.Function):
         return torch.ops.aten._unsafe_view(result, values.shape)  # no view to autograd: what follows adds in place
 
     @staticmethod
+    @once_differentiable
     @torch.amp.custom_bwd(device_type="cpu")
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
         values, score, attention, *rest = ctx.saved_tensors
@@ -140,6 +142,7 @@ class _EndScores(torch.autograd.Function):
         return of_source.index_select(0, edges.source).add_(of_target.index_select(0, edges.target))
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None]:
         edges, gradient = ctx.edges, gradients[0].contiguous()
         order, ptr = edges.by_source()

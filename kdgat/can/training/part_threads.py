@@ -5,13 +5,13 @@ Threads, because what takes the time is compiled and lets others run, and all of
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from kdgat.stage.files import remove_temporary_files
 from kdgat.stage.outcome import Paused
+from kdgat.stage.signals import stop_signals
 from kdgat.training.deadline import Deadline
 from kdgat.training.parts import Parts
 from kdgat.training.running_time import RunningTime
@@ -35,11 +35,6 @@ class Abandonment:
         """Leave the part that is being made if the stage ends; asked every second or so."""
         if self._is_over.is_set():
             raise _AbandonedError
-
-
-def num_cores() -> int:
-    """Return how many cores this process may use: those of its job."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def make_missing_side_by_side(
@@ -82,9 +77,11 @@ def make_missing_side_by_side(
                     deadline.observe_step(future.result())
                     done += parts.by_name[running.pop(future)].size
                     parts.report(done, parts.total)
-        finally:
-            if running:
-                abandonment.begin()
+        except BaseException:
+            abandonment.begin()
+            with stop_signals() as stop, stop.watched():  # a second signal leaves no thread behind
+                wait(running)
+            raise
     if not reason:
         return None
     reason = f"{reason}; {done} of {parts.total} {parts.unit} are done"

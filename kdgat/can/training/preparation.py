@@ -25,7 +25,7 @@ from kdgat.can.recordings.logs import ReadLimits, read_recording
 from kdgat.can.recordings.messages import Messages
 from kdgat.can.sections import WindowConfig
 from kdgat.can.training.division import Division
-from kdgat.can.training.part_threads import Abandonment, make_missing_side_by_side, num_cores
+from kdgat.can.training.part_threads import Abandonment, make_missing_side_by_side
 from kdgat.can.virtual.injected_pool import InjectedPool, name_variant, summarise_injection
 from kdgat.can.virtual.injection import clean_stretches
 from kdgat.can.virtual.stretches import TrafficFile
@@ -35,6 +35,7 @@ from kdgat.can.windows.schema import INJECTED, INJECTED_VALIDATION, RECORDINGS, 
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import GraphStore, write_store
 from kdgat.stage.configuration import validate_config
+from kdgat.stage.cores import num_usable_cores
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.files import write_json_atomically
 from kdgat.stage.outcome import Finished, Outcome
@@ -69,7 +70,7 @@ def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """
     work = _Preparation(spec, directory)
     deadline = Deadline.from_environment()
-    threads = num_cores()
+    threads = num_usable_cores()
     if paused := make_missing_side_by_side(
         work.parts, deadline, work.abandonment, work.recordings[TRAIN_ROLE], threads
     ):
@@ -162,7 +163,8 @@ class _Preparation:
         kept = TrafficFile(self.directory.parts_path)
         for one in self.recordings[TRAIN_ROLE].values():
             self.abandonment.look()
-            messages = kept.move(self._read(one))
+            kept.append(self._read(one))
+        for messages in kept.view():
             division = Division.of(len(messages), self.config)
             found[INJECTED].append(messages.select(slice(0, division.training_end)))
             found[INJECTED_VALIDATION].append(messages.select(slice(division.validation_begin, None)))

@@ -5,16 +5,19 @@ Training recordings together may be larger than memory, and a virtual recording 
 
 from __future__ import annotations
 
+import math
 import mmap
 import tempfile
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.can.recordings.messages import Messages
+
+Buffer: TypeAlias = bytes | mmap.mmap
 
 _COLUMNS: Final = ("timestamp", "identifier", "payload", "length", "label")
 
@@ -24,27 +27,49 @@ class TrafficFile:
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self._file: BinaryIO = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - open as long as it is viewed
+        self._file: BinaryIO = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115 - open until it is viewed
+        self._moved: list[tuple[Messages, dict[str, _Place]]] = []
 
-    def move(self, messages: Messages) -> Messages:
-        """Return the same messages with columns that are pages of the file, read when touched."""
-        if not len(messages):
-            return messages
-        begin = self._file.seek(-(-self._file.seek(0, 2) // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY)
-        offsets, end = {}, begin
+    def append(self, messages: Messages) -> None:
+        """Write the columns of a recording behind those before it; nothing of them stays in memory."""
+        places = {}
         for name in _COLUMNS:
             column = np.ascontiguousarray(getattr(messages, name))
-            end = self._file.seek(-(-end // 8) * 8)
-            offsets[name] = end - begin
-            end += self._file.write(column.data.cast("B"))
+            begin = self._file.seek(-(-self._file.seek(0, 2) // 8) * 8)
+            if column.size:
+                self._file.write(column.data.cast("B"))
+            places[name] = _Place(begin, column.dtype, column.shape)
+        nothing: dict[str, Any] = {name: np.empty((0, *one.shape[1:]), one.dtype) for name, one in places.items()}
+        self._moved.append((replace(messages, **nothing), places))
+
+    def view(self) -> list[Messages]:
+        """Return all recordings, with columns that are pages of the file, read when touched; nothing follows them.
+
+        All view one mapping: a mapping of each would hold an open file of its own.
+        """
         self._file.flush()
-        pages = mmap.mmap(self._file.fileno(), end - begin, access=mmap.ACCESS_READ, offset=begin)
-        columns: dict[str, Any] = {name: _view(pages, offsets[name], getattr(messages, name)) for name in _COLUMNS}
-        return replace(messages, **columns)
+        is_empty = self._file.seek(0, 2) == 0
+        pages = b"" if is_empty else mmap.mmap(self._file.fileno(), 0, access=mmap.ACCESS_READ)
+        self._file.close()
+        recordings = []
+        for messages, places in self._moved:
+            columns: dict[str, Any] = {name: one.of(pages) for name, one in places.items()}
+            recordings.append(replace(messages, **columns))
+        return recordings
 
 
-def _view(pages: mmap.mmap, offset: int, column: NDArray[Any]) -> NDArray[Any]:
-    return np.frombuffer(pages, column.dtype, column.size, offset).reshape(column.shape)
+@dataclass(frozen=True)
+class _Place:
+    """Where a column lies."""
+
+    begin: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+
+    def of(self, pages: Buffer) -> NDArray[Any]:
+        if 0 in self.shape:
+            return np.empty(self.shape, self.dtype)
+        return np.frombuffer(pages, self.dtype, math.prod(self.shape), self.begin).reshape(self.shape)
 
 
 def forget_pages(messages: Messages) -> None:
@@ -52,5 +77,15 @@ def forget_pages(messages: Messages) -> None:
     base = messages.timestamp.base
     while base is not None and not isinstance(base, mmap.mmap):
         base = base.obj if isinstance(base, memoryview) else getattr(base, "base", None)
-    if base is not None and hasattr(mmap, "MADV_DONTNEED"):
-        base.madvise(mmap.MADV_DONTNEED)
+    if base is None or not hasattr(mmap, "MADV_DONTNEED"):
+        return
+    first = _address(np.frombuffer(base, np.uint8))
+    columns = [getattr(messages, name) for name in _COLUMNS]
+    begin = min(_address(column) for column in columns) - first
+    end = max(_address(column) + column.nbytes for column in columns) - first
+    begin -= begin % mmap.PAGESIZE
+    base.madvise(mmap.MADV_DONTNEED, begin, end - begin)
+
+
+def _address(column: NDArray[Any]) -> int:
+    return int(column.__array_interface__["data"][0])

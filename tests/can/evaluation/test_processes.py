@@ -74,3 +74,42 @@ def test_what_ends_in_another_process_is_raised_in_this_one(
         os.kill(worker.pid, signal.SIGKILL)
         with pytest.raises(ScoringProcessError, match="ended with status -9"):
             scoring.begin(graphs).futures[0].result()
+
+
+@pytest.mark.processes
+def test_what_a_process_that_was_killed_leaves_is_scored_here_with_a_warning(
+    graphs: GraphColumns, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(processes, "WORTHWHILE_WINDOWS", 1)
+    monkeypatch.setattr(processes, "WINDOWS_PER_PIECE", 16)
+    with ScoringProcesses([exported(graphs, 0)], 2) as scoring:
+        begun = scoring.begin(graphs)
+        expected = scoring.finish(begun)
+        scoring.begin(graphs).futures[0].result()
+        worker = scoring._all[0]._process
+        assert worker is not None
+        for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT):  # of the group, which are not for it
+            os.kill(worker.pid, number)
+        scoring.begin(graphs).futures[0].result()
+        os.kill(worker.pid, signal.SIGKILL)
+        begun = scoring.begin(graphs)
+        begun.futures[0].exception()
+        again = scoring.finish(begun)
+    for before, after in zip(expected, again, strict=True):
+        np.testing.assert_array_equal(before[0], after[0])
+    assert [record.getMessage().count("ended with status -9") for record in caplog.records] == [1]
+
+
+@pytest.mark.processes
+def test_a_process_that_does_not_answer_keeps_nobody_from_leaving(
+    graphs: GraphColumns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "WORTHWHILE_WINDOWS", 1)
+    scoring = ScoringProcesses([exported(graphs, 0)], 2)
+    scoring.begin(graphs).futures[0].result()
+    worker = scoring._all[0]._process
+    assert worker is not None
+    os.kill(worker.pid, signal.SIGSTOP)
+    scoring.begin(graphs)
+    scoring.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+    assert worker.poll() == -signal.SIGKILL

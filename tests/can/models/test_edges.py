@@ -90,3 +90,12 @@ def test_pooled_rows_are_means_and_maxima_of_graphs() -> None:
         torch.testing.assert_close(
             torch.autograd.grad((found * weight).sum(), values), torch.autograd.grad((expected * weight).sum(), values)
         )
+
+
+def test_a_second_derivative_is_refused_and_not_wrong() -> None:
+    values, score = torch.randn(NUM_NODES, HEADS * CHANNELS), torch.randn(5, HEADS)
+    inputs = (values.requires_grad_(), score.requires_grad_())
+    edges = SortedEdges(random_edges(5), NUM_NODES)
+    found = torch.autograd.grad(attend(*inputs, edges, NEGATIVE_SLOPE).square().sum(), inputs, create_graph=True)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        found[0].sum().backward()

@@ -199,7 +199,7 @@ def test_a_killed_preparation_keeps_its_parts_and_comes_to_the_same_bytes(
 ) -> None:
     directory = _directory(tmp_path / "run", inputs)
     monkeypatch.setattr(preparation, "VARIANTS_IN_PART", 2)
-    monkeypatch.setattr(preparation, "num_cores", lambda: 1)
+    monkeypatch.setattr(preparation, "num_usable_cores", lambda: 1)
     made: list[str] = []
     make, kills = Parts.make, iter((1, 3, 4, 7))
     kill_at = next(kills)
@@ -232,7 +232,7 @@ def test_the_number_of_cores_changes_no_byte(
 ) -> None:
     directory = _directory(tmp_path / "run", inputs)
     monkeypatch.setattr(preparation, "VARIANTS_IN_PART", 1)
-    monkeypatch.setattr(preparation, "num_cores", lambda: cores)
+    monkeypatch.setattr(preparation, "num_usable_cores", lambda: cores)
     assert isinstance(run_stage(directory, quiet=True), Finished)
     assert _hashes(directory) == _hashes(prepared)
 
@@ -242,7 +242,7 @@ def test_what_fails_on_one_core_abandons_the_others_and_what_is_made_stays_made(
 ) -> None:
     directory = _directory(tmp_path / "run", inputs)
     monkeypatch.setattr(preparation, "VARIANTS_IN_PART", 2)
-    monkeypatch.setattr(preparation, "num_cores", lambda: 3)
+    monkeypatch.setattr(preparation, "num_usable_cores", lambda: 3)
     make, made = Parts.make, []
 
     def dying(parts: Parts, name: str) -> None:
