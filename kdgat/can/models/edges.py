@@ -117,7 +117,9 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     @torch.amp.custom_bwd(device_type="cpu")
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, Tensor, None, None, None]:
+    def backward(  # type: ignore[override]  # once_differentiable hides that it takes the same
+        ctx: Any, *gradients: Tensor
+    ) -> tuple[Tensor, Tensor, None, None, None]:
         values, score, attention, *rest = ctx.saved_tensors
         edges, heads = ctx.edges, score.shape[1]
         rows = (len(values) * heads, -1)
