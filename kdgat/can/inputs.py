@@ -74,8 +74,8 @@ def check_recordings(config: CanConfig) -> None:
     longest = max((counts[path] or MANY_MESSAGES for path in training), default=0)
     if not Division.of(longest, config).has_windows(longest, config.windows):
         raise DatasetError(
-            f"dataset {data.dataset!r}: no training recording has more than {longest} messages, too few for a window "
-            f"that trains and one that validates; give longer recordings, or change data.validation_fraction="
+            f"dataset {data.dataset!r}: the longest training recording has {longest} messages at most, too few for a "
+            f"window that trains and one that validates; give longer recordings, or change data.validation_fraction="
             f"{data.validation_fraction} or windows.size={config.windows.size}"
         )
 

@@ -73,9 +73,10 @@ def estimate_walltime(
     startup, checkpoint = max(one.startup_s for one in known), max(one.checkpoint_s for one in known)
     seconds = WALLTIME_FACTOR * (startup + units_left * rate + checkpoint + GRACE_S)
     units = known[-1].units
-    return Estimate(
-        math.ceil(seconds), coverage, f"{runs}: {rate:.2g} s per {units.rstrip('s')}, {units_left:,} {units} left"
-    )
+    unit = units.rstrip("s")
+    per_unit = f"{rate:.2g}" if rate < 10 else f"{rate:,.0f}"
+    left = f"{units_left:,} {unit if units_left == 1 else units}"
+    return Estimate(math.ceil(seconds), coverage, f"{runs}: {per_unit} s per {unit}, {left} left")
 
 
 def _rates(known: Sequence[Usage], parameters: int) -> list[float]:
