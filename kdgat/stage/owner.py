@@ -111,7 +111,7 @@ def require_free(lock_path: Path, owner_path: Path) -> None:
 def _locked(lock_file: IO[bytes], owner_path: Path, kind: int) -> bool:
     """Lock a file; False where the filesystem has no locks, StageBusyError if another process keeps it locked."""
 
-    def is_taken() -> bool:
+    def is_taken(kind: int = kind) -> bool:
         try:
             fcntl.flock(lock_file, kind | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -119,7 +119,10 @@ def _locked(lock_file: IO[bytes], owner_path: Path, kind: int) -> bool:
         return True
 
     try:
-        if wait_until(is_taken, LOOK_S, LOOK_AGAIN_S):
+        if is_taken():
+            return True
+        # An owner stays: whoever wants to own it, too, hears so at once, as signals are not looked at meanwhile.
+        if (kind == fcntl.LOCK_SH or is_taken(fcntl.LOCK_SH)) and wait_until(is_taken, LOOK_S, LOOK_AGAIN_S):
             return True
     except OSError as error:
         if error.errno not in LOCKS_UNSUPPORTED:

@@ -6,6 +6,7 @@ import json
 import multiprocessing
 import os
 import socket
+from pathlib import Path
 
 import pytest
 
@@ -239,3 +240,12 @@ def test_a_damaged_owner_file_is_nobodys_and_the_next_owner_writes_it_anew(tmp_p
         assert read_owner(tmp_path / "owner.json") == {}
         with own(tmp_path / "owner.lock", tmp_path / "owner.json") as owner:
             owner.check()
+
+
+def test_who_wants_a_directory_that_somebody_owns_hears_so_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kdgat.stage.owner.LOOK_S", 3600.0)  # signals are not looked at while it waits
+    paths = tmp_path / "lock", tmp_path / "owner.json"
+    with own(*paths), pytest.raises(StageBusyError), own(*paths):
+        pass
