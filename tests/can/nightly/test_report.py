@@ -2,35 +2,13 @@
 
 from pathlib import Path
 
-import pytest
-
 from kdgat.can.nightly.comparison import IN_SERVICE, NEW, Comparison
-from kdgat.can.nightly.directory import NightlyDirectory, NightlyRecord
+from kdgat.can.nightly.directory import NightlyRecord
 from kdgat.can.nightly.new_recordings import NewRecordings
 from kdgat.can.nightly.report import NightlyReport, idle_run
 from kdgat.registry.entry import ModelEntry, ServiceChange
 from kdgat.registry.promotion import Promotion
 from kdgat.registry.promotion_rule import PromotionRule
-
-
-@pytest.fixture
-def directory(tmp_path: Path) -> NightlyDirectory:
-    return NightlyDirectory(tmp_path / "nights")
-
-
-def new_recordings(**recordings: str) -> NewRecordings:
-    return NewRecordings(recordings=recordings, new=sorted(recordings))
-
-
-def over(
-    directory: NightlyDirectory, name: str, created: str, *, model: str | None = "m", is_over: bool = True
-) -> Path:
-    path = directory.runs_path / name
-    record = NightlyRecord(created=created, recordings=name, config="", start=None, model=model, is_over=is_over)
-    directory.write(path, record)
-    (path / "stages" / "prepare").mkdir(parents=True)
-    (path / "stages" / "prepare" / "train.h5").write_bytes(b"graphs")
-    return path
 
 
 def test_the_report_says_what_came_what_was_compared_and_why_it_was_decided_so(tmp_path: Path) -> None:
