@@ -133,7 +133,9 @@ def _open_processes(
         return None
     missing = [package for package in RUNTIME if importlib.util.find_spec(package) is None]
     if missing:
-        logger.info("%s is not installed: torch scores, which takes three times as long", missing[0])
+        logger.warning(
+            "%s is not installed: torch scores, which takes three times as long; pip install 'kdgat[export]'", missing[0]
+        )
         return None
     from kdgat.can.evaluation.processes import ScoringProcesses
     from kdgat.can.models.onnx_graph import ExportError, attention_graph
@@ -151,7 +153,7 @@ def _open_processes(
         try:
             models.append(attention_graph(weights, description, {}).SerializeToString())
         except ExportError as error:
-            logger.info("%s: torch scores it", error)
+            logger.warning("%s: torch scores instead, which takes three times as long", error)
             return None
     return ScoringProcesses(models, processes)
 

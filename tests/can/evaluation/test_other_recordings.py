@@ -52,6 +52,22 @@ def test_its_own_test_recordings_score_as_they_did_in_the_run(
         assert again.scenarios[name].confusion_matrix == scenario.confusion_matrix
 
 
+def test_without_a_runtime_of_networks_torch_decides_the_same_and_a_warning_says_so(
+    output: OutputDirectory,
+    results: Results,
+    data_root: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("kdgat.can.evaluation.scored_recordings.RUNTIME", ("onnxruntime_that_nobody_has",))
+    with caplog.at_level("WARNING"):
+        again = evaluate_run(output.path, data_root)
+    (warning,) = (record.getMessage() for record in caplog.records if "torch scores" in record.getMessage())
+    assert warning.startswith("onnxruntime_that_nobody_has is not installed")
+    for name, scenario in results.scenarios.items():
+        assert again.scenarios[name].confusion_matrix == scenario.confusion_matrix
+
+
 def test_a_scenario_never_heard_of_is_measured_under_its_name(
     output: OutputDirectory, data_root: Path, tmp_path: Path
 ) -> None:
