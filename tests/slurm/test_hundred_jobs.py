@@ -106,7 +106,8 @@ def test_a_hundred_jobs_cost_less_than_a_command_a_second_and_no_file_descriptor
     assert states["RUNNING"] == NUM_RUNNING
     assert states["PENDING"] > NUM_JOBS / 2  # a few are done before they can be stopped
     assert sum(counted.values()) <= seconds
-    assert max(files[len(files) // 2 :]) <= max(files[: len(files) // 2]) + 2
+    # What leaks stays open: the fewest of each half, because a question to the server opens some for a moment.
+    assert min(files[len(files) // 2 :]) <= min(files[: len(files) // 2]) + 2
     run.process.send_signal(signal.SIGINT)
     assert run.finish() == 130, run.printed()
     wait_until(lambda: wide_slurm.jobs() == [], "an empty queue")
