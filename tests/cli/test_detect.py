@@ -53,7 +53,7 @@ def test_alarms_are_exit_status_3_and_none_is_0(tmp_path: Path) -> None:
     assert "(overdue" in attacked.stdout
     quiet = kdgat("detect", tmp_path / "quiet.parquet", status=QUIET)
     assert quiet.stdout == ""
-    assert quiet.stderr.startswith("no alarm in ")
+    assert quiet.stderr.splitlines()[-1].startswith("no alarm in ")  # a first run says that it compiles
     assert kdgat("detect", tmp_path / "quiet.parquet", "--quiet", status=QUIET).stderr == ""
 
 
