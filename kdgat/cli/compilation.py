@@ -19,7 +19,7 @@ def compilation_told(*, quiet: bool) -> Iterator[None]:
         return
     from numba.core import event
 
-    class Teller(event.Listener):  # type: ignore[misc]  # numba has no types
+    class Teller(event.Listener):
         has_told = False
 
         def on_start(self, event: object) -> None:
