@@ -91,9 +91,8 @@ LOCAL_SITE: Final = Site(name=LOCAL)
 
 
 class StageExecution(TypedDict, total=False):
-    """How the stages of a run are executed, where a flow is called with it; the flow's own text says what each is."""
+    """How the stages of a run are executed at a site, where a flow is called with it; the flow explains each."""
 
-    site: Site
     parallel_stages: int | None
     pool: int
     command_line: ResourceRequest

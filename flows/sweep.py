@@ -51,6 +51,6 @@ def _describe(planned: Sweep, output: OutputDirectory, _: Sequence[StageFuture] 
     return f"{len(planned.trials)} trials are done: {output.path}"
 
 
-def run_sweep(output: OutputDirectory, **how: Unpack[StageExecution]) -> RunEnd:
+def run_sweep(output: OutputDirectory, *, site: Site = LOCAL_SITE, **how: Unpack[StageExecution]) -> RunEnd:
     """Run the flow against the configured Prefect API, or an embedded one; `run_flow` says what it raises."""
-    return run_flow(sweep, output, how.pop("site", LOCAL_SITE), **how)
+    return run_flow(sweep, output, site, **how)

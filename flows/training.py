@@ -96,9 +96,15 @@ def train_family(
     return execute(run, output, where, command_line, parallel_stages, pool, publish)
 
 
-def run_training(family: Family, config: RunConfig, output: OutputDirectory, **how: Unpack[StageExecution]) -> RunEnd:
+def run_training(
+    family: Family,
+    config: RunConfig,
+    output: OutputDirectory,
+    *,
+    site: Site = LOCAL_SITE,
+    **how: Unpack[StageExecution],
+) -> RunEnd:
     """Run a family's flow against the configured Prefect API, or an embedded one; `run_flow` says what it raises."""
-    site = how.pop("site", LOCAL_SITE)
     if family.flow:
         own: Callable[..., State[Any]] = resolve_name(family.flow)
         return run_flow(own, output, site, config=config, **how)

@@ -69,7 +69,7 @@ class RunOptions(JobOptions):
 def spread(command: Callable[..., None]) -> Callable[..., None]:
     """Return a command that takes each option of its groups by itself: parameters whose annotation is one of these."""
     own = inspect.signature(command).parameters
-    groups = {name: one.annotation for name, one in own.items() if is_dataclass(one.annotation)}
+    groups: dict[str, Any] = {name: one.annotation for name, one in own.items() if is_dataclass(one.annotation)}
 
     def run(**values: Any) -> None:
         for name, group in groups.items():
