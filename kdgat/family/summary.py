@@ -182,20 +182,25 @@ def _data_differences(runs: Sequence[RunSummary]) -> list[Difference]:
     changed = [[name for name in run.data if run.data[name] != first.get(name, run.data[name])] for run in runs]
     rows = {
         "files read": numbers if len(set(numbers)) > 1 else [],
-        "not read by all": _listed(missing_elsewhere),
-        "other content than 1's": _listed(changed),
+        "not read by all": _listed(missing_elsewhere, runs),
+        "other content than 1's": _listed(changed, runs),
     }
     return [Difference("data", key, values) for key, values in rows.items() if values]
 
 
-def _listed(names: Sequence[Sequence[str]]) -> list[str]:
-    """Write how many names each run has, and the first of them; empty where none has any."""
+def _listed(names: Sequence[Sequence[str]], runs: Sequence[RunSummary]) -> list[str]:
+    """Write how many of its files each run has here, and the first of them; empty where none has any."""
     if not any(names):
         return []
     texts = []
-    for found in names:
+    for found, run in zip(names, runs, strict=True):
         more = ["..."] if len(found) > MOST_NAMES else []
-        texts.append(f"{len(found):,}: {', '.join([*found[:MOST_NAMES], *more])}" if found else "-")
+        if not found:
+            texts.append("-")
+        elif more and len(found) == len(run.data):  # of another dataset: names say nothing
+            texts.append(f"all {len(found):,}")
+        else:
+            texts.append(f"{len(found):,}: {', '.join([*found[:MOST_NAMES], *more])}")
     return texts
 
 

@@ -83,6 +83,8 @@ def test_recordings_that_differ_are_counted_and_named_and_no_hash_is_shown() -> 
         "not read by all": ["5: monday-0, monday-1, monday-2, ...", "1: friday"],
         "other content than 1's": ["-", "1: recording-3"],
     }
+    other = replace(summary(), data={name: "d" * 64 for name in first.data})
+    assert [one.values for one in differences([first, other]) if one.kind == "data"] == [["-", "all 10"]]
 
 
 def test_runs_that_differ_in_their_seeds_alone_are_one_with_an_interval_over_them() -> None:

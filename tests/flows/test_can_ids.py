@@ -70,7 +70,7 @@ def test_recordings_become_an_evaluated_detector_and_a_second_run_does_nothing_t
     assert {record.state for record in OutputDirectory(out).read_index().stages} == {StageState.CACHED}
     assert Results.read(out / "results.json").f1 == results.f1
 
-    path = tmp_path / "elsewhere.json"
+    path = tmp_path / "new" / "elsewhere.json"  # a folder that is missing is made
     kdgat("evaluate", "can", "--run", out, "--data-root", data_root, "--json", path, status=0)
     assert json.loads(path.read_text())["f1"] == results.f1
 
