@@ -186,7 +186,7 @@ main(["detect", "-i", "here", "-c", "virtual", "--model", {str(model)!r}, "--for
         (("-i", "can0"), "belong together"),
         (("absent.log",), "absent.log: is no file"),
         (("LOG", "--model", "absent"), "absent does not exist"),
-        (("LOG", "--model", "LOG"), "drive.log cannot be loaded"),
+        (("LOG", "--model", "LOG"), "drive.log is no ONNX file, or damaged: export it"),
         (("LOG", "--model", "."), "run.json"),
         (("LOG", "--detector", "normal"), "needs a model"),
         (("LOG", "--model", "MODEL", "--detector", "normal"), "holds distill_gat, not 'normal'"),
