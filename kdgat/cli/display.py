@@ -25,7 +25,7 @@ Place = OutputDirectory | Callable[[], OutputDirectory | None]
 
 POLL_S: Final = 0.5
 WAIT: Final = "waiting for the Prefect API"
-RESULTS: Final = "all stages are done: collecting results, drawing the report"
+RESULTS: Final = "all stages are done: collecting results"
 PLAIN_INTERVAL_S: Final = 30.0  # between two progress lines of a stage where there is no terminal
 ALMOST_DONE: Final = 0.999  # of a bar whose stage is still running
 STYLES: Final = {
@@ -121,7 +121,7 @@ class _Watcher(ABC):
 
     @abstractmethod
     def collecting(self) -> None:
-        """Show that all stages are done, and that the flow makes results and report of what they evaluated."""
+        """Show that all stages are done, and that the flow goes on with what they evaluated."""
 
     def close(self) -> None:
         """Look a last time."""
