@@ -28,6 +28,7 @@ import kdgat
 from kdgat.can.config import CanConfig
 from kdgat.can.inputs import recording_inputs
 from kdgat.can.plan import plan_can
+from kdgat.stage.cores import num_usable_cores
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.spec import StageInput, StageSpec
 
@@ -151,5 +152,5 @@ def _row(measured: Measured) -> str:
 
 
 if __name__ == "__main__":
-    print(f"{len(os.sched_getaffinity(0))} cores, load {os.getloadavg()[0]:.1f}", flush=True)
+    print(f"{num_usable_cores()} cores, load {os.getloadavg()[0]:.1f}", flush=True)
     main()

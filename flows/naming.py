@@ -17,7 +17,7 @@ LONGEST_VALUE: Final = 24
 
 
 def training_name() -> str:
-    """Name a run after its data, its preset and what was changed: `hcrl_sa quick max_epochs=1`.
+    """Name a run after its data, its preset and what was changed: `hcrl_sa quick training.max_epochs=1`.
 
     An output directory with another name than the data, which tells runs of the same data apart, is named as well.
     """
@@ -73,12 +73,15 @@ def _dataset(config: Mapping[str, Any]) -> str:
 
 
 def _changes(parameters: Mapping[str, Any]) -> list[str]:
-    """Write overrides in short: the last word of each key, and how many more there are than have room."""
+    """Write overrides with their sections, as they were given, and how many more there are than have room.
+
+    Sections tell `training.max_epochs` from `training_of.fusion.max_epochs`.
+    """
     overrides, shown = list(parameters.get("overrides") or ()), []
     for override in overrides[:MOST_OVERRIDES]:
         key, _, value = override.partition("=")
         value = value.strip()
         short = value if len(value) <= LONGEST_VALUE else f"{value[: LONGEST_VALUE - 1]}…"
-        shown.append(f"{key.strip().rpartition('.')[2]}={short}")
+        shown.append(f"{key.strip()}={short}")
     more = len(overrides) - MOST_OVERRIDES
     return [*shown, *([f"and {more} more"] if more > 0 else [])]

@@ -148,6 +148,8 @@ class _NightlyRun:
         current = self.registry.in_service(FAMILY.name, self.dataset)
         ledger = NightlyLedger.read(self.directory.ledger_path)
         self.directory.close_runs(ledger.model)
+        if inbox is not None and not inbox.exists():
+            logger.info("inbox %s was not there and is made: new recordings go into it", inbox)
         try:
             new_recordings = gather_new_recordings(self.config.data, inbox, ledger, settle_s)
         finally:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypedDict
 
 from pydantic import Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
@@ -88,6 +88,14 @@ NOTED: Final = "preset"
 ClusterResources = Annotated[ResourceRequest, Field(json_schema_extra={"title": "Cluster resources"})]
 NO_REQUEST: Final = ResourceRequest()
 LOCAL_SITE: Final = Site(name=LOCAL)
+
+
+class StageExecution(TypedDict, total=False):
+    """How the stages of a run are executed at a site, where a flow is called with it; the flow explains each."""
+
+    parallel_stages: int | None
+    pool: int
+    command_line: ResourceRequest
 
 
 def as_site(site: Site | str, command_line: ResourceRequest = NO_REQUEST) -> Site:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from prefect import flow
 from prefect.client.schemas.objects import State
@@ -13,7 +13,7 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from flows.execution import as_output
 from flows.naming import sweep_name
-from flows.parameters import LOCAL_SITE, NO_REQUEST, as_site, check_output
+from flows.parameters import LOCAL_SITE, NO_REQUEST, StageExecution, as_site, check_output
 from flows.stages import StageFuture, execute, run_flow
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import LOCAL, Site
@@ -51,13 +51,6 @@ def _describe(planned: Sweep, output: OutputDirectory, _: Sequence[StageFuture] 
     return f"{len(planned.trials)} trials are done: {output.path}"
 
 
-def run_sweep(
-    output: OutputDirectory,
-    parallel_stages: int | None = None,
-    *,
-    pool: int = 0,
-    site: Site = LOCAL_SITE,
-    command_line: ResourceRequest = NO_REQUEST,
-) -> RunEnd:
+def run_sweep(output: OutputDirectory, *, site: Site = LOCAL_SITE, **how: Unpack[StageExecution]) -> RunEnd:
     """Run the flow against the configured Prefect API, or an embedded one; `run_flow` says what it raises."""
-    return run_flow(sweep, output, site, parallel_stages=parallel_stages, pool=pool, command_line=command_line)
+    return run_flow(sweep, output, site, **how)

@@ -7,7 +7,7 @@ type of the configuration. A family without one is trained by this flow.
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any, Final
+from typing import Any, Final, Unpack
 
 from prefect import flow
 from prefect.client.schemas.objects import State
@@ -16,7 +16,7 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from flows.execution import as_output
 from flows.naming import artifact_scope, training_name
-from flows.parameters import LOCAL_SITE, NO_REQUEST, ClusterResources, Overrides, as_site, check_output
+from flows.parameters import LOCAL_SITE, NO_REQUEST, ClusterResources, Overrides, StageExecution, as_site, check_output
 from flows.publication import publish_results
 from flows.stages import StageFuture, execute, run_flow
 from kdgat.cluster.resources import ResourceRequest
@@ -100,15 +100,12 @@ def run_training(
     family: Family,
     config: RunConfig,
     output: OutputDirectory,
-    parallel_stages: int | None = None,
     *,
-    pool: int = 0,
     site: Site = LOCAL_SITE,
-    command_line: ResourceRequest = NO_REQUEST,
+    **how: Unpack[StageExecution],
 ) -> RunEnd:
     """Run a family's flow against the configured Prefect API, or an embedded one; `run_flow` says what it raises."""
-    parameters: dict[str, Any] = {"parallel_stages": parallel_stages, "pool": pool, "command_line": command_line}
     if family.flow:
         own: Callable[..., State[Any]] = resolve_name(family.flow)
-        return run_flow(own, output, site, config=config, **parameters)
-    return run_flow(train, output, site, family=family.name, config=config.model_dump(mode="json"), **parameters)
+        return run_flow(own, output, site, config=config, **how)
+    return run_flow(train, output, site, family=family.name, config=config.model_dump(mode="json"), **how)

@@ -5,6 +5,8 @@ from typing import Annotated, Final
 
 import typer
 
+from kdgat.cli.compilation import compilation_told
+
 CALIBRATION_FOLDER: Final = "calibration"
 
 app = typer.Typer(no_args_is_help=True)
@@ -55,7 +57,10 @@ def calibrate(
         log.stat()  # that there is none is said before anything is loaded
     from kdgat.can.evaluation.clean_minutes import calibrate_run  # torch: only who makes no mistake waits for it
 
-    found = calibrate_run(model, clean, alarms_per_hour=alarms_per_hour, detector=detector, seed=seed, channel=channel)
+    with compilation_told(quiet=quiet):
+        found = calibrate_run(
+            model, clean, alarms_per_hour=alarms_per_hour, detector=detector, seed=seed, channel=channel
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     found.write(path)
     if not quiet:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 import typer
 
+from kdgat.cli.compilation import compilation_told
 from kdgat.cli.options import OptionError
 from kdgat.run.table import counted
 
@@ -106,6 +107,7 @@ def detect(
     watch = Watch(chosen, timeline=timeline, on_begin=_say_begin if is_live and not quiet else None, merge_s=merge_s)
     alarms, num_alarms = list[Alarm](), 0
     with (
+        compilation_told(quiet=quiet),
         _stopped_by_interrupt() as stop,
         _opened_stream(log, follow, bus, interface, channel, stop) as stream,
         _opened(out, is_live) as (written, has_heading),

@@ -17,6 +17,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TaskProgre
 
 from kdgat.cluster.child import read_progress
 from kdgat.run.directory import DONE_STATES, OutputDirectory, RunError, RunIndex, StageRecord, StageState
+from kdgat.run.finished import EVALUATION
 from kdgat.run.progress import describe_progress, describe_seconds, fraction_done
 from kdgat.stage.directory import RunDirectory
 
@@ -24,6 +25,7 @@ Place = OutputDirectory | Callable[[], OutputDirectory | None]
 
 POLL_S: Final = 0.5
 WAIT: Final = "waiting for the Prefect API"
+RESULTS: Final = "all stages are done: collecting results"
 PLAIN_INTERVAL_S: Final = 30.0  # between two progress lines of a stage where there is no terminal
 ALMOST_DONE: Final = 0.999  # of a bar whose stage is still running
 STYLES: Final = {
@@ -73,6 +75,7 @@ class _Watcher(ABC):
         self._news: dict[str, str] = {}
         self._resumed: dict[str, str] = {}
         self._started_at = time.time() if since is None else since
+        self._is_collecting = False
         self._told_at: dict[str, float] = {}  # seconds since the epoch; progress from before is of a job that is gone
 
     def look(self) -> None:
@@ -98,6 +101,11 @@ class _Watcher(ABC):
                     self.told(record, f"resumed at {resumed}")
                 if progress:
                     self.progressed(record, progress)
+        is_evaluated = any(record.stage == EVALUATION for record in index.stages)
+        is_collecting = is_evaluated and all(record.state in DONE_STATES for record in index.stages)
+        if is_collecting and not self._is_collecting:
+            self.collecting()
+        self._is_collecting = is_collecting
 
     @abstractmethod
     def changed(self, record: StageRecord, index: RunIndex) -> None:
@@ -110,6 +118,10 @@ class _Watcher(ABC):
     @abstractmethod
     def progressed(self, record: StageRecord, progress: dict[str, Any]) -> None:
         """Show how far a running stage is."""
+
+    @abstractmethod
+    def collecting(self) -> None:
+        """Show that all stages are done, and that the flow goes on with what they evaluated."""
 
     def close(self) -> None:
         """Look a last time."""
@@ -147,6 +159,10 @@ class PlainWatcher(_Watcher):
         if time.monotonic() >= self._next_line.get(record.name, 0.0):
             self._next_line[record.name] = time.monotonic() + PLAIN_INTERVAL_S
             self._print(f"{record.name}: {fraction_done(progress):.0%} {describe_progress(progress)}")
+
+    def collecting(self) -> None:
+        """Print it."""
+        self._print(RESULTS)
 
     def _print(self, text: str) -> None:
         self.console.print(f"{_clock()} {text}", markup=False, highlight=False, soft_wrap=True)
@@ -209,6 +225,10 @@ class TerminalWatcher(_Watcher):
             # A full bar stops its clock for good, and a phase that is done (teacher, difficulty) is not the stage.
             done = min(fraction_done(progress), ALMOST_DONE)
             self._progress.update(bar, completed=done, words=describe_progress(progress))
+
+    def collecting(self) -> None:
+        """Turn a wheel until the flow ends."""
+        self._waiting = self._progress.add_task(RESULTS, total=None, words="")
 
     def close(self) -> None:
         """Look a last time and take the bars away."""

@@ -153,14 +153,19 @@ def check_site(name: str) -> Iterator[Check]:
 
 def check_scheduler(site: str = LOCAL) -> Check:
     """Ask Slurm's controller for a sign of life, without which a run on this machine can be."""
+    from kdgat.cluster.slurm import missing_configuration
+
     if shutil.which("sbatch") is None:
         return Check("Slurm", "missing", "no sbatch in PATH", "stages run on this machine; jobs need a login node")
+    state: State = "missing" if site == LOCAL else "wrong"
+    if missing := missing_configuration():
+        fix = "stages run on this machine; for jobs, use a login node, or export SLURM_CONF=/path/of/slurm.conf"
+        return Check("Slurm", state, missing, fix)
     done = _ask("sbatch", "--version")
     ping = _ask("scontrol", "ping")
     if " UP" in ping:
         return Check("Slurm", "good", done)
     fix = "ask again later, or look at SLURM_CONF; jobs that run go on without the controller"
-    state: State = "missing" if site == LOCAL else "wrong"
     return Check("Slurm", state, f"{done}: {ping or 'the controller does not answer'}", fix)
 
 

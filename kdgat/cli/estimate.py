@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from kdgat.cli import options
+from kdgat.cli.option_groups import JobOptions, spread
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -68,22 +69,15 @@ def estimate_command(family: "Family") -> Any:
         compare: Compare = False,
         calibrate: Calibrate = False,
         seconds: Seconds = 20.0,
-        site: options.SiteName = "local",
-        walltime: options.Walltime = None,
-        memory: options.Memory = None,
-        cores: options.Cores = None,
-        gpus: options.Gpus = None,
-        account: options.Account = None,
         as_json: AsJson = False,
         *,
+        jobs_at: JobOptions,
         given: dict[str, Any],
     ) -> None:
         if calibrate and (stage is None or out is None or compare):
             raise EstimateError("--calibrate tries one stage of one run: give --stage NAME and --out DIR, no --compare")
         options.require_no_file(out)
-        where, request = options.site_and_request(
-            site, walltime=walltime, memory=memory, cores=cores, gpus=gpus, account=account
-        )
+        where, request = jobs_at.read()
         config = options.family_config(
             family, preset, given, None, override, config_file, is_plan=True, usual_preset="full"
         )
@@ -107,7 +101,7 @@ def estimate_command(family: "Family") -> Any:
         else:
             print_estimate(found[0])
 
-    return command
+    return spread(command)
 
 
 def stage_decisions(

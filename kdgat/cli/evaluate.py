@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from kdgat.cli import options
+from kdgat.cli.option_groups import JobOptions, spread
 
 if TYPE_CHECKING:
     from kdgat.cluster.resources import ResourceRequest
@@ -51,13 +52,9 @@ def evaluate_command(family: "Family", detects: "Detects") -> Any:
         dataset: Dataset = None,
         catalog: options.Catalog = None,
         calibration: Calibration = None,
-        site: options.SiteName = "local",
-        walltime: options.Walltime = None,
-        memory: options.Memory = None,
-        cores: options.Cores = None,
-        gpus: options.Gpus = None,
-        account: options.Account = None,
         quiet: options.Quiet = False,
+        *,
+        jobs_at: JobOptions,
     ) -> None:
         """Score every recording below --data-root that the run was not trained on, by the run's own detector and rule.
 
@@ -72,9 +69,7 @@ def evaluate_command(family: "Family", detects: "Detects") -> Any:
         if json_path is not None:
             check_file(json_path, "--json")
         OutputDirectory(run).read_index()  # before torch is loaded
-        where, request = options.site_and_request(
-            site, walltime=walltime, memory=memory, cores=cores, gpus=gpus, account=account
-        )
+        where, request = jobs_at.read()
         if where.scheduler == "local":
             results = _score_here(detects, run, data_root, dataset, catalog, calibration, quiet=quiet)
         else:
@@ -92,7 +87,7 @@ def evaluate_command(family: "Family", detects: "Detects") -> Any:
         if json_path is not None:
             console.print(f"results  {json_path.absolute()}", soft_wrap=True)
 
-    return command
+    return spread(command)
 
 
 def _score_here(

@@ -5,13 +5,16 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kdgat.run.end import EXIT_STOPPED
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
+    from kdgat.cli.display import Place
     from kdgat.cluster.site import Site
     from kdgat.run.directory import OutputDirectory
     from kdgat.run.end import RunEnd
@@ -64,35 +67,62 @@ def check_place(out: Path, site: "Site") -> "OutputDirectory":
     return output
 
 
-def watch_flow(
+def detach_or_watch(
     output: "OutputDirectory",
+    site: "Site",
+    words: Sequence[str],
     run: Callable[[], "RunEnd"],
     print_results: Callable[["OutputDirectory"], None],
     *,
+    detach: bool,
     quiet: bool,
 ) -> int:
-    """Run a flow, show how it goes and print what it came to; return the exit status.
+    """Give a flow to a job that outlives this terminal, or run it and print what it came to; return the exit status.
 
     Args:
         output: of the run.
+        site: where its stages run.
+        words: of this command line, which that job repeats.
         run: starts the flow and returns when it has ended.
         print_results: prints the results of a run that was evaluated.
+        detach: the first of the two.
+        quiet: show no progress.
+    """
+    if detach:
+        from flows.detachment import detach as submit
+
+        print(submit(output, site, words))
+        return 0
+    end = watch_flow(output, lambda _: run(), quiet=quiet)
+    return EXIT_STOPPED if end is None else report_end(end, output, print_results)
+
+
+def watch_flow(
+    place: "Place", run: Callable[["Console"], "RunEnd"], *, again: str = "the same command", quiet: bool
+) -> "RunEnd | None":
+    """Run a flow and show how it goes; return how it ended, None where it was stopped while no stage was running.
+
+    Args:
+        place: of the run, or a function that names it once it is known.
+        run: starts the flow and returns when it has ended; what it prints goes to the console.
+        again: what goes on from there.
         quiet: show no progress.
     """
     from rich.console import Console
 
     from kdgat.cli.display import watched
 
-    started = time.time()
+    started, console = time.time(), Console(stderr=True)
     try:
-        with watched(output, Console(stderr=True), quiet=quiet):
-            end = run()
-    except KeyboardInterrupt:  # while no stage was running: before the first or after the last
-        print("stopped; the same command goes on from there", file=sys.stderr)
-        return EXIT_STOPPED
-    if not quiet:
+        with watched(place, console, quiet=quiet):
+            end = run(console)
+    except KeyboardInterrupt:  # before the first stage or after the last
+        print(f"stopped; {again} goes on from there", file=sys.stderr)
+        return None
+    output = place() if callable(place) else place
+    if not quiet and output is not None:
         print_attempts(output, started)
-    return report_end(end, output, print_results)
+    return end
 
 
 def report_end(end: "RunEnd", output: "OutputDirectory", print_results: Callable[["OutputDirectory"], None]) -> int:

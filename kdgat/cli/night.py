@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from kdgat.cli import options
+from kdgat.cli.option_groups import ConfigOptions, JobOptions, spread
 from kdgat.stage.process import garbage_kept
 
 if TYPE_CHECKING:
@@ -41,7 +42,9 @@ Out = Annotated[
 ]
 Inbox = Annotated[
     Path | None,
-    typer.Option("--inbox", help=f"Folder of new recordings, made if missing {DEFAULT.format('inbox/DATASET')}"),
+    typer.Option(
+        "--inbox", help=f"Folder of new recordings; one that is named must be there {DEFAULT.format('inbox/DATASET')}"
+    ),
 ]
 Catalog = Annotated[Path | None, typer.Option("--catalog", help="YAML file with entries of your own datasets.")]
 HoldOut = Annotated[
@@ -66,6 +69,7 @@ Settle = Annotated[
 
 
 @app.command()
+@spread
 def night(
     dataset: DatasetName,
     data_root: DataRoot = None,
@@ -79,16 +83,9 @@ def night(
     promotion: Rule = None,
     keep_runs: KeepRuns = 3,
     settle_s: Settle = 60.0,
-    preset: options.Preset = None,
-    config_file: options.ConfigFile = None,
-    seeds: options.Seeds = None,
-    override: options.Overrides = None,
-    site: options.SiteName = "local",
-    walltime: options.Walltime = None,
-    memory: options.Memory = None,
-    cores: options.Cores = None,
-    gpus: options.Gpus = None,
-    account: options.Account = None,
+    *,
+    configured: ConfigOptions,
+    where: JobOptions,
     quiet: options.Quiet = False,
 ) -> None:
     """Retrain a CAN detector on new recordings, and put the new model into service if it is better.
@@ -101,16 +98,14 @@ def night(
     from kdgat.can.nightly.new_recordings import require_recordings
     from kdgat.cli.flow_run import check_place
 
-    where, request = options.site_and_request(
-        site, walltime=walltime, memory=memory, cores=cores, gpus=gpus, account=account
-    )
+    site, request = where.read()
     given: dict[str, Any] = {"dataset": dataset, "data_root": data_root or _installation().data_root}
     given |= {name: value for name, value in (("catalog", catalog), ("hold_out", hold_out)) if value}
     # Mistakes come to light before a server is started.
-    config: CanConfig = options.family_config(  # type: ignore[assignment]
-        FAMILY, preset, given, seeds, override, config_file
-    )
+    config: CanConfig = configured.build(FAMILY, given)  # type: ignore[assignment]
     rule = read_rule(promotion or ())
+    if inbox is not None and not inbox.is_dir():  # a misspelt one would be made, and every night find nothing in it
+        raise options.OptionError(f"--inbox {inbox}: no such folder: correct it, or make it by `mkdir -p {inbox}`")
     inbox = (inbox or _installation().inbox / dataset).absolute()
     require_recordings(config.data, inbox)
     from kdgat.can.nightly.directory import NightlyDirectory
@@ -119,7 +114,7 @@ def night(
     config = night_config(config)
     FAMILY.plan(config)
     directory = NightlyDirectory(out or _installation().outputs / "nightly" / dataset)
-    output = check_place(directory.path, where)
+    output = check_place(directory.path, site)
     directory.require_free()
     parameters = {
         "config": config,
@@ -139,7 +134,7 @@ def night(
             from flows.stages import run_flow
 
         with _flow_log(console, quiet=quiet):  # not earlier: importing Prefect sets up its loggers
-            return run_flow(nightly, output, where, **parameters)
+            return run_flow(nightly, output, site, **parameters)
 
     raise typer.Exit(_watch(directory, run, quiet=quiet))
 
@@ -172,21 +167,13 @@ def _watch(directory: "NightlyDirectory", run: "Callable[[Console], RunEnd]", *,
     """Run the flow, show how its training goes, and print how it ended; return the exit status."""
     import sys
 
-    from rich.console import Console
-
-    from kdgat.cli.display import watched
-    from kdgat.cli.flow_run import EXIT_FAILED, print_attempts
+    from kdgat.cli.flow_run import EXIT_FAILED, watch_flow
     from kdgat.run.end import EXIT_STOPPED
 
-    started, console = time.time(), Console(stderr=True)
-    try:
-        with watched(directory.latest_run, console, quiet=quiet):
-            end = run(console)
-    except KeyboardInterrupt:  # while no stage was running: before the first or after the last
-        print("stopped; the next night goes on from there", file=sys.stderr)
+    started = time.time()
+    end = watch_flow(directory.latest_run, run, again="the next night", quiet=quiet)
+    if end is None:
         return EXIT_STOPPED
-    if not quiet and (output := directory.latest_run()) is not None:
-        print_attempts(output, started)
     if end.state != "completed":
         stopped = end.state == "stopped"
         print(end.message if stopped else f"error: {end.message}", file=sys.stderr)

@@ -214,7 +214,7 @@ def require_job_library() -> None:
 
 
 def site_and_request(
-    name: str,
+    site: str,
     *,
     walltime: str | None,
     memory: str | None,
@@ -234,16 +234,16 @@ def site_and_request(
     from kdgat.cluster.resources import make_request
     from kdgat.cluster.site import charged_to, load_site
 
-    site = charged_to(load_site(name), account)
+    found = charged_to(load_site(site), account)
     if on_lost_flow is not None:
-        site = site.model_copy(update={"on_lost_flow": on_lost_flow})
+        found = found.model_copy(update={"on_lost_flow": on_lost_flow})
     request = make_request(walltime=walltime, memory=memory, cores=cores, gpus=gpus)
     explicit = request.explicit_values() | ({} if account is None else {"account": account})
-    if site.scheduler == "local" and explicit:
+    if found.scheduler == "local" and explicit:
         given = ", ".join(f"--{key} {value}" for key, value in explicit.items())
         raise OptionError(
-            f"{given}: with --site {name} stages are processes of this machine, which use what it has: "
+            f"{given}: with --site {site} stages are processes of this machine, which use what it has: "
             "leave the option out, or name a cluster by --site"
         )
-    check_command_line(request, site)
-    return site, request
+    check_command_line(request, found)
+    return found, request

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from kdgat.cli import options
+from kdgat.cli.option_groups import ConfigOptions, JobOptions, spread
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -49,27 +50,17 @@ def plan_command(family: "Family") -> Any:
     """Return the command that plans one family."""
 
     def command(
-        preset: options.Preset = None,
-        config_file: options.ConfigFile = None,
-        seeds: options.Seeds = None,
-        override: options.Overrides = None,
         out: PlannedOut = None,
         dry_run: DryRun = False,
         diagram: Diagram = False,
-        site: options.SiteName = "local",
-        walltime: options.Walltime = None,
-        memory: options.Memory = None,
-        cores: options.Cores = None,
-        gpus: options.Gpus = None,
-        account: options.Account = None,
         *,
+        configured: ConfigOptions,
+        jobs_at: JobOptions,
         given: dict[str, Any],
     ) -> None:
         options.require_no_file(out)
-        where, request = options.site_and_request(
-            site, walltime=walltime, memory=memory, cores=cores, gpus=gpus, account=account
-        )
-        run = family.plan(options.family_config(family, preset, given, seeds, override, config_file, is_plan=True))
+        where, request = jobs_at.read()
+        run = family.plan(configured.build(family, given, is_plan=True))
         if diagram:
             from kdgat.run.diagram import flowchart
 
@@ -88,7 +79,7 @@ def plan_command(family: "Family") -> Any:
         for sentence, names in changes.items():
             typer.echo(f"{sentence}: {', '.join(names)}")
 
-    return command
+    return spread(command)
 
 
 def plan_jobs(site: "Site", decisions: "Mapping[str, Decision]") -> tuple[dict[str, "Resources"], dict[str, list[str]]]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from kdgat.cli import options
+from kdgat.cli.option_groups import ConfigOptions, RunOptions, spread
 from kdgat.stage.process import garbage_kept
 
 if TYPE_CHECKING:
@@ -82,64 +83,48 @@ def sweep_command(family: "Family") -> Any:
         space: SpaceFile = None,
         objective: Objective = None,
         dry_run: DryRun = False,
-        preset: options.Preset = None,
-        config_file: options.ConfigFile = None,
-        seeds: options.Seeds = None,
-        override: options.Overrides = None,
-        parallel_stages: options.ParallelStages = None,
-        pool: options.Pool = 0,
-        site: options.SiteName = "local",
-        walltime: options.Walltime = None,
-        memory: options.Memory = None,
-        cores: options.Cores = None,
-        gpus: options.Gpus = None,
-        account: options.Account = None,
-        on_lost_flow: options.OnLostFlow = None,
-        detach: options.Detach = False,
-        quiet: options.Quiet = False,
         *,
+        configured: ConfigOptions,
+        how: RunOptions,
         given: dict[str, Any],
     ) -> None:
-        from kdgat.cli.flow_run import check_place, watch_flow
+        from kdgat.cli.flow_run import check_place, detach_or_watch
         from kdgat.family.space import Space
 
-        where, request = options.site_and_request(
-            site, walltime=walltime, memory=memory, cores=cores, gpus=gpus, account=account, on_lost_flow=on_lost_flow
-        )
+        site, request = how.read()
 
-        def configured(more: Sequence[str]) -> "RunConfig":
-            return options.family_config(family, preset, given, seeds, [*(override or ()), *more], config_file)
+        def configure(more: Sequence[str]) -> "RunConfig":
+            return configured.build(family, given, more)
 
         wanted = _Request(Space.of(grid or (), random or (), trials, seed, space), objective or family.objectives[0])
         # Mistakes come to light before anything is started.
-        planned = plan_sweep(family, configured, wanted, out)
+        planned = plan_sweep(family, configure, wanted, out)
         if dry_run:
             print_trials(planned)
             return
-        if where.image is None:
+        if site.image is None:
             planned.trials[0].config.require_loggers()
-        output = check_place(out, where)
-        with where.creating_files(), output.lock():
+        output = check_place(out, site)
+        with site.creating_files(), output.lock():
             planned.write(output)
-        if detach:
-            from flows.detachment import detach as submit
-
-            print(submit(output, where, context.obj))
-            return
 
         def run() -> "RunEnd":
             with garbage_kept():
                 from flows.sweep import run_sweep  # Prefect: only who trains waits for it
 
-            return run_sweep(output, parallel_stages, pool=pool, site=where, command_line=request)
+            parallel_stages, pool = how.parallel_stages, how.pool
+            return run_sweep(output, parallel_stages=parallel_stages, pool=pool, site=site, command_line=request)
 
-        status = watch_flow(output, run, lambda done: None, quiet=quiet)
-        if output.index_path.is_file():
-            with where.creating_files():
+        def show(done: "OutputDirectory") -> None:
+            """Nothing: trials are no run with results of its own."""
+
+        status = detach_or_watch(output, site, context.obj, run, show, detach=how.detach, quiet=how.quiet)
+        if not how.detach and output.index_path.is_file():
+            with site.creating_files():
                 print_outcomes(planned, output)
         raise typer.Exit(status)
 
-    return command
+    return spread(command)
 
 
 def plan_sweep(family: "Family", configured: Any, wanted: _Request, out: Path) -> "Sweep":

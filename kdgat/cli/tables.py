@@ -40,7 +40,8 @@ def print_tables(console: Console, tables: Sequence[TableOfTexts]) -> None:
     """Print tables of results; in a place too narrow for one its names are broken into lines."""
     for table in tables:
         if table.in_terminal:
-            console.print(f"[bold]{escape(table.caption.removesuffix('.'))}[/bold]", soft_wrap=True)
+            caption = f"[bold]{escape(table.caption.removesuffix('.'))}[/bold]"
+            console.print(caption, soft_wrap=console.width >= PLAIN_WIDTH)  # a terminal would break it within words
             for drawn in fitting(table, console):
                 console.print(drawn)
                 console.print()
@@ -58,7 +59,9 @@ def _fitting(table: TableOfTexts, places: Sequence[int], console: Console) -> li
         needed = console.measure(drawn, options=unlimited)
         if needed.maximum <= console.width:
             return [drawn]
-    if needed.minimum <= console.width or len(places) == 1:  # cells of several words are wrapped
+    # Texts are wrapped, numbers never: half of one beside half of another cannot be read.
+    has_texts = any(place in table.text_columns for place in places)
+    if len(places) == 1 or (has_texts and needed.minimum <= console.width):
         return [drawn]
     middle = (len(places) + 1) // 2
     return [*_fitting(table, places[:middle], console), *_fitting(table, places[middle:], console)]
@@ -69,8 +72,9 @@ def _table(content: TableOfTexts, places: Sequence[int], heading_width: int, nam
     header, rows = content.texts
     table = Table(box=None, pad_edge=False, header_style="dim")
     for place in (0, *places):
-        is_name = place in content.text_columns
-        table.add_column(_broken(header[place], heading_width), justify="left" if is_name else "right", no_wrap=is_name)
+        is_text = place in content.text_columns
+        heading = _broken(header[place], heading_width)
+        table.add_column(heading, justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold")
     for row in rows:
         table.add_row(_broken(row[0], name_width), *(row[place] for place in places))
     return table

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from kdgat.cli import options
+from kdgat.cli.option_groups import ConfigOptions, RunOptions, spread
 from kdgat.stage.process import garbage_kept
 
 if TYPE_CHECKING:
@@ -34,50 +35,36 @@ def train_command(family: "Family") -> Any:
     def command(
         context: typer.Context,
         out: options.Out,
-        preset: options.Preset = None,
-        config_file: options.ConfigFile = None,
-        seeds: options.Seeds = None,
-        override: options.Overrides = None,
-        parallel_stages: options.ParallelStages = None,
-        pool: options.Pool = 0,
-        site: options.SiteName = "local",
-        walltime: options.Walltime = None,
-        memory: options.Memory = None,
-        cores: options.Cores = None,
-        gpus: options.Gpus = None,
-        account: options.Account = None,
-        on_lost_flow: options.OnLostFlow = None,
-        detach: options.Detach = False,
-        quiet: options.Quiet = False,
         *,
+        configured: ConfigOptions,
+        how: RunOptions,
         given: dict[str, Any],
     ) -> None:
-        from kdgat.cli.flow_run import check_place, watch_flow
+        from kdgat.cli.flow_run import check_place, detach_or_watch
 
-        where, request = options.site_and_request(
-            site, walltime=walltime, memory=memory, cores=cores, gpus=gpus, account=account, on_lost_flow=on_lost_flow
-        )
-        config = options.family_config(family, preset, given, seeds, override, config_file)
+        site, request = how.read()
+        config = configured.build(family, given)
         # Mistakes come to light before anything is started.
-        output = check_place(out, where)
+        output = check_place(out, site)
         family.plan_into(config, out)
-        if where.image is None:  # else the packages are those of the image
+        if site.image is None:  # else the packages are those of the image
             config.require_loggers()
-        if detach:
-            from flows.detachment import detach as submit
-
-            print(submit(output, where, context.obj))
-            return
 
         def run() -> "RunEnd":
             with garbage_kept():
                 from flows.training import run_training  # Prefect: only who trains waits for it
 
-            return run_training(family, config, output, parallel_stages, pool=pool, site=where, command_line=request)
+            parallel_stages, pool = how.parallel_stages, how.pool
+            return run_training(
+                family, config, output, parallel_stages=parallel_stages, pool=pool, site=site, command_line=request
+            )
 
-        raise typer.Exit(watch_flow(output, run, lambda done: print_results(family, done), quiet=quiet))
+        def show(done: "OutputDirectory") -> None:
+            print_results(family, done)
 
-    return command
+        raise typer.Exit(detach_or_watch(output, site, context.obj, run, show, detach=how.detach, quiet=how.quiet))
+
+    return spread(command)
 
 
 def print_results(family: "Family", output: "OutputDirectory") -> None:

@@ -17,6 +17,7 @@ from pydantic import Field, field_validator, model_validator
 
 import kdgat
 from kdgat.cluster.resources import Amounts, GpuType, MemoryText, NumCores, ResourceRequest, WalltimeText
+from kdgat.cluster.slurm import CONFIGURATION, missing_configuration
 from kdgat.stage.configuration import Config, ConfigurationError, read_yaml, validate_config
 from kdgat.stage.files import EncodingError, read_utf8
 
@@ -305,6 +306,11 @@ def require_usable(site: Site) -> None:
         raise SiteError(
             f"site {site.name}: Slurm's sbatch is not in PATH on this machine: "
             f"run this on the cluster's login node, or add Slurm's folder to PATH, or use --site {LOCAL}"
+        )
+    if missing := missing_configuration():
+        raise SiteError(
+            f"site {site.name}: {missing}: run this on the cluster's login node, or "
+            f"`export {CONFIGURATION}=/path/of/slurm.conf` (`make cluster-up` prints that line), or use --site {LOCAL}"
         )
     set_variables = [name for name in _OVERRIDING_VARIABLES if name in os.environ]
     if "SBATCH_PARTITION" in os.environ and (site.partition or site.gpu_partition):

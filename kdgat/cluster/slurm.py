@@ -34,6 +34,9 @@ MISTAKES: Final = re.compile(
     rf"|{HOPELESS_REASONS.pattern}"
 )
 
+# What Slurm's commands say where there is neither a file nor a server that would give them one: no controller is down.
+NO_CONFIGURATION: Final = "DNS SRV lookup failed"
+
 
 class SubmissionError(ValueError):
     """Slurm did not take a job; the text has its words."""
@@ -114,6 +117,20 @@ def refusal(submit_error: str) -> tuple[EndKind, str]:
     else:
         kind = EndKind.REFUSED if MISTAKES.search(submit_error) else EndKind.DEFERRED
     return kind, " ".join(messages) or submit_error.strip()
+
+
+def missing_configuration() -> str:
+    """Say why Slurm's commands cannot know any controller from this shell; empty if they know one, up or not."""
+    named = os.environ.get(CONFIGURATION)
+    if named:  # asking would take a minute: they wait for the file
+        return "" if Path(named).is_file() else f"{CONFIGURATION}={named} is no file"
+    try:
+        done = _run("sbatch", "--version")
+    except (OSError, subprocess.TimeoutExpired):
+        return ""  # no answer is no proof
+    if done.returncode == 0 or NO_CONFIGURATION not in done.stderr:
+        return ""
+    return f"Slurm has no configuration on this machine, and {CONFIGURATION} is not set"
 
 
 def outside_of_jobs(environment: Mapping[str, str]) -> dict[str, str]:

@@ -16,11 +16,13 @@ from kdgat.run.finished import FinishedRun, has_results
 from kdgat.run.interval import Interval
 from kdgat.run.measure import Measure
 from kdgat.run.results import ResultsError
+from kdgat.run.table import counted
 from kdgat.stage.errors import RunDirectoryError, StageInputError
 
 FINISHED: Final = "finished"  # state of a run whose stages are all done
 SWEEP_FILE: Final = "sweep.json"
 TRIALS: Final = "trials"  # folder of a sweep
+MOST_NAMES: Final = 3  # of files that are named where runs are compared
 MAX_DEPTH: Final = 4  # folders below the one that is searched
 _NO_RUNS_BELOW: Final = frozenset({"stages", "evaluations", "checkpoints", "slurm", "prefect"})
 # The first of these that any stage is in is what a run that has not finished is called.
@@ -158,7 +160,6 @@ def differences(runs: Sequence[RunSummary]) -> list[Difference]:
     """List in what runs differ: keys of the configuration, files that they read, code that they ran."""
     sources = {
         "configuration": [{"family": run.index.family, **flattened(run.index.config)} for run in runs],
-        "data": [{name: digest[:12] for name, digest in run.data.items()} for run in runs],
         "code": [dict(run.code) for run in runs],
     }
     found = []
@@ -167,7 +168,40 @@ def differences(runs: Sequence[RunSummary]) -> list[Difference]:
             row = [one.get(key, "-") for one in values]
             if len(set(row)) > 1:
                 found.append(Difference(kind, key, row))
+        if kind == "configuration":
+            found += _data_differences(runs)
     return found
+
+
+def _data_differences(runs: Sequence[RunSummary]) -> list[Difference]:
+    """Say in words in which files runs differ: of other datasets a row per file, or a hash, would say nothing."""
+    first = runs[0].data
+    numbers = [counted(len(run.data), "file") for run in runs]
+    everywhere = set(first).intersection(*(run.data for run in runs))
+    missing_elsewhere = [[name for name in run.data if name not in everywhere] for run in runs]
+    changed = [[name for name in run.data if run.data[name] != first.get(name, run.data[name])] for run in runs]
+    rows = {
+        "files read": numbers if len(set(numbers)) > 1 else [],
+        "not read by all": _listed(missing_elsewhere, runs),
+        "other content than 1's": _listed(changed, runs),
+    }
+    return [Difference("data", key, values) for key, values in rows.items() if values]
+
+
+def _listed(names: Sequence[Sequence[str]], runs: Sequence[RunSummary]) -> list[str]:
+    """Write how many of its files each run has here, and the first of them; empty where none has any."""
+    if not any(names):
+        return []
+    texts = []
+    for found, run in zip(names, runs, strict=True):
+        more = ["..."] if len(found) > MOST_NAMES else []
+        if not found:
+            texts.append("-")
+        elif more and len(found) == len(run.data):  # of another dataset: names say nothing
+            texts.append(f"all {len(found):,}")
+        else:
+            texts.append(f"{len(found):,}: {', '.join([*found[:MOST_NAMES], *more])}")
+    return texts
 
 
 def flattened(config: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pydantic import ValidationError
 
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import OwnerLostError, StopRequested
+from kdgat.stage.errors import OwnerLostError, StageBusyError, StopRequested
 from kdgat.stage.families import family_package, is_own
 from kdgat.stage.faults import describe_fault, is_environment_fault
 from kdgat.stage.hashes import KnownHashes
@@ -42,29 +42,39 @@ def run_stage(directory: RunDirectory, quiet: bool = False) -> Outcome:
     """
     spec = directory.read_spec()
     directory.quiet = quiet
-    # The signals first: one that comes while the directory is locked pauses the stage like any other.
-    with stop_signals() as stop, stop.watched(), directory.lock(), stage_log(directory, quiet):
-        previous = directory.read_outcome()
-        if isinstance(previous, Finished):
-            logger.info("%s is finished already", directory.path.name)
-            return previous
-        if difference := code_difference(directory.provenance_path):
-            logger.warning("%s resumes with other code than its last attempt: %s", directory.path.name, difference)
-        directory.remove_outcome()
-        directory.write_work()  # from here on it is that of this attempt
-        record_attempt(directory.provenance_path, spec)
-        logger.info("%s/%s scale %s seed %d: start", spec.family, spec.stage, spec.scale, spec.seed)
-        try:
-            outcome = attempt(spec, directory, stop)
-        except OwnerLostError:
-            logger.exception("the run directory has a new owner")
-            raise
-        directory.write_work()
-        directory.write_outcome(outcome)
-        _log_outcome(outcome)
-        if isinstance(outcome, Finished):
-            note_hashes(directory, outcome)
-        return outcome
+    stop = StopFlag()
+    try:
+        # The signals first: one that comes while the directory is locked pauses the stage like any other.
+        with stop_signals() as stop, stop.watched(), directory.lock(), stage_log(directory, quiet):
+            return _run_owned(spec, directory, stop)
+    except StageBusyError:
+        stop.hand_on()  # here it pauses nothing, and who waits for the directory would wait on
+        raise
+
+
+def _run_owned(spec: StageSpec, directory: RunDirectory, stop: StopFlag) -> Outcome:
+    """Run the stage of a directory that is ours; as of `run_stage`."""
+    previous = directory.read_outcome()
+    if isinstance(previous, Finished):
+        logger.info("%s is finished already", directory.path.name)
+        return previous
+    if difference := code_difference(directory.provenance_path):
+        logger.warning("%s resumes with other code than its last attempt: %s", directory.path.name, difference)
+    directory.remove_outcome()
+    directory.write_work()  # from here on it is that of this attempt
+    record_attempt(directory.provenance_path, spec)
+    logger.info("%s/%s scale %s seed %d: start", spec.family, spec.stage, spec.scale, spec.seed)
+    try:
+        outcome = attempt(spec, directory, stop)
+    except OwnerLostError:
+        logger.exception("the run directory has a new owner")
+        raise
+    directory.write_work()
+    directory.write_outcome(outcome)
+    _log_outcome(outcome)
+    if isinstance(outcome, Finished):
+        note_hashes(directory, outcome)
+    return outcome
 
 
 def attempt(spec: StageSpec, directory: RunDirectory, stop: StopFlag) -> Outcome:

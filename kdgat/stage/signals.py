@@ -33,6 +33,11 @@ class StopFlag:
         if self._watchers == 0:
             raise StopRequested(name)
 
+    def hand_on(self) -> None:
+        """Send the signal that came to whoever handles it now; an outer `stop_signals` has it already."""
+        if self.signal_name is not None and _active is not self:
+            signal.raise_signal(signal.Signals[self.signal_name])
+
     @contextmanager
     def watched(self) -> Iterator["StopFlag"]:
         """Promise to look at the flag often: signals only set it meanwhile."""

@@ -24,6 +24,7 @@ from typing import Final
 import torch
 
 from kdgat.stage.configuration import ConfigurationError
+from kdgat.stage.cores import num_usable_cores
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import EnvironmentFaultError
 from kdgat.stage.gpus import VISIBLE_VARIABLE, num_given_gpus
@@ -253,7 +254,7 @@ def meeting_place(directory: RunDirectory) -> Iterator[Path]:
 
 def warn_of_few_cores(num_threads: int) -> None:
     """Say that threads take turns, where they do."""
-    if hasattr(os, "sched_getaffinity") and (num_cores := len(os.sched_getaffinity(0))) < num_threads:
+    if (num_cores := num_usable_cores()) < num_threads:
         logger.warning(
             "%d threads of the processes that train together share %d processor cores: ask for cores=%d",
             num_threads,

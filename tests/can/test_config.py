@@ -28,6 +28,10 @@ def test_every_preset_is_valid(preset: str) -> None:
         ("training_of.norml={}", ["norml", "normal"]),
         ("training_of.normal.max_epoch=2", ["max_epoch", "max_epochs"]),
         ("seeds=[1, 1]", ["seeds", "twice"]),
+        ("seeds=[-1]", ["seeds", "-1", "greater than or equal to 0"]),
+        ("data.seed=-1", ["data.seed=-1", "greater than or equal to 0"]),
+        ("training.learning_rate=inf", ["training.learning_rate", "inf", "finite"]),
+        ("injection.attack_weights.dos=-1", ["attack_weights.dos=-1", "from 0 up"]),
         ("stages=[curiculum]", ["stages", "curiculum"]),
         ("resources.norml.walltime=90", ["resources", "norml", "normal"]),
         ("resources.normal.walltim=90", ["walltim", "walltime"]),
@@ -42,6 +46,7 @@ def test_a_wrong_override_is_refused_with_key_value_and_fix(override: str, words
         make_config("quick", [override], data=DATA)
     for word in words:
         assert word in str(error.value)
+    assert len(str(error.value)) < 400, "one key, and not its whole section"
 
 
 def test_an_unknown_preset_names_the_known_ones() -> None:

@@ -53,7 +53,7 @@ def test_alarms_are_exit_status_3_and_none_is_0(tmp_path: Path) -> None:
     assert "(overdue" in attacked.stdout
     quiet = kdgat("detect", tmp_path / "quiet.parquet", status=QUIET)
     assert quiet.stdout == ""
-    assert quiet.stderr.startswith("no alarm in ")
+    assert quiet.stderr.splitlines()[-1].startswith("no alarm in ")  # a first run says that it compiles
     assert kdgat("detect", tmp_path / "quiet.parquet", "--quiet", status=QUIET).stderr == ""
 
 
@@ -186,7 +186,7 @@ main(["detect", "-i", "here", "-c", "virtual", "--model", {str(model)!r}, "--for
         (("-i", "can0"), "belong together"),
         (("absent.log",), "absent.log: is no file"),
         (("LOG", "--model", "absent"), "absent does not exist"),
-        (("LOG", "--model", "LOG"), "drive.log cannot be loaded"),
+        (("LOG", "--model", "LOG"), "drive.log is no ONNX file, or damaged: export it"),
         (("LOG", "--model", "."), "run.json"),
         (("LOG", "--detector", "normal"), "needs a model"),
         (("LOG", "--model", "MODEL", "--detector", "normal"), "holds distill_gat, not 'normal'"),

@@ -8,17 +8,18 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from kdgat.cli.display import PlainWatcher, TerminalWatcher, watched
+from kdgat.cli.display import RESULTS, PlainWatcher, TerminalWatcher, watched
 from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
+from kdgat.run.finished import EVALUATION
 from kdgat.run.progress import describe_progress, describe_seconds, fraction_done
 
 TRAINING = {"phase": "train", "epoch": 2, "max_epochs": 10, "step": 5, "num_steps": 10, "loss": 0.25}
 
 
-def write_run(output: OutputDirectory, *states: StageState, message: str = "") -> None:
+def write_run(output: OutputDirectory, *states: StageState, message: str = "", kinds: tuple[str, ...] = ()) -> None:
     records = [
-        StageRecord(name=f"stage{place}", stage="normal", scale="large", seed=0, state=state, directory=f"s{place}")
-        for place, state in enumerate(states)
+        StageRecord(name=f"stage{place}", stage=kind, scale="large", seed=0, state=state, directory=f"s{place}")
+        for place, (state, kind) in enumerate(zip(states, kinds or ["normal"] * len(states), strict=True))
     ]
     records[-1].message = message
     for record in records:
@@ -89,6 +90,33 @@ def test_each_change_is_one_plain_line_where_there_is_no_terminal(tmp_path: Path
     assert text.count("stage0: finished") == 1
     assert "stage1: failed (no such file)" in text
     assert "\x1b" not in text
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_who_waits_for_tables_after_the_last_stage_is_told_what_goes_on(tmp_path: Path, *, is_terminal: bool) -> None:
+    output, console = OutputDirectory(tmp_path), recorder(is_terminal=is_terminal)
+    watcher = (TerminalWatcher if is_terminal else PlainWatcher)(output, console)
+    write_run(output, StageState.CACHED, StageState.RUNNING, kinds=("normal", EVALUATION))
+    watcher.look()
+    if is_terminal:
+        assert RESULTS not in text_of(console)
+    write_run(output, StageState.CACHED, StageState.FINISHED, kinds=("normal", EVALUATION))
+    watcher.look()
+    watcher.look()
+    time.sleep(0.2 if is_terminal else 0.0)  # a wheel is drawn ten times a second
+    watcher.close()
+    found = text_of(console)
+    assert RESULTS in found
+    if not is_terminal:
+        assert found.count(RESULTS) == 1
+
+
+def test_a_run_without_evaluation_collects_nothing(tmp_path: Path) -> None:
+    output, console = OutputDirectory(tmp_path), recorder(is_terminal=False)
+    watcher = PlainWatcher(output, console)
+    write_run(output, StageState.FINISHED)
+    watcher.close()
+    assert RESULTS not in text_of(console)
 
 
 def test_a_run_may_become_known_while_it_is_watched(tmp_path: Path) -> None:

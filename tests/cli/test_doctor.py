@@ -92,6 +92,17 @@ def test_a_controller_that_does_not_answer_is_wrong_and_no_slurm_is_no_mistake(
     assert check_scheduler().state == "missing", "runs on this machine need none"
 
 
+def test_a_shell_that_leads_to_no_slurm_is_told_so_and_not_that_a_controller_is_silent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    program(tmp_path, "sbatch", "echo slurm 24.11.5")
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+    check = check_scheduler()
+    assert check.found == f"SLURM_CONF={tmp_path / 'slurm.conf'} is no file"
+    assert "export SLURM_CONF=" in check.fix
+
+
 def test_a_server_is_good_wrong_or_another_version(
     server: Callable[[int, str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,10 @@ def test_a_rule_is_read_from_words() -> None:
     [
         (("my_car",), "no folder {home}/data/my_car; did you mean 'my_cars'?"),
         (("my_cars", "--data-root", "/absent"), "/absent: data root not found"),
+        (
+            ("my_cars", "--inbox", "{home}/nowhere"),
+            "--inbox {home}/nowhere: no such folder: correct it, or make it",
+        ),
         (("my_cars", "--promotion", "marign=0.1"), "--promotion: unknown key 'marign': did you mean 'margin'?"),
         (("my_cars", "--promotion", "margin"), "--promotion margin: write KEY=VALUE"),
         (("my_cars", "--promotion", "margin=2"), "--promotion: margin=2: Input should be less than or equal to 1"),
@@ -34,7 +38,7 @@ def test_mistakes_are_one_line_before_anything_is_made(
 ) -> None:
     monkeypatch.setenv("KDGAT_HOME", str(tmp_path))
     (tmp_path / "data" / "my_cars").mkdir(parents=True)
-    status, out, err = kdgat("night", *words)
+    status, out, err = kdgat("night", *(word.format(home=tmp_path) for word in words))
     assert (status, out) == (1, "")
     assert err.startswith("error: ")
     assert expected.format(home=tmp_path) in err

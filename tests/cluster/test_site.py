@@ -23,6 +23,7 @@ from kdgat.cluster.site import (
     require_usable,
     site_folders,
 )
+from tests.support.commands import write_commands
 
 SITES = Path(__file__).parents[2] / "deployments" / "sites"
 SHIPPED = ("local", "example", "osc-pitzer", "slurm-test", "slurm-test-image")
@@ -223,11 +224,45 @@ def test_a_slurm_site_is_refused_where_there_is_no_sbatch(tmp_path: Path, monkey
         require_usable(load_site("slurm-test"))
 
 
+def test_a_shell_that_leads_to_no_slurm_at_all_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = "echo 'sbatch: error: fetch_config: DNS SRV lookup failed' >&2; exit 1"
+    monkeypatch.setenv("PATH", write_commands(tmp_path / "bin", sbatch=said))
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    require_usable(load_site("local"))
+    with pytest.raises(SiteError, match=r"slurm-test: Slurm has no configuration.*SLURM_CONF is not set: .*export"):
+        require_usable(load_site("slurm-test"))
+
+
+def test_a_configuration_that_is_not_there_is_refused_without_asking_slurm(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = tmp_path / "asked"
+    monkeypatch.setenv("PATH", write_commands(tmp_path / "bin", sbatch=f"echo > {asked}"))
+    monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+    with pytest.raises(SiteError, match=r"SLURM_CONF=.*slurm\.conf is no file: .*login node"):
+        require_usable(load_site("slurm-test"))
+    assert not asked.exists(), "Slurm's own commands wait a minute for that file"
+
+
+@pytest.mark.parametrize("has_file", [True, False])
+def test_a_controller_that_is_merely_down_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, has_file: bool
+) -> None:
+    # Of a cluster whose controller hands out the configuration: it was found, and did not answer.
+    said = "echo 'sbatch: fatal: Could not establish a configuration source' >&2; exit 1"
+    monkeypatch.setenv("PATH", write_commands(tmp_path / "bin", sbatch=said))
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    if has_file:
+        (tmp_path / "slurm.conf").touch()
+        monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
+    require_usable(load_site("slurm-test"))
+
+
 @pytest.fixture
 def _sbatch_somewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "slurm"
     folder.mkdir()
-    shutil.copy(sys.executable, folder / "sbatch")  # anything that can be executed: it is not run
+    shutil.copy(sys.executable, folder / "sbatch")  # anything that has a version: nothing else is asked of it
     monkeypatch.setenv("PATH", str(folder))
 
 

@@ -30,10 +30,13 @@ def test_deployments_without_data_are_listed_apart_and_paused_nights_are_called_
         {
             "can-ids/hcrl-sa": row("hcrl_sa"),
             "can-ids/set-01": row("set_01"),
+            "can-ids/set-02": row("set_02"),
             "gtssl/trees": {"schedules": [{"schedule": {"interval": 60.0}, "active": True}], "parameters": {}},
             "nightly/asleep": row("hcrl_sa", False),
             "nightly/hcrl-sa": row("hcrl_sa", True),
             "nightly/set-01": row("set_01", False),
+            "nightly/set-02": row("set_02", False),
+            "nightly/set-03": row("set_03", False),
         }
     )
     assert [line.split(maxsplit=1) for line in lines[:4]] == [
@@ -42,5 +45,5 @@ def test_deployments_without_data_are_listed_apart_and_paused_nights_are_called_
         ["nightly/asleep", "schedule paused"],
         ["nightly/hcrl-sa", "0 2 * * * UTC"],
     ]
-    assert "without data: can-ids/set-01, nightly/set-01;" in lines[4]
+    assert "without data: set-01, set-02 (can-ids and nightly); set-03 (nightly); " in lines[4], "each dataset once"
     assert "kdgat data list" in lines[4]

@@ -67,9 +67,24 @@ def test_what_differs_is_told_by_dotted_key_data_and_code() -> None:
     found = [(one.kind, one.key, list(one.values)) for one in differences([first, second])]
     assert found == [
         ("configuration", "training.epochs", ["1", "3"]),
-        ("data", "train", ["-", "0123456789ab"]),
+        ("data", "files read", ["0 files", "1 file"]),
+        ("data", "not read by all", ["-", "1: train"]),
         ("code", "torch", ["-", "2.13.0"]),
     ]
+
+
+def test_recordings_that_differ_are_counted_and_named_and_no_hash_is_shown() -> None:
+    common = {f"recording-{number}": f"{number}" * 64 for number in range(5)}
+    first = replace(summary(), data=common | {f"monday-{number}": "a" * 64 for number in range(5)})
+    second = replace(summary(), data=common | {"friday": "b" * 64, "recording-3": "c" * 64})
+    found = {one.key: list(one.values) for one in differences([first, second]) if one.kind == "data"}
+    assert found == {
+        "files read": ["10 files", "6 files"],
+        "not read by all": ["5: monday-0, monday-1, monday-2, ...", "1: friday"],
+        "other content than 1's": ["-", "1: recording-3"],
+    }
+    other = replace(summary(), data={name: "d" * 64 for name in first.data})
+    assert [one.values for one in differences([first, other]) if one.kind == "data"] == [["-", "all 10"]]
 
 
 def test_runs_that_differ_in_their_seeds_alone_are_one_with_an_interval_over_them() -> None:

@@ -70,7 +70,7 @@ def test_recordings_become_an_evaluated_detector_and_a_second_run_does_nothing_t
     assert {record.state for record in OutputDirectory(out).read_index().stages} == {StageState.CACHED}
     assert Results.read(out / "results.json").f1 == results.f1
 
-    path = tmp_path / "elsewhere.json"
+    path = tmp_path / "new" / "elsewhere.json"  # a folder that is missing is made
     kdgat("evaluate", "can", "--run", out, "--data-root", data_root, "--json", path, status=0)
     assert json.loads(path.read_text())["f1"] == results.f1
 
@@ -78,6 +78,9 @@ def test_recordings_become_an_evaluated_detector_and_a_second_run_does_nothing_t
     assert {row[0] for row in database.execute("select state_type from flow_run")} == {"COMPLETED"}
     task_runs = {row[0] for row in database.execute("select name from task_run")}
     assert {"prepare", "normal-large-seed0", "autoencoder-large-seed0", "results"} <= task_runs
+    inputs = "".join(row[0] for row in database.execute("select task_inputs from task_run where name = 'results'"))
+    evaluations = database.execute("select id from task_run where name = 'evaluation-large-seed0'").fetchall()
+    assert any(row[0] in inputs for row in evaluations), "in the graph an arrow leads from the evaluation to results"
     artifacts = {row[0] for row in database.execute("select key from artifact")}
     keys = ("scores", "models", "autoencoder-and-gat", "report", "attempts", "progress")
     assert {f"{key}-synthetic" for key in keys} <= artifacts

@@ -33,9 +33,9 @@ def given(monkeypatch: pytest.MonkeyPatch) -> Any:
         ({"config": TYPED}, "hcrl_sa quick"),
         ({"config": {"data": DATA}, "preset": "full"}, "hcrl_sa full"),
         ({"config": TYPED, "out": Path("runs/again")}, "hcrl_sa again quick"),
-        ({"config": TYPED, "overrides": ("training.max_epochs = 1",)}, "hcrl_sa quick max_epochs=1"),
+        ({"config": TYPED, "overrides": ("training.max_epochs = 1",)}, "hcrl_sa quick training.max_epochs=1"),
         ({"config": TYPED, "overrides": [f"a.b{one}=1" for one in range(6)]},
-         "hcrl_sa quick b0=1 b1=1 b2=1 b3=1 and 2 more"),
+         "hcrl_sa quick a.b0=1 a.b1=1 a.b2=1 a.b3=1 and 2 more"),
         ({"config": {"data": DATA}, "overrides": ["a=" + "x" * 90]}, f"hcrl_sa a={'x' * 23}…"),
         ({"config": TreesConfig(), "out": Path("runs/neurons"), "preset": "quick"}, "neurons quick"),
     ],
@@ -51,7 +51,7 @@ def test_a_night_is_named_after_its_date_here(given: Any) -> None:
     here = planned.astimezone().date().isoformat()
     assert night_name() == f"night {here} hcrl_sa"
     given(None, config={"data": DATA}, overrides=["training.max_epochs=2"])
-    assert night_name().endswith("hcrl_sa max_epochs=2")
+    assert night_name().endswith("hcrl_sa training.max_epochs=2")
 
 
 @pytest.mark.parametrize(

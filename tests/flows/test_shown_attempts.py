@@ -1,14 +1,17 @@
 import logging
+from pathlib import Path
 
 import pytest
 from prefect.client.schemas.objects import StateType
 
 from flows.attempts import AttemptResult
-from flows.shown_attempts import ProgressArtifact, StageLines, TotalProgress, attempt_state
+from flows.shown_attempts import ProgressArtifact, StageLines, TotalProgress, attempt_state, publish_attempts
 from kdgat.cluster.decision import Retry, Stop
 from kdgat.cluster.ending import EndKind
+from kdgat.cluster.history import AttemptLedger
 from kdgat.cluster.resources import Resources
-from kdgat.run.directory import StageRecord, StageState
+from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
+from kdgat.stage.directory import RunDirectory
 from tests.cluster.attempts import CHECKPOINT, ended
 
 ASKED = Resources(walltime_s=3600, memory_mib=4096, cores=2, gpus=1, gpu_type="v100")
@@ -157,3 +160,26 @@ def test_a_whole_run_shows_stages_that_are_done_that_run_and_that_are_to_come(sh
         (25.0, "1 of 4 stages done; running: normal; to come: autoencoder, evaluation"),
         (25.0, "1 of 4 stages done; paused: normal; failed: autoencoder; not started: evaluation"),
     ]
+
+
+def test_the_table_of_attempts_has_no_column_that_a_page_cuts_and_sentences_stand_below(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: dict[str, str] = {}
+    monkeypatch.setattr(
+        "flows.shown_attempts.create_markdown_artifact", lambda text, key, description: told.update({key: text})
+    )
+    output = OutputDirectory(tmp_path)
+    stage = StageRecord(name="normal", stage="normal", scale="large", seed=0, directory="stages/normal")
+    (output.stages_path / "normal").mkdir(parents=True)
+    output.write_index(RunIndex(family="can", config={}, stages=[stage]))
+    ledger = AttemptLedger(RunDirectory(output.stages_path / "normal"))
+    lost = ended(EndKind.JOB_LOST, job_id="", node="", progress=True, peak_memory_mib=277)
+    ledger.close(ledger.open(None), lost, Retry(f"again from {CHECKPOINT}", None))
+    publish_attempts(output, 0.0, "synthetic")
+    lines = told["attempts-synthetic"].splitlines()
+    headings = [word.strip() for word in lines[0].strip("|").split("|")]
+    assert {"stage", "attempt", "end", "peak memory"} <= set(headings)
+    assert not {"job", "node", "checkpoint", "what followed"} & set(headings), "empty here, or too long for a column"
+    assert "277 MiB" in lines[2]
+    assert any(line.startswith("* normal, attempt 1: again from ") for line in lines[3:])

@@ -12,10 +12,11 @@ from pathlib import Path
 import pytest
 
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import OwnerLostError
+from kdgat.stage.errors import OwnerLostError, StageBusyError
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
 from kdgat.stage.owner import Owner
 from kdgat.stage.runner import run_stage
+from kdgat.stage.signals import stop_signals
 from kdgat.stage.spec import StageInput, StageSpec
 
 REPOSITORY = Path(__file__).parents[2]
@@ -208,6 +209,33 @@ def test_a_signal_while_the_directory_is_locked_pauses_the_stage_too(tmp_path, f
     assert isinstance(outcome, Paused)
     assert directory.read_outcome() == outcome
     assert not (directory.path / "calls").exists()
+
+
+def test_a_signal_that_comes_while_a_directory_turns_out_to_be_taken_is_not_lost(tmp_path, family, monkeypatch):
+    directory, owner, came = make(tmp_path, "finish"), RunDirectory(tmp_path / "run"), []
+    before = signal.signal(signal.SIGTERM, lambda number, frame: came.append(number))
+    lock = directory.lock
+
+    def signalled():  # before the lock is asked for: it is taken
+        os.kill(os.getpid(), signal.SIGTERM)
+        return lock()
+
+    monkeypatch.setattr(directory, "lock", signalled)
+    try:
+        with owner.lock(), pytest.raises(StageBusyError):
+            run_stage(directory)
+        assert came == [signal.SIGTERM], "who waits for the directory must hear it"
+        monkeypatch.setattr(directory, "lock", lock)
+        with owner.lock(), pytest.raises(StageBusyError):
+            run_stage(directory)
+        assert came == [signal.SIGTERM], "without a signal none is made up"
+        monkeypatch.setattr(directory, "lock", signalled)
+        with stop_signals() as outer, outer.watched(), owner.lock(), pytest.raises(StageBusyError):
+            run_stage(directory)
+        assert outer, "an outer flag has it already"
+        assert came == [signal.SIGTERM]
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_loop_that_watches_the_flag_leaves_by_itself(tmp_path, family):

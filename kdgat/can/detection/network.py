@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from kdgat.can.models.names import EXPORT_INPUTS, EXPORT_OUTPUTS
 from kdgat.graphs.columns import GraphColumns
 
+_NO_ONNX: Final = ("InvalidProtobuf", "InvalidArgument", "NoModel")  # as the runtime names faults of a file
 WINDOWS_PER_BATCH: Final = 32  # what is computed of more no longer fits the cache
 
 
@@ -54,6 +55,7 @@ class Network:
 
     def __init__(self, model: bytes | Path) -> None:
         """Load a model; NetworkError names the file that is none."""
+        self._name = str(model) if isinstance(model, Path) else "the network"
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4  # what is wrong with a file is said by the exception
@@ -62,12 +64,12 @@ class Network:
                 model if isinstance(model, bytes) else str(model), options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # the runtime has a class per fault, and none above them but this one
-            name = model if isinstance(model, Path) else "the model"
-            raise NetworkError(f"{name} cannot be loaded: {error}") from error
+            raise NetworkError(f"{self._name} {_refusal(error)}: export it with kdgat export") from error
         found = {value.name for value in self._session.get_inputs()}
         if found != set(EXPORT_INPUTS):
             raise NetworkError(
-                f"the network reads {sorted(found)}, not {sorted(EXPORT_INPUTS)}: export it with kdgat export"
+                f"{self._name} reads {', '.join(sorted(found))}, where a detector reads "
+                f"{', '.join(EXPORT_INPUTS)}: export it with kdgat export"
             )
 
     @property
@@ -102,3 +104,10 @@ class Network:
                 "are damaged or its training diverged; export it again, or train again"
             )
         return window_logit, node_logit
+
+
+def _refusal(error: Exception) -> str:
+    """Say in words of ours why ONNX Runtime cannot load a file; its own stay with the cause."""
+    if type(error).__name__ in _NO_ONNX:
+        return "is no ONNX file, or damaged"
+    return f"is an ONNX file that ONNX Runtime {onnxruntime.__version__} cannot run ({type(error).__name__})"

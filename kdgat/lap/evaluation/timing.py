@@ -4,7 +4,6 @@ Methods take turns on the same instance in the same process, so that a slow minu
 begins with another one; one processor core each; what is compiled at its first call has been called before.
 """
 
-import os
 import platform
 import statistics
 import time
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from kdgat.lap.evaluation.results import Machine
+from kdgat.stage.cores import num_usable_cores
 
 T = TypeVar("T")
 
@@ -76,7 +76,7 @@ def describe_machine(num_threads: int = 1) -> Machine:
     """State what machine this is and which versions were measured."""
     return Machine(
         processor=_processor(),
-        num_cores=len(os.sched_getaffinity(0)),
+        num_cores=num_usable_cores(),
         num_threads=num_threads,
         versions={name: installed_version(name) or "not installed" for name in PACKAGES},
     )

@@ -1,6 +1,5 @@
 """Solve thousands of small problems in one call, over all cores that this process may use; every answer is proved."""
 
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from kdgat.lap.solver.kernels import ORDERED
 from kdgat.lap.solver.matrix import check_mask, check_type
 from kdgat.lap.solver.quick import MIN_LISTED
 from kdgat.lap.solver.small import SOLVED, padded, solve_into
+from kdgat.stage.cores import num_usable_cores
 
 LEFT = -1  # a problem that the kernel has not solved
 MIN_PER_THREAD = 32  # problems; for fewer a thread takes longer to start
@@ -132,7 +132,7 @@ def solve_batch(
             counters = found.counters
             work[k] = counters.greedy_matches, counters.augmentations, counters.scanned_columns
 
-    workers = min(threads or len(os.sched_getaffinity(0)), num_problems // MIN_PER_THREAD)
+    workers = min(threads or num_usable_cores(), num_problems // MIN_PER_THREAD)
     if workers <= 1:
         run(0, num_problems)
     else:

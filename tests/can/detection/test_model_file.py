@@ -91,23 +91,44 @@ def test_a_model_that_knows_identifiers_is_refused() -> None:
         onnx_bytes(network.weights, network.description, DetectorParameters(name="normal"))
 
 
+def _foreign(operator: str) -> onnx.ModelProto:
+    """Return the ONNX model of somebody else."""
+    values = [onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [1]) for name in "xy"]
+    graph = onnx.helper.make_graph([onnx.helper.make_node(operator, ["x"], ["y"])], "foreign", values[:1], values[1:])
+    return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=9)
+
+
 def test_other_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "text").write_text("no model")
     torch.save({"weights": torch.zeros(2)}, tmp_path / "other.pt")
-    foreign = onnx.helper.make_model(
-        onnx.helper.make_graph(
-            [onnx.helper.make_node("Relu", ["x"], ["y"])],
-            "foreign",
-            [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1])],
-            [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1])],
-        ),
-        opset_imports=[onnx.helper.make_opsetid("", 18)],
-        ir_version=9,
-    )
-    onnx.save(foreign, tmp_path / "foreign.onnx")
+    onnx.save(_foreign("Relu"), tmp_path / "foreign.onnx")
     for name, fault in (("text", NetworkError), ("foreign.onnx", NetworkError), ("other.pt", ModelFileError)):
-        with pytest.raises(fault):
+        with pytest.raises(fault, match=f"/{name} "):
             read_model(tmp_path / name)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is no ONNX file, or damaged"),
+        (b"no model", "is no ONNX file, or damaged"),
+        (
+            _foreign("Nonsense").SerializeToString(),
+            "is an ONNX file that ONNX Runtime ",
+        ),
+    ],
+)
+def test_a_bad_file_is_named_with_the_fix_and_not_in_the_words_of_the_runtime(
+    tmp_path: Path, content: bytes, words: str
+) -> None:
+    path = tmp_path / "bad.onnx"
+    path.write_bytes(content)
+    with pytest.raises(NetworkError) as caught:
+        read_model(path)
+    said = str(caught.value)
+    assert said.startswith(f"{path} {words}")
+    assert said.endswith(": export it with kdgat export")
+    assert "ONNXRuntimeError" not in said
 
 
 def test_a_network_of_other_features_is_refused(tmp_path: Path) -> None:
