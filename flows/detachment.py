@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from flows.loopback import LOOPBACK
 from flows.server import API_URL_VARIABLE, configured_api_url
 from flows.watcher import SCRIPT, STATE
-from kdgat.cluster.scheduler import jobs_named
+from kdgat.cluster.scheduler import describe_watching
 from kdgat.cluster.script import WATCHER_LOG, watcher_name, watcher_script
 from kdgat.cluster.site import Site
 from kdgat.cluster.slurm import Slurm
@@ -51,10 +51,8 @@ def detach(output: OutputDirectory, site: Site, words: Sequence[str]) -> str:
     queue = slurm.queue()
     if queue is None:
         raise DetachError(f"{OPTION}: squeue does not say whether a job watches this run already: try again")
-    if watching := jobs_named(name, queue):
-        raise DetachError(
-            f"{OPTION}: job {watching[0]} watches this run: let it, or end it by `scancel --name={name}` first"
-        )
+    if watching := describe_watching(name, queue):
+        raise DetachError(f"{OPTION}: {watching}")
     command = [sys.executable, "-m", "flows.watcher", str(output.path)]
     command += [sys.executable, "-m", COMMAND, *(word for word in words if word != OPTION)]
     script, log_directory = output.slurm_path / SCRIPT, output.slurm_path

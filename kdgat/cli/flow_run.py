@@ -45,12 +45,17 @@ def check_place(out: Path, site: "Site") -> "OutputDirectory":
     """
     from kdgat.cluster.script import require_one_word
     from kdgat.cluster.site import require_usable
-    from kdgat.run.directory import OutputDirectory
+    from kdgat.run.directory import OutputDirectory, RunError
     from kdgat.stage.place import check_folder
 
     check_folder(out, "--out")
     output = OutputDirectory(out.absolute())
-    output.require_free()
+    try:
+        output.require_free()
+    except RunError as error:
+        if watching := _watching(output, site):
+            raise RunError(f"--out {out}: {watching}") from error
+        raise
     if "PREFECT_API_URL" not in os.environ:  # the database of the embedded server lies there
         check_folder(Path(tempfile.gettempdir()), "TMPDIR")
     require_usable(site)
@@ -65,6 +70,17 @@ def check_place(out: Path, site: "Site") -> "OutputDirectory":
     for name, value in QUIET_PREFECT.items():
         os.environ.setdefault(name, value)
     return output
+
+
+def _watching(output: "OutputDirectory", site: "Site") -> str | None:
+    """Say which job of a cluster watches the run, where one does."""
+    if site.scheduler != "slurm":
+        return None
+    from kdgat.cluster.scheduler import describe_watching
+    from kdgat.cluster.script import watcher_name
+    from kdgat.cluster.slurm import Slurm
+
+    return describe_watching(watcher_name(output.path), Slurm().queue() or {})
 
 
 def detach_or_watch(

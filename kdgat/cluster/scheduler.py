@@ -117,6 +117,14 @@ def jobs_named(name: str, queue: Mapping[str, QueuedJob]) -> list[str]:
     return sorted((job_id for job_id, job in queue.items() if job.name == name), key=int)
 
 
+def describe_watching(name: str, queue: Mapping[str, QueuedJob]) -> str | None:
+    """Say which job of that name watches a run, and how it ends for good: after `scancel ID` the next takes over."""
+    watching = jobs_named(name, queue)
+    if not watching:
+        return None
+    return f"job {watching[0]} watches this run: let it, or end it by `scancel --name={name}` first"
+
+
 class Scheduler(Protocol):
     """What the flow asks of a cluster's scheduler; none of it raises where the controller does not answer."""
 

@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from kdgat.can.nightly.directory import NightlyDirectory
+from kdgat.cluster.script import watcher_name
 from kdgat.run.directory import OutputDirectory, RunIndex
 from tests.support.command_line import Answer
+from tests.support.commands import write_commands
 
 # What else is wrong, such as a run that is not there, is only looked at afterwards.
 COMMANDS = (
@@ -122,3 +124,16 @@ def test_a_place_that_another_command_uses_is_refused_by_its_pid_before_a_server
     assert answer.stderr.startswith(f"error: {tmp_path}/taken is in use by pid {os.getpid()} on ")
     assert "wait until it ends, or stop it" in answer.stderr
     assert answer.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [(), ("--detach",)])
+def test_a_run_that_a_job_watches_is_refused_by_that_job_and_how_it_ends_for_good(
+    tmp_path: Path, kdgat: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
+) -> None:
+    name = watcher_name(tmp_path / "taken")
+    squeue = f"echo '7|RUNNING|n1|{name}|None'; echo '8|PENDING||{name}|Dependency'"
+    monkeypatch.setenv("PATH", write_commands(tmp_path / "bin", squeue=squeue))
+    with OutputDirectory(tmp_path / "taken").lock():
+        answer = kdgat("train", "lap", "--out", "taken", "--site", "example", *words, folder=tmp_path, status=1)
+    refused = f"error: --out taken: job 7 watches this run: let it, or end it by `scancel --name={name}` first\n"
+    assert answer.stderr == refused

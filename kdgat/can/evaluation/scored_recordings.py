@@ -133,9 +133,7 @@ def _open_processes(
         return None
     missing = [package for package in RUNTIME if importlib.util.find_spec(package) is None]
     if missing:
-        logger.warning(
-            "%s is not installed: torch scores, which takes three times as long; pip install 'kdgat[export]'", missing[0]
-        )
+        logger.warning("%s is not installed: torch scores, in thrice the time; pip install 'kdgat[export]'", missing[0])
         return None
     from kdgat.can.evaluation.processes import ScoringProcesses
     from kdgat.can.models.onnx_graph import ExportError, attention_graph
@@ -153,7 +151,7 @@ def _open_processes(
         try:
             models.append(attention_graph(weights, description, {}).SerializeToString())
         except ExportError as error:
-            logger.warning("%s: torch scores instead, which takes three times as long", error)
+            logger.warning("%s: torch scores instead, three times as slow", error)
             return None
     return ScoringProcesses(models, processes)
 
