@@ -27,6 +27,7 @@ from kdgat.can.windows.feature_names import (
 )
 from kdgat.can.windows.features import MESSAGE_FEATURES, FeatureState, popcount
 from kdgat.can.windows.fields import FIELD_FEATURES, FieldState
+from kdgat.can.windows.rounding import round_features
 from kdgat.can.windows.schema import ATTACK_KINDS, SCHEMA
 from kdgat.can.windows.timer import REST
 from kdgat.graphs.columns import GraphColumns
@@ -465,6 +466,8 @@ def graphs_of(
         node_ptr, edge_ptr, _REDUCED_COLUMN, _REDUCED_BY, _AT_REST,
         x, edge_index, edge_attr, node_y, node_id, attack_count, early, overdue,
     )  # fmt: skip
+    round_features(x, NODE_FEATURES)
+    round_features(edge_attr, EDGE_FEATURES)
     start_time = timestamp[starts] if num_graphs else np.zeros(0)
     end_time = timestamp[stops - 1] if num_graphs else np.zeros(0)
     y, kind = (attack_count > 0).astype(np.int8), np.zeros(num_graphs, np.int8)
