@@ -15,7 +15,6 @@ from kdgat.graphs.packed_tensor import PackedTensor, wrap
 from kdgat.graphs.packing import PackedRows
 from kdgat.graphs.schema import EDGE_INDEX, Column, Level
 
-
 _computed = {"float32": torch.float32, "float64": torch.float64}
 
 
@@ -71,8 +70,8 @@ class TensorColumns:
         """Return the graphs `indices` (repeats allowed) as a batch equal to Batch.from_data_list, on `device`.
 
         Attributes: each column that the schema marks `in_batch`, integers as int64, such as x [N, F] and edge_index
-        [2, E], floats in the type that is computed with; graph_index [B] int64 (the indices), batch [N], ptr [B+1]. to_data_list() works. Raises IndexError if an
-        index is out of range.
+        [2, E], floats in the type that is computed with; graph_index [B] int64 (the indices), batch [N], ptr [B+1].
+        to_data_list() works. Raises IndexError if an index is out of range.
 
         Sizes and offsets are computed on the host, where the plan lives too, so that a batch on a GPU costs two small
         uploads and no synchronisation. Edges stay sorted by destination: node ids rise from graph to graph.

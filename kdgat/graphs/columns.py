@@ -28,9 +28,9 @@ class GraphColumns:
     """Hold G graphs with N nodes and E edges in total, CSR style: graph g owns nodes node_ptr[g]:node_ptr[g+1].
 
     Which columns there are is said by `schema`; what all graphs have are attributes, and `columns["y"]` is any column.
-    The arrays may be those of a file: memory maps, in the column's narrow type, or packed rows, which are unpacked where
-    they are read. A column that indexes a list counts in one kept beside the columns, so columns that
-    are concatenated must count in the same list. Edges are sorted by (destination, source) within their graph.
+    The arrays may be those of a file: memory maps, in a column's narrow type, or packed rows, which are unpacked where
+    they are read. A column that indexes a list counts in one kept beside the columns, so columns that are concatenated
+    must count in the same list. Edges are sorted by (destination, source) within their graph.
     """
 
     def __init__(self, schema: Schema, /, **arrays: NDArray[Any]) -> None:
@@ -135,9 +135,7 @@ class GraphColumns:
                     f"{column.name}: parts have {sorted(widths)} features; build them with one configuration"
                 )
         arrays = {
-            column.name: np.concatenate(
-                [part[column.name] for part in parts], axis=column.row_axis, dtype=column.dtype
-            )
+            column.name: np.concatenate([part[column.name] for part in parts], axis=column.row_axis, dtype=column.dtype)
             for column in schema.columns
         }
         return GraphColumns(

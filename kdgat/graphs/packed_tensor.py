@@ -63,11 +63,13 @@ class PackedTensor:
         if axis != 0:
             raise ValueError(f"packed rows are selected along axis 0, not {axis}")
         mask = self.mask.index_select(0, rows)  # [B, bytes]
-        num, num_features = len(mask), len(self.rest)
+        num, num_bits, num_features = len(mask), 8 * mask.shape[1], len(self.rest)
         byte = mask.flatten().int()
         # As integers of all ones or zeros: choosing by them takes a third of the time that torch.where takes.
-        is_kept = self.is_kept.index_select(0, byte).view(torch.int8).view(num, -1)[:, :num_features].int()  # [B, F]
-        ranks = self.ranks.index_select(0, byte).view(torch.uint8).view(num, -1, 8)  # [B, bytes, 8]
+        is_kept = (
+            self.is_kept.index_select(0, byte).view(torch.int8).view(num, num_bits)[:, :num_features].int()
+        )  # [B, F]
+        ranks = self.ranks.index_select(0, byte).view(torch.uint8).view(num, num_bits // 8, 8)  # [B, bytes, 8]
         whole = torch.int32 if len(self.values) < 2**31 else torch.int64
         counts = ranks[:, :, 7].to(whole)
         before = self.block[rows // BLOCK_ROWS] + self.begin.index_select(0, rows) - 1  # the row's first value

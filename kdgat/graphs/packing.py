@@ -108,7 +108,7 @@ class PackedRows:
         return len(self.mask)
 
     def __getitem__(self, key: Any) -> Any:
-        """Return rows as an array would: by a slice, places, a mask or one place, and of some features after a comma."""
+        """Return rows as an array would: by a slice, places, a mask or one place; after a comma, of some features."""
         rows, *features = key if isinstance(key, tuple) else (key,)
         chosen = np.arange(len(self))[rows]
         found = self.take(chosen.reshape(-1)).reshape(*chosen.shape, self.shape[1])

@@ -38,7 +38,8 @@ class Packing:
         num = len(self.same_as)
         if len(self.rest) != num or not 0 < num <= MAX_PACKED_FEATURES:
             raise ColumnsError(
-                f"packing: {num} places and {len(self.rest)} values; give one each for 1 to {MAX_PACKED_FEATURES} features"
+                f"packing: {num} places and {len(self.rest)} values; give one each for 1 to "
+                f"{MAX_PACKED_FEATURES} features"
             )
         if any(float(np.float16(value)) != value for value in self.rest):
             raise ColumnsError("packing: a value at rest is no float16; give one that is")

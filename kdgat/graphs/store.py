@@ -279,7 +279,9 @@ def _check_packing(path: Path, schema: Schema, num_node_features: int, num_edge_
     for name, num in ((X.name, num_node_features), (EDGE_ATTR.name, num_edge_features)):
         packing = schema.by_name[name].packing if name in schema else None
         if packing is not None and len(packing.rest) != num:
-            raise StoreError(f"{path}: {name}: packing of {len(packing.rest)} features, {num} are named; name them alike")
+            raise StoreError(
+                f"{path}: {name}: packing of {len(packing.rest)} features, {num} are named; name them alike"
+            )
 
 
 def _described(column: Column) -> dict[str, Any]:
@@ -357,9 +359,7 @@ def _map_columns(
     return GraphColumns(schema, **columns)
 
 
-def _check_rows(
-    path: Path, schema: Schema, datasets: Sequence[Dataset], arrays: Mapping[str, NDArray[Any]]
-) -> None:
+def _check_rows(path: Path, schema: Schema, datasets: Sequence[Dataset], arrays: Mapping[str, NDArray[Any]]) -> None:
     """Compare the number of rows of every array with the offsets; touches two pages per offset column."""
     node_ptr, edge_ptr = arrays[NODE_PTR.name], arrays[EDGE_PTR.name]
     if not len(node_ptr):
