@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kdgat.can.recordings.messages import AttackCampaign, Messages
 
 _FEATURES: Final = (*MESSAGE_FEATURES, *ARRIVAL_FEATURES, *FIELD_FEATURES)
+# Which of the sums, the least and the largest of the features of a node's messages its columns are.
 _REDUCED_COLUMN = np.array(
     [_FEATURES.index(name) for name, reductions in REDUCTIONS.items() for _ in reductions],
     np.int64,
@@ -160,9 +161,12 @@ def _fill(
 ) -> None:
     """Fill the columns of all windows in one pass."""
     num_reduced = reduced_column.shape[0]
-    means = np.flatnonzero(reduced_by == 0)
-    minima, maxima = np.flatnonzero(reduced_by == 1), np.flatnonzero(reduced_by == 2)
     described = np.empty(_NUM_FEATURES, np.float32)  # one message, all of _FEATURES
+    # Sums, least and largest of each node's messages: all of all features, so that one pass takes several at once.
+    room = 1
+    for graph in range(starts.shape[0]):
+        room = max(room, node_ptr[graph + 1] - node_ptr[graph])
+    reduced = np.empty((room, 3, _NUM_FEATURES), np.float32)
     column: Any
     node_mark = np.full(num_ids, -1, np.int64)
     local = np.zeros(num_ids, np.int64)
@@ -196,18 +200,19 @@ def _fill(
                 row = node_base + nodes
                 node_id[row] = np.int32(identifiers[message])
                 x[row, num_reduced + 2] = position
-                for column in range(num_reduced):
-                    x[row, column] = described[reduced_column[column]]
+                for column in range(_NUM_FEATURES):
+                    reduced[nodes, 0, column] = described[column]
+                    reduced[nodes, 1, column] = described[column]
+                    reduced[nodes, 2, column] = described[column]
                 nodes += 1
             else:
-                row = node_base + local[index]
-                # One loop for each reduction: a branch for each column takes several times as long.
-                for column in means:
-                    x[row, column] += described[reduced_column[column]]
-                for column in minima:
-                    x[row, column] = min(x[row, column], described[reduced_column[column]])
-                for column in maxima:
-                    x[row, column] = max(x[row, column], described[reduced_column[column]])
+                node = local[index]
+                for column in range(_NUM_FEATURES):
+                    reduced[node, 0, column] += described[column]
+                for column in range(_NUM_FEATURES):
+                    reduced[node, 1, column] = min(reduced[node, 1, column], described[column])
+                for column in range(_NUM_FEATURES):
+                    reduced[node, 2, column] = max(reduced[node, 2, column], described[column])
             if arrival_features[message, _EARLY] > REST and 8.0 * features[message, _LOG_PERIOD] < LOG_MIXED_PERIOD:
                 early[graph] = max(early[graph], arrival_features[message, _EARLY])
             if arrival_features[message, _OVERDUE] > REST:
@@ -242,6 +247,11 @@ def _fill(
         log_ratio = np.log2(duration / max((size - 1) * mean_gap, 1e-6))
         log_ratio = min(max(log_ratio, -4.0), 4.0)
         sending = nodes
+        for node in range(sending):
+            for column in range(_NUM_FEATURES):
+                reduced[node, 0, column] /= counts[node]
+            for column in range(num_reduced):
+                x[node_base + node, column] = reduced[node, reduced_by[column], reduced_column[column]]
         while waited < waiting_window.shape[0] and waiting_window[waited] == graph:
             index, identifier = waiting_number[waited], waiting_id[waited]
             late, novelty, missed = waiting[waited, 0], waiting[waited, 1], waiting[waited, 2]
@@ -273,8 +283,6 @@ def _fill(
         for node in range(sending):
             row = node_base + node
             times = counts[node]
-            for column in means:
-                x[row, column] /= times
             x[row, num_reduced] = np.log2(times) / 4.0
             if known[node] > 0.0:
                 expected = duration * np.exp2(-log_period[node])
