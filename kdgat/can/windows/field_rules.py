@@ -146,7 +146,8 @@ def surprise_after(
 ) -> tuple[float, float, float, np.uint32, Any]:
     """Return by how many bits a payload surprises after another: in all, at most, in counters; and which half bytes.
 
-    At last, whether this tells a successor: one that missed, or the first. Half bytes that are `explained` by the others, as a checksum that holds, surprise nobody.
+    Half bytes that are `explained` by the others, as a checksum that holds, surprise nobody. The last value says if there
+    is a successor to be learned: another one than was known, or the first.
     """
     surprise, peak, counter, missed = 0.0, 0.0, 0.0, np.uint32(0)
     is_first = np.uint64(0)
@@ -298,14 +299,14 @@ def broken_checksum(
     breaks, holds = 0, False
     wrong, halves = np.uint32(0), np.uint32(0)
     while remaining != 0:
-        kind = np.int64(trailing_zeros(remaining))
+        known: Any = np.int64(trailing_zeros(remaining))
         remaining &= remaining - np.uint64(1)
-        if residual_of(residuals, kind) == ids.checksum[index, kind]:
+        if residual_of(residuals, known) == ids.checksum[index, known]:
             holds = True
-            halves |= checksum_halves(kind, num_bytes)
+            halves |= checksum_halves(known, num_bytes)
         else:
-            breaks = max(breaks, ids.held[index, kind])
-            wrong |= np.uint32(1) << np.uint32(kind)
+            breaks = max(breaks, ids.held[index, known])
+            wrong |= np.uint32(1) << np.uint32(known)
     if wrong != 0:
         for kind in range(NUM_CHECKSUMS):
             if (wrong >> np.uint32(kind)) & np.uint32(1):
