@@ -146,8 +146,8 @@ def surprise_after(
 ) -> tuple[float, float, float, np.uint32, Any]:
     """Return by how many bits a payload surprises after another: in all, at most, in counters; and which half bytes.
 
-    Half bytes that are `explained` by the others, as a checksum that holds, surprise nobody. The last value says if there
-    is a successor to be learned: another one than was known, or the first.
+    Half bytes that are `explained` by the others, as a checksum that holds, surprise nobody. The last value says that
+    there is a successor to be learned: another one than was known, or the first.
     """
     surprise, peak, counter, missed = 0.0, 0.0, 0.0, np.uint32(0)
     is_first = np.uint64(0)
