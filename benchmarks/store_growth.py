@@ -42,19 +42,16 @@ def main() -> None:
     if arguments.read:
         print(json.dumps(read(arguments.read)))
         return
-    print(
-        f"{'graphs':>10}{'bytes each':>12}{'write us':>10}{'MB':>7}{'open ms':>10}{'batch us':>10}{'MB':>7}{'mapped MB':>11}"
-    )
+    names = ("graphs", "bytes each", "write us", "MB", "open ms", "batch us", "MB", "mapped MB")
+    print("".join(f"{name:>12}" for name in names))
     for num_graphs in arguments.graphs:
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / "store.h5"
             written = _in_a_process("--write", path, num_graphs)
             found = _in_a_process("--read", path, num_graphs)
-            print(
-                f"{num_graphs:>10,}{path.stat().st_size / num_graphs:>12,.0f}{written['us']:>10.1f}{written['mb']:>7.0f}"
-                f"{found['open_ms']:>10.2f}{found['us']:>10.1f}{found['mb']:>7.0f}{found['mapped_mb']:>11.0f}",
-                flush=True,
-            )
+            size = path.stat().st_size / num_graphs
+            values = (size, written["us"], written["mb"], *(found[key] for key in ("open_ms", "us", "mb", "mapped_mb")))
+            print(f"{num_graphs:>12,}" + "".join(f"{value:>12,.1f}" for value in values), flush=True)
 
 
 def write(path: Path, num_graphs: int) -> dict[str, float]:
