@@ -11,10 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from random_columns import EDGE_FEATURES, NODE_FEATURES, data_list, random_columns
+from simulated_windows import data_list, simulated_windows
 from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader
 
+from kdgat.can.windows.feature_names import EDGE_FEATURES, NODE_FEATURES
 from kdgat.can.windows.schema import RECORDINGS, SCHEMA
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.plans import plan_by_edges, plan_by_graphs, plan_by_nodes
@@ -47,7 +48,7 @@ def main() -> None:
     parser.add_argument("--device", default="cpu")
     arguments = parser.parse_args()
     device = torch.device(arguments.device)
-    columns = random_columns(arguments.num_graphs)
+    columns = simulated_windows(arguments.num_graphs)
     graphs = data_list(columns)
     indices = np.arange(arguments.num_graphs)
     plan = plan_by_graphs(indices, arguments.batch_size, seed=0, epoch=0)
@@ -66,7 +67,7 @@ def main() -> None:
             columns,
             node_features=NODE_FEATURES,
             edge_features=EDGE_FEATURES,
-            attributes={RECORDINGS: ["random"]},
+            attributes={RECORDINGS: ["simulated"]},
             build={},
         )
         store = GraphStore.open(path)

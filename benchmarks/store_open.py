@@ -11,8 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
-from random_columns import EDGE_FEATURES, NODE_FEATURES, data_list, random_columns
+from simulated_windows import data_list, simulated_windows
 
+from kdgat.can.windows.feature_names import EDGE_FEATURES, NODE_FEATURES
 from kdgat.can.windows.schema import RECORDINGS, SCHEMA
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.store import GraphStore, write_store
@@ -31,11 +32,11 @@ def seconds(action: Callable[[], object], repeats: int) -> float:
 def main() -> None:
     """Write both layouts, time opening each, print times and ratios."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--num-graphs", type=int, default=100_000)
+    parser.add_argument("--num-graphs", type=int, default=20_000)
     num_graphs = parser.parse_args().num_graphs
     with tempfile.TemporaryDirectory() as directory:
         store_path, small_path, list_path = (Path(directory) / name for name in ("store.h5", "small.h5", "list.pt"))
-        columns = random_columns(num_graphs)
+        columns = simulated_windows(num_graphs)
         for path, part in ((store_path, columns), (small_path, columns.select(range(num_graphs // 100)))):
             start = time.perf_counter()
             write_store(
@@ -44,7 +45,7 @@ def main() -> None:
                 part,
                 node_features=NODE_FEATURES,
                 edge_features=EDGE_FEATURES,
-                attributes={RECORDINGS: ["random"]},
+                attributes={RECORDINGS: ["simulated"]},
                 build={},
             )
             print(

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
 from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs.packed_tensor import PackedTensor, wrap
+from kdgat.graphs.packing import PackedRows
 from kdgat.graphs.schema import EDGE_INDEX, Column, Level
+
+_computed = {"float32": torch.float32, "float64": torch.float64}
 
 
 class StoredGraph(Data):
@@ -35,7 +37,7 @@ class TensorColumns:
     node_ptr: Tensor  # [G+1] int64, host
     edge_ptr: Tensor  # [G+1] int64, host
     columns: tuple[Column, ...]  # those that the schema marks `in_batch`
-    tensors: dict[str, Tensor]  # column -> its array, as stored
+    tensors: dict[str, Tensor | PackedTensor]  # column -> its array, as stored
 
     @staticmethod
     def from_columns(columns: GraphColumns, device: str | torch.device = "cpu") -> TensorColumns:
@@ -45,8 +47,8 @@ class TensorColumns:
         They are for reading: PyTorch knows no read-only tensors, and writing into a mapped one kills the process.
         """
         read = tuple(column for column in columns.schema.columns if column.in_batch)
-        tensors = {column.name: _wrap(columns[column.name]).to(device) for column in read}
-        return TensorColumns(_wrap(columns.node_ptr), _wrap(columns.edge_ptr), read, tensors)
+        tensors = {column.name: _tensor_of(columns[column.name]).to(device) for column in read}
+        return TensorColumns(wrap(columns.node_ptr), wrap(columns.edge_ptr), read, tensors)
 
     @property
     def num_graphs(self) -> int:
@@ -56,7 +58,8 @@ class TensorColumns:
     @property
     def device(self) -> torch.device:
         """Return the device that holds the columns and on which batches appear."""
-        return self.tensors[EDGE_INDEX.name].device
+        edge_index = self.tensors[EDGE_INDEX.name]
+        return edge_index.device
 
     @property
     def num_bytes(self) -> int:
@@ -67,8 +70,8 @@ class TensorColumns:
         """Return the graphs `indices` (repeats allowed) as a batch equal to Batch.from_data_list, on `device`.
 
         Attributes: each column that the schema marks `in_batch`, integers as int64, such as x [N, F] and edge_index
-        [2, E]; graph_index [B] int64 (the indices), batch [N], ptr [B+1]. to_data_list() works. Raises IndexError if an
-        index is out of range.
+        [2, E], floats in the type that is computed with; graph_index [B] int64 (the indices), batch [N], ptr [B+1].
+        to_data_list() works. Raises IndexError if an index is out of range.
 
         Sizes and offsets are computed on the host, where the plan lives too, so that a batch on a GPU costs two small
         uploads and no synchronisation. Edges stay sorted by destination: node ids rise from graph to graph.
@@ -99,9 +102,9 @@ class TensorColumns:
         rows = {"graph": graph_index, "node": node_rows, "edge": edge_rows}
         for column in self.columns:
             picked = self.tensors[column.name].index_select(column.row_axis, rows[column.level])
-            if column == EDGE_INDEX:
+            if column.name == EDGE_INDEX.name:
                 picked = picked + node_starts[edge_graph]  # int64
-            batch[column.name] = picked if picked.is_floating_point() else picked.long()
+            batch[column.name] = picked.to(_computed[column.dtype] if picked.is_floating_point() else torch.int64)
         batch.graph_index = graph_index
         batch.batch = node_graph
         batch.ptr = node_slices.to(device, non_blocking=True)
@@ -117,6 +120,10 @@ class TensorColumns:
         return batch
 
 
+def _tensor_of(array: NDArray[Any] | PackedRows) -> Tensor | PackedTensor:
+    return PackedTensor.of(array) if isinstance(array, PackedRows) else wrap(array)
+
+
 def _group_offsets(ptr: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return sizes [B], new offsets [B+1] and the shift [B] from a row of the batch to its row in the column."""
     starts = ptr[chosen]
@@ -124,10 +131,3 @@ def _group_offsets(ptr: Tensor, chosen: Tensor) -> tuple[Tensor, Tensor, Tensor]
     slices = torch.zeros(len(chosen) + 1, dtype=torch.int64)
     torch.cumsum(counts, 0, out=slices[1:])
     return counts, slices, starts - slices[:-1]
-
-
-def _wrap(array: NDArray[Any]) -> Tensor:
-    with warnings.catch_warnings():
-        # The arrays of a store are read-only, and gather() only ever reads them.
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(np.ascontiguousarray(array))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.graphs.packing import PackedRows
 from kdgat.graphs.schema import EDGE_ATTR, EDGE_INDEX, EDGE_PTR, NODE_PTR, ColumnsError, Schema, X
 
 
@@ -27,8 +28,9 @@ class GraphColumns:
     """Hold G graphs with N nodes and E edges in total, CSR style: graph g owns nodes node_ptr[g]:node_ptr[g+1].
 
     Which columns there are is said by `schema`; what all graphs have are attributes, and `columns["y"]` is any column.
-    The arrays may be memory maps. A column that indexes a list counts in one kept beside the columns, so columns that
-    are concatenated must count in the same list. Edges are sorted by (destination, source) within their graph.
+    The arrays may be those of a file: memory maps, in a column's narrow type, or packed rows, which are unpacked where
+    they are read. A column that indexes a list counts in one kept beside the columns, so columns that are concatenated
+    must count in the same list. Edges are sorted by (destination, source) within their graph.
     """
 
     def __init__(self, schema: Schema, /, **arrays: NDArray[Any]) -> None:
@@ -133,7 +135,7 @@ class GraphColumns:
                     f"{column.name}: parts have {sorted(widths)} features; build them with one configuration"
                 )
         arrays = {
-            column.name: np.concatenate([part[column.name] for part in parts], axis=column.row_axis)
+            column.name: np.concatenate([part[column.name] for part in parts], axis=column.row_axis, dtype=column.dtype)
             for column in schema.columns
         }
         return GraphColumns(
@@ -153,7 +155,9 @@ class GraphColumns:
         node_ptr, edge_ptr = np.asarray(self.node_ptr), np.asarray(self.edge_ptr)
         rows = {"graph": chosen, "node": gather_rows(node_ptr, chosen), "edge": gather_rows(edge_ptr, chosen)}
         arrays = {
-            column.name: np.take(self[column.name], rows[column.level], axis=column.row_axis)
+            column.name: np.take(self[column.name], rows[column.level], axis=column.row_axis).astype(
+                column.dtype, copy=False
+            )
             for column in self.schema.columns
         }
         return GraphColumns(
@@ -179,7 +183,7 @@ class GraphColumns:
         """Check types, shapes, offsets, edge ends, edge order and finiteness; raise ColumnsError at the first fault."""
         for column in self.schema.stored:
             array = self[column.name]
-            if array.dtype != column.dtype:
+            if array.dtype not in (column.dtype, column.file_dtype):
                 raise ColumnsError(f"{column.name}: type is {array.dtype}, expected {column.dtype}; convert it")
             if not column.fits(array.shape):
                 raise ColumnsError(f"{column.name}: shape is {array.shape}, expected {column.layout}")
@@ -225,8 +229,13 @@ class GraphColumns:
         """Refuse NaN and infinity in what models read."""
         for column in self.schema.columns:
             array = self[column.name]
-            if not column.in_batch or array.dtype.kind != "f" or np.isfinite(array).all():
+            if not column.in_batch or array.dtype.kind != "f" or _is_finite(array):
                 continue
+            array = np.asarray(array)
             row, *feature = np.argwhere(~np.isfinite(array))[0].tolist()
             place = f"feature {feature[0]}" if feature else f"row {row}"
             raise ColumnsError(f"{column.name}: {place} holds NaN or infinity; fix the feature builder")
+
+
+def _is_finite(array: NDArray[Any] | PackedRows) -> bool:
+    return array.is_finite() if isinstance(array, PackedRows) else bool(np.isfinite(array).all())

@@ -3,16 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Final, Literal, get_args
 
+import numpy as np
+
 Level = Literal["graph", "node", "edge"]
 DType = Literal["float32", "float64", "int8", "int16", "int32", "int64", "uint8"]
+NarrowType = Literal["float16", "int8", "int16", "int32", "uint8"]  # narrower than what is computed with
+
+MAX_PACKED_FEATURES: Final = 511  # so that the values of 64 rows are counted in 16 bits (kdgat.graphs.packing)
 
 
 class ColumnsError(ValueError):
     """Columns that do not describe graphs; the text names the column, the value and the fix."""
+
+
+@dataclass(frozen=True, repr=False)
+class Packing:
+    """State what each of F features usually is, so that a store keeps only the values that are something else.
+
+    Attributes:
+        same_as: [F] the place of the feature whose value it usually has, which is then one with its own place; its own
+            place: usually it is at rest.
+        rest: [F] the value at rest; of no meaning for a feature that is usually the same as another.
+    """
+
+    same_as: tuple[int, ...]
+    rest: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse places that are none, and chains of them."""
+        num = len(self.same_as)
+        if len(self.rest) != num or not 0 < num <= MAX_PACKED_FEATURES:
+            raise ColumnsError(
+                f"packing: {num} places and {len(self.rest)} values; give one each for 1 to "
+                f"{MAX_PACKED_FEATURES} features"
+            )
+        if any(float(np.float16(value)) != value for value in self.rest):
+            raise ColumnsError("packing: a value at rest is no float16; give one that is")
+        for feature, other in enumerate(self.same_as):
+            if not 0 <= other < num or self.same_as[other] != other:
+                raise ColumnsError(
+                    f"packing: feature {feature} is usually the same as {other}, which must be one of {num} features "
+                    "and usually at rest"
+                )
+
+    def __repr__(self) -> str:
+        """Say how many features there are, not each of them."""
+        return f"Packing(of {len(self.rest)} features)"
 
 
 @dataclass(frozen=True)
@@ -22,10 +62,12 @@ class Column:
     Attributes:
         name: what it is called in a store, in `GraphColumns` and in a batch.
         level: whether it has one row per graph, per node or per edge.
-        dtype: the type in which it is stored.
+        dtype: the type that is computed with.
         width: numbers per row. 0: one, without an axis of its own; None: as many as features are named beside it.
-        in_batch: whether models read it. Batches hold integers as int64, and floats as they are stored.
+        in_batch: whether models read it. Batches hold integers as int64, and floats as `dtype`.
         indexes: the list among the attributes of a store that the values are places in.
+        narrow: the type in a file, where it is narrower. Writing refuses a value that it would change.
+        packing: what its features usually are, where only other values are stored; they are stored as float16.
     """
 
     name: str
@@ -34,6 +76,22 @@ class Column:
     width: int | None = 0
     in_batch: bool = False
     indexes: str | None = None
+    narrow: NarrowType | None = None
+    packing: Packing | None = None
+
+    @property
+    def file_dtype(self) -> str:
+        """Return the type in a file."""
+        return self.narrow or self.dtype
+
+    @property
+    def without_storage(self) -> Column:
+        """Return the column as it is computed with, however it is stored."""
+        return replace(self, narrow=None, packing=None)
+
+    def stored_as(self, narrow: NarrowType, packing: Packing | None = None) -> Column:
+        """Return the same column in a narrower type, and packed, in a file."""
+        return replace(self, narrow=narrow, packing=packing)
 
     @property
     def row_axis(self) -> int:
@@ -63,6 +121,21 @@ class Column:
         return not self.width or shape[1 - self.row_axis] == self.width
 
 
+def _check_storage(column: Column) -> None:
+    """Refuse a type in the file that is no narrower one of the same kind, and packing of what is no row of floats."""
+    name, narrow = column.name, column.narrow
+    if narrow is not None:
+        if narrow not in get_args(NarrowType):
+            raise ColumnsError(f"{name}: narrow is {narrow!r}; give one of {', '.join(get_args(NarrowType))}")
+        whole, kept = np.dtype(column.dtype), np.dtype(narrow)
+        if (whole.kind == "f") != (kept.kind == "f") or kept.itemsize >= whole.itemsize:
+            raise ColumnsError(f"{name}: {column.dtype} cannot be stored as {narrow}; give a narrower type of its kind")
+    if column.packing is not None and (narrow != "float16" or column.dtype != "float32" or column.width == 0):
+        raise ColumnsError(f"{name}: packed, but not rows of float32 that are stored as float16; state them so")
+    if column.packing is not None and column.width not in (None, len(column.packing.rest)):
+        raise ColumnsError(f"{name}: {column.width} numbers per row, packing for {len(column.packing.rest)}")
+
+
 # Offsets, which every set of columns has: graph g owns the nodes node_ptr[g]:node_ptr[g + 1].
 NODE_PTR: Final = Column("node_ptr", "graph", "int64")
 EDGE_PTR: Final = Column("edge_ptr", "graph", "int64")
@@ -73,6 +146,7 @@ EDGE_INDEX: Final = Column("edge_index", "edge", "int32", 2, in_batch=True)  # s
 EDGE_ATTR: Final = Column("edge_attr", "edge", "float32", None, in_batch=True)
 CORE: Final = (X, EDGE_INDEX)  # what every schema begins with
 
+PACKED_PARTS: Final = ("mask", "begin", "block", "values")  # arrays of a packed column: kdgat.graphs.packing
 _BATCH_NAMES: Final = ("graph_index", "batch", "ptr")  # what a batch has beside its columns
 
 
@@ -95,25 +169,29 @@ class Schema:
     def __post_init__(self) -> None:
         """Check names and core."""
         names = [column.name for column in self.columns]
+        computed = [column.without_storage for column in self.columns]
         for core in (*CORE, EDGE_ATTR):
-            if core in self.columns or (core is EDGE_ATTR and EDGE_ATTR.name not in names):
+            if core in computed or (core is EDGE_ATTR and EDGE_ATTR.name not in names):
                 continue
             raise ColumnsError(
                 f"{core.name}: is {self.by_name.get(core.name)}, must be {core}; begin with (*CORE, ...)"
             )
+        taken = {*_BATCH_NAMES, *(pointer.name for pointer in POINTERS)}
+        taken |= {f"{column.name}_{part}" for column in self.columns if column.packing for part in PACKED_PARTS}
         for place, column in enumerate(self.columns):
             name = column.name
-            if name in names[:place] or name in {*_BATCH_NAMES, *(pointer.name for pointer in POINTERS)}:
+            if name in names[:place] or name in taken:
                 raise ColumnsError(f"{name}: the name is taken; choose another")
             if not name.isidentifier() or name.startswith("_"):
                 raise ColumnsError(f"{name!r}: no name of an attribute; use letters, digits and underscores")
             for key, value, known in (("level", column.level, Level), ("dtype", column.dtype, DType)):
                 if value not in get_args(known):
                     raise ColumnsError(f"{name}: {key} is {value!r}; give one of {', '.join(get_args(known))}")
-            if column.width is None and column not in (X, EDGE_ATTR):
+            if column.width is None and name not in (X.name, EDGE_ATTR.name):
                 raise ColumnsError(f"{name}: width is None, which x and edge_attr alone may have; give a number")
             if column.width is not None and column.width < 0:
                 raise ColumnsError(f"{name}: width is {column.width}; give 0 for one number per row, or the numbers")
+            _check_storage(column)
 
     @cached_property
     def by_name(self) -> Mapping[str, Column]:

@@ -5,29 +5,28 @@ from __future__ import annotations
 import hashlib
 import json
 import mmap
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import h5py
 import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs.datasets import POINTER, Dataset, array_of, count_blocks, datasets_of, num_values
 from kdgat.graphs.schema import (
     EDGE_ATTR,
-    EDGE_INDEX,
     EDGE_PTR,
     NODE_PTR,
-    POINTERS,
     Column,
     ColumnsError,
+    Packing,
     Schema,
     X,
 )
+from kdgat.graphs.spool import Spool, blocks_of, difference, hash_header
 from kdgat.stage.files import sync_to_disk, temporary_path
 
 # Attributes of the file; the datasets are named like the columns (kdgat.graphs.schema).
@@ -42,8 +41,6 @@ CONTENT_HASH_KEY = "content_hash"
 
 FORMAT = "kdgat graph store"
 SCHEMA_VERSION = 2
-
-_BLOCK_BYTES = 8 << 20
 # Every column starts at a multiple of this in the file, as PyTorch and SIMD loads expect of an array.
 _ALIGNMENT = 64
 
@@ -67,6 +64,7 @@ class GraphStore:
         self.build: dict[str, Any] = attributes[BUILD_KEY]
         self.content_hash: str = attributes[CONTENT_HASH_KEY]
         self._columns: GraphColumns | None = columns
+        self._datasets = _datasets(columns.schema, attributes)
 
     @classmethod
     def open(cls, path: Path | str, schema: Schema | None = None) -> GraphStore:
@@ -86,12 +84,13 @@ class GraphStore:
                 attributes = _read_attributes(path, file)
                 found: Schema = attributes[SCHEMA_KEY]
                 if schema is not None and found != schema:
-                    raise StoreError(f"{path}: {_difference(found, schema)}; prepare again")
-                layout = [_read_layout(path, file, column) for column in found.stored]
+                    raise StoreError(f"{path}: {difference(found, schema)}; prepare again")
+                _check_packing(path, found, len(attributes[NODE_FEATURES_KEY]), len(attributes[EDGE_FEATURES_KEY]))
+                datasets = _datasets(found, attributes)
+                layout = [_read_layout(path, file, dataset) for dataset in datasets]
         except (OSError, KeyError, RuntimeError) as error:  # what h5py raises, depending on the part that is damaged
             raise StoreError(f"{path}: damaged or truncated ({error}); copy or build it again") from error
         columns = _map_columns(path, found, layout)
-        _check_sizes(path, columns, attributes)
         return cls(path, columns, attributes)
 
     @property
@@ -110,10 +109,10 @@ class GraphStore:
         """Read the whole file from disk and compare its content hash; raise StoreError where they differ."""
         with h5py.File(self.path, "r", locking=False) as file:
             digest = hashlib.sha256()
-            for column in self.columns.schema.stored:
-                dataset = file[column.name]
-                _hash_header(digest, column, dataset.shape)
-                for _, where, _ in _blocks(column, dataset.shape):
+            for stored in self._datasets:
+                dataset = file[stored.name]
+                hash_header(digest, stored, dataset.shape)
+                for _, where, _ in blocks_of(stored, dataset.shape):
                     digest.update(dataset[where].data.cast("B"))
         if digest.hexdigest() != self.content_hash:
             raise StoreError(
@@ -176,7 +175,7 @@ def write_store(
         if column.indexes is not None and not isinstance(lists.get(column.indexes), list | tuple):
             raise StoreError(f"{path}: {ATTRIBUTES_KEY}: {column.name} indexes the list {column.indexes!r}; give it")
     content = {
-        SCHEMA_KEY: [asdict(column) for column in schema.columns],
+        SCHEMA_KEY: [_described(column) for column in schema.columns],
         NODE_FEATURES_KEY: list(node_features),
         EDGE_FEATURES_KEY: list(edge_features),
     }
@@ -192,7 +191,8 @@ def write_store(
     # Under the name of a temporary file: whoever owns the directory after a kill removes what is left of it.
     unfinished = temporary_path(path)
     widths = {X.name: len(node_features), EDGE_ATTR.name: len(edge_features)}
-    with _Spool(path.parent, schema, widths, lists) as spool:
+    _check_packing(path, schema, len(node_features), len(edge_features))
+    with Spool(path.parent, schema, widths, lists) as spool:
         for position, chunk in enumerate(chunks):
             try:
                 spool.append(chunk)
@@ -207,67 +207,7 @@ def write_store(
     sync_to_disk(path.parent)
 
 
-class _Spool:
-    """Raw files that grow with each chunk: one per column, for edge_index one of sources and one of destinations."""
-
-    def __init__(self, directory: Path, schema: Schema, widths: Mapping[str, int], lists: Mapping[str, Any]) -> None:
-        self.schema = schema
-        self.num_rows = {"graph": 0, "node": 0, "edge": 0}
-        self._widths = widths
-        self._lists = lists
-        self._stack = ExitStack()
-        self.files: dict[str, list[BinaryIO]] = {
-            column.name: [
-                self._stack.enter_context(tempfile.TemporaryFile(dir=directory))  # noqa: SIM115 - the stack closes it
-                for _ in range(2 if column == EDGE_INDEX else 1)
-            ]
-            for column in schema.stored
-        }
-        for column in POINTERS:
-            self.files[column.name][0].write(np.zeros(1, column.dtype).tobytes())
-
-    def __enter__(self) -> _Spool:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def append(self, chunk: GraphColumns) -> None:
-        """Check one chunk and append its rows. Raises ColumnsError."""
-        if chunk.schema != self.schema:
-            raise ColumnsError(_difference(chunk.schema, self.schema))
-        chunk.validate()
-        for column in self.schema.columns:
-            array = chunk[column.name]
-            if column.width is None and array.shape[1] != self._widths[column.name]:
-                names = self._widths[column.name]
-                raise ColumnsError(f"{column.name}: {array.shape[1]} features, but {names} feature names")
-            if column.indexes is not None and array.size:
-                known = len(self._lists[column.indexes])
-                if not 0 <= array.min() <= array.max() < known:
-                    raise ColumnsError(
-                        f"{column.name}: {array.min()}..{array.max()}, but {known} {column.indexes} are named"
-                    )
-        self._write(NODE_PTR, 0, chunk.node_ptr[1:] + self.num_rows["node"])
-        self._write(EDGE_PTR, 0, chunk.edge_ptr[1:] + self.num_rows["edge"])
-        for column in self.schema.columns:
-            array = chunk[column.name]
-            for part, rows in enumerate(array if column == EDGE_INDEX else [array]):
-                self._write(column, part, rows)
-        self.num_rows["graph"] += chunk.num_graphs
-        self.num_rows["node"] += chunk.num_nodes
-        self.num_rows["edge"] += chunk.num_edges
-
-    def shape(self, column: Column) -> tuple[int, ...]:
-        """Return the shape of a column with all rows appended so far."""
-        rows = self.num_rows[column.level] + (column in POINTERS)
-        return column.shape(rows, self._widths.get(column.name, 0))
-
-    def _write(self, column: Column, part: int, rows: NDArray[Any]) -> None:
-        self.files[column.name][part].write(np.ascontiguousarray(rows).data.cast("B") if rows.size else b"")
-
-
-def _write_file(path: Path, spool: _Spool, attributes: dict[str, str]) -> None:
+def _write_file(path: Path, spool: Spool, attributes: dict[str, str]) -> None:
     digest = hashlib.sha256()
     early = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
     early.set_layout(h5py.h5d.CONTIGUOUS)
@@ -278,20 +218,20 @@ def _write_file(path: Path, spool: _Spool, attributes: dict[str, str]) -> None:
     with h5py.File(
         path, "w", libver=("v110", "v110"), locking=False, alignment_threshold=1, alignment_interval=_ALIGNMENT
     ) as file:
-        for column in spool.schema.stored:
-            dtype, shape = np.dtype(column.dtype), spool.shape(column)
-            _hash_header(digest, column, shape)
+        for stored in spool.datasets:
+            dtype, shape = np.dtype(stored.dtype), spool.shape(stored)
+            hash_header(digest, stored, shape)
             datatype = h5py.h5t.py_create(dtype)
             dataset = h5py.Dataset(
-                h5py.h5d.create(file.id, column.name.encode(), datatype, h5py.h5s.create_simple(shape), dcpl=early)
+                h5py.h5d.create(file.id, stored.name.encode(), datatype, h5py.h5s.create_simple(shape), dcpl=early)
             )
-            for source in spool.files[column.name]:
+            for source in spool.files[stored.name]:
                 source.seek(0)
-            for part, where, block_shape in _blocks(column, shape):
-                data = spool.files[column.name][part].read(dtype.itemsize * int(np.prod(block_shape)))
+            for part, where, block_shape in blocks_of(stored, shape):
+                data = spool.files[stored.name][part].read(dtype.itemsize * int(np.prod(block_shape)))
                 digest.update(data)
                 dataset[where] = np.frombuffer(data, dtype).reshape(block_shape)
-            for source in spool.files[column.name]:
+            for source in spool.files[stored.name]:
                 source.truncate(0)  # give the space back: spool and store together stay near the size of one
         file.attrs[FORMAT_KEY] = FORMAT
         file.attrs[SCHEMA_VERSION_KEY] = SCHEMA_VERSION
@@ -299,27 +239,6 @@ def _write_file(path: Path, spool: _Spool, attributes: dict[str, str]) -> None:
             file.attrs[key] = value
         file.attrs[CONTENT_HASH_KEY] = digest.hexdigest()
     sync_to_disk(path)
-
-
-def _hash_header(digest: Any, column: Column, shape: tuple[int, ...]) -> None:
-    """Hash what gives a column's bytes their meaning, so that equal bytes of another shape hash differently."""
-    sizes = tuple(int(size) for size in shape)
-    digest.update(f"{column.name} {column.level} {np.dtype(column.dtype).str} {sizes}\n".encode())
-
-
-def _blocks(column: Column, shape: tuple[int, ...]) -> Iterator[tuple[int, tuple[Any, ...], tuple[int, ...]]]:
-    """Cut a column into row-major blocks: yield part (row of edge_index, else 0), place and shape of each."""
-    axis = column.row_axis
-    row_shape = shape[axis + 1 :]
-    row_bytes = np.dtype(column.dtype).itemsize * int(np.prod(row_shape))
-    if not row_bytes:
-        return
-    step = max(1, _BLOCK_BYTES // row_bytes)
-    for part in range(shape[0] if axis else 1):
-        for start in range(0, shape[axis], step):
-            stop = min(start + step, shape[axis])
-            place = slice(start, stop)
-            yield part, (part, place) if axis else (place,), (stop - start, *row_shape)
 
 
 def count_graphs(path: Path) -> int:
@@ -349,83 +268,115 @@ def _read_attributes(path: Path, file: h5py.File) -> dict[str, Any]:
         except (TypeError, json.JSONDecodeError) as error:
             raise StoreError(f"{path}: attribute {key} is no JSON ({error}); build the store again") from error
     try:
-        attributes[SCHEMA_KEY] = Schema(tuple(Column(**column) for column in attributes[SCHEMA_KEY]))
-    except (TypeError, ColumnsError) as error:  # TypeError: keys that a column does not have
+        attributes[SCHEMA_KEY] = Schema(tuple(_column_of(column) for column in attributes[SCHEMA_KEY]))
+    except (TypeError, KeyError, ColumnsError) as error:  # TypeError: keys that a column does not have
         raise StoreError(f"{path}: attribute {SCHEMA_KEY}: {error}; build the store again") from error
     return attributes
+
+
+def _check_packing(path: Path, schema: Schema, num_node_features: int, num_edge_features: int) -> None:
+    """Refuse packing that is of another number of features than are named."""
+    for name, num in ((X.name, num_node_features), (EDGE_ATTR.name, num_edge_features)):
+        packing = schema.by_name[name].packing if name in schema else None
+        if packing is not None and len(packing.rest) != num:
+            raise StoreError(
+                f"{path}: {name}: packing of {len(packing.rest)} features, {num} are named; name them alike"
+            )
+
+
+def _described(column: Column) -> dict[str, Any]:
+    """Return a column as JSON; what is stored as it is computed with says nothing about its storage."""
+    told = asdict(column)
+    return {key: value for key, value in told.items() if value is not None or key not in ("narrow", "packing")}
+
+
+def _column_of(told: Mapping[str, Any]) -> Column:
+    packing = told.get("packing")
+    if packing is None:
+        return Column(**told)
+    return Column(**{**told, "packing": Packing(tuple(packing["same_as"]), tuple(packing["rest"]))})
+
+
+def _datasets(schema: Schema, attributes: Mapping[str, Any]) -> list[Dataset]:
+    """Return the arrays of a file of these attributes."""
+    widths = {X.name: len(attributes[NODE_FEATURES_KEY]), EDGE_ATTR.name: len(attributes[EDGE_FEATURES_KEY])}
+    return [dataset for column in schema.stored for dataset in datasets_of(column, widths.get(column.name, 0))]
 
 
 def _encode(value: Any) -> str:
     return json.dumps(value, sort_keys=True, allow_nan=False)
 
 
-def _difference(found: Schema, expected: Schema) -> str:
-    """State how two different schemas differ, by the first column that is not the same."""
-    for name in (*expected.by_name, *found.by_name):
-        if found.by_name.get(name) != expected.by_name.get(name):
-            return f"column {name} is {found.by_name.get(name)}, expected {expected.by_name.get(name)}"
-    return f"columns are in the order {', '.join(found.by_name)}, expected {', '.join(expected.by_name)}"
-
-
-def _read_layout(path: Path, file: h5py.File, column: Column) -> tuple[Column, int | None, tuple[int, ...]]:
-    """Return a column, its place in the file (None without rows) and its shape."""
-    dataset = file.get(column.name)
+def _read_layout(path: Path, file: h5py.File, stored: Dataset) -> tuple[Dataset, int | None, tuple[int, ...]]:
+    """Return an array, its place in the file (None without rows) and its shape."""
+    dataset = file.get(stored.name)
     if not isinstance(dataset, h5py.Dataset):
-        raise StoreError(f"{path}: column {column.name} is missing; build the store again")
-    if dataset.dtype != column.dtype or not column.fits(dataset.shape):
+        raise StoreError(f"{path}: column {stored.name} is missing; build the store again")
+    names = {X.name: NODE_FEATURES_KEY, EDGE_ATTR.name: EDGE_FEATURES_KEY}.get(stored.name)
+    if names and dataset.dtype == stored.dtype and len(dataset.shape) == 2 and dataset.shape[1] != stored.width:
         raise StoreError(
-            f"{path}: column {column.name} is {dataset.dtype} {dataset.shape}, "
-            f"expected {column.dtype} {column.layout}; build the store again"
+            f"{path}: column {stored.name} has {dataset.shape[1]} features, {names} names {stored.width}; "
+            "build the store again"
+        )
+    if dataset.dtype != stored.dtype or not stored.fits(dataset.shape):
+        raise StoreError(
+            f"{path}: column {stored.name} is {dataset.dtype} {dataset.shape}, "
+            f"expected {stored.dtype} {stored.layout}; build the store again"
         )
     if dataset.chunks is not None:
-        raise StoreError(f"{path}: column {column.name} is chunked and cannot be mapped; write it with write_store")
-    return column, dataset.id.get_offset(), dataset.shape
+        raise StoreError(f"{path}: column {stored.name} is chunked and cannot be mapped; write it with write_store")
+    return stored, dataset.id.get_offset(), dataset.shape
 
 
 def _map_columns(
-    path: Path, schema: Schema, layout: Sequence[tuple[Column, int | None, tuple[int, ...]]]
+    path: Path, schema: Schema, layout: Sequence[tuple[Dataset, int | None, tuple[int, ...]]]
 ) -> GraphColumns:
     with path.open("rb") as file:
         # Read-only: a copy-on-write map, which PyTorch would like better, counts as memory to be, and a kernel
         # may refuse it for a store larger than RAM, even with MAP_NORESERVE.
         pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     arrays: dict[str, NDArray[Any]] = {}
-    for column, offset, shape in layout:
-        dtype = np.dtype(column.dtype)
+    for stored, offset, shape in layout:
+        dtype = np.dtype(stored.dtype)
         num_bytes = dtype.itemsize * int(np.prod(shape))
         if not num_bytes:
-            arrays[column.name] = np.empty(shape, dtype)
+            arrays[stored.name] = np.empty(shape, dtype)
             continue
         if offset is None or offset + num_bytes > len(pages):
             raise StoreError(
-                f"{path}: truncated: column {column.name} needs {num_bytes} bytes from {offset}, the file has "
+                f"{path}: truncated: column {stored.name} needs {num_bytes} bytes from {offset}, the file has "
                 f"{len(pages)}; copy or build it again"
             )
-        arrays[column.name] = np.frombuffer(pages, dtype, num_bytes // dtype.itemsize, offset).reshape(shape)
-    return GraphColumns(schema, **arrays)
+        arrays[stored.name] = np.frombuffer(pages, dtype, num_bytes // dtype.itemsize, offset).reshape(shape)
+    _check_rows(path, schema, [stored for stored, _, _ in layout], arrays)
+    columns: dict[str, Any] = {column.name: array_of(column, arrays.__getitem__) for column in schema.stored}
+    for column in schema.columns:
+        if column.packing is not None and num_values(columns[column.name]) != len(columns[column.name].values):
+            raise StoreError(
+                f"{path}: column {column.name} has {len(columns[column.name].values)} values, its rows "
+                f"{num_values(columns[column.name])}; build the store again"
+            )
+    return GraphColumns(schema, **columns)
 
 
-def _check_sizes(path: Path, columns: GraphColumns, attributes: dict[str, Any]) -> None:
-    """Compare the number of rows of every column with the offsets; touches two pages per offset column."""
-    if not len(columns.node_ptr):
+def _check_rows(path: Path, schema: Schema, datasets: Sequence[Dataset], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Compare the number of rows of every array with the offsets; touches two pages per offset column."""
+    node_ptr, edge_ptr = arrays[NODE_PTR.name], arrays[EDGE_PTR.name]
+    if not len(node_ptr):
         raise StoreError(f"{path}: column {NODE_PTR.name} has no entry, expected G+1; build the store again")
     num_rows = {
-        "graph": columns.num_graphs,
-        "node": int(columns.node_ptr[-1]),
-        "edge": int(columns.edge_ptr[-1]) if len(columns.edge_ptr) else 0,
+        POINTER: len(node_ptr),
+        "graph": len(node_ptr) - 1,
+        "node": int(node_ptr[-1]),
+        "edge": int(edge_ptr[-1]) if len(edge_ptr) else 0,
     }
-    widths = {X.name: NODE_FEATURES_KEY, EDGE_ATTR.name: EDGE_FEATURES_KEY}
-    for column in columns.schema.stored:
-        array = columns[column.name]
-        found = array.shape[column.row_axis]
-        expected = num_rows[column.level] + (column in POINTERS)
+    for column in schema.columns:
+        if column.packing is not None:
+            num_rows[f"{column.name}_block"] = count_blocks(num_rows[column.level])
+    for stored in datasets:
+        found = arrays[stored.name].shape[stored.row_axis]
+        expected = num_rows.get(stored.counted, found)  # that of the values is told by the rows
         if found != expected:
             raise StoreError(
-                f"{path}: column {column.name} has {found} rows, expected {expected} ({column.level}s); build it again"
-            )
-        if column.width is None and array.shape[1] != len(attributes[widths[column.name]]):
-            key = widths[column.name]
-            raise StoreError(
-                f"{path}: column {column.name} has {array.shape[1]} features, {key} names {len(attributes[key])}; "
-                "build the store again"
+                f"{path}: column {stored.name} has {found} rows, expected {expected} ({stored.level}s); build it again"
             )

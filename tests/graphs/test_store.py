@@ -11,7 +11,7 @@ import h5py
 import numpy as np
 import pytest
 
-from kdgat.graphs import store as store_module
+from kdgat.graphs import spool as spool_module
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.schema import CORE, Schema
 from kdgat.graphs.store import SCHEMA_VERSION_KEY, GraphStore, StoreError, write_store
@@ -59,7 +59,7 @@ def test_store_returns_what_was_written(tmp_path):
 def test_streamed_chunks_give_the_same_bytes_as_one_piece(tmp_path, monkeypatch):
     columns = random_columns(1, 40)
     write(tmp_path / "whole.h5", columns)
-    monkeypatch.setattr(store_module, "_BLOCK_BYTES", 64)  # many blocks per column
+    monkeypatch.setattr(spool_module, "_BLOCK_BYTES", 64)  # many blocks per column
     write(tmp_path / "parts.h5", (columns.select(range(start, min(start + 7, 40))) for start in range(0, 40, 7)))
     assert (tmp_path / "parts.h5").read_bytes() == (tmp_path / "whole.h5").read_bytes()
     GraphStore.open(tmp_path / "parts.h5").verify()
@@ -103,7 +103,7 @@ def test_names_beyond_the_attribute_limit_of_old_hdf5_are_kept(tmp_path):
 
 
 def test_memory_of_writing_does_not_grow_with_the_number_of_chunks(tmp_path, monkeypatch):
-    monkeypatch.setattr(store_module, "_BLOCK_BYTES", 1 << 16)
+    monkeypatch.setattr(spool_module, "_BLOCK_BYTES", 1 << 16)
     chunk = random_columns(1, 3000)
 
     def peak_bytes(num_chunks):

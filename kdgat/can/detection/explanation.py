@@ -73,7 +73,7 @@ def explain(graphs: GraphColumns, verdicts: Verdicts, window: int) -> Explanatio
 def reasons_of(x: NDArray[np.float32], bounds: ClockBounds | None, floods: bool = False) -> tuple[str, ...]:
     """Say in words what is unusual about a node, from its features [F], the clock's bounds, and whether it floods."""
     bounds = bounds or CLOCK_BOUNDS
-    early, overdue = (float(margin[0]) + ROUNDING for margin in clock_margins(x[None]))
+    early, overdue = (float(margin[0]) for margin in clock_margins(x[None]))
 
     def of(name: str) -> float:
         return float(x[_COLUMN[name]])
@@ -84,8 +84,8 @@ def reasons_of(x: NDArray[np.float32], bounds: ClockBounds | None, floods: bool 
     is_odd = max(map(of, ranks)) > RARE or max(map(of, others)) > 0.0
     broken = {CHECKSUM: of("checksum_break_maximum") > 0.0, COUNTER: of("counter_break_maximum") > 0.0}
     found = {
-        TOO_EARLY: early >= bounds.early or of("interval_low_rank_maximum") > RARE,
-        OVERDUE: overdue >= bounds.overdue or of("interval_high_rank_maximum") > RARE,
+        TOO_EARLY: early >= bounds.early * (1.0 - ROUNDING) or of("interval_low_rank_maximum") > RARE,
+        OVERDUE: overdue >= bounds.overdue * (1.0 - ROUNDING) or of("interval_high_rank_maximum") > RARE,
         TOO_MANY: floods or of("count_excess") > 1.0,
         UNKNOWN: is_unknown,
         PAYLOAD: not is_unknown and (is_odd or any(broken.values())),

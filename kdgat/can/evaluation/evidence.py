@@ -11,7 +11,7 @@ from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds, clock_scor
 from kdgat.can.windows.feature_names import LOG_MIXED_PERIOD, LOSSLESS_MARGIN, NODE_FEATURES
 
 EVIDENCE_OF_CLOCK: Final = 5.0  # logits that an alarm of the clock is worth, beside its score
-ROUNDING: Final = 1e-6  # margins of nodes are float32, those of windows are made of float64
+ROUNDING: Final = 2.0**-11  # of a margin: those of nodes are features, rounded to float16, those of windows are not
 FLOOD_RATE: Final = 1.0  # log2 of the bus's rate over its long-run mean
 FLOOD_NOVELTY: Final = 0.1  # share of the recording before the identifier came
 FLOOD_SHARE: Final = 0.25  # of a window's messages that one identifier has

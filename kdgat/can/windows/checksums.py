@@ -32,6 +32,20 @@ def _table(polynomial: int) -> list[int]:
 _TABLES: Final = np.array([_table(polynomial) for polynomial in _POLYNOMIALS], np.uint8)
 
 
+def _slices() -> NDArray[np.uint32]:
+    """Return what a byte adds to the CRCs of all polynomials, one in each byte, if so many bytes come after it."""
+    values = np.tile(np.arange(256, dtype=np.uint8), (len(_POLYNOMIALS), 1))
+    slices = np.zeros((8, 256), np.uint32)
+    for distance in range(8):
+        values = np.take_along_axis(_TABLES, values.astype(np.int64), axis=1)
+        for number, one in enumerate(values):
+            slices[distance] |= one.astype(np.uint32) << np.uint32(8 * number)
+    return slices
+
+
+_SLICES: Final = _slices()
+
+
 @njit(cache=True)
 def checksum_residual(kind: Any, word: Any, num_bytes: Any) -> Any:
     """Return what stays the same while a payload of 2 to 8 bytes keeps to this kind of checksum, 0 to 255."""
@@ -58,6 +72,52 @@ def checksum_residual(kind: Any, word: Any, num_bytes: Any) -> Any:
             value = np.uint64(table[np.int64(value ^ ((word >> np.uint64(8 * place)) & byte_mask))])
         value ^= word >> np.uint64(0 if at_start else 8 * (num_bytes - 1))
     return np.uint8(value & byte_mask)
+
+
+@njit(cache=True, inline="always")
+def checksum_residuals(word: Any, num_bytes: Any) -> tuple[Any, Any]:
+    """Return the residuals of all kinds at once, a byte of one of two words each (`residual_of`).
+
+    A CRC is a sum without carry of what each byte adds to it, so that no lookup waits for the one before.
+    """
+    if num_bytes < 2:
+        return np.uint64(0), np.uint64(0)
+    byte_mask = np.uint64(255)
+    used = word & (~np.uint64(0) >> np.uint64(64 - 8 * num_bytes))
+    folded = word ^ (word >> np.uint64(32))
+    folded ^= folded >> np.uint64(16)
+    folded ^= folded >> np.uint64(8)
+    pairs = (used & np.uint64(0x00FF00FF00FF00FF)) + ((used >> np.uint64(8)) & np.uint64(0x00FF00FF00FF00FF))
+    total = (pairs * np.uint64(0x0001000100010001)) >> np.uint64(48)
+    halves = (used & np.uint64(0x0F0F0F0F0F0F0F0F)) + ((used >> np.uint64(4)) & np.uint64(0x0F0F0F0F0F0F0F0F))
+    nibbles = ((halves * np.uint64(0x0101010101010101)) >> np.uint64(56)) & np.uint64(15)
+    first, last = used & byte_mask, used >> np.uint64(8 * (num_bytes - 1))
+    at_end = np.uint32(last) * np.uint32(0x010101)
+    at_start = np.uint32(first) * np.uint32(0x010101)
+    for place in range(num_bytes - 1):
+        distance = num_bytes - 2 - place
+        at_end ^= _SLICES[distance, np.int64((used >> np.uint64(8 * place)) & byte_mask)]
+        at_start ^= _SLICES[distance, np.int64((used >> np.uint64(8 * place + 8)) & byte_mask)]
+    low = folded & byte_mask
+    low |= (total & byte_mask) << np.uint64(8)
+    low |= ((total - np.uint64(2) * last) & byte_mask) << np.uint64(16)
+    low |= ((total - np.uint64(2) * first) & byte_mask) << np.uint64(24)
+    low |= nibbles << np.uint64(32)
+    ends, starts = np.uint64(at_end), np.uint64(at_start)
+    low |= (ends & byte_mask) << np.uint64(40)
+    low |= (starts & byte_mask) << np.uint64(48)
+    low |= ((ends >> np.uint64(8)) & byte_mask) << np.uint64(56)
+    high = (starts >> np.uint64(8)) & byte_mask
+    high |= ((ends >> np.uint64(16)) & byte_mask) << np.uint64(8)
+    high |= ((starts >> np.uint64(16)) & byte_mask) << np.uint64(16)
+    return low, high
+
+
+@njit(cache=True, inline="always")
+def residual_of(residuals: tuple[Any, Any], kind: Any) -> Any:
+    """Return the residual of one kind, 0 to 255, as `checksum_residual` does."""
+    word = residuals[0] if kind < 8 else residuals[1]
+    return np.uint8((word >> np.uint64(8 * (kind & 7))) & np.uint64(255))
 
 
 @njit(cache=True)

@@ -99,7 +99,7 @@ class ClockState:
         self.ring: NDArray[np.float32] = np.zeros((0, _RING), np.float32)
         self.regular: NDArray[np.int32] = np.zeros(0, np.int32)  # numbers, ascending; only they are waited for
         self.start = float("nan")
-        self.losses = np.zeros(1)  # identifiers of which single messages were lost
+        self.losses = np.zeros(2)  # identifiers of which single messages were lost, and the feature that says so
         self.num_regular = np.zeros(1, np.int64)
         self.bus = np.zeros(NUM_PAUSE_STATE)
         self.grow(num_ids)
@@ -199,8 +199,13 @@ def _learn(known: NDArray[np.float64], ring: NDArray[np.float32], now: float, in
     ring[count % _RING] = interval
     count += 1
     known[_LEARNED] = count
-    every = 5 if count < 200 else 50 if count < _RING else 400
-    if count < (_FEWEST_SLOW if interval > _SLOW_S else _FEWEST) or count % every:
+    if count >= _RING:  # divided by what the compiler knows
+        is_due = count % 400 == 0
+    elif count >= 200:
+        is_due = count % 50 == 0
+    else:
+        is_due = count % 5 == 0 and count >= (_FEWEST_SLOW if interval > _SLOW_S else _FEWEST)
+    if not is_due:
         return
     last = min(int(count), _RING) - 1
     middle, low, high = last // 2, int(_LOWEST_QUANTILE * last), int(np.ceil(_HIGHEST_QUANTILE * last))
@@ -257,7 +262,7 @@ def _arrive(
         if known[_IS_REGULAR] != 0.0:
             if is_wanted:
                 out[_REGULAR] = 1.0
-                out[_LOSSES] = np.log2(1.0 + losses[0]) / 4.0
+                out[_LOSSES] = losses[1]
             give_up(timer)
             follow(timer, known[_MEDIAN], known[_CALM] >= _CALM_AFTER, now)
         return
@@ -273,10 +278,10 @@ def _arrive(
     early = np.log2(earliness) if is_wanted or earliness > 1.0 else -1.0
     if is_wanted:
         out[_REGULAR] = 1.0
-        out[_LOSSES] = np.log2(1.0 + losses[0]) / 4.0
+        out[_LOSSES] = losses[1]
         out[_PHASE] = _limited(phase)
-        out[_PHASE_RUN] = np.log2(1.0 + run) / 8.0
-        out[_PHASE_HABIT] = np.log2(1.0 + habit) / 8.0
+        out[_PHASE_RUN] = np.log2(1.0 + run) / 8.0 if run > 0.0 else 0.0
+        out[_PHASE_HABIT] = np.log2(1.0 + habit) / 8.0 if habit > 0.0 else 0.0
         out[_EARLY] = _limited(early)
         out[_MISSED] = known[_MISSING] / 4.0
     if early > _REFUSED_MARGIN:
@@ -301,6 +306,7 @@ def _arrive(
         if overdue <= _OVERDUE_MARGIN and known[_HAS_LOST] == 0.0:
             known[_HAS_LOST] = 1.0
             losses[0] += 1.0
+            losses[1] = np.log2(1.0 + losses[0]) / 4.0
     if overdue > _OVERDUE_MARGIN:
         if is_wanted:
             out[_OVERDUE_NOVELTY] = _novelty(known, now)
@@ -426,7 +432,7 @@ def _pass(
                 waiting[num_waiting, 1] = _novelty(known, now) if overdue > _OVERDUE_MARGIN else 0.0
                 waiting[num_waiting, 2] = missed / 4.0
                 waiting[num_waiting, 3] = np.log2(known[_MEDIAN])
-                waiting[num_waiting, 4] = np.log2(1.0 + losses[0]) / 4.0
+                waiting[num_waiting, 4] = losses[1]
                 num_waiting += 1
             following += 1
     return (

@@ -11,7 +11,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from kdgat.can.windows.checksums import NUM_CHECKSUMS, checksum_halves, checksum_residual
+from kdgat.can.windows.checksums import NUM_CHECKSUMS, checksum_halves, residual_of
 from kdgat.can.windows.features import popcount
 from kdgat.can.windows.identifiers import untouched
 
@@ -19,10 +19,12 @@ _MEMORY = 2000.0  # messages that shares are taken over
 _COUNTER_BITS = 4.0  # a half byte that surprises by as many when its successor does not come, and changes
 _COUNTER_CHANGES = 0.6  # in this share of the messages, is a counter,
 _FEWEST_CONFIRMED = 8  # if it went on as often while something else changed: checksums of what stands still count, too
-_HALVES = np.uint64(0x1111111111111111)  # a bit of each half byte
+_HALVES = np.uint64(0x1111111111111111)  # a bit of each half byte,
+_BYTES = np.uint64(0x0101010101010101)  # and of each byte
 _CREDIT_RATIO, _CREDIT_BITS = 1.1, 2.0  # by which an event may raise what surprise is usual
 _HELD = 24  # payloads that changed and kept to a checksum
 _FEWEST_OUTDONE, _OUTDONE = 2, 0.1  # payloads, and share of those that broke it, that kept to another one
+_ALL_KINDS = np.uint64((1 << NUM_CHECKSUMS) - 1)
 _NUM_VALUES = 16  # bins of a byte's value
 
 # Columns of `FieldRules.numbers`, in seconds and counts of messages,
@@ -49,7 +51,9 @@ _NUM_NUMBERS = 16  # two lines of the cache
     COUNTING,  # half bytes that change as a counter does, a bit of each
     SHOWN,  # hashes of the payloads that were tested: the same again proves nothing
     PENDING,  # half bytes that another one came of in an episode that is not over, a bit each
-) = range(5)
+    POSSIBLE,  # kinds of checksums that no payload has broken yet, a bit each: those of which `held` is not negative;
+    KNOWN,  # and those that held so often that they are one
+) = range(7)
 _NUM_WORDS = 8
 
 
@@ -101,6 +105,7 @@ def forget(known: FieldRules, index: Any) -> None:
     """Make room for another identifier under this number; what its first message sets is left."""
     known.numbers[index] = 0.0
     known.words[index] = 0
+    known.words[index, POSSIBLE] = _ALL_KINDS
     known.successor[index] = 0
     known.misses[index] = 0.0
     known.confirmed[index] = 0
@@ -122,23 +127,36 @@ def trailing_zeros(value: Any) -> Any:
 
 @njit(cache=True, inline="always")
 def byte_of(word: Any, place: Any) -> Any:
-    return np.int64((word >> np.uint64(8 * place)) & np.uint64(255))
+    return np.int64((word >> (np.uint64(8) * np.uint64(place))) & np.uint64(255))
+
+
+@njit(cache=True, inline="always")
+def changed_bytes(word: Any, before: Any, num_bytes: Any) -> Any:
+    """Return a bit for each byte of a payload that is another one, the lowest of that byte."""
+    differs = word ^ before
+    differs |= differs >> np.uint64(4)
+    differs |= differs >> np.uint64(2)
+    differs = (differs | (differs >> np.uint64(1))) & _BYTES
+    return differs if num_bytes == 8 else differs & ((np.uint64(1) << np.uint64(8 * num_bytes)) - np.uint64(1))
 
 
 @njit(cache=True, error_model="numpy", inline="always")
 def surprise_after(
     ids: FieldRules, index: Any, before: Any, word: Any, num_bytes: Any, explained: Any
-) -> tuple[float, float, float, np.uint32]:
+) -> tuple[float, float, float, np.uint32, Any]:
     """Return by how many bits a payload surprises after another: in all, at most, in counters; and which half bytes.
 
-    Half bytes that are `explained` by the others, as a checksum that holds, surprise nobody.
+    Half bytes that are `explained` by the others, as a checksum that holds, surprise nobody. The last value says that
+    there is a successor to be learned: another one than was known, or the first.
     """
     surprise, peak, counter, missed = 0.0, 0.0, 0.0, np.uint32(0)
+    is_first = np.uint64(0)
     count = min(ids.numbers[index, LEARNED], _MEMORY) + 1.0
     for place in range(2 * num_bytes):  # without a branch, which nobody could foresee
         value = (word >> np.uint64(4 * place)) & np.uint64(15)
         last = (before >> np.uint64(4 * place)) & np.uint64(15)
         successor = np.uint64(ids.successor[index, place, last])
+        is_first |= np.uint64(successor == 0)
         expected = last + np.uint64(1) if successor == 0 else successor
         missed |= np.uint32(value + np.uint64(1) != expected) << np.uint32(place)
     remaining = missed & ~np.uint32(explained)
@@ -151,7 +169,7 @@ def surprise_after(
         is_counter = (ids.words[index, COUNTING] >> np.uint64(4 * place)) & np.uint64(1)
         if bits > _COUNTER_BITS and is_counter and ids.confirmed[index, place] >= _FEWEST_CONFIRMED:
             counter = max(counter, bits)
-    return surprise, peak, counter, missed
+    return surprise, peak, counter, missed, is_first != 0 or missed != 0
 
 
 @njit(cache=True, error_model="numpy", inline="always")
@@ -162,6 +180,7 @@ def learn(
     before: Any,
     num_bytes: Any,
     missed: Any,
+    is_told: Any,
     surprise: float,
     now: float,
     interval: float,
@@ -173,9 +192,11 @@ def learn(
     others_change = (differs & ~ids.words[index, COUNTING]) != 0
     # Loops without branches over all places, and then those places at which something happened, one by one.
     num_halves = 2 * num_bytes
-    for place in range(num_halves):
-        value = (word >> np.uint64(4 * place)) & np.uint64(15)
-        ids.successor[index, place, (before >> np.uint64(4 * place)) & np.uint64(15)] = np.uint8(value + np.uint64(1))
+    if is_told:
+        for place in range(num_halves):
+            value = (word >> np.uint64(4 * place)) & np.uint64(15)
+            last = (before >> np.uint64(4 * place)) & np.uint64(15)
+            ids.successor[index, place, last] = np.uint8(value + np.uint64(1))
     if learned >= _MEMORY:
         for place in range(num_halves):
             ids.misses[index, place] *= np.float32(1.0 - 1.0 / _MEMORY)
@@ -202,16 +223,18 @@ def learn(
     for place in range(num_bytes):
         ids.value_time[index, place, (word >> np.uint64(8 * place + 4)) & np.uint64(15)] += np.float32(interval)
     if word != before:
-        for place in range(num_bytes):
+        remaining_bits = changed_bytes(word, before, num_bytes)
+        while remaining_bits != 0:
+            place = trailing_zeros(remaining_bits) >> np.uint64(3)
+            remaining_bits &= remaining_bits - np.uint64(1)
             step = abs(byte_of(word, place) - byte_of(before, place))
             step = min(step, 256 - step)
-            if step > 0:
-                if step > ids.largest_step[index, place]:
-                    ids.largest_step[index, place] = np.uint8(step)
-                ids.num_changes[index, place] += np.float32(1.0)
-                same = now - ids.changed[index, place]
-                if same > ids.longest[index, place]:
-                    ids.longest[index, place] = same
+            if step > ids.largest_step[index, place]:
+                ids.largest_step[index, place] = np.uint8(step)
+            ids.num_changes[index, place] += np.float32(1.0)
+            same = now - ids.changed[index, place]
+            if same > ids.longest[index, place]:
+                ids.longest[index, place] = same
         ids.numbers[index, NUM_PAYLOADS] += 1.0
         ids.numbers[index, PAYLOAD_LONGEST] = max(
             ids.numbers[index, PAYLOAD_LONGEST], now - ids.numbers[index, PAYLOAD_CHANGED]
@@ -236,50 +259,54 @@ def credit(ids: FieldRules, index: Any) -> None:
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def learn_checksums(ids: FieldRules, index: Any, word: Any, num_bytes: Any) -> None:
+def learn_checksums(ids: FieldRules, index: Any, word: Any, num_bytes: Any, residuals: tuple[Any, Any]) -> None:
     """Give up what is no checksum; what is left of them was tested by every payload that was new."""
     if num_bytes < 2:
         return
-    num_left = 0
-    for kind in range(NUM_CHECKSUMS):
-        num_left += ids.held[index, kind] >= 0
-    if num_left == 0:  # of most identifiers, soon
+    remaining = ids.words[index, POSSIBLE]
+    if remaining == 0:  # of most identifiers, soon
         return
     is_first = ids.words[index, SHOWN] == 0
     shown = np.uint64(1) << ((word * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(58))
     is_shown = (ids.words[index, SHOWN] & shown) != 0
     ids.words[index, SHOWN] |= shown
-    for kind in range(NUM_CHECKSUMS):
-        if ids.held[index, kind] < 0:
-            continue
-        residual = checksum_residual(kind, word, num_bytes)
+    while remaining != 0:
+        kind = np.int64(trailing_zeros(remaining))
+        bit = remaining & (~remaining + np.uint64(1))
+        remaining ^= bit
+        residual = residual_of(residuals, kind)
         if is_first:
             ids.checksum[index, kind] = residual
         elif residual != ids.checksum[index, kind]:
             ids.held[index, kind] = -1
+            ids.words[index, POSSIBLE] &= ~bit
+            ids.words[index, KNOWN] &= ~bit
             continue
         if not is_shown or ids.held[index, kind] >= _HELD:
             ids.held[index, kind] += 1
+            if ids.held[index, kind] >= _HELD:
+                ids.words[index, KNOWN] |= bit
 
 
 @njit(cache=True, error_model="numpy", inline="always")
-def broken_checksum(ids: FieldRules, index: Any, word: Any, num_bytes: Any) -> tuple[int, float, np.uint32]:
+def broken_checksum(
+    ids: FieldRules, index: Any, num_bytes: Any, residuals: tuple[Any, Any]
+) -> tuple[int, float, np.uint32]:
     """Return how often a checksum held that does not now, 0 if all hold; whether there is one; the half bytes of it."""
-    num_known = 0
-    for kind in range(NUM_CHECKSUMS):
-        num_known += ids.held[index, kind] >= _HELD
-    if num_known == 0:
+    remaining = ids.words[index, KNOWN]
+    if remaining == 0:
         return 0, 0.0, np.uint32(0)
     breaks, holds = 0, False
     wrong, halves = np.uint32(0), np.uint32(0)
-    for kind in range(NUM_CHECKSUMS):
-        if ids.held[index, kind] >= _HELD:
-            if checksum_residual(kind, word, num_bytes) == ids.checksum[index, kind]:
-                holds = True
-                halves |= checksum_halves(kind, num_bytes)
-            else:
-                breaks = max(breaks, ids.held[index, kind])
-                wrong |= np.uint32(1) << np.uint32(kind)
+    while remaining != 0:
+        known: Any = np.int64(trailing_zeros(remaining))
+        remaining &= remaining - np.uint64(1)
+        if residual_of(residuals, known) == ids.checksum[index, known]:
+            holds = True
+            halves |= checksum_halves(known, num_bytes)
+        else:
+            breaks = max(breaks, ids.held[index, known])
+            wrong |= np.uint32(1) << np.uint32(known)
     if wrong != 0:
         for kind in range(NUM_CHECKSUMS):
             if (wrong >> np.uint32(kind)) & np.uint32(1):
@@ -289,4 +316,6 @@ def broken_checksum(ids: FieldRules, index: Any, word: Any, num_bytes: Any) -> t
                 is_outdone = ids.outdone[index, kind] > max(_FEWEST_OUTDONE, _OUTDONE * ids.broken[index, kind])
                 if is_outdone or ids.broken[index, kind] > ids.held[index, kind]:
                     ids.held[index, kind] = -1
+                    ids.words[index, POSSIBLE] &= ~(np.uint64(1) << np.uint64(kind))
+                    ids.words[index, KNOWN] &= ~(np.uint64(1) << np.uint64(kind))
     return 0 if holds else breaks, 1.0 if holds or breaks > 0 else 0.0, halves

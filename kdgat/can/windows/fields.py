@@ -15,10 +15,12 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from kdgat.can.windows.checksums import checksum_residuals
 from kdgat.can.windows.field_rules import (
     CONFORMING,
     CREDITED,
     FIRST,
+    KNOWN,
     LATEST,
     LEARNED,
     MOST_PENDING,
@@ -32,15 +34,18 @@ from kdgat.can.windows.field_rules import (
     PAYLOAD_CHANGED,
     PAYLOAD_LONGEST,
     PENDING,
+    POSSIBLE,
     FieldRules,
     broken_checksum,
     byte_of,
+    changed_bytes,
     credit,
     forget,
     learn,
     learn_checksums,
     new_rules,
     surprise_after,
+    trailing_zeros,
 )
 from kdgat.can.windows.identifiers import Numbered, with_room
 from kdgat.can.windows.timer import REST
@@ -150,7 +155,7 @@ def _judge(
             ids.words[index, CONFORMING] = word
             ids.changed[index] = now
             ids.numbers[index, PAYLOAD_CHANGED] = now
-            learn_checksums(ids, index, word, num_bytes)
+            learn_checksums(ids, index, word, num_bytes, checksum_residuals(word, num_bytes))
             continue
         before = ids.words[index, PAYLOAD]
         learned = ids.numbers[index, LEARNED]
@@ -159,13 +164,17 @@ def _judge(
         age = now - ids.numbers[index, FIRST]
 
         # what could follow the previous message or, in an episode, the last one that conformed
-        breaks, checksum_known, explained = broken_checksum(ids, index, word, num_bytes)
-        surprise, peak, counter, missed = surprise_after(ids, index, before, word, num_bytes, explained)
+        residuals = (np.uint64(0), np.uint64(0))
+        if ids.words[index, KNOWN] != 0 or (ids.words[index, POSSIBLE] != 0 and word != before):
+            residuals = checksum_residuals(word, num_bytes)
+        breaks, checksum_known, explained = broken_checksum(ids, index, num_bytes, residuals)
+        surprise, peak, counter, missed, is_told = surprise_after(ids, index, before, word, num_bytes, explained)
         if ids.numbers[index, ODD_RUN] > 0.0 and ids.words[index, CONFORMING] != before:
             other = surprise_after(ids, index, ids.words[index, CONFORMING], word, num_bytes, explained)
             counter = min(counter, other[2])
             if other[0] < surprise:
                 surprise, peak, missed = other[0], other[1], other[3]
+            is_told = True
 
         # which bytes moved, how far, and to where
         jump, rarest, longest_frozen = 0.0, np.inf, 0.0
@@ -228,13 +237,14 @@ def _judge(
                 ids.numbers[index, CREDITED] = now
                 credit(ids, index)
         else:
-            learn(ids, index, word, before, num_bytes, missed, surprise, now, interval)
+            learn(ids, index, word, before, num_bytes, missed, is_told, surprise, now, interval)
             if word != before:
-                learn_checksums(ids, index, word, num_bytes)
+                learn_checksums(ids, index, word, num_bytes, residuals)
         if word != before:
-            for place in range(num_bytes):
-                if byte_of(word, place) != byte_of(before, place):
-                    ids.changed[index, place] = now
+            remaining = changed_bytes(word, before, num_bytes)
+            while remaining != 0:
+                ids.changed[index, trailing_zeros(remaining) >> np.uint64(3)] = now
+                remaining &= remaining - np.uint64(1)
             ids.numbers[index, PAYLOAD_CHANGED] = now
         ids.words[index, PAYLOAD] = word
         ids.numbers[index, LATEST] = now

@@ -11,8 +11,9 @@ import numpy as np
 from kdgat.can.recordings.messages import MAX_PAYLOAD_BYTES, Messages
 from kdgat.can.sections import WindowConfig
 from kdgat.can.windows.feature_names import EDGE_FEATURES, NODE_FEATURES
-from kdgat.can.windows.graphs import DescribedMessages, TrafficState, build_graphs, graphs_of
+from kdgat.can.windows.graphs import build_graphs, graphs_of
 from kdgat.can.windows.schema import SCHEMA
+from kdgat.can.windows.traffic_state import DescribedMessages, TrafficState
 from kdgat.graphs.columns import GraphColumns
 
 CHUNK_MESSAGES: Final = 1 << 14  # described at once: what is said of them stays in the cache until graphs are built

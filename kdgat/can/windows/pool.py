@@ -107,7 +107,7 @@ class PooledStores:
             for start in range(0, part.num_graphs, CHUNK_WINDOWS):
                 stop = min(start + CHUNK_WINDOWS, part.num_graphs)
                 rows = np.repeat(mask[start:stop], np.diff(ptr[start : stop + 1]))
-                yield features[ptr[start] : ptr[stop]][rows]
+                yield features[ptr[start] + np.flatnonzero(rows)]
 
     def gather(self, indices: NDArray[np.int64]) -> Batch:
         """Return the windows as one batch, `graph_index` global; those of one store stand together."""
@@ -132,7 +132,7 @@ def _join(batches: list[Batch]) -> Batch:
     graph_shifts = np.cumsum([0] + [int(batch.num_graphs) for batch in batches]).tolist()
     # A batch is given to the model as it is: nobody takes it apart into graphs, so it carries no slices for that.
     joined = Batch()
-    for column in (column for column in SCHEMA.columns if column.in_batch and column != EDGE_INDEX):
+    for column in (column for column in SCHEMA.columns if column.in_batch and column.name != EDGE_INDEX.name):
         joined[column.name] = torch.cat([batch[column.name] for batch in batches])
     joined.graph_index = torch.cat([batch.graph_index for batch in batches])
     joined.edge_index = torch.cat(

@@ -9,7 +9,7 @@ from kdgat.can.recordings.messages import Messages
 from kdgat.can.virtual.frames import Frames
 from kdgat.can.virtual.vehicle import _add_own_checksum, _stand, cut, make_virtual
 from kdgat.can.windows.fields import FIELD_FEATURES
-from kdgat.can.windows.graphs import TrafficState
+from kdgat.can.windows.traffic_state import TrafficState
 from tests.can.traffic import bus_traffic
 
 

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from numba import njit
 from numpy.typing import NDArray
 
-from kdgat.can.windows.checksums import NUM_CHECKSUMS, checksum_residual, sealed
+from kdgat.can.windows.checksums import (
+    NUM_CHECKSUMS,
+    checksum_residual,
+    checksum_residuals,
+    residual_of,
+    sealed,
+)
 
 
 def _words(payload: NDArray[np.uint8]) -> NDArray[np.uint64]:
@@ -68,3 +75,17 @@ def test_one_wrong_byte_breaks_every_checksum(kind: int) -> None:
         wrong = kept.copy()
         wrong[:, place] ^= 1
         assert 9 not in _residuals(kind, wrong, 8)
+
+
+@pytest.mark.parametrize("num_bytes", range(2, 9))
+def test_residuals_of_all_kinds_at_once_are_those_of_each(num_bytes: int) -> None:
+    """Whatever is in the bytes that a short payload does not have."""
+    words = np.random.default_rng(num_bytes).integers(0, 1 << 64, 60, dtype=np.uint64)
+    for word in words:
+        for kind in range(NUM_CHECKSUMS):
+            assert _residual(word, num_bytes, kind) == checksum_residual(kind, word, num_bytes), (kind, hex(word))
+
+
+@njit
+def _residual(word: np.uint64, num_bytes: int, kind: int) -> int:
+    return residual_of(checksum_residuals(word, num_bytes), kind)

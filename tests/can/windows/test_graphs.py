@@ -72,12 +72,12 @@ def _check(messages: Messages, config: WindowConfig) -> GraphColumns:
         assert graphs["node_y"][nodes].tolist() == [int(label[part].any()) for part in rows]
         assert graphs["y"][graph] == int(graphs["attack_count"][graph] > 0)
         counts = [math.log2(len(part)) / 4 for part in rows]
-        np.testing.assert_allclose(graphs.x[nodes, NODE["count"]], counts, rtol=1e-6)
+        np.testing.assert_allclose(graphs.x[nodes, NODE["count"]], counts, rtol=5e-4)
         pairs = sorted(window.edges)
         assert graphs.edge_index[:, edges].T.tolist() == [[source, target] for target, source in pairs]
         attributes = graphs.edge_attr[edges]
         counts = [math.log2(1 + len(window.edges[pair])) for pair in pairs]
-        np.testing.assert_allclose(attributes[:, EDGE["count"]], counts, rtol=1e-6)
+        np.testing.assert_allclose(attributes[:, EDGE["count"]], counts, rtol=5e-4)
         assert attributes[:, EDGE["self_loop"]].tolist() == [float(a == b) for a, b in pairs]
         assert attributes[:, EDGE["reversed_exists"]].tolist() == [float((b, a) in window.edges) for a, b in pairs]
     return graphs
@@ -134,7 +134,7 @@ def test_node_and_edge_features_are_those_of_the_messages_reduced() -> None:
                 period_s = 2.0 ** (8 * features["log_period"][rows[-1]])
                 expected["count_excess"] = math.log2((len(rows) + 0.5) / (duration_s / period_s + 1))
             for name, value in expected.items():
-                assert x[NODE[name]] == pytest.approx(value, rel=1e-4, abs=1e-5), name
+                assert x[NODE[name]] == pytest.approx(value, rel=7e-4, abs=1e-5), name
         for place, pair in enumerate(sorted(window.edges)):
             rows = window.edges[pair]
             attributes = graphs.edge_attr[graphs.edge_ptr[graph] + place]
@@ -145,7 +145,7 @@ def test_node_and_edge_features_are_those_of_the_messages_reduced() -> None:
                 "position": (np.array(rows) - start).mean() / 99,
             }
             for name, value in expected.items():
-                assert attributes[EDGE[name]] == pytest.approx(value, rel=1e-4, abs=1e-5), name
+                assert attributes[EDGE[name]] == pytest.approx(value, rel=7e-4, abs=1e-5), name
 
 
 def test_duration_ratio_compares_a_window_with_the_bus_so_far() -> None:

@@ -1,0 +1,151 @@
+"""Rows of features of which only the values are kept that are not what they usually are, each as a float16.
+
+Many features say nothing of most rows: they are at rest, or the maximum of one value is its mean. So a row is a bit for
+each feature, and the values whose bits are set. Packing loses nothing but what a float16 cannot hold, and refuses to
+lose that: whoever makes features rounds them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kdgat.graphs.schema import ColumnsError, Packing
+
+BLOCK_ROWS: Final = 64
+_ROWS_AT_ONCE: Final = 4096  # unpacked, so that what is computed on the way stays small
+
+
+class Packed(NamedTuple):
+    """Some rows, packed."""
+
+    mask: NDArray[np.uint8]  # [N, bytes of F bits] which values are kept
+    counts: NDArray[np.int64]  # [N] how many
+    values: NDArray[np.float16]  # [V]
+
+
+def num_mask_bytes(num_features: int) -> int:
+    """Return the bytes that hold a bit for each feature."""
+    return (num_features + 7) // 8
+
+
+def narrowed(rows: NDArray[Any], narrow: str, name: str) -> NDArray[Any]:
+    """Return values in a narrower type. Raises ColumnsError, naming column and value, where that would change one."""
+    with np.errstate(over="ignore"):
+        kept = rows.astype(narrow)
+    changed = kept != rows
+    if rows.dtype.kind == "f" and changed.any():
+        changed &= ~np.isnan(rows)  # refused elsewhere, in words of its own
+    if changed.any():
+        place = tuple(np.argwhere(changed)[0].tolist())
+        where = f"feature {place[-1]}" if rows.ndim > 1 else f"row {place[0]}"
+        reason = "round it where it is made" if np.isfinite(kept[place]) else "it is beyond the largest"
+        if rows.dtype.kind != "f":
+            reason = "state a wider type"
+        raise ColumnsError(f"{name}: {where} holds {rows[place]!s}, which is no {narrow}: {reason}")
+    return kept
+
+
+def pack(rows: NDArray[np.float32], packing: Packing, name: str) -> Packed:
+    """Pack rows [N, F] of a column. Raises ColumnsError for a value that is no float16."""
+    half = narrowed(rows, "float16", name)
+    same_as = np.array(packing.same_as)
+    usual = half[:, same_as]
+    at_rest = same_as == np.arange(len(same_as))
+    usual[:, at_rest] = np.array(packing.rest, np.float16)[at_rest]
+    is_kept = half.view(np.uint16) != usual.view(np.uint16)  # by their bits: -0 is not 0
+    mask = np.packbits(is_kept, axis=1, bitorder="little")
+    return Packed(mask, np.count_nonzero(is_kept, axis=1), half[is_kept])
+
+
+class PackedRows:
+    """Packed rows of a file that appear as float32 [N, F] where they are read, and stay packed otherwise."""
+
+    dtype: Final = np.dtype(np.float32)
+    ndim: Final = 2
+
+    def __init__(
+        self,
+        packing: Packing,
+        mask: NDArray[np.uint8],
+        begin: NDArray[np.int16],
+        block: NDArray[np.int64],
+        values: NDArray[np.float16],
+    ) -> None:
+        """Hold the arrays of a file.
+
+        Args:
+            packing: what the F features usually are.
+            mask: [N, bytes of F bits].
+            begin: [N] place of each row's first value after that of its block's first row.
+            block: [ceil(N / BLOCK_ROWS)] place of the first value of each block of rows.
+            values: [V].
+        """
+        self.packing, self.mask, self.begin, self.block, self.values = packing, mask, begin, block, values
+        self._same_as = np.array(packing.same_as)
+        self._dependent = np.flatnonzero(self._same_as != np.arange(len(self._same_as)))
+        self._rest = np.array(packing.rest, np.float32)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Return (N, F)."""
+        return len(self.mask), len(self._rest)
+
+    @property
+    def size(self) -> int:
+        """Return N * F."""
+        return len(self.mask) * len(self._rest)
+
+    @property
+    def nbytes(self) -> int:
+        """Return the memory of the packed rows."""
+        return sum(part.nbytes for part in (self.mask, self.begin, self.block, self.values))
+
+    def __len__(self) -> int:
+        """Return N."""
+        return len(self.mask)
+
+    def __getitem__(self, key: Any) -> Any:
+        """Return rows as an array would: by a slice, places, a mask or one place; after a comma, of some features."""
+        rows, *features = key if isinstance(key, tuple) else (key,)
+        chosen = np.arange(len(self))[rows]
+        found = self.take(chosen.reshape(-1)).reshape(*chosen.shape, self.shape[1])
+        return found[..., features[0]] if features else found
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        """Return all rows, unpacked."""
+        if copy is False:
+            raise ValueError("packed rows cannot be an array without a copy")
+        return self[:].astype(dtype or self.dtype, copy=False)
+
+    def take(self, indices: NDArray[Any], axis: int = 0, **_: Any) -> NDArray[np.float32]:
+        """Return the rows `indices`, as np.take asks for them."""
+        if axis != 0:
+            raise ValueError(f"packed rows are taken along axis 0, not {axis}")
+        indices = np.asarray(indices, np.int64)
+        out = np.empty((len(indices), self.shape[1]), np.float32)
+        for start in range(0, len(indices), _ROWS_AT_ONCE):
+            piece = indices[start : start + _ROWS_AT_ONCE]
+            self._unpack(piece, out[start : start + len(piece)])
+        return out
+
+    def is_finite(self) -> bool:
+        """Say whether no value is infinite or none."""
+        return bool(np.isfinite(self.values).all())
+
+    def counts(self) -> NDArray[np.int64]:
+        """Return how many values each row keeps, [N]."""
+        return np.bitwise_count(self.mask).sum(axis=1, dtype=np.int64)
+
+    def _unpack(self, rows: NDArray[np.int64], out: NDArray[np.float32]) -> None:
+        is_kept = np.unpackbits(self.mask[rows], axis=1, count=self.shape[1], bitorder="little").view(np.bool_)
+        out[:] = self._rest
+        if len(self.values):
+            place = np.cumsum(is_kept, axis=1, dtype=np.int64)
+            place += (self.block[rows // BLOCK_ROWS] + self.begin[rows] - 1)[:, None]
+            # What lies before a row's first value is looked up, too, and not used.
+            np.copyto(out, self.values.take(place, mode="clip"), where=is_kept)
+        dependent = out[:, self._same_as[self._dependent]]
+        out[:, self._dependent] = np.where(is_kept[:, self._dependent], out[:, self._dependent], dependent)

@@ -1,0 +1,236 @@
+"""Packed rows lose nothing, refuse what they would lose, and are unpacked alike by numpy, by torch and by slices."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from kdgat.graphs.batches import TensorColumns
+from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs.packing import BLOCK_ROWS, PackedRows, pack
+from kdgat.graphs.schema import EDGE_ATTR, EDGE_INDEX, Column, ColumnsError, Packing, Schema, X
+from kdgat.graphs.store import GraphStore, StoreError, write_store
+from tests.graphs.examples import EDGE_FEATURES, NODE_FEATURES, SCHEMA, random_columns
+
+NUM_FEATURES = 11  # bits of more than one byte
+PACKING = Packing(
+    same_as=(0, 0, 2, 2, 4, 5, 6, 6, 6, 9, 10), rest=(0.0, 0.0, -4.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.5, 0.0)
+)
+NAMES = tuple(f"feature_{place}" for place in range(NUM_FEATURES))
+PACKED = Schema(
+    (
+        X.stored_as("float16", PACKING),
+        EDGE_INDEX.stored_as("int16"),
+        EDGE_ATTR.stored_as("float16", Packing((0, 0), (1.0, 0.0))),
+        Column("pos", "node", "float32", 2, in_batch=True, narrow="float16"),
+        Column("y", "graph", "int8", in_batch=True),
+    )
+)
+
+
+def packed_graphs(seed: int, num_graphs: int, max_nodes: int = 6) -> GraphColumns:
+    """Make graphs of half precision, many of whose features are what they usually are."""
+    plain = random_columns(seed, num_graphs, max_nodes)
+    random = np.random.default_rng(seed)
+    x = usual_rows(random, plain.num_nodes)
+    edge_attr = _halves(plain.edge_attr)
+    edge_attr[random.random(len(edge_attr)) < 0.5, 0] = 1.0
+    pos = _halves(random.standard_normal((plain.num_nodes, 2)))
+    return GraphColumns(
+        PACKED, node_ptr=plain.node_ptr, edge_ptr=plain.edge_ptr, x=x, edge_index=plain.edge_index,
+        edge_attr=edge_attr, pos=pos, y=plain["y"],
+    )  # fmt: skip
+
+
+def usual_rows(random: np.random.Generator, num_rows: int) -> NDArray[np.float32]:
+    rows = _halves(random.standard_normal((num_rows, NUM_FEATURES)) * 10.0 ** random.integers(-6, 4, NUM_FEATURES))
+    rest = np.broadcast_to(np.array(PACKING.rest, np.float32), rows.shape)
+    rows = np.where(random.random(rows.shape) < 0.4, rest, rows)
+    return np.where(random.random(rows.shape) < 0.4, rows[:, np.array(PACKING.same_as)], rows)
+
+
+def _halves(rows: NDArray[np.floating]) -> NDArray[np.float32]:
+    return rows.astype(np.float16).astype(np.float32)
+
+
+def write(path: Path, chunks: object, **changes: object) -> GraphStore:
+    names = {"node_features": NAMES, "edge_features": EDGE_FEATURES, "build": {}}
+    write_store(path, PACKED, chunks, **(names | changes))  # type: ignore[arg-type]
+    return GraphStore.open(path, PACKED)
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 10_000), num_graphs=st.integers(0, 12), cut=st.integers(1, 5))
+def test_a_store_returns_what_was_written_whatever_the_chunks(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, num_graphs: int, cut: int
+) -> None:
+    graphs = packed_graphs(seed, num_graphs, max_nodes=40)
+    folder = tmp_path_factory.mktemp("stores")
+    store = write(folder / "whole.h5", graphs)
+    store.verify()
+    store.columns.validate()
+    for column in PACKED.stored:
+        np.testing.assert_array_equal(store.columns[column.name], graphs[column.name], err_msg=column.name)
+    pieces = (graphs.select(range(start, min(start + cut, num_graphs))) for start in range(0, num_graphs, cut))
+    write(folder / "pieces.h5", pieces)
+    mapped = (GraphStore.open(folder / name).columns for name in ("whole.h5", "pieces.h5"))
+    write(folder / "joined.h5", mapped)
+    write(folder / "twice.h5", [graphs, graphs])
+    assert (folder / "pieces.h5").read_bytes() == (folder / "whole.h5").read_bytes()
+    assert (folder / "joined.h5").read_bytes() == (folder / "twice.h5").read_bytes()
+
+
+@settings(deadline=None, max_examples=30)
+@given(seed=st.integers(0, 10_000), num_graphs=st.integers(1, 12), data=st.data())
+def test_a_batch_of_a_store_is_that_of_the_graphs_themselves(
+    tmp_path_factory: pytest.TempPathFactory, seed: int, num_graphs: int, data: st.DataObject
+) -> None:
+    """Bit for bit and in the same types: streams see the graphs, training sees the store."""
+    graphs = packed_graphs(seed, num_graphs, max_nodes=40)
+    columns = write(tmp_path_factory.mktemp("stores") / "a.h5", graphs).columns
+    chosen = np.array(data.draw(st.lists(st.integers(0, num_graphs - 1), min_size=1, max_size=8)))
+    found, expected = (TensorColumns.from_columns(one).gather(chosen) for one in (columns, graphs))
+    assert set(found.keys()) == set(expected.keys())
+    for name in ("x", "edge_index", "edge_attr", "pos", "y", "batch", "ptr"):
+        assert found[name].dtype == expected[name].dtype, name
+        assert torch.equal(found[name], expected[name]), name
+    selected = columns.select(chosen)
+    for column in PACKED.stored:
+        assert selected[column.name].dtype == column.dtype, column.name
+        np.testing.assert_array_equal(selected[column.name], graphs.select(chosen)[column.name])
+
+
+def test_packed_rows_are_read_like_an_array(tmp_path: Path) -> None:
+    graphs = packed_graphs(3, 60)
+    rows = write(tmp_path / "a.h5", graphs).columns.x
+    assert isinstance(rows, PackedRows)
+    x = graphs.x
+    assert (rows.shape, len(rows), rows.dtype) == (x.shape, len(x), x.dtype)
+    assert len(rows) > 2 * BLOCK_ROWS
+    chosen = np.random.default_rng(0).integers(0, len(x), 300)
+    for key in (
+        slice(5, 150),
+        slice(None, None, 7),
+        chosen,
+        x[:, 0] > 0,
+        7,
+        -1,
+        (slice(3, 9), 4),
+        (chosen, slice(2, 5)),
+    ):
+        np.testing.assert_array_equal(rows[key], x[key])
+    np.testing.assert_array_equal(np.asarray(rows), x)
+    np.testing.assert_array_equal(np.take(rows, chosen, axis=0), x[chosen])
+    with pytest.raises(ValueError, match="along axis 0"):
+        np.take(rows, chosen, axis=1)
+    assert rows.nbytes < x.nbytes / 2
+
+
+def test_what_features_usually_are_takes_no_room() -> None:
+    rest = np.tile(np.array(PACKING.rest, np.float32), (4, 1))
+    rest[:, [1, 3, 7, 8]] = rest[:, [0, 2, 6, 6]]
+    assert pack(rest, PACKING, "x").counts.tolist() == [0, 0, 0, 0]
+    rest[1, 2] = 3.0  # and what is usually the same stays at -4
+    assert pack(rest, PACKING, "x").counts.tolist() == [0, 2, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (0.1, "x: feature 4 holds 0.1, which is no float16: round it where it is made"),
+        (70_000.0, "x: feature 4 holds 70000.0, which is no float16: it is beyond the largest"),
+        (np.inf, "x: feature 4 holds NaN or infinity"),
+        (np.nan, "x: feature 4 holds NaN or infinity"),
+    ],
+)
+def test_a_value_that_the_file_would_change_is_refused(tmp_path: Path, value: float, message: str) -> None:
+    graphs = packed_graphs(1, 5)
+    graphs.x[2, 4] = value
+    with pytest.raises(StoreError, match=message):
+        write(tmp_path / "a.h5", graphs)
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_id_beyond_its_narrow_type_is_refused(tmp_path: Path) -> None:
+    """A graph of more nodes than int16 can count."""
+    num = 40_000
+    graphs = GraphColumns(
+        PACKED,
+        node_ptr=np.array([0, num]),
+        edge_ptr=np.array([0, 1]),
+        x=np.zeros((num, NUM_FEATURES), np.float32),
+        edge_index=np.array([[0], [num - 1]], np.int32),
+        edge_attr=np.zeros((1, 2), np.float32),
+        pos=np.zeros((num, 2), np.float32),
+        y=np.zeros(1, np.int8),
+    )
+    with pytest.raises(StoreError, match="edge_index: feature 0 holds 39999, which is no int16: state a wider type"):
+        write(tmp_path / "a.h5", graphs)
+
+
+def test_a_store_of_the_same_columns_as_they_are_computed_is_refused(tmp_path: Path) -> None:
+    """As one is that was prepared before columns were packed."""
+    plain = random_columns(1, 5)
+    schema = Schema(tuple(column for column in SCHEMA.columns if column.indexes is None))
+    columns = GraphColumns(schema, **{column.name: plain[column.name] for column in schema.stored})
+    write_store(tmp_path / "a.h5", schema, columns, node_features=NODE_FEATURES, edge_features=EDGE_FEATURES, build={})
+    packing = Packing(tuple(range(3)), (0.0,) * 3)
+    expected = Schema((X.stored_as("float16", packing), *schema.columns[1:]))
+    with pytest.raises(StoreError, match=r"x is stored as float32, expected float16, packed.*; prepare again"):
+        GraphStore.open(tmp_path / "a.h5", expected)
+
+
+def test_packing_of_another_number_of_features_than_are_named_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="x: packing of 11 features, 3 are named"):
+        write(tmp_path / "a.h5", packed_graphs(1, 5), node_features=NAMES[:3])
+
+
+def test_values_that_are_missing_in_the_file_are_found_when_it_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "a.h5"
+    write(path, packed_graphs(1, 20))
+    with h5py.File(path, "r+") as file:
+        values = file["x_values"][:-1]
+        del file["x_values"]
+        file["x_values"] = values
+    with pytest.raises(StoreError, match=r"column x has .* values, its rows .*; build the store again"):
+        GraphStore.open(path)
+
+
+@pytest.mark.parametrize(
+    ("same_as", "rest", "message"),
+    [
+        ((0, 1), (0.0,), "2 places and 1 values"),
+        ((), (), "0 places"),
+        ((0, 2), (0.0, 0.0), "feature 1 is usually the same as 2"),
+        ((1, 1, 0), (0.0,) * 3, "feature 2 is usually the same as 0, which must be .* usually at rest"),
+        ((0,), (0.1,), "a value at rest is no float16"),
+    ],
+)
+def test_packing_that_cannot_be_undone_is_refused(
+    same_as: tuple[int, ...], rest: tuple[float, ...], message: str
+) -> None:
+    with pytest.raises(ColumnsError, match=message):
+        Packing(same_as, rest)
+
+
+@pytest.mark.parametrize(
+    ("column", "message"),
+    [
+        (Column("y", "graph", "int8", narrow="int32"), "int8 cannot be stored as int32"),
+        (Column("y", "graph", "float32", narrow="int8"), "float32 cannot be stored as int8"),
+        (Column("y", "graph", "int8", narrow="bool"), "narrow is 'bool'; give one of float16"),  # type: ignore[arg-type]
+        (Column("y", "node", "float32", 1, packing=Packing((0,), (0.0,))), "not rows of float32 that are stored as"),
+        (Column("y", "node", "float32", 2, narrow="float16", packing=Packing((0,), (0.0,))), "2 numbers per row"),
+        (Column("x_mask", "graph", "int8"), "the name is taken"),
+    ],
+)
+def test_storage_that_makes_no_sense_is_refused(column: Column, message: str) -> None:
+    with pytest.raises(ColumnsError, match=message):
+        Schema((*PACKED.columns[:3], column))
