@@ -16,7 +16,7 @@ from torch_geometric.data import Batch
 from torch_geometric.loader import DataLoader
 
 from kdgat.can.windows.feature_names import EDGE_FEATURES, NODE_FEATURES
-from kdgat.can.windows.schema import RECORDINGS, SCHEMA
+from kdgat.can.windows.schema import PACKINGS, RECORDINGS, SCHEMA
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.plans import plan_by_edges, plan_by_graphs, plan_by_nodes
 from kdgat.graphs.store import GraphStore, write_store
@@ -68,6 +68,7 @@ def main() -> None:
             node_features=NODE_FEATURES,
             edge_features=EDGE_FEATURES,
             attributes={RECORDINGS: ["simulated"]},
+            packings=PACKINGS,
             build={},
         )
         store = GraphStore.open(path)

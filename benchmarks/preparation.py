@@ -113,7 +113,7 @@ def check_windows(before: Path, after: Path) -> tuple[float, float]:
             sizes[place] += (side / name).stat().st_size
         with h5py.File(before / name, "r") as file:
             for column in SCHEMA.stored:
-                is_packed = column.packing is not None
+                is_packed = column.packed
                 if is_packed and column.name not in file:
                     same = (file[f"{column.name}_values"][:] == columns[column.name].values).all()
                 else:

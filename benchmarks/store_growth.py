@@ -19,7 +19,7 @@ import torch
 from simulated_windows import simulated_windows
 
 from kdgat.can.windows.feature_names import EDGE_FEATURES, NODE_FEATURES
-from kdgat.can.windows.schema import RECORDINGS, SCHEMA
+from kdgat.can.windows.schema import PACKINGS, RECORDINGS, SCHEMA
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.plans import plan_by_graphs
 from kdgat.graphs.store import GraphStore, write_store
@@ -65,6 +65,7 @@ def write(path: Path, num_graphs: int) -> dict[str, float]:
         node_features=NODE_FEATURES,
         edge_features=EDGE_FEATURES,
         attributes={RECORDINGS: ["simulated"]},
+        packings=PACKINGS,
         build={},
     )
     return {"us": 1e6 * (time.process_time() - start) / num_graphs, "mb": _memory_mb("RssAnon") - before}

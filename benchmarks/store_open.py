@@ -14,7 +14,7 @@ import torch
 from simulated_windows import data_list, simulated_windows
 
 from kdgat.can.windows.feature_names import EDGE_FEATURES, NODE_FEATURES
-from kdgat.can.windows.schema import RECORDINGS, SCHEMA
+from kdgat.can.windows.schema import PACKINGS, RECORDINGS, SCHEMA
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.store import GraphStore, write_store
 
@@ -46,6 +46,7 @@ def main() -> None:
                 node_features=NODE_FEATURES,
                 edge_features=EDGE_FEATURES,
                 attributes={RECORDINGS: ["simulated"]},
+                packings=PACKINGS,
                 build={},
             )
             print(

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.graphs.packing import BLOCK_ROWS, PackedRows, num_mask_bytes
+from kdgat.graphs.packing import BLOCK_ROWS, PackedRows, Packing, num_mask_bytes
 from kdgat.graphs.schema import PACKED_PARTS, POINTERS, Column
 
 POINTER: Final = "pointer"  # of which there are G + 1
@@ -58,14 +58,14 @@ class Dataset:
 
 def datasets_of(column: Column, num_features: int) -> tuple[Dataset, ...]:
     """Return the arrays of a column; `num_features` is the width where the column leaves it open."""
-    if column.packing is None:
+    if not column.packed:
         width = num_features if column.width is None else column.width or None
         counted = POINTER if column in POINTERS else column.level
         return (Dataset(column.name, column.level, counted, column.file_dtype, width, column.row_axis),)
     names = [f"{column.name}_{part}" for part in PACKED_PARTS]
     _, _, blocks, values = names
     kept = (
-        (column.level, "uint8", num_mask_bytes(len(column.packing.rest))),
+        (column.level, "uint8", num_mask_bytes(column.width or num_features)),
         (column.level, "int16", None),
         (blocks, "int64", None),
         (values, column.file_dtype, None),
@@ -80,12 +80,14 @@ def count_blocks(num_rows: int) -> int:
     return -(-num_rows // BLOCK_ROWS)
 
 
-def array_of(column: Column, found: Callable[[str], NDArray[Any]]) -> NDArray[Any] | PackedRows:
+def array_of(
+    column: Column, packing: Packing | None, found: Callable[[str], NDArray[Any]]
+) -> NDArray[Any] | PackedRows:
     """Return a column from the arrays of a file, by their names."""
-    if column.packing is None:
+    if packing is None:
         return found(column.name)
     mask, begin, block, values = (found(f"{column.name}_{part}") for part in PACKED_PARTS)
-    return PackedRows(column.packing, mask, begin, block, values)
+    return PackedRows(packing, mask, begin, block, values)
 
 
 def num_values(rows: PackedRows) -> int:

@@ -7,15 +7,56 @@ lose that: whoever makes features rounds them.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.graphs.schema import ColumnsError, Packing
+from kdgat.graphs.schema import ColumnsError
 
 BLOCK_ROWS: Final = 64
+MAX_FEATURES: Final = 511  # so that the values of a block are counted in 16 bits
 _ROWS_AT_ONCE: Final = 4096  # unpacked, so that what is computed on the way stays small
+
+
+@dataclass(frozen=True, repr=False)
+class Packing:
+    """State what each of F features usually is, so that a store keeps only the values that are something else.
+
+    Attributes:
+        same_as: [F] the place of the feature whose value it usually has, which is then one with its own place; its own
+            place: usually it is at rest.
+        rest: [F] the value at rest; of no meaning for a feature that is usually the same as another.
+    """
+
+    same_as: tuple[int, ...]
+    rest: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        """Refuse places that are none, and chains of them."""
+        num = len(self.same_as)
+        if len(self.rest) != num or not 0 < num <= MAX_FEATURES:
+            raise ColumnsError(
+                f"packing: {num} places and {len(self.rest)} values; give one each for 1 to {MAX_FEATURES} features"
+            )
+        if any(float(np.float16(value)) != value for value in self.rest):
+            raise ColumnsError("packing: a value at rest is no float16; give one that is")
+        for feature, other in enumerate(self.same_as):
+            if not 0 <= other < num or self.same_as[other] != other:
+                raise ColumnsError(
+                    f"packing: feature {feature} is usually the same as {other}, which must be one of {num} features "
+                    "and usually at rest"
+                )
+
+    @staticmethod
+    def at_zero(num_features: int) -> Packing:
+        """Return the packing of features that are usually 0."""
+        return Packing(tuple(range(num_features)), (0.0,) * num_features)
+
+    def __repr__(self) -> str:
+        """Say how many features there are, not each of them."""
+        return f"Packing(of {len(self.rest)} features)"
 
 
 class Packed(NamedTuple):

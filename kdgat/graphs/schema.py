@@ -13,46 +13,9 @@ Level = Literal["graph", "node", "edge"]
 DType = Literal["float32", "float64", "int8", "int16", "int32", "int64", "uint8"]
 NarrowType = Literal["float16", "int8", "int16", "int32", "uint8"]  # narrower than what is computed with
 
-MAX_PACKED_FEATURES: Final = 511  # so that the values of 64 rows are counted in 16 bits (kdgat.graphs.packing)
-
 
 class ColumnsError(ValueError):
     """Columns that do not describe graphs; the text names the column, the value and the fix."""
-
-
-@dataclass(frozen=True, repr=False)
-class Packing:
-    """State what each of F features usually is, so that a store keeps only the values that are something else.
-
-    Attributes:
-        same_as: [F] the place of the feature whose value it usually has, which is then one with its own place; its own
-            place: usually it is at rest.
-        rest: [F] the value at rest; of no meaning for a feature that is usually the same as another.
-    """
-
-    same_as: tuple[int, ...]
-    rest: tuple[float, ...]
-
-    def __post_init__(self) -> None:
-        """Refuse places that are none, and chains of them."""
-        num = len(self.same_as)
-        if len(self.rest) != num or not 0 < num <= MAX_PACKED_FEATURES:
-            raise ColumnsError(
-                f"packing: {num} places and {len(self.rest)} values; give one each for 1 to "
-                f"{MAX_PACKED_FEATURES} features"
-            )
-        if any(float(np.float16(value)) != value for value in self.rest):
-            raise ColumnsError("packing: a value at rest is no float16; give one that is")
-        for feature, other in enumerate(self.same_as):
-            if not 0 <= other < num or self.same_as[other] != other:
-                raise ColumnsError(
-                    f"packing: feature {feature} is usually the same as {other}, which must be one of {num} features "
-                    "and usually at rest"
-                )
-
-    def __repr__(self) -> str:
-        """Say how many features there are, not each of them."""
-        return f"Packing(of {len(self.rest)} features)"
 
 
 @dataclass(frozen=True)
@@ -67,7 +30,7 @@ class Column:
         in_batch: whether models read it. Batches hold integers as int64, and floats as `dtype`.
         indexes: the list among the attributes of a store that the values are places in.
         narrow: the type in a file, where it is narrower. Writing refuses a value that it would change.
-        packing: what its features usually are, where only other values are stored; they are stored as float16.
+        packed: whether a file keeps only what is not usual of its rows (kdgat.graphs.packing); as float16.
     """
 
     name: str
@@ -77,7 +40,7 @@ class Column:
     in_batch: bool = False
     indexes: str | None = None
     narrow: NarrowType | None = None
-    packing: Packing | None = None
+    packed: bool = False
 
     @property
     def file_dtype(self) -> str:
@@ -87,11 +50,11 @@ class Column:
     @property
     def without_storage(self) -> Column:
         """Return the column as it is computed with, however it is stored."""
-        return replace(self, narrow=None, packing=None)
+        return replace(self, narrow=None, packed=False)
 
-    def stored_as(self, narrow: NarrowType, packing: Packing | None = None) -> Column:
+    def stored_as(self, narrow: NarrowType, *, packed: bool = False) -> Column:
         """Return the same column in a narrower type, and packed, in a file."""
-        return replace(self, narrow=narrow, packing=packing)
+        return replace(self, narrow=narrow, packed=packed)
 
     @property
     def row_axis(self) -> int:
@@ -130,10 +93,8 @@ def _check_storage(column: Column) -> None:
         whole, kept = np.dtype(column.dtype), np.dtype(narrow)
         if (whole.kind == "f") != (kept.kind == "f") or kept.itemsize >= whole.itemsize:
             raise ColumnsError(f"{name}: {column.dtype} cannot be stored as {narrow}; give a narrower type of its kind")
-    if column.packing is not None and (narrow != "float16" or column.dtype != "float32" or column.width == 0):
+    if column.packed and (narrow != "float16" or column.dtype != "float32" or column.width == 0):
         raise ColumnsError(f"{name}: packed, but not rows of float32 that are stored as float16; state them so")
-    if column.packing is not None and column.width not in (None, len(column.packing.rest)):
-        raise ColumnsError(f"{name}: {column.width} numbers per row, packing for {len(column.packing.rest)}")
 
 
 # Offsets, which every set of columns has: graph g owns the nodes node_ptr[g]:node_ptr[g + 1].
@@ -177,7 +138,7 @@ class Schema:
                 f"{core.name}: is {self.by_name.get(core.name)}, must be {core}; begin with (*CORE, ...)"
             )
         taken = {*_BATCH_NAMES, *(pointer.name for pointer in POINTERS)}
-        taken |= {f"{column.name}_{part}" for column in self.columns if column.packing for part in PACKED_PARTS}
+        taken |= {f"{column.name}_{part}" for column in self.columns if column.packed for part in PACKED_PARTS}
         for place, column in enumerate(self.columns):
             name = column.name
             if name in names[:place] or name in taken:

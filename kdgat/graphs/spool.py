@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.datasets import POINTER, Dataset, count_blocks, datasets_of
-from kdgat.graphs.packing import BLOCK_ROWS, PackedRows, narrowed, pack
+from kdgat.graphs.packing import BLOCK_ROWS, PackedRows, Packing, narrowed, pack
 from kdgat.graphs.schema import EDGE_INDEX, EDGE_PTR, NODE_PTR, POINTERS, Column, ColumnsError, Schema
 
 _BLOCK_BYTES = 8 << 20
@@ -22,7 +22,14 @@ _BLOCK_BYTES = 8 << 20
 class Spool:
     """Raw files that grow with each chunk: one per array, for edge_index one of sources and one of destinations."""
 
-    def __init__(self, directory: Path, schema: Schema, widths: Mapping[str, int], lists: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        schema: Schema,
+        widths: Mapping[str, int],
+        lists: Mapping[str, Any],
+        packings: Mapping[str, Packing],
+    ) -> None:
         """Open files in a directory.
 
         Args:
@@ -30,6 +37,7 @@ class Spool:
             schema: of every chunk.
             widths: features of the columns that leave open how many they have.
             lists: what columns index.
+            packings: of the columns that are packed.
         """
         self.schema = schema
         self.num_rows = {POINTER: 1, "graph": 0, "node": 0, "edge": 0}
@@ -38,6 +46,7 @@ class Spool:
         ]
         self._widths = widths
         self._lists = lists
+        self._packings = packings
         self._block: dict[str, int] = {}  # where the values of a packed column's last block begin
         self._stack = ExitStack()
         self.files: dict[str, list[BinaryIO]] = {
@@ -48,7 +57,7 @@ class Spool:
             for dataset in self.datasets
         }
         for column in schema.columns:
-            if column.packing is not None:
+            if column.packed:
                 self.num_rows |= {f"{column.name}_block": 0, f"{column.name}_values": 0}
         for column in POINTERS:
             self.files[column.name][0].write(np.zeros(1, column.dtype).tobytes())
@@ -81,7 +90,7 @@ class Spool:
         self._write(EDGE_PTR.name, 0, chunk.edge_ptr[1:] + self.num_rows["edge"])
         for column in self.schema.columns:
             array = chunk[column.name]
-            if column.packing is not None:
+            if column.packed:
                 self._append_packed(column, array)
                 continue
             if array.dtype != column.file_dtype:
@@ -94,12 +103,12 @@ class Spool:
         self.num_rows["edge"] += chunk.num_edges
 
     def _append_packed(self, column: Column, array: NDArray[Any] | PackedRows) -> None:
-        assert column.packing is not None
         name = column.name
-        if isinstance(array, PackedRows):  # as they are in the file that they come from
+        packing = self._packings[name]
+        if isinstance(array, PackedRows) and array.packing == packing:  # as they are in the file that they come from
             mask, counts, values = array.mask, array.counts(), array.values
         else:
-            mask, counts, values = pack(array, column.packing, name)
+            mask, counts, values = pack(np.asarray(array), packing, name)
         rows = self.num_rows[column.level] + np.arange(len(mask))  # of the column on the whole
         begin = self.num_rows[f"{name}_values"] + np.cumsum(counts) - counts
         blocks = begin[rows % BLOCK_ROWS == 0]
@@ -152,7 +161,4 @@ def difference(found: Schema, expected: Schema) -> str:
 
 
 def _storage(column: Column) -> str:
-    packing = column.packing
-    if packing is None:
-        return column.file_dtype
-    return f"{column.file_dtype}, packed by {packing.same_as} and {packing.rest}"
+    return f"{column.file_dtype}, packed" if column.packed else column.file_dtype

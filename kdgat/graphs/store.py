@@ -16,13 +16,13 @@ from numpy.typing import NDArray
 
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.datasets import POINTER, Dataset, array_of, count_blocks, datasets_of, num_values
+from kdgat.graphs.packing import Packing
 from kdgat.graphs.schema import (
     EDGE_ATTR,
     EDGE_PTR,
     NODE_PTR,
     Column,
     ColumnsError,
-    Packing,
     Schema,
     X,
 )
@@ -37,6 +37,7 @@ NODE_FEATURES_KEY = "node_features"
 EDGE_FEATURES_KEY = "edge_features"
 ATTRIBUTES_KEY = "attributes"
 BUILD_KEY = "build"
+PACKING_KEY = "packing"  # of packed columns, where there are some
 CONTENT_HASH_KEY = "content_hash"
 
 FORMAT = "kdgat graph store"
@@ -85,12 +86,13 @@ class GraphStore:
                 found: Schema = attributes[SCHEMA_KEY]
                 if schema is not None and found != schema:
                     raise StoreError(f"{path}: {difference(found, schema)}; prepare again")
-                _check_packing(path, found, len(attributes[NODE_FEATURES_KEY]), len(attributes[EDGE_FEATURES_KEY]))
                 datasets = _datasets(found, attributes)
+                if _complete(path, found, _widths(attributes), attributes[PACKING_KEY]) != attributes[PACKING_KEY]:
+                    raise StoreError(f"{path}: attribute {PACKING_KEY} is missing a column; build the store again")
                 layout = [_read_layout(path, file, dataset) for dataset in datasets]
         except (OSError, KeyError, RuntimeError) as error:  # what h5py raises, depending on the part that is damaged
             raise StoreError(f"{path}: damaged or truncated ({error}); copy or build it again") from error
-        columns = _map_columns(path, found, layout)
+        columns = _map_columns(path, found, layout, attributes[PACKING_KEY])
         return cls(path, columns, attributes)
 
     @property
@@ -145,6 +147,7 @@ def write_store(
     node_features: Sequence[str],
     edge_features: Sequence[str] = (),
     attributes: Mapping[str, Any] | None = None,
+    packings: Mapping[str, Packing] | None = None,
     build: dict[str, Any],
 ) -> None:
     """Write the graphs of all chunks to one store, replacing `path` only when the file is complete and on disk.
@@ -159,6 +162,7 @@ def write_store(
         node_features: names of the columns of x.
         edge_features: names of the columns of edge_attr, where the schema has it.
         attributes: what a family keeps beside its columns, as JSON; each list that a column indexes must be there.
+        packings: what the features of packed columns usually are, of any of them; those of others usually are 0.
         build: what the graphs were built with, as JSON.
 
     Raises:
@@ -191,8 +195,10 @@ def write_store(
     # Under the name of a temporary file: whoever owns the directory after a kill removes what is left of it.
     unfinished = temporary_path(path)
     widths = {X.name: len(node_features), EDGE_ATTR.name: len(edge_features)}
-    _check_packing(path, schema, len(node_features), len(edge_features))
-    with Spool(path.parent, schema, widths, lists) as spool:
+    packings = _complete(path, schema, widths, packings or {})
+    if packings:
+        encoded[PACKING_KEY] = _encode({name: asdict(packing) for name, packing in packings.items()})
+    with Spool(path.parent, schema, widths, lists, packings) as spool:
         for position, chunk in enumerate(chunks):
             try:
                 spool.append(chunk)
@@ -268,39 +274,54 @@ def _read_attributes(path: Path, file: h5py.File) -> dict[str, Any]:
         except (TypeError, json.JSONDecodeError) as error:
             raise StoreError(f"{path}: attribute {key} is no JSON ({error}); build the store again") from error
     try:
-        attributes[SCHEMA_KEY] = Schema(tuple(_column_of(column) for column in attributes[SCHEMA_KEY]))
-    except (TypeError, KeyError, ColumnsError) as error:  # TypeError: keys that a column does not have
+        packings = json.loads(file.attrs.get(PACKING_KEY, "{}"))
+        attributes[PACKING_KEY] = {
+            name: Packing(tuple(told["same_as"]), tuple(told["rest"])) for name, told in packings.items()
+        }
+    except (TypeError, KeyError, AttributeError, ValueError) as error:  # ColumnsError is a ValueError, as that of JSON
+        raise StoreError(f"{path}: attribute {PACKING_KEY}: {error}; build the store again") from error
+    try:
+        attributes[SCHEMA_KEY] = Schema(tuple(Column(**column) for column in attributes[SCHEMA_KEY]))
+    except (TypeError, ColumnsError) as error:  # TypeError: keys that a column does not have
         raise StoreError(f"{path}: attribute {SCHEMA_KEY}: {error}; build the store again") from error
     return attributes
 
 
-def _check_packing(path: Path, schema: Schema, num_node_features: int, num_edge_features: int) -> None:
-    """Refuse packing that is of another number of features than are named."""
-    for name, num in ((X.name, num_node_features), (EDGE_ATTR.name, num_edge_features)):
-        packing = schema.by_name[name].packing if name in schema else None
-        if packing is not None and len(packing.rest) != num:
+def _complete(
+    path: Path, schema: Schema, widths: Mapping[str, int], packings: Mapping[str, Packing]
+) -> dict[str, Packing]:
+    """Return the packing of each packed column; refuse one of another number of features than there are."""
+    complete = {}
+    for column in schema.columns:
+        if not column.packed:
+            if column.name in packings:
+                raise StoreError(f"{path}: {column.name}: packing is given, but the schema does not have it packed")
+            continue
+        num = column.width or widths[column.name]
+        packing = packings.get(column.name) or Packing.at_zero(num)
+        if len(packing.rest) != num:
             raise StoreError(
-                f"{path}: {name}: packing of {len(packing.rest)} features, {num} are named; name them alike"
+                f"{path}: {column.name}: packing of {len(packing.rest)} features, but there are {num}; "
+                "give one for each"
             )
+        complete[column.name] = packing
+    return complete
 
 
 def _described(column: Column) -> dict[str, Any]:
     """Return a column as JSON; what is stored as it is computed with says nothing about its storage."""
     told = asdict(column)
-    return {key: value for key, value in told.items() if value is not None or key not in ("narrow", "packing")}
-
-
-def _column_of(told: Mapping[str, Any]) -> Column:
-    packing = told.get("packing")
-    if packing is None:
-        return Column(**told)
-    return Column(**{**told, "packing": Packing(tuple(packing["same_as"]), tuple(packing["rest"]))})
+    return {key: value for key, value in told.items() if value or key not in ("narrow", "packed")}
 
 
 def _datasets(schema: Schema, attributes: Mapping[str, Any]) -> list[Dataset]:
     """Return the arrays of a file of these attributes."""
-    widths = {X.name: len(attributes[NODE_FEATURES_KEY]), EDGE_ATTR.name: len(attributes[EDGE_FEATURES_KEY])}
+    widths = _widths(attributes)
     return [dataset for column in schema.stored for dataset in datasets_of(column, widths.get(column.name, 0))]
+
+
+def _widths(attributes: Mapping[str, Any]) -> dict[str, int]:
+    return {X.name: len(attributes[NODE_FEATURES_KEY]), EDGE_ATTR.name: len(attributes[EDGE_FEATURES_KEY])}
 
 
 def _encode(value: Any) -> str:
@@ -329,7 +350,10 @@ def _read_layout(path: Path, file: h5py.File, stored: Dataset) -> tuple[Dataset,
 
 
 def _map_columns(
-    path: Path, schema: Schema, layout: Sequence[tuple[Dataset, int | None, tuple[int, ...]]]
+    path: Path,
+    schema: Schema,
+    layout: Sequence[tuple[Dataset, int | None, tuple[int, ...]]],
+    packings: Mapping[str, Packing],
 ) -> GraphColumns:
     with path.open("rb") as file:
         # Read-only: a copy-on-write map, which PyTorch would like better, counts as memory to be, and a kernel
@@ -349,9 +373,11 @@ def _map_columns(
             )
         arrays[stored.name] = np.frombuffer(pages, dtype, num_bytes // dtype.itemsize, offset).reshape(shape)
     _check_rows(path, schema, [stored for stored, _, _ in layout], arrays)
-    columns: dict[str, Any] = {column.name: array_of(column, arrays.__getitem__) for column in schema.stored}
+    columns: dict[str, Any] = {
+        column.name: array_of(column, packings.get(column.name), arrays.__getitem__) for column in schema.stored
+    }
     for column in schema.columns:
-        if column.packing is not None and num_values(columns[column.name]) != len(columns[column.name].values):
+        if column.packed and num_values(columns[column.name]) != len(columns[column.name].values):
             raise StoreError(
                 f"{path}: column {column.name} has {len(columns[column.name].values)} values, its rows "
                 f"{num_values(columns[column.name])}; build the store again"
@@ -371,7 +397,7 @@ def _check_rows(path: Path, schema: Schema, datasets: Sequence[Dataset], arrays:
         "edge": int(edge_ptr[-1]) if len(edge_ptr) else 0,
     }
     for column in schema.columns:
-        if column.packing is not None:
+        if column.packed:
             num_rows[f"{column.name}_block"] = count_blocks(num_rows[column.level])
     for stored in datasets:
         found = arrays[stored.name].shape[stored.row_axis]

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns
-from kdgat.graphs.packing import BLOCK_ROWS, PackedRows, pack
-from kdgat.graphs.schema import EDGE_ATTR, EDGE_INDEX, Column, ColumnsError, Packing, Schema, X
+from kdgat.graphs.packing import BLOCK_ROWS, PackedRows, Packing, pack
+from kdgat.graphs.schema import EDGE_ATTR, EDGE_INDEX, Column, ColumnsError, Schema, X
 from kdgat.graphs.store import GraphStore, StoreError, write_store
 from tests.graphs.examples import EDGE_FEATURES, NODE_FEATURES, SCHEMA, random_columns
 
@@ -24,11 +24,12 @@ PACKING = Packing(
     same_as=(0, 0, 2, 2, 4, 5, 6, 6, 6, 9, 10), rest=(0.0, 0.0, -4.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0.0, 0.5, 0.0)
 )
 NAMES = tuple(f"feature_{place}" for place in range(NUM_FEATURES))
+PACKINGS = {"x": PACKING, "edge_attr": Packing((0, 0), (1.0, 0.0))}
 PACKED = Schema(
     (
-        X.stored_as("float16", PACKING),
+        X.stored_as("float16", packed=True),
         EDGE_INDEX.stored_as("int16"),
-        EDGE_ATTR.stored_as("float16", Packing((0, 0), (1.0, 0.0))),
+        EDGE_ATTR.stored_as("float16", packed=True),
         Column("pos", "node", "float32", 2, in_batch=True, narrow="float16"),
         Column("y", "graph", "int8", in_batch=True),
     )
@@ -61,7 +62,7 @@ def _halves(rows: NDArray[np.floating]) -> NDArray[np.float32]:
 
 
 def write(path: Path, chunks: object, **changes: object) -> GraphStore:
-    names = {"node_features": NAMES, "edge_features": EDGE_FEATURES, "build": {}}
+    names = {"node_features": NAMES, "edge_features": EDGE_FEATURES, "build": {}, "packings": PACKINGS}
     write_store(path, PACKED, chunks, **(names | changes))  # type: ignore[arg-type]
     return GraphStore.open(path, PACKED)
 
@@ -181,15 +182,26 @@ def test_a_store_of_the_same_columns_as_they_are_computed_is_refused(tmp_path: P
     schema = Schema(tuple(column for column in SCHEMA.columns if column.indexes is None))
     columns = GraphColumns(schema, **{column.name: plain[column.name] for column in schema.stored})
     write_store(tmp_path / "a.h5", schema, columns, node_features=NODE_FEATURES, edge_features=EDGE_FEATURES, build={})
-    packing = Packing(tuple(range(3)), (0.0,) * 3)
-    expected = Schema((X.stored_as("float16", packing), *schema.columns[1:]))
-    with pytest.raises(StoreError, match=r"x is stored as float32, expected float16, packed.*; prepare again"):
+    expected = Schema((X.stored_as("float16", packed=True), *schema.columns[1:]))
+    with pytest.raises(StoreError, match=r"x is stored as float32, expected float16, packed; prepare again"):
         GraphStore.open(tmp_path / "a.h5", expected)
 
 
 def test_packing_of_another_number_of_features_than_are_named_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="x: packing of 11 features, 3 are named"):
+    with pytest.raises(StoreError, match="x: packing of 11 features, but there are 3; give one for each"):
         write(tmp_path / "a.h5", packed_graphs(1, 5), node_features=NAMES[:3])
+    with pytest.raises(StoreError, match="pos: packing is given, but the schema does not have it packed"):
+        write(tmp_path / "a.h5", packed_graphs(1, 5), packings=PACKINGS | {"pos": Packing.at_zero(2)})
+
+
+def test_a_store_is_read_by_its_own_packing_and_written_by_another(tmp_path: Path) -> None:
+    """So what features usually are may change, and stores that were prepared before are read as ever."""
+    graphs = packed_graphs(1, 20)
+    packed = write(tmp_path / "a.h5", graphs)
+    other = write(tmp_path / "b.h5", packed.columns, packings={})
+    other.verify()
+    np.testing.assert_array_equal(other.columns.x, graphs.x)
+    assert len(other.columns.x.values) > len(packed.columns.x.values)
 
 
 def test_values_that_are_missing_in_the_file_are_found_when_it_is_opened(tmp_path: Path) -> None:
@@ -226,8 +238,7 @@ def test_packing_that_cannot_be_undone_is_refused(
         (Column("y", "graph", "int8", narrow="int32"), "int8 cannot be stored as int32"),
         (Column("y", "graph", "float32", narrow="int8"), "float32 cannot be stored as int8"),
         (Column("y", "graph", "int8", narrow="bool"), "narrow is 'bool'; give one of float16"),  # type: ignore[arg-type]
-        (Column("y", "node", "float32", 1, packing=Packing((0,), (0.0,))), "not rows of float32 that are stored as"),
-        (Column("y", "node", "float32", 2, narrow="float16", packing=Packing((0,), (0.0,))), "2 numbers per row"),
+        (Column("y", "node", "float32", 1, packed=True), "not rows of float32 that are stored as"),
         (Column("x_mask", "graph", "int8"), "the name is taken"),
     ],
 )

@@ -31,7 +31,7 @@ from kdgat.can.virtual.injection import clean_stretches
 from kdgat.can.virtual.stretches import TrafficFile
 from kdgat.can.windows.feature_names import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES
 from kdgat.can.windows.online import window_chunks
-from kdgat.can.windows.schema import INJECTED, INJECTED_VALIDATION, RECORDINGS, SCHEMA, TRAIN, VALIDATION
+from kdgat.can.windows.schema import INJECTED, INJECTED_VALIDATION, PACKINGS, RECORDINGS, SCHEMA, TRAIN, VALIDATION
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import GraphStore, write_store
 from kdgat.stage.configuration import validate_config
@@ -363,6 +363,7 @@ def _write_graphs(path: Path, chunks: Iterable[GraphColumns], names: Sequence[st
         node_features=NODE_FEATURES,
         edge_features=EDGE_FEATURES,
         attributes={RECORDINGS: list(names)},
+        packings=PACKINGS,
         build=store_attributes(windows),
     )
 

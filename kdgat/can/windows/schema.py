@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from kdgat.can.windows.feature_names import EDGE_FEATURES, NODE_FEATURES
-from kdgat.graphs.schema import EDGE_ATTR, EDGE_INDEX, Column, Packing, Schema, X
+from kdgat.graphs.packing import Packing
+from kdgat.graphs.schema import EDGE_ATTR, EDGE_INDEX, Column, Schema, X
 
 # The stores of a run, beside one per test scenario.
 TRAIN, VALIDATION = "train", "validation"
@@ -37,12 +38,16 @@ def _packing(names: Sequence[str], at_rest: Mapping[str, float]) -> Packing:
     return Packing(tuple(same_as), tuple(rest))
 
 
+PACKINGS: Final = {
+    X.name: _packing(NODE_FEATURES, _AT_REST),
+    EDGE_ATTR.name: _packing(EDGE_FEATURES, _EDGES_AT_REST),
+}
 SCHEMA: Final = Schema(
     (
         # Rounded where they are made (kdgat.can.windows.rounding): streams and stores have the same windows.
-        X.stored_as("float16", _packing(NODE_FEATURES, _AT_REST)),
+        X.stored_as("float16", packed=True),
         EDGE_INDEX.stored_as("int16"),  # a window has at most 10,000 messages
-        EDGE_ATTR.stored_as("float16", _packing(EDGE_FEATURES, _EDGES_AT_REST)),
+        EDGE_ATTR.stored_as("float16", packed=True),
         Column("y", "graph", "int8", in_batch=True),  # 1 = an injected message is in it, or one was kept off the bus
         Column("node_y", "node", "int8", in_batch=True),  # 1 = the same, of this identifier
         Column("node_id", "node", "int32", in_batch=True),  # arbitration id

@@ -34,7 +34,7 @@ from tests.can.stage_inputs import (
     make_stores,
     write_planted_store,
 )
-from tests.can.windows.planted_graphs import planted_columns
+from tests.can.windows.planted_graphs import planted_columns, rounded
 
 STILL = FAST | {"max_epochs": 1, "learning_rate": 1e-9, "warmup_fraction": 0.0}  # what starts there stays there
 AUTOENCODER = {"autoencoder": SMALL_AUTOENCODER, "training": FAST}
@@ -55,7 +55,7 @@ def later(stores: dict[str, StageInput], tmp_path_factory: pytest.TempPathFactor
     changed = dict(stores)
     for seed, name in enumerate(("train", "injected", "validation", "injected_validation"), 20):
         columns = planted_columns(90, seed=seed, attack_share=0.4)
-        write_planted_store(folder / f"{name}.h5", columns.replace(x=columns.x * 2.0 + 1.0))
+        write_planted_store(folder / f"{name}.h5", columns.replace(x=rounded(columns.x * 2.0 + 1.0)))
         changed[name] = StageInput.of_file(folder / f"{name}.h5")
     return changed
 

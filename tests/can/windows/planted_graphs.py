@@ -1,6 +1,7 @@
 """Small random window graphs with a planted attack, for tests of models and stages."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kdgat.can.windows.clock import NONE
 from kdgat.can.windows.schema import ATTACK_KINDS, SCHEMA
@@ -36,9 +37,9 @@ def planted_columns(
         SCHEMA,
         node_ptr=node_ptr,
         edge_ptr=pointers(np.array(edge_counts)),
-        x=x,
+        x=rounded(x),
         edge_index=edge_index,
-        edge_attr=generator.normal(size=(edge_index.shape[1], NUM_EDGE_FEATURES)).astype(np.float32),
+        edge_attr=rounded(generator.normal(size=(edge_index.shape[1], NUM_EDGE_FEATURES))),
         y=y,
         node_y=node_y,
         node_id=generator.integers(0, 2048, node_ptr[-1]).astype(np.int32),
@@ -54,3 +55,8 @@ def planted_columns(
     )
     columns.validate()
     return columns
+
+
+def rounded(values: NDArray[np.floating]) -> NDArray[np.float32]:
+    """Return features as a store keeps them."""
+    return values.astype(np.float16).astype(np.float32)

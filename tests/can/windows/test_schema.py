@@ -11,7 +11,7 @@ from kdgat.can.sections import WindowConfig
 from kdgat.can.simulation.synthetic import make_recording, make_vehicle
 from kdgat.can.windows.feature_names import EDGE_FEATURES, NODE_FEATURES
 from kdgat.can.windows.graphs import build_graphs
-from kdgat.can.windows.schema import RECORDINGS, SCHEMA
+from kdgat.can.windows.schema import PACKINGS, RECORDINGS, SCHEMA
 from kdgat.can.windows.timer import REST
 from kdgat.graphs.store import GraphStore, write_store
 
@@ -23,7 +23,7 @@ def test_a_store_has_the_windows_of_a_stream_bit_for_bit(tmp_path: Path, attack:
     path = tmp_path / "a.h5"
     write_store(
         path, SCHEMA, graphs, node_features=NODE_FEATURES, edge_features=EDGE_FEATURES, build={},
-        attributes={RECORDINGS: ["one"]},
+        attributes={RECORDINGS: ["one"]}, packings=PACKINGS,
     )  # fmt: skip
     columns = GraphStore.open(path, SCHEMA).columns
     for column in SCHEMA.stored:
@@ -32,8 +32,7 @@ def test_a_store_has_the_windows_of_a_stream_bit_for_bit(tmp_path: Path, attack:
 
 
 def test_what_is_not_stored_is_a_clock_at_rest_and_a_mean_of_one_message() -> None:
-    packing = SCHEMA.by_name["x"].packing
-    assert packing is not None
+    packing = PACKINGS["x"]
     place = {name: number for number, name in enumerate(NODE_FEATURES)}
     assert packing.rest[place["early_maximum"]] == packing.rest[place["phase_mean"]] == REST
     assert packing.rest[place["period_known_mean"]] == 1.0
