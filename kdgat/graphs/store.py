@@ -53,7 +53,8 @@ class StoreError(ValueError):
 class GraphStore:
     """Read one store; the arrays of `columns` are pages of the file, fetched when touched and shared by processes.
 
-    Make one with `GraphStore.open(path)`. Pickling sends the path, so that a worker process maps the file itself.
+    Packed rows are unpacked where they are read. Make one with `GraphStore.open(path)`. Pickling sends the path, so
+    that a worker process maps the file itself.
     """
 
     def __init__(self, path: Path, columns: GraphColumns, attributes: dict[str, Any]) -> None:
