@@ -78,7 +78,7 @@ def test_the_autoencoder_is_trained_on_benign_windows_alone(
     for name in ("train", "injected"):
         columns = GraphStore.open(stores[name].path).columns
         x = np.array(columns.x)
-        x[np.repeat(np.asarray(columns["y"]) == 1, columns.node_counts)] *= 17.0
+        x[np.repeat(np.asarray(columns["y"]) == 1, columns.node_counts)] *= 16.0  # still float16
         write_planted_store(tmp_path / f"{name}.h5", columns.replace(x=x))
         changed[name] = StageInput.of_file(tmp_path / f"{name}.h5")
     config = {"autoencoder": SMALL_AUTOENCODER, "training": FAST}
