@@ -39,7 +39,13 @@ STYLES: Final = {
 
 @contextmanager
 def watched(
-    output: Place, console: Console, *, quiet: bool, wait: str = WAIT, since: float | None = None
+    output: Place,
+    console: Console,
+    *,
+    quiet: bool,
+    wait: str = WAIT,
+    afterwards: str = RESULTS,
+    since: float | None = None,
 ) -> Iterator[None]:
     """Show how the run in `output` goes while the context lasts.
 
@@ -48,12 +54,15 @@ def watched(
         console: to show it on.
         quiet: show nothing.
         wait: what is waited for before the first stage.
+        afterwards: what goes on after the last one.
         since: when the run began, in seconds since the epoch, if it did before now.
     """
     if quiet:
         yield
         return
-    watcher: _Watcher = (TerminalWatcher if console.is_terminal else PlainWatcher)(output, console, wait, since)
+    watcher: _Watcher = (TerminalWatcher if console.is_terminal else PlainWatcher)(
+        output, console, wait, afterwards, since
+    )
     stop = threading.Event()
     thread = threading.Thread(target=_poll, args=(watcher, stop), name="display", daemon=True)
     thread.start()
@@ -68,13 +77,26 @@ def watched(
 class _Watcher(ABC):
     """Read the run's files and call `changed` and `progressed`; what is half written or missing is read next time."""
 
-    def __init__(self, output: Place, console: Console, wait: str = WAIT, since: float | None = None) -> None:
+    def __init__(
+        self,
+        output: Place,
+        console: Console,
+        wait: str = WAIT,
+        afterwards: str = RESULTS,
+        since: float | None = None,
+    ) -> None:
         self._output: Callable[[], OutputDirectory | None] = output if callable(output) else lambda: output
         self.console = console
+        self.afterwards = afterwards
+        self._started_at = time.time() if since is None else since
+        self._forget()
+
+    def _forget(self, path: Path | None = None) -> None:
+        """Begin with the run in `path`, of which nothing was shown: a night's has stages of the same names."""
+        self._path = path
         self._before: dict[str, StageState] = {}
         self._news: dict[str, str] = {}
         self._resumed: dict[str, str] = {}
-        self._started_at = time.time() if since is None else since
         self._is_collecting = False
         self._told_at: dict[str, float] = {}  # seconds since the epoch; progress from before is of a job that is gone
 
@@ -84,6 +106,8 @@ class _Watcher(ABC):
         index = None if output is None else self._read_index(output)
         if output is None or index is None:
             return
+        if output.path != self._path:
+            self._forget(output.path)
         for record in index.stages:
             if record.state != self._before.get(record.name, StageState.PLANNED):
                 self._before[record.name] = record.state
@@ -139,8 +163,15 @@ class _Watcher(ABC):
 class PlainWatcher(_Watcher):
     """One line per event, and one per half minute of training."""
 
-    def __init__(self, output: Place, console: Console, wait: str = WAIT, since: float | None = None) -> None:
-        super().__init__(output, console, wait, since)
+    def __init__(
+        self,
+        output: Place,
+        console: Console,
+        wait: str = WAIT,
+        afterwards: str = RESULTS,
+        since: float | None = None,
+    ) -> None:
+        super().__init__(output, console, wait, afterwards, since)
         self._next_line: dict[str, float] = {}
         self._print(wait)
 
@@ -162,7 +193,7 @@ class PlainWatcher(_Watcher):
 
     def collecting(self) -> None:
         """Print it."""
-        self._print(RESULTS)
+        self._print(self.afterwards)
 
     def _print(self, text: str) -> None:
         self.console.print(f"{_clock()} {text}", markup=False, highlight=False, soft_wrap=True)
@@ -171,8 +202,15 @@ class PlainWatcher(_Watcher):
 class TerminalWatcher(_Watcher):
     """A bar per running stage, a line for each that ended."""
 
-    def __init__(self, output: Place, console: Console, wait: str = WAIT, since: float | None = None) -> None:
-        super().__init__(output, console, wait, since)
+    def __init__(
+        self,
+        output: Place,
+        console: Console,
+        wait: str = WAIT,
+        afterwards: str = RESULTS,
+        since: float | None = None,
+    ) -> None:
+        super().__init__(output, console, wait, afterwards, since)
         self._bars: dict[str, TaskID] = {}
         self._progress = Progress(
             SpinnerColumn(),
@@ -228,7 +266,7 @@ class TerminalWatcher(_Watcher):
 
     def collecting(self) -> None:
         """Turn a wheel until the flow ends."""
-        self._waiting = self._progress.add_task(RESULTS, total=None, words="")
+        self._waiting = self._progress.add_task(self.afterwards, total=None, words="")
 
     def close(self) -> None:
         """Look a last time and take the bars away."""

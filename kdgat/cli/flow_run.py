@@ -114,7 +114,12 @@ def detach_or_watch(
 
 
 def watch_flow(
-    place: "Place", run: Callable[["Console"], "RunEnd"], *, again: str = "the same command", quiet: bool
+    place: "Place",
+    run: Callable[["Console"], "RunEnd"],
+    *,
+    again: str = "the same command",
+    afterwards: str | None = None,
+    quiet: bool,
 ) -> "RunEnd | None":
     """Run a flow and show how it goes; return how it ended, None where it was stopped while no stage was running.
 
@@ -122,15 +127,16 @@ def watch_flow(
         place: of the run, or a function that names it once it is known.
         run: starts the flow and returns when it has ended; what it prints goes to the console.
         again: what goes on from there.
+        afterwards: what the flow does after the last stage of the run; by default it collects results.
         quiet: show no progress.
     """
     from rich.console import Console
 
-    from kdgat.cli.display import watched
+    from kdgat.cli.display import RESULTS, watched
 
     started, console = time.time(), Console(stderr=True)
     try:
-        with watched(place, console, quiet=quiet):
+        with watched(place, console, quiet=quiet, afterwards=afterwards or RESULTS):
             end = run(console)
     except KeyboardInterrupt:  # before the first stage or after the last
         print(f"stopped; {again} goes on from there", file=sys.stderr)

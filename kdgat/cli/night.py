@@ -171,7 +171,13 @@ def _watch(directory: "NightlyDirectory", run: "Callable[[Console], RunEnd]", *,
     from kdgat.run.end import EXIT_STOPPED
 
     started = time.time()
-    end = watch_flow(directory.latest_run, run, again="the next night", quiet=quiet)
+    end = watch_flow(
+        directory.latest_run,
+        run,
+        again="the next night",
+        afterwards="the new model is trained: comparing it",
+        quiet=quiet,
+    )
     if end is None:
         return EXIT_STOPPED
     if end.state != "completed":

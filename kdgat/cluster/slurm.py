@@ -123,7 +123,7 @@ def missing_configuration() -> str:
     """Say why Slurm's commands cannot know any controller from this shell; empty if they know one, up or not."""
     named = os.environ.get(CONFIGURATION)
     if named:  # asking would take a minute: they wait for the file
-        return "" if Path(named).is_file() else f"{CONFIGURATION}={named} is no file"
+        return "" if Path(named).is_file() else f"{CONFIGURATION}={named!r} is no file"
     try:
         done = _run("sbatch", "--version")
     except (OSError, subprocess.TimeoutExpired):

@@ -10,7 +10,7 @@ from contextlib import suppress
 from pydantic import ValidationError
 
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import OwnerLostError, StageBusyError, StopRequested
+from kdgat.stage.errors import OwnerLostError, StopRequested
 from kdgat.stage.families import family_package, is_own
 from kdgat.stage.faults import describe_fault, is_environment_fault
 from kdgat.stage.hashes import KnownHashes
@@ -42,14 +42,15 @@ def run_stage(directory: RunDirectory, quiet: bool = False) -> Outcome:
     """
     spec = directory.read_spec()
     directory.quiet = quiet
-    stop = StopFlag()
+    stop, is_ours = StopFlag(), False
     try:
         # The signals first: one that comes while the directory is locked pauses the stage like any other.
         with stop_signals() as stop, stop.watched(), directory.lock(), stage_log(directory, quiet):
+            is_ours = True
             return _run_owned(spec, directory, stop)
-    except StageBusyError:
-        stop.hand_on()  # here it pauses nothing, and who waits for the directory would wait on
-        raise
+    finally:
+        if not is_ours:
+            stop.hand_on()  # there is nothing that it could pause, and who waits for the directory would wait on
 
 
 def _run_owned(spec: StageSpec, directory: RunDirectory, stop: StopFlag) -> Outcome:

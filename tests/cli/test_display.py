@@ -23,7 +23,7 @@ def write_run(output: OutputDirectory, *states: StageState, message: str = "", k
     ]
     records[-1].message = message
     for record in records:
-        (output.path / str(record.directory)).mkdir(exist_ok=True)
+        (output.path / str(record.directory)).mkdir(parents=True, exist_ok=True)
     output.write_index(RunIndex(family="can", config={}, stages=records))
 
 
@@ -103,7 +103,8 @@ def test_who_waits_for_tables_after_the_last_stage_is_told_what_goes_on(tmp_path
     write_run(output, StageState.CACHED, StageState.FINISHED, kinds=("normal", EVALUATION))
     watcher.look()
     watcher.look()
-    time.sleep(0.2 if is_terminal else 0.0)  # a wheel is drawn ten times a second
+    if isinstance(watcher, TerminalWatcher):
+        watcher._progress.refresh()  # otherwise drawn ten times a second
     watcher.close()
     found = text_of(console)
     assert RESULTS in found
@@ -116,6 +117,23 @@ def test_a_run_without_evaluation_collects_nothing(tmp_path: Path) -> None:
     watcher = PlainWatcher(output, console)
     write_run(output, StageState.FINISHED)
     watcher.close()
+    assert RESULTS not in text_of(console)
+
+
+def test_a_night_shows_the_stages_of_its_own_run_and_says_what_comes_after_them(tmp_path: Path) -> None:
+    runs = [OutputDirectory(tmp_path / "first")]
+    console = recorder(is_terminal=False)
+    watcher = PlainWatcher(lambda: runs[-1], console, afterwards="comparing")
+    write_run(runs[0], StageState.FINISHED, StageState.FINISHED, kinds=("normal", EVALUATION))
+    watcher.look()
+    runs.append(OutputDirectory(tmp_path / "second"))
+    write_run(runs[1], StageState.FINISHED, StageState.RUNNING, kinds=("normal", EVALUATION))
+    watcher.look()
+    assert text_of(console).count("stage0: finished") == 2
+    assert text_of(console).count("comparing") == 1
+    write_run(runs[1], StageState.FINISHED, StageState.FINISHED, kinds=("normal", EVALUATION))
+    watcher.close()
+    assert text_of(console).count("comparing") == 2
     assert RESULTS not in text_of(console)
 
 

@@ -48,6 +48,7 @@ def clock_margins(x: NDArray[np.float32]) -> tuple[NDArray[np.float32], NDArray[
 def flooding(x: NDArray[np.float32], num_messages: NDArray[Any]) -> NDArray[np.bool_]:
     """Mark the nodes [N] of windows of so many messages that fill the bus and are foreign to it, or make it fast."""
     has_sent = x[:, _COLUMN["waiting"]] == 0.0
-    share = np.exp2(4.0 * x[:, _COLUMN["count"]]) / num_messages
+    # A whole number: the logarithm was rounded, and a share of exactly FLOOD_SHARE is none that is larger.
+    share = np.rint(np.exp2(4.0 * x[:, _COLUMN["count"]].astype(np.float64))) / num_messages
     is_foreign = (x[:, _COLUMN["outranks_maximum"]] > 0.0) | (x[:, _COLUMN["novelty_maximum"]] > FLOOD_NOVELTY)
     return has_sent & (share > FLOOD_SHARE) & (is_foreign | (x[:, _COLUMN["bus_rate_maximum"]] > FLOOD_RATE))
