@@ -10,7 +10,7 @@ from kdgat.lap.solver.background import SHARE, solve_listed
 from kdgat.lap.solver.kernels import no_mask
 from kdgat.lap.solver.small import SOLVED, solve_one
 
-MAX_ENTRIES = 800 * 800  # from about here on, short lists of candidates are faster than whole rows
+MAX_ENTRIES = 1024 * 1024  # from about here on, bids on short lists are always faster than on whole rows
 MIN_LISTED = 150 * 150  # entries from which on a background is looked for
 empty, ndarray = np.empty, np.ndarray
 FLOAT64 = np.dtype(np.float64)
