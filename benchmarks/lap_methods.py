@@ -1,4 +1,4 @@
-"""Compare what `solve(cost)` chooses with the other methods of our solver, on several instances of each family and size.
+"""Compare what `solve(cost)` chooses with the other methods of our solver, on some instances of each family and size.
 
     OMP_NUM_THREADS=1 python benchmarks/lap_methods.py                       # sizes from 200 to 2048, two instances
     OMP_NUM_THREADS=1 python benchmarks/lap_methods.py --sizes 700 1024 --instances 5 --first-seed 7000000100

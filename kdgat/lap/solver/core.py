@@ -209,8 +209,9 @@ def augment_core(cost, mask, columns, costs, start, count, beyond, u, v, column_
     """Match every free row by Dijkstra's search over the candidates; change u, v, the matching and the lists in place.
 
     Return (state, searches, entries looked at, candidates added, repairs). The state is -1, or a row from which no free
-    column can be reached, or -2: so many repairs were needed that the rows left are better searched on dense rows (if
-    it `may_turn`, as soon as these would have been quicker so far), or more than `max_looked_at` entries were looked at.
+    column can be reached, or -2: so many repairs were needed that the rows left are better searched on dense rows, or
+    more than `max_looked_at` entries were looked at. If it `may_turn`, it does so as soon as dense rows would have been
+    quicker for the last searches.
     """
     n, m = cost.shape
     buffer, slack, lane = np.empty(m), np.empty(m), np.empty(max(m, LANES))

@@ -17,7 +17,7 @@ from kdgat.lap.solver.proof import is_proved
 SOLVED, UNUSABLE, INFEASIBLE, UNPROVED = 0, 1, 2, 3  # the last three are left to the general solver
 LIMIT = np.float64(2.0**980).view(np.int64)  # no sum of a small problem's costs below it overflows
 PLUS, MINUS = np.float64(np.inf).view(np.int64), np.float64(-np.inf).view(np.int64)
-SCALAR, LONG = 20, 160  # lines up to the first length are looked at entry by entry; from the second on not padded
+SCALAR, LONG = 16, 160  # lines up to the first length are looked at entry by entry; from the second on not padded
 NOWHERE = 1 << 62  # larger than any place in a row
 LONG_BIDS = 400  # lines from which on three rounds of bids pay
 HARD = (
