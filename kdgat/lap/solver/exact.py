@@ -51,8 +51,8 @@ def solve(
 
     Methods: "core" looks at each row's cheapest entries and further only where a search needs it; "dense" is the
     classical way of Jonker and Volgenant (1987), all entries of each row that a search reaches. "auto" solves what is
-    small, or mostly one constant (where given duals are not needed), in one compiled call, and all else by "core", which
-    turns to whole rows where these would have been quicker. All are exact.
+    small, or mostly one constant (where given duals are not needed), in one compiled call, and all else by "core", or
+    by whole rows once these would have been quicker. All are exact.
     Raise CostError for input that cannot be used, InfeasibleError if no such matching exists.
 
     >>> found = solve([[4.0, 1.0, 3.0], [2.0, 0.0, 5.0], [3.0, 2.0, 2.0]])
