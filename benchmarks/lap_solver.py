@@ -5,11 +5,13 @@
     OMP_NUM_THREADS=1 python benchmarks/lap_solver.py --seeds --sizes 2048  # what optimal and noisy duals are worth
 
 Times are of the process's CPU: what others do on the machine counts little. All solvers take turns in one process, and
-the best of their turns counts. Every answer is compared with scipy's. Costs are float64; lapx gets forbidden pairs as a
-price that no optimum pays. Ours checks its input and proves its answer, the others do neither; "auto" is what
-`solve(cost)` does, "core" and "dense" are its other methods. A row says who is ahead, of all but these two. A cell
-that would take longer than --longest, by its time at the size before and n^3, is skipped, and says so; those of scipy
-and auto never are.
+the best of their turns counts, a mean over the instances of a row: up to 100 rows these are 50, because a processor
+that solves one small matrix again and again learns its branches by heart (at 50 rows scipy then takes a quarter of the
+time, lapx half). `--instances 1` measures that. Every answer is compared with scipy's. Costs are float64; lapx gets
+forbidden pairs as a price that no optimum pays. Ours checks its input and proves its answer, the others do neither;
+"auto" is what `solve(cost)` does, "core" and "dense" are its other methods. A row says who is ahead, of all but these
+two. A cell that would take longer than --longest, by its time at the size before and n^3, is skipped, and says so;
+those of scipy and auto never are.
 Agreement on random and adversarial problems: `python -m tests.lap.solver.agreement 100000`.
 """
 
@@ -33,6 +35,7 @@ SIZES = (10, 20, 50, 100, 200, 512, 1024, 2048, 4096)
 LAPX = ("lapjv", "lapjvx", "lapjvc", "lapjvs", "lapjvr")
 OURS = ("auto", "core", "dense")
 SHOWN = ("scipy", *LAPX, *OURS)
+INSTANCES = {10: 50, 20: 50, 50: 50, 100: 50, 200: 10}  # of a size; 1 of others
 SHORTEST_S = 2e-3  # a turn repeats a shorter solve until it has taken so long
 NOISE = (0.0, 0.03, 0.1, 0.3)  # standard deviations of u
 
@@ -53,27 +56,27 @@ def with_price(instance: Instance) -> np.ndarray:
     return np.where(instance.mask, allowed.max() + instance.n * (allowed.max() - allowed.min()) + 1.0, instance.cost)
 
 
-def contenders(instance: Instance) -> dict[str, Callable[[], float]]:
-    """Return each solver as a call that returns the cost of its answer."""
+def contenders(instances: list[Instance]) -> dict[str, Callable[[], float]]:
+    """Return each solver as a call that solves all instances and returns the sum of the costs of its answers."""
     import lap
 
-    cost, mask = instance.cost, instance.mask
-    rows, priced = np.arange(instance.n), with_price(instance)
-    blocked = cost if mask is None else np.where(mask, np.inf, cost)
+    rows = np.arange(instances[0].n)
+    masked = [(one.cost, one.mask) for one in instances]
+    priced = [(one.cost, with_price(one)) for one in instances]
+    blocked = [(cost, cost if mask is None else np.where(mask, np.inf, cost)) for cost, mask in masked]
 
     def by_scipy() -> float:
-        return float(cost[linear_sum_assignment(blocked)].sum())
+        return sum(float(cost[linear_sum_assignment(prices)].sum()) for cost, prices in blocked)
 
     def by_lapx(name: str) -> float:
-        columns: Any
-        if name == "lapjv":
-            columns = lap.lapjv(priced, return_cost=False)[0]
-        else:
-            columns = getattr(lap, name)(priced, return_cost=False)[1]
-        return float(cost[rows, columns].sum())
+        place, solver = int(name != "lapjv"), getattr(lap, name)
+        return sum(float(cost[rows, solver(prices, return_cost=False)[place]].sum()) for cost, prices in priced)
+
+    def by_ours(method: Any) -> float:
+        return sum(solve(cost, mask=mask, method=method).cost for cost, mask in masked)
 
     calls = {"scipy": by_scipy} | {name: partial(by_lapx, name) for name in LAPX}
-    return calls | {name: partial(lambda name: solve(cost, mask=mask, method=name).cost, name) for name in OURS}
+    return calls | {method: partial(by_ours, method) for method in OURS}
 
 
 def too_slow(before: dict[str, Any] | None, size: int, longest_s: float) -> set[str]:
@@ -85,11 +88,11 @@ def too_slow(before: dict[str, Any] | None, size: int, longest_s: float) -> set[
     return {name for name, ms in expected.items() if ms > 1e3 * longest_s}
 
 
-def compare(family: str, size: int, repeats: int, longest_s: float, skipped: set[str]) -> dict[str, Any]:
+def compare(family: str, size: int, number: int, repeats: int, longest_s: float, skipped: set[str]) -> dict[str, Any]:
     """Return the best times of one family and size in milliseconds; solvers in `skipped` are left out."""
-    instance = generate(family, size, FIRST_SEED)
-    calls = {name: call for name, call in contenders(instance).items() if name not in skipped}
-    slack = 1e-9 * size * float(np.abs(instance.cost).max())
+    instances = [generate(family, size, FIRST_SEED + k) for k in range(number)]
+    calls = {name: call for name, call in contenders(instances).items() if name not in skipped}
+    slack = 1e-9 * size * sum(float(np.abs(one.cost).max()) for one in instances)
     optimum = calls["scipy"]()
     times: dict[str, float] = {}
     repeat: dict[str, int] = {}
@@ -104,7 +107,7 @@ def compare(family: str, size: int, repeats: int, longest_s: float, skipped: set
         for name, call in calls.items():
             if repeat[name]:
                 times[name] = min(times[name], turn_ms(call, repeat[name]))
-    return {"family": family, "size": size, "ms": times}
+    return {"family": family, "size": size, "ms": {name: ms / number for name, ms in times.items()}}
 
 
 def shown(row: dict[str, Any]) -> str:
@@ -140,7 +143,8 @@ def compare_all(arguments: argparse.Namespace) -> None:
             row = done.get((family, size))
             if row is None:
                 skipped = too_slow(last.get(family), size, arguments.longest)
-                row = compare(family, size, arguments.repeats, arguments.longest, skipped)
+                number = arguments.instances or INSTANCES.get(size, 1)
+                row = compare(family, size, number, arguments.repeats, arguments.longest, skipped)
                 if arguments.out is not None:
                     with arguments.out.open("a") as file:
                         file.write(json.dumps(row) + "\n")
@@ -180,7 +184,7 @@ def main() -> None:
     parser.add_argument("--longest", type=float, default=2.0, help="seconds; longer cells are skipped or run once")
     parser.add_argument("--out", type=Path, help="keep rows here, and go on after those that are there")
     parser.add_argument("--seeds", action="store_true", help="compare seeds of our solver instead")
-    parser.add_argument("--instances", type=int, default=3, help="of --seeds")
+    parser.add_argument("--instances", type=int, help="of each row instead of 50 to 1; of --seeds instead of 3")
     arguments = parser.parse_args()
     for method in OURS:
         solve(np.random.default_rng(0).random((150, 151)), method=method)  # compiled, or from the cache
@@ -189,7 +193,7 @@ def main() -> None:
         sys.exit(0)
     for size in arguments.sizes:
         for family in arguments.families or ("uniform", "sparse", "metric"):
-            compare_seeds(family, size, arguments.instances, arguments.repeats)
+            compare_seeds(family, size, arguments.instances or 3, arguments.repeats)
 
 
 if __name__ == "__main__":

@@ -1,5 +1,6 @@
 """What a solved assignment problem is: matching, duals, proof and work done."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,8 +53,37 @@ class Assignment:
         return abs(self.cost - self.dual_bound)
 
 
+Take = Callable[[int, int, NDArray[np.int64]], Any]
+
+
+class Part:
+    """A field of a `PackedAssignment`, taken out of its array when somebody first asks for it."""
+
+    def __init__(self, take: Take) -> None:
+        self.take = take
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    def __get__(self, packed: "PackedAssignment", owner: type) -> Any:
+        """Return the part, and leave it where it is found before this is asked."""
+        part = packed.__dict__[self.name] = self.take(*packed.packed)
+        return part
+
+
+def number(place: int) -> Take:
+    """Return what takes one of the numbers at the end: cost, bounds, and the work."""
+    return lambda n, m, packed: packed.view(np.float64).item(place)
+
+
+def counted(n: int, m: int, packed: NDArray[np.int64]) -> Counters:
+    """Return the work that was done."""
+    matches, searches, looked_at = packed.view(np.float64)[-3:].tolist()
+    return Counters(COLUMN_MINIMA, int(matches), int(searches), int(looked_at))
+
+
 class PackedAssignment(Assignment):
-    """An `Assignment` as the compiled solver left it: one array, taken apart when somebody asks for more than it.
+    """An `Assignment` as the compiled solver left it: one array, of which a part is taken when somebody asks for it.
 
     Making eight objects for an answer takes longer than finding one of ten rows. Its only attribute is `packed`: n, m
     and an array [2 k + n + m + 6] of rows and columns [k], then, as numbers, u [n], v [m], cost, bounds, and the work.
@@ -62,27 +92,12 @@ class PackedAssignment(Assignment):
     __slots__ = ("packed",)
     packed: tuple[int, int, NDArray[np.int64]]
 
-    def __getattr__(self, name: str) -> Any:
-        """Take the array apart, once."""
-        known = self.__dict__
-        if name in Assignment.__dataclass_fields__ and not known:
-            n, m, packed = self.packed
-            k = min(n, m)
-            numbers = packed[2 * k :].view(np.float64)
-            cost, bound, seed_bound, matches, searches, looked_at = numbers[n + m :].tolist()
-            known.update(
-                rows=packed[:k],
-                columns=packed[k : 2 * k],
-                cost=cost,
-                u=numbers[:n],
-                v=numbers[n : n + m],
-                dual_bound=bound,
-                seed_bound=seed_bound,
-                counters=Counters(COLUMN_MINIMA, int(matches), int(searches), int(looked_at)),
-            )
-        if name in known:
-            return known[name]
-        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
+    rows = Part(lambda n, m, packed: packed[: min(n, m)])
+    columns = Part(lambda n, m, packed: packed[min(n, m) : 2 * min(n, m)])
+    u = Part(lambda n, m, packed: packed[2 * min(n, m) :].view(np.float64)[:n])
+    v = Part(lambda n, m, packed: packed[2 * min(n, m) + n :].view(np.float64)[:m])
+    cost, dual_bound, seed_bound = Part(number(-6)), Part(number(-5)), Part(number(-4))
+    counters = Part(counted)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle and copy as an `Assignment`."""

@@ -148,7 +148,7 @@ class _Problems:
     """Matrices one after another, as the kernel reads them."""
 
     costs: NDArray[np.float64]  # [entries]
-    masks: NDArray[np.uint8]  # [entries], or [0]
+    masks: NDArray[np.bool_]  # [entries], or [0]
     place: NDArray[np.int64]  # [B] first entry of each
     shape: NDArray[np.int64]  # [B, 2] of the problem
     stored: NDArray[np.int64]  # [B, 2] of the matrix that begins with it
@@ -161,7 +161,7 @@ class _Problems:
 
 def _solve_alone(problems: _Problems, k: int, maximize: bool) -> Assignment:
     cost = problems.matrix(k, problems.costs)
-    mask = problems.matrix(k, problems.masks).view(np.bool_) if problems.masks.size else None
+    mask = problems.matrix(k, problems.masks) if problems.masks.size else None
     try:
         return solve(cost, mask=mask, maximize=maximize)
     except InfeasibleError as error:
@@ -190,7 +190,7 @@ def _padded(costs: NDArray[Any], sizes: ArrayLike | None, mask: Any) -> _Problem
     elif num_problems and not height * width:
         raise CostError(f"costs has shape {values.shape}: problems without an entry, so there is nothing to assign")
     forbidden = check_mask(mask, values.shape)
-    flags = np.zeros(0, np.uint8) if forbidden is None else np.array(forbidden).view(np.uint8).reshape(-1)
+    flags = np.zeros(0, bool) if forbidden is None else np.array(forbidden).reshape(-1)
     flat = np.require(values, np.float64, ["C", "A", "W"]).reshape(-1)
     stored = np.tile(np.array([height, width]), (num_problems, 1))
     return _Problems(flat, flags, np.arange(num_problems) * height * width, shape, stored)
@@ -204,13 +204,13 @@ def _ragged(costs: Any, sizes: ArrayLike | None, masks: Any) -> _Problems:
         if matrix.ndim != 2 or matrix.size == 0:
             raise CostError(f"problem {k}: cost has shape {matrix.shape}: a matrix [rows, columns] is needed")
     shape = np.array([matrix.shape for matrix in matrices], np.int64).reshape(-1, 2)
-    flags = np.zeros(0, np.uint8)
+    flags = np.zeros(0, bool)
     if masks is not None:
         if len(masks) != len(matrices):
             raise CostError(f"mask has {len(masks)} entries, costs has {len(matrices)}: one for each problem is needed")
         checked = [check_mask(mask, matrix.shape) for mask, matrix in zip(masks, matrices, strict=True)]
         parts = [np.zeros(c.size, bool) if f is None else f.reshape(-1) for c, f in zip(matrices, checked, strict=True)]
-        flags = np.concatenate([flags.view(np.bool_), *parts]).view(np.uint8)
+        flags = np.concatenate([flags, *parts])
     flat = np.concatenate([np.zeros(0), *(matrix.reshape(-1) for matrix in matrices)], dtype=np.float64)
     place = np.concatenate([np.zeros(1, np.int64), np.cumsum(shape.prod(axis=1))])[:-1]
     return _Problems(flat, flags, place, shape, shape)

@@ -18,6 +18,11 @@ SHORT_GROUPS, SHORT_CAPACITY = 8, 48  # about 22 candidates of a row of random c
 WIDE_CAPACITY = 256  # after a repair in a search: 16 groups, about 54 candidates; after the second: 32, about 130
 SHORT, WHOLE = 0, 3  # times that a search has asked for more of a row; from the last on, it looks at all of it
 MAX_REPAIRS = 8  # per row of the matrix; who needs more is better off with dense rows
+LIST_TIME, REPAIR_TIME = (
+    15.0,
+    8.0,
+)  # of an entry of a list, and of a row made a list of, in those of a row searched whole
+EARLIEST, WINDOW = 0.5, 0.25  # passes over the matrix, in searches, before these times are compared, and between
 LARGEST = float(np.finfo(np.float64).max)  # what is more is forbidden
 STUCK_NOWHERE, GAVE_UP = -1, -2
 
@@ -200,12 +205,13 @@ def remove_first(keys, nodes, place, size):  # type: ignore[no-untyped-def]
 
 
 @compiled(fastmath=ORDERED)
-def augment_core(cost, mask, columns, costs, start, count, beyond, u, v, column_of, row_of, max_looked_at):  # type: ignore[no-untyped-def]
+def augment_core(cost, mask, columns, costs, start, count, beyond, u, v, column_of, row_of, max_looked_at, may_turn):  # type: ignore[no-untyped-def]
     """Match every free row by Dijkstra's search over the candidates; change u, v, the matching and the lists in place.
 
     Return (state, searches, entries looked at, candidates added, repairs). The state is -1, or a row from which no free
     column can be reached, or -2: so many repairs were needed that the rows left are better searched on dense rows, or
-    more than `max_looked_at` entries were looked at.
+    more than `max_looked_at` entries were looked at. If it `may_turn`, it does so as soon as dense rows would have been
+    quicker for the last searches.
     """
     n, m = cost.shape
     buffer, slack, lane = np.empty(m), np.empty(m), np.empty(max(m, LANES))
@@ -224,12 +230,21 @@ def augment_core(cost, mask, columns, costs, start, count, beyond, u, v, column_
     keys = np.empty(n + m)
     nodes = np.empty(n + m, np.int32)  # a column, or m + row: look beyond that row's candidates
     place = np.full(n + m, -1, np.int32)
-    searches = looked_at = added = repairs = 0
+    searches = looked_at = added = repairs = scans = 0
+    looked_at_before = scans_before = repairs_before = 0
+    check_at = EARLIEST * n * m
     for origin in range(n):
         if column_of[origin] >= 0:
             continue
         if repairs > MAX_REPAIRS * n or looked_at > max_looked_at:
             return GAVE_UP, searches, looked_at, added, repairs
+        if may_turn and looked_at > check_at:
+            made = (repairs - repairs_before) * m
+            spent = LIST_TIME * (looked_at - looked_at_before - made) + REPAIR_TIME * made
+            if looked_at_before > 0 and spent > (scans - scans_before) * m:
+                return GAVE_UP, searches, looked_at, added, repairs
+            check_at = looked_at + WINDOW * n * m
+            looked_at_before, scans_before, repairs_before = looked_at, scans, repairs
         searches += 1
         size = num_reached = num_scanned = num_repaired = 0
         best = np.inf  # distance of the nearest free column so far
@@ -249,6 +264,7 @@ def augment_core(cost, mask, columns, costs, start, count, beyond, u, v, column_
                 these, values = columns, costs
                 begin, stop = start[i], start[i] + count[i]
             looked_at += stop - begin
+            scans += 1
             for e in range(begin, stop):
                 j = these[e]
                 value = max(values[e] - v[j] + offset, here)

@@ -23,6 +23,8 @@ CROWDED_LOSS = 0.1  # of the bound, where column minima leave rows a crowd of ti
 LONG_SEARCHES = 1.0  # passes over the matrix, in searches, after which a seed that may be misleading is given up
 NO_LIMIT = 1 << 62
 
+CACHED = 1500 * 1500  # entries up to which whole rows come quickly enough to be searched where lists do not suffice
+
 CENTRED_LIMIT = 1e3  # seed duals beyond this many times the typical cost are looked at more closely
 
 Method = Literal["auto", "core", "dense"]
@@ -49,8 +51,8 @@ def solve(
 
     Methods: "core" looks at each row's cheapest entries and further only where a search needs it; "dense" is the
     classical way of Jonker and Volgenant (1987), all entries of each row that a search reaches. "auto" solves what is
-    small, or mostly one constant (where given duals are not needed), in one compiled call, and all else by "core". All
-    are exact.
+    small, or mostly one constant (where given duals are not needed), in one compiled call, and all else by "core", or
+    by whole rows once these would have been quicker. All are exact.
     Raise CostError for input that cannot be used, InfeasibleError if no such matching exists.
 
     >>> found = solve([[4.0, 1.0, 3.0], [2.0, 0.0, 5.0], [3.0, 2.0, 2.0]])
@@ -154,6 +156,7 @@ def search(matrix: Matrix, seed: Seed, method: Method, *, with_bids: bool) -> Fo
     arrays = (matrix.cost, matrix.mask, *duals_and_matching)
     matches = searches = looked_at = edges = repairs = 0
     state = core.GAVE_UP
+    may_turn = method == "auto" and n * m <= CACHED
     if kernels.is_crowded(*arrays[:4]):  # with many ties, short lists are blind: whole rows are searched
         method = "dense"
         rows, matches = kernels.match_scarce(*arrays)
@@ -178,7 +181,7 @@ def search(matrix: Matrix, seed: Seed, method: Method, *, with_bids: bool) -> Fo
             )
         limit = int(LONG_SEARCHES * matrix.cost.size) - int(looked_at) if seed.fallback is not None else NO_LIMIT
         state, searches, more, added, repairs = core.augment_core(
-            matrix.cost, matrix.mask, columns, costs, start, count, beyond, *duals_and_matching, limit
+            matrix.cost, matrix.mask, columns, costs, start, count, beyond, *duals_and_matching, limit, may_turn
         )
         if seed.fallback is not None and state == core.GAVE_UP and more > limit:
             found = search(matrix, seed.fallback, method, with_bids=with_bids)

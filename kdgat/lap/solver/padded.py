@@ -54,19 +54,24 @@ def raise_columns(cost, rows, raised, u, v, ceiling, fallback, columns, costs, c
     m = cost.shape[1]
     slack, lane = np.empty(m), np.empty(max(m, LANES))
     is_raised = np.zeros(m, np.bool_)
-    v[raised] = ceiling
     is_raised[raised] = True
-    for i in rows:
-        row, potential = cost[i], u[i]
-        for j in raised:
-            value = row[j] - potential
-            v[j] = value if value < v[j] else v[j]
+    block = np.empty((rows.size, raised.size))  # read once: entries of a column lie far apart
+    least = np.full(raised.size, ceiling)
+    for r in range(rows.size):
+        row, kept_row, potential = cost[rows[r]], block[r], u[rows[r]]
+        for k in range(raised.size):
+            value = row[raised[k]]
+            kept_row[k] = value
+            value -= potential
+            least[k] = value if value < least[k] else least[k]
+    v[raised] = least
     for j in raised:
         if v[j] == np.inf:
             v[j] = fallback
-    looked_at = 2 * rows.size * raised.size
-    for i in rows:
-        row = cost[i]
+    duals = v[raised]
+    looked_at = rows.size * raised.size
+    for r in range(rows.size):
+        i, kept_row = rows[r], block[r]
         kept = 0
         for e in range(count[i]):
             if not is_raised[columns[i, e]]:
@@ -74,16 +79,16 @@ def raise_columns(cost, rows, raised, u, v, ceiling, fallback, columns, costs, c
                 costs[i, kept] = costs[i, e]
                 kept += 1
         count[i] = kept
-        for j in raised:
-            if row[j] - v[j] < beyond[i]:
+        for k in range(raised.size):
+            if kept_row[k] - duals[k] < beyond[i]:
                 if count[i] == CAPACITY:
                     looked_at += m
                     count[i], beyond[i] = candidates(
-                        row, v, slack, lane, i * 7 % m, SHORT_GROUPS, SHORT_CAPACITY, columns[i], costs[i], 0
+                        cost[i], v, slack, lane, i * 7 % m, SHORT_GROUPS, SHORT_CAPACITY, columns[i], costs[i], 0
                     )
                     break
-                columns[i, count[i]] = j
-                costs[i, count[i]] = row[j]
+                columns[i, count[i]] = raised[k]
+                costs[i, count[i]] = kept_row[k]
                 count[i] += 1
     return looked_at
 

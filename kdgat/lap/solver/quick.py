@@ -10,12 +10,12 @@ from kdgat.lap.solver.background import SHARE, solve_listed
 from kdgat.lap.solver.kernels import no_mask
 from kdgat.lap.solver.small import SOLVED, solve_one
 
-MAX_ENTRIES = 800 * 800  # from about here on, short lists of candidates are faster than whole rows
+MAX_ENTRIES = 1024 * 1024  # from about here on, bids on short lists are always faster than on whole rows
 MIN_LISTED = 150 * 150  # entries from which on a background is looked for
 empty, ndarray = np.empty, np.ndarray
 FLOAT64 = np.dtype(np.float64)
-INT64, UINT8, BOOL = np.dtype(np.int64), np.dtype(np.uint8), np.dtype(np.bool_)
-NO_MASK = no_mask()
+INT64, BOOL = np.dtype(np.int64), np.dtype(np.bool_)
+NO_MASK = no_mask().view(np.bool_)
 NUM_SUMS = 6  # at the end of what a kernel writes
 
 # Each thing that is done here takes a tenth of the time that a problem of ten rows does.
@@ -43,7 +43,7 @@ def attempt(
     if mask is None:
         forbidden = NO_MASK
     elif type(mask) is np.ndarray and mask.dtype is BOOL and mask.shape == (n, m):
-        forbidden = (mask if mask.flags.carray else np.array(mask, order="C")).view(UINT8)
+        forbidden = mask if mask.flags.carray else np.array(mask, order="C")
     else:
         return None
     if maximize is not False:

@@ -10,15 +10,21 @@ import numpy as np
 from numba import njit
 
 from kdgat.lap.solver.compilation import compiled
-from kdgat.lap.solver.kernels import EXPONENT, LANES, ORDERED, augment_dense, flip, least_slack, lesser
+from kdgat.lap.solver.core import GAVE_UP, augment_core, make_core, reduce_rows
+from kdgat.lap.solver.kernels import EXPONENT, LANES, ORDERED, augment_dense, flip, least_slack, lesser, smallest
 from kdgat.lap.solver.proof import is_proved
 
 SOLVED, UNUSABLE, INFEASIBLE, UNPROVED = 0, 1, 2, 3  # the last three are left to the general solver
 LIMIT = np.float64(2.0**980).view(np.int64)  # no sum of a small problem's costs below it overflows
 PLUS, MINUS = np.float64(np.inf).view(np.int64), np.float64(-np.inf).view(np.int64)
-SCALAR, LONG = 20, 160  # lines up to the first length are looked at entry by entry; from the second on not padded
+SCALAR, LONG = 16, 160  # lines up to the first length are looked at entry by entry; from the second on not padded
 NOWHERE = 1 << 62  # larger than any place in a row
 LONG_BIDS = 400  # lines from which on three rounds of bids pay
+HARD = (
+    0.35  # if more of the rows are left, row minima may be the better start, and searches are longer than their lists
+)
+LISTS = 700  # lines from which on these lists are worth being made
+LIST_ROUNDS, LIST_BIDS = 2, 4  # rounds of bids on them, bids per row in one round
 BIDDING = 0.75  # if more of the rows are left, bids spare no searches
 BIDS_PER_ROW = 0.5  # in one round
 LARGEST_BID = 1e3  # relative to the mean size of the duals so far: more would cost precision
@@ -311,30 +317,80 @@ def solve_few(work, u, v, column_of, row_of, distance, predecessor, order):  # t
 
 
 @njit(fastmath=ORDERED)
+def match_by_rows(work, v, u, column_of, row_of, free, num_free, bound):  # type: ignore[no-untyped-def]
+    """Match anew from the duals that row minima give, if their bound is better; return (rows in `free`, the bound)."""
+    n = v.size
+    other = np.full(n, np.inf)
+    by_rows = 0.0
+    for i in range(n):
+        row = work[i]
+        least = smallest(row)
+        by_rows += least
+        for j in range(n):
+            other[j] = lesser(other[j], row[j] - least)
+    for j in range(n):
+        by_rows += other[j]
+    if by_rows <= bound:
+        return num_free, bound
+    for j in range(n):
+        v[j] = other[j]
+    num_free, bound, _ = match(work, v, u, column_of, row_of, free)
+    return num_free, bound
+
+
+@njit(fastmath=ORDERED)
+def search_lists(work, v, u, column_of, row_of, free, max_raise):  # type: ignore[no-untyped-def]
+    """Match the free rows over lists of the cheapest entries of each row, and over whole rows where these are quicker.
+
+    Return (row, searches, entries looked at): row is -1, or one from which no free column can be reached.
+    """
+    n = work.shape[0]
+    no_mask = np.empty((0, 0), np.uint8)
+    columns, costs, start, count, beyond = make_core(work, no_mask, v)
+    arrays = (u, v, column_of, row_of)
+    bids = reduce_rows(columns, costs, start, count, beyond, *arrays, LIST_ROUNDS, LIST_BIDS * n, max_raise)
+    stuck, searches, looked_at, _, _ = augment_core(
+        work, no_mask, columns, costs, start, count, beyond, *arrays, work.size * n, True
+    )
+    looked_at += bids
+    if stuck == GAVE_UP:
+        stuck, some, more = augment_dense(work, no_mask, *arrays, np.arange(n))
+        searches, looked_at = searches + some, looked_at + more
+    return stuck, searches, looked_at
+
+
+@njit(fastmath=ORDERED)
 def solve_more(work, u, v, column_of, row_of, free):  # type: ignore[no-untyped-def]
     """Solve a problem [n, padded m] by bids and searches, given v; return what `solve_few` does, and the searches."""
     n = work.shape[0]
     num_free, bound, possible = match(work, v, u, column_of, row_of, free)
     if not possible:
         return -1, bound, 0, 0
+    is_hard = num_free > HARD * n and v.size >= LONG_BIDS
+    if is_hard and n == v.size:
+        num_free, bound = match_by_rows(work, v, u, column_of, row_of, free, num_free, bound)
     matches = n - num_free
     looked_at = searches = 0
-    if num_free > 0:
-        max_raise = LARGEST_BID * abs(bound) / n if bound != 0.0 else np.inf
-        searches = num_free
-        if num_free <= BIDDING * n:
-            transfer(work, v, column_of, max_raise)
-            for _ in range(1 if v.size < LONG_BIDS else 3):
-                searches, more = bid(work, v, column_of, row_of, free, searches, max_raise)
-                looked_at += more
-        if searches > 0:
-            for i in range(n):
-                u[i] = work[i, column_of[i]] - v[column_of[i]] if column_of[i] >= 0 else least_slack(work[i], v)
-            no_mask = np.empty((0, 0), np.uint8)
-            stuck, _, more = augment_dense(work, no_mask, u, v, column_of, row_of, free[:searches])
+    if num_free == 0:
+        return matches, bound, looked_at, searches
+    max_raise = LARGEST_BID * abs(bound) / n if bound != 0.0 else np.inf
+    if is_hard and v.size >= LISTS:
+        stuck, searches, looked_at = search_lists(work, v, u, column_of, row_of, free, max_raise)
+        return -1 if stuck >= 0 else matches, bound, looked_at, searches
+    searches = num_free
+    if num_free <= BIDDING * n:
+        transfer(work, v, column_of, max_raise)
+        for _ in range(1 if v.size < LONG_BIDS else 3):
+            searches, more = bid(work, v, column_of, row_of, free, searches, max_raise)
             looked_at += more
-            if stuck >= 0:
-                return -1, bound, looked_at, searches
+    if searches > 0:
+        for i in range(n):
+            u[i] = work[i, column_of[i]] - v[column_of[i]] if column_of[i] >= 0 else least_slack(work[i], v)
+        no_mask = np.empty((0, 0), np.uint8)
+        stuck, _, more = augment_dense(work, no_mask, u, v, column_of, row_of, free[:searches])
+        looked_at += more
+        if stuck >= 0:
+            return -1, bound, looked_at, searches
     return matches, bound, looked_at, searches
 
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment as scipy_assignment
 from scipy.spatial.distance import cdist
 
+from kdgat.lap.solver.assignment import Assignment
 from kdgat.lap.solver.batch import solve_batch
 from kdgat.lap.solver.exact import linear_sum_assignment, solve
 from kdgat.lap.solver.large import solve_blocks, solve_points
@@ -112,6 +113,17 @@ def check(case: Case, entrance: str, rows: NDArray[np.int64], columns: NDArray[n
     assert difference <= case.tolerance, f"{about}: {cost!r}, scipy {case.optimum!r}"
 
 
+def yesterday(rng: np.random.Generator, found: Assignment) -> list[NDArray[np.float64] | None]:
+    """Return duals that know something: optimal or nearly so, of both sides or of one, perhaps unknown in places."""
+    duals: list[NDArray[np.float64] | None] = []
+    noise, unknown, absent = rng.choice([0.0, 1e-12, 0.1]), rng.choice([0.0, 0.2, 1.0]), rng.integers(4)
+    for side, values in enumerate((found.u, found.v)):
+        some = values + noise * np.abs(values).mean() * rng.normal(size=values.size)
+        some[rng.random(values.size) < unknown] = np.nan
+        duals.append(None if side == absent else some)
+    return duals
+
+
 def check_reused(rng: np.random.Generator, case: Case) -> None:
     """Check a Reoptimiser before, and after some lines were others for a while."""
     problem = Reoptimiser(case.cost, mask=case.mask, maximize=case.maximize)
@@ -168,9 +180,10 @@ def check_all(number: int, seed: int, largest: int = 40, *, shows: bool = False)
             options = {"mask": case.mask, "maximize": case.maximize}
             found = solve(case.cost, **options)
             check(case, "solve", found.rows, found.columns, found.cost)
-            method = ("core", "dense")[k % 2]
-            seeded = solve(case.cost, case.u, case.v, method=method, **options)
-            check(case, f"solve, {method}", seeded.rows, seeded.columns, seeded.cost)
+            method = ("core", "dense", "auto")[k % 3]
+            for u, v in ((case.u, case.v), yesterday(rng, found)):
+                seeded = solve(case.cost, u, v, method=method, **options)
+                check(case, f"solve, {method}", seeded.rows, seeded.columns, seeded.cost)
             rows, columns = linear_sum_assignment(case.blocked(), case.maximize)
             check(case, "linear_sum_assignment", rows, columns, float(case.cost[rows, columns].sum()))
             check_reused(rng, case)

@@ -8,6 +8,8 @@ from scipy.optimize import linear_sum_assignment as scipy_assignment
 from scipy.sparse import csr_array
 
 from kdgat.lap.errors import CostError, InfeasibleError
+from kdgat.lap.instances.distributions import generate
+from kdgat.lap.solver.certificate import certify
 from kdgat.lap.solver.exact import linear_sum_assignment, solve
 from kdgat.lap.solver.matrix import make_matrix
 
@@ -326,3 +328,27 @@ def test_drop_in_keeps_the_contract_of_scipy() -> None:
     for bad in ([[np.nan]], [[-np.inf]], [[1.0, np.inf], [2.0, np.inf]]):
         with pytest.raises(ValueError, match=r"nan|inf|matched"):
             linear_sum_assignment(np.array(bad))
+
+
+@pytest.mark.parametrize(
+    ("family", "size"), [("low_rank", 720), ("mc64", 720), ("noisy_linear", 720), ("tie", 720), ("metric", 1100)]
+)
+@pytest.mark.parametrize("fewer_rows", [0, 60])
+def test_where_searches_turn_from_one_method_to_the_other_answers_agree_with_scipy(
+    family: str, size: int, fewer_rows: int
+) -> None:
+    instance = generate(family, size, 3)
+    cost = instance.cost[fewer_rows:]
+    mask = None if instance.mask is None else instance.mask[fewer_rows:]
+    blocked = cost if mask is None else np.where(mask, np.inf, cost)
+    rows, columns = scipy_assignment(blocked)
+    for found in (solve(cost, mask=mask), solve(cost.T, mask=None if mask is None else mask.T)):
+        assert found.cost == pytest.approx(cost[rows, columns].sum(), rel=1e-12)
+    found = solve(cost, mask=mask)
+    certify(cost, found, mask=mask)
+    assert solve(-cost, mask=mask, maximize=True).cost == pytest.approx(-found.cost, rel=1e-12)
+
+
+def test_long_searches_over_lists_are_finished_over_whole_rows() -> None:
+    cost = generate("metric", 1100, 3).cost
+    assert solve(cost).counters.repairs < solve(cost, method="core").counters.repairs
