@@ -99,7 +99,7 @@ def test_a_shell_that_leads_to_no_slurm_is_told_so_and_not_that_a_controller_is_
     program(tmp_path, "sbatch", "echo slurm 24.11.5")
     monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
     check = check_scheduler()
-    assert check.found == f"SLURM_CONF={tmp_path / 'slurm.conf'} is no file"
+    assert check.found == f"SLURM_CONF={str(tmp_path / 'slurm.conf')!r} is no file"
     assert "export SLURM_CONF=" in check.fix
 
 

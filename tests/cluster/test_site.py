@@ -239,7 +239,7 @@ def test_a_configuration_that_is_not_there_is_refused_without_asking_slurm(
     asked = tmp_path / "asked"
     monkeypatch.setenv("PATH", write_commands(tmp_path / "bin", sbatch=f"echo > {asked}"))
     monkeypatch.setenv("SLURM_CONF", str(tmp_path / "slurm.conf"))
-    with pytest.raises(SiteError, match=r"SLURM_CONF=.*slurm\.conf is no file: .*login node"):
+    with pytest.raises(SiteError, match=r"SLURM_CONF=.*slurm\.conf' is no file: .*login node"):
         require_usable(load_site("slurm-test"))
     assert not asked.exists(), "Slurm's own commands wait a minute for that file"
 
