@@ -151,9 +151,9 @@ class PackedRows:
     def __getitem__(self, key: Any) -> Any:
         """Return rows as an array would: by a slice, places, a mask or one place; after a comma, of some features."""
         rows, *features = key if isinstance(key, tuple) else (key,)
-        chosen = np.arange(len(self))[rows]
-        found = self.take(chosen.reshape(-1)).reshape(*chosen.shape, self.shape[1])
-        return found[..., features[0]] if features else found
+        chosen = _places(rows, len(self))
+        found = self._read(chosen.reshape(-1), *features)
+        return found.reshape((*chosen.shape, *found.shape[1:]))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """Return all rows, unpacked."""
@@ -165,12 +165,7 @@ class PackedRows:
         """Return the rows `indices`, as np.take asks for them."""
         if axis != 0:
             raise ValueError(f"packed rows are taken along axis 0, not {axis}")
-        indices = np.asarray(indices, np.int64)
-        out = np.empty((len(indices), self.shape[1]), np.float32)
-        for start in range(0, len(indices), _ROWS_AT_ONCE):
-            piece = indices[start : start + _ROWS_AT_ONCE]
-            self._unpack(piece, out[start : start + len(piece)])
-        return out
+        return self._read(_integers(np.asarray(indices), len(self)))
 
     def is_finite(self) -> bool:
         """Say whether no value is infinite or none."""
@@ -179,6 +174,21 @@ class PackedRows:
     def counts(self) -> NDArray[np.int64]:
         """Return how many values each row keeps, [N]."""
         return np.bitwise_count(self.mask).sum(axis=1, dtype=np.int64)
+
+    def _read(self, places: NDArray[np.int64], features: Any = None) -> NDArray[np.float32]:
+        """Return rows, of some features where they are told: then all of them are there of few rows at a time only."""
+        width = self.shape[1:] if features is None else np.arange(self.shape[1])[features].shape
+        out = np.empty((len(places), *width), np.float32)
+        for start in range(0, len(places), _ROWS_AT_ONCE):
+            piece = places[start : start + _ROWS_AT_ONCE]
+            kept = out[start : start + len(piece)]
+            if features is None:
+                self._unpack(piece, kept)
+                continue
+            unpacked = np.empty((len(piece), self.shape[1]), np.float32)
+            self._unpack(piece, unpacked)
+            kept[:] = unpacked[:, features]
+        return out
 
     def _unpack(self, rows: NDArray[np.int64], out: NDArray[np.float32]) -> None:
         is_kept = np.unpackbits(self.mask[rows], axis=1, count=self.shape[1], bitorder="little").view(np.bool_)
@@ -190,3 +200,27 @@ class PackedRows:
             np.copyto(out, self.values.take(place, mode="clip"), where=is_kept)
         dependent = out[:, self._same_as[self._dependent]]
         out[:, self._dependent] = np.where(is_kept[:, self._dependent], out[:, self._dependent], dependent)
+
+
+def _places(rows: Any, num_rows: int) -> NDArray[np.int64]:
+    """Return the places that an array of so many rows would give; what is made on the way is as long as they are."""
+    if rows is Ellipsis:
+        rows = slice(None)
+    if isinstance(rows, slice):
+        return np.arange(*rows.indices(num_rows))
+    rows = np.asarray(rows)
+    if rows.dtype != np.bool_:
+        return _integers(rows, num_rows)
+    if rows.shape != (num_rows,):
+        raise IndexError(f"packed rows: a mask of shape {rows.shape} for {num_rows} rows; give one value for each")
+    return np.flatnonzero(rows)
+
+
+def _integers(places: NDArray[Any], num_rows: int) -> NDArray[np.int64]:
+    """Return places, negative ones counted from the end; IndexError where there is no such row."""
+    if places.dtype.kind not in "iu" and places.size:  # an empty list is float64
+        raise IndexError(f"packed rows: places are {places.dtype}; give integers")
+    if places.size and not -num_rows <= places.min() <= places.max() < num_rows:
+        raise IndexError(f"packed rows: {places.min()}..{places.max()} asked for, 0..{num_rows - 1} exist")
+    places = places.astype(np.int64, copy=False)
+    return np.where(places < 0, places + num_rows, places)

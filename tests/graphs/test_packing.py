@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import h5py
@@ -125,13 +126,71 @@ def test_packed_rows_are_read_like_an_array(tmp_path: Path) -> None:
         -1,
         (slice(3, 9), 4),
         (chosen, slice(2, 5)),
+        slice(150, 5, -3),
+        slice(-4, 10**9),
+        chosen - len(x),
+        [],
+        [[3, 4], [-5, 6]],
+        np.uint8([4, 170]),
+        (x[:, 0] > 0, 3),
+        (-2, 10),
+        (slice(None), [1, 7]),
+        ...,
+        (..., 2),
     ):
         np.testing.assert_array_equal(rows[key], x[key])
     np.testing.assert_array_equal(np.asarray(rows), x)
     np.testing.assert_array_equal(np.take(rows, chosen, axis=0), x[chosen])
+    np.testing.assert_array_equal(np.take(rows, chosen - len(x), axis=0), x[chosen])
     with pytest.raises(ValueError, match="along axis 0"):
         np.take(rows, chosen, axis=1)
     assert rows.nbytes < x.nbytes / 2
+
+
+def many_rows(num_rows: int) -> PackedRows:
+    """Make rows at rest that take no memory."""
+    return PackedRows(
+        PACKING,
+        np.broadcast_to(np.zeros(2, np.uint8), (num_rows, 2)),
+        np.broadcast_to(np.int16(0), num_rows),
+        np.broadcast_to(np.int64(0), -(-num_rows // BLOCK_ROWS)),
+        np.zeros(0, np.float16),
+    )
+
+
+@pytest.mark.parametrize("key", [10, -11, [3, 10], np.ones(9, bool), np.ones(11, bool), True, [0.5], (10, 2)])
+def test_rows_that_are_none_are_refused(key: object) -> None:
+    """As an array refuses them: a mask of another length, as packed rows are not broadcast."""
+    with pytest.raises(IndexError, match="packed rows: "):
+        many_rows(10)[key]
+
+
+@pytest.mark.parametrize("indices", [[10], [-11], [True]])
+def test_rows_that_are_none_are_not_taken(indices: list[int]) -> None:
+    with pytest.raises(IndexError, match="packed rows: "):
+        np.take(many_rows(10), indices, axis=0)
+
+
+@pytest.mark.parametrize("key", [5, -1, slice(10, 20), slice(None, None, 10**7), [3, 10**8 - 1]])
+def test_reading_some_rows_takes_no_memory_of_all(key: object) -> None:
+    rows = many_rows(10**8)
+    tracemalloc.start()
+    found = rows[key]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.reshape(-1, NUM_FEATURES)[0].tolist() == many_rows(1)[0].tolist()
+    assert peak < 1_000_000
+
+
+def test_reading_one_feature_takes_no_memory_of_all_features() -> None:
+    num = 400_000
+    rows = many_rows(num)
+    tracemalloc.start()
+    found = rows[:, 2]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (found.shape, set(found.tolist())) == ((num,), {-4.0})
+    assert peak < 20 * num + 2_000_000  # places and one feature, and a few rows unpacked
 
 
 def test_what_features_usually_are_takes_no_room() -> None:
