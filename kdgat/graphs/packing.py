@@ -18,6 +18,7 @@ from kdgat.graphs.schema import ColumnsError
 BLOCK_ROWS: Final = 64
 MAX_FEATURES: Final = 511  # so that the values of a block are counted in 16 bits
 _ROWS_AT_ONCE: Final = 4096  # unpacked, so that what is computed on the way stays small
+_ROWS_CHECKED: Final = 1 << 20  # at once
 
 
 @dataclass(frozen=True, repr=False)
@@ -128,6 +129,7 @@ class PackedRows:
         self._same_as = np.array(packing.same_as)
         self._dependent = np.flatnonzero(self._same_as != np.arange(len(self._same_as)))
         self._rest = np.array(packing.rest, np.float32)
+        self._last_bits = np.uint8(0xFF >> (-len(packing.rest) % 8))  # of a mask's last byte, those of features
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -171,9 +173,50 @@ class PackedRows:
         """Say whether no value is infinite or none."""
         return bool(np.isfinite(self.values).all())
 
-    def counts(self) -> NDArray[np.int64]:
-        """Return how many values each row keeps, [N]."""
-        return np.bitwise_count(self.mask).sum(axis=1, dtype=np.int64)
+    def counts(self, rows: slice = slice(None)) -> NDArray[np.int64]:
+        """Return how many values each row keeps, [N], or those of a slice; bits of no feature do not count."""
+        mask = self.mask[rows]
+        counts = np.bitwise_count(mask[:, :-1]).sum(axis=1, dtype=np.int64)
+        return counts + np.bitwise_count(mask[:, -1] & self._last_bits)
+
+    def check_blocks(self, name: str) -> None:
+        """Refuse places of blocks that cannot be; touches these alone, a 64th of the rows. Raises ColumnsError."""
+        if not len(self):
+            if len(self.values):
+                raise ColumnsError(f"{name} has {len(self.values)} values, its rows 0")
+            return
+        if self.block[0] != 0:
+            raise ColumnsError(f"{name}_block begins with {self.block[0]}, expected 0")
+        sizes = np.diff(self.block, append=len(self.values))
+        most = BLOCK_ROWS * self.shape[1]
+        outside = np.flatnonzero((sizes < 0) | (sizes > most))
+        if len(outside):
+            place = int(outside[0])
+            raise ColumnsError(f"{name}_block: block {place} has {sizes[place]} values, expected 0 to {most}")
+        found = int(self.block[-1]) + int(self.begin[-1]) + int(self.counts(slice(-1, None))[0])
+        if found != len(self.values):
+            raise ColumnsError(f"{name} has {len(self.values)} values, its rows {found}")
+
+    def check(self, name: str) -> None:
+        """Read where each row's values are, and refuse what its bits do not say. Raises ColumnsError."""
+        self.check_blocks(name)
+        expected = 0
+        for start in range(0, len(self), _ROWS_CHECKED):
+            rows = slice(start, min(start + _ROWS_CHECKED, len(self)))
+            if (self.mask[rows, -1] & ~self._last_bits).any():
+                row = start + int((self.mask[rows, -1] & ~self._last_bits).argmax())
+                raise ColumnsError(f"{name}_mask: row {row} sets a bit beyond its {self.shape[1]} features")
+            counts = self.counts(rows)
+            ends = expected + np.cumsum(counts)
+            found = self.block[np.arange(rows.start, rows.stop) // BLOCK_ROWS] + self.begin[rows]
+            wrong = np.flatnonzero(found != ends - counts)
+            if len(wrong):
+                row = int(wrong[0])
+                raise ColumnsError(
+                    f"{name}_begin: the values of row {start + row} begin at {found[row]}, expected "
+                    f"{ends[row] - counts[row]}"
+                )
+            expected = int(ends[-1])
 
     def _read(self, places: NDArray[np.int64], features: Any = None) -> NDArray[np.float32]:
         """Return rows, of some features where they are told: then all of them are there of few rows at a time only."""

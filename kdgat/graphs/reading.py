@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.graphs.columns import GraphColumns
-from kdgat.graphs.datasets import POINTER, Dataset, array_of, count_blocks, datasets_of, num_values
+from kdgat.graphs.datasets import POINTER, Dataset, array_of, count_blocks, datasets_of
 from kdgat.graphs.packing import Packing
 from kdgat.graphs.schema import EDGE_ATTR, EDGE_PTR, NODE_PTR, Column, ColumnsError, Schema, X
 from kdgat.graphs.spool import difference
@@ -171,11 +171,11 @@ def _map_columns(
         column.name: array_of(column, packings.get(column.name), arrays.__getitem__) for column in schema.stored
     }
     for column in schema.columns:
-        if column.packed and num_values(columns[column.name]) != len(columns[column.name].values):
-            raise StoreError(
-                f"{path}: column {column.name} has {len(columns[column.name].values)} values, its rows "
-                f"{num_values(columns[column.name])}; build the store again"
-            )
+        if column.packed:
+            try:
+                columns[column.name].check_blocks(column.name)
+            except ColumnsError as error:
+                raise StoreError(f"{path}: column {error}; build the store again") from error
     return GraphColumns(schema, **columns)
 
 

@@ -81,7 +81,7 @@ class GraphStore:
         return self.columns.num_graphs
 
     def verify(self) -> None:
-        """Read the whole file from disk and compare its content hash; raise StoreError where they differ."""
+        """Read the whole file from disk; raise StoreError where its content hash differs or packed rows do not fit."""
         with h5py.File(self.path, "r", locking=False) as file:
             digest = hashlib.sha256()
             for stored in self._datasets:
@@ -94,6 +94,13 @@ class GraphStore:
                 f"{self.path}: {CONTENT_HASH_KEY} is {self.content_hash}, but the columns hash to "
                 f"{digest.hexdigest()}; the content was damaged or edited: build it again"
             )
+        for column in self.columns.schema.columns:
+            rows: Any = self.columns[column.name]
+            if column.packed:
+                try:
+                    rows.check(column.name)
+                except ColumnsError as error:
+                    raise StoreError(f"{self.path}: column {error}; build the store again") from error
 
     def close(self) -> None:
         """Let go of the columns; the file is unmapped when the last array or tensor that views it is gone."""

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from kdgat.graphs import packing as packing_module
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.packing import BLOCK_ROWS, PackedRows, Packing, pack
@@ -272,6 +273,76 @@ def test_values_that_are_missing_in_the_file_are_found_when_it_is_opened(tmp_pat
         file["x_values"] = values
     with pytest.raises(StoreError, match=r"column x has .* values, its rows .*; build the store again"):
         GraphStore.open(path)
+
+
+def damage(path: Path, name: str, place: object, value: int) -> None:
+    with h5py.File(path, "r+") as file:
+        file[name][place] = value
+
+
+def rehash(path: Path) -> None:
+    """Write the content hash that the damaged arrays have: as a faulty writer would."""
+    with pytest.raises(StoreError, match="the columns hash to") as caught:
+        GraphStore.open(path).verify()
+    with h5py.File(path, "r+") as file:
+        file.attrs["content_hash"] = str(caught.value).split("hash to ")[1].split(";")[0]
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (0, 1, "x_block begins with 1, expected 0"),
+        (0, -1, "x_block begins with -1, expected 0"),
+        (1, -1, "x_block: block 0 has -1 values, expected 0 to 704"),
+        (1, 705, "x_block: block 0 has 705 values, expected 0 to 704"),
+        (1, -(2**63), r"x_block: block 0 has \S+ values"),
+        (2, 2**40, r"x_block: block 1 has \S+ values"),
+        (-1, 2**63 - 1, r"x_block: block \d has \S+ values"),
+    ],
+)
+def test_places_of_blocks_that_cannot_be_are_found_when_a_store_is_opened(
+    tmp_path: Path, place: int, value: int, message: str
+) -> None:
+    path = tmp_path / "a.h5"
+    assert len(write(path, packed_graphs(1, 60)).columns.x) > 2 * BLOCK_ROWS
+    damage(path, "x_block", place, value)
+    with pytest.raises(StoreError, match=rf"a\.h5: column {message}.*; build the store again"):
+        GraphStore.open(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value", "message"),
+    [
+        ("x_begin", 0, 3, "x_begin: the values of row 0 begin at 3, expected 0"),
+        ("x_begin", 70, -5, "x_begin: the values of row 70 begin at .*, expected"),
+        ("x_begin", 70, 32_000, "x_begin: the values of row 70 begin at .*, expected"),
+        ("x_mask", (70, 1), 0xF8, "x_mask: row 70 sets a bit beyond its 11 features"),
+        ("x_mask", (70, 1), 0x08, "x_mask: row 70 sets a bit beyond its 11 features"),
+    ],
+)
+def test_rows_whose_places_are_not_what_their_bits_say_are_found_where_all_are_read(
+    tmp_path: Path, name: str, place: object, value: int, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packing_module, "_ROWS_CHECKED", 50)
+    path = tmp_path / "a.h5"
+    write(path, packed_graphs(1, 60)).verify()
+    damage(path, name, place, value)
+    rehash(path)
+    store = GraphStore.open(path)
+    store.columns.x[:]  # looks up nothing beyond the file
+    with pytest.raises(StoreError, match=rf"a\.h5: column {message}.*; build the store again"):
+        store.verify()
+    with pytest.raises(ColumnsError, match=message):
+        store.columns.validate()
+
+
+def test_bits_of_no_feature_do_not_count() -> None:
+    rows = many_rows(3)
+    padded = PackedRows(PACKING, np.array([[0, 0xF8]] * 3, np.uint8), rows.begin, rows.block, rows.values)
+    assert padded.counts().tolist() == [0, 0, 0]
+    padded.check_blocks("x")
+    full = PackedRows(Packing.at_zero(8), np.full((3, 1), 0xFF, np.uint8), rows.begin, rows.block, rows.values)
+    assert full.counts().tolist() == [8, 8, 8]
 
 
 @pytest.mark.parametrize(
