@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kdgat.graphs import packing as packing_module
+from kdgat.graphs import spool as spool_module
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.packing import BLOCK_ROWS, PackedRows, Packing, pack
@@ -262,6 +263,26 @@ def test_a_store_is_read_by_its_own_packing_and_written_by_another(tmp_path: Pat
     other.verify()
     np.testing.assert_array_equal(other.columns.x, graphs.x)
     assert len(other.columns.x.values) > len(packed.columns.x.values)
+
+
+def test_packed_rows_are_packed_anew_in_pieces_for_a_file_of_another_packing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copied as they are, they would be read by what features of the other file usually are."""
+    graphs = packed_graphs(1, 60)
+    packed = write(tmp_path / "a.h5", graphs)
+    monkeypatch.setattr(spool_module, "_ROWS_AT_ONCE", 50)  # no multiple of a block
+    monkeypatch.delattr(PackedRows, "__array__")  # never all rows at once
+    others = (
+        Packing(PACKING.same_as, tuple(value + 1.0 for value in PACKING.rest)),
+        Packing((0, 1, 2, 3, 4, 4, 6, 7, 7, 9, 9), PACKING.rest),
+    )
+    for other in others:
+        packings = PACKINGS | {"x": other}
+        write(tmp_path / "b.h5", [packed.columns] * 2, packings=packings).verify()
+        write(tmp_path / "c.h5", [graphs] * 2, packings=packings)
+        assert (tmp_path / "b.h5").read_bytes() == (tmp_path / "c.h5").read_bytes()
+        np.testing.assert_array_equal(GraphStore.open(tmp_path / "b.h5").columns.x[: len(graphs.x)], graphs.x)
 
 
 def test_values_that_are_missing_in_the_file_are_found_when_it_is_opened(tmp_path: Path) -> None:
