@@ -197,11 +197,14 @@ class GraphColumns:
                 raise ColumnsError(f"{name}: runs from {ptr[0]} to {ptr[-1]}, expected to rise from 0 to {count}")
         num_rows = {"graph": self.num_graphs, "node": self.num_nodes, "edge": self.num_edges}
         for column in self.schema.columns:
-            found = self[column.name].shape[column.row_axis]
+            array = self[column.name]
+            found = array.shape[column.row_axis]
             if found != num_rows[column.level]:
                 raise ColumnsError(
                     f"{column.name}: {found} rows, expected {num_rows[column.level]}, one per {column.level}"
                 )
+            if isinstance(array, PackedRows):
+                array.check(column.name)
         self._validate_edges()
         self._validate_numbers()
 

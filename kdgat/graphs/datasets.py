@@ -6,7 +6,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.graphs.packing import BLOCK_ROWS, PackedRows, Packing, num_mask_bytes
@@ -88,10 +87,3 @@ def array_of(
         return found(column.name)
     mask, begin, block, values = (found(f"{column.name}_{part}") for part in PACKED_PARTS)
     return PackedRows(packing, mask, begin, block, values)
-
-
-def num_values(rows: PackedRows) -> int:
-    """Return how many values packed rows have by their last row, of which alone the pages are touched."""
-    if not len(rows):
-        return 0
-    return int(rows.block[-1]) + int(rows.begin[-1]) + int(np.bitwise_count(rows.mask[-1]).sum())

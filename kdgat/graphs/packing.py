@@ -18,6 +18,7 @@ from kdgat.graphs.schema import ColumnsError
 BLOCK_ROWS: Final = 64
 MAX_FEATURES: Final = 511  # so that the values of a block are counted in 16 bits
 _ROWS_AT_ONCE: Final = 4096  # unpacked, so that what is computed on the way stays small
+_ROWS_CHECKED: Final = 1 << 20  # at once
 
 
 @dataclass(frozen=True, repr=False)
@@ -128,6 +129,7 @@ class PackedRows:
         self._same_as = np.array(packing.same_as)
         self._dependent = np.flatnonzero(self._same_as != np.arange(len(self._same_as)))
         self._rest = np.array(packing.rest, np.float32)
+        self._last_bits = np.uint8(0xFF >> (-len(packing.rest) % 8))  # of a mask's last byte, those of features
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -151,9 +153,9 @@ class PackedRows:
     def __getitem__(self, key: Any) -> Any:
         """Return rows as an array would: by a slice, places, a mask or one place; after a comma, of some features."""
         rows, *features = key if isinstance(key, tuple) else (key,)
-        chosen = np.arange(len(self))[rows]
-        found = self.take(chosen.reshape(-1)).reshape(*chosen.shape, self.shape[1])
-        return found[..., features[0]] if features else found
+        chosen = _places(rows, len(self))
+        found = self._read(chosen.reshape(-1), *features)
+        return found.reshape((*chosen.shape, *found.shape[1:]))
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
         """Return all rows, unpacked."""
@@ -165,20 +167,71 @@ class PackedRows:
         """Return the rows `indices`, as np.take asks for them."""
         if axis != 0:
             raise ValueError(f"packed rows are taken along axis 0, not {axis}")
-        indices = np.asarray(indices, np.int64)
-        out = np.empty((len(indices), self.shape[1]), np.float32)
-        for start in range(0, len(indices), _ROWS_AT_ONCE):
-            piece = indices[start : start + _ROWS_AT_ONCE]
-            self._unpack(piece, out[start : start + len(piece)])
-        return out
+        return self._read(_integers(np.asarray(indices), len(self)))
 
     def is_finite(self) -> bool:
         """Say whether no value is infinite or none."""
         return bool(np.isfinite(self.values).all())
 
-    def counts(self) -> NDArray[np.int64]:
-        """Return how many values each row keeps, [N]."""
-        return np.bitwise_count(self.mask).sum(axis=1, dtype=np.int64)
+    def counts(self, rows: slice = slice(None)) -> NDArray[np.int64]:
+        """Return how many values each row keeps, [N], or those of a slice; bits of no feature do not count."""
+        mask = self.mask[rows]
+        counts = np.bitwise_count(mask[:, :-1]).sum(axis=1, dtype=np.int64)
+        return counts + np.bitwise_count(mask[:, -1] & self._last_bits)
+
+    def check_blocks(self, name: str) -> None:
+        """Refuse places of blocks that cannot be; touches these alone, a 64th of the rows. Raises ColumnsError."""
+        if not len(self):
+            if len(self.values):
+                raise ColumnsError(f"{name} has {len(self.values)} values, its rows 0")
+            return
+        if self.block[0] != 0:
+            raise ColumnsError(f"{name}_block begins with {self.block[0]}, expected 0")
+        sizes = np.diff(self.block, append=len(self.values))
+        most = BLOCK_ROWS * self.shape[1]
+        outside = np.flatnonzero((sizes < 0) | (sizes > most))
+        if len(outside):
+            place = int(outside[0])
+            raise ColumnsError(f"{name}_block: block {place} has {sizes[place]} values, expected 0 to {most}")
+        found = int(self.block[-1]) + int(self.begin[-1]) + int(self.counts(slice(-1, None))[0])
+        if found != len(self.values):
+            raise ColumnsError(f"{name} has {len(self.values)} values, its rows {found}")
+
+    def check(self, name: str) -> None:
+        """Read where each row's values are, and refuse what its bits do not say. Raises ColumnsError."""
+        self.check_blocks(name)
+        expected = 0
+        for start in range(0, len(self), _ROWS_CHECKED):
+            rows = slice(start, min(start + _ROWS_CHECKED, len(self)))
+            if (self.mask[rows, -1] & ~self._last_bits).any():
+                row = start + int((self.mask[rows, -1] & ~self._last_bits).argmax())
+                raise ColumnsError(f"{name}_mask: row {row} sets a bit beyond its {self.shape[1]} features")
+            counts = self.counts(rows)
+            ends = expected + np.cumsum(counts)
+            found = self.block[np.arange(rows.start, rows.stop) // BLOCK_ROWS] + self.begin[rows]
+            wrong = np.flatnonzero(found != ends - counts)
+            if len(wrong):
+                row = int(wrong[0])
+                raise ColumnsError(
+                    f"{name}_begin: the values of row {start + row} begin at {found[row]}, expected "
+                    f"{ends[row] - counts[row]}"
+                )
+            expected = int(ends[-1])
+
+    def _read(self, places: NDArray[np.int64], features: Any = None) -> NDArray[np.float32]:
+        """Return rows, of some features where they are told: then all of them are there of few rows at a time only."""
+        width = self.shape[1:] if features is None else np.arange(self.shape[1])[features].shape
+        out = np.empty((len(places), *width), np.float32)
+        for start in range(0, len(places), _ROWS_AT_ONCE):
+            piece = places[start : start + _ROWS_AT_ONCE]
+            kept = out[start : start + len(piece)]
+            if features is None:
+                self._unpack(piece, kept)
+                continue
+            unpacked = np.empty((len(piece), self.shape[1]), np.float32)
+            self._unpack(piece, unpacked)
+            kept[:] = unpacked[:, features]
+        return out
 
     def _unpack(self, rows: NDArray[np.int64], out: NDArray[np.float32]) -> None:
         is_kept = np.unpackbits(self.mask[rows], axis=1, count=self.shape[1], bitorder="little").view(np.bool_)
@@ -190,3 +243,27 @@ class PackedRows:
             np.copyto(out, self.values.take(place, mode="clip"), where=is_kept)
         dependent = out[:, self._same_as[self._dependent]]
         out[:, self._dependent] = np.where(is_kept[:, self._dependent], out[:, self._dependent], dependent)
+
+
+def _places(rows: Any, num_rows: int) -> NDArray[np.int64]:
+    """Return the places that an array of so many rows would give; what is made on the way is as long as they are."""
+    if rows is Ellipsis:
+        rows = slice(None)
+    if isinstance(rows, slice):
+        return np.arange(*rows.indices(num_rows))
+    rows = np.asarray(rows)
+    if rows.dtype != np.bool_:
+        return _integers(rows, num_rows)
+    if rows.shape != (num_rows,):
+        raise IndexError(f"packed rows: a mask of shape {rows.shape} for {num_rows} rows; give one value for each")
+    return np.flatnonzero(rows)
+
+
+def _integers(places: NDArray[Any], num_rows: int) -> NDArray[np.int64]:
+    """Return places, negative ones counted from the end; IndexError where there is no such row."""
+    if places.dtype.kind not in "iu" and places.size:  # an empty list is float64
+        raise IndexError(f"packed rows: places are {places.dtype}; give integers")
+    if places.size and not -num_rows <= places.min() <= places.max() < num_rows:
+        raise IndexError(f"packed rows: {places.min()}..{places.max()} asked for, 0..{num_rows - 1} exist")
+    places = places.astype(np.int64, copy=False)
+    return np.where(places < 0, places + num_rows, places)

@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.datasets import POINTER, Dataset, count_blocks, datasets_of
-from kdgat.graphs.packing import BLOCK_ROWS, PackedRows, Packing, narrowed, pack
+from kdgat.graphs.packing import BLOCK_ROWS, Packed, PackedRows, Packing, narrowed, pack
 from kdgat.graphs.schema import EDGE_INDEX, EDGE_PTR, NODE_PTR, POINTERS, Column, ColumnsError, Schema
 
 _BLOCK_BYTES = 8 << 20
+_ROWS_AT_ONCE = 1 << 16  # that are packed anew, so that a store larger than memory can be
 
 
 class Spool:
@@ -105,11 +106,20 @@ class Spool:
     def _append_packed(self, column: Column, array: NDArray[Any] | PackedRows) -> None:
         name = column.name
         packing = self._packings[name]
-        if isinstance(array, PackedRows) and array.packing == packing:  # as they are in the file that they come from
-            mask, counts, values = array.mask, array.counts(), array.values
-        else:
-            mask, counts, values = pack(np.asarray(array), packing, name)
-        rows = self.num_rows[column.level] + np.arange(len(mask))  # of the column on the whole
+        first = self.num_rows[column.level]
+        if not isinstance(array, PackedRows):
+            self._append_parts(name, first, pack(array, packing, name))
+        elif array.packing == packing:  # as they are in the file that they come from
+            self._append_parts(name, first, Packed(array.mask, array.counts(), array.values))
+        else:  # what they keep is read by the packing of this file, which takes other values to be usual
+            for start in range(0, len(array), _ROWS_AT_ONCE):
+                rows = array[start : start + _ROWS_AT_ONCE]
+                self._append_parts(name, first + start, pack(rows, packing, name))
+
+    def _append_parts(self, name: str, first: int, packed: Packed) -> None:
+        """Append packed rows of a column, which has `first` rows before them."""
+        mask, counts, values = packed
+        rows = first + np.arange(len(mask))  # of the column on the whole
         begin = self.num_rows[f"{name}_values"] + np.cumsum(counts) - counts
         blocks = begin[rows % BLOCK_ROWS == 0]
         before = np.concatenate([[self._block.get(name, 0)], blocks])
@@ -117,7 +127,7 @@ class Spool:
         self._block[name] = int(before[-1])
         for part, written in (("mask", mask), ("begin", begin.astype(np.int16)), ("block", blocks), ("values", values)):
             self._write(f"{name}_{part}", 0, written)
-        self.num_rows[f"{name}_block"] = count_blocks(self.num_rows[column.level] + len(mask))
+        self.num_rows[f"{name}_block"] = count_blocks(first + len(mask))
         self.num_rows[f"{name}_values"] += len(values)
 
     def shape(self, dataset: Dataset) -> tuple[int, ...]:

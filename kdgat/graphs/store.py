@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import mmap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -12,42 +11,32 @@ from typing import Any
 
 import h5py
 import numpy as np
-from numpy.typing import NDArray
 
 from kdgat.graphs.columns import GraphColumns
-from kdgat.graphs.datasets import POINTER, Dataset, array_of, count_blocks, datasets_of, num_values
 from kdgat.graphs.packing import Packing
-from kdgat.graphs.schema import (
-    EDGE_ATTR,
-    EDGE_PTR,
-    NODE_PTR,
-    Column,
-    ColumnsError,
-    Schema,
-    X,
+from kdgat.graphs.reading import (
+    ATTRIBUTES_KEY,
+    BUILD_KEY,
+    CONTENT_HASH_KEY,
+    EDGE_FEATURES_KEY,
+    FORMAT,
+    FORMAT_KEY,
+    NODE_FEATURES_KEY,
+    PACKING_KEY,
+    SCHEMA_KEY,
+    SCHEMA_VERSION,
+    SCHEMA_VERSION_KEY,
+    complete_packings,
+    datasets_of_file,
+    read_columns,
 )
-from kdgat.graphs.spool import Spool, blocks_of, difference, hash_header
+from kdgat.graphs.reading import StoreError as StoreError
+from kdgat.graphs.schema import EDGE_ATTR, NODE_PTR, Column, ColumnsError, Schema, X
+from kdgat.graphs.spool import Spool, blocks_of, hash_header
 from kdgat.stage.files import sync_to_disk, temporary_path
 
-# Attributes of the file; the datasets are named like the columns (kdgat.graphs.schema).
-FORMAT_KEY = "format"
-SCHEMA_VERSION_KEY = "schema_version"  # of the file format; which columns there are is the next attribute
-SCHEMA_KEY = "schema"
-NODE_FEATURES_KEY = "node_features"
-EDGE_FEATURES_KEY = "edge_features"
-ATTRIBUTES_KEY = "attributes"
-BUILD_KEY = "build"
-PACKING_KEY = "packing"  # of packed columns, where there are some
-CONTENT_HASH_KEY = "content_hash"
-
-FORMAT = "kdgat graph store"
-SCHEMA_VERSION = 2
 # Every column starts at a multiple of this in the file, as PyTorch and SIMD loads expect of an array.
 _ALIGNMENT = 64
-
-
-class StoreError(ValueError):
-    """A graph store that cannot be written or read; the text names the file, the key and the fix."""
 
 
 class GraphStore:
@@ -66,7 +55,7 @@ class GraphStore:
         self.build: dict[str, Any] = attributes[BUILD_KEY]
         self.content_hash: str = attributes[CONTENT_HASH_KEY]
         self._columns: GraphColumns | None = columns
-        self._datasets = _datasets(columns.schema, attributes)
+        self._datasets = datasets_of_file(columns.schema, attributes)
 
     @classmethod
     def open(cls, path: Path | str, schema: Schema | None = None) -> GraphStore:
@@ -76,24 +65,7 @@ class GraphStore:
             StoreError: if the file is not a complete store, or not one of `schema`, where that is given.
         """
         path = Path(path)
-        if not path.is_file():
-            raise StoreError(f"{path}: no such file; build the store first, or correct the path")
-        if not h5py.is_hdf5(path):
-            raise StoreError(f"{path}: not an HDF5 file; give a store written by kdgat")
-        try:
-            # Without locking: file systems of clusters often refuse HDF5's locks, and a finished store never changes.
-            with h5py.File(path, "r", locking=False) as file:
-                attributes = _read_attributes(path, file)
-                found: Schema = attributes[SCHEMA_KEY]
-                if schema is not None and found != schema:
-                    raise StoreError(f"{path}: {difference(found, schema)}; prepare again")
-                datasets = _datasets(found, attributes)
-                if _complete(path, found, _widths(attributes), attributes[PACKING_KEY]) != attributes[PACKING_KEY]:
-                    raise StoreError(f"{path}: attribute {PACKING_KEY} is missing a column; build the store again")
-                layout = [_read_layout(path, file, dataset) for dataset in datasets]
-        except (OSError, KeyError, RuntimeError) as error:  # what h5py raises, depending on the part that is damaged
-            raise StoreError(f"{path}: damaged or truncated ({error}); copy or build it again") from error
-        columns = _map_columns(path, found, layout, attributes[PACKING_KEY])
+        columns, attributes = read_columns(path, schema)
         return cls(path, columns, attributes)
 
     @property
@@ -109,7 +81,7 @@ class GraphStore:
         return self.columns.num_graphs
 
     def verify(self) -> None:
-        """Read the whole file from disk and compare its content hash; raise StoreError where they differ."""
+        """Read the whole file from disk; raise StoreError where its content hash differs or packed rows do not fit."""
         with h5py.File(self.path, "r", locking=False) as file:
             digest = hashlib.sha256()
             for stored in self._datasets:
@@ -122,6 +94,13 @@ class GraphStore:
                 f"{self.path}: {CONTENT_HASH_KEY} is {self.content_hash}, but the columns hash to "
                 f"{digest.hexdigest()}; the content was damaged or edited: build it again"
             )
+        for column in self.columns.schema.columns:
+            rows: Any = self.columns[column.name]
+            if column.packed:
+                try:
+                    rows.check(column.name)
+                except ColumnsError as error:
+                    raise StoreError(f"{self.path}: column {error}; build the store again") from error
 
     def close(self) -> None:
         """Let go of the columns; the file is unmapped when the last array or tensor that views it is gone."""
@@ -196,7 +175,7 @@ def write_store(
     # Under the name of a temporary file: whoever owns the directory after a kill removes what is left of it.
     unfinished = temporary_path(path)
     widths = {X.name: len(node_features), EDGE_ATTR.name: len(edge_features)}
-    packings = _complete(path, schema, widths, packings or {})
+    packings = complete_packings(path, schema, widths, packings or {})
     if packings:
         encoded[PACKING_KEY] = _encode({name: asdict(packing) for name, packing in packings.items()})
     with Spool(path.parent, schema, widths, lists, packings) as spool:
@@ -257,153 +236,11 @@ def count_graphs(path: Path) -> int:
         raise StoreError(f"{path}: no store of graphs ({error}); build the store again") from error
 
 
-def _read_attributes(path: Path, file: h5py.File) -> dict[str, Any]:
-    if file.attrs.get(FORMAT_KEY) != FORMAT:
-        raise StoreError(f"{path}: {FORMAT_KEY}: not {FORMAT!r}, though HDF5; give a store written by kdgat")
-    version = file.attrs.get(SCHEMA_VERSION_KEY)
-    if version != SCHEMA_VERSION:
-        raise StoreError(
-            f"{path}: {SCHEMA_VERSION_KEY} is {version}, this kdgat reads {SCHEMA_VERSION}; prepare again: "
-            "remove the directory of the stage that wrote it, then give the command again"
-        )
-    attributes: dict[str, Any] = {}
-    for key in (SCHEMA_KEY, NODE_FEATURES_KEY, EDGE_FEATURES_KEY, ATTRIBUTES_KEY, BUILD_KEY, CONTENT_HASH_KEY):
-        if key not in file.attrs:
-            raise StoreError(f"{path}: attribute {key} is missing; build the store again")
-        try:
-            attributes[key] = file.attrs[key] if key == CONTENT_HASH_KEY else json.loads(file.attrs[key])
-        except (TypeError, json.JSONDecodeError) as error:
-            raise StoreError(f"{path}: attribute {key} is no JSON ({error}); build the store again") from error
-    try:
-        packings = json.loads(file.attrs.get(PACKING_KEY, "{}"))
-        attributes[PACKING_KEY] = {
-            name: Packing(tuple(told["same_as"]), tuple(told["rest"])) for name, told in packings.items()
-        }
-    except (TypeError, KeyError, AttributeError, ValueError) as error:  # ColumnsError is a ValueError, as that of JSON
-        raise StoreError(f"{path}: attribute {PACKING_KEY}: {error}; build the store again") from error
-    try:
-        attributes[SCHEMA_KEY] = Schema(tuple(Column(**column) for column in attributes[SCHEMA_KEY]))
-    except (TypeError, ColumnsError) as error:  # TypeError: keys that a column does not have
-        raise StoreError(f"{path}: attribute {SCHEMA_KEY}: {error}; build the store again") from error
-    return attributes
-
-
-def _complete(
-    path: Path, schema: Schema, widths: Mapping[str, int], packings: Mapping[str, Packing]
-) -> dict[str, Packing]:
-    """Return the packing of each packed column; refuse one of another number of features than there are."""
-    complete = {}
-    for column in schema.columns:
-        if not column.packed:
-            if column.name in packings:
-                raise StoreError(f"{path}: {column.name}: packing is given, but the schema does not have it packed")
-            continue
-        num = column.width or widths[column.name]
-        packing = packings.get(column.name) or Packing.at_zero(num)
-        if len(packing.rest) != num:
-            raise StoreError(
-                f"{path}: {column.name}: packing of {len(packing.rest)} features, but there are {num}; "
-                "give one for each"
-            )
-        complete[column.name] = packing
-    return complete
-
-
 def _described(column: Column) -> dict[str, Any]:
     """Return a column as JSON; what is stored as it is computed with says nothing about its storage."""
     told = asdict(column)
     return {key: value for key, value in told.items() if value or key not in ("narrow", "packed")}
 
 
-def _datasets(schema: Schema, attributes: Mapping[str, Any]) -> list[Dataset]:
-    """Return the arrays of a file of these attributes."""
-    widths = _widths(attributes)
-    return [dataset for column in schema.stored for dataset in datasets_of(column, widths.get(column.name, 0))]
-
-
-def _widths(attributes: Mapping[str, Any]) -> dict[str, int]:
-    return {X.name: len(attributes[NODE_FEATURES_KEY]), EDGE_ATTR.name: len(attributes[EDGE_FEATURES_KEY])}
-
-
 def _encode(value: Any) -> str:
     return json.dumps(value, sort_keys=True, allow_nan=False)
-
-
-def _read_layout(path: Path, file: h5py.File, stored: Dataset) -> tuple[Dataset, int | None, tuple[int, ...]]:
-    """Return an array, its place in the file (None without rows) and its shape."""
-    dataset = file.get(stored.name)
-    if not isinstance(dataset, h5py.Dataset):
-        raise StoreError(f"{path}: column {stored.name} is missing; build the store again")
-    names = {X.name: NODE_FEATURES_KEY, EDGE_ATTR.name: EDGE_FEATURES_KEY}.get(stored.name)
-    if names and dataset.dtype == stored.dtype and len(dataset.shape) == 2 and dataset.shape[1] != stored.width:
-        raise StoreError(
-            f"{path}: column {stored.name} has {dataset.shape[1]} features, {names} names {stored.width}; "
-            "build the store again"
-        )
-    if dataset.dtype != stored.dtype or not stored.fits(dataset.shape):
-        raise StoreError(
-            f"{path}: column {stored.name} is {dataset.dtype} {dataset.shape}, "
-            f"expected {stored.dtype} {stored.layout}; build the store again"
-        )
-    if dataset.chunks is not None:
-        raise StoreError(f"{path}: column {stored.name} is chunked and cannot be mapped; write it with write_store")
-    return stored, dataset.id.get_offset(), dataset.shape
-
-
-def _map_columns(
-    path: Path,
-    schema: Schema,
-    layout: Sequence[tuple[Dataset, int | None, tuple[int, ...]]],
-    packings: Mapping[str, Packing],
-) -> GraphColumns:
-    with path.open("rb") as file:
-        # Read-only: a copy-on-write map, which PyTorch would like better, counts as memory to be, and a kernel
-        # may refuse it for a store larger than RAM, even with MAP_NORESERVE.
-        pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    arrays: dict[str, NDArray[Any]] = {}
-    for stored, offset, shape in layout:
-        dtype = np.dtype(stored.dtype)
-        num_bytes = dtype.itemsize * int(np.prod(shape))
-        if not num_bytes:
-            arrays[stored.name] = np.empty(shape, dtype)
-            continue
-        if offset is None or offset + num_bytes > len(pages):
-            raise StoreError(
-                f"{path}: truncated: column {stored.name} needs {num_bytes} bytes from {offset}, the file has "
-                f"{len(pages)}; copy or build it again"
-            )
-        arrays[stored.name] = np.frombuffer(pages, dtype, num_bytes // dtype.itemsize, offset).reshape(shape)
-    _check_rows(path, schema, [stored for stored, _, _ in layout], arrays)
-    columns: dict[str, Any] = {
-        column.name: array_of(column, packings.get(column.name), arrays.__getitem__) for column in schema.stored
-    }
-    for column in schema.columns:
-        if column.packed and num_values(columns[column.name]) != len(columns[column.name].values):
-            raise StoreError(
-                f"{path}: column {column.name} has {len(columns[column.name].values)} values, its rows "
-                f"{num_values(columns[column.name])}; build the store again"
-            )
-    return GraphColumns(schema, **columns)
-
-
-def _check_rows(path: Path, schema: Schema, datasets: Sequence[Dataset], arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Compare the number of rows of every array with the offsets; touches two pages per offset column."""
-    node_ptr, edge_ptr = arrays[NODE_PTR.name], arrays[EDGE_PTR.name]
-    if not len(node_ptr):
-        raise StoreError(f"{path}: column {NODE_PTR.name} has no entry, expected G+1; build the store again")
-    num_rows = {
-        POINTER: len(node_ptr),
-        "graph": len(node_ptr) - 1,
-        "node": int(node_ptr[-1]),
-        "edge": int(edge_ptr[-1]) if len(edge_ptr) else 0,
-    }
-    for column in schema.columns:
-        if column.packed:
-            num_rows[f"{column.name}_block"] = count_blocks(num_rows[column.level])
-    for stored in datasets:
-        found = arrays[stored.name].shape[stored.row_axis]
-        expected = num_rows.get(stored.counted, found)  # that of the values is told by the rows
-        if found != expected:
-            raise StoreError(
-                f"{path}: column {stored.name} has {found} rows, expected {expected} ({stored.level}s); build it again"
-            )

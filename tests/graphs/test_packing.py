@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from pathlib import Path
 
 import h5py
@@ -12,6 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from kdgat.graphs import packing as packing_module
+from kdgat.graphs import spool as spool_module
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.packing import BLOCK_ROWS, PackedRows, Packing, pack
@@ -125,13 +128,71 @@ def test_packed_rows_are_read_like_an_array(tmp_path: Path) -> None:
         -1,
         (slice(3, 9), 4),
         (chosen, slice(2, 5)),
+        slice(150, 5, -3),
+        slice(-4, 10**9),
+        chosen - len(x),
+        [],
+        [[3, 4], [-5, 6]],
+        np.uint8([4, 170]),
+        (x[:, 0] > 0, 3),
+        (-2, 10),
+        (slice(None), [1, 7]),
+        ...,
+        (..., 2),
     ):
         np.testing.assert_array_equal(rows[key], x[key])
     np.testing.assert_array_equal(np.asarray(rows), x)
     np.testing.assert_array_equal(np.take(rows, chosen, axis=0), x[chosen])
+    np.testing.assert_array_equal(np.take(rows, chosen - len(x), axis=0), x[chosen])
     with pytest.raises(ValueError, match="along axis 0"):
         np.take(rows, chosen, axis=1)
     assert rows.nbytes < x.nbytes / 2
+
+
+def many_rows(num_rows: int) -> PackedRows:
+    """Make rows at rest that take no memory."""
+    return PackedRows(
+        PACKING,
+        np.broadcast_to(np.zeros(2, np.uint8), (num_rows, 2)),
+        np.broadcast_to(np.int16(0), num_rows),
+        np.broadcast_to(np.int64(0), -(-num_rows // BLOCK_ROWS)),
+        np.zeros(0, np.float16),
+    )
+
+
+@pytest.mark.parametrize("key", [10, -11, [3, 10], np.ones(9, bool), np.ones(11, bool), True, [0.5], (10, 2)])
+def test_rows_that_are_none_are_refused(key: object) -> None:
+    """As an array refuses them: a mask of another length, as packed rows are not broadcast."""
+    with pytest.raises(IndexError, match="packed rows: "):
+        many_rows(10)[key]
+
+
+@pytest.mark.parametrize("indices", [[10], [-11], [True]])
+def test_rows_that_are_none_are_not_taken(indices: list[int]) -> None:
+    with pytest.raises(IndexError, match="packed rows: "):
+        np.take(many_rows(10), indices, axis=0)
+
+
+@pytest.mark.parametrize("key", [5, -1, slice(10, 20), slice(None, None, 10**7), [3, 10**8 - 1]])
+def test_reading_some_rows_takes_no_memory_of_all(key: object) -> None:
+    rows = many_rows(10**8)
+    tracemalloc.start()
+    found = rows[key]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert found.reshape(-1, NUM_FEATURES)[0].tolist() == many_rows(1)[0].tolist()
+    assert peak < 1_000_000
+
+
+def test_reading_one_feature_takes_no_memory_of_all_features() -> None:
+    num = 400_000
+    rows = many_rows(num)
+    tracemalloc.start()
+    found = rows[:, 2]
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (found.shape, set(found.tolist())) == ((num,), {-4.0})
+    assert peak < 20 * num + 2_000_000  # places and one feature, and a few rows unpacked
 
 
 def test_what_features_usually_are_takes_no_room() -> None:
@@ -204,6 +265,26 @@ def test_a_store_is_read_by_its_own_packing_and_written_by_another(tmp_path: Pat
     assert len(other.columns.x.values) > len(packed.columns.x.values)
 
 
+def test_packed_rows_are_packed_anew_in_pieces_for_a_file_of_another_packing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Copied as they are, they would be read by what features of the other file usually are."""
+    graphs = packed_graphs(1, 60)
+    packed = write(tmp_path / "a.h5", graphs)
+    monkeypatch.setattr(spool_module, "_ROWS_AT_ONCE", 50)  # no multiple of a block
+    monkeypatch.delattr(PackedRows, "__array__")  # never all rows at once
+    others = (
+        Packing(PACKING.same_as, tuple(value + 1.0 for value in PACKING.rest)),
+        Packing((0, 1, 2, 3, 4, 4, 6, 7, 7, 9, 9), PACKING.rest),
+    )
+    for other in others:
+        packings = PACKINGS | {"x": other}
+        write(tmp_path / "b.h5", [packed.columns] * 2, packings=packings).verify()
+        write(tmp_path / "c.h5", [graphs] * 2, packings=packings)
+        assert (tmp_path / "b.h5").read_bytes() == (tmp_path / "c.h5").read_bytes()
+        np.testing.assert_array_equal(GraphStore.open(tmp_path / "b.h5").columns.x[: len(graphs.x)], graphs.x)
+
+
 def test_values_that_are_missing_in_the_file_are_found_when_it_is_opened(tmp_path: Path) -> None:
     path = tmp_path / "a.h5"
     write(path, packed_graphs(1, 20))
@@ -213,6 +294,76 @@ def test_values_that_are_missing_in_the_file_are_found_when_it_is_opened(tmp_pat
         file["x_values"] = values
     with pytest.raises(StoreError, match=r"column x has .* values, its rows .*; build the store again"):
         GraphStore.open(path)
+
+
+def damage(path: Path, name: str, place: object, value: int) -> None:
+    with h5py.File(path, "r+") as file:
+        file[name][place] = value
+
+
+def rehash(path: Path) -> None:
+    """Write the content hash that the damaged arrays have: as a faulty writer would."""
+    with pytest.raises(StoreError, match="the columns hash to") as caught:
+        GraphStore.open(path).verify()
+    with h5py.File(path, "r+") as file:
+        file.attrs["content_hash"] = str(caught.value).split("hash to ")[1].split(";")[0]
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (0, 1, "x_block begins with 1, expected 0"),
+        (0, -1, "x_block begins with -1, expected 0"),
+        (1, -1, "x_block: block 0 has -1 values, expected 0 to 704"),
+        (1, 705, "x_block: block 0 has 705 values, expected 0 to 704"),
+        (1, -(2**63), r"x_block: block 0 has \S+ values"),
+        (2, 2**40, r"x_block: block 1 has \S+ values"),
+        (-1, 2**63 - 1, r"x_block: block \d has \S+ values"),
+    ],
+)
+def test_places_of_blocks_that_cannot_be_are_found_when_a_store_is_opened(
+    tmp_path: Path, place: int, value: int, message: str
+) -> None:
+    path = tmp_path / "a.h5"
+    assert len(write(path, packed_graphs(1, 60)).columns.x) > 2 * BLOCK_ROWS
+    damage(path, "x_block", place, value)
+    with pytest.raises(StoreError, match=rf"a\.h5: column {message}.*; build the store again"):
+        GraphStore.open(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "value", "message"),
+    [
+        ("x_begin", 0, 3, "x_begin: the values of row 0 begin at 3, expected 0"),
+        ("x_begin", 70, -5, "x_begin: the values of row 70 begin at .*, expected"),
+        ("x_begin", 70, 32_000, "x_begin: the values of row 70 begin at .*, expected"),
+        ("x_mask", (70, 1), 0xF8, "x_mask: row 70 sets a bit beyond its 11 features"),
+        ("x_mask", (70, 1), 0x08, "x_mask: row 70 sets a bit beyond its 11 features"),
+    ],
+)
+def test_rows_whose_places_are_not_what_their_bits_say_are_found_where_all_are_read(
+    tmp_path: Path, name: str, place: object, value: int, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(packing_module, "_ROWS_CHECKED", 50)
+    path = tmp_path / "a.h5"
+    write(path, packed_graphs(1, 60)).verify()
+    damage(path, name, place, value)
+    rehash(path)
+    store = GraphStore.open(path)
+    store.columns.x[:]  # looks up nothing beyond the file
+    with pytest.raises(StoreError, match=rf"a\.h5: column {message}.*; build the store again"):
+        store.verify()
+    with pytest.raises(ColumnsError, match=message):
+        store.columns.validate()
+
+
+def test_bits_of_no_feature_do_not_count() -> None:
+    rows = many_rows(3)
+    padded = PackedRows(PACKING, np.array([[0, 0xF8]] * 3, np.uint8), rows.begin, rows.block, rows.values)
+    assert padded.counts().tolist() == [0, 0, 0]
+    padded.check_blocks("x")
+    full = PackedRows(Packing.at_zero(8), np.full((3, 1), 0xFF, np.uint8), rows.begin, rows.block, rows.values)
+    assert full.counts().tolist() == [8, 8, 8]
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,9 @@ import pytest
 
 from kdgat.graphs import spool as spool_module
 from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs.reading import SCHEMA_VERSION_KEY
 from kdgat.graphs.schema import CORE, Schema
-from kdgat.graphs.store import SCHEMA_VERSION_KEY, GraphStore, StoreError, write_store
+from kdgat.graphs.store import GraphStore, StoreError, write_store
 from kdgat.stage.directory import RunDirectory
 from tests.graphs.examples import EDGE_FEATURES, NODE_FEATURES, RECORDINGS, SCHEMA, empty_columns, random_columns
 

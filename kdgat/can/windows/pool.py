@@ -107,7 +107,7 @@ class PooledStores:
             for start in range(0, part.num_graphs, CHUNK_WINDOWS):
                 stop = min(start + CHUNK_WINDOWS, part.num_graphs)
                 rows = np.repeat(mask[start:stop], np.diff(ptr[start : stop + 1]))
-                yield features[ptr[start] + np.flatnonzero(rows)]
+                yield features.take(ptr[start] + np.flatnonzero(rows), axis=0)
 
     def gather(self, indices: NDArray[np.int64]) -> Batch:
         """Return the windows as one batch, `graph_index` global; those of one store stand together."""

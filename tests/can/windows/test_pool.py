@@ -1,10 +1,15 @@
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from kdgat.can.windows.pool import PooledStores, PoolError
+from kdgat.can.windows.schema import SCHEMA
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs.packing import PackedRows
+from kdgat.graphs.store import write_store
 from tests.can.windows.planted_graphs import planted_columns
 
 
@@ -36,6 +41,22 @@ def test_feature_chunks_hold_the_chosen_windows_only() -> None:
     whole = GraphColumns.concatenate(pool.parts).select(np.flatnonzero(chosen))
     np.testing.assert_array_equal(np.concatenate(list(pool.feature_chunks("node", chosen))), whole.x)
     np.testing.assert_array_equal(np.concatenate(list(pool.feature_chunks("edge", chosen))), whole.edge_attr)
+
+
+def test_feature_chunks_take_packed_rows_by_their_places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    columns = planted_columns(10)
+    names = {
+        "node_features": [f"node_{place}" for place in range(columns.x.shape[1])],
+        "edge_features": [f"edge_{place}" for place in range(columns.edge_attr.shape[1])],
+        "attributes": {column.indexes: list(range(100)) for column in SCHEMA.columns if column.indexes},
+    }
+    write_store(tmp_path / "a.h5", SCHEMA, columns, **names, build={})  # type: ignore[arg-type]
+    pool = PooledStores.open({"train": tmp_path / "a.h5"})
+    monkeypatch.delattr(PackedRows, "__getitem__")
+    chosen = pool.labels == 0
+    expected = columns.select(np.flatnonzero(chosen))
+    np.testing.assert_array_equal(np.concatenate(list(pool.feature_chunks("node", chosen))), expected.x)
+    np.testing.assert_array_equal(np.concatenate(list(pool.feature_chunks("edge", chosen))), expected.edge_attr)
 
 
 def test_an_index_outside_of_the_pool_is_refused() -> None:
