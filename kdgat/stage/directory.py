@@ -80,7 +80,7 @@ class RunDirectory:
                 f"{self.path} is no run directory: {self.spec_path.name} is missing; "
                 "if it is there on other machines, its filesystem is not mounted on this one"
             ) from None
-        except ValidationError as error:
+        except ValueError as error:  # a ValidationError, or a path that no file can have
             raise RunDirectoryError(f"{self.spec_path} is not a valid spec: {error}") from error
 
     def read_outcome(self) -> Outcome | None:

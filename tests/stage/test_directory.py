@@ -249,3 +249,8 @@ def test_who_wants_a_directory_that_somebody_owns_hears_so_at_once(
     paths = tmp_path / "lock", tmp_path / "owner.json"
     with own(*paths), pytest.raises(StageBusyError), own(*paths):
         pass
+
+
+def test_a_path_that_no_file_can_have_is_no_run_directory():
+    with pytest.raises(RunDirectoryError, match="is not a valid spec: embedded null byte"):
+        RunDirectory("\0").read_spec()
