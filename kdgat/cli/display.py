@@ -90,6 +90,7 @@ class _Watcher(ABC):
         self.afterwards = afterwards
         self._started_at = time.time() if since is None else since
         self._forget()
+        self.open(wait)
 
     def _forget(self, path: Path | None = None) -> None:
         """Begin with the run in `path`, of which nothing was shown: a night's has stages of the same names."""
@@ -132,6 +133,10 @@ class _Watcher(ABC):
         self._is_collecting = is_collecting
 
     @abstractmethod
+    def open(self, wait: str) -> None:
+        """Show what is waited for before the first stage."""
+
+    @abstractmethod
     def changed(self, record: StageRecord, index: RunIndex) -> None:
         """Show that a stage is in another state than before."""
 
@@ -163,15 +168,8 @@ class _Watcher(ABC):
 class PlainWatcher(_Watcher):
     """One line per event, and one per half minute of training."""
 
-    def __init__(
-        self,
-        output: Place,
-        console: Console,
-        wait: str = WAIT,
-        afterwards: str = RESULTS,
-        since: float | None = None,
-    ) -> None:
-        super().__init__(output, console, wait, afterwards, since)
+    def open(self, wait: str) -> None:
+        """Print what is waited for."""
         self._next_line: dict[str, float] = {}
         self._print(wait)
 
@@ -202,15 +200,8 @@ class PlainWatcher(_Watcher):
 class TerminalWatcher(_Watcher):
     """A bar per running stage, a line for each that ended."""
 
-    def __init__(
-        self,
-        output: Place,
-        console: Console,
-        wait: str = WAIT,
-        afterwards: str = RESULTS,
-        since: float | None = None,
-    ) -> None:
-        super().__init__(output, console, wait, afterwards, since)
+    def open(self, wait: str) -> None:
+        """Turn a wheel until the first stage."""
         self._bars: dict[str, TaskID] = {}
         self._progress = Progress(
             SpinnerColumn(),
@@ -219,7 +210,7 @@ class TerminalWatcher(_Watcher):
             TaskProgressColumn(),
             TimeElapsedColumn(),
             TextColumn("[dim]{task.fields[words]}"),
-            console=console,
+            console=self.console,
             transient=True,
         )
         self._progress.start()
