@@ -31,6 +31,8 @@ CONTENT_HASH_KEY = "content_hash"
 
 FORMAT = "kdgat graph store"
 SCHEMA_VERSION = 2
+# Where a column is narrow or packed, of which an older kdgat knows nothing; it can read all other stores.
+STORAGE_SCHEMA_VERSION = 3
 
 
 class StoreError(ValueError):
@@ -60,14 +62,26 @@ def read_columns(path: Path, schema: Schema | None = None) -> tuple[GraphColumns
     return _map_columns(path, found, layout, packings), attributes
 
 
+def version_of(schema: Schema) -> int:
+    """Return the version of the file format that a store of these columns needs."""
+    stored_otherwise = any(column.narrow or column.packed for column in schema.columns)
+    return STORAGE_SCHEMA_VERSION if stored_otherwise else SCHEMA_VERSION
+
+
 def _read_attributes(path: Path, file: h5py.File) -> dict[str, Any]:
     if file.attrs.get(FORMAT_KEY) != FORMAT:
         raise StoreError(f"{path}: {FORMAT_KEY}: not {FORMAT!r}, though HDF5; give a store written by kdgat")
     version = file.attrs.get(SCHEMA_VERSION_KEY)
-    if version != SCHEMA_VERSION:
+    if isinstance(version, int | np.integer) and version > STORAGE_SCHEMA_VERSION:
         raise StoreError(
-            f"{path}: {SCHEMA_VERSION_KEY} is {version}, this kdgat reads {SCHEMA_VERSION}; prepare again: "
-            "remove the directory of the stage that wrote it, then give the command again"
+            f"{path}: {SCHEMA_VERSION_KEY} is {version}, this kdgat reads up to {STORAGE_SCHEMA_VERSION}; "
+            "written by a newer kdgat: update kdgat"
+        )
+    if version not in (SCHEMA_VERSION, STORAGE_SCHEMA_VERSION):
+        raise StoreError(
+            f"{path}: {SCHEMA_VERSION_KEY} is {version}, this kdgat reads {SCHEMA_VERSION} and "
+            f"{STORAGE_SCHEMA_VERSION}; prepare again: remove the directory of the stage that wrote it, then give the "
+            "command again"
         )
     attributes: dict[str, Any] = {}
     for key in (SCHEMA_KEY, NODE_FEATURES_KEY, EDGE_FEATURES_KEY, ATTRIBUTES_KEY, BUILD_KEY, CONTENT_HASH_KEY):

@@ -24,11 +24,11 @@ from kdgat.graphs.reading import (
     NODE_FEATURES_KEY,
     PACKING_KEY,
     SCHEMA_KEY,
-    SCHEMA_VERSION,
     SCHEMA_VERSION_KEY,
     complete_packings,
     datasets_of_file,
     read_columns,
+    version_of,
 )
 from kdgat.graphs.reading import StoreError as StoreError
 from kdgat.graphs.schema import EDGE_ATTR, NODE_PTR, Column, ColumnsError, Schema, X
@@ -220,7 +220,7 @@ def _write_file(path: Path, spool: Spool, attributes: dict[str, str]) -> None:
             for source in spool.files[stored.name]:
                 source.truncate(0)  # give the space back: spool and store together stay near the size of one
         file.attrs[FORMAT_KEY] = FORMAT
-        file.attrs[SCHEMA_VERSION_KEY] = SCHEMA_VERSION
+        file.attrs[SCHEMA_VERSION_KEY] = version_of(spool.schema)
         for key, value in attributes.items():
             file.attrs[key] = value
         file.attrs[CONTENT_HASH_KEY] = digest.hexdigest()

@@ -288,7 +288,9 @@ def drop_attribute(name):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (set_attribute(SCHEMA_VERSION_KEY, 3), "schema_version is 3, this kdgat reads 2; prepare again"),
+        (set_attribute(SCHEMA_VERSION_KEY, 1), "schema_version is 1, this kdgat reads 2 and 3; prepare again"),
+        (set_attribute(SCHEMA_VERSION_KEY, "new"), "schema_version is new, this kdgat reads 2 and 3; prepare again"),
+        (set_attribute(SCHEMA_VERSION_KEY, 4), "schema_version is 4, .*; written by a newer kdgat: update kdgat"),
         (set_attribute("format", "other"), "format: not 'kdgat graph store'"),
         (drop_attribute("attributes"), "attribute attributes is missing"),
         (drop_attribute("schema"), "attribute schema is missing"),
@@ -341,8 +343,26 @@ def write_version_1(path: Path) -> None:
 
 def test_a_store_of_the_old_format_is_refused_and_says_prepare_again(tmp_path):
     write_version_1(tmp_path / "train.h5")
-    with pytest.raises(StoreError, match=r"train\.h5: schema_version is 1, this kdgat reads 2; prepare again"):
+    with pytest.raises(StoreError, match=r"train\.h5: schema_version is 1, this kdgat reads 2 and 3; prepare again"):
         GraphStore.open(tmp_path / "train.h5")
+
+
+def test_only_a_store_of_narrow_columns_has_the_version_that_knows_them(tmp_path):
+    """Whose refusal by an older kdgat names the version; that can read all others."""
+    narrow = Schema(
+        tuple(column.stored_as("int16") if column.name == "edge_index" else column for column in SCHEMA.columns)
+    )
+    columns = random_columns(1, 3)
+    for name, schema, version in (("plain.h5", SCHEMA, 2), ("narrow.h5", narrow, 3)):
+        arrays = {column.name: columns[column.name] for column in schema.stored}
+        write_store(
+            tmp_path / name, schema, GraphColumns(schema, **arrays), node_features=NODE_FEATURES,
+            edge_features=EDGE_FEATURES, attributes={"recordings": RECORDINGS}, build=BUILD,
+        )  # fmt: skip
+        with h5py.File(tmp_path / name, "r+") as file:
+            assert file.attrs[SCHEMA_VERSION_KEY] == version
+            file.attrs[SCHEMA_VERSION_KEY] = 2  # as narrow columns were written before
+        assert GraphStore.open(tmp_path / name, schema).num_graphs == 3
 
 
 def test_a_store_of_another_schema_is_refused_by_the_first_column_that_differs(tmp_path):
