@@ -26,17 +26,18 @@ help:  ## Say what can be made
 
 install: $(STAMP)  ## Create .venv with the pinned dependencies and this package
 
-# Progress by the packages that pip fetches: minutes without a line look like a machine that hangs. Not on stdout, which
-# belongs to what `make -s cluster-up` prints for the shell.
+# A venv that Ctrl-C left without pip is made anew. Progress by the packages that pip fetches: minutes without a line look
+# like a machine that hangs. Not on stdout, which belongs to what `make -s cluster-up` prints for the shell.
 $(STAMP): pyproject.toml constraints.txt
 	@echo "Installing $$(grep -c == constraints.txt) packages into $(VENV): 3 GB, one to five minutes" >&2
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
 	@set -o pipefail; $(BIN)/python -m pip install --progress-bar off --constraint constraints.txt --editable '.[dev]' \
 		| tee $(VENV)/install.log \
-		| awk '/^Collecting / && ++n % 10 == 0 { print "  " n " packages fetched"; fflush() } \
+		| awk '/^(Collecting|Processing) / && ++n % 10 == 0 { print "  " n " packages fetched"; fflush() } \
 			/^Installing collected/ { print "  all fetched; unpacking and compiling them"; fflush() }' >&2 \
 		|| { tail -n 12 $(VENV)/install.log >&2; echo "All that pip printed: $(VENV)/install.log" >&2; exit 1; }
 	@touch $@
+	@echo "Installed. In this shell: . $(BIN)/activate" >&2
 
 loggers: $(LOGGERS)  ## Install Weights & Biases and MLflow, which only the tests of training.loggers need
 

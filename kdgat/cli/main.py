@@ -1,5 +1,6 @@
 """`kdgat`: find the command group, import only that group, turn user mistakes into one line."""
 
+import errno
 import importlib
 import os
 import platform
@@ -9,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kdgat.run.end import EXIT_STOPPED
 from kdgat.stage.cores import wait_without_spinning
 from kdgat.stage.families import is_user_error
 from kdgat.stage.place import describe_os_error
@@ -32,6 +34,7 @@ COMPLETION_OPTIONS = ("--install-completion", "--show-completion")
 # What a shell sets to ask for completions, and where it puts the line so far: bash, and the other shells.
 COMPLETION_VARIABLE, LINE_VARIABLES = "_KDGAT_COMPLETE", ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
 EXIT_USER_ERROR = 1
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of a disk, a quota, a limit: Python names no file when writing fails
 EXIT_USAGE = 2
 HELP = "Keep graph neural networks trained. Add --debug to any command for a traceback."
 # Options that take every word up to the next option, as `--seeds 0 1 2`.
@@ -116,12 +119,26 @@ def main(arguments: Sequence[str] | None = None) -> None:
     debug = DEBUG_OPTION in tokens
     tokens = [word for word in tokens if word != DEBUG_OPTION]
     wait_without_spinning()
+    if sys.stdout is None:  # closed by whoever started this, which is no reason to fail
+        sys.stdout = Path(os.devnull).open("w")
     try:
         status = _run(tokens)
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:  # `| head` has read enough, which is no failure
+            _forget_output()
+    except KeyboardInterrupt:  # while something is imported; whatever runs has its own way to stop
+        print("stopped", file=sys.stderr)
+        status = EXIT_STOPPED
     except (ValueError, OSError) as error:
-        if debug or not is_user_error(error):
+        is_full = isinstance(error, OSError) and error.errno in FULL and error.filename is None
+        if debug or not (is_user_error(error) or is_full):
             raise
-        _print_error(describe_os_error(error) if isinstance(error, OSError) else str(error))
+        if is_full:
+            _forget_output()
+            _print_error(f"{error.strerror}: free some where this command prints or writes to, or choose another place")
+        else:
+            _print_error(describe_os_error(error) if isinstance(error, OSError) else str(error))
         group = COMMAND_GROUPS.get(_wanted(tokens) or "")
         status = EXIT_USER_ERROR if group is None else group.user_error
     sys.exit(status)
@@ -253,6 +270,12 @@ def _placeholder() -> "typer.Typer":
         """Stand for a group whose module is not imported."""
 
     return group
+
+
+def _forget_output() -> None:
+    """Drop what could not be printed: at its end Python would try, and fail, once more."""
+    if sys.stdout is sys.__stdout__:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _print_error(text: str) -> None:

@@ -7,6 +7,7 @@ from importlib import metadata
 import pytest
 
 from kdgat.cli.main import COMMAND_GROUPS, MANY_VALUED, repeat_many_valued
+from kdgat.run.end import EXIT_STOPPED
 from kdgat.stage.configuration import ConfigurationError
 from kdgat.stage.families import is_user_error
 from tests.support.command_line import PROGRAM, Answer, run_kdgat
@@ -82,6 +83,29 @@ def test_a_name_of_a_file_that_a_terminal_would_obey_is_shown_and_not_obeyed(
     assert kdgat("data", "list", "--catalog", name, status=1).stderr.startswith(
         f"error: {shown}: catalog file not found"
     )
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("command", ["--help", "site list"])
+def test_output_that_finds_no_room_or_no_reader_is_one_line_at_most(command: str) -> None:
+    """Shells are asked, because what fails is the writing at the end of a process."""
+    shell = f"{{ {' '.join([*PROGRAM, command])}; echo status $? >&2; }}"
+    full, cut, closed = (
+        subprocess.run(["bash", "-c", shell + to], capture_output=True, text=True, check=True).stderr
+        for to in (" >/dev/full", " | head -1", " >&-")
+    )
+    said, status = full.splitlines()
+    assert said.startswith("error: No space left on device: free some")
+    assert status == "status 1"
+    assert cut == closed == "status 0\n"
+
+
+def test_ctrl_c_before_anything_runs_is_one_word(kdgat: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kdgat.cli.main.build_application", interrupted)
+    assert kdgat("plan", "lap", status=EXIT_STOPPED).stderr == "stopped\n"
 
 
 def test_a_bug_keeps_its_traceback() -> None:
