@@ -120,23 +120,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     tokens = [word for word in tokens if word != DEBUG_OPTION]
     wait_without_spinning()
     if sys.stdout is None:  # closed by whoever started this, which is no reason to fail
-        sys.stdout = Path(os.devnull).open("w")
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
     try:
         status = _run(tokens)
-        try:
-            sys.stdout.flush()
-        except BrokenPipeError:  # `| head` has read enough, which is no failure
-            _forget_output()
+        _print(end="")
     except KeyboardInterrupt:  # while something is imported; whatever runs has its own way to stop
         print("stopped", file=sys.stderr)
         status = EXIT_STOPPED
     except (ValueError, OSError) as error:
-        is_full = isinstance(error, OSError) and error.errno in FULL and error.filename is None
-        if debug or not (is_user_error(error) or is_full):
-            raise
-        if is_full:
+        if isinstance(error, OSError) and error.errno in FULL and error.filename is None and not debug:
             _forget_output()
             _print_error(f"{error.strerror}: free some where this command prints or writes to, or choose another place")
+        elif debug or not is_user_error(error):
+            raise
         else:
             _print_error(describe_os_error(error) if isinstance(error, OSError) else str(error))
         group = COMMAND_GROUPS.get(_wanted(tokens) or "")
@@ -173,10 +169,10 @@ def _run(tokens: list[str]) -> int:
         build_application(_wanted(words), words)(prog_name="kdgat")
     wanted = _wanted(tokens)
     if tokens == ["--version"]:
-        print(describe_version())
+        _print(describe_version())
         return 0
     if wanted is None and set(tokens) <= {"--help"}:
-        print(describe_groups())
+        _print(describe_groups())
         return 0 if tokens else EXIT_USAGE
     if wanted == "stage":  # argparse, because a compute node has neither typer nor rich
         from kdgat.cli import stage
@@ -272,10 +268,18 @@ def _placeholder() -> "typer.Typer":
     return group
 
 
+def _print(text: str = "", end: str = "\n") -> None:
+    """Print what a command says last; `| head` that has read enough is no failure."""
+    try:
+        print(text, end=end, flush=True)
+    except BrokenPipeError:
+        _forget_output()
+
+
 def _forget_output() -> None:
     """Drop what could not be printed: at its end Python would try, and fail, once more."""
-    if sys.stdout is sys.__stdout__:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if sys.__stdout__ is not None and sys.stdout is sys.__stdout__:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.__stdout__.fileno())
 
 
 def _print_error(text: str) -> None:
