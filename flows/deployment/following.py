@@ -27,7 +27,9 @@ _BEFORE: Final = re.compile(
 _OF_PREFECT: Final = (
     *("Beginning ", "Finished in state", "Created ", "Executing ", "View at ", "Opening process", "Downloading "),
     *("Running ", "Deployment step ", "All deployment steps "),
+    *("Engine execution exited", "Encountered exception"),  # with a traceback; the reason is the run's state
 )
+_INNER: Final = "training: "  # of a night whose own flow of training failed
 _CLASS: Final = re.compile(r"^(?:\w+\.)*\w*(?:Error|Exception): ")
 
 
@@ -142,6 +144,8 @@ def plain_message(message: str) -> str:
     """Return the sentence of a state's message in one line, without the class of the exception before it."""
     lines = message.strip().splitlines()
     text = _CLASS.sub("", _BEFORE.sub("", lines[0])) if lines else ""
+    if text.startswith(_INNER):
+        text = _INNER + _CLASS.sub("", _BEFORE.sub("", text.removeprefix(_INNER)))
     return " ".join([text, *(line.strip() for line in lines[1:])]).strip()
 
 

@@ -73,6 +73,8 @@ def test_the_reason_of_a_failed_run_is_its_sentence_alone() -> None:
         failed = asyncio.run(exception_to_failed_state(error, message=message))
         assert plain_message(failed.message or "") == sentence
     assert plain_message(asyncio.run(exception_to_crashed_state(error)).message or "") == sentence
+    of_night = f"training: Flow run encountered an exception: StartError: {sentence}"
+    assert plain_message(of_night) == f"training: {sentence}"
 
 
 @pytest.mark.parametrize(
@@ -101,6 +103,11 @@ def test_a_night_tells_what_it_finds_and_shows_the_run_that_trains(api: ServerAp
         below = client.create_task_run(task=part, flow_run_id=run.id, dynamic_key="0", state=Running())
         client.create_flow_run(night, parameters={"out": str(tmp_path)}, parent_task_run_id=below.id, state=Running())
         wait_until(lambda: watched.shown, "its training")
+        log(
+            client,
+            run.id,
+            "Engine execution exited with unexpected exception\nTraceback (most recent call last):\n  ...",
+        )
         log(client, run.id, "refused a.parquet: it ends too early")
         wait_until(lambda: len(watched.told) > 1, "more of it")
         client.set_flow_run_state(run.id, Completed(message="m-1 went into service: better"), force=True)
