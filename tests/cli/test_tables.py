@@ -56,7 +56,7 @@ def test_every_number_of_an_evaluation_stands_whole_on_one_line(width: int) -> N
     cells += ["0.21 to 0.355", "4.37e+04", "13/13", "0.347", "0.491"]
     rows = [[f"test_0{one}_unknown_vehicle_unknown_attack", *cells] for one in range(2)]
     console = Console(file=io.StringIO(), width=width)
-    caption = "what hides behind it: recall by injected messages in a window; false alarms per hour; attacks"
+    caption = "what hides behind the F1: recall by injected messages in a window; false alarms per hour; attacks"
     print_tables(console, [Table.of(header, rows, caption)])
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
