@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 
 from kdgat.can.evaluation.costs import COSTS_FILE
-from kdgat.can.evaluation.results import Results
+from kdgat.can.evaluation.results import Detector, Results
 from kdgat.can.evaluation.scores import Scores, read_scores, scores_path
 from kdgat.can.evaluation.tables import (
     NOTHING_TESTED,
@@ -58,10 +58,22 @@ def document(content: RunContent[Results]) -> Document:
         content={
             "results": results,
             "detector": results.detector,
+            "detector_words": _detector_words(results.detector),
             "revision": content.revision,
             "cards": _cards(results),
         },
     )
+
+
+def _detector_words(detector: Detector) -> str:
+    """Name the default detector, what it is made of where its name does not tell, and its seeds."""
+    made_of = []
+    for model in detector.models:
+        name, _, parts = model.removesuffix(")").partition(" (")
+        is_named = name in re.split(r"[ ,]+", detector.name)  # already: what it is made of is news alone
+        made_of += [parts if is_named else model] if parts or not is_named else []
+    seeds = f"seed{'s' if len(detector.seeds) != 1 else ''} {', '.join(map(str, detector.seeds))}"
+    return f"{detector.name} ({'; '.join([*([', '.join(made_of)] if made_of else []), seeds])})"
 
 
 def _tested(content: RunContent[Results], missing: list[str]) -> list[Section]:

@@ -154,6 +154,17 @@ def test_missing_parts_are_named(output: Path) -> None:
     assert "no parameter counts" in words
 
 
+def test_default_detector_is_named_once_with_what_it_is_made_of_and_its_seeds(output: Path) -> None:
+    detector = Results.read(OutputDirectory(output).results_path).detector.model_dump(mode="json")
+    assert "curriculum GAT, mean of 3 seeds (seeds 0, 1, 2)" in words_of(output)
+    rewrite(output, detector={**detector, "name": "ensemble", "models": ["ensemble (mean of normal)"], "seeds": [0]})
+    assert "ensemble (mean of normal; seed 0)" in words_of(output)
+
+
+def test_page_shows_no_marks_of_source_text(page: Page) -> None:
+    assert "`" not in page.words()
+
+
 def test_run_without_test_recordings_says_so_once_and_leaves_out_what_would_be_empty(output: Path) -> None:
     shutil.rmtree(scores_path(output, "attack_free").parent)
     models = {name: {str(seed): {} for seed in (0, 1, 2)} for name in MODELS}
