@@ -325,10 +325,13 @@ def _scores_tables(entry: "ModelEntry", console: "Console") -> "list[Table]":
 
 
 def _decisions_table(decisions: "Sequence[Decision]") -> "Table":
-    table = _table("decided", "result", "compared with", "reasons")
+    table = _table("decided", "result", "reasons", whole=(0, 1))
     for decision in decisions:
         result = "into service" if decision.accepted else "not into service"
-        _add_row(table, decision.when, result, decision.compared_with or "none", "\n".join(decision.reasons))
+        # Below each other: beside each other an id would leave no room for reasons.
+        lines = (result, "compared with", decision.compared_with) if decision.compared_with else (result,)
+        when = decision.when[:16].replace("T", " ")
+        _add_row(table, when, "\n".join(lines), "\n".join(decision.reasons))
     return table
 
 
@@ -346,12 +349,13 @@ def _history_table(changes: "list[ServiceChange]", model_id: str) -> "Table":
     return table
 
 
-def _table(*headings: str) -> "Table":
+def _table(*headings: str, whole: tuple[int, ...] = (0,)) -> "Table":
+    """Return an empty table; in the columns `whole` stand names, dates and ids, which are not broken."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
     for place, heading in enumerate(headings):
-        table.add_column(heading, overflow="fold", no_wrap=place == 0)  # names of facts, and dates
+        table.add_column(heading, overflow="fold", no_wrap=place in whole)
     return table
 
 

@@ -79,7 +79,11 @@ def test_words_of_a_model_that_is_shown_are_broken_after_underscores_alone(
     entry = registry.add(
         {"run.json": b"{}"}, family="can", dataset="cars", content="1" * 64, metrics={name: content}, provenance={}
     )
+    other = add(registry, 2, "hcrl_car_hacking").id
+    reasons = ("a: f1 0.9 -> 0.8, worse by more than 0.01",)
+    registry.note(Decision(model=entry.id, compared_with=other, accepted=False, reasons=reasons, by="nightly"))
     words = run("show", entry.id, "--registry", str(registry.path))[1].split()
+    assert other in words
     parts = [*name.split("_"), "false", "alarm", "rate", "precision"]
     assert all(any(part in word.split("_") for word in words) for part in parts)
 
