@@ -1,4 +1,4 @@
-# The two commands to know: `make train` and `make test`. Everything happens in .venv; nothing is installed elsewhere.
+# The two commands to know: `make train` and `make test`. Everything is installed in .venv; pip leaves kdgat.egg-info beside it.
 PYTHON ?= python3.11
 VENV ?= .venv
 SHELL := /bin/bash

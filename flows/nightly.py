@@ -191,7 +191,9 @@ class _NightlyRun:
         others = self._held_to(against)
         contents = {NEW: source.content, "recordings": record.recordings}
         plan = plan_comparison(path, config, new_recordings.recordings, contents, self.registry, others)
-        logger.info("comparing %s on the same recordings", " and ".join(plan.config.runs))
+        said = {NEW: "the new model", IN_SERVICE: "the model in service"}
+        names = [said.get(name, name) for name in plan.config.runs]
+        logger.info("scoring %s on the same test recordings", " and ".join(names))
         try:
             comparison = self._compare(path, plan)
         except NightlyStoppedError as stopped:

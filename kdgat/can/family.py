@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from kdgat.can.config import CanConfig
 from kdgat.can.evaluation.results import DEFAULT_DETECTOR, Results
 from kdgat.can.evaluation.tables import (
+    NOTHING_TESTED,
     accumulation_table,
     compared_table,
     hidden_table,
@@ -132,7 +133,7 @@ class CanFamily(Family):
             f"{scenario} {'-' if value is None else f'{value:.4f}'}" for scenario, value in results.f1.items()
         )
         if not f1:
-            return ["No test scenario was scored: there are no recordings to test on."]
+            return [NOTHING_TESTED]
         return [f"{DEFAULT_DETECTOR}: F1 {f1}"]
 
     def report(self, content: RunContent[Results]) -> Document:

@@ -13,7 +13,18 @@ from typing import Any, Final
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    Task,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Column
+from rich.text import Text
 
 from kdgat.cluster.child import read_progress
 from kdgat.run.directory import DONE_STATES, OutputDirectory, RunError, RunIndex, StageRecord, StageState
@@ -197,6 +208,19 @@ class PlainWatcher(_Watcher):
         self.console.print(f"{_clock()} {text}", markup=False, highlight=False, soft_wrap=True)
 
 
+class _WordsColumn(TextColumn):
+    """Words on one line that are shortened before anything else.
+
+    In a narrow terminal columns that may be wrapped give way first; so this one may, and its text stays one line.
+    """
+
+    def render(self, task: Task) -> Text:
+        """Return the words with three dots where there is no room for more."""
+        text = super().render(task)
+        text.no_wrap, text.overflow = True, "ellipsis"
+        return text
+
+
 class TerminalWatcher(_Watcher):
     """A bar per running stage, a line for each that ended."""
 
@@ -208,8 +232,8 @@ class TerminalWatcher(_Watcher):
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             TaskProgressColumn(),
-            TimeElapsedColumn(),
-            TextColumn("[dim]{task.fields[words]}"),
+            TimeElapsedColumn(table_column=Column(no_wrap=True)),
+            _WordsColumn("[dim]{task.fields[words]}", table_column=Column()),
             console=self.console,
             transient=True,
         )

@@ -5,6 +5,7 @@ import importlib
 import os
 import platform
 import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +34,7 @@ DEBUG_OPTION = "--debug"
 COMPLETION_OPTIONS = ("--install-completion", "--show-completion")
 # What a shell sets to ask for completions, and where it puts the line so far: bash, and the other shells.
 COMPLETION_VARIABLE, LINE_VARIABLES = "_KDGAT_COMPLETE", ("COMP_WORDS", "_TYPER_COMPLETE_ARGS")
+HELP_WIDTH = 80  # of the narrowest terminal that people use
 EXIT_USER_ERROR = 1
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # of a disk, a quota, a limit: Python names no file when writing fails
 EXIT_USAGE = 2
@@ -198,18 +200,23 @@ def _wanted(tokens: Sequence[str]) -> str | None:
 
 def describe_groups() -> str:
     """Return what `kdgat --help` prints: made here, because a library for command lines takes longer to import."""
-    width = max(map(len, COMMAND_GROUPS))
-    lines = [f"  {name:<{width}}  {group.help}" for name, group in COMMAND_GROUPS.items()]
+    width = max(map(len, COMMAND_GROUPS)) + 4
+    lines = []
+    for name, group in COMMAND_GROUPS.items():
+        # Between words: a terminal would break a line in the middle of one, and begin the rest at its left edge.
+        first, *rest = textwrap.wrap(group.help, HELP_WIDTH - width)
+        lines += [f"  {name}".ljust(width) + first, *(" " * width + line for line in rest)]
     return "\n".join(
         [
             "Usage: kdgat COMMAND [ARGUMENTS]",
             "",
-            f"  {HELP}",
+            *textwrap.wrap(HELP, HELP_WIDTH, initial_indent="  ", subsequent_indent="  "),
             "",
             "Commands:",
             *lines,
             "",
-            "kdgat COMMAND --help says more; kdgat --version; kdgat --install-completion for your shell.",
+            "kdgat COMMAND --help says more; kdgat --version;",
+            "kdgat --install-completion for your shell.",
         ]
     )
 

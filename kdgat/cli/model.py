@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from rich.console import Console
     from rich.table import Table
 
     from kdgat.registry.entry import Decision, ModelEntry, RegistryIndex, ServiceChange
@@ -51,7 +52,8 @@ def model() -> None:
 def list_models(registry: RegistryPath = None, dataset: OfDataset = None, as_json: AsJson = False) -> None:
     """List all models, newest last, with their mean F1, the test set it was measured on, and whether they serve."""
     from kdgat.cli.model_scores import test_set_names
-    from kdgat.cli.tables import output_console
+    from kdgat.cli.tables import fitting, output_console
+    from kdgat.run.table import Table
 
     index = _open(registry).read()
     if dataset is not None:
@@ -69,20 +71,24 @@ def list_models(registry: RegistryPath = None, dataset: OfDataset = None, as_jso
         console.print("no model is registered yet")
         return
     sets = test_set_names(index.models)
-    table = _table("model", "dataset", "created", "started from", "mean F1", "test set", "in service")
+    header = ["model", "dataset", "created", "started from", "mean F1", "test set", "in service"]
+    rows = []
     for entry in index.models:
         row = _listed(entry, index)
-        _add_row(
-            table,
-            entry.id,
-            entry.dataset,
-            entry.created,
-            entry.parent or "scratch",
-            "-" if row["mean_f1"] is None else f"{row['mean_f1']:.4f}",
-            sets[entry.id],
-            ("held" if row["held"] else "yes") if row["in_service"] else "",
+        rows.append(
+            [
+                entry.id,
+                entry.dataset,
+                entry.created,
+                entry.parent or "scratch",
+                "-" if row["mean_f1"] is None else f"{row['mean_f1']:.4f}",
+                sets[entry.id],
+                ("held" if row["held"] else "yes") if row["in_service"] else "",
+            ]
         )
-    console.print(table)
+    texts = Table.of(header, rows, "", text_columns=tuple(range(len(header))), is_whole=True)
+    for place, table in enumerate(fitting(texts, console)):
+        console.print(*([""] if place else []), table, sep="\n")
     if len(set(sets.values())) > len({entry.service for entry in index.models}):
         console.print(
             "A mean F1 can be compared only within a test set. On the same recordings: "
@@ -120,7 +126,7 @@ def show(model_id: ModelId, registry: RegistryPath = None, as_json: AsJson = Fal
         _add_row(facts, name, value)
     console.print(facts)
     decisions = index.decisions_about(entry.id)
-    for table in (_scores_table(entry), _decisions_table(decisions), _history_table(changes, entry.id)):
+    for table in (*_scores_tables(entry, console), _decisions_table(decisions), _history_table(changes, entry.id)):
         if table.row_count:
             console.print()
             console.print(table)
@@ -304,22 +310,28 @@ def _image(image: dict[str, Any] | None) -> str:
     return f"{image.get('path')}, {image.get('doubt') or 'no digest' if digest is None else f'sha256 {digest}'}"
 
 
-def _scores_table(entry: "ModelEntry") -> "Table":
+def _scores_tables(entry: "ModelEntry", console: "Console") -> "list[Table]":
+    """Return the scores in as many tables as the width needs."""
     from kdgat.can.evaluation.tables import format_value
+    from kdgat.cli.tables import fitting
+    from kdgat.run.table import Table
 
     metrics = ("f1", "precision", "recall", "auc", "false_alarm_rate")
-    table = _table("scenario", "windows", "attacks", *metrics)
+    rows = []
     for scenario, scores in entry.metrics.items():
         counts = [f"{scores.get(name) or 0:,.0f}" for name in ("num_windows", "num_attack_windows")]
-        _add_row(table, scenario, *counts, *(format_value(scores.get(name)) for name in metrics))
-    return table
+        rows.append([scenario, *counts, *(format_value(scores.get(name)) for name in metrics)])
+    return fitting(Table.of(["scenario", "windows", "attacks", *metrics], rows, ""), console) if rows else []
 
 
 def _decisions_table(decisions: "Sequence[Decision]") -> "Table":
-    table = _table("decided", "result", "compared with", "reasons")
+    table = _table("decided", "result", "reasons", whole=(0, 1))
     for decision in decisions:
         result = "into service" if decision.accepted else "not into service"
-        _add_row(table, decision.when, result, decision.compared_with or "none", "\n".join(decision.reasons))
+        # Below each other: beside each other an id would leave no room for reasons.
+        lines = (result, "compared with", decision.compared_with) if decision.compared_with else (result,)
+        when = decision.when[:16].replace("T", " ")
+        _add_row(table, when, "\n".join(lines), "\n".join(decision.reasons))
     return table
 
 
@@ -337,12 +349,13 @@ def _history_table(changes: "list[ServiceChange]", model_id: str) -> "Table":
     return table
 
 
-def _table(*headings: str) -> "Table":
+def _table(*headings: str, whole: tuple[int, ...] = (0,)) -> "Table":
+    """Return an empty table; in the columns `whole` stand names, dates and ids, which are not broken."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
+    for place, heading in enumerate(headings):
+        table.add_column(heading, overflow="fold", no_wrap=place in whole)
     return table
 
 

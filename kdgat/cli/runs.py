@@ -54,9 +54,8 @@ def list_runs(folder: Folder = Path("runs"), family: OfFamily = None, as_json: A
             ]
             for run in found
         ]
-        _print_tables(
-            [Table.of(header, rows, f"{counted(len(rows), 'run')} in {folder}", text_columns=tuple(range(8)))]
-        )
+        caption = f"{counted(len(rows), 'run')} in {folder}"
+        _print_tables([Table.of(header, rows, caption, text_columns=tuple(range(8)), is_whole=True)])
     else:
         typer.echo(f"{folder}: no run in it: `kdgat train FAMILY --out {folder / 'first'}` makes one")
     for text in unreadable:

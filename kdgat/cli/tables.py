@@ -3,6 +3,7 @@
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from rich.console import Console
@@ -60,7 +61,9 @@ def _fitting(table: TableOfTexts, places: Sequence[int], console: Console) -> li
         if needed.maximum <= console.width:
             return [drawn]
     # Texts are wrapped, numbers never: half of one beside half of another cannot be read.
-    has_texts = any(place in table.text_columns for place in places)
+    has_texts = not table.is_whole and any(place in table.text_columns for place in places)
+    if table.is_whole and len(places) == 1:  # narrower than a name and one cell: wrapped loses less than cut
+        return [_table(replace(table, is_whole=False), places, *BREAKS[0])]
     if len(places) == 1 or (has_texts and needed.minimum <= console.width):
         return [drawn]
     middle = (len(places) + 1) // 2
@@ -74,9 +77,11 @@ def _table(content: TableOfTexts, places: Sequence[int], heading_width: int, nam
     for place in (0, *places):
         is_text = place in content.text_columns
         heading = _broken(header[place], heading_width)
-        table.add_column(heading, justify="left" if is_text else "right", no_wrap=not is_text, overflow="fold")
+        is_kept = content.is_whole or not is_text
+        table.add_column(heading, justify="left" if is_text else "right", no_wrap=is_kept, overflow="fold")
     for row in rows:
-        table.add_row(_broken(row[0], name_width), *(row[place] for place in places))
+        name = row[0] if content.is_whole else _broken(row[0], name_width)
+        table.add_row(*(escape(text) for text in (name, *(row[place] for place in places))))
     return table
 
 

@@ -287,7 +287,7 @@ def verdict(before: Measure, after: Measure) -> str:
     Where both are known of the same seeds, the difference of each seed counts.
 
     >>> verdict(Measure("F1", 0.90), Measure("F1", 0.95))
-    '+0.0500, better by one seed each'
+    '+0.0500, better (one seed each)'
     """
     paired = before.change_to(after)
     change = after.value - before.value if paired is None else paired.mean
@@ -297,7 +297,8 @@ def verdict(before: Measure, after: Measure) -> str:
     if paired is not None:
         text = f"{paired.mean:+.4f} +- {(paired.high - paired.low) / 2:.4f} over {paired.count} seeds, pair by pair"
         return f"{text}: within chance" if paired.low <= 0.0 <= paired.high else f"{text}: {word}"
-    if before.seeds is None or after.seeds is None or min(before.seeds.count, after.seeds.count) < 2:
-        return f"{change:+.4f}, {word} by one seed each"
+    counts = [1 if one.seeds is None else one.seeds.count for one in (before, after)]
+    if before.seeds is None or after.seeds is None or min(counts) < 2:
+        return f"{change:+.4f}, {word} ({'one seed each' if max(counts) < 2 else 'one of them by one seed'})"
     apart = before.seeds.high < after.seeds.low or after.seeds.high < before.seeds.low
     return f"{change:+.4f}, {word}" if apart else f"{change:+.4f}, within what seeds differ by"

@@ -38,6 +38,7 @@ class Table:
     text_columns: tuple[int, ...] = (0,)
     key: str = ""  # of the artifact in the Prefect UI: small letters and dashes
     in_terminal: bool = True
+    is_whole: bool = False  # people copy what stands here (ids, paths): a narrow place splits the table, never a cell
 
     @staticmethod
     def of(
@@ -47,10 +48,11 @@ class Table:
         *,
         key: str = "",
         text_columns: tuple[int, ...] = (0,),
+        is_whole: bool = False,
     ) -> Table:
         """Make a table of plain texts."""
         cells = [[Cell(text) for text in row] for row in rows]
-        return Table([Cell(text) for text in header], cells, caption, text_columns, key)
+        return Table([Cell(text) for text in header], cells, caption, text_columns, key, is_whole=is_whole)
 
     @property
     def texts(self) -> tuple[list[str], list[list[str]]]:

@@ -253,3 +253,25 @@ def test_an_output_path_that_is_a_file_does_not_end_the_display(tmp_path: Path) 
     watcher = PlainWatcher(OutputDirectory(tmp_path / "file" / "below"), recorder(is_terminal=False))
     watcher.look()
     watcher.close()
+
+
+def test_a_narrow_terminal_shortens_the_words_beside_bars_and_keeps_the_elapsed_time(tmp_path: Path) -> None:
+    output = OutputDirectory(tmp_path)
+    console = Console(file=io.StringIO(), force_terminal=True, width=80)
+    watcher = TerminalWatcher(output, console)
+    write_run(output, StageState.RUNNING, StageState.RUNNING)
+    for place in (0, 1):
+        write_progress(output, place, {**TRAINING, "seconds_to_deadline": 57840.2, "graphs_per_s": 1234.0})
+    watcher.look()
+    for task in watcher._progress.tasks:
+        task.description = f"distill_autoencoder-large-{task.description}"
+    printed = Console(file=io.StringIO(), width=80, color_system=None)
+    printed.print(watcher._progress.make_tasks_table(watcher._progress.tasks))
+    watcher.close()
+    lines = text_of(printed).splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        assert "0:00:0" in line
+        assert "0:00:0…" not in line
+        assert "%" in line
+        assert "tr" in line.split("0:00:0")[1]

@@ -6,7 +6,7 @@ from importlib import metadata
 
 import pytest
 
-from kdgat.cli.main import COMMAND_GROUPS, MANY_VALUED, repeat_many_valued
+from kdgat.cli.main import COMMAND_GROUPS, HELP_WIDTH, MANY_VALUED, describe_groups, repeat_many_valued
 from kdgat.run.end import EXIT_STOPPED
 from kdgat.stage.configuration import ConfigurationError
 from kdgat.stage.families import is_user_error
@@ -25,6 +25,13 @@ def test_help_names_every_group_and_imports_none_of_them() -> None:
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert "imported: []" in done.stdout
     assert all(name in done.stdout for name in COMMAND_GROUPS)
+
+
+def test_help_breaks_no_word_in_a_terminal_of_eighty_columns() -> None:
+    lines = describe_groups().splitlines()
+    assert max(map(len, lines)) <= HELP_WIDTH == 80
+    words = " ".join(lines).split()
+    assert all(word in words for group in COMMAND_GROUPS.values() for word in group.help.split())
 
 
 @pytest.mark.parametrize("group", [name for name in COMMAND_GROUPS])

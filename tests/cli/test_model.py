@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from flows.deployment.installation import Installation
 from kdgat.registry.entry import Decision, ModelEntry
@@ -53,6 +54,38 @@ def test_models_are_listed_with_the_one_in_service(registry: Registry, monkeypat
     listed = json.loads(run("list", "--json")[1])
     assert listed["in_service"] == {"can/cars": entries[1].id}
     assert [model["mean_f1"] for model in listed["models"]] == [0.5, 0.5]
+
+
+def test_ids_and_dates_stand_whole_on_one_line_of_a_terminal_of_eighty_columns(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kdgat.cli.tables.output_console", lambda: Console(highlight=False, width=80))
+    entries = [add(registry, number, "hcrl_car_hacking") for number in (1, 2)]
+    where = ("--registry", str(registry.path))
+    out = run("list", *where)[1]
+    for entry in entries:
+        assert entry.id in out
+        assert entry.created in out
+    assert "0.5000" in out
+    assert max(len(line.rstrip()) for line in out.splitlines()) <= 80
+
+
+def test_words_of_a_model_that_is_shown_are_broken_after_underscores_alone(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kdgat.cli.tables.output_console", lambda: Console(highlight=False, width=80))
+    name = "test_02_unknown_vehicle_known_attack"
+    content = {"f1": 0.5, "num_windows": 10.0}
+    entry = registry.add(
+        {"run.json": b"{}"}, family="can", dataset="cars", content="1" * 64, metrics={name: content}, provenance={}
+    )
+    other = add(registry, 2, "hcrl_car_hacking").id
+    reasons = ("a: f1 0.9 -> 0.8, worse by more than 0.01",)
+    registry.note(Decision(model=entry.id, compared_with=other, accepted=False, reasons=reasons, by="nightly"))
+    words = run("show", entry.id, "--registry", str(registry.path))[1].split()
+    assert other in words
+    parts = [*name.split("_"), "false", "alarm", "rate", "precision"]
+    assert all(any(part in word.split("_") for word in words) for part in parts)
 
 
 def test_means_of_different_test_sets_are_told_apart(registry: Registry) -> None:

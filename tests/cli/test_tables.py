@@ -56,7 +56,7 @@ def test_every_number_of_an_evaluation_stands_whole_on_one_line(width: int) -> N
     cells += ["0.21 to 0.355", "4.37e+04", "13/13", "0.347", "0.491"]
     rows = [[f"test_0{one}_unknown_vehicle_unknown_attack", *cells] for one in range(2)]
     console = Console(file=io.StringIO(), width=width)
-    caption = "what hides behind it: recall by injected messages in a window; false alarms per hour; attacks"
+    caption = "what hides behind the F1: recall by injected messages in a window; false alarms per hour; attacks"
     print_tables(console, [Table.of(header, rows, caption)])
     assert isinstance(console.file, io.StringIO)
     text = console.file.getvalue()
@@ -96,3 +96,17 @@ def test_attempts_fit_a_terminal_of_eighty_columns_without_losing_a_word() -> No
     assert "[sic]" in text
     assert "…" not in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+@pytest.mark.parametrize("width", [74, 80])
+def test_what_people_copy_is_never_broken_where_it_is_narrow(width: int) -> None:
+    header = ["run", "family", "data", "started", "state", "first score"]
+    name = "sweeps/hcrl_car_hacking/trial_03"
+    row = [name, "can", "hcrl_car_hacking", "2026-11-24 18:00", "finished", "F1 on test_01 0.9123 (0.91 +- 0.01)"]
+    console = Console(file=io.StringIO(), width=width)
+    print_tables(console, [Table.of(header, [row], "1 run", text_columns=tuple(range(6)), is_whole=True)])
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    assert all(word in text.split() for word in " ".join([*header, *row]).split())
+    assert all(name in block for block in text.strip().split("\n\n"))
+    assert max(map(len, text.splitlines())) <= width

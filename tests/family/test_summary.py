@@ -118,8 +118,13 @@ def over(by_seed: dict[int, float]) -> Measure:
 @pytest.mark.parametrize(
     ("before", "after", "text"),
     [
-        (Measure("e", 0.5, is_higher_better=False), Measure("e", 0.4, is_higher_better=False), "better by one seed"),
-        (Measure("f", 0.5), Measure("f", 0.4), "worse by one seed"),
+        (
+            Measure("e", 0.5, is_higher_better=False),
+            Measure("e", 0.4, is_higher_better=False),
+            "better (one seed each)",
+        ),
+        (Measure("f", 0.5), Measure("f", 0.4), "worse (one seed each)"),
+        (Measure("f", 0.5), over({0: 0.1, 1: 0.2}), "worse (one of them by one seed)"),
         (Measure("f", 0.5), Measure("f", 0.5), "the same"),
         (over({0: 0.1, 1: 0.11}), over({2: 0.9, 3: 0.91}), "+0.8000, better"),
         (over({0: 0.1, 1: 0.9}), over({2: 0.2, 3: 0.9}), "within what seeds differ by"),
@@ -212,7 +217,7 @@ class TestCommand:
         assert {one["key"] for one in content["differences"]} == {"training.max_epochs", "training.learning_rate"}
         twice = kdgat("runs", "compare", folder / "short-0", folder / "short-0", folder / "long", status=0).stdout
         assert "short-0 repeats a seed (0)" in twice
-        assert "better by one seed each" in " ".join(twice.split())
+        assert "better (one seed each)" in " ".join(twice.split())
         alike = kdgat("runs", "compare", folder / "short-0", folder / "short-1", status=1)
         assert "these runs differ in their seeds: configuration, data and code are the same" in alike.stderr
         same = kdgat("runs", "compare", folder / "long", folder / "long", status=1)

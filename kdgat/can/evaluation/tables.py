@@ -11,6 +11,7 @@ from kdgat.can.evaluation.results import COUNT_NAMES, DEFAULT_DETECTOR, Confiden
 from kdgat.run.table import Table
 
 COMPARED: Final = ("autoencoder", "normal", "curriculum")
+NOTHING_TESTED: Final = "No test scenario was scored: there are no recordings to test on."
 
 
 def scores_table(results: Results, columns: tuple[str, ...] = SPREAD_METRICS[:4]) -> Table:
@@ -76,7 +77,7 @@ def hidden_table(results: Results) -> Table | None:
             cells += [f"{episodes.num_found}/{episodes.num_episodes}"]
             cells += [format_short(episodes.median_delay_s), format_short(episodes.worst_delay_s)]
         body.append([name, *cells])
-    caption = "what hides behind it: recall by injected messages in a window; false alarms per hour; attacks found"
+    caption = "what hides behind the F1: recall by injected messages in a window; false alarms per hour; attacks found"
     rates = (results.detector.recorded_false_alarm_rate, results.detector.virtual_false_alarm_rate)
     shares = [
         f"{kind} {rate.num_false_alarms:,} of {rate.num_windows:,}"

@@ -13,7 +13,7 @@ MODELS = {
     "normal": "graph attention network (GAT)",
     "curriculum": "the same network, trained with a curriculum",
     "distill_autoencoder": "small autoencoder that learns from the large one",
-    "distill_gat": "small attention network that learns from `curriculum`",
+    "distill_gat": "small attention network that learns from the curriculum one",
     ENSEMBLE: "mean of the attention networks",
     "fusion": "learned combination of the large models",
     "fusion_small": "learned combination of the small ones",

@@ -9,9 +9,16 @@ from collections.abc import Callable
 import numpy as np
 
 from kdgat.can.evaluation.costs import COSTS_FILE
-from kdgat.can.evaluation.results import Results
+from kdgat.can.evaluation.results import Detector, Results
 from kdgat.can.evaluation.scores import Scores, read_scores, scores_path
-from kdgat.can.evaluation.tables import accumulation_table, format_spread, format_value, hidden_table, kinds_table
+from kdgat.can.evaluation.tables import (
+    NOTHING_TESTED,
+    accumulation_table,
+    format_spread,
+    format_value,
+    hidden_table,
+    kinds_table,
+)
 from kdgat.can.recordings.catalog import DatasetEntry, load_catalog
 from kdgat.can.report import figures, tables, timeline
 from kdgat.can.report.costs import costs_table
@@ -35,13 +42,7 @@ def document(content: RunContent[Results]) -> Document:
     """Return the report of a run; ScoresError if a file of scores is damaged."""
     results, missing = content.results, list(content.missing)
     sections = [
-        _scenarios(results),
-        _hidden(results, missing),
-        explanations(results, missing),
-        _models(content, missing),
-        _curves(results, missing),
-        _confusion(results),
-        _recordings(content, missing),
+        *(_tested(content, missing) if results.scenarios else _untested(content, missing)),
         embeddings(content.path, _vehicle_names(content), missing),
         _training(content, missing),
         _injection(results, missing),
@@ -57,10 +58,46 @@ def document(content: RunContent[Results]) -> Document:
         content={
             "results": results,
             "detector": results.detector,
+            "detector_words": _detector_words(results.detector),
             "revision": content.revision,
             "cards": _cards(results),
         },
     )
+
+
+def _detector_words(detector: Detector) -> str:
+    """Name the default detector, what it is made of where its name does not tell, and its seeds."""
+    made_of = []
+    for model in detector.models:
+        name, _, parts = model.removesuffix(")").partition(" (")
+        is_named = name in re.split(r"[ ,]+", detector.name)  # already: what it is made of is news alone
+        made_of += [parts if is_named else model] if parts or not is_named else []
+    seeds = f"seed{'s' if len(detector.seeds) != 1 else ''} {', '.join(map(str, detector.seeds))}"
+    return f"{detector.name} ({'; '.join([*([', '.join(made_of)] if made_of else []), seeds])})"
+
+
+def _tested(content: RunContent[Results], missing: list[str]) -> list[Section]:
+    """Return what the scores on test recordings say."""
+    results = content.results
+    return [
+        _scenarios(results),
+        _hidden(results, missing),
+        explanations(results, missing),
+        _models(content, missing),
+        _curves(results, missing),
+        _confusion(results),
+        _recordings(content, missing),
+    ]
+
+
+def _untested(content: RunContent[Results], missing: list[str]) -> list[Section]:
+    """Return what is known without test recordings; a heading over nothing would look as if something had failed."""
+    sections = [Section("scenarios", "Test scenarios", [NOTHING_TESTED])]
+    if hidden_table(content.results) is not None:  # validation windows have one, too
+        sections.append(_hidden(content.results, missing))
+    models = Section("models", "Models")
+    _add_sizes(models, content, missing)
+    return [*sections, models] if models.tables else sections
 
 
 def _read_scores(content: RunContent[Results], missing: list[str]) -> dict[str, Scores]:
@@ -162,6 +199,13 @@ def _models(content: RunContent[Results], missing: list[str]) -> Section:
         section.pictures[""] = [picture for picture in pictures if picture is not None]
         for scenario, found in tables.model_tables(results).items():
             section.folded[f"{scenario}: every model and seed"] = found
+    _add_sizes(section, content, missing)
+    return section
+
+
+def _add_sizes(section: Section, content: RunContent[Results], missing: list[str]) -> None:
+    """Add how large models are and how long they take."""
+    results = content.results
     if not results.parameter_counts:
         missing.append("results.json has no parameter counts.")
     parameters = tables.parameter_table(results)
@@ -172,7 +216,6 @@ def _models(content: RunContent[Results], missing: list[str]) -> Section:
         missing.append(f"{COSTS_FILE}: neither size nor latency of the models.")
     else:
         section.tables.append(costs)
-    return section
 
 
 def _curves(results: Results, missing: list[str]) -> Section:

@@ -122,7 +122,7 @@ def comparison_tables(results: Results) -> list[Table]:
         for scenario in dict.fromkeys(s for seeds in results.models.values() for rows in seeds.values() for s in rows)
     }
     best = {
-        scenario: max((round(s.mean, 4) for s in spreads.values() if s.mean is not None), default=None)
+        scenario: max((round(value, 4) for value in _values(results, scenario, spreads)), default=None)
         for scenario, spreads in measured.items()
     }
     counts = {model_of_count(key): count for key, count in results.parameter_counts.items()}
@@ -130,7 +130,13 @@ def comparison_tables(results: Results) -> list[Table]:
     tables = []
     for start in range(0, len(scenarios), MAX_SCENARIO_COLUMNS):
         part = scenarios[start : start + MAX_SCENARIO_COLUMNS]
-        rows = [[Cell(model_name(DETECTOR)), Cell("-"), *(_detector_cell(results, scenario) for scenario in part)]]
+        rows = [
+            [
+                Cell(model_name(DETECTOR)),
+                Cell("-"),
+                *(_detector_cell(results, scenario, best[scenario]) for scenario in part),
+            ]
+        ]
         for model in sorted(results.models, key=model_order):
             cells = [Cell(model_name(model)), _parameter_cell(counts, model)]
             for scenario in part:
@@ -140,8 +146,8 @@ def comparison_tables(results: Results) -> list[Table]:
             rows.append(cells)
         header = [Cell("Model"), Cell("Parameters"), *(Cell(scenario) for scenario in part)]
         has_seeds = len(results.seeds) > 1
-        spread = ": mean ± standard deviation over seeds, smallest to largest below; best mean in bold"
-        caption = f"F1 of every model{spread if has_seeds else ', one seed; best in bold'}."
+        spread = ": mean ± standard deviation over seeds, smallest to largest below; best of the column in bold"
+        caption = f"F1 of every model{spread if has_seeds else ', one seed; best of the column in bold'}."
         tables.append(Table(header, rows, caption))
     return tables
 
@@ -153,9 +159,18 @@ def _parameter_cell(counts: Mapping[str, int], model: str) -> Cell:
     return Cell(f"{counts[model]:,}", f"{counts[model] / teacher:.1%} of its teacher" if teacher else "")
 
 
-def _detector_cell(results: Results, scenario: str) -> Cell:
+def _values(results: Results, scenario: str, spreads: Mapping[str, Spread]) -> list[float]:
+    """Return all that stands in the column of a scenario: the default detector is compared like any model."""
     found = results.scenarios.get(scenario)
-    return Cell("-") if found is None else Cell(format_value(found.f1))
+    values = [*([] if found is None else [found.f1]), *(spread.mean for spread in spreads.values())]
+    return [value for value in values if value is not None]
+
+
+def _detector_cell(results: Results, scenario: str, best: float | None) -> Cell:
+    found = results.scenarios.get(scenario)
+    if found is None:
+        return Cell("-")
+    return Cell(format_value(found.f1), is_best=found.f1 is not None and round(found.f1, 4) == best)
 
 
 def model_tables(results: Results) -> dict[str, list[Table]]:

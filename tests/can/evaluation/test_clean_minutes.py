@@ -162,7 +162,7 @@ def test_the_command_writes_the_file_and_evaluate_takes_it(
     data = ("--run", trained_run.path, "--data-root", data_root)
     used = kdgat("evaluate", "can", *data, "--calibration", path, "--quiet", status=0)
     assert "clean minutes of drive.parquet, unlabelled.parquet" in used.stdout
-    assert "what hides behind it" in used.stdout
+    assert "what hides behind the F1" in used.stdout
     trained = next((data_root / "synthetic").glob("train_01*"))
     refused = kdgat("calibrate", "--clean", trained, "--model", trained_run.path, status=1)
     assert "the run was trained on it" in refused.stderr

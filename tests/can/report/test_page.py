@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from kdgat.can.evaluation.results import Results
 from kdgat.can.evaluation.scores import ScoresError, scores_path
+from kdgat.can.evaluation.tables import NOTHING_TESTED
 from kdgat.can.report.names import model_name
 from kdgat.cli.report import app
 from kdgat.family.report import write_report
@@ -151,6 +152,37 @@ def test_missing_parts_are_named(output: Path) -> None:
     assert "no curves of test_01_known_vehicle_known_attack" in words
     assert "has no models" in words
     assert "no parameter counts" in words
+
+
+def test_default_detector_is_named_once_with_what_it_is_made_of_and_its_seeds(output: Path) -> None:
+    detector = Results.read(OutputDirectory(output).results_path).detector.model_dump(mode="json")
+    assert "curriculum GAT, mean of 3 seeds (seeds 0, 1, 2)" in words_of(output)
+    rewrite(output, detector={**detector, "name": "ensemble", "models": ["ensemble (mean of normal)"], "seeds": [0]})
+    assert "ensemble (mean of normal; seed 0)" in words_of(output)
+
+
+def test_page_shows_no_marks_of_source_text(page: Page) -> None:
+    assert "`" not in page.words()
+
+
+def test_run_without_test_recordings_says_so_once_and_leaves_out_what_would_be_empty(output: Path) -> None:
+    shutil.rmtree(scores_path(output, "attack_free").parent)
+    models = {name: {str(seed): {} for seed in (0, 1, 2)} for name in MODELS}
+    rewrite(output, scenarios={}, f1={}, curves={}, models=models)
+    page = Page(write_report(output).read_text(encoding="utf-8"))
+    words = page.words()
+    assert words.count(NOTHING_TESTED) == 1
+    for absent in (
+        "Not in results.json",
+        "Not in this report",
+        "ROC",
+        "Confusion",
+        "Scores along",
+        "name the attacked",
+    ):
+        assert absent not in words
+    assert not any("F1 of the default detector" in alternative for alternative in page.plots.values())
+    assert "of seed 0 on a processor, one thread" in words
 
 
 def test_results_alone_are_enough_for_a_report(example_output: Path, tmp_path: Path) -> None:
