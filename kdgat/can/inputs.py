@@ -93,7 +93,7 @@ def check_evaluated(run: Path, data_root: Path, dataset: str | None, catalog: Pa
     if (index := output.read_index()).family != FAMILY:
         raise RunError(f"{run} is a run of family {index.family!r}: name one of `kdgat train {FAMILY}`")
     finished = FinishedCanRun(output)
-    entry = find_entry(dataset or finished.dataset, data_root, catalog or finished.catalog)
+    entry = find_entry(finished.dataset if dataset is None else dataset, data_root, catalog or finished.catalog)
     for place in discover_recordings(entry.folder_in(data_root), finished.left_out(data_root)):
         check_head(place.path)
 

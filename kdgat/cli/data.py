@@ -159,6 +159,7 @@ def import_recordings(
     attack-free text; candump, also compressed by gzip; Vector ASC and BLF; PEAK TRC; MF4 with bus logging; PCAP and
     pcapng of SocketCAN. BLF, MF4 and PCAP take the extra `logs`. Where a log holds several channels, give --channel.
     """
+    from kdgat.can.recordings.catalog import check_dataset_name
     from kdgat.can.recordings.importing import import_recording
     from kdgat.can.recordings.messages import ReadLimits
     from kdgat.stage.configuration import validate_config
@@ -166,6 +167,7 @@ def import_recordings(
 
     if name is not None and len(sources) > 1:
         raise typer.BadParameter("--name needs a single SOURCE")
+    check_dataset_name(dataset)
     check_folder(data_root / dataset, "--data-root")
     limits = validate_config(ReadLimits, {"max_bad_fraction": max_bad_fraction})
     for source in sources:
@@ -197,10 +199,12 @@ def synthesise(
     quiet: Quiet = False,
 ) -> None:
     """Simulate several cars with and without attacks, as a dataset of training and test scenarios."""
+    from kdgat.can.recordings.catalog import check_dataset_name
     from kdgat.can.recordings.messages import Messages
     from kdgat.can.simulation.synthetic import num_recordings, write_dataset
     from kdgat.stage.place import check_folder
 
+    check_dataset_name(dataset)
     check_folder(out / dataset, "--out")
     counts: list[int] = []
     with _progress("simulating", num_recordings(size), quiet) as advance:

@@ -163,3 +163,21 @@ def test_user_mistakes_are_one_line_without_a_traceback(data_root: Path) -> None
         result = _kdgat(*words, status=1)
         assert result.stderr.startswith("error: ")
         assert len(result.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("dataset", ["../evil", "/tmp/evil", "", "a/b", "..", ".hidden", "a\x1bb"])
+def test_a_dataset_whose_name_leaves_the_data_root_is_neither_imported_simulated_nor_inspected(
+    tmp_path: Path, dataset: str
+) -> None:
+    source = write_text(tmp_path / "a.csv", random_messages(), "can-train-and-test.csv")
+    root = tmp_path / "data"
+    root.mkdir()
+    for words in (
+        ("import", source, f"--dataset={dataset}", "--scenario", "train_x", "--data-root", root),
+        ("synth", f"--dataset={dataset}", "--out", root, "--size", "tiny"),
+        ("inspect", f"--dataset={dataset}", "--data-root", root),
+    ):
+        answer = _kdgat(*words, status=1)
+        assert answer.stderr.count("\n") == 1
+        assert "cannot be part of a file name, and names a folder of the data root; use letters" in answer.stderr
+    assert sorted(tmp_path.rglob("*")) == [source, root]
