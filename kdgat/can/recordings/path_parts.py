@@ -1,4 +1,4 @@
-"""Which names may stand in a path: a dataset's is a folder of the data root, a scenario's and a recording's a file's."""
+"""Which names may stand in a path: a dataset's is a folder's, a scenario's and a recording's are parts of a file's."""
 
 
 def is_path_part(text: str) -> bool:
