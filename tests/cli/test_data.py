@@ -139,7 +139,7 @@ def test_import_can_declare_a_source_attack_free_unless_it_holds_attacks(tmp_pat
     assert "labelled attacks; drop --attack-free" in _kdgat("import", attacked, *where, status=1).stderr
 
 
-@pytest.mark.parametrize("scenario", ["a/b", "a__b", "", ".hidden"])
+@pytest.mark.parametrize("scenario", ["a/b", "a__b", " ", ".hidden"])
 def test_import_refuses_a_scenario_that_cannot_stand_in_a_file_name(tmp_path: Path, scenario: str) -> None:
     source = write_text(tmp_path / "a.csv", random_messages(), "can-train-and-test.csv")
     result = _kdgat("import", source, "--dataset", "mine", "--scenario", scenario, "--data-root", tmp_path, status=1)
@@ -165,7 +165,7 @@ def test_user_mistakes_are_one_line_without_a_traceback(data_root: Path) -> None
         assert len(result.stderr.strip().splitlines()) == 1
 
 
-@pytest.mark.parametrize("dataset", ["../evil", "/tmp/evil", "", "a/b", "..", ".hidden", "a\x1bb"])
+@pytest.mark.parametrize("dataset", ["../evil", "/tmp/evil", " ", "a/b", "..", ".hidden", "a\x1bb"])
 def test_a_dataset_whose_name_leaves_the_data_root_is_neither_imported_simulated_nor_inspected(
     tmp_path: Path, dataset: str
 ) -> None:
