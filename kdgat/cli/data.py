@@ -34,10 +34,23 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 
 
 @app.command("list")
-def list_datasets(data_root: DataRoot = Path("data"), catalog: Catalog = None, as_json: AsJson = False) -> None:
+def list_datasets(
+    data_root: Annotated[
+        Path | None, typer.Option("--data-root", help="Folder that holds one folder per dataset (default: data).")
+    ] = None,
+    catalog: Catalog = None,
+    as_json: AsJson = False,
+) -> None:
     """List the datasets that are known or present, and how many recordings of each are there."""
     from kdgat.can.recordings.catalog import DatasetEntry, DatasetError, discover_recordings, load_catalog
 
+    if data_root is not None and not data_root.is_dir():
+        kind = "is no folder" if data_root.exists() else "no such folder"
+        raise DatasetError(
+            f"--data-root {data_root}: {kind}; name the one that holds one folder per dataset, or leave the option out "
+            "to see the datasets that are known"
+        )
+    data_root = data_root or Path("data")
     entries = load_catalog(catalog)
     known_folders = {entry.folder_in(data_root).name for entry in entries.values()}
     if data_root.is_dir():

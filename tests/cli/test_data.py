@@ -42,6 +42,20 @@ def test_list_shows_datasets_with_their_recordings(data_root: Path) -> None:
     assert "\x1b" not in text
 
 
+def test_list_refuses_a_data_root_that_is_no_folder_and_needs_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    for place, kind in (("file", "is no folder"), ("nosuch", "no such folder")):
+        for more in ((), ("--json",)):
+            answer = _kdgat("list", "--data-root", place, *more, status=1)
+            assert answer.stdout == ""
+            assert answer.stderr.startswith(f"error: --data-root {place}: {kind}; name the one that holds one folder")
+            assert answer.stderr.count("\n") == 1
+    assert "hcrl_ch" in _kdgat("list").stdout
+
+
 def test_list_shows_folders_without_an_entry_and_leaves_out_other_folders(own_root: Path) -> None:
     write_recording(own_root / "mine" / "train_a__x.parquet", random_messages())
     (own_root / "papers").mkdir()
