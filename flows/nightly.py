@@ -27,6 +27,7 @@ from flows.single_stage import run_single_stage
 from flows.suspension import held, suspended_in_order
 from kdgat.can.config import CanConfig
 from kdgat.can.family import FAMILY
+from kdgat.can.inputs import refuse_within_dataset
 from kdgat.can.nightly.comparison import IN_SERVICE, NEW, Comparison, make_comparison, read_comparison
 from kdgat.can.nightly.directory import NightlyDirectory, NightlyRecord
 from kdgat.can.nightly.new_recordings import NightlyLedger, gather_new_recordings
@@ -106,6 +107,7 @@ def nightly(
         config: everything that training depends on; at least which data.
     """
     config = night_config(config.completed(preset, overrides))
+    refuse_within_dataset(config.data, out)
     nightly_run = _NightlyRun(
         config,
         Registry(registry.absolute()),

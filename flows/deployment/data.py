@@ -32,7 +32,7 @@ def how_to_get(folder: Path) -> str:
     """Say how the recordings of a dataset come into its folder."""
     if folder.name == SYNTHETIC:
         return f"`kdgat data synth --out {folder.parent} --dataset {SYNTHETIC}` makes them"
-    return f"put the recordings there; `kdgat data list --data-root {folder.parent}` says where to get them"
+    return "put the recordings there; `kdgat data list` says where to get them"
 
 
 def marked(tags: Sequence[str], description: str | None, missing: Path | None) -> dict[str, Any]:

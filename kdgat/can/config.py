@@ -10,6 +10,7 @@ from pydantic import Field, field_validator, model_validator
 
 from kdgat.can.backend import ACCELERATOR_KEY, KEY, Backend
 from kdgat.can.kinds import FUSION_TRAINING, RUN_KINDS, SMALL_ATTENTION, SMALL_AUTOENCODER
+from kdgat.can.recordings.path_parts import require_dataset_name
 from kdgat.can.sections import (
     AttentionConfig,
     AutoencoderConfig,
@@ -48,6 +49,11 @@ class DataConfig(PreparedDataConfig):
     catalog: str | None = None
     leave_out: tuple[str, ...] = Field((), description="files below the dataset's folder that are not read")
     backend: Backend = Field("auto", description="where preprocessing computes; changes no result")
+
+    @field_validator("dataset")
+    @classmethod
+    def _refuse_paths(cls, dataset: str) -> str:
+        return require_dataset_name(dataset)
 
 
 class AutoencoderScales(Config):

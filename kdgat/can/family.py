@@ -18,7 +18,7 @@ from kdgat.can.evaluation.tables import (
     scores_table,
 )
 from kdgat.can.folds import VEHICLES, judge_vehicles, vehicle_folds
-from kdgat.can.inputs import can_run, check_evaluated, check_recordings
+from kdgat.can.inputs import can_run, check_evaluated, check_recordings, refuse_within_dataset
 from kdgat.can.models.parameters import parameter_counts
 from kdgat.can.plan import FAMILY as NAME
 from kdgat.can.sizes import assume, data_size, data_sizes, describe_data, train_graphs
@@ -85,7 +85,8 @@ class CanFamily(Family):
         return can_run(config)
 
     def check(self, config: CanConfig, out: Path) -> None:
-        """Refuse, before anything is started, to train on recordings that cannot be used; see `check_recordings`."""
+        """Refuse, before anything is started, recordings that cannot be used, and an output directory among them."""
+        refuse_within_dataset(config.data, out)
         check_recordings(config)
 
     def describe(self, run: Run, jobs: Mapping[str, Resources], options: Mapping[str, Any]) -> PlanTable:

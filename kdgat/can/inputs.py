@@ -7,11 +7,13 @@ from kdgat.can.config import CanConfig, DataConfig
 from kdgat.can.kinds import PREPARE, RUN_KINDS
 from kdgat.can.plan import FAMILY, START, plan_can
 from kdgat.can.recordings.catalog import (
+    DatasetEntry,
     DatasetError,
     RecordingFile,
     discover_recordings,
     find_entry,
     find_recordings,
+    load_catalog,
     split_roles,
 )
 from kdgat.can.recordings.data_summary import DUPLICATE_ROLE
@@ -46,6 +48,17 @@ def recording_inputs(data: DataConfig) -> dict[str, StageInput]:
         file = dropped.recording
         inputs[f"{DUPLICATE_ROLE}/{file.scenario}/{file.name}"] = StageInput.of_file(file.path)
     return inputs
+
+
+def refuse_within_dataset(data: DataConfig, out: Path) -> None:
+    """Refuse an output directory in the dataset's folder: DatasetError. What is written there is read as recordings."""
+    entry = load_catalog(data.catalog).get(data.dataset, DatasetEntry(name=data.dataset))
+    folder = entry.folder_in(data.data_root)
+    if out.resolve().is_relative_to(folder.resolve()):
+        raise DatasetError(
+            f"--out {out} lies in the folder of dataset {data.dataset!r}, {folder}: what a run writes there would be "
+            "taken for recordings; choose a folder outside of it"
+        )
 
 
 def check_recordings(config: CanConfig) -> None:
@@ -93,7 +106,7 @@ def check_evaluated(run: Path, data_root: Path, dataset: str | None, catalog: Pa
     if (index := output.read_index()).family != FAMILY:
         raise RunError(f"{run} is a run of family {index.family!r}: name one of `kdgat train {FAMILY}`")
     finished = FinishedCanRun(output)
-    entry = find_entry(dataset or finished.dataset, data_root, catalog or finished.catalog)
+    entry = find_entry(finished.dataset if dataset is None else dataset, data_root, catalog or finished.catalog)
     for place in discover_recordings(entry.folder_in(data_root), finished.left_out(data_root)):
         check_head(place.path)
 

@@ -34,10 +34,23 @@ Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 
 
 @app.command("list")
-def list_datasets(data_root: DataRoot = Path("data"), catalog: Catalog = None, as_json: AsJson = False) -> None:
+def list_datasets(
+    data_root: Annotated[
+        Path | None, typer.Option("--data-root", help="Folder that holds one folder per dataset (default: data).")
+    ] = None,
+    catalog: Catalog = None,
+    as_json: AsJson = False,
+) -> None:
     """List the datasets that are known or present, and how many recordings of each are there."""
     from kdgat.can.recordings.catalog import DatasetEntry, DatasetError, discover_recordings, load_catalog
 
+    if data_root is not None and not data_root.is_dir():
+        kind = "is no folder" if data_root.exists() else "no such folder"
+        raise DatasetError(
+            f"--data-root {data_root}: {kind}; name the one that holds one folder per dataset, or leave the option out "
+            "to see the datasets that are known"
+        )
+    data_root = data_root or Path("data")
     entries = load_catalog(catalog)
     known_folders = {entry.folder_in(data_root).name for entry in entries.values()}
     if data_root.is_dir():
@@ -159,6 +172,7 @@ def import_recordings(
     attack-free text; candump, also compressed by gzip; Vector ASC and BLF; PEAK TRC; MF4 with bus logging; PCAP and
     pcapng of SocketCAN. BLF, MF4 and PCAP take the extra `logs`. Where a log holds several channels, give --channel.
     """
+    from kdgat.can.recordings.catalog import check_dataset_name
     from kdgat.can.recordings.importing import import_recording
     from kdgat.can.recordings.messages import ReadLimits
     from kdgat.stage.configuration import validate_config
@@ -166,6 +180,7 @@ def import_recordings(
 
     if name is not None and len(sources) > 1:
         raise typer.BadParameter("--name needs a single SOURCE")
+    check_dataset_name(dataset)
     check_folder(data_root / dataset, "--data-root")
     limits = validate_config(ReadLimits, {"max_bad_fraction": max_bad_fraction})
     for source in sources:
@@ -197,10 +212,12 @@ def synthesise(
     quiet: Quiet = False,
 ) -> None:
     """Simulate several cars with and without attacks, as a dataset of training and test scenarios."""
+    from kdgat.can.recordings.catalog import check_dataset_name
     from kdgat.can.recordings.messages import Messages
     from kdgat.can.simulation.synthetic import num_recordings, write_dataset
     from kdgat.stage.place import check_folder
 
+    check_dataset_name(dataset)
     check_folder(out / dataset, "--out")
     counts: list[int] = []
     with _progress("simulating", num_recordings(size), quiet) as advance:

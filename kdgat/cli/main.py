@@ -50,6 +50,13 @@ MANY_VALUED = (
     "--grid",
     "--random",
 )  # beside those that a family says
+# Of the paths that options take: what to name where one is empty.
+FOLDER_OPTIONS = ("--data-root", "--inbox", "--registry", "--run", "--work-folder")
+FILE_OPTIONS = ("--json", "--catalog", "--config", "--calibration", "--clean", "--picture", "--labels", "--space")
+
+
+class EmptyWordError(ValueError):
+    """A word of the command line is empty; the text names the option, or the word before, and the fix."""
 
 
 @dataclass(frozen=True)
@@ -169,6 +176,7 @@ def _run(tokens: list[str]) -> int:
         line = next((os.environ[name] for name in LINE_VARIABLES if name in os.environ), "")
         words = line.split()[1:]
         build_application(_wanted(words), words)(prog_name="kdgat")
+    refuse_empty_words(tokens)
     wanted = _wanted(tokens)
     if tokens == ["--version"]:
         _print(describe_version())
@@ -261,6 +269,25 @@ def repeat_many_valued(tokens: Sequence[str], many_valued: Sequence[str] = MANY_
             option = word if word in many_valued else None
         rewritten.append(word)
     return rewritten
+
+
+def refuse_empty_words(tokens: Sequence[str]) -> None:
+    """Refuse empty words: mostly variables of a script that are not set, and as paths they mean the current folder."""
+    for before, word in zip(("", *tokens), tokens, strict=False):
+        option, is_joined, value = word.partition("=")
+        if is_joined and not value and option.startswith("--"):
+            before, word = option, ""
+        if word:
+            continue
+        if before.startswith("--") and before != "--":
+            raise EmptyWordError(f"{before} is empty: name {_expected(before)}, or leave the option out")
+        raise EmptyWordError(f"the word after {before or 'kdgat'!r} is empty: name what is meant, or leave it out")
+
+
+def _expected(option: str) -> str:
+    if option == "--out":  # of most commands a folder, of some a file
+        return "a folder (or file)"
+    return "a folder" if option in FOLDER_OPTIONS else "a file" if option in FILE_OPTIONS else "what is meant"
 
 
 def _placeholder() -> "typer.Typer":

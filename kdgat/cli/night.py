@@ -95,6 +95,7 @@ def night(
     every new file was refused, 130 if it was stopped: the next night then goes on from there.
     """
     from kdgat.can.family import FAMILY
+    from kdgat.can.inputs import refuse_within_dataset
     from kdgat.can.nightly.new_recordings import require_recordings
     from kdgat.cli.flow_run import check_place
 
@@ -108,6 +109,8 @@ def night(
         raise options.OptionError(f"--inbox {inbox}: no such folder: correct it, or make it by `mkdir -p {inbox}`")
     inbox = (inbox or _installation().inbox / dataset).absolute()
     require_recordings(config.data, inbox)
+    if out is not None:
+        refuse_within_dataset(config.data, out)
     from kdgat.can.nightly.directory import NightlyDirectory
     from kdgat.can.nightly.run import night_config  # torch: only who makes no mistake waits for it
 

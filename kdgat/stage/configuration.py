@@ -197,11 +197,13 @@ def _typed(key: str, text: str, annotation: Any) -> Any:
         raise ConfigurationError(f"override {_with_reason(key, text, detail)}")
     expected = type_name(annotation)
     reason = detail["msg"].lower()
-    raise ConfigurationError(f"override {key}={text}: expected {expected}, {reason}; write {key}=<{expected}>")
+    shown = text if len(text) <= MAX_SHOWN else f"{text[:MAX_SHOWN]}..."
+    form = expected if expected.startswith(("[", "{")) else f"<{expected}>"
+    raise ConfigurationError(f"override {key}={shown}: expected {expected}, {reason}; write {key}={form}")
 
 
 def type_name(annotation: Any) -> str:
-    """Write a type as a person would: `int`, `float or null`, `one of 'a', 'b'`."""
+    """Write a type as a person would: `int`, `float or null`, `one of 'a', 'b'`, `[<int>, ...]`."""
     if annotation is type(None):
         return "null"
     origin = typing.get_origin(annotation)
@@ -211,6 +213,12 @@ def type_name(annotation: Any) -> str:
         return "one of " + ", ".join(repr(value) for value in typing.get_args(annotation))
     if origin is typing.Annotated:
         return type_name(typing.get_args(annotation)[0])
+    parts = [part for part in typing.get_args(annotation) if part is not Ellipsis]
+    if origin in (tuple, list, Sequence) and parts:
+        names = [f"<{type_name(part)}>" for part in parts]
+        return f"[{', '.join(names if len(names) > 1 else [*names, '...'])}]"
+    if origin in (dict, Mapping) and len(parts) == 2:
+        return f"{{<{type_name(parts[0])}>: <{type_name(parts[1])}>, ...}}"
     if origin is not None:
         return str(annotation).replace("typing.", "")
     return getattr(annotation, "__name__", str(annotation))

@@ -178,3 +178,10 @@ def test_a_fusion_keeps_its_batches_unless_it_is_named() -> None:
     assert (fusion.batch_size_mode, fusion.memory_budget) == ("fixed", None)
     named = make_config("full", [*searched, "training_of.fusion.batch_size_mode=static"], data=DATA)
     assert named.training_for("fusion").batch_size_mode == "static"
+
+
+@pytest.mark.parametrize("dataset", ["../data/mycar", "/data/mycar", "", "a/b", ".."])
+def test_a_run_names_its_dataset_and_no_path(dataset: str) -> None:
+    data = {"dataset": dataset, "data_root": "data"}
+    with pytest.raises(ConfigurationError, match=rf"^data.dataset='{dataset}' cannot be part of a file name, .*; use"):
+        CanConfig.from_preset("quick", {"data": data})

@@ -55,6 +55,14 @@ def test_recordings_that_can_be_trained_on_are_looked_at_and_not_read(
     [
         ("train_a__b.csv", b"", "is empty"),
         ("train_a__b.csv", b"foo,bar,baz\n1,2,3\n", "header 'foo,bar,baz'"),
+        (
+            "train_a__b.csv",
+            b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 9,
+            r"is no text \(it starts with '\.PNG'\): name it",
+        ),
+        ("train_a__b.csv", bytes(range(1, 256)) * 9, r"is no text \(it starts with '\.{5,9}'\)"),
+        ("train_a__b.csv", b"a" * 999 + b",b\n1,2\n", r"has the header 'a{200}'\.\.\., which is not known"),
+        ("train_a__b.log", b"MZ" + bytes(99) + b"a" * 99, r"is no text \(it starts with 'MZ\.{58}'\)"),
         ("train_a__b.csv", HEADER.encode("utf-16"), "is text in UTF-16, .* save it as UTF-8"),
         ("train_a__b.csv", HEADER.encode("utf-16-le"), "is text in UTF-16, .* save it as UTF-8"),
         ("train_a__b.parquet", b"PAR1" + bytes(40), "no readable Parquet file"),

@@ -42,6 +42,20 @@ def test_list_shows_datasets_with_their_recordings(data_root: Path) -> None:
     assert "\x1b" not in text
 
 
+def test_list_refuses_a_data_root_that_is_no_folder_and_needs_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    for place, kind in (("file", "is no folder"), ("nosuch", "no such folder")):
+        for more in ((), ("--json",)):
+            answer = _kdgat("list", "--data-root", place, *more, status=1)
+            assert answer.stdout == ""
+            assert answer.stderr.startswith(f"error: --data-root {place}: {kind}; name the one that holds one folder")
+            assert answer.stderr.count("\n") == 1
+    assert "hcrl_ch" in _kdgat("list").stdout
+
+
 def test_list_shows_folders_without_an_entry_and_leaves_out_other_folders(own_root: Path) -> None:
     write_recording(own_root / "mine" / "train_a__x.parquet", random_messages())
     (own_root / "papers").mkdir()
@@ -139,7 +153,7 @@ def test_import_can_declare_a_source_attack_free_unless_it_holds_attacks(tmp_pat
     assert "labelled attacks; drop --attack-free" in _kdgat("import", attacked, *where, status=1).stderr
 
 
-@pytest.mark.parametrize("scenario", ["a/b", "a__b", "", ".hidden"])
+@pytest.mark.parametrize("scenario", ["a/b", "a__b", " ", ".hidden"])
 def test_import_refuses_a_scenario_that_cannot_stand_in_a_file_name(tmp_path: Path, scenario: str) -> None:
     source = write_text(tmp_path / "a.csv", random_messages(), "can-train-and-test.csv")
     result = _kdgat("import", source, "--dataset", "mine", "--scenario", scenario, "--data-root", tmp_path, status=1)
@@ -163,3 +177,21 @@ def test_user_mistakes_are_one_line_without_a_traceback(data_root: Path) -> None
         result = _kdgat(*words, status=1)
         assert result.stderr.startswith("error: ")
         assert len(result.stderr.strip().splitlines()) == 1
+
+
+@pytest.mark.parametrize("dataset", ["../evil", "/tmp/evil", " ", "a/b", "..", ".hidden", "a\x1bb"])
+def test_a_dataset_whose_name_leaves_the_data_root_is_neither_imported_simulated_nor_inspected(
+    tmp_path: Path, dataset: str
+) -> None:
+    source = write_text(tmp_path / "a.csv", random_messages(), "can-train-and-test.csv")
+    root = tmp_path / "data"
+    root.mkdir()
+    for words in (
+        ("import", source, f"--dataset={dataset}", "--scenario", "train_x", "--data-root", root),
+        ("synth", f"--dataset={dataset}", "--out", root, "--size", "tiny"),
+        ("inspect", f"--dataset={dataset}", "--data-root", root),
+    ):
+        answer = _kdgat(*words, status=1)
+        assert answer.stderr.count("\n") == 1
+        assert "cannot be part of a file name, and names a folder of the data root; use letters" in answer.stderr
+    assert sorted(tmp_path.rglob("*")) == [source, root]

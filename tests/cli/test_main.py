@@ -3,10 +3,18 @@ import subprocess
 import sys
 from collections.abc import Callable
 from importlib import metadata
+from pathlib import Path
 
 import pytest
 
-from kdgat.cli.main import COMMAND_GROUPS, HELP_WIDTH, MANY_VALUED, describe_groups, repeat_many_valued
+from kdgat.cli.main import (
+    COMMAND_GROUPS,
+    HELP_WIDTH,
+    MANY_VALUED,
+    describe_groups,
+    refuse_empty_words,
+    repeat_many_valued,
+)
 from kdgat.run.end import EXIT_STOPPED
 from kdgat.stage.configuration import ConfigurationError
 from kdgat.stage.families import is_user_error
@@ -135,3 +143,33 @@ def test_a_bug_keeps_its_traceback() -> None:
 )
 def test_options_with_many_values_are_repeated_for_the_parser(typed: str, parsed: str) -> None:
     assert repeat_many_valued(typed.split(), (*MANY_VALUED, "--hold-out")) == parsed.split()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("train", "lap", "--out", ""), "--out is empty: name a folder (or file), or leave the option out"),
+        (("train", "lap", "--out="), "--out is empty: name a folder (or file), or leave the option out"),
+        (("night", "cars", "--inbox", "", "--quiet"), "--inbox is empty: name a folder, or leave the option out"),
+        (
+            ("evaluate", "can", "--run", "", "--data-root", "x"),
+            "--run is empty: name a folder, or leave the option out",
+        ),
+        (("evaluate", "can", "--json", ""), "--json is empty: name a file, or leave the option out"),
+        (
+            ("data", "import", "x.log", "--dataset", ""),
+            "--dataset is empty: name what is meant, or leave the option out",
+        ),
+        (("report", ""), "the word after 'report' is empty: name what is meant, or leave it out"),
+    ],
+)
+def test_an_empty_word_is_refused_and_means_no_current_folder(
+    kdgat: Callable[..., Answer], tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    answer = kdgat(*words, folder=tmp_path, status=1)
+    assert answer.stderr == f"error: {said}\n"
+    assert not any(tmp_path.iterdir())
+
+
+def test_an_override_may_end_in_an_equals_sign() -> None:
+    refuse_empty_words(["train", "lap", "-O", "training.x=", "--override", "training.x=", "--override=training.x="])

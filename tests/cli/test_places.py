@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kdgat.can.config import DataConfig
+from kdgat.can.inputs import refuse_within_dataset
 from kdgat.can.nightly.directory import NightlyDirectory
 from kdgat.cluster.script import watcher_name
 from kdgat.run.directory import OutputDirectory, RunIndex
@@ -86,6 +88,16 @@ def test_the_place_that_calibrate_chooses_by_itself_is_looked_at_before_it_loads
     assert answer.stderr == "error: drive.csv: there is no such file or folder: check the path\n"
 
 
+def test_calibrate_does_not_replace_a_recording_that_it_reads(tmp_path: Path, kdgat: Callable[..., Answer]) -> None:
+    (tmp_path / "run").mkdir()
+    OutputDirectory(tmp_path / "run").write_index(RunIndex(family="can", config={}, stages=[]))
+    (tmp_path / "drive.csv").write_text("kept")
+    words = ("calibrate", "--clean", "drive.csv", "--model", "run", "--out", "./drive.csv")
+    answer = kdgat(*words, folder=tmp_path, status=1)
+    assert answer.stderr.startswith("error: --out drive.csv is the recording --clean drive.csv, which it would replace")
+    assert (tmp_path / "drive.csv").read_text() == "kept"
+
+
 @pytest.mark.parametrize("command", ["plan lap --out", "estimate lap --out"])
 @pytest.mark.parametrize("place", ["file", "file/below"])
 def test_what_only_reads_an_output_directory_names_the_file_that_stands_there(
@@ -137,3 +149,33 @@ def test_a_run_that_a_job_watches_is_refused_by_that_job_and_how_it_ends_for_goo
         answer = kdgat("train", "lap", "--out", "taken", "--site", "example", *words, folder=tmp_path, status=1)
     refused = f"error: --out taken: job 7 watches this run: let it, or end it by `scancel --name={name}` first\n"
     assert answer.stderr == refused
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "train can --dataset cars --data-root data --out PLACE",
+        "sweep can --dataset cars --data-root data --grid training.learning_rate=0.001,0.002 --out PLACE",
+        "night cars --data-root data --inbox inbox --registry registry --out PLACE",
+    ],
+)
+@pytest.mark.parametrize("place", ["data/cars", "data/cars/runs/1", "link/run"])
+def test_an_output_directory_in_the_datasets_folder_is_refused_before_anything_is_written(
+    tmp_path: Path, kdgat: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch, command: str, place: str
+) -> None:
+    monkeypatch.setitem(sys.modules, "flows.stages", None)  # whoever starts a server needs it
+    for name in ("data/cars", "inbox"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "link").symlink_to("data/cars")
+    before = sorted(tmp_path.rglob("*"))
+    answer = kdgat(*command.replace("PLACE", place).split(), folder=tmp_path, status=1)
+    assert answer.stderr.startswith(
+        f"error: --out {place} lies in the folder of dataset 'cars', {tmp_path}/data/cars: "
+    )
+    assert answer.stderr.count("\n") == 1
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_data_may_lie_in_an_output_directory(tmp_path: Path) -> None:
+    refuse_within_dataset(DataConfig(dataset="cars", data_root=str(tmp_path / "out" / "data")), tmp_path / "out")
+    refuse_within_dataset(DataConfig(dataset="cars", data_root=str(tmp_path)), tmp_path / "cars-run")

@@ -80,6 +80,12 @@ def test_overrides_leave_the_original_and_the_rest_alone():
         ("training.max_epochs=2.5", "expected int"),
         ("training.mode=middle", "expected one of 'min', 'max'"),
         ("training.clip=much", "expected float or null"),
+        (
+            "training.widths=[a]",
+            r"^override training.widths=\[a\]: expected \[<int>, ...\], input should be a valid integer, [a-z ]*; "
+            r"write training.widths=\[<int>, ...\]$",
+        ),
+        ("extra=3", r"; write extra=\{<str>: <int>, ...\}$"),
         ("training.max_epochs.deep=1", "training.max_epochs is 3 and has no keys"),
         ("optional.clip.deep=1", "optional.clip is float or null and has no keys"),
         ("training.max_epochs", "has no key=value form"),

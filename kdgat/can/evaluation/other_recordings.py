@@ -262,7 +262,7 @@ def make_evaluation(
         calibration=None if calibration is None else str(calibration.absolute()),
     )
     found = catalog or run.catalog
-    recordings = find_entry(dataset or run.dataset, data_root, found).folder_in(data_root)
+    recordings = find_entry(run.dataset if dataset is None else dataset, data_root, found).folder_in(data_root)
     reads = [run.output.path, recordings, *(path for path in (found, calibration) if path is not None)]
     spec = StageSpec(
         family=run.index.family,

@@ -18,6 +18,7 @@ from pydantic import Field, field_validator
 from kdgat.can.recordings.messages import SCENARIO_SEPARATOR, Messages, ReadLimits
 from kdgat.can.recordings.names import RECORDING_SUFFIXES, is_recording, recording_stem, recording_suffix
 from kdgat.can.recordings.near_copies import MOST_SHARED, Blocks, kept_blocks, shared_blocks
+from kdgat.can.recordings.path_parts import require_dataset_name
 from kdgat.stage.configuration import Config, validate_config
 from kdgat.stage.files import EncodingError, read_utf8
 
@@ -175,6 +176,14 @@ def load_catalog(catalog: Path | str | None = None) -> dict[str, DatasetEntry]:
     return entries
 
 
+def check_dataset_name(name: str) -> None:
+    """Refuse a name that is no folder's directly below the data root: DatasetError, before anything is written."""
+    try:
+        require_dataset_name(name)
+    except ValueError as error:
+        raise DatasetError(str(error)) from error
+
+
 def _parse_entries(text: str, where: str) -> dict[str, DatasetEntry]:
     try:
         content = yaml.safe_load(text)
@@ -185,6 +194,7 @@ def _parse_entries(text: str, where: str) -> dict[str, DatasetEntry]:
     entries = {}
     for name, keys in content.items():
         try:
+            require_dataset_name(str(name))
             entries[str(name)] = validate_config(DatasetEntry, {"name": str(name), **(keys or {})})
         except (ValueError, TypeError) as error:
             raise DatasetError(f"{where}: entry {name!r}: {error}") from error
@@ -193,6 +203,7 @@ def _parse_entries(text: str, where: str) -> dict[str, DatasetEntry]:
 
 def find_entry(name: str, data_root: Path | str, catalog: Path | str | None = None) -> DatasetEntry:
     """Find a dataset by name; a folder of that name without an entry gets the default one."""
+    check_dataset_name(name)
     entries = load_catalog(catalog)
     entry = entries.get(name, DatasetEntry(name=name))
     if not entry.folder_in(data_root).is_dir():

@@ -10,6 +10,7 @@ from pathlib import Path
 from kdgat.can.recordings.catalog import DatasetError
 from kdgat.can.recordings.logs import read_recording, write_recording
 from kdgat.can.recordings.messages import SCENARIO_SEPARATOR, Messages, ReadLimits, RecordingError
+from kdgat.can.recordings.path_parts import is_path_part
 from kdgat.stage.files import sha256_of_file, sync_to_disk, temporary_path
 
 NO_LABELS = (
@@ -41,7 +42,7 @@ def import_recording(
     messages = read_recording(source, scenario=scenario, limits=limits, channel=channel)
     messages.name = name or messages.name
     for key, text in (("scenario", scenario), ("name", messages.name)):
-        if not text or "/" in text or text.startswith(".") or (key == "scenario" and SCENARIO_SEPARATOR in text):
+        if not is_path_part(text) or (key == "scenario" and SCENARIO_SEPARATOR in text):
             raise DatasetError(
                 f"{key}={text!r}: cannot be part of a file name <scenario>{SCENARIO_SEPARATOR}<recording>.parquet; "
                 f"use letters, digits, - and _, and {SCENARIO_SEPARATOR!r} nowhere in a scenario"

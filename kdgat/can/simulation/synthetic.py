@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kdgat.can.recordings.catalog import check_dataset_name
 from kdgat.can.recordings.logs import write_recording
 from kdgat.can.recordings.messages import SCENARIO_SEPARATOR, AttackCampaign, Messages
 from kdgat.can.simulation.attacks import AttackKind, Campaign, attack_vehicle, draw_campaigns
@@ -118,8 +119,9 @@ def write_dataset(
     """Write a whole dataset of training and test scenarios as `<root>/<name>/<scenario>__<recording>.parquet`.
 
     Three kinds of attack and half of the vehicles appear in the training scenarios. Return the dataset's folder.
-    Raise SyntheticError for an unknown size, or for a folder that already holds something.
+    Raise DatasetError for a name that is no folder's, SyntheticError for an unknown size or a folder that is not empty.
     """
+    check_dataset_name(name)
     plan = _plan(_size_named(size))
     folder = Path(root) / name
     if folder.is_dir() and any(folder.iterdir()):

@@ -277,3 +277,16 @@ def test_real_copies_are_used_once() -> None:
 
 def test_entry_of_a_folder_without_one_is_the_default(cars: Path) -> None:
     assert find_entry("cars", cars) == DatasetEntry(name="cars")
+
+
+@pytest.mark.parametrize("name", ["hcrl_sa", "set_01", "my_cars", "can-train-and-test", "v1.5", "é à"])
+def test_names_of_folders_are_names_of_datasets(cars: Path, name: str) -> None:
+    (cars / name).mkdir()
+    assert find_entry(name, cars).folder_in(cars) == cars / name
+
+
+def test_a_catalog_names_no_dataset_by_a_path(tmp_path: Path) -> None:
+    catalog = tmp_path / "own.yaml"
+    catalog.write_text("../cars: {description: x}\n")
+    with pytest.raises(DatasetError, match=r"own.yaml: entry '../cars': dataset='../cars' cannot be part of a file"):
+        load_catalog(catalog)

@@ -61,6 +61,8 @@ _TRACE_ROLES = {
     "L": kernels.TRACE_LENGTH,
     "D": kernels.TRACE_DATA,
 }
+SHOWN_CHARACTERS = 60  # of a line that is not understood
+MAX_HEADER = 200  # characters of one that is shown: its names say what is missing
 _TRACE_VERSION = re.compile(r";\$FILEVERSION=(\S+)")
 _TRACE_NAMED_COLUMNS = re.compile(r";\$COLUMNS=(\S+)")
 _TRACE_LINE = re.compile(r"\s*\d+\)\s+\d+(\.\d+)?\s")
@@ -195,13 +197,14 @@ def find_layout(path: Path, lines: Sequence[str]) -> Layout:
     """Find the format from the first lines of a file; a damaged line among them does not matter."""
     text_format = _find_format(lines)
     promised = FORMAT_OF_SUFFIX.get(recording_suffix(path))
-    first = next((line.strip() for line in lines if line.strip()), "")[:60]
+    first = next((line.strip() for line in lines if line.strip()), "")[:SHOWN_CHARACTERS]
     if promised is not None and text_format is not promised:
         raise RecordingError(
             path,
             f"is named {path.suffix}, but is no {promised} log (it starts with {first!r}); name it after its format",
         )
     if text_format is None:
+        _require_text(path, lines)
         raise RecordingError(
             path, f"has an unknown format (it starts with {first!r}); known are: {'; '.join(KNOWN_FORMATS)}"
         )
@@ -268,6 +271,7 @@ def _separated_layout(path: Path, lines: Sequence[str]) -> Layout:
         roles, labelled = _roles_by_position(path, table)
         return Layout(TextFormat.SEPARATED, 0, separator, roles, labelled)
     if len(table) == 1:
+        _require_text(path, lines)
         raise RecordingError(path, "holds a header and no message; remove the file or export the recording again")
     roles, labelled = _roles_by_name(path, table)
     return Layout(TextFormat.SEPARATED, first + 1, separator, roles, labelled)
@@ -291,8 +295,9 @@ def _roles_by_position(path: Path, table: Sequence[Sequence[str]]) -> Shape:
         row = ",".join(table[0])
         raise RecordingError(
             path,
-            f"has no header and columns that are not known (it starts with {row[:60]!r}); write timestamp,"
-            "arbitration_id,data_field,attack or timestamp,id,dlc,byte,...,flag, or name the columns in a header",
+            f"has no header and columns that are not known (it starts with {row[:SHOWN_CHARACTERS]!r}); "
+            "write timestamp,arbitration_id,data_field,attack or timestamp,id,dlc,byte,...,flag, or name the columns "
+            "in a header",
         )
     return shape
 
@@ -358,7 +363,7 @@ def _roles_by_name(path: Path, table: Sequence[Sequence[str]]) -> Shape:
     labelled = kernels.ROLE_LABEL in roles
     # A label under an unknown name must not pass for a recording without labels.
     if repeated or any(role not in roles for role in required) or (unknown and not labelled):
-        raise _header_error(path, table[0])
+        raise _header_error(path, table[0], rows)
     return tuple(roles), labelled
 
 
@@ -373,7 +378,7 @@ def _roles_with_bytes(
     if not {kernels.ROLE_TIMESTAMP, kernels.ROLE_IDENTIFIER} <= set(others) or (
         kernels.ROLE_IGNORED in others and not labelled
     ):
-        raise _header_error(path, names)
+        raise _header_error(path, names, rows)
     short = [row for row in rows if _is_short(row)]
     num_padded = sum(len(row) >= bytes_end and _is_zero_padded(row[bytes_from:], int(row[2])) for row in short)
     if tuple(roles[:bytes_from]) != leading or len(behind) > 1 or num_padded > len(short) // 2:
@@ -385,10 +390,23 @@ def _roles_with_bytes(
     return (*leading, kernels.ROLE_BYTES), sum(extra == 1 for extra in num_extra) > len(num_extra) // 2
 
 
-def _header_error(path: Path, header: Sequence[str]) -> RecordingError:
+def _require_text(path: Path, lines: Sequence[str]) -> None:
+    """Refuse lines with control characters, once they are not understood: an image or an archive by another name."""
+    if any(character < " " and character not in "\t\r" for line in lines for character in line):
+        first = next((line.strip() for line in lines if line.strip()), "")
+        shown = "".join(character if character.isprintable() else "." for character in first[:SHOWN_CHARACTERS])
+        raise RecordingError(
+            path, f"is no text (it starts with {shown!r}): name it after its format, or export the recording again"
+        )
+
+
+def _header_error(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> RecordingError:
+    written = ",".join(header)
+    _require_text(path, [",".join(row) for row in (header, *rows)])
+    shown = repr(written) if len(written) <= MAX_HEADER else f"{written[:MAX_HEADER]!r}..."
     return RecordingError(
         path,
-        f"has the header {','.join(header)!r}, which is not known; name the columns timestamp,arbitration_id,"
+        f"has the header {shown}, which is not known; name the columns timestamp,arbitration_id,"
         "data_field,attack (leave attack and all other columns out for a recording without labels), "
         "or timestamp,id,dlc,data0,...,data7,flag",
     )
