@@ -52,7 +52,8 @@ def test_it_is_up_with_all_deployments_and_doing_it_again_changes_nothing(instal
     for name in ("can-ids/synthetic", "nightly/synthetic", "evaluate-can/recordings", "0 2 * * *"):
         assert name in listed.stdout
     (without_data,) = [line for line in listed.stdout.splitlines() if "without data: " in line]
-    assert "nightly/hcrl-sa" in without_data
+    assert "hcrl-sa" in without_data
+    assert "(can-ids and nightly)" in without_data
     assert "synthetic" not in without_data
     marked = {row["name"]: NO_DATA in row["tags"] for row in installed.api("POST", "/deployments/filter", {})}
     assert (marked["hcrl-sa"], marked["synthetic"], marked["recordings"]) == (True, False, False)
