@@ -88,20 +88,29 @@ def attempt(spec: StageSpec, directory: RunDirectory, stop: StopFlag) -> Outcome
                 directory.used_spec = used
                 outcome = find_stage_function(spec.family)(used, directory)
         return outcome
-    except StopRequested as request:
-        if outcome is not None:  # it came after the work, while things were put away
-            return outcome
-        return Paused(
-            checkpoint=directory.newest_checkpoint(),
-            reason=f"{request.signal_name} received outside of training: this part of the stage starts again",
-        )
+    except StopRequested:
+        return outcome or _interrupted(directory, stop)  # it may come after the work, while things are put away
     except OwnerLostError:
         raise
     except Exception as error:
+        if stop.has_interrupted:
+            # Python makes a TypeError of what interrupts the loading of a compiled module, and libraries have errors of
+            # their own: had nobody asked the stage to leave, there would be none.
+            logger.warning(
+                "%s interrupted the stage, which raised %s", stop.signal_name, type(error).__name__, exc_info=True
+            )
+            return outcome or _interrupted(directory, stop)
         kind = failure_kind(error)
         # A mistake of the user needs its sentence; everything else needs the traceback too.
         logger.error("the stage raised %s", type(error).__name__, exc_info=kind is not FailureKind.BAD_INPUT)
         return Failed(kind=kind, evidence=describe_exception(error))
+
+
+def _interrupted(directory: RunDirectory, stop: StopFlag) -> Paused:
+    return Paused(
+        checkpoint=directory.newest_checkpoint(),
+        reason=f"{stop.signal_name} received outside of training: this part of the stage starts again",
+    )
 
 
 def find_stage_function(family: str) -> StageFunction:

@@ -19,6 +19,7 @@ class StopFlag:
 
     def __init__(self) -> None:
         self.signal_name: str | None = None
+        self.has_interrupted = False  # StopRequested was raised, whatever became of it on its way
         self._watchers = 0
 
     def __bool__(self) -> bool:
@@ -31,6 +32,7 @@ class StopFlag:
             raise KeyboardInterrupt  # the person at the keyboard insists
         self.signal_name = self.signal_name or name
         if self._watchers == 0:
+            self.has_interrupted = True
             raise StopRequested(name)
 
     def hand_on(self) -> None:

@@ -79,6 +79,13 @@ def bug(spec, directory):
 def bare_value_error(spec, directory):
     return int("x")
 
+def interrupted_while_it_imports(spec, directory):
+    try:
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(5)
+    except BaseException:  # as CPython does while it loads a compiled module
+        raise TypeError("expected a message argument") from None
+
 def interrupted(spec, directory):
     try:
         os.kill(os.getpid(), signal.SIGTERM)
@@ -178,8 +185,9 @@ def test_failed_stage_may_be_tried_again(tmp_path, family):
     assert len(json.loads(directory.provenance_path.read_text())["attempts"]) == 2
 
 
-def test_signal_outside_of_a_loop_pauses_the_stage_at_once(tmp_path, family):
-    outcome = run_stage(make(tmp_path, "interrupted"), quiet=True)
+@pytest.mark.parametrize("stage", ["interrupted", "interrupted_while_it_imports"])
+def test_signal_outside_of_a_loop_pauses_the_stage_at_once(tmp_path, family, stage):
+    outcome = run_stage(make(tmp_path, stage), quiet=True)
     assert isinstance(outcome, Paused)
     assert outcome.checkpoint == ""
     assert "SIGTERM" in outcome.reason
