@@ -7,13 +7,12 @@ from kdgat.can.config import CanConfig, DataConfig
 from kdgat.can.kinds import PREPARE, RUN_KINDS
 from kdgat.can.plan import FAMILY, START, plan_can
 from kdgat.can.recordings.catalog import (
-    DatasetEntry,
     DatasetError,
     RecordingFile,
     discover_recordings,
+    entry_or_default,
     find_entry,
     find_recordings,
-    load_catalog,
     split_roles,
 )
 from kdgat.can.recordings.data_summary import DUPLICATE_ROLE
@@ -52,7 +51,7 @@ def recording_inputs(data: DataConfig) -> dict[str, StageInput]:
 
 def refuse_within_dataset(data: DataConfig, out: Path) -> None:
     """Refuse an output directory in the dataset's folder: DatasetError. What is written there is read as recordings."""
-    entry = load_catalog(data.catalog).get(data.dataset, DatasetEntry(name=data.dataset))
+    entry = entry_or_default(data.dataset, data.catalog)
     folder = entry.folder_in(data.data_root)
     if out.resolve().is_relative_to(folder.resolve()):
         raise DatasetError(

@@ -17,10 +17,10 @@ from typing import Final
 from kdgat.can.config import CanConfig, DataConfig
 from kdgat.can.kinds import RUN_KINDS
 from kdgat.can.recordings.catalog import (
-    DatasetEntry,
     DatasetError,
     Recordings,
     discover_recordings,
+    entry_or_default,
     find_entry,
     find_recordings,
     load_catalog,
@@ -89,7 +89,7 @@ def data_size(config: CanConfig) -> DataSize:
     try:
         recordings = read_recordings(data)
     except DatasetError as error:
-        windows = load_catalog(data.catalog).get(data.dataset, DatasetEntry(name=data.dataset)).windows
+        windows = entry_or_default(data.dataset, data.catalog).windows
         known = "as the catalog has them" if windows is not None else "nor does the catalog know how many there are"
         return _described(data.dataset, windows, f"not counted, {known}: {error}")
     windows = sum(num_windows(file.num_messages, config.windows) for file in recordings.train)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import torch
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ from kdgat.graphs.packed_tensor import PackedTensor, wrap
 from kdgat.graphs.packing import PackedRows
 from kdgat.graphs.schema import EDGE_INDEX, Column, Level
 
-_computed = {"float32": torch.float32, "float64": torch.float64}
+COMPUTED: Final = {"float32": torch.float32, "float64": torch.float64}
 
 
 class StoredGraph(Data):
@@ -58,8 +58,7 @@ class TensorColumns:
     @property
     def device(self) -> torch.device:
         """Return the device that holds the columns and on which batches appear."""
-        edge_index = self.tensors[EDGE_INDEX.name]
-        return edge_index.device
+        return self.tensors[EDGE_INDEX.name].device
 
     @property
     def num_bytes(self) -> int:
@@ -104,7 +103,7 @@ class TensorColumns:
             picked = self.tensors[column.name].index_select(column.row_axis, rows[column.level])
             if column.name == EDGE_INDEX.name:
                 picked = picked + node_starts[edge_graph]  # int64
-            batch[column.name] = picked.to(_computed[column.dtype] if picked.is_floating_point() else torch.int64)
+            batch[column.name] = picked.to(COMPUTED[column.dtype] if picked.is_floating_point() else torch.int64)
         batch.graph_index = graph_index
         batch.batch = node_graph
         batch.ptr = node_slices.to(device, non_blocking=True)

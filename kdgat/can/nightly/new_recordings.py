@@ -14,10 +14,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from kdgat.can.config import DataConfig
 from kdgat.can.recordings.catalog import (
-    DatasetEntry,
     DatasetError,
+    entry_or_default,
     find_entry,
-    load_catalog,
     matches_hold_out,
     walk_recordings,
 )
@@ -222,7 +221,7 @@ class _RecordingScan:
     def __init__(self, data: DataConfig, ledger: NightlyLedger) -> None:
         self.data = data
         self.ledger = ledger
-        self.entry = load_catalog(data.catalog).get(data.dataset, DatasetEntry(name=data.dataset))
+        self.entry = entry_or_default(data.dataset, data.catalog)
         self.folder = self.entry.folder_in(data.data_root)
         self.limits = ReadLimits(max_bad_fraction=data.max_bad_fraction)
 

@@ -201,6 +201,11 @@ def _parse_entries(text: str, where: str) -> dict[str, DatasetEntry]:
     return entries
 
 
+def entry_or_default(name: str, catalog: Path | str | None = None) -> DatasetEntry:
+    """Return the entry of a dataset, or the default one where there is none; its folder may be missing."""
+    return load_catalog(catalog).get(name, DatasetEntry(name=name))
+
+
 def find_entry(name: str, data_root: Path | str, catalog: Path | str | None = None) -> DatasetEntry:
     """Find a dataset by name; a folder of that name without an entry gets the default one."""
     check_dataset_name(name)

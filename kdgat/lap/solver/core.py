@@ -18,10 +18,8 @@ SHORT_GROUPS, SHORT_CAPACITY = 8, 48  # about 22 candidates of a row of random c
 WIDE_CAPACITY = 256  # after a repair in a search: 16 groups, about 54 candidates; after the second: 32, about 130
 SHORT, WHOLE = 0, 3  # times that a search has asked for more of a row; from the last on, it looks at all of it
 MAX_REPAIRS = 8  # per row of the matrix; who needs more is better off with dense rows
-LIST_TIME, REPAIR_TIME = (
-    15.0,
-    8.0,
-)  # of an entry of a list, and of a row made a list of, in those of a row searched whole
+# Times of an entry of a list, and of a row made a list of per entry, in that of an entry of a row searched whole.
+LIST_TIME, REPAIR_TIME = 15.0, 8.0
 EARLIEST, WINDOW = 0.5, 0.25  # passes over the matrix, in searches, before these times are compared, and between
 LARGEST = float(np.finfo(np.float64).max)  # what is more is forbidden
 STUCK_NOWHERE, GAVE_UP = -1, -2

@@ -20,9 +20,8 @@ PLUS, MINUS = np.float64(np.inf).view(np.int64), np.float64(-np.inf).view(np.int
 SCALAR, LONG = 16, 160  # lines up to the first length are looked at entry by entry; from the second on not padded
 NOWHERE = 1 << 62  # larger than any place in a row
 LONG_BIDS = 400  # lines from which on three rounds of bids pay
-HARD = (
-    0.35  # if more of the rows are left, row minima may be the better start, and searches are longer than their lists
-)
+# If more of the rows are left, row minima may be the better start, and searches are longer than their lists.
+HARD = 0.35
 LISTS = 700  # lines from which on these lists are worth being made
 LIST_ROUNDS, LIST_BIDS = 2, 4  # rounds of bids on them, bids per row in one round
 BIDDING = 0.75  # if more of the rows are left, bids spare no searches
