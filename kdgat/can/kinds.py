@@ -141,7 +141,7 @@ RUN_KINDS: Final = StageKinds(
             PrepareConfig,
             "kdgat.can.training.preparation:run_prepare",
             trains=False,
-            code_version=6,  # features are rounded to float16
+            code_version=7,  # features are rounded to float16; a payload cut to one byte breaks its checksum
             parts="kdgat.can.training.preparation:preparation_parts",
         ),
         StageKind("autoencoder", AutoencoderStageConfig, "kdgat.can.training.networks:run_autoencoder", code_version=2),
@@ -176,14 +176,14 @@ KINDS: Final = StageKinds(
             RecordingsStageConfig,
             "kdgat.can.evaluation.other_recordings:run_score_recordings",
             trains=False,
-            code_version=2,  # of rounded features
+            code_version=3,  # as that of prepare
         ),
         StageKind(
             COMPARISON,
             ComparisonStageConfig,
             "kdgat.can.nightly.comparison:run_comparison",
             trains=False,
-            code_version=3,  # ONNX Runtime scores, of rounded features: other last bits
+            code_version=4,  # as that of prepare
         ),
     )
 )

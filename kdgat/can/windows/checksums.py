@@ -48,7 +48,10 @@ _SLICES: Final = _slices()
 
 @njit(cache=True)
 def checksum_residual(kind: Any, word: Any, num_bytes: Any) -> Any:
-    """Return what stays the same while a payload of 2 to 8 bytes keeps to this kind of checksum, 0 to 255."""
+    """Return what stays the same while a payload of 2 to 8 bytes keeps to this kind of checksum, 0 to 255.
+
+    A single byte is its own checksum: a longer payload's that is cut to one mostly breaks it.
+    """
     value = np.uint64(0)
     byte_mask = np.uint64(255)
     if kind == _XOR:
@@ -80,7 +83,7 @@ def checksum_residuals(word: Any, num_bytes: Any) -> tuple[Any, Any]:
 
     A CRC is a sum without carry of what each byte adds to it, so that no lookup waits for the one before.
     """
-    if num_bytes < 2:
+    if num_bytes < 1:
         return np.uint64(0), np.uint64(0)
     byte_mask = np.uint64(255)
     used = word & (~np.uint64(0) >> np.uint64(64 - 8 * num_bytes))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
-from kdgat.can.windows.checksums import sealed
+from kdgat.can.windows.checksums import NUM_CHECKSUMS, sealed
 from kdgat.can.windows.fields import FIELD_FEATURES, FieldState
 from kdgat.can.windows.identifiers import IdentifierNumbers, Numbered
 
@@ -34,13 +35,17 @@ def _words(payload: NDArray[np.uint8]) -> NDArray[np.uint64]:
 
 
 def _judge(
-    payload: NDArray[np.uint8], time: NDArray[np.float64] | None = None, state: FieldState | None = None
+    payload: NDArray[np.uint8],
+    time: NDArray[np.float64] | None = None,
+    state: FieldState | None = None,
+    length: NDArray[np.uint8] | None = None,
 ) -> NDArray[np.float32]:
     time = PERIOD_S * np.arange(len(payload)) if time is None else time
     is_new = np.zeros(len(payload), bool)
     is_new[0] = state is None
     numbered = Numbered(np.zeros(len(payload), np.int32), is_new, 1)
-    return (state or FieldState()).describe(time, numbered, _words(payload), np.full(len(payload), 8, np.uint8))
+    length = np.full(len(payload), 8, np.uint8) if length is None else length
+    return (state or FieldState()).describe(time, numbered, _words(payload), length)
 
 
 def test_what_a_control_unit_says_is_hardly_ever_odd() -> None:
@@ -73,6 +78,19 @@ def test_a_forger_who_knows_the_checksum_is_betrayed_by_the_counter() -> None:
     found = _judge(mixed)
     assert found[is_forged, COLUMN["checksum_break"]].max() == 0.0
     assert (found[is_forged, COLUMN["counter_break"]] > 0.3).all()
+
+
+@pytest.mark.parametrize("kind", range(NUM_CHECKSUMS))
+def test_a_payload_that_is_cut_to_one_byte_breaks_its_checksum(kind: int) -> None:
+    """Also one whose residual is 0: what is left has a residual of its own, not that of nothing."""
+    payload = sealed(kind, 0, 7, _words(_drive(200)), 8).view(np.uint8).reshape(-1, 8).copy()
+    length = np.full(len(payload), 8, np.uint8)
+    length[-1] = 1
+    payload[-1, 1:] = 0
+    found = _judge(payload, length=length)
+    assert found[:-1, COLUMN["checksum_break"]].max() == 0.0
+    assert found[-1, COLUMN["checksum_break"]] > 0.0
+    assert found[-1, COLUMN["odd"]] == 1.0
 
 
 def test_one_forged_payload_that_keeps_to_another_checksum_does_not_end_the_true_one() -> None:
