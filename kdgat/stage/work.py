@@ -44,7 +44,7 @@ class Work(BaseModel):
         staged_s, staged_bytes: what was copied to a fast disk, and how long that took.
         batch_size: what a batch holds at most, by fit, where that was searched for.
         num_ranks: how many processes trained together.
-        ranks_mib: the most memory of the other processes that trained together with this one, all of them.
+        ranks_mib: the most memory of the other processes that trained or scored together with this one, all of them.
     """
 
     model_config = ConfigDict(extra="ignore")  # of a younger kdgat, too

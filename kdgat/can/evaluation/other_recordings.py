@@ -26,6 +26,7 @@ from kdgat.stage.cores import num_usable_cores
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
+from kdgat.stage.work import Work
 
 if TYPE_CHECKING:
     from kdgat.can.recordings.catalog import RecordingFile
@@ -44,6 +45,7 @@ def evaluate_run(
     calibration: Path | str | None = None,
     progress: Callable[[str, int, int], None] | None = None,
     processes: int | None = None,
+    work: Work | None = None,
 ) -> Results:
     """Score all recordings below `data_root` that the run was not trained on, by the run's own detector and rule.
 
@@ -59,6 +61,7 @@ def evaluate_run(
         progress: called with what is read, how many recordings are done, and how many there are.
         processes: that score, this one among them, each on one core; by default as many as this process may use cores.
             They change no score.
+        work: of the stage that this is; the memory of the other processes is noted in it.
 
     Raises:
         EvaluationError: if the run lacks what is needed, or nothing is left to score.
@@ -115,6 +118,7 @@ def evaluate_run(
         calibration=vehicle,
         progress=progress,
         processes=processes,
+        work=work,
     )
 
 
@@ -142,6 +146,7 @@ def score_files(
     calibration: VehicleCalibration | None = None,
     progress: Callable[[str, int, int], None] | None = None,
     processes: int | None = None,
+    work: Work | None = None,
 ) -> Results:
     """Score recordings by the run's own detector and rule, whether or not it was trained on them.
 
@@ -197,6 +202,8 @@ def score_files(
             if parts:
                 begun[scenario] = (parts, names)
         finish()
+    if work is not None:
+        work.ranks_mib = max(work.ranks_mib, scorer.others_mib)
     if not num_scored:
         listed = ", ".join(f"{file.scenario}/{file.name}" for file in files)
         raise EvaluationError(f"no recording is as long as one window of {windows.size} messages: {listed}")
@@ -225,7 +232,9 @@ def run_score_recordings(spec: StageSpec, directory: RunDirectory) -> Outcome:
         lineage=Lineage(config.also_trained, config.notes),
         calibration=config.calibration,
         progress=show,
+        work=directory.work,
     )
+    directory.write_work()
     results.write(directory.path / RESULTS_FILE)
     metrics = {f"f1_{scenario}": value for scenario, value in results.f1.items() if value is not None}
     return Finished(metrics=metrics, artifacts={"results": RESULTS_FILE})

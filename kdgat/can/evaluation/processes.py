@@ -6,6 +6,7 @@ scored by itself, so the scores are the same to the last bit on any number of pr
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import subprocess
@@ -21,6 +22,7 @@ from numpy.typing import NDArray
 
 from kdgat.can.detection.network import Network, Windows
 from kdgat.graphs.columns import GraphColumns
+from kdgat.stage.memory import peak_kib
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +62,7 @@ class ScoringProcesses:
             self._workers.put(worker)
         self._threads = ThreadPoolExecutor(max(1, processes - 1), "scoring")
         self._has_warned = False
+        self.others_mib = 0  # the most memory of the other processes, all of them; known when they have ended
 
     def __enter__(self) -> Self:
         return self
@@ -71,6 +74,7 @@ class ScoringProcesses:
         self._threads.shutdown(wait=True, cancel_futures=True)
         for worker in self._all:
             worker.end()
+        self.others_mib = sum(worker.peak_mib for worker in self._all)
 
     def begin(self, graphs: GraphColumns) -> Pieces:
         """Begin to score the windows of a recording in the other processes."""
@@ -123,6 +127,7 @@ class _Worker:
         self._models = models
         self._connection: Connection[Any, Any] | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self.peak_mib = 0
 
     def score(self, windows: Windows) -> list[Logits]:
         if self._connection is None:
@@ -159,7 +164,10 @@ class _Worker:
             self._process.kill()
 
     def end(self) -> None:
-        """Close the socket, which ends the process."""
+        """Close the socket, which ends the process; note its memory before."""
+        if self._process is not None:
+            with contextlib.suppress(OSError):  # it has ended
+                self.peak_mib = (peak_kib(self._process.pid) or 0) >> 10
         if self._connection is not None:
             self._connection.close()
         if self._process is not None:

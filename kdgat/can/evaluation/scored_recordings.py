@@ -89,6 +89,11 @@ class RecordingScorer:
         if self._processes is not None:
             self._processes.__exit__(*error)
 
+    @property
+    def others_mib(self) -> int:
+        """Return the most memory of the other processes that scored, once the context is left."""
+        return 0 if self._processes is None else self._processes.others_mib
+
     def begin(self, graphs: GraphColumns) -> BegunRecording:
         """Begin to score the windows of a recording, while the caller reads the next one."""
         return BegunRecording(graphs, None if self._processes is None else self._processes.begin(graphs))

@@ -27,6 +27,7 @@ from kdgat.stage.directory import RunDirectory
 from kdgat.stage.files import write_bytes_atomically
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
+from kdgat.stage.work import Work
 
 COMPARISON_FILE: Final = "comparison.json"
 NEW: Final = "new"  # the name of the model of the night
@@ -84,6 +85,7 @@ def compare_runs(
     also_trained: Mapping[str, str] | None = None,
     may_fail: Sequence[str] = (),
     progress: Callable[[str, int, int], None] | None = None,
+    work: Work | None = None,
 ) -> Comparison:
     """Score the test recordings of a dataset by each run's own detector and rule.
 
@@ -97,6 +99,7 @@ def compare_runs(
         also_trained: content hashes of recordings that the runs' weights have seen before -> what was trained on them.
         may_fail: runs without which the others are scored, should they be impossible to score: a fault says why.
         progress: called with what is read, how many recordings are done, and how many there are.
+        work: of the stage that this is; the memory of processes that score is noted in it.
 
     Raises:
         EvaluationError: if a run lacks what is needed.
@@ -107,7 +110,7 @@ def compare_runs(
         try:
             finished = {name: _open(name, path) for name, path in left.items()}
             found = _compare(
-                finished, data_root, dataset, catalog, hold_out, leave_out, dict(also_trained or {}), progress
+                finished, data_root, dataset, catalog, hold_out, leave_out, dict(also_trained or {}), progress, work
             )
         except UnusableRunError as unusable:
             if unusable.name not in may_fail:
@@ -134,6 +137,7 @@ def _compare(
     leave_out: tuple[str, ...],
     also_trained: Mapping[str, str],
     progress: Callable[[str, int, int], None] | None,
+    work: Work | None,
 ) -> Comparison:
     """Score all runs; UnusableRunError names the first that cannot be."""
     first = next(iter(finished.values()))
@@ -159,7 +163,7 @@ def _compare(
                 progress(what, place * total + done, len(finished) * total)
 
         try:
-            results = score_files(run, files, dataset, progress=show)
+            results = score_files(run, files, dataset, progress=show, work=work)
         except ValueError as error:
             raise UnusableRunError(name, error) from error
         metrics[name] = scores_of(results)
@@ -223,7 +227,9 @@ def run_comparison(spec: StageSpec, directory: RunDirectory) -> Outcome:
         also_trained=config.also_trained,
         may_fail=config.may_fail,
         progress=show,
+        work=directory.work,
     )
+    directory.write_work()
     write_bytes_atomically(directory.path / COMPARISON_FILE, (comparison.model_dump_json(indent=2) + "\n").encode())
     metrics = {
         f"{name}_f1_{scenario}": scores["f1"]

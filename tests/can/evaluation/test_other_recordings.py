@@ -15,6 +15,7 @@ from kdgat.can.recordings.logs import read_recording
 from kdgat.can.recordings.messages import Messages
 from kdgat.can.windows.feature_names import FEATURE_VERSION
 from kdgat.run.directory import OutputDirectory
+from kdgat.stage.work import Work
 from tests.can.recording_files import write_csv
 
 
@@ -50,6 +51,18 @@ def test_its_own_test_recordings_score_as_they_did_in_the_run(
     assert sum(note.startswith("left out, trained on") for note in again.data.notes) == 8
     for name, scenario in results.scenarios.items():
         assert again.scenarios[name].confusion_matrix == scenario.confusion_matrix
+
+
+@pytest.mark.processes
+def test_the_memory_of_processes_that_score_counts_as_the_stages(
+    output: OutputDirectory, data_root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kdgat.can.evaluation.processes.WORTHWHILE_WINDOWS", 1)
+    alone, beside = Work(), Work()
+    evaluate_run(output.path, data_root, processes=1, work=alone)
+    evaluate_run(output.path, data_root, processes=2, work=beside)
+    assert alone.ranks_mib == 0
+    assert beside.ranks_mib > 20
 
 
 def test_without_a_runtime_of_networks_torch_decides_the_same_and_a_warning_says_so(

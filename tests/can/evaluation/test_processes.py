@@ -50,6 +50,7 @@ def test_scores_are_the_same_to_the_bit_on_any_number_of_processes(
             for future in begun.futures:
                 future.result()  # so that the others have scored all of them
             results.append(scoring.finish(begun))
+        assert (scoring.others_mib > 20) == (count > 1), "the memory of those that were started is known when they end"
     for alone, beside, model in zip(*results, models, strict=True):
         for ours, theirs in zip(alone, beside, strict=True):
             np.testing.assert_array_equal(ours, theirs)

@@ -201,6 +201,7 @@ def test_what_the_weights_have_seen_before_is_no_test(
     shutil.rmtree(moved.model_path(line.first.id))  # which the job cannot see
     assert isinstance(run_stage(job, quiet=True), Finished)
     assert Results.read(job.path / "results.json").f1 == results.f1
+    assert job.read_work() is not None, "what it took is told"
     assert lineage_of(second).notes  # by now nobody can tell
     config = plan_comparison(plain.path, small_config(data_root), [], {}, moved, {IN_SERVICE: line.second}).config
     assert not config.also_trained
