@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -182,6 +182,26 @@ def test_empty_recording_gives_no_graph() -> None:
 def test_any_clock_gives_finite_graphs(clock: str) -> None:
     times = {"equal": np.zeros(300), "backward": -np.arange(300.0), "reset": np.arange(300) % 100 * 1e3}[clock]
     _check(make_messages(times, np.arange(300) % 11), WindowConfig(size=20, stride=15))
+
+
+@pytest.mark.parametrize("largest_gap_s", [1e-6, 1.0, 1e6, 1e12])
+@pytest.mark.parametrize("num_identifiers", [1, 40, 2_000])
+def test_features_of_extreme_traffic_are_far_from_what_float16_cannot_hold(
+    largest_gap_s: float, num_identifiers: int
+) -> None:
+    """All are logarithms, shares or flags: no traffic may end a live detection by a feature that is too large."""
+    random = np.random.default_rng(num_identifiers)
+    messages = random_messages(1_500, seed=num_identifiers)
+    gaps = largest_gap_s ** random.uniform(-1.0, 1.0, len(messages)) * random.choice([-1.0, 1.0], len(messages))
+    extreme = replace(
+        messages,
+        timestamp=1e9 + np.cumsum(gaps),
+        identifier=random.integers(0, num_identifiers, len(messages)).astype(np.uint32),
+    )
+    graphs = build_graphs(extreme, WindowConfig())
+    assert graphs.num_graphs
+    assert np.abs(np.asarray(graphs.x)).max() < 100.0
+    assert np.abs(np.asarray(graphs.edge_attr)).max() < 100.0
 
 
 @pytest.mark.parametrize("values", [{"size": 1}, {"size": 10_001}, {"stride": 0}])
