@@ -5,13 +5,16 @@ both sides prepare the same recordings in turn, each in processes of its own, th
 Prints wall and CPU seconds, peak memory, bytes a graph and ratios, and refuses to compare other windows: all columns
 must be equal, features as float16, to which they are rounded since they are packed (`--before` may be older than that).
 
-Run `python benchmarks/preparation.py growth [--messages N ...]`: recordings of simulated messages, a million each, are
-prepared with some virtual ones. Prints CPU time per message and peak memory.
+Run `python benchmarks/preparation.py growth [--messages N ...] [--out ROWS]`: recordings of simulated messages, a
+million each, are prepared with some virtual ones. Prints CPU time per message and peak memory, with pages of mapped
+files and without; `growth.py` draws it.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import os
 import shutil
 import statistics
@@ -46,7 +49,8 @@ class Measured(NamedTuple):
 
     wall_s: float
     cpu_s: float
-    peak_mb: float
+    peak_mb: float  # resident, pages of mapped files included, which the kernel takes back when it needs them
+    own_mb: float  # the most without these, of 50 looks a second
 
 
 def main() -> None:
@@ -65,6 +69,7 @@ def main() -> None:
     other = commands.add_parser("growth")
     other.add_argument("--messages", type=int, nargs="+", default=[100_000, 1_000_000, 10_000_000, 20_000_000])
     other.add_argument("--variants", type=int, default=25)
+    other.add_argument("--out", type=Path, help="JSON lines that rows are added to")
     other.set_defaults(run=grow)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -132,7 +137,9 @@ def grow(arguments: argparse.Namespace, folder: Path) -> None:
     vehicle = make_vehicle(0)
     rate = float((1 / vehicle.period_s).sum())
     whole = make_recording(vehicle, 1.05 * min(max(arguments.messages), OF_A_RECORDING) / rate, None, seed=0)
-    print(f"{'messages':>12}{'recordings':>12}{'wall s':>10}{'CPU s':>10}{'CPU us each':>13}{'peak MB':>10}")
+    print(
+        f"{'messages':>12}{'recordings':>12}{'wall s':>10}{'CPU s':>10}{'CPU us each':>13}{'peak MB':>10}{'own MB':>10}"
+    )
     for number, num_messages in enumerate([min(arguments.messages), *arguments.messages]):
         path = folder / f"{num_messages}.parquet"
         write_recording(path, whole.select(slice(min(num_messages, OF_A_RECORDING))))
@@ -144,10 +151,14 @@ def grow(arguments: argparse.Namespace, folder: Path) -> None:
         measured = prepare(folder / "growth", _spec(config, inputs), HERE)
         if number:  # the first one compiles
             print(
-                f"{num_messages:>12,}{num_recordings:>12}{measured.wall_s:>10.1f}{measured.cpu_s:>10.1f}"
-                f"{1e6 * measured.cpu_s / num_messages:>13.2f}{measured.peak_mb:>10.0f}",
+                f"{num_messages:>12,}{num_recordings:>12}{measured.wall_s:>13.1f}{measured.cpu_s:>13.1f}"
+                f"{1e6 * measured.cpu_s / num_messages:>13.2f}{measured.peak_mb:>13.0f}{measured.own_mb:>13.0f}",
                 flush=True,
             )
+            if arguments.out:
+                row = {"us": 1e6 * measured.cpu_s / num_messages, "mb": measured.own_mb}
+                with arguments.out.open("a") as rows:
+                    rows.write(json.dumps({"what": "prepare, a message", "size": num_messages, **row}) + "\n")
 
 
 def prepare(folder: Path, spec: StageSpec, checkout: Path) -> Measured:
@@ -157,12 +168,17 @@ def prepare(folder: Path, spec: StageSpec, checkout: Path) -> Measured:
     environment = {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
     began = time.perf_counter()
     process = subprocess.Popen([sys.executable, "-c", RUN, str(directory.path)], env=environment, cwd=checkout)
-    _, status, used = os.wait4(process.pid, 0)
+    own_kib, ended = 0, 0
+    while not ended:
+        with contextlib.suppress(OSError, IndexError):  # it has just ended
+            own_kib = max(own_kib, int(Path(f"/proc/{process.pid}/status").read_text().split("RssAnon:")[1].split()[0]))
+        time.sleep(0.02)
+        ended, status, used = os.wait4(process.pid, os.WNOHANG)
     wall_s = time.perf_counter() - began
     process.returncode = os.waitstatus_to_exitcode(status)
     if process.returncode:
         raise SystemExit(f"{checkout}: prepare ended with status {process.returncode}; see {directory.log_path}")
-    return Measured(wall_s, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024)
+    return Measured(wall_s, used.ru_utime + used.ru_stime, used.ru_maxrss / 1024, own_kib / 1024)
 
 
 def _spec(config: CanConfig, inputs: dict[str, StageInput]) -> StageSpec:

@@ -3,7 +3,7 @@
 Run `python benchmarks/store_growth.py [--graphs N ...]`. Ten thousand simulated windows are written again and again;
 each size is measured in processes of its own, one that writes and one that reads an epoch of batches of 128 graphs in
 random order. Memory is what the process takes beyond its imports; pages of the mapped file, which the kernel takes back
-when it needs them, are told apart.
+when it needs them, are told apart. `--out ROWS` adds JSON lines to a file that `growth.py` draws.
 """
 
 import argparse
@@ -32,6 +32,7 @@ def main() -> None:
     """Measure each size, print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--graphs", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("--out", type=Path, help="JSON lines that rows are added to")
     parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--read", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -52,6 +53,11 @@ def main() -> None:
             size = path.stat().st_size / num_graphs
             values = (size, written["us"], written["mb"], *(found[key] for key in ("open_ms", "us", "mb", "mapped_mb")))
             print(f"{num_graphs:>12,}" + "".join(f"{value:>12,.1f}" for value in values), flush=True)
+            if arguments.out:
+                with arguments.out.open("a") as rows:
+                    for what, row in (("write a graph", written), ("read a graph", found)):
+                        named = {"what": what, "size": num_graphs, "us": row["us"], "mb": row["mb"]}
+                        rows.write(json.dumps(named) + "\n")
 
 
 def write(path: Path, num_graphs: int) -> dict[str, float]:
