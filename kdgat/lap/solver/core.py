@@ -210,6 +210,9 @@ def augment_core(cost, mask, columns, costs, start, count, beyond, u, v, column_
     column can be reached, or -2: so many repairs were needed that the rows left are better searched on dense rows, or
     more than `max_looked_at` entries were looked at. If it `may_turn`, it does so as soon as dense rows would have been
     quicker for the last searches.
+
+    After a few searches most columns are reached at the very distance where the search is, over entries without slack:
+    a stack is enough for them, a heap has the others.
     """
     n, m = cost.shape
     buffer, slack, lane = np.empty(m), np.empty(m), np.empty(max(m, LANES))
@@ -224,6 +227,7 @@ def augment_core(cost, mask, columns, costs, start, count, beyond, u, v, column_
     predecessor = np.empty(m, np.int32)
     reached = np.empty(m, np.int32)  # columns with a distance, to be cleared after the search
     scanned = np.empty(m, np.int32)
+    ready = np.empty(m, np.int32)  # columns reached at the distance where the search is
     row_at = np.empty(n)  # distance at which a row was reached
     keys = np.empty(n + m)
     nodes = np.empty(n + m, np.int32)  # a column, or m + row: look beyond that row's candidates
@@ -244,7 +248,7 @@ def augment_core(cost, mask, columns, costs, start, count, beyond, u, v, column_
             check_at = looked_at + WINDOW * n * m
             looked_at_before, scans_before, repairs_before = looked_at, scans, repairs
         searches += 1
-        size = num_reached = num_scanned = num_repaired = 0
+        size = num_reached = num_scanned = num_repaired = num_ready = 0
         best = np.inf  # distance of the nearest free column so far
         end = -1
         here = 0.0
@@ -275,6 +279,9 @@ def augment_core(cost, mask, columns, costs, start, count, beyond, u, v, column_
                     if row_of[j] < 0:
                         best = value
                         end = j
+                    elif value <= here:
+                        ready[num_ready] = j
+                        num_ready += 1
                     else:
                         position = place[j]
                         if position < 0:
@@ -285,12 +292,21 @@ def augment_core(cost, mask, columns, costs, start, count, beyond, u, v, column_
             if level[i] != WHOLE and value < best:
                 rise(keys, nodes, place, size, value, m + i)
                 size += 1
-            if size == 0 or keys[0] >= best:
+            node = -1
+            while node < 0 and best > here:
+                if num_ready > 0:
+                    num_ready -= 1
+                    node = ready[num_ready]
+                elif size == 0 or keys[0] >= best:
+                    break
+                else:
+                    key, first = keys[0], nodes[0]
+                    remove_first(keys, nodes, place, size)
+                    size -= 1
+                    if first >= m or distance[first] == key:  # it may have been ready before
+                        here, node = key, first
+            if node < 0:
                 break
-            here = keys[0]
-            node = nodes[0]
-            remove_first(keys, nodes, place, size)
-            size -= 1
             if node < m:
                 scanned[num_scanned] = node
                 num_scanned += 1
