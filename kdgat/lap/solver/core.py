@@ -12,7 +12,7 @@ is read only when the lists are made.
 import numpy as np
 
 from kdgat.lap.solver.compilation import compiled
-from kdgat.lap.solver.kernels import BITS, LANES, ORDERED, allowed_row, flip, fold, lowest_bit, places_at_most
+from kdgat.lap.solver.kernels import BITS, LANES, ORDERED, allowed_row, at_most, flip, fold, last_at_most, lowest_bit
 
 SHORT_GROUPS, SHORT_CAPACITY = 8, 48  # about 22 candidates of a row of random costs
 WIDE_CAPACITY = 256  # after a repair in a search: 16 groups, about 54 candidates; after the second: 32, about 130
@@ -50,7 +50,7 @@ def candidates(row, v, slack, lane, first, groups, capacity, columns, costs, at)
         found = 0
         limit = min(threshold, LARGEST)
         for block in range(0, m, BITS):
-            bits = places_at_most(slack, block, limit)
+            bits = at_most(slack, block, limit) if block + BITS <= m else last_at_most(slack, block, limit)
             while bits != 0:
                 if found < capacity:
                     j = block + lowest_bit(bits)
