@@ -110,15 +110,17 @@ def match_core(columns, costs, start, count, u, v, column_of, row_of):  # type: 
 
 
 @compiled
-def reduce_rows(columns, costs, start, count, beyond, u, v, column_of, row_of, rounds, max_bids, max_raise):  # type: ignore[no-untyped-def]
-    """Let free rows bid for columns (augmenting row reduction); return the entries looked at.
+def reduce_rows(  # type: ignore[no-untyped-def]
+    columns, costs, start, count, beyond, u, v, column_of, row_of, free, otherwise, rounds, max_bids, max_raise
+):
+    """Let the rows in `free` bid for columns (augmenting row reduction); return the entries looked at.
 
     A free row takes its best column from whoever has it and lowers the column's dual until the second best is as good.
     There are at most `max_bids` a round, because on metric costs two rows can outbid each other for long. A bid of more
     than `max_raise` is left to a search, or the prohibitive price of a second choice that is not needed would become
-    a dual, next to which other costs are rounded away.
+    a dual, next to which other costs are rounded away. A row may have something else at the price `otherwise`. Who
+    takes that, or a column that belongs to no row and is not free either (row_of < -1), is left to a search, too.
     """
-    free = np.flatnonzero(column_of < 0)
     num_free = free.size
     looked_at = 0
     for _ in range(rounds):
@@ -129,7 +131,7 @@ def reduce_rows(columns, costs, start, count, beyond, u, v, column_of, row_of, r
         while k < waiting:
             i = free[k]
             k += 1
-            first, second, best = np.inf, beyond[i], -1
+            first, second, best = np.inf, min(beyond[i], otherwise), -1
             for e in range(start[i], start[i] + count[i]):
                 value = costs[e] - v[columns[e]]
                 if value < first or (value == first and row_of[columns[e]] < 0):
@@ -140,7 +142,7 @@ def reduce_rows(columns, costs, start, count, beyond, u, v, column_of, row_of, r
                     second = value
             looked_at += count[i]
             bids += 1
-            if best < 0 or first > second or not second - first <= max_raise:
+            if best < 0 or row_of[best] < -1 or first > second or not second - first <= max_raise:
                 free[num_free] = i  # the best may lie beyond the candidates: left to a search
                 num_free += 1
                 continue

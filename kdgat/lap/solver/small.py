@@ -347,7 +347,10 @@ def search_lists(work, v, u, column_of, row_of, free, max_raise):  # type: ignor
     no_mask = np.empty((0, 0), np.uint8)
     columns, costs, start, count, beyond = make_core(work, no_mask, v)
     arrays = (u, v, column_of, row_of)
-    bids = reduce_rows(columns, costs, start, count, beyond, *arrays, LIST_ROUNDS, LIST_BIDS * n, max_raise)
+    left = np.flatnonzero(column_of < 0)
+    bids = reduce_rows(
+        columns, costs, start, count, beyond, *arrays, left, np.inf, LIST_ROUNDS, LIST_BIDS * n, max_raise
+    )
     stuck, searches, looked_at, _, _ = augment_core(
         work, no_mask, columns, costs, start, count, beyond, *arrays, work.size * n, True
     )
