@@ -11,7 +11,7 @@ from numba import njit
 
 from kdgat.lap.solver.compilation import compiled
 from kdgat.lap.solver.core import remove_first, rise
-from kdgat.lap.solver.kernels import BITS, EXPONENT, flip, lowest_bit, places_unlike
+from kdgat.lap.solver.kernels import BITS, EXPONENT, flip, last_unlike, lowest_bit, unlike
 from kdgat.lap.solver.proof import is_proved
 from kdgat.lap.solver.small import (
     INFEASIBLE,
@@ -62,39 +62,30 @@ def list_entries(cost, mask, sign, forbids, value):  # type: ignore[no-untyped-d
     `others` counts the entries that cost more or are forbidden, so that they cannot be had at the background's price.
     """
     n, m = cost.shape
-    bits = cost.view(np.int64)
-    background = sign * value
+    patterns = cost.view(np.int64)
     limit = int(LARGEST_SHARE * n * m)
     start = np.empty(n + 1, np.int64)
-    columns, costs = np.empty(16 * n + BITS, np.int32), np.empty(16 * n + BITS)
+    columns, costs = np.empty(16 * n + m, np.int32), np.empty(16 * n + m)
     found = others = 0
     for i in range(n):
         start[i] = found
-        row, entries = bits[i], cost[i]
+        if found + m > costs.size:
+            columns, costs = grown(columns, found + m), grown(costs, found + m)
+        row, pattern = cost[i], patterns[i]
+        forbidden = mask[i] if mask.shape[0] != 0 else mask.reshape(-1)
+        numbers = (sign, forbids, sign * value)
+        usable = True
         for block in range(0, m, BITS):
-            differs = places_unlike(entries, block, value)
-            if mask.shape[0] != 0:
-                for k in range(min(BITS, m - block)):
-                    differs |= int(mask[i, block + k] != 0) << k
-            if differs == 0:
-                continue
-            if found + BITS > costs.size:
-                columns, costs = grown(columns), grown(costs)
-            while differs != 0:
-                j = block + lowest_bit(differs)
-                differs &= differs - 1
-                entry = sign * cost[i, j]
-                if mask.shape[0] != 0 and mask[i, j]:
-                    others += 1
-                elif row[j] & EXPONENT == EXPONENT:
-                    if forbids == 0 or row[j] != forbids:
-                        return UNUSABLE, start, columns, costs, 0
-                    others += 1
-                elif entry < background:
-                    columns[found], costs[found] = j, entry
-                    found += 1
-                else:
-                    others += entry > background
+            differs = unlike(row, block, value) if block + BITS <= m else last_unlike(row, block, value)
+            if forbidden.size != 0:
+                differs |= places_set(forbidden, block)
+            if differs != 0:
+                found, others, fine = take(
+                    differs, block, row, pattern, forbidden, numbers, columns, costs, found, others
+                )
+                usable &= fine
+        if not usable:
+            return UNUSABLE, start, columns, costs, 0
         if found + others > limit:
             return OTHER, start, columns, costs, 0
     start[n] = found
@@ -102,9 +93,40 @@ def list_entries(cost, mask, sign, forbids, value):  # type: ignore[no-untyped-d
 
 
 @njit
-def grown(values):  # type: ignore[no-untyped-def]
-    """Return an array of twice the length that begins with `values`."""
-    larger = np.empty(2 * values.size, values.dtype)
+def places_set(forbidden, block):  # type: ignore[no-untyped-def]
+    """Return as bits which of the BITS entries from `block` on are forbidden."""
+    bits = 0
+    for k in range(min(BITS, forbidden.size - block)):
+        bits |= int(forbidden[block + k] != 0) << k
+    return bits
+
+
+@njit
+def take(differs, block, row, pattern, forbidden, numbers, columns, costs, found, others):  # type: ignore[no-untyped-def]
+    """List those of the entries named by bits that cost less; return (found, others, whether all can be used).
+
+    `numbers` are the sign, the pattern of the infinity that forbids a pair, or 0, and the background.
+    """
+    sign, forbids, background = numbers
+    usable = True
+    while differs != 0:
+        j = block + lowest_bit(differs)
+        differs &= differs - 1
+        entry = sign * row[j]
+        columns[found], costs[found] = j, entry
+        is_allowed = forbidden.size == 0 or forbidden[j] == 0
+        is_less = is_allowed and entry < background
+        found += is_less
+        others += not is_less and not (is_allowed and entry == background)
+        is_special = pattern[j] & EXPONENT == EXPONENT
+        usable &= not (is_allowed and is_special) or (forbids != 0 and pattern[j] == forbids)
+    return found, others, usable
+
+
+@njit
+def grown(values, size):  # type: ignore[no-untyped-def]
+    """Return an array of `size` entries or twice the length that begins with `values`."""
+    larger = np.empty(max(size, 2 * values.size), values.dtype)
     larger[: values.size] = values
     return larger
 

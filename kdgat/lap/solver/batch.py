@@ -15,7 +15,8 @@ from kdgat.lap.solver.exact import solve
 from kdgat.lap.solver.kernels import ORDERED
 from kdgat.lap.solver.matrix import check_mask, check_type
 from kdgat.lap.solver.quick import MIN_LISTED
-from kdgat.lap.solver.small import SOLVED, padded, solve_into
+from kdgat.lap.solver.reading import padded
+from kdgat.lap.solver.small import SOLVED, solve_into
 from kdgat.stage.cores import num_usable_cores
 
 LEFT = -1  # a problem that the kernel has not solved

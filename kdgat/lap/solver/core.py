@@ -12,7 +12,7 @@ is read only when the lists are made.
 import numpy as np
 
 from kdgat.lap.solver.compilation import compiled
-from kdgat.lap.solver.kernels import BITS, LANES, ORDERED, allowed_row, flip, fold, lowest_bit, places_at_most
+from kdgat.lap.solver.kernels import BITS, LANES, ORDERED, allowed_row, at_most, flip, fold, last_at_most, lowest_bit
 
 SHORT_GROUPS, SHORT_CAPACITY = 8, 48  # about 22 candidates of a row of random costs
 WIDE_CAPACITY = 256  # after a repair in a search: 16 groups, about 54 candidates; after the second: 32, about 130
@@ -50,7 +50,7 @@ def candidates(row, v, slack, lane, first, groups, capacity, columns, costs, at)
         found = 0
         limit = min(threshold, LARGEST)
         for block in range(0, m, BITS):
-            bits = places_at_most(slack, block, limit)
+            bits = at_most(slack, block, limit) if block + BITS <= m else last_at_most(slack, block, limit)
             while bits != 0:
                 if found < capacity:
                     j = block + lowest_bit(bits)
@@ -110,15 +110,17 @@ def match_core(columns, costs, start, count, u, v, column_of, row_of):  # type: 
 
 
 @compiled
-def reduce_rows(columns, costs, start, count, beyond, u, v, column_of, row_of, rounds, max_bids, max_raise):  # type: ignore[no-untyped-def]
-    """Let free rows bid for columns (augmenting row reduction); return the entries looked at.
+def reduce_rows(  # type: ignore[no-untyped-def]
+    columns, costs, start, count, beyond, u, v, column_of, row_of, free, otherwise, rounds, max_bids, max_raise
+):
+    """Let the rows in `free` bid for columns (augmenting row reduction); return the entries looked at.
 
     A free row takes its best column from whoever has it and lowers the column's dual until the second best is as good.
     There are at most `max_bids` a round, because on metric costs two rows can outbid each other for long. A bid of more
     than `max_raise` is left to a search, or the prohibitive price of a second choice that is not needed would become
-    a dual, next to which other costs are rounded away.
+    a dual, next to which other costs are rounded away. A row may have something else at the price `otherwise`. Who
+    takes that, or a column that belongs to no row and is not free either (row_of < -1), is left to a search, too.
     """
-    free = np.flatnonzero(column_of < 0)
     num_free = free.size
     looked_at = 0
     for _ in range(rounds):
@@ -129,7 +131,7 @@ def reduce_rows(columns, costs, start, count, beyond, u, v, column_of, row_of, r
         while k < waiting:
             i = free[k]
             k += 1
-            first, second, best = np.inf, beyond[i], -1
+            first, second, best = np.inf, min(beyond[i], otherwise), -1
             for e in range(start[i], start[i] + count[i]):
                 value = costs[e] - v[columns[e]]
                 if value < first or (value == first and row_of[columns[e]] < 0):
@@ -140,7 +142,7 @@ def reduce_rows(columns, costs, start, count, beyond, u, v, column_of, row_of, r
                     second = value
             looked_at += count[i]
             bids += 1
-            if best < 0 or first > second or not second - first <= max_raise:
+            if best < 0 or row_of[best] < -1 or first > second or not second - first <= max_raise:
                 free[num_free] = i  # the best may lie beyond the candidates: left to a search
                 num_free += 1
                 continue
@@ -210,6 +212,9 @@ def augment_core(cost, mask, columns, costs, start, count, beyond, u, v, column_
     column can be reached, or -2: so many repairs were needed that the rows left are better searched on dense rows, or
     more than `max_looked_at` entries were looked at. If it `may_turn`, it does so as soon as dense rows would have been
     quicker for the last searches.
+
+    After a few searches most columns are reached at the very distance where the search is, over entries without slack:
+    a stack is enough for them, a heap has the others.
     """
     n, m = cost.shape
     buffer, slack, lane = np.empty(m), np.empty(m), np.empty(max(m, LANES))
@@ -224,6 +229,7 @@ def augment_core(cost, mask, columns, costs, start, count, beyond, u, v, column_
     predecessor = np.empty(m, np.int32)
     reached = np.empty(m, np.int32)  # columns with a distance, to be cleared after the search
     scanned = np.empty(m, np.int32)
+    ready = np.empty(m, np.int32)  # columns reached at the distance where the search is
     row_at = np.empty(n)  # distance at which a row was reached
     keys = np.empty(n + m)
     nodes = np.empty(n + m, np.int32)  # a column, or m + row: look beyond that row's candidates
@@ -244,7 +250,7 @@ def augment_core(cost, mask, columns, costs, start, count, beyond, u, v, column_
             check_at = looked_at + WINDOW * n * m
             looked_at_before, scans_before, repairs_before = looked_at, scans, repairs
         searches += 1
-        size = num_reached = num_scanned = num_repaired = 0
+        size = num_reached = num_scanned = num_repaired = num_ready = 0
         best = np.inf  # distance of the nearest free column so far
         end = -1
         here = 0.0
@@ -275,6 +281,9 @@ def augment_core(cost, mask, columns, costs, start, count, beyond, u, v, column_
                     if row_of[j] < 0:
                         best = value
                         end = j
+                    elif value <= here:
+                        ready[num_ready] = j
+                        num_ready += 1
                     else:
                         position = place[j]
                         if position < 0:
@@ -285,12 +294,21 @@ def augment_core(cost, mask, columns, costs, start, count, beyond, u, v, column_
             if level[i] != WHOLE and value < best:
                 rise(keys, nodes, place, size, value, m + i)
                 size += 1
-            if size == 0 or keys[0] >= best:
+            node = -1
+            while node < 0 and best > here:
+                if num_ready > 0:
+                    num_ready -= 1
+                    node = ready[num_ready]
+                elif size == 0 or keys[0] >= best:
+                    break
+                else:
+                    key, first = keys[0], nodes[0]
+                    remove_first(keys, nodes, place, size)
+                    size -= 1
+                    if first >= m or distance[first] == key:  # it may have been ready before
+                        here, node = key, first
+            if node < 0:
                 break
-            here = keys[0]
-            node = nodes[0]
-            remove_first(keys, nodes, place, size)
-            size -= 1
             if node < m:
                 scanned[num_scanned] = node
                 num_scanned += 1

@@ -176,8 +176,9 @@ def search(matrix: Matrix, seed: Seed, method: Method, *, with_bids: bool) -> Fo
         if with_bids:
             size = float(np.abs(row_duals).mean() + np.abs(column_duals).mean())
             largest = LARGEST_BID * size if size > 0.0 else float(np.finfo(np.float64).max)
+            lists, free = (columns, costs, start, count, beyond), np.flatnonzero(column_of < 0)
             looked_at = core.reduce_rows(
-                columns, costs, start, count, beyond, *duals_and_matching, BIDDING_ROUNDS, BIDS_PER_ROW * n, largest
+                *lists, *duals_and_matching, free, np.inf, BIDDING_ROUNDS, BIDS_PER_ROW * n, largest
             )
         limit = int(LONG_SEARCHES * matrix.cost.size) - int(looked_at) if seed.fallback is not None else NO_LIMIT
         state, searches, more, added, repairs = core.augment_core(

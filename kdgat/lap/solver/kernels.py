@@ -79,15 +79,15 @@ def comparison(operator: str, width: int) -> Any:
     return as_intrinsic(compare)
 
 
+# The loop over a row asks for whole blocks itself: behind one function for these and the last one they took three times
+# as long, because LLVM did not inline it.
 at_most, some_at_most = comparison("<=", BITS), comparison("<=", FEW_BITS)
 unlike, some_unlike = comparison("!=", BITS), comparison("!=", FEW_BITS)
 
 
 @njit(fastmath=ORDERED)
-def places_at_most(values, block, limit):  # type: ignore[no-untyped-def]
-    """Return as bits which of the BITS values from `block` on, none of them NaN, are at most `limit`."""
-    if block + BITS <= values.size:
-        return at_most(values, block, limit)
+def last_at_most(values, block, limit):  # type: ignore[no-untyped-def]
+    """Return as bits which of the last values, fewer than BITS, none of them NaN, are at most `limit`."""
     bits = 0
     k = block
     while k + FEW_BITS <= values.size:
@@ -100,10 +100,8 @@ def places_at_most(values, block, limit):  # type: ignore[no-untyped-def]
 
 
 @njit
-def places_unlike(values, block, number):  # type: ignore[no-untyped-def]
-    """Return as bits which of the BITS values from `block` on are not this number."""
-    if block + BITS <= values.size:
-        return unlike(values, block, number)
+def last_unlike(values, block, number):  # type: ignore[no-untyped-def]
+    """Return as bits which of the last values, fewer than BITS, are not this number."""
     bits = 0
     k = block
     while k + FEW_BITS <= values.size:
@@ -392,7 +390,11 @@ def augment_dense(cost, mask, u, v, column_of, row_of, rows):  # type: ignore[no
                     return start, searches, looked_at
                 here = max(nearest_at, here)
                 for block in range(0, m, BITS):
-                    bits = places_at_most(distance, block, nearest_at)
+                    bits = (
+                        at_most(distance, block, nearest_at)
+                        if block + BITS <= m
+                        else last_at_most(distance, block, nearest_at)
+                    )
                     while bits != 0:
                         j = block + lowest_bit(bits)
                         bits &= bits - 1

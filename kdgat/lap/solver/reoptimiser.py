@@ -24,13 +24,15 @@ from kdgat.lap.solver import padded
 from kdgat.lap.solver.assignment import Assignment, Counters
 from kdgat.lap.solver.certificate import CertificateError, Costs, prove_lines
 from kdgat.lap.solver.changes import LARGE_CHANGE, Lines, count_lines, line_numbers, lines_of, read_block
-from kdgat.lap.solver.exact import solve_matrix
+from kdgat.lap.solver.core import reduce_rows
+from kdgat.lap.solver.exact import LARGEST_BID, solve_matrix
 from kdgat.lap.solver.matrix import Matrix, infeasible, make_matrix
 from kdgat.lap.solver.padded import DUMMY, FREE
 from kdgat.lap.solver.proof import EXACT, PRECISION, ROUNDING
 from kdgat.lap.solver.seeds import line_minima
 
 REUSED = "reused"  # what counters call duals of the solve before
+BIDDING_ROUNDS, BIDS_PER_ROW = 2, 4  # before searches: bids for each row without a match in one round
 LEVELLING = 4.0 * ROUNDING  # of duals that are all shifted: what their sums with costs may round
 
 
@@ -81,13 +83,15 @@ class Reoptimiser:
     def replace_rows(self, rows: Lines, cost: ArrayLike, mask: ArrayLike | None = None) -> None:
         """Give rows new costs [k, m]: another worker, another track."""
         places = self._rows[line_numbers(rows, self.shape[0], "row")]
-        self._cost[np.ix_(places, self._columns)] = self._read(cost, mask, (places.size, self.shape[1]))
+        block = self._read(cost, mask, (places.size, self.shape[1]))
+        padded.write_block(block, places, self._columns, self._cost)
         self._forget_rows(places)
 
     def replace_columns(self, columns: Lines, cost: ArrayLike, mask: ArrayLike | None = None) -> None:
         """Give columns new costs [n, k]."""
         places = self._columns[line_numbers(columns, self.shape[1], "column")]
-        self._cost[np.ix_(self._rows, places)] = self._read(cost, mask, (self.shape[0], places.size))
+        block = self._read(cost, mask, (self.shape[0], places.size))
+        padded.write_block(block, self._rows, places, self._cost)
         self._forget_columns(places)
 
     def add(
@@ -202,6 +206,8 @@ class Reoptimiser:
         seed_bound = float(
             self._u[self._rows].sum() + self._v[self._columns].sum() + np.dot(missing, self._dummy_duals)
         )
+        read += self._bid(origins[origins != DUMMY], free_dummies >= 0)
+        origins = np.append(self._rows[self._column_of[self._rows] == FREE], origins[origins == DUMMY])
         state, searches, looked_at, repairs = padded.augment(
             self._cost,
             self._u,
@@ -259,6 +265,28 @@ class Reoptimiser:
         self._new_rows[:] = False
         self._new_columns[:] = False
         return int(read) + new_rows.size * self._v.size
+
+    def _bid(self, free: NDArray[np.int64], has_dummy_columns: bool) -> int:
+        """Let free rows bid for columns, which spares short searches; change `free`, return the entries looked at."""
+        columns, costs, count, beyond = self._lists
+        size = float(np.abs(self._u[self._rows]).mean() + np.abs(self._v[self._columns]).mean())
+        looked_at: int = reduce_rows(
+            columns.reshape(-1),
+            costs.reshape(-1),
+            np.arange(count.size) * padded.CAPACITY,
+            count,
+            beyond,
+            self._u,
+            self._v,
+            self._column_of,
+            self._row_of,
+            free,
+            -self._dummy_duals[1] if has_dummy_columns else np.inf,
+            BIDDING_ROUNDS,
+            BIDS_PER_ROW * free.size,
+            LARGEST_BID * size if size > 0.0 else np.inf,
+        )
+        return int(looked_at)
 
     def _level(self) -> None:
         """Make the dummies' duals 0: a larger side's duals are <= 0, and 0 where unmatched.
@@ -331,9 +359,11 @@ class Reoptimiser:
         proof = prove_lines(*square, Costs(self._cheapest, self._is_integral), min(n, m))
         if self._exceeds_precision(square[2], square[3], costs):
             return None
-        u = np.minimum(u, slack)  # feasible without any tolerance, whichever side is looked at
-        self._u[self._rows] = u
-        sign, bound = self._sign, math.fsum((math.fsum(u), math.fsum(v)))
+        sign, bound = self._sign, proof.bound
+        if (u > slack).any():
+            u = np.minimum(u, slack)  # feasible without any tolerance, whichever side is looked at
+            self._u[self._rows] = u
+            bound = math.fsum((math.fsum(u), math.fsum(v)))
         return Assignment(
             np.flatnonzero(is_real),
             column_of[is_real],

@@ -1,246 +1,38 @@
 """Small problems in one compiled call: read, check, solve, prove. No Python between a matrix and its answer.
 
 The way of Jonker and Volgenant (1987): column minima, rows that bid for columns, then shortest augmenting paths over
-whole rows. Only duals of columns are kept on the way; those of rows follow from the matching. Rows are padded with
-+inf to a multiple of LANES, so that vector instructions take every entry. A problem that this cannot answer is given
-back with the reason, for the general solver to answer or to refuse.
+whole rows. Only duals of columns are kept on the way; those of rows follow from the matching. A problem that this
+cannot answer is given back with the reason, for the general solver to answer or to refuse.
 """
 
 import numpy as np
 from numba import njit
 
+from kdgat.lap.solver.bids import bid, match, match_by_rows, transfer
 from kdgat.lap.solver.compilation import compiled
 from kdgat.lap.solver.core import GAVE_UP, augment_core, make_core, reduce_rows
-from kdgat.lap.solver.kernels import EXPONENT, LANES, ORDERED, augment_dense, flip, least_slack, lesser, smallest
+from kdgat.lap.solver.kernels import ORDERED, augment_dense, flip, least_slack, lesser
 from kdgat.lap.solver.proof import is_proved
+from kdgat.lap.solver.reading import (
+    SCALAR,
+    column_minima,
+    copy_costs,
+    copy_square,
+    is_as_wanted,
+    is_modest,
+    is_usable,
+    padded,
+)
 
 SOLVED, UNUSABLE, INFEASIBLE, UNPROVED = 0, 1, 2, 3  # the last three are left to the general solver
-LIMIT = np.float64(2.0**980).view(np.int64)  # no sum of a small problem's costs below it overflows
 PLUS, MINUS = np.float64(np.inf).view(np.int64), np.float64(-np.inf).view(np.int64)
-SCALAR, LONG = 16, 160  # lines up to the first length are looked at entry by entry; from the second on not padded
-NOWHERE = 1 << 62  # larger than any place in a row
 LONG_BIDS = 400  # lines from which on three rounds of bids pay
 # If more of the rows are left, row minima may be the better start, and searches are longer than their lists.
 HARD = 0.35
 LISTS = 700  # lines from which on these lists are worth being made
 LIST_ROUNDS, LIST_BIDS = 2, 4  # rounds of bids on them, bids per row in one round
 BIDDING = 0.75  # if more of the rows are left, bids spare no searches
-BIDS_PER_ROW = 0.5  # in one round
 LARGEST_BID = 1e3  # relative to the mean size of the duals so far: more would cost precision
-
-
-@njit
-def padded(m):  # type: ignore[no-untyped-def]
-    """Return the least multiple of LANES from m on where the last few entries would cost as much as all others."""
-    return m if m <= SCALAR or m >= LONG else (m + LANES - 1) // LANES * LANES
-
-
-@njit(fastmath=ORDERED)
-def is_usable(cost, mask, num_rows, num_columns, forbids):  # type: ignore[no-untyped-def]
-    """Return whether all allowed costs are finite and not too large.
-
-    `forbids` is the infinity that forbids a pair, as int64, or 0 if none does.
-    """
-    bits = cost.view(np.int64)
-    for i in range(num_rows):
-        for j in range(num_columns):
-            special = (bits[i, j] & EXPONENT) >= LIMIT and (mask.shape[0] == 0 or mask[i, j] == 0)
-            if special and (forbids == 0 or bits[i, j] != forbids):
-                return False
-    return True
-
-
-@njit(fastmath=ORDERED)
-def is_modest(cost, num_rows, num_columns):  # type: ignore[no-untyped-def]
-    """Return whether all costs, allowed or not, are finite and not too large."""
-    bits = cost.view(np.int64)
-    bad = False
-    for i in range(num_rows):
-        row = bits[i]
-        for j in range(num_columns):
-            bad |= (row[j] & EXPONENT) >= LIMIT
-    return not bad
-
-
-@njit(fastmath=ORDERED)
-def copy_costs(cost, mask, num_rows, num_columns, sign, work):  # type: ignore[no-untyped-def]
-    """Write the problem to `work` [n, padded m], to be minimised, +inf where forbidden."""
-    if num_rows > num_columns:
-        for j in range(num_columns):
-            for i in range(num_rows):
-                work[j, i] = sign * cost[i, j]
-    else:
-        for i in range(num_rows):
-            for j in range(num_columns):
-                work[i, j] = sign * cost[i, j]
-    n, m = min(num_rows, num_columns), max(num_rows, num_columns)
-    for i in range(n):
-        for j in range(m, work.shape[1]):
-            work[i, j] = np.inf
-    if mask.shape[0] != 0:
-        for i in range(num_rows):
-            for j in range(num_columns):
-                if mask[i, j]:
-                    if num_rows > num_columns:
-                        work[j, i] = np.inf
-                    else:
-                        work[i, j] = np.inf
-
-
-@njit(fastmath=ORDERED)
-def copy_square(cost, n, sign, work, v):  # type: ignore[no-untyped-def]
-    """Do what `is_modest`, `copy_costs` and `column_minima` do for a square matrix without a mask, in one pass."""
-    bits = cost.view(np.int64)
-    for j in range(v.size):
-        v[j] = np.inf
-    bad = False
-    for i in range(n):
-        source, pattern, target = cost[i], bits[i], work[i]
-        for j in range(n):
-            bad |= (pattern[j] & EXPONENT) >= LIMIT
-            value = sign * source[j]
-            target[j] = value
-            v[j] = lesser(v[j], value)
-        for j in range(n, v.size):
-            target[j] = np.inf
-    for j in range(n, v.size):
-        v[j] = 0.0
-    return not bad
-
-
-@njit(fastmath=ORDERED)
-def column_minima(work, m, v):  # type: ignore[no-untyped-def]
-    """Write to v the duals of columns to begin with: minima, 0 for a rectangle and where only padding is."""
-    if work.shape[0] < m:
-        for j in range(v.size):
-            v[j] = 0.0
-        return
-    for j in range(v.size):
-        v[j] = np.inf
-    for i in range(m):
-        row = work[i]
-        for j in range(v.size):
-            v[j] = lesser(v[j], row[j])
-    for j in range(m, v.size):
-        v[j] = 0.0
-
-
-@njit
-def is_as_wanted(cost, mask, num_rows, num_columns, sign):  # type: ignore[no-untyped-def]
-    """Return whether the searches can read the user's matrix itself."""
-    exact = cost.shape[0] == num_rows and cost.shape[1] == num_columns == padded(num_columns)
-    return exact and mask.shape[0] == 0 and sign > 0.0 and num_rows <= num_columns
-
-
-@njit(fastmath=ORDERED)
-def place_of(row, v, value):  # type: ignore[no-untyped-def]
-    """Return the first j where row_j - v_j is `value`."""
-    place = NOWHERE
-    for j in range(v.size):
-        here = j if row[j] - v[j] == value else NOWHERE
-        place = here if here < place else place
-    return place
-
-
-@njit(fastmath=ORDERED)
-def free_place_of(row, v, value, row_of):  # type: ignore[no-untyped-def]
-    """Return the first free column j where row_j - v_j is `value`."""
-    place = NOWHERE
-    for j in range(v.size):
-        here = j if row[j] - v[j] == value else NOWHERE
-        here = here if row_of[j] < 0 else NOWHERE
-        place = here if here < place else place
-    return place
-
-
-@njit(fastmath=ORDERED)
-def least_other(row, v, place):  # type: ignore[no-untyped-def]
-    """Return min_j(row_j - v_j) without column `place`."""
-    before = v[place]
-    v[place] = -np.inf
-    least = least_slack(row, v)
-    v[place] = before
-    return least
-
-
-@njit(fastmath=ORDERED)
-def match(work, v, u, column_of, row_of, free):  # type: ignore[no-untyped-def]
-    """Write u, match rows to columns where they cost least; return (rows in `free`, the bound, whether possible)."""
-    bound = 0.0
-    for j in range(v.size):
-        bound += v[j]
-    if bound == np.inf:
-        return 0, 0.0, False
-    for j in range(v.size):
-        row_of[j] = -1
-    num_free = 0
-    for i in range(work.shape[0]):
-        first = least_slack(work[i], v)
-        if first == np.inf:
-            return 0, 0.0, False
-        u[i] = first
-        bound += first
-        j = free_place_of(work[i], v, first, row_of)
-        if j == NOWHERE:
-            column_of[i] = -1
-            free[num_free] = i
-            num_free += 1
-        else:
-            row_of[j] = i
-            column_of[i] = j
-    return num_free, bound, True
-
-
-@njit(fastmath=ORDERED)
-def transfer(work, v, column_of, max_raise):  # type: ignore[no-untyped-def]
-    """Lower each matched column's dual until its row's second choice is as good: what bids for it will have to beat."""
-    for i in range(work.shape[0]):
-        j = column_of[i]
-        if j >= 0:
-            lead = least_other(work[i], v, j) - (work[i, j] - v[j])
-            if lead <= max_raise:
-                v[j] -= lead
-
-
-@njit(fastmath=ORDERED)
-def two_choices(row, v, row_of):  # type: ignore[no-untyped-def]
-    """Return the least row_j - v_j, where it is (in a free column, if it can), and the second least."""
-    first = least_slack(row, v)
-    place = place_of(row, v, first)
-    second = least_other(row, v, place)
-    if second == first and row_of[place] >= 0:
-        free = free_place_of(row, v, first, row_of)
-        place = free if free != NOWHERE else place
-    return first, place, second
-
-
-@njit(fastmath=ORDERED)
-def bid(work, v, column_of, row_of, free, num_free, max_raise):  # type: ignore[no-untyped-def]
-    """Let free rows bid for columns (augmenting row reduction); return (rows still in `free`, entries looked at)."""
-    waiting, num_free = num_free, 0
-    k = bids = 0
-    while k < waiting:
-        i = free[k]
-        k += 1
-        first, j, second = two_choices(work[i], v, row_of)
-        bids += 1
-        if not second - first <= max_raise:
-            free[num_free] = i
-            num_free += 1
-            continue
-        other = row_of[j]
-        v[j] -= second - first
-        row_of[j] = i
-        column_of[i] = j
-        if other >= 0:
-            column_of[other] = -1
-            if first < second and bids < BIDS_PER_ROW * work.shape[0]:
-                k -= 1
-                free[k] = other
-            else:
-                free[num_free] = other
-                num_free += 1
-    return num_free, bids * v.size
 
 
 @njit(fastmath=ORDERED)
@@ -316,28 +108,6 @@ def solve_few(work, u, v, column_of, row_of, distance, predecessor, order):  # t
 
 
 @njit(fastmath=ORDERED)
-def match_by_rows(work, v, u, column_of, row_of, free, num_free, bound):  # type: ignore[no-untyped-def]
-    """Match anew from the duals that row minima give, if their bound is better; return (rows in `free`, the bound)."""
-    n = v.size
-    other = np.full(n, np.inf)
-    by_rows = 0.0
-    for i in range(n):
-        row = work[i]
-        least = smallest(row)
-        by_rows += least
-        for j in range(n):
-            other[j] = lesser(other[j], row[j] - least)
-    for j in range(n):
-        by_rows += other[j]
-    if by_rows <= bound:
-        return num_free, bound
-    for j in range(n):
-        v[j] = other[j]
-    num_free, bound, _ = match(work, v, u, column_of, row_of, free)
-    return num_free, bound
-
-
-@njit(fastmath=ORDERED)
 def search_lists(work, v, u, column_of, row_of, free, max_raise):  # type: ignore[no-untyped-def]
     """Match the free rows over lists of the cheapest entries of each row, and over whole rows where these are quicker.
 
@@ -347,7 +117,10 @@ def search_lists(work, v, u, column_of, row_of, free, max_raise):  # type: ignor
     no_mask = np.empty((0, 0), np.uint8)
     columns, costs, start, count, beyond = make_core(work, no_mask, v)
     arrays = (u, v, column_of, row_of)
-    bids = reduce_rows(columns, costs, start, count, beyond, *arrays, LIST_ROUNDS, LIST_BIDS * n, max_raise)
+    left = np.flatnonzero(column_of < 0)
+    bids = reduce_rows(
+        columns, costs, start, count, beyond, *arrays, left, np.inf, LIST_ROUNDS, LIST_BIDS * n, max_raise
+    )
     stuck, searches, looked_at, _, _ = augment_core(
         work, no_mask, columns, costs, start, count, beyond, *arrays, work.size * n, True
     )

@@ -79,6 +79,31 @@ def test_gate_as_a_price_takes_no_precision() -> None:
     assert found.gap <= 1e-9 * found.cost
 
 
+@pytest.mark.parametrize("place", [(0, 0), (7, 63), (100, 130), (199, 199)])
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_what_no_cost_may_be_is_seen_beside_a_background_unless_it_is_forbidden(
+    place: tuple[int, int], bad: float
+) -> None:
+    cost = generate("tracking", 200, 3).cost
+    cost[place] = bad
+    with pytest.raises(CostError, match=rf"cost\[{place[0]}, {place[1]}\] is {bad}"):
+        solve(cost)
+    mask = np.zeros(cost.shape, bool)
+    mask[place] = True
+    found = solve(cost, mask=mask)
+    assert found.cost == pytest.approx(solve(np.where(mask, 0.0, cost), mask=mask, method="dense").cost, rel=1e-12)
+    assert found.counters.scanned_columns < 20 * 200
+
+
+@pytest.mark.parametrize("share", [0.05, 0.14, 0.2])
+def test_costs_with_few_or_many_entries_beside_a_background_agree_with_scipy(share: float) -> None:
+    rng = np.random.default_rng(0)
+    for shape in ((200, 200), (150, 201), (230, 190)):
+        cost = np.where(rng.random(shape) < share, rng.random(shape) - 0.2, 0.5)
+        cost[:, 3] = rng.random(shape[0])  # dearer than the background, too
+        assert solve(cost).cost == pytest.approx(cost[scipy_assignment(cost)].sum(), rel=1e-12)
+
+
 def test_wrong_seed_of_a_problem_with_a_background_is_refused() -> None:
     cost = generate("tracking", 200, 3).cost
     for seed, words in (({"u": np.zeros(3)}, r"u has shape \(3,\)"), ({"v": np.full(200, np.inf)}, r"v\[0\] is inf")):

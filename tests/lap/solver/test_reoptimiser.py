@@ -138,6 +138,27 @@ def test_of_one_changed_line_little_is_looked_at(shape: tuple[int, int]) -> None
         certify(cost, found)
 
 
+@pytest.mark.parametrize("shape", [(300, 300), (280, 300), (300, 280)])
+def test_bids_match_rows_that_no_search_is_needed_for(shape: tuple[int, int]) -> None:
+    rng = np.random.default_rng(0)
+    cost = rng.random(shape)
+    problem = Reoptimiser(cost)
+    problem.solve()
+    spared = 0
+    for _ in range(6):
+        rows, columns = rng.permutation(shape[0])[:8], rng.permutation(shape[1])[:8]
+        cost[rows] = rng.random((8, shape[1]))
+        cost[:, columns] = rng.random((shape[0], 8))
+        problem.replace_rows(rows, cost[rows])
+        problem.replace_columns(columns, cost[:, columns])
+        found = problem.solve()
+        assert found.counters.seed == REUSED
+        assert found.cost == pytest.approx(solve(cost).cost, rel=1e-12)
+        certify(cost, found)
+        spared += min(shape) - found.counters.greedy_matches - found.counters.augmentations
+    assert spared >= 6
+
+
 def test_lines_are_counted_as_in_a_matrix_of_which_they_are_deleted() -> None:
     rng = np.random.default_rng(0)
     cost = rng.random((40, 40))
