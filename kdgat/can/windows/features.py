@@ -18,6 +18,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from kdgat.can.windows.compilation import UNCOUNTED
 from kdgat.can.windows.identifiers import LASTING, PASSING, IdentifierNumbers, Numbered, untouched, with_room
 
 MESSAGE_FEATURES: Final = (
@@ -202,8 +203,9 @@ class FeatureState:
         wanted = np.ones(len(timestamp), bool) if wanted is None else wanted
         numbered = self.numbers.number(identifier)
         self._of_identifiers = with_room(self._of_identifiers, numbered.num_numbers, _new_identifiers)
-        features = _describe(
-            timestamp, *numbered[:2], identifier, payload, length, wanted, self._of_identifiers, self._of_bus
+        features = np.zeros((len(timestamp), NUM_MESSAGE_FEATURES), np.float32)
+        _describe(
+            timestamp, *numbered[:2], identifier, payload, length, wanted, self._of_identifiers, self._of_bus, features
         )
         return numbered, features
 
@@ -240,7 +242,7 @@ def _forget_orders(bus: _OfBus, index: Any) -> None:
         bus.num_orders[row] = 0
 
 
-@njit(cache=True, fastmath=True, error_model="numpy", nogil=True)
+@njit(cache=True, fastmath=True, error_model="numpy", nogil=True, **UNCOUNTED)
 def _describe(
     timestamp: NDArray[np.float64],
     numbers: NDArray[np.int32],
@@ -251,11 +253,11 @@ def _describe(
     wanted: NDArray[np.bool_],
     ids: _OfIdentifiers,
     bus: _OfBus,
-) -> NDArray[np.float32]:
+    out: NDArray[np.float32],
+) -> None:
     num_messages = timestamp.shape[0]
-    out = np.zeros((num_messages, NUM_MESSAGE_FEATURES), np.float32)
     if num_messages == 0:
-        return out
+        return
     histogram_count = ids.histogram_count
     histogram_time = ids.histogram_time
     first_as_short = ids.first_as_short
@@ -427,4 +429,3 @@ def _describe(
         previous_time = now
     bus.times[1], bus.times[2], bus.times[3] = previous_time, bus_mean_gap, bus_short_rate
     bus.places[0], bus.places[1], bus.places[2] = before + num_messages, previous, established_lowest
-    return out
