@@ -23,7 +23,9 @@ from numpy.typing import NDArray
 
 from kdgat.can.windows.bus_time import RESUMED as IS_RESUMED
 from kdgat.can.windows.bus_time import UNTIMED
+from kdgat.can.windows.compilation import UNCOUNTED
 from kdgat.can.windows.identifiers import IdentifierNumbers, Numbered, untouched
+from kdgat.can.windows.order_statistics import ordered
 from kdgat.can.windows.pause import NUM_PAUSE_STATE, RESUMED, end_silence, is_long_silence
 from kdgat.can.windows.timer import NUM_TIMER_STATE, REST, follow, give_up
 
@@ -167,31 +169,6 @@ def _limited(value: float) -> float:
     return min(max(value, REST), 6.0)
 
 
-@njit(cache=True)
-def _select(values: NDArray[np.float32], place: int, first: int, last: int) -> Any:
-    """Return the value that sorting would bring to a place, and order those from first to last around it.
-
-    Hoare's FIND; numba's np.partition is no faster and takes a quarter of all that is compiled here.
-    """
-    while first < last:
-        pivot = values[place]
-        low, high = first, last
-        while low <= high:
-            while values[low] < pivot:
-                low += 1
-            while pivot < values[high]:
-                high -= 1
-            if low <= high:
-                values[low], values[high] = values[high], values[low]
-                low += 1
-                high -= 1
-        if high < place:
-            first = low
-        if place < low:
-            last = high
-    return values[place]
-
-
 @njit(cache=True, inline="always")
 def _learn(known: NDArray[np.float64], ring: NDArray[np.float32], now: float, interval: float) -> None:
     """Remember a conforming interval; now and then learn anew what is usual."""
@@ -209,10 +186,7 @@ def _learn(known: NDArray[np.float64], ring: NDArray[np.float32], now: float, in
         return
     last = min(int(count), _RING) - 1
     middle, low, high = last // 2, int(_LOWEST_QUANTILE * last), int(np.ceil(_HIGHEST_QUANTILE * last))
-    values = ring[: last + 1].copy()
-    median = np.float64(_select(values, middle, 0, last))
-    shortest = _select(values, low, 0, middle)
-    longest = _select(values, high, middle, last)
+    shortest, median, longest = ordered(ring[: last + 1], low, middle, high)
     known[_MEDIAN] = median
     known[_SHORTEST] = max(shortest, 0.55 * median)
     known[_LONGEST] = min(longest, 1.6 * median)
@@ -351,13 +325,43 @@ def _list_regular(number: int, is_regular: bool, regular: NDArray[np.int32], num
         num_regular[0] = size - 1
 
 
-@njit(cache=True)
-def _last_and_longest(state: NDArray[np.float64], waited: NDArray[np.int32]) -> tuple[Any, Any]:
-    """Return when each of so many identifiers came last, and its longest usual interval."""
-    last, longest = np.empty(len(waited)), np.empty(len(waited))
-    for place in range(len(waited)):
-        last[place], longest[place] = state[waited[place], _LAST], state[waited[place], _LONGEST]
-    return last, longest
+@njit(cache=True, nogil=True, **UNCOUNTED)
+def _judge(
+    first: int,
+    stop: int,
+    timestamp: NDArray[np.float64],
+    identifiers: NDArray[np.uint32],
+    numbers: NDArray[np.int32],
+    is_new: NDArray[np.bool_],
+    state: NDArray[np.float64],
+    timers: NDArray[np.float64],
+    ring: NDArray[np.float32],
+    losses: NDArray[np.float64],
+    regular: NDArray[np.int32],
+    num_regular: NDArray[np.int64],
+    bus: NDArray[np.float64],
+    breaks: NDArray[np.int8],
+    wanted: NDArray[np.bool_],
+    features: NDArray[np.float32],
+) -> None:
+    """Judge the messages from `first` to before `stop`."""
+    for message in range(first, stop):
+        now = timestamp[message]
+        index = numbers[message]
+        was_regular = state[index, _IS_REGULAR] != 0.0
+        if is_new[message]:
+            state[index] = 0.0  # of an identifier that lost its number
+            timers[index] = 0.0
+            state[index, _IDENTIFIER] = identifiers[message]
+        if is_long_silence(bus, now):
+            end_silence(bus, now, state[:, _LAST], state[:, _LONGEST], regular[: num_regular[0]])
+        if breaks[message] == IS_RESUMED:
+            bus[RESUMED] = now
+        resumed = np.inf if breaks[message] == UNTIMED else bus[RESUMED]
+        _arrive(state[index], timers[index], ring[index], now, resumed, losses, wanted[message], features[message])
+        is_regular = state[index, _IS_REGULAR] != 0.0
+        if is_regular != was_regular:
+            _list_regular(index, is_regular, regular, num_regular)
 
 
 @njit(cache=True, nogil=True)
@@ -386,55 +390,46 @@ def _pass(
     number = np.empty(room, np.int32)
     waited_for = np.empty(room, np.uint32)
     waiting = np.empty((room, 5), np.float32)
-    following = 0
-    for message in range(len(timestamp)):
-        now = timestamp[message]
-        index = numbers[message]
-        was_regular = state[index, _IS_REGULAR] != 0.0
-        if is_new[message]:
-            state[index] = 0.0  # of an identifier that lost its number
-            timers[index] = 0.0
-            state[index, _IDENTIFIER] = identifiers[message]
-        if is_long_silence(bus, now):
-            end_silence(bus, now, *_last_and_longest(state, regular[: num_regular[0]]))
-        if breaks[message] == IS_RESUMED:
-            bus[RESUMED] = now
-        resumed = np.inf if breaks[message] == UNTIMED else bus[RESUMED]
-        _arrive(state[index], timers[index], ring[index], now, resumed, losses, wanted[message], features[message])
-        is_regular = state[index, _IS_REGULAR] != 0.0
-        if is_regular != was_regular:
-            _list_regular(index, is_regular, regular, num_regular)
-        while following < len(stops) and stops[following] == message + 1:
-            established_s = min(0.5 * (now - start), _ESTABLISHED_S)
-            for other in regular[: num_regular[0]]:
-                known: Any = state[other]
-                if now - known[_FIRST] <= established_s:
-                    continue
-                silent = now - max(known[_LAST], bus[RESUMED])
-                if silent <= known[_LONGEST]:
-                    continue
-                overdue = np.log2(silent / known[_LONGEST])
-                is_lasting = known[_FIRST] - start < _BEGINNING_S or known[_LAST] - known[_FIRST] > _LONG_S
-                if overdue >= _GONE and (silent > _GONE_S or not is_lasting):
-                    continue
-                if num_waiting == room:
-                    room *= 2
-                    window = _doubled(window)
-                    number = _doubled(number)
-                    waited_for = _doubled(waited_for)
-                    waiting = _doubled_rows(waiting)
-                periods = silent / known[_MEDIAN]
-                missed = known[_MISSING] * np.exp(-periods / _MISSED_PERIODS) + min(np.floor(periods), 8.0)
-                window[num_waiting] = following
-                number[num_waiting] = other
-                waited_for[num_waiting] = np.uint32(known[_IDENTIFIER])
-                waiting[num_waiting, 0] = _limited(overdue)
-                waiting[num_waiting, 1] = _novelty(known, now) if overdue > _OVERDUE_MARGIN else 0.0
-                waiting[num_waiting, 2] = missed / 4.0
-                waiting[num_waiting, 3] = np.log2(known[_MEDIAN])
-                waiting[num_waiting, 4] = losses[1]
-                num_waiting += 1
-            following += 1
+    judged = 0
+    for following in range(len(stops) + 1):
+        stop = stops[following] if following < len(stops) else len(timestamp)
+        _judge(
+            judged, stop, timestamp, identifiers, numbers, is_new, state, timers, ring, losses, regular, num_regular,
+            bus, breaks, wanted, features,
+        )  # fmt: skip
+        judged = stop
+        if following == len(stops):
+            break
+        now = timestamp[stop - 1]
+        established_s = min(0.5 * (now - start), _ESTABLISHED_S)
+        for other in regular[: num_regular[0]]:
+            known: Any = state[other]
+            if now - known[_FIRST] <= established_s:
+                continue
+            silent = now - max(known[_LAST], bus[RESUMED])
+            if silent <= known[_LONGEST]:
+                continue
+            overdue = np.log2(silent / known[_LONGEST])
+            is_lasting = known[_FIRST] - start < _BEGINNING_S or known[_LAST] - known[_FIRST] > _LONG_S
+            if overdue >= _GONE and (silent > _GONE_S or not is_lasting):
+                continue
+            if num_waiting == room:
+                room *= 2
+                window = _doubled(window)
+                number = _doubled(number)
+                waited_for = _doubled(waited_for)
+                waiting = _doubled_rows(waiting)
+            periods = silent / known[_MEDIAN]
+            missed = known[_MISSING] * np.exp(-periods / _MISSED_PERIODS) + min(np.floor(periods), 8.0)
+            window[num_waiting] = following
+            number[num_waiting] = other
+            waited_for[num_waiting] = np.uint32(known[_IDENTIFIER])
+            waiting[num_waiting, 0] = _limited(overdue)
+            waiting[num_waiting, 1] = _novelty(known, now) if overdue > _OVERDUE_MARGIN else 0.0
+            waiting[num_waiting, 2] = missed / 4.0
+            waiting[num_waiting, 3] = np.log2(known[_MEDIAN])
+            waiting[num_waiting, 4] = losses[1]
+            num_waiting += 1
     return (
         window[:num_waiting].copy(),
         number[:num_waiting].copy(),

@@ -18,33 +18,37 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from kdgat.can.windows.compilation import UNCOUNTED
 from kdgat.can.windows.identifiers import LASTING, PASSING, IdentifierNumbers, Numbered, untouched, with_room
+from kdgat.can.windows.logarithms import log2, quarter_octaves
 
 MESSAGE_FEATURES: Final = (
+    # logarithms (_SCALES)
     "interval_ratio",  # log2 of the interval to the id's previous message over its long-run period
     "double_interval_ratio",  # the same over two messages and two periods
     "interval_low_rank",  # -log2 of the share of the id's intervals that were at most this long
     "interval_high_rank",  # -log2 of the share that were at least this long
-    "interval_novelty",  # share of the id's time before it first showed an interval this short
-    "bits_changed",  # share of payload bits that differ from the id's previous payload
-    "toggle_surprise",  # sum over changed bits of -log2 of how often that bit changes, over 64
     "toggle_rank",  # -log2 of the share of the id's time in which its payload changed as surprisingly
-    "missing_toggles",  # bits that nearly always change and did not, over 8
-    "new_toggles",  # bits that never changed before, over 8
-    "twin",  # nearer to the payload before the previous than to the previous: A, B, A, B
     "twin_rank",  # -log2 of the share of the id's time in which it was as much so
     "repeat_rank",  # -log2 of the share of the id's time in which payloads repeated, or did not, as now
-    "length_changed",
-    "novelty",  # share of the recording so far in which this id did not exist
     "experience",  # log2 of the number of the id's messages so far, over 16
     "order_surprise",  # -log2 of how often this id follows the previous one, over 8
-    "outranks",  # this id wins arbitration against every established id
-    "priority",  # share of the traffic so far with a lower id
     "bus_gap",  # log2 of the time since the previous message over its long-run mean
     "bus_rate",  # log2 of the bus rate of the last 50 ms over its long-run mean
     "log_period",  # log2 of the id's long-run period in seconds, over 8
-    "period_known",
     "recording_age",  # log2 of seconds since the recording began, over 8
+    # and all others
+    "interval_novelty",  # share of the id's time before it first showed an interval this short
+    "bits_changed",  # share of payload bits that differ from the id's previous payload
+    "toggle_surprise",  # sum over changed bits of -log2 of how often that bit changes, over 64
+    "missing_toggles",  # bits that nearly always change and did not, over 8
+    "new_toggles",  # bits that never changed before, over 8
+    "twin",  # nearer to the payload before the previous than to the previous: A, B, A, B
+    "length_changed",
+    "novelty",  # share of the recording so far in which this id did not exist
+    "outranks",  # this id wins arbitration against every established id
+    "priority",  # share of the traffic so far with a lower id
+    "period_known",
 )
 NUM_MESSAGE_FEATURES: Final = len(MESSAGE_FEATURES)
 (
@@ -52,31 +56,36 @@ NUM_MESSAGE_FEATURES: Final = len(MESSAGE_FEATURES)
     _DOUBLE_INTERVAL_RATIO,
     _INTERVAL_LOW_RANK,
     _INTERVAL_HIGH_RANK,
-    _INTERVAL_NOVELTY,
-    _BITS_CHANGED,
-    _TOGGLE_SURPRISE,
     _TOGGLE_RANK,
-    _MISSING_TOGGLES,
-    _NEW_TOGGLES,
-    _TWIN,
     _TWIN_RANK,
     _REPEAT_RANK,
-    _LENGTH_CHANGED,
-    _NOVELTY,
     _EXPERIENCE,
     _ORDER_SURPRISE,
-    _OUTRANKS,
-    _PRIORITY,
     _BUS_GAP,
     _BUS_RATE,
     _LOG_PERIOD,
-    _PERIOD_KNOWN,
     _RECORDING_AGE,
+    _INTERVAL_NOVELTY,
+    _BITS_CHANGED,
+    _TOGGLE_SURPRISE,
+    _MISSING_TOGGLES,
+    _NEW_TOGGLES,
+    _TWIN,
+    _LENGTH_CHANGED,
+    _NOVELTY,
+    _OUTRANKS,
+    _PRIORITY,
+    _PERIOD_KNOWN,
 ) = range(NUM_MESSAGE_FEATURES)  # columns, in the order of MESSAGE_FEATURES
 
-_NUM_BINS = 96  # interval histogram, four bins an octave from 2^-17 s to 2^7 s
-_BINS_PER_OCTAVE = 4.0
-_LOWEST_OCTAVE = 17.0
+# What the logarithms are multiplied by, and what they are kept to. They are taken of many messages at once.
+_SCALES: Final = np.array([1, 1, -1, -1, -1, -1, -1, 1 / 16, -1 / 8, 1, 1, 1 / 8, 1 / 8])
+_LIMITS: Final = np.array([6.0, 6.0, *[np.inf] * 7, 6.0, 4.0, np.inf, np.inf])
+_NUM_LOGARITHMS: Final = len(_SCALES)
+_NUM_ARGUMENTS: Final = 16  # with some to spare, so that rows are lines of the cache
+_NUM_ROWS: Final = 64
+_NUM_BINS = 96  # interval histogram, four bins an octave (quarter_octaves) from 2^-17 s to 2^7 s
+_LOWEST_BIN = 68
 _NUM_RANK_BINS = 36
 _ORDER_TABLE_BITS = 20
 _NUM_ORDERS = 32  # transitions that a passing identifier takes with it when it loses its number
@@ -86,6 +95,7 @@ _ORIGINAL_S = 2.0  # from the beginning of a recording, in which its own identif
 _NEWCOMER_S = 60.0  # whoever comes later is established only after so long: floods do not last
 _ESTABLISHED_COUNT = 8
 _SHORTEST_INTERVAL_S = 1e-6
+_SMALLEST_PRODUCT = 1e-150  # far above what floats become inexact at
 
 # Columns of what is remembered of an identifier: seconds,
 (
@@ -112,11 +122,11 @@ def popcount(value: np.uint64) -> Any:
 
 @njit(cache=True, inline="always")
 def _rank(time_by_bin: NDArray[np.float64], position: int, total: float) -> float:
-    """Return -log2 of the share of `total` seconds in this bin or a higher one, one bin's width of doubt added."""
+    """Return the share of `total` seconds in this bin or a higher one, one bin's width of doubt added."""
     above = 0.0
     for other in range(position, time_by_bin.shape[0]):
         above += time_by_bin[other]
-    return -np.log2((above + 0.01) / (total + 0.01))
+    return (above + 0.01) / (total + 0.01)
 
 
 class _OfIdentifiers(NamedTuple):
@@ -202,9 +212,11 @@ class FeatureState:
         wanted = np.ones(len(timestamp), bool) if wanted is None else wanted
         numbered = self.numbers.number(identifier)
         self._of_identifiers = with_room(self._of_identifiers, numbered.num_numbers, _new_identifiers)
-        features = _describe(
-            timestamp, *numbered[:2], identifier, payload, length, wanted, self._of_identifiers, self._of_bus
-        )
+        features = np.zeros((len(timestamp), NUM_MESSAGE_FEATURES), np.float32)
+        _describe(
+            timestamp, *numbered[:2], identifier, payload, length, wanted, self._of_identifiers, self._of_bus,
+            np.ones((_NUM_ROWS, _NUM_ARGUMENTS)), np.empty(_NUM_ROWS, np.int64), features,
+        )  # fmt: skip
         return numbered, features
 
 
@@ -240,7 +252,25 @@ def _forget_orders(bus: _OfBus, index: Any) -> None:
         bus.num_orders[row] = 0
 
 
-@njit(cache=True, fastmath=True, error_model="numpy", nogil=True)
+@njit(cache=True, error_model="numpy", **UNCOUNTED)
+def _write_logarithms(
+    arguments: NDArray[np.float64], described: NDArray[np.int64], num_rows: int, out: NDArray[np.float32]
+) -> None:
+    """Write the logarithms of so many messages into their rows; all arguments are 1 then."""
+    # Not within the pass, whose arithmetic may be reordered: what a message gets must not depend on its row here.
+    flat = arguments.reshape(-1)
+    for place in range(num_rows * _NUM_ARGUMENTS):
+        flat[place] = log2(flat[place])
+    for row in range(num_rows):
+        message = described[row]
+        for column in range(_NUM_LOGARITHMS):
+            value = _SCALES[column] * arguments[row, column]
+            out[message, column] = min(max(value, -_LIMITS[column]), _LIMITS[column])
+    for place in range(num_rows * _NUM_ARGUMENTS):
+        flat[place] = 1.0
+
+
+@njit(cache=True, fastmath=True, error_model="numpy", nogil=True, **UNCOUNTED)
 def _describe(
     timestamp: NDArray[np.float64],
     numbers: NDArray[np.int32],
@@ -251,11 +281,13 @@ def _describe(
     wanted: NDArray[np.bool_],
     ids: _OfIdentifiers,
     bus: _OfBus,
-) -> NDArray[np.float32]:
+    arguments: NDArray[np.float64],
+    described: NDArray[np.int64],
+    out: NDArray[np.float32],
+) -> None:
     num_messages = timestamp.shape[0]
-    out = np.zeros((num_messages, NUM_MESSAGE_FEATURES), np.float32)
     if num_messages == 0:
-        return out
+        return
     histogram_count = ids.histogram_count
     histogram_time = ids.histogram_time
     first_as_short = ids.first_as_short
@@ -270,9 +302,17 @@ def _describe(
         bus.times[1] = timestamp[0]
     start, previous_time, bus_mean_gap, bus_short_rate = bus.times[0], bus.times[1], bus.times[2], bus.times[3]
     previous, established_lowest = bus.places[1], bus.places[2]
+    num_rows = 0
     for message in range(num_messages):
         now = timestamp[message]
         is_wanted = wanted[message]
+        if is_wanted:
+            if num_rows == _NUM_ROWS:
+                _write_logarithms(arguments, described, num_rows, out)
+                num_rows = 0
+            described[num_rows] = message
+            num_rows += 1
+        row = max(num_rows - 1, 0)
         index = np.int64(numbers[message])
         place = before + message  # in the recording
         if is_new[message]:
@@ -292,9 +332,9 @@ def _describe(
             bus_mean_gap += (gap - bus_mean_gap) * (max(1.0 / place, weight) if place < 100_000 else weight)
             bus_short_rate = bus_short_rate * np.exp(-gap / 0.05) + 20.0
             if is_wanted:
-                out[message, _BUS_GAP] = min(max(np.log2(gap / bus_mean_gap), -6.0), 6.0)
+                arguments[row, _BUS_GAP] = gap / bus_mean_gap
                 if age > 0.1:
-                    out[message, _BUS_RATE] = min(max(np.log2(bus_short_rate * bus_mean_gap), -4.0), 4.0)
+                    arguments[row, _BUS_RATE] = bus_short_rate * bus_mean_gap
         if previous >= 0:
             key = ((previous * 40503) ^ (index * 9973)) & order_mask
             follows = order_count[key]
@@ -302,9 +342,7 @@ def _describe(
                 _note_order(bus, previous, key)
                 _note_order(bus, index, key)
             if is_wanted:
-                out[message, _ORDER_SURPRISE] = (
-                    -np.log2((follows + 0.25) / (ids.counts[previous, _NUM_SEEN] + 8.0)) / 8.0
-                )
+                arguments[row, _ORDER_SURPRISE] = (follows + 0.25) / (ids.counts[previous, _NUM_SEEN] + 8.0)
             order_count[key] = follows + 1.0
 
         # the id itself
@@ -316,38 +354,35 @@ def _describe(
         bucket: Any = (identifier if identifier < 2048 else identifier >> 18) >> 5
         if is_wanted:
             out[message, _NOVELTY] = (age - id_age) / (age + 0.5)
-            out[message, _EXPERIENCE] = np.log2(1.0 + seen) / 16.0
+            arguments[row, _EXPERIENCE] = 1.0 + seen
             out[message, _OUTRANKS] = 1.0 if identifier < established_lowest and age > _ESTABLISHED_S else 0.0
             lower = 0
             for other in range(bucket):
                 lower += priority_count[other]
             out[message, _PRIORITY] = lower / (place + 1.0)
-            out[message, _RECORDING_AGE] = np.log2(1.0 + age) / 8.0
+            arguments[row, _RECORDING_AGE] = 1.0 + age
         priority_count[bucket] += 1
 
         if seen > 0:
             interval = max(now - ids.numbers[index, _LAST_TIME], _SHORTEST_INTERVAL_S)
-            octave = np.log2(interval)
-            position: Any = np.int64((octave + _LOWEST_OCTAVE) * _BINS_PER_OCTAVE)
-            position = min(max(position, 0), _NUM_BINS - 1)
+            position: Any = min(max(quarter_octaves(interval) + _LOWEST_BIN, 0), _NUM_BINS - 1)
             if is_wanted and seen > 3:
                 middle = ids.counts[index, _MEDIAN_BIN]
                 period = histogram_time[index, middle] / max(histogram_count[index, middle], 1)
-                log_period = np.log2(period)
-                out[message, _INTERVAL_RATIO] = min(max(octave - log_period, -6.0), 6.0)
-                double = np.log2((interval + ids.numbers[index, _INTERVAL_BEFORE]) / (2.0 * period))
-                out[message, _DOUBLE_INTERVAL_RATIO] = min(max(double, -6.0), 6.0)
+                arguments[row, _INTERVAL_RATIO] = interval / period
+                double = interval + ids.numbers[index, _INTERVAL_BEFORE]
+                arguments[row, _DOUBLE_INTERVAL_RATIO] = double / (2.0 * period)
                 at_most = 0
                 for other in range(position):
                     at_most += histogram_count[index, other]
                 equal = histogram_count[index, position]
                 known = seen - 1.0
-                out[message, _INTERVAL_LOW_RANK] = -np.log2((at_most + equal + 0.5) / (known + 1.0))
-                out[message, _INTERVAL_HIGH_RANK] = -np.log2((known - at_most + 0.5) / (known + 1.0))
+                arguments[row, _INTERVAL_LOW_RANK] = (at_most + equal + 0.5) / (known + 1.0)
+                arguments[row, _INTERVAL_HIGH_RANK] = (known - at_most + 0.5) / (known + 1.0)
                 # one bin of margin: a clock that drifts over a bin's border is nothing new
                 since = now - min(first_as_short[index, min(position + 1, _NUM_BINS - 1)], now)
                 out[message, _INTERVAL_NOVELTY] = 1.0 - since / (id_age + 0.1)
-                out[message, _LOG_PERIOD] = log_period / 8.0
+                arguments[row, _LOG_PERIOD] = period
                 out[message, _PERIOD_KNOWN] = 1.0
             changed = word ^ ids.words[index, _LAST_PAYLOAD]
             num_changed = popcount(changed)
@@ -361,25 +396,31 @@ def _describe(
                 out[message, _NEW_TOGGLES] = popcount(changed & ~ids.words[index, _TOGGLED]) / 8.0 if seen > 1 else 0.0
                 if seen > 8:
                     out[message, _MISSING_TOGGLES] = popcount(ids.words[index, _ALWAYS_TOGGLING] & ~changed) / 8.0
-            surprise = 0.0
+            # The logarithm of a product is the sum of theirs.
+            surprise, product = 0.0, 1.0
+            least, inverse = 0.02 * min(interval, 0.1), 1.0 / (weight_time + 0.02)
             remaining = changed
             while remaining != 0:
                 lowest = remaining & (~remaining + np.uint64(1))
                 bit = popcount(lowest - np.uint64(1))
-                share = (bit_time[index, bit] + 0.02 * min(interval, 0.1)) / (weight_time + 0.02)
-                surprise -= np.log2(min(share, 1.0))
+                product *= min((bit_time[index, bit] + least) * inverse, 1.0)
+                if product < _SMALLEST_PRODUCT:
+                    surprise -= np.log2(product)
+                    product = 1.0
                 bit_time[index, bit] += np.float32(interval)
                 remaining ^= lowest
+            if product != 1.0:
+                surprise -= np.log2(product)
             surprise = min(surprise, 320.0)
-            surprise_bin: Any = np.int64(4.0 * np.log2(1.0 + surprise))
+            surprise_bin: Any = quarter_octaves(1.0 + surprise)
             twin_bin: Any = np.int64(17.5 * (1.0 + min(max(twin, -1.0), 1.0)))
             is_repeat = num_changed == 0
             if is_wanted and seen > 3:
                 out[message, _TOGGLE_SURPRISE] = surprise / 64.0
-                out[message, _TOGGLE_RANK] = _rank(toggle_time[index], surprise_bin, id_age)
-                out[message, _TWIN_RANK] = _rank(twin_time[index], twin_bin, id_age) if twin > 0.0 else 0.0
+                arguments[row, _TOGGLE_RANK] = _rank(toggle_time[index], surprise_bin, id_age)
+                arguments[row, _TWIN_RANK] = _rank(twin_time[index], twin_bin, id_age) if twin > 0.0 else 1.0
                 like_now = ids.numbers[index, _REPEAT_TIME] if is_repeat else id_age - ids.numbers[index, _REPEAT_TIME]
-                out[message, _REPEAT_RANK] = -np.log2((max(like_now, 0.0) + 0.01) / (id_age + 0.01))
+                arguments[row, _REPEAT_RANK] = (max(like_now, 0.0) + 0.01) / (id_age + 0.01)
             if is_wanted:
                 out[message, _LENGTH_CHANGED] = 1.0 if length[message] != ids.counts[index, _LAST_LENGTH] else 0.0
 
@@ -425,6 +466,6 @@ def _describe(
             established_lowest = min(established_lowest, identifier)
         previous = index
         previous_time = now
+    _write_logarithms(arguments, described, num_rows, out)
     bus.times[1], bus.times[2], bus.times[3] = previous_time, bus_mean_gap, bus_short_rate
     bus.places[0], bus.places[1], bus.places[2] = before + num_messages, previous, established_lowest
-    return out

@@ -119,18 +119,18 @@ def forget(known: FieldRules, index: Any) -> None:
     known.outdone[index] = 0
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, forceinline=True)
 def trailing_zeros(value: Any) -> Any:
     """Return the place of the lowest bit that is set in a word that is not zero."""
     return np.uint64(popcount((value & (~value + np.uint64(1))) - np.uint64(1)))
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, forceinline=True)
 def byte_of(word: Any, place: Any) -> Any:
     return np.int64((word >> (np.uint64(8) * np.uint64(place))) & np.uint64(255))
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, forceinline=True)
 def changed_bytes(word: Any, before: Any, num_bytes: Any) -> Any:
     """Return a bit for each byte of a payload that is another one, the lowest of that byte."""
     differs = word ^ before
@@ -140,7 +140,7 @@ def changed_bytes(word: Any, before: Any, num_bytes: Any) -> Any:
     return differs if num_bytes == 8 else differs & ((np.uint64(1) << np.uint64(8 * num_bytes)) - np.uint64(1))
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@njit(cache=True, error_model="numpy", forceinline=True)
 def surprise_after(
     ids: FieldRules, index: Any, before: Any, word: Any, num_bytes: Any, explained: Any
 ) -> tuple[float, float, float, np.uint32, Any]:
@@ -172,7 +172,7 @@ def surprise_after(
     return surprise, peak, counter, missed, is_first != 0 or missed != 0
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@njit(cache=True, error_model="numpy", forceinline=True)
 def learn(
     ids: FieldRules,
     index: Any,
@@ -243,7 +243,7 @@ def learn(
     ids.numbers[index, LEARNED] = learned + 1.0
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@njit(cache=True, error_model="numpy", forceinline=True)
 def credit(ids: FieldRules, index: Any) -> None:
     """Learn of the odd messages that are pending; in an episode that goes on they count more and more."""
     ids.numbers[index, NUM_CREDITS] += 1.0
@@ -258,7 +258,7 @@ def credit(ids: FieldRules, index: Any) -> None:
     ids.numbers[index, MOST_PENDING] = 0.0
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@njit(cache=True, error_model="numpy", forceinline=True)
 def learn_checksums(ids: FieldRules, index: Any, word: Any, num_bytes: Any, residuals: tuple[Any, Any]) -> None:
     """Give up what is no checksum; what is left of them was tested by every payload that was new."""
     if num_bytes < 2:
@@ -288,7 +288,7 @@ def learn_checksums(ids: FieldRules, index: Any, word: Any, num_bytes: Any, resi
                 ids.words[index, KNOWN] |= bit
 
 
-@njit(cache=True, error_model="numpy", inline="always")
+@njit(cache=True, error_model="numpy", forceinline=True)
 def broken_checksum(
     ids: FieldRules, index: Any, num_bytes: Any, residuals: tuple[Any, Any]
 ) -> tuple[int, float, np.uint32]:

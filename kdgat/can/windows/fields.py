@@ -16,6 +16,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from kdgat.can.windows.checksums import checksum_residuals
+from kdgat.can.windows.compilation import UNCOUNTED
 from kdgat.can.windows.field_rules import (
     CONFORMING,
     CREDITED,
@@ -118,16 +119,18 @@ class FieldState:
         """
         wanted = np.ones(len(timestamp), bool) if wanted is None else wanted
         self._of_identifiers = with_room(self._of_identifiers, numbered.num_numbers, new_rules)
-        return _judge(timestamp, numbered.number, numbered.is_new, payload, length, wanted, self._of_identifiers)
+        features = np.zeros((len(timestamp), NUM_FIELD_FEATURES), np.float32)
+        _judge(timestamp, numbered.number, numbered.is_new, payload, length, wanted, self._of_identifiers, features)
+        return features
 
 
-@njit(cache=True, inline="always")
+@njit(cache=True, forceinline=True)
 def _log_ratio(ratio: float) -> Any:
     """Return log2 of a ratio, REST to _MOST_STILL."""
     return min(np.log2(max(ratio, 2.0**REST)), _MOST_STILL)
 
 
-@njit(cache=True, error_model="numpy", nogil=True)
+@njit(cache=True, error_model="numpy", nogil=True, **UNCOUNTED)
 def _judge(
     timestamp: NDArray[np.float64],
     numbers: NDArray[np.int32],
@@ -136,10 +139,9 @@ def _judge(
     length: NDArray[np.uint8],
     wanted: NDArray[np.bool_],
     ids: FieldRules,
-) -> NDArray[np.float32]:
-    num_messages = timestamp.shape[0]
-    out = np.zeros((num_messages, NUM_FIELD_FEATURES), np.float32)
-    for message in range(num_messages):
+    out: NDArray[np.float32],
+) -> None:
+    for message in range(timestamp.shape[0]):
         now = timestamp[message]
         index = np.uint64(numbers[message])  # unsigned: nobody has to look whether it counts from the end
         word = payload[message]
@@ -248,4 +250,3 @@ def _judge(
             ids.numbers[index, PAYLOAD_CHANGED] = now
         ids.words[index, PAYLOAD] = word
         ids.numbers[index, LATEST] = now
-    return out

@@ -9,8 +9,10 @@ from numba import njit
 from numpy.typing import NDArray
 
 from kdgat.can.windows.clock import ARRIVAL_FEATURES
+from kdgat.can.windows.edges import fill_edges
 from kdgat.can.windows.feature_names import LOG_MIXED_PERIOD, LOSSLESS_MARGIN, NODE_FEATURES, REDUCTIONS
 from kdgat.can.windows.features import MESSAGE_FEATURES, popcount
+from kdgat.can.windows.field_rules import changed_bytes
 from kdgat.can.windows.fields import FIELD_FEATURES
 from kdgat.can.windows.timer import REST
 
@@ -24,8 +26,6 @@ REDUCED_BY: Final = np.array(
     [("mean", "minimum", "maximum").index(reduction) for reductions in REDUCTIONS.values() for reduction in reductions],
     np.int64,
 )
-_ORDER_SURPRISE: Final = MESSAGE_FEATURES.index("order_surprise")
-_BUS_GAP: Final = MESSAGE_FEATURES.index("bus_gap")
 _LOG_PERIOD: Final = MESSAGE_FEATURES.index("log_period")
 _PERIOD_KNOWN: Final = MESSAGE_FEATURES.index("period_known")
 _FIRST_ARRIVAL: Final = len(MESSAGE_FEATURES)
@@ -157,9 +157,8 @@ def fill(
         counts = np.zeros(num_nodes, np.int64)
         log_period = np.zeros(num_nodes)
         known = np.zeros(num_nodes)
-        keys = np.empty(max(size - 1, 0), np.int64)
+        order = np.empty(size, np.int32)  # numbers, within the window, of the messages' nodes
         nodes = 0
-        previous = np.int64(-1)
         duration = 1e-6
         for message in range(start, stop):
             index = dense[message]
@@ -205,21 +204,15 @@ def fill(
                 known[current] = 1.0
             num_bytes: Any = max(np.int64(length[message]), 1)
             word = payload[message]
-            zero_bytes = 0
-            for byte in range(num_bytes):
-                if (word >> np.uint64(8 * byte)) & np.uint64(255) == 0:
-                    zero_bytes += 1
-            x[row, num_reduced + 5] += zero_bytes / num_bytes
             used = word & (~np.uint64(0) >> np.uint64(64 - 8 * num_bytes))
+            zero_bytes = num_bytes - popcount(changed_bytes(used, np.uint64(0), 8))
+            x[row, num_reduced + 5] += zero_bytes / num_bytes
             x[row, num_reduced + 6] += popcount(used) / (8.0 * num_bytes)
             x[row, num_reduced + 7] += length[message] / 8.0
             if label[message] != 0:
                 node_y[row] = 1
                 attack_count[graph] += 1
-            if previous >= 0:
-                # destination first: edges are stored sorted by destination, then source
-                keys[message - start - 1] = ((current * size + previous) * size) + (message - start)
-            previous = current
+            order[message - start] = current
         before = first + start  # messages of the recording before the window
         mean_gap = elapsed[start] / before if before > 0 else duration / max(size - 1, 1)
         log_ratio = np.log2(duration / max((size - 1) * mean_gap, 1e-6))
@@ -269,40 +262,4 @@ def fill(
             x[row, num_reduced + 4] = log_ratio
             for column in range(num_reduced + 5, num_reduced + 8):
                 x[row, column] /= times
-        keys.sort()
-        edge = edge_base - 1
-        last_pair = np.int64(-1)
-        for key in keys:
-            pair = key // size
-            message = start + key % size
-            if pair != last_pair:
-                edge += 1
-                last_pair = pair
-                edge_index[0, edge] = pair % size
-                edge_index[1, edge] = pair // size
-            surprise = features[message, _ORDER_SURPRISE]
-            edge_attr[edge, 0] += 1.0
-            edge_attr[edge, 1] += surprise
-            edge_attr[edge, 2] = max(edge_attr[edge, 2], surprise)
-            edge_attr[edge, 3] += features[message, _BUS_GAP]
-            edge_attr[edge, 4] += (message - start) / max(size - 1, 1)
-        last = edge_ptr[graph + 1]
-        for edge in range(edge_base, last):
-            times = edge_attr[edge, 0]
-            edge_attr[edge, 0] = np.log2(1.0 + times)
-            edge_attr[edge, 1] /= times
-            edge_attr[edge, 3] /= times
-            edge_attr[edge, 4] /= times
-            source, target = edge_index[0, edge], edge_index[1, edge]
-            edge_attr[edge, 6] = 1.0 if source == target else 0.0
-            # edges are sorted by (destination, source): search the reversed pair
-            wanted = np.int64(source) * size + target
-            low, high = edge_base, last
-            while low < high:
-                middle = (low + high) // 2
-                if np.int64(edge_index[1, middle]) * size + edge_index[0, middle] < wanted:
-                    low = middle + 1
-                else:
-                    high = middle
-            if low < last and edge_index[1, low] == source and edge_index[0, low] == target:
-                edge_attr[edge, 5] = 1.0
+        fill_edges(order, sending, features[start:stop], edge_base, edge_ptr[graph + 1], edge_index, edge_attr)

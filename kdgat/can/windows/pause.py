@@ -39,17 +39,24 @@ def is_long_silence(bus: NDArray[np.float64], now: float) -> bool:
 
 
 @njit(cache=True)
-def end_silence(bus: NDArray[np.float64], now: float, last: NDArray[np.float64], longest: NDArray[np.float64]) -> None:
+def end_silence(
+    bus: NDArray[np.float64],
+    now: float,
+    last: NDArray[np.float64],
+    longest: NDArray[np.float64],
+    regular: NDArray[np.int32],
+) -> None:
     """Decide whether the silence that a message ends was a pause of the bus, which goes on from that message then.
 
     Args:
         bus: [NUM_PAUSE_STATE].
         now: s, of the message.
-        last: s [R], when each regular identifier came last.
-        longest: s [R], its longest usual interval.
+        last: s [I], when each identifier came last.
+        longest: s [I], its longest usual interval.
+        regular: [R] which of them are regular.
     """
     were_in_time, are_late = 0, 0
-    for place in range(len(last)):
+    for place in regular:
         waited_since = max(last[place], bus[RESUMED])
         if bus[_LATEST] - waited_since <= _LATE * longest[place]:
             were_in_time += 1

@@ -123,6 +123,17 @@ def test_interval_is_relative_to_the_known_period(period_s: float) -> None:
     assert features["interval_novelty"][50] > 0.8
 
 
+@pytest.mark.parametrize(("num_bits", "surprise"), [(1, 20.0), (15, 300.0), (16, 320.0), (64, 320.0)])
+def test_a_surprise_is_the_sum_over_bits_up_to_its_limit(num_bits: int, surprise: float) -> None:
+    """Each bit is 2^-20 likely: the product for all 64 is less than any float."""
+    times = np.arange(1001) * 0.02 * 0.1 * 2.0**20 / 1000
+    payload = np.zeros((1001, 8), np.uint8)
+    payload[-1] = np.packbits(np.arange(64) < num_bits)
+    found = features_of(make_messages(times, 0x100, payload))["toggle_surprise"]
+    assert not found[:-1].any()
+    assert found[-1] == pytest.approx(surprise / 64, rel=1e-3)
+
+
 def test_period_withstands_an_attack_of_less_than_half_the_time() -> None:
     """Injected messages come close together: most messages of the id are the attacker's, its period stays."""
     own = make_messages(np.arange(0.0, 20.0, 0.1), 0x100)

@@ -60,10 +60,11 @@ def test_one_silent_identifier_among_others_is_not_a_pause_of_the_bus() -> None:
     assert is_long_silence(bus, 1.1)
     last, longest = np.full(10, 0.995), np.full(10, 1.0)
     longest[0] = 0.01
-    end_silence(bus, 1.1, last, longest)
+    everyone = np.arange(10, dtype=np.int32)
+    end_silence(bus, 1.1, last, longest, everyone)
     assert bus[RESUMED] == -np.inf
     assert is_long_silence(bus, 1.2)
-    end_silence(bus, 1.2, np.full(10, 1.1), np.full(10, 0.02))
+    end_silence(bus, 1.2, np.full(10, 1.1), np.full(10, 0.02), everyone)
     assert bus[RESUMED] == 1.2
 
 
