@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import ArrayLike, NDArray
 
 from kdgat.can.evaluation.accumulation import NUM_LEVELS, Accumulation
+from kdgat.family.compilation import njit
 
 BLOCK_S: Final = 0.4
 EXPONENT: Final = 0.5  # of the bet of a block, for blocks depend on their neighbours

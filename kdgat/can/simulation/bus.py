@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from kdgat.can.simulation.vehicle import NUM_SIGNALS, ByteKind, Vehicle
 from kdgat.can.virtual.arbitration import NO_MAILBOX, OVERHEAD_BITS, arbitrate
+from kdgat.family.compilation import njit
 
 BITS_PER_SECOND = 500_000.0
 SIGNAL_STEP_S = 0.01

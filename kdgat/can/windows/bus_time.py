@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from kdgat.family.compilation import njit
 
 FAR_AHEAD_S: Final = 10.0  # after the latest message
 FAR_BACK_S: Final = 1.0  # before it

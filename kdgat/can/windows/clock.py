@@ -18,7 +18,6 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from kdgat.can.windows.bus_time import RESUMED as IS_RESUMED
@@ -28,6 +27,7 @@ from kdgat.can.windows.identifiers import IdentifierNumbers, Numbered, untouched
 from kdgat.can.windows.order_statistics import ordered
 from kdgat.can.windows.pause import NUM_PAUSE_STATE, RESUMED, end_silence, is_long_silence
 from kdgat.can.windows.timer import NUM_TIMER_STATE, REST, follow, give_up
+from kdgat.family.compilation import njit
 
 ARRIVAL_FEATURES: Final = (
     "early",  # log2 of the id's shortest usual interval over the time since its last conforming message

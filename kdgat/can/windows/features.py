@@ -15,12 +15,12 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from kdgat.can.windows.compilation import UNCOUNTED
 from kdgat.can.windows.identifiers import LASTING, PASSING, IdentifierNumbers, Numbered, untouched, with_room
 from kdgat.can.windows.logarithms import log2, quarter_octaves
+from kdgat.family.compilation import njit
 
 MESSAGE_FEATURES: Final = (
     # logarithms (_SCALES)

@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from kdgat.can.windows.checksums import checksum_residuals
@@ -50,6 +49,7 @@ from kdgat.can.windows.field_rules import (
 )
 from kdgat.can.windows.identifiers import Numbered, with_room
 from kdgat.can.windows.timer import REST
+from kdgat.family.compilation import njit
 
 FIELD_FEATURES: Final = (
     "sequence_surprise",  # bits by which the half bytes' successors surprise, over 64

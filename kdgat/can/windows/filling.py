@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from kdgat.can.windows.clock import ARRIVAL_FEATURES
@@ -15,6 +14,7 @@ from kdgat.can.windows.features import MESSAGE_FEATURES, popcount
 from kdgat.can.windows.field_rules import changed_bytes
 from kdgat.can.windows.fields import FIELD_FEATURES
 from kdgat.can.windows.timer import REST
+from kdgat.family.compilation import njit
 
 _FEATURES: Final = (*MESSAGE_FEATURES, *ARRIVAL_FEATURES, *FIELD_FEATURES)
 # Which of the sums, the least and the largest of the features of a node's messages its columns are.

@@ -15,8 +15,9 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from kdgat.family.compilation import njit
 
 Columns = TypeVar("Columns", bound=tuple[NDArray[Any], ...])
 

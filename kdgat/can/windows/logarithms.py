@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
+
+from kdgat.family.compilation import njit
 
 # log(1 + f) = f - s (f - R(s^2)) with s = f / (2 + f): the coefficients of R, as in FreeBSD's e_log.c (Sun, 1993).
 _R1, _R2, _R3, _R4 = (

@@ -8,8 +8,9 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from kdgat.family.compilation import njit
 
 _USUAL_GAPS = 10.0  # a silence that is no longer than so many usual gaps between messages is none
 _MEMORY = 256.0  # gaps that the usual one is taken over

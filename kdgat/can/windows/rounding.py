@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from kdgat.family.compilation import njit
 
 _INFINITY: Final = 0x47800000  # 65,536 as float32: what rounds to it is beyond the largest float16
 

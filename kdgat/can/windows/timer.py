@@ -10,8 +10,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from kdgat.family.compilation import njit
 
 REST: Final = -4.0  # of a feature where nothing is known; the lowest that a known one is
 

@@ -4,8 +4,8 @@ The start of Jonker and Volgenant (1987) over whole rows: minima, reduction tran
 """
 
 import numpy as np
-from numba import njit
 
+from kdgat.family.compilation import njit
 from kdgat.lap.solver.kernels import ORDERED, least_slack, lesser, smallest
 
 NOWHERE = 1 << 62  # larger than any place in a row

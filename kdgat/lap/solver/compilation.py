@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from numba import njit
+from kdgat.family.compilation import njit
 
 
 def compiled(function: Callable[..., Any] | None = None, **options: Any) -> Any:

@@ -10,10 +10,11 @@ from typing import Any
 
 import numpy as np
 from llvmlite import ir
-from numba import njit, types
+from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
+from kdgat.family.compilation import njit
 from kdgat.lap.solver.compilation import compiled
 
 as_intrinsic: Any = intrinsic  # a call of what it makes has one argument less than the function

@@ -9,11 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from kdgat.can.recordings.messages import MAX_IDENTIFIER, MAX_PAYLOAD_BYTES
 from kdgat.can.recordings.readers.rows import MAX_CHANNELS, NO_CHANNEL, RowStatus
+from kdgat.family.compilation import njit
 
 # Plain integers, because compiled code takes module constants but no enum of ours.
 _GOOD, _SKIPPED = int(RowStatus.GOOD), int(RowStatus.SKIPPED)

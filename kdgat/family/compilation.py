@@ -1,0 +1,82 @@
+"""Machine code of kernels, which numba keeps between processes: never another version's, never another signature's.
+
+numba compiles a kernel anew when the file that it is in has changed. What is compiled into it from other files does not
+count: after an update, kernels of two versions would hand each other arrays that do not fit. Here the sources of all
+that a kernel's module imports of the package count. And two processes that compile one kernel for arguments of
+different types at the same time could swap their code; here each has a file of its own.
+"""
+
+from __future__ import annotations
+
+import re
+import zlib
+from collections.abc import Iterator
+from functools import cache
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final
+
+from numba import njit
+from numba.core import caching
+
+import kdgat
+
+__all__ = ["njit"]
+
+ROOTS: Final = {"kdgat": Path(kdgat.__file__).parent}  # package -> folder
+_IMPORT: Final = re.compile(r"^[ \t]*(?:from|import)[ \t]+([\w.]+)", re.MULTILINE)
+
+
+@cache
+def sources_digest(path: Path) -> str:
+    """Return what tells the sources apart that kernels of a module are made of: its own and those that it imports."""
+    found: dict[Path, str] = {}
+    left = [path]
+    while left:
+        one = left.pop()
+        if one not in found:
+            found[one], imported = _read(one)
+            left += imported
+    return _hash(" ".join(f"{one.name} {found[one]}" for one in sorted(found)).encode())
+
+
+@cache
+def _read(path: Path) -> tuple[str, tuple[Path, ...]]:
+    """Return the hash of a file, and the files that it imports."""
+    content = path.read_bytes()
+    return _hash(content), tuple(_imported(content.decode()))
+
+
+def _hash(content: bytes) -> str:
+    return blake2b(content, digest_size=16).hexdigest()
+
+
+def _imported(source: str) -> Iterator[Path]:
+    """Yield the files of the modules that a text imports of packages that are looked at."""
+    for name in _IMPORT.findall(source):
+        package, *inner = name.split(".")
+        if package in ROOTS:
+            place = ROOTS[package].joinpath(*inner)
+            yield from place.glob("*.py") if place.is_dir() else [place.with_suffix(".py")]
+
+
+def _stamp(locator: Any) -> Any:
+    path = Path(locator._py_file)
+    own = _stamp_of_numba(locator)
+    return (own, sources_digest(path)) if any(map(path.is_relative_to, ROOTS.values())) else own
+
+
+def _save(file: Any, key: Any, data: Any) -> None:
+    """Keep machine code: under a name that only this version and signature has, and before the index speaks of it."""
+    overloads = file._load_index()
+    if not overloads:  # nothing, or an index of other sources: what they left is of no use
+        for stale in Path(file._cache_path).glob(f"{Path(file._index_name).stem}.*.nbc"):
+            stale.unlink(missing_ok=True)
+    name = file._data_name(zlib.crc32(repr((file._source_stamp, key)).encode()))
+    file._save_data(name, data)
+    file._save_index({**overloads, key: name})
+
+
+_stamp_of_numba: Any = caching._SourceFileBackedLocatorMixin.get_source_stamp
+caching._SourceFileBackedLocatorMixin.get_source_stamp = _stamp  # type: ignore[method-assign]
+caching.IndexDataCacheFile.save = _save  # type: ignore[method-assign]

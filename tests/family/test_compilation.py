@@ -1,0 +1,74 @@
+"""Machine code that is kept belongs to the sources and the signature that it is loaded for."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.processes
+
+KERNEL = """
+from kdgat.family import compilation
+from pathlib import Path
+compilation.ROOTS["mini"] = Path(__file__).parent
+from mini.constants import FACTOR
+from mini.inner import inner
+
+@compilation.njit(cache=True)
+def outer(value):
+    return FACTOR * inner(value)
+"""
+INNER = """
+from kdgat.family.compilation import njit
+
+@njit(cache=True, inline="always")
+def inner(value):
+    return value + {added}
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    """Return a package of a kernel, what is inlined into it, and a constant."""
+    folder = tmp_path / "mini"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "outer.py").write_text(KERNEL)
+    (folder / "inner.py").write_text(INNER.format(added=1))
+    (folder / "constants.py").write_text("FACTOR = 1\n")
+    return folder
+
+
+def result(package: Path, value: str = "1") -> str:
+    program = f"from mini.outer import outer; print(outer({value}), sum(outer.stats.cache_hits.values()))"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(package.parent), *sys.path])}
+    environment.pop("NUMBA_CACHE_DIR", None)
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_kernel_is_compiled_again_when_what_it_is_made_of_changes_elsewhere(package: Path) -> None:
+    assert result(package) == "2 0"
+    assert result(package) == "2 1", "kept"
+    (package / "inner.py").write_text(INNER.format(added=2))
+    assert result(package) == "3 0"
+    (package / "constants.py").write_text("FACTOR = 10\n")
+    assert result(package) == "30 0"
+    assert result(package) == "30 1"
+    kept = list((package / "__pycache__").glob("outer.outer*.nbc"))
+    assert len(kept) == 1, "code of other sources is removed"
+
+
+def test_each_signature_has_a_file_of_its_own(package: Path) -> None:
+    assert result(package) == "2 0"
+    (index,) = (package / "__pycache__").glob("outer.outer*.nbi")
+    first = index.read_bytes()
+    assert result(package, "1.5") == "2.5 0"
+    of_both = {path.name for path in (package / "__pycache__").glob("outer.outer*.nbc")}
+    index.write_bytes(first)  # what the other process of two, that began before, would write last
+    assert result(package) == "2 1"
+    assert result(package, "1.5") == "2.5 0", "compiled once more: its entry is lost"
+    assert {path.name for path in (package / "__pycache__").glob("outer.outer*.nbc")} == of_both
