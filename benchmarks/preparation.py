@@ -143,9 +143,8 @@ def grow(arguments: argparse.Namespace, folder: Path) -> None:
     vehicle = make_vehicle(0)
     rate = float((1 / vehicle.period_s).sum())
     whole = make_recording(vehicle, 1.05 * min(max(arguments.messages), OF_A_RECORDING) / rate, None, seed=0)
-    print(
-        f"{'messages':>12}{'recordings':>12}{'wall s':>10}{'CPU s':>10}{'CPU us each':>13}{'peak MB':>10}{'own MB':>10}"
-    )
+    names = ("wall s", "CPU s", "CPU us each", "peak MB", "own MB")
+    print(f"{'messages':>12}{'recordings':>12}" + "".join(f"{name:>13}" for name in names))
     for number, num_messages in enumerate([min(arguments.messages), *arguments.messages]):
         path = folder / f"{num_messages}.parquet"
         write_recording(path, whole.select(slice(min(num_messages, OF_A_RECORDING))))

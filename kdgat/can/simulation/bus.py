@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from kdgat.can.simulation.vehicle import NUM_SIGNALS, ByteKind, Vehicle
 from kdgat.can.virtual.arbitration import NO_MAILBOX, OVERHEAD_BITS, arbitrate
-from kdgat.family.compilation import njit
+from kdgat.family.machine_code import njit
 
 BITS_PER_SECOND = 500_000.0
 SIGNAL_STEP_S = 0.01

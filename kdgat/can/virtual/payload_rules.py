@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.can.windows.checksums import NIBBLE_SUM, NUM_CHECKSUMS, checksum_residual, sealed
-from kdgat.family.compilation import njit
+from kdgat.family.machine_code import njit
 
 _FEWEST_PAYLOADS: Final = 24  # different ones, that a checksum was found in
 _COUNTER_CHANGES: Final = 0.6  # share of the messages in which a counter goes on

@@ -27,7 +27,7 @@ from kdgat.can.windows.identifiers import IdentifierNumbers, Numbered, untouched
 from kdgat.can.windows.order_statistics import ordered
 from kdgat.can.windows.pause import NUM_PAUSE_STATE, RESUMED, end_silence, is_long_silence
 from kdgat.can.windows.timer import NUM_TIMER_STATE, REST, follow, give_up
-from kdgat.family.compilation import njit
+from kdgat.family.machine_code import njit
 
 ARRIVAL_FEATURES: Final = (
     "early",  # log2 of the id's shortest usual interval over the time since its last conforming message
@@ -390,7 +390,7 @@ def _pass(
     number = np.empty(room, np.int32)
     waited_for = np.empty(room, np.uint32)
     waiting = np.empty((room, 5), np.float32)
-    judged = 0
+    judged: Any = np.int64(0)  # not 0 alone: the pass would be compiled once more for that literal
     for following in range(len(stops) + 1):
         stop = stops[following] if following < len(stops) else len(timestamp)
         _judge(

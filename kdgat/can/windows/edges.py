@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.can.windows.features import MESSAGE_FEATURES
-from kdgat.family.compilation import njit
+from kdgat.family.machine_code import njit
 
 _ORDER_SURPRISE: Final = MESSAGE_FEATURES.index("order_surprise")
 _BUS_GAP: Final = MESSAGE_FEATURES.index("bus_gap")
@@ -59,10 +59,10 @@ def fill_edges(
         source, target = edge_index[0, edge], edge_index[1, edge]
         edge_attr[edge, 6] = 1.0 if source == target else 0.0
         other = first_to[source]  # of those to the source, which stand together
-        while other < last_edge and edge_index[1, other] == source:
-            if edge_index[0, other] == target:
-                edge_attr[edge, 5] = 1.0
+        while other < last_edge and edge_index[1, other] == source and edge_index[0, other] < target:
             other += 1
+        if other < last_edge and edge_index[1, other] == source and edge_index[0, other] == target:
+            edge_attr[edge, 5] = 1.0
 
 
 @njit(cache=True)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from kdgat.can.windows.compilation import UNCOUNTED
 from kdgat.can.windows.identifiers import LASTING, PASSING, IdentifierNumbers, Numbered, untouched, with_room
 from kdgat.can.windows.logarithms import log2, quarter_octaves
-from kdgat.family.compilation import njit
+from kdgat.family.machine_code import njit
 
 MESSAGE_FEATURES: Final = (
     # logarithms (_SCALES)
@@ -252,12 +252,13 @@ def _forget_orders(bus: _OfBus, index: Any) -> None:
         bus.num_orders[row] = 0
 
 
-@njit(cache=True, error_model="numpy", **UNCOUNTED)
+@njit(cache=True, error_model="numpy", fastmath=False, **UNCOUNTED)
 def _write_logarithms(
     arguments: NDArray[np.float64], described: NDArray[np.int64], num_rows: int, out: NDArray[np.float32]
 ) -> None:
     """Write the logarithms of so many messages into their rows; all arguments are 1 then."""
-    # Not within the pass, whose arithmetic may be reordered: what a message gets must not depend on its row here.
+    # The pass's arithmetic may be reordered, this must not be: what a message gets may not depend on its row here. Said
+    # above, too: a function that does not say so is compiled as who calls it.
     flat = arguments.reshape(-1)
     for place in range(num_rows * _NUM_ARGUMENTS):
         flat[place] = log2(flat[place])
@@ -302,7 +303,7 @@ def _describe(
         bus.times[1] = timestamp[0]
     start, previous_time, bus_mean_gap, bus_short_rate = bus.times[0], bus.times[1], bus.times[2], bus.times[3]
     previous, established_lowest = bus.places[1], bus.places[2]
-    num_rows = 0
+    num_rows: Any = np.int64(0)  # not 0 alone: what is called with it would be compiled once more for that literal
     for message in range(num_messages):
         now = timestamp[message]
         is_wanted = wanted[message]

@@ -49,7 +49,7 @@ from kdgat.can.windows.field_rules import (
 )
 from kdgat.can.windows.identifiers import Numbered, with_room
 from kdgat.can.windows.timer import REST
-from kdgat.family.compilation import njit
+from kdgat.family.machine_code import njit
 
 FIELD_FEATURES: Final = (
     "sequence_surprise",  # bits by which the half bytes' successors surprise, over 64

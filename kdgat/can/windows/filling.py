@@ -14,7 +14,7 @@ from kdgat.can.windows.features import MESSAGE_FEATURES, popcount
 from kdgat.can.windows.field_rules import changed_bytes
 from kdgat.can.windows.fields import FIELD_FEATURES
 from kdgat.can.windows.timer import REST
-from kdgat.family.compilation import njit
+from kdgat.family.machine_code import njit
 
 _FEATURES: Final = (*MESSAGE_FEATURES, *ARRIVAL_FEATURES, *FIELD_FEATURES)
 # Which of the sums, the least and the largest of the features of a node's messages its columns are.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.family.compilation import njit
+from kdgat.family.machine_code import njit
 
 
 @njit(cache=True)

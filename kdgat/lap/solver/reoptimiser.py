@@ -284,7 +284,7 @@ class Reoptimiser:
             -self._dummy_duals[1] if has_dummy_columns else np.inf,
             BIDDING_ROUNDS,
             BIDS_PER_ROW * free.size,
-            LARGEST_BID * size if size > 0.0 else np.inf,
+            LARGEST_BID * size if size > 0.0 else float(np.finfo(np.float64).max),
         )
         return int(looked_at)
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kdgat.can.recordings.messages import Messages
+from kdgat.can.windows import features
 from kdgat.can.windows.features import MESSAGE_FEATURES, FeatureState
 from kdgat.can.windows.identifiers import LASTING, PASSING
 from tests.can.recording_files import random_messages
@@ -381,3 +382,8 @@ def test_all_standard_ids_at_once() -> None:
     assert all(np.isfinite(column).all() for column in features.values())
     assert features["period_known"].sum() == 2 * 2048
     np.testing.assert_allclose(features["experience"][-2048:], math.log2(6) / 16, rtol=1e-6)
+
+
+def test_logarithms_are_not_reordered_whoever_calls_them() -> None:
+    """Else what a message gets would depend on its row in a block, and a stream would not be the whole."""
+    assert features._write_logarithms.targetoptions["fastmath"] is False

@@ -212,3 +212,16 @@ def test_changes_that_cannot_be_made_are_named_and_change_nothing(change, words:
     with pytest.raises(CostError, match=words):
         change(problem)
     assert problem.solve().cost == 5.0
+
+
+def test_a_row_with_one_allowed_column_among_costs_of_zero_is_reused() -> None:
+    """Its second best is beyond all, and no bid may be."""
+    problem = Reoptimiser(np.zeros((40, 40)))
+    problem.solve()
+    mask = np.ones((1, 40), bool)
+    mask[0, 7] = False
+    problem.replace_rows([3], np.zeros((1, 40)), mask)
+    found = problem.solve()
+    assert found.cost == 0.0
+    assert found.columns[3] == 7
+    assert found.counters.seed == "reused"

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from kdgat.can.recordings.messages import MAX_IDENTIFIER, MAX_PAYLOAD_BYTES
 from kdgat.can.recordings.readers.rows import MAX_CHANNELS, NO_CHANNEL, RowStatus
-from kdgat.family.compilation import njit
+from kdgat.family.machine_code import njit
 
 # Plain integers, because compiled code takes module constants but no enum of ours.
 _GOOD, _SKIPPED = int(RowStatus.GOOD), int(RowStatus.SKIPPED)

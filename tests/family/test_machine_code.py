@@ -10,18 +10,18 @@ import pytest
 pytestmark = pytest.mark.processes
 
 KERNEL = """
-from kdgat.family import compilation
+from kdgat.family import machine_code
 from pathlib import Path
-compilation.ROOTS["mini"] = Path(__file__).parent
+machine_code.ROOTS["mini"] = Path(__file__).parent
 from mini.constants import FACTOR
 from mini.inner import inner
 
-@compilation.njit(cache=True)
+@machine_code.njit(cache=True)
 def outer(value):
     return FACTOR * inner(value)
 """
 INNER = """
-from kdgat.family.compilation import njit
+from kdgat.family.machine_code import njit
 
 @njit(cache=True, inline="always")
 def inner(value):
@@ -59,7 +59,12 @@ def test_a_kernel_is_compiled_again_when_what_it_is_made_of_changes_elsewhere(pa
     assert result(package) == "30 0"
     assert result(package) == "30 1"
     kept = list((package / "__pycache__").glob("outer.outer*.nbc"))
-    assert len(kept) == 1, "code of other sources is removed"
+    assert len(kept) == 3
+    for path in kept:
+        os.utime(path, (0.0, 0.0))
+    (package / "constants.py").write_text("FACTOR = 100\n")
+    assert result(package) == "300 0"
+    assert len(list((package / "__pycache__").glob("outer.outer*.nbc"))) == 1, "old code of other sources is removed"
 
 
 def test_each_signature_has_a_file_of_its_own(package: Path) -> None:

@@ -3,12 +3,16 @@
 numba compiles a kernel anew when the file that it is in has changed. What is compiled into it from other files does not
 count: after an update, kernels of two versions would hand each other arrays that do not fit. Here the sources of all
 that a kernel's module imports of the package count. And two processes that compile one kernel for arguments of
-different types at the same time could swap their code; here each has a file of its own.
+different types at the same time could swap their code; here each has a file of its own. Options that a kernel does not
+name itself, and takes from whoever calls it first, do not count: name those on which a result depends.
 """
 
 from __future__ import annotations
 
+import contextlib
+import inspect
 import re
+import time
 import zlib
 from collections.abc import Iterator
 from functools import cache
@@ -24,6 +28,8 @@ import kdgat
 __all__ = ["njit"]
 
 ROOTS: Final = {"kdgat": Path(kdgat.__file__).parent}  # package -> folder
+OLD_S: Final = 3600.0  # from which on code of other sources is removed: another process may still be writing its own
+_OURS: Final = "all sources "
 _IMPORT: Final = re.compile(r"^[ \t]*(?:from|import)[ \t]+([\w.]+)", re.MULTILINE)
 
 
@@ -63,20 +69,27 @@ def _imported(source: str) -> Iterator[Path]:
 def _stamp(locator: Any) -> Any:
     path = Path(locator._py_file)
     own = _stamp_of_numba(locator)
-    return (own, sources_digest(path)) if any(map(path.is_relative_to, ROOTS.values())) else own
+    return (own, _OURS + sources_digest(path)) if any(map(path.is_relative_to, ROOTS.values())) else own
 
 
 def _save(file: Any, key: Any, data: Any) -> None:
     """Keep machine code: under a name that only this version and signature has, and before the index speaks of it."""
+    if not (isinstance(file._source_stamp, tuple) and str(file._source_stamp[-1]).startswith(_OURS)):
+        _save_of_numba(file, key, data)  # a kernel of another package
+        return
     overloads = file._load_index()
     if not overloads:  # nothing, or an index of other sources: what they left is of no use
         for stale in Path(file._cache_path).glob(f"{Path(file._index_name).stem}.*.nbc"):
-            stale.unlink(missing_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                if stale.stat().st_mtime < time.time() - OLD_S:
+                    stale.unlink()
     name = file._data_name(zlib.crc32(repr((file._source_stamp, key)).encode()))
     file._save_data(name, data)
     file._save_index({**overloads, key: name})
 
 
 _stamp_of_numba: Any = caching._SourceFileBackedLocatorMixin.get_source_stamp
+_save_of_numba: Any = caching.IndexDataCacheFile.save
 caching._SourceFileBackedLocatorMixin.get_source_stamp = _stamp  # type: ignore[method-assign]
-caching.IndexDataCacheFile.save = _save  # type: ignore[method-assign]
+if list(inspect.signature(_save_of_numba).parameters) == ["self", "key", "data"]:  # as from 0.61 to 0.68
+    caching.IndexDataCacheFile.save = _save  # type: ignore[method-assign]
