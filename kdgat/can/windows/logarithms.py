@@ -17,9 +17,8 @@ _R1, _R2, _R3, _R4 = (
 )
 _R5, _R6, _R7 = 1.818357216161805012e-01, 1.531383769920937332e-01, 1.479819860511658591e-01
 _PER_LOG: Final = 1.4426950408889634  # 1 / log(2)
-_HALF: Final = (
-    0x3FE6A09E00000000  # the bits of just below the root of 1/2: mantissas are from there to below twice that
-)
+# The bits of just below the root of 1/2: mantissas are from there to below twice that.
+_HALF: Final = 0x3FE6A09E00000000
 _MANTISSA: Final = 0x000FFFFFFFFFFFFF
 # Mantissas of the least numbers above 2^(1/4), 2^(1/2) and 2^(3/4).
 _QUARTER, _TWO_QUARTERS, _THREE_QUARTERS = 0x306FE0A31B716, 0x6A09E667F3BCD, 0xAE89F995AD3AE
