@@ -201,20 +201,17 @@ def _payload(path: Path, column: pl.Series, status: NDArray[np.uint8]) -> tuple[
         raise RecordingError(path, f"column data_field holds {column.dtype}; store the payload as hex text")
     column = column.fill_null("")
     num_digits = column.str.len_bytes().to_numpy()
-    # Fixed width first: then one pass decodes all rows, and eight bytes are one integer in memory order.
-    words = (
-        column.str.head(2 * MAX_PAYLOAD_BYTES)
-        if num_digits.size and num_digits.max() > 2 * MAX_PAYLOAD_BYTES
-        else column
-    )
-    words = words.str.pad_end(2 * MAX_PAYLOAD_BYTES, "0").str.decode("hex", strict=False)
-    integers = words.bin.reinterpret(dtype=pl.UInt64, endianness="little")
-    if integers.null_count():
-        status[integers.is_null().to_numpy()] = RowStatus.PAYLOAD_HEX
-        integers = integers.fill_null(0)
+    most = 2 * MAX_PAYLOAD_BYTES
+    digits = column.str.head(most) if num_digits.size and num_digits.max() > most else column
+    # All digits are one number, the first byte in its highest digits: reversed, it is eight bytes in their order.
+    numbers = digits.str.to_integer(base=16, strict=False, dtype=pl.UInt64)
+    is_wrong = (numbers.is_null() | digits.str.starts_with("+")).to_numpy() & (num_digits > 0)
+    words = np.where(is_wrong, np.uint64(0), numbers.fill_null(0).to_numpy())
+    words <<= 4 * (most - np.clip(num_digits, 1, most)).astype(np.uint64)
+    status[is_wrong] = RowStatus.PAYLOAD_HEX
     status[num_digits % 2 == 1] = RowStatus.PAYLOAD_ODD
-    status[num_digits > 2 * MAX_PAYLOAD_BYTES] = RowStatus.PAYLOAD_LONG
-    payload = np.array(integers.to_numpy(), dtype="<u8").view(np.uint8).reshape(-1, MAX_PAYLOAD_BYTES)
+    status[num_digits > most] = RowStatus.PAYLOAD_LONG
+    payload = words.astype(">u8").view(np.uint8).reshape(-1, MAX_PAYLOAD_BYTES)
     return payload, (num_digits // 2).astype(np.uint8)
 
 

@@ -98,8 +98,9 @@ def keep_good_rows(
 
 def judge_timestamps(rows: Rows) -> None:
     """Mark the good rows whose timestamp counts no seconds."""
-    beyond = ~(np.abs(rows.timestamp) <= LATEST_TIMESTAMP_S)  # nor what is no number
-    if beyond.any():
+    earliest, latest = rows.timestamp.min(initial=0.0), rows.timestamp.max(initial=0.0)  # NaN if there is one
+    if not (earliest >= -LATEST_TIMESTAMP_S and latest <= LATEST_TIMESTAMP_S):
+        beyond = ~(np.abs(rows.timestamp) <= LATEST_TIMESTAMP_S)
         rows.status[beyond & (rows.status == RowStatus.GOOD)] = RowStatus.TIMESTAMP_RANGE
 
 
