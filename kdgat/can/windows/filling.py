@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.can.windows.clock import ARRIVAL_FEATURES
-from kdgat.can.windows.edges import fill_edges
+from kdgat.can.windows.compilation import UNCOUNTED
+from kdgat.can.windows.edges import EdgeScratch, edge_scratch, fill_edges
 from kdgat.can.windows.feature_names import LOG_MIXED_PERIOD, LOSSLESS_MARGIN, NODE_FEATURES, REDUCTIONS
 from kdgat.can.windows.features import MESSAGE_FEATURES, popcount
 from kdgat.can.windows.field_rules import changed_bytes
@@ -31,6 +32,7 @@ _PERIOD_KNOWN: Final = MESSAGE_FEATURES.index("period_known")
 _FIRST_ARRIVAL: Final = len(MESSAGE_FEATURES)
 _FIRST_FIELD: Final = _FIRST_ARRIVAL + len(ARRIVAL_FEATURES)
 _NUM_FEATURES: Final = len(_FEATURES)
+_WIDTH: Final = -(-_NUM_FEATURES // 16) * 16  # with some to spare, so that no loop has a rest to be taken one by one
 _EARLY: Final = ARRIVAL_FEATURES.index("early")
 _OVERDUE: Final = ARRIVAL_FEATURES.index("overdue")
 _LOSSES: Final = ARRIVAL_FEATURES.index("losses")
@@ -52,6 +54,36 @@ AT_REST: Final = np.array(
     ],
     np.int64,
 )  # fmt: skip
+
+
+class Scratch(NamedTuple):
+    """Room for what is known of one window after the other, of S messages and N nodes at most."""
+
+    mark: NDArray[np.int64]  # [I] by number: the last window in which the identifier was seen,
+    local: NDArray[np.int64]  # [I] and its node there
+    order: NDArray[np.int32]  # [S] numbers, within the window, of the messages' nodes
+    described: NDArray[np.float32]  # [_WIDTH] one message, all of _FEATURES
+    # Sums, least and largest of each node's messages: all of all features, so that one pass takes several at once.
+    reduced: NDArray[np.float32]  # [N, 3, _WIDTH]
+    counts: NDArray[np.int64]  # [N] messages
+    log_period: NDArray[np.float64]  # [N]
+    known: NDArray[np.float64]  # [N]
+    edges: EdgeScratch
+
+
+def scratch_for(num_ids: int, num_messages: int, num_nodes: int) -> Scratch:
+    """Make room for windows of so many messages and nodes."""
+    return Scratch(
+        mark=np.full(num_ids, -1, np.int64),
+        local=np.zeros(num_ids, np.int64),
+        order=np.empty(num_messages, np.int32),
+        described=np.zeros(_WIDTH, np.float32),
+        reduced=np.empty((num_nodes, 3, _WIDTH), np.float32),
+        counts=np.empty(num_nodes, np.int64),
+        log_period=np.empty(num_nodes),
+        known=np.empty(num_nodes),
+        edges=edge_scratch(num_messages, num_nodes),
+    )
 
 
 @njit(cache=True, error_model="numpy", nogil=True)
@@ -103,7 +135,7 @@ def count_parts(
     return node_ptr, edge_ptr
 
 
-@njit(cache=True, fastmath=True, error_model="numpy", nogil=True)
+@njit(cache=True, fastmath=True, error_model="numpy", nogil=True, **UNCOUNTED)
 def fill(
     time: NDArray[np.float64],
     elapsed: NDArray[np.float64],
@@ -120,7 +152,7 @@ def fill(
     waiting_id: NDArray[np.uint32],
     waiting: NDArray[np.float32],
     first: int,
-    num_ids: int,
+    scratch: Scratch,
     starts: NDArray[np.int64],
     stops: NDArray[np.int64],
     node_ptr: NDArray[np.int64],
@@ -139,25 +171,18 @@ def fill(
 ) -> None:
     """Fill the columns of all windows in one pass."""
     num_reduced = reduced_column.shape[0]
-    described = np.empty(_NUM_FEATURES, np.float32)  # one message, all of _FEATURES
-    # Sums, least and largest of each node's messages: all of all features, so that one pass takes several at once.
-    room = 1
-    for graph in range(starts.shape[0]):
-        room = max(room, node_ptr[graph + 1] - node_ptr[graph])
-    reduced = np.empty((room, 3, _NUM_FEATURES), np.float32)
+    described, reduced, order = scratch.described, scratch.reduced, scratch.order
+    node_mark, local = scratch.mark, scratch.local
+    counts, log_period, known = scratch.counts, scratch.log_period, scratch.known
     column: Any
-    node_mark = np.full(num_ids, -1, np.int64)
-    local = np.zeros(num_ids, np.int64)
     waited = 0
     for graph in range(starts.shape[0]):
         start, stop = starts[graph], stops[graph]
         size = stop - start
         node_base, edge_base = node_ptr[graph], edge_ptr[graph]
         num_nodes = node_ptr[graph + 1] - node_base
-        counts = np.zeros(num_nodes, np.int64)
-        log_period = np.zeros(num_nodes)
-        known = np.zeros(num_nodes)
-        order = np.empty(size, np.int32)  # numbers, within the window, of the messages' nodes
+        counts[:num_nodes] = 0
+        known[:num_nodes] = 0.0
         nodes = 0
         duration = 1e-6
         for message in range(start, stop):
@@ -177,18 +202,18 @@ def fill(
                 row = node_base + nodes
                 node_id[row] = np.int32(identifiers[message])
                 x[row, num_reduced + 2] = position
-                for column in range(_NUM_FEATURES):
+                for column in range(_WIDTH):
                     reduced[nodes, 0, column] = described[column]
                     reduced[nodes, 1, column] = described[column]
                     reduced[nodes, 2, column] = described[column]
                 nodes += 1
             else:
                 node = local[index]
-                for column in range(_NUM_FEATURES):
+                for column in range(_WIDTH):
                     reduced[node, 0, column] += described[column]
-                for column in range(_NUM_FEATURES):
+                for column in range(_WIDTH):
                     reduced[node, 1, column] = min(reduced[node, 1, column], described[column])
-                for column in range(_NUM_FEATURES):
+                for column in range(_WIDTH):
                     reduced[node, 2, column] = max(reduced[node, 2, column], described[column])
             if arrival_features[message, _EARLY] > REST and 8.0 * features[message, _LOG_PERIOD] < LOG_MIXED_PERIOD:
                 early[graph] = max(early[graph], arrival_features[message, _EARLY])
@@ -219,7 +244,7 @@ def fill(
         log_ratio = min(max(log_ratio, -4.0), 4.0)
         sending = nodes
         for node in range(sending):
-            for column in range(_NUM_FEATURES):
+            for column in range(_WIDTH):
                 reduced[node, 0, column] /= counts[node]
             for column in range(num_reduced):
                 x[node_base + node, column] = reduced[node, reduced_by[column], reduced_column[column]]
@@ -262,4 +287,7 @@ def fill(
             x[row, num_reduced + 4] = log_ratio
             for column in range(num_reduced + 5, num_reduced + 8):
                 x[row, column] /= times
-        fill_edges(order, sending, features[start:stop], edge_base, edge_ptr[graph + 1], edge_index, edge_attr)
+        fill_edges(
+            order[:size], sending, features[start:stop], edge_base, edge_ptr[graph + 1], scratch.edges, edge_index,
+            edge_attr,
+        )  # fmt: skip

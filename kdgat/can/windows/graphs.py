@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from kdgat.can.sections import WindowConfig, num_windows
 from kdgat.can.windows.clock import NONE, Arrivals
 from kdgat.can.windows.feature_names import EDGE_FEATURES, NODE_FEATURES
-from kdgat.can.windows.filling import AT_REST, REDUCED_BY, REDUCED_COLUMN, count_parts, fill
+from kdgat.can.windows.filling import AT_REST, REDUCED_BY, REDUCED_COLUMN, count_parts, fill, scratch_for
 from kdgat.can.windows.rounding import round_features
 from kdgat.can.windows.schema import ATTACK_KINDS, SCHEMA
 from kdgat.can.windows.traffic_state import DescribedMessages, TrafficState
@@ -103,8 +103,10 @@ def graphs_of(
     node_id = np.zeros(num_nodes, np.int32)
     attack_count = np.zeros(num_graphs, np.int32)
     early, overdue = np.full(num_graphs, NONE, np.float32), np.full(num_graphs, NONE, np.float32)
+    most_messages, most_nodes = (int(counts.max(initial=1)) for counts in (stops - starts, np.diff(node_ptr)))
+    scratch = scratch_for(num_ids, most_messages, most_nodes)
     fill(
-        *described[1:], *waiting, clock.waiting_id, clock.waiting, first, num_ids, starts, stops,
+        *described[1:], *waiting, clock.waiting_id, clock.waiting, first, scratch, starts, stops,
         node_ptr, edge_ptr, REDUCED_COLUMN, REDUCED_BY, AT_REST,
         x, edge_index, edge_attr, node_y, node_id, attack_count, early, overdue,
     )  # fmt: skip
