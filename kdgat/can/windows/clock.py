@@ -137,6 +137,7 @@ def arrivals(
     state: ClockState | None = None,
     breaks: NDArray[np.int8] | None = None,
     wanted: NDArray[np.bool_] | None = None,
+    out: NDArray[np.float32] | None = None,
 ) -> Arrivals:
     """Judge when each message came, in one causal pass.
 
@@ -148,13 +149,14 @@ def arrivals(
         state: what is known from messages before these; changed in place. Default: nothing.
         breaks: of BusTime [M]; default: none.
         wanted: messages to be described [M], by default all; of the others nothing is said, they are remembered only.
+        out: where the features are written to [M, NUM_ARRIVAL_FEATURES]; default: somewhere new.
     """
     num_ids = numbered.num_numbers
     state = ClockState(num_ids) if state is None else state
     state.grow(num_ids)
     if len(timestamp) and np.isnan(state.start):
         state.start = float(timestamp[0])
-    features = np.empty((len(timestamp), NUM_ARRIVAL_FEATURES), np.float32)
+    features = np.empty((len(timestamp), NUM_ARRIVAL_FEATURES), np.float32) if out is None else out
     wanted = np.ones(len(timestamp), bool) if wanted is None else wanted
     breaks = np.zeros(len(timestamp), np.int8) if breaks is None else breaks
     window, number, waited_for, waiting = _pass(
@@ -402,13 +404,15 @@ def _pass(
             break
         now = timestamp[stop - 1]
         established_s = min(0.5 * (now - start), _ESTABLISHED_S)
-        for other in regular[: num_regular[0]]:
+        for place in range(num_regular[0]):
+            other = regular[place]
+            # Element by element: references to a row would be counted, for every identifier in every window.
+            if now - state[other, _FIRST] <= established_s:
+                continue
+            silent = now - max(state[other, _LAST], bus[RESUMED])
+            if silent <= state[other, _LONGEST]:
+                continue
             known: Any = state[other]
-            if now - known[_FIRST] <= established_s:
-                continue
-            silent = now - max(known[_LAST], bus[RESUMED])
-            if silent <= known[_LONGEST]:
-                continue
             overdue = np.log2(silent / known[_LONGEST])
             is_lasting = known[_FIRST] - start < _BEGINNING_S or known[_LAST] - known[_FIRST] > _LONG_S
             if overdue >= _GONE and (silent > _GONE_S or not is_lasting):

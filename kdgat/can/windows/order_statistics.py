@@ -1,17 +1,20 @@
 """The values that sorting would bring to some places, found without moving any: by counting, again and again.
 
 Positive floats are in the order of their bits, read as integers, so a value is found by halving the range that it is
-in. Counting has no branch that nobody could foresee, which is what sorting and partitioning spend their time on.
+in, or near an end by going from one value to the next. Counting has no branch that nobody could foresee, which is what
+sorting and partitioning spend their time on.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.family.machine_code import njit
+
+NEAR: Final = 8  # places from an end, up to which going there takes fewer counts than halving, of which there are 20
 
 
 @njit(cache=True)
@@ -23,8 +26,9 @@ def ordered(values: NDArray[np.float32], low: int, middle: int, high: int) -> tu
         least = min(least, bits[place])
         most = max(most, bits[place])
     median = _at_place(bits, middle, least, most)
-    shortest = _at_place(bits, low, least, median)
-    longest = _at_place(bits, high, median, most)
+    from_end = len(bits) - 1 - high
+    shortest = _from_least(bits, low, least) if low < NEAR else _at_place(bits, low, least, median)
+    longest = _from_most(bits, from_end, most) if from_end < NEAR else _at_place(bits, high, median, most)
     return _value(shortest), _value(median), _value(longest)
 
 
@@ -48,3 +52,31 @@ def _at_place(bits: NDArray[np.int32], place: int, least: Any, most: Any) -> Any
         else:
             least = between + 1
     return least
+
+
+@njit(cache=True)
+def _from_least(bits: NDArray[np.int32], place: int, value: Any) -> Any:
+    """Return what sorting would bring to a place, from the least value on."""
+    value = np.int32(value)
+    while True:
+        count, following = np.int32(0), np.int32(0x7FFFFFFF)
+        for other in range(len(bits)):
+            count = np.int32(count + np.int32(bits[other] <= value))
+            following = min(following, bits[other] if bits[other] > value else np.int32(0x7FFFFFFF))
+        if count > place:
+            return np.int64(value)
+        value = following
+
+
+@njit(cache=True)
+def _from_most(bits: NDArray[np.int32], place: int, value: Any) -> Any:
+    """Return what sorting would bring to a place, counted from the end, from the largest value on."""
+    value = np.int32(value)
+    while True:
+        count, following = np.int32(0), np.int32(0)
+        for other in range(len(bits)):
+            count = np.int32(count + np.int32(bits[other] >= value))
+            following = max(following, bits[other] if bits[other] < value else np.int32(0))
+        if count > place:
+            return np.int64(value)
+        value = following
