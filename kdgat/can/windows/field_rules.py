@@ -149,8 +149,7 @@ def surprise_after(
     Half bytes that are `explained` by the others, as a checksum that holds, surprise nobody. The last value says that
     there is a successor to be learned: another one than was known, or the first.
     """
-    surprise, peak, counter, missed = 0.0, 0.0, 0.0, np.uint32(0)
-    is_first = np.uint64(0)
+    missed, is_first = np.uint32(0), np.uint64(0)
     count = min(ids.numbers[index, LEARNED], _MEMORY) + 1.0
     for place in range(2 * num_bytes):  # without a branch, which nobody could foresee
         value = (word >> np.uint64(4 * place)) & np.uint64(15)
@@ -160,16 +159,21 @@ def surprise_after(
         expected = last + np.uint64(1) if successor == 0 else successor
         missed |= np.uint32(value + np.uint64(1) != expected) << np.uint32(place)
     remaining = missed & ~np.uint32(explained)
+    if remaining == 0:
+        return 0.0, 0.0, 0.0, missed, is_first != 0 or missed != 0
+    # Bits are logarithms of shares: their sum is that of the product, 1e-58 at least, and the most that of the least.
+    product, least, least_of_counters = 1.0, 1.0, 1.0
     while remaining != 0:
         place = trailing_zeros(np.uint64(remaining))
         remaining &= remaining - np.uint32(1)
-        bits = max(-np.log2((ids.misses[index, place] + 0.5) / count), 0.0)
-        surprise += bits
-        peak = max(peak, bits)
+        share = min((ids.misses[index, place] + 0.5) / count, 1.0)
+        product *= share
+        least = min(least, share)
         is_counter = (ids.words[index, COUNTING] >> np.uint64(4 * place)) & np.uint64(1)
-        if bits > _COUNTER_BITS and is_counter and ids.confirmed[index, place] >= _FEWEST_CONFIRMED:
-            counter = max(counter, bits)
-    return surprise, peak, counter, missed, is_first != 0 or missed != 0
+        if is_counter and ids.confirmed[index, place] >= _FEWEST_CONFIRMED:
+            least_of_counters = min(least_of_counters, share)
+    counter = -np.log2(least_of_counters) if least_of_counters < 2.0**-_COUNTER_BITS else 0.0
+    return -np.log2(product), -np.log2(least), counter, missed, True
 
 
 @njit(cache=True, error_model="numpy", forceinline=True)
@@ -190,36 +194,29 @@ def learn(
     differs = word ^ before
     differs = (differs | (differs >> np.uint64(1)) | (differs >> np.uint64(2)) | (differs >> np.uint64(3))) & _HALVES
     others_change = (differs & ~ids.words[index, COUNTING]) != 0
-    # Loops without branches over all places, and then those places at which something happened, one by one.
+    # Loops without branches over all places: the compiler takes several at once.
     num_halves = 2 * num_bytes
     if is_told:
         for place in range(num_halves):
             value = (word >> np.uint64(4 * place)) & np.uint64(15)
             last = (before >> np.uint64(4 * place)) & np.uint64(15)
             ids.successor[index, place, last] = np.uint8(value + np.uint64(1))
-    if learned >= _MEMORY:
-        for place in range(num_halves):
-            ids.misses[index, place] *= np.float32(1.0 - 1.0 / _MEMORY)
-            ids.changes[index, place] *= np.float32(1.0 - 1.0 / _MEMORY)
-    remaining = np.uint32(missed)
-    while remaining != 0:
-        ids.misses[index, trailing_zeros(np.uint64(remaining))] += np.float32(1.0)
-        remaining &= remaining - np.uint32(1)
-    remaining_bits = (
-        differs if num_bytes == 8 else differs & ((np.uint64(1) << np.uint64(8 * num_bytes)) - np.uint64(1))
-    )
-    while remaining_bits != 0:
-        place = trailing_zeros(remaining_bits) >> np.uint64(2)
-        remaining_bits &= remaining_bits - np.uint64(1)
-        ids.changes[index, place] += np.float32(1.0)
-        is_missed = (missed >> np.uint32(place)) & np.uint32(1)
-        if others_change and is_missed == 0 and ids.confirmed[index, place] < 255:
-            ids.confirmed[index, place] += np.uint8(1)
-    counting = np.uint64(0)
+    kept = np.float32(1.0 - 1.0 / _MEMORY) if learned >= _MEMORY else np.float32(1.0)
     fewest_changes = _COUNTER_CHANGES * (min(learned, _MEMORY) + 1.0)
+    counting = np.uint64(0)
     for place in range(num_halves):
-        counting |= np.uint64(ids.changes[index, place] > fewest_changes) << np.uint64(4 * place)
+        is_missed = (np.uint64(missed) >> np.uint64(place)) & np.uint64(1)
+        ids.misses[index, place] = ids.misses[index, place] * kept + np.float32(is_missed)
+        has_changed = (differs >> np.uint64(4 * place)) & np.uint64(1)
+        num_changes = ids.changes[index, place] * kept + np.float32(has_changed)
+        ids.changes[index, place] = num_changes
+        counting |= np.uint64(np.float64(num_changes) > fewest_changes) << np.uint64(4 * place)
     ids.words[index, COUNTING] = counting
+    if others_change:
+        for place in range(num_halves):
+            is_confirmed = np.uint32((differs >> np.uint64(4 * place)) & ~(np.uint64(missed) >> np.uint64(place)))
+            grown = np.uint32(ids.confirmed[index, place]) + (is_confirmed & np.uint32(1))
+            ids.confirmed[index, place] = np.uint8(min(grown, np.uint32(255)))
     for place in range(num_bytes):
         ids.value_time[index, place, (word >> np.uint64(8 * place + 4)) & np.uint64(15)] += np.float32(interval)
     if word != before:

@@ -110,16 +110,17 @@ class FieldState:
         payload: NDArray[np.uint64],
         length: NDArray[np.uint8],
         wanted: NDArray[np.bool_] | None = None,
+        out: NDArray[np.float32] | None = None,
     ) -> NDArray[np.float32]:
         """Judge what the next M messages say, and learn from it.
 
         Arguments: seconds that never go back [M], numbers of the ids, payload as little-endian words [M], payload bytes
         [M], and which messages are to be described [M], by default all; from the others is learned only. Returns
-        float32 [M, NUM_FIELD_FEATURES], named by FIELD_FEATURES.
+        float32 [M, NUM_FIELD_FEATURES], named by FIELD_FEATURES: `out`, if zeros are given.
         """
         wanted = np.ones(len(timestamp), bool) if wanted is None else wanted
         self._of_identifiers = with_room(self._of_identifiers, numbered.num_numbers, new_rules)
-        features = np.zeros((len(timestamp), NUM_FIELD_FEATURES), np.float32)
+        features = np.zeros((len(timestamp), NUM_FIELD_FEATURES), np.float32) if out is None else out
         _judge(timestamp, numbered.number, numbered.is_new, payload, length, wanted, self._of_identifiers, features)
         return features
 
@@ -127,7 +128,7 @@ class FieldState:
 @njit(cache=True, forceinline=True)
 def _log_ratio(ratio: float) -> Any:
     """Return log2 of a ratio, REST to _MOST_STILL."""
-    return min(np.log2(max(ratio, 2.0**REST)), _MOST_STILL)
+    return min(np.log2(ratio), _MOST_STILL) if ratio > 2.0**REST else REST
 
 
 @njit(cache=True, error_model="numpy", nogil=True, **UNCOUNTED)
@@ -229,7 +230,7 @@ def _judge(
             ids.numbers[index, ODD_SINCE] += 1.0
             ids.numbers[index, NUM_CREDITS] = 0.0
             ids.words[index, CONFORMING] = word
-        if is_wanted:
+        if is_wanted and ids.numbers[index, ODD_RUN] > 0.0:
             out[message, _ODD_RUN] = np.log2(1.0 + ids.numbers[index, ODD_RUN]) / 8.0
         if ids.numbers[index, ODD_RUN] > 0.0:
             if now - ids.numbers[index, ODD_TIME] > _CALM_S and ids.numbers[index, ODD_SINCE] > _CALM_MESSAGES:
