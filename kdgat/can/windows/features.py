@@ -87,6 +87,7 @@ _NUM_ROWS: Final = 64
 _NUM_BINS = 96  # interval histogram, four bins an octave (quarter_octaves) from 2^-17 s to 2^7 s
 _LOWEST_BIN = 68
 _NUM_RANK_BINS = 36
+_FIRST_TWIN_BIN = 17  # of a payload that is as near to the one before the previous as to the previous
 _ORDER_TABLE_BITS = 20
 _NUM_ORDERS = 32  # transitions that a passing identifier takes with it when it loses its number
 _MEMORY_S = 30.0  # long-run means forget with this time constant
@@ -107,7 +108,7 @@ _SMALLEST_PRODUCT = 1e-150  # far above what floats become inexact at
     _REPEAT_TIME,
 ) = range(6)
 # counts
-_NUM_SEEN, _MEDIAN_BIN, _LAST_LENGTH = range(3)
+_NUM_SEEN, _MEDIAN_BIN, _LAST_LENGTH, _COUNT_BELOW = range(4)  # the last one is of intervals below the median bin
 # and payloads.
 _LAST_PAYLOAD, _PAYLOAD_BEFORE, _TOGGLED, _ALWAYS_TOGGLING = range(4)
 
@@ -121,11 +122,8 @@ def popcount(value: np.uint64) -> Any:
 
 
 @njit(cache=True, inline="always")
-def _rank(time_by_bin: NDArray[np.float64], position: int, total: float) -> float:
-    """Return the share of `total` seconds in this bin or a higher one, one bin's width of doubt added."""
-    above = 0.0
-    for other in range(position, time_by_bin.shape[0]):
-        above += time_by_bin[other]
+def _rank(above: float, total: float) -> float:
+    """Return the share of `total` seconds that are in a bin or in a higher one, one bin's width of doubt added."""
     return (above + 0.01) / (total + 0.01)
 
 
@@ -136,14 +134,14 @@ class _OfIdentifiers(NamedTuple):
     """
 
     numbers: NDArray[np.float64]  # [I, 8] s: _LAST_TIME to _REPEAT_TIME
-    counts: NDArray[np.int64]  # [I, 4] _NUM_SEEN to _LAST_LENGTH
+    counts: NDArray[np.int64]  # [I, 4] _NUM_SEEN to _COUNT_BELOW
     words: NDArray[np.uint64]  # [I, 4] _LAST_PAYLOAD to _ALWAYS_TOGGLING
     histogram_count: NDArray[np.int32]  # [I, _NUM_BINS]
     histogram_time: NDArray[np.float64]
     first_as_short: NDArray[np.float64]  # when an interval of this bin or a shorter one first came
     bit_time: NDArray[np.float32]  # [I, 64] time that ended in a change of this bit
-    toggle_time: NDArray[np.float64]  # [I, _NUM_RANK_BINS] id's time by surprise of the change that closed it
-    twin_time: NDArray[np.float64]
+    toggle_time: NDArray[np.float64]  # [I, _NUM_RANK_BINS] id's time that a change closed which surprised as much
+    twin_time: NDArray[np.float64]  # the same of twins, from the bin _FIRST_TWIN_BIN on
 
 
 class _OfBus(NamedTuple):
@@ -202,20 +200,22 @@ class FeatureState:
         payload: NDArray[np.uint64],
         length: NDArray[np.uint8],
         wanted: NDArray[np.bool_] | None = None,
+        out: NDArray[np.float32] | None = None,
     ) -> tuple[Numbered, NDArray[np.float32]]:
         """Describe the next M messages against their ids' own past, and remember them.
 
         Arguments: seconds [M], ids [M], payload as little-endian words [M], payload bytes [M], and which messages are
         to be described [M], by default all; the others are remembered only, which takes half the time. Returns the
-        numbers of the ids, and float32 [M, NUM_MESSAGE_FEATURES], named by MESSAGE_FEATURES.
+        numbers of the ids, and float32 [M, NUM_MESSAGE_FEATURES], named by MESSAGE_FEATURES: `out`, if zeros are given.
         """
         wanted = np.ones(len(timestamp), bool) if wanted is None else wanted
         numbered = self.numbers.number(identifier)
         self._of_identifiers = with_room(self._of_identifiers, numbered.num_numbers, _new_identifiers)
-        features = np.zeros((len(timestamp), NUM_MESSAGE_FEATURES), np.float32)
+        features = np.zeros((len(timestamp), NUM_MESSAGE_FEATURES), np.float32) if out is None else out
         _describe(
             timestamp, *numbered[:2], identifier, payload, length, wanted, self._of_identifiers, self._of_bus,
-            np.ones((_NUM_ROWS, _NUM_ARGUMENTS)), np.empty(_NUM_ROWS, np.int64), features,
+            np.ones((_NUM_ROWS, _NUM_ARGUMENTS)), np.empty(_NUM_ROWS, np.int64), np.empty(_NUM_ROWS, np.int64),
+            features,
         )  # fmt: skip
         return numbered, features
 
@@ -271,6 +271,26 @@ def _write_logarithms(
         flat[place] = 1.0
 
 
+@njit(cache=True, **UNCOUNTED)
+def _look_up_transitions(
+    numbers: NDArray[np.int32], previous: Any, order_count: NDArray[np.float32], transitions: NDArray[np.int64]
+) -> None:
+    """Write the places in `order_count` of the transitions to some messages, and have the cache fetch all of them.
+
+    One after the other, as the pass comes to them, each would be waited for.
+    """
+    order_mask = (1 << _ORDER_TABLE_BITS) - 1
+    for place in range(numbers.shape[0]):
+        index = np.int64(numbers[place])
+        transitions[place] = ((previous * 40503) ^ (index * 9973)) & order_mask
+        previous = index
+    touched = np.float32(0.0)
+    for place in range(numbers.shape[0]):
+        touched += order_count[transitions[place]]
+    if touched < 0.0:  # never: counts are read here for the cache's sake alone
+        transitions[0] = 0
+
+
 @njit(cache=True, fastmath=True, error_model="numpy", nogil=True, **UNCOUNTED)
 def _describe(
     timestamp: NDArray[np.float64],
@@ -284,6 +304,7 @@ def _describe(
     bus: _OfBus,
     arguments: NDArray[np.float64],
     described: NDArray[np.int64],
+    transitions: NDArray[np.int64],
     out: NDArray[np.float32],
 ) -> None:
     num_messages = timestamp.shape[0]
@@ -296,7 +317,6 @@ def _describe(
     toggle_time = ids.toggle_time
     twin_time = ids.twin_time
     order_count, priority_count = bus.order_count, bus.priority_count
-    order_mask = (1 << _ORDER_TABLE_BITS) - 1
     before = bus.places[0]
     if before == 0:
         bus.times[0] = timestamp[0]
@@ -305,6 +325,9 @@ def _describe(
     previous, established_lowest = bus.places[1], bus.places[2]
     num_rows: Any = np.int64(0)  # not 0 alone: what is called with it would be compiled once more for that literal
     for message in range(num_messages):
+        block = message % _NUM_ROWS
+        if block == 0:
+            _look_up_transitions(numbers[message : message + _NUM_ROWS], previous, order_count, transitions)
         now = timestamp[message]
         is_wanted = wanted[message]
         if is_wanted:
@@ -337,7 +360,7 @@ def _describe(
                 if age > 0.1:
                     arguments[row, _BUS_RATE] = bus_short_rate * bus_mean_gap
         if previous >= 0:
-            key = ((previous * 40503) ^ (index * 9973)) & order_mask
+            key = transitions[block]
             follows = order_count[key]
             if follows == 0.0:
                 _note_order(bus, previous, key)
@@ -373,9 +396,11 @@ def _describe(
                 arguments[row, _INTERVAL_RATIO] = interval / period
                 double = interval + ids.numbers[index, _INTERVAL_BEFORE]
                 arguments[row, _DOUBLE_INTERVAL_RATIO] = double / (2.0 * period)
-                at_most = 0
-                for other in range(position):
+                at_most = ids.counts[index, _COUNT_BELOW]
+                for other in range(middle, position):  # one of these two loops, and mostly a short one
                     at_most += histogram_count[index, other]
+                for other in range(position, middle):
+                    at_most -= histogram_count[index, other]
                 equal = histogram_count[index, position]
                 known = seen - 1.0
                 arguments[row, _INTERVAL_LOW_RANK] = (at_most + equal + 0.5) / (known + 1.0)
@@ -418,16 +443,18 @@ def _describe(
             is_repeat = num_changed == 0
             if is_wanted and seen > 3:
                 out[message, _TOGGLE_SURPRISE] = surprise / 64.0
-                arguments[row, _TOGGLE_RANK] = _rank(toggle_time[index], surprise_bin, id_age)
-                arguments[row, _TWIN_RANK] = _rank(twin_time[index], twin_bin, id_age) if twin > 0.0 else 1.0
+                arguments[row, _TOGGLE_RANK] = _rank(toggle_time[index, surprise_bin], id_age)
+                arguments[row, _TWIN_RANK] = _rank(twin_time[index, twin_bin], id_age) if twin > 0.0 else 1.0
                 like_now = ids.numbers[index, _REPEAT_TIME] if is_repeat else id_age - ids.numbers[index, _REPEAT_TIME]
                 arguments[row, _REPEAT_RANK] = (max(like_now, 0.0) + 0.01) / (id_age + 0.01)
             if is_wanted:
                 out[message, _LENGTH_CHANGED] = 1.0 if length[message] != ids.counts[index, _LAST_LENGTH] else 0.0
 
             # update; each message counts by the time it closes
-            toggle_time[index, surprise_bin] += interval
-            twin_time[index, twin_bin] += interval
+            for other in range(surprise_bin + 1):
+                toggle_time[index, other] += interval
+            for other in range(_FIRST_TWIN_BIN, twin_bin + 1):
+                twin_time[index, other] += interval
             if is_repeat:
                 ids.numbers[index, _REPEAT_TIME] += interval
             ids.words[index, _TOGGLED] |= changed
@@ -444,17 +471,23 @@ def _describe(
             histogram_count[index, position] += 1
             histogram_time[index, position] += interval
             ids.numbers[index, _TIME_TOTAL] += interval
-            if position < ids.counts[index, _MEDIAN_BIN]:
-                ids.numbers[index, _TIME_BELOW] += interval
-            half = 0.5 * ids.numbers[index, _TIME_TOTAL]
             middle = ids.counts[index, _MEDIAN_BIN]
-            while ids.numbers[index, _TIME_BELOW] > half:
+            count_below, time_below = ids.counts[index, _COUNT_BELOW], ids.numbers[index, _TIME_BELOW]
+            if position < middle:
+                count_below += 1
+                time_below += interval
+            half = 0.5 * ids.numbers[index, _TIME_TOTAL]
+            while time_below > half:
                 middle -= 1
-                ids.numbers[index, _TIME_BELOW] -= histogram_time[index, middle]
-            while middle < _NUM_BINS - 1 and ids.numbers[index, _TIME_BELOW] + histogram_time[index, middle] < half:
-                ids.numbers[index, _TIME_BELOW] += histogram_time[index, middle]
+                count_below -= histogram_count[index, middle]
+                time_below -= histogram_time[index, middle]
+            while middle < _NUM_BINS - 1 and time_below + histogram_time[index, middle] < half:
+                count_below += histogram_count[index, middle]
+                time_below += histogram_time[index, middle]
                 middle += 1
             ids.counts[index, _MEDIAN_BIN] = middle
+            ids.counts[index, _COUNT_BELOW] = count_below
+            ids.numbers[index, _TIME_BELOW] = time_below
             ids.numbers[index, _INTERVAL_BEFORE] = interval
 
         ids.words[index, _PAYLOAD_BEFORE] = ids.words[index, _LAST_PAYLOAD]
