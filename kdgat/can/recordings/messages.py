@@ -81,14 +81,11 @@ class Messages:
     num_bad_rows: int = 0  # all of them
     campaigns: tuple[AttackCampaign, ...] = ()  # where they are known: of simulated and of virtual vehicles
     num_error_frames: int = 0  # passed over: what the controller said about the bus
-    num_backward: int = -1  # timestamp steps that run backwards; counted here when not given
 
     def __post_init__(self) -> None:
         num_messages = len(self.timestamp)
         assert self.payload.shape == (num_messages, MAX_PAYLOAD_BYTES), self.payload.shape
         assert len(self.identifier) == len(self.length) == len(self.label) == num_messages
-        if self.num_backward < 0:
-            self.num_backward = int(np.count_nonzero(np.diff(self.timestamp) < 0.0))
 
     def __len__(self) -> int:
         return len(self.timestamp)
@@ -102,6 +99,11 @@ class Messages:
     def num_attacks(self) -> int:
         """Count the messages labelled as attack."""
         return int(np.count_nonzero(self.label))
+
+    @property
+    def num_backward(self) -> int:
+        """Count the timestamp steps that run backwards."""
+        return int(np.count_nonzero(np.diff(self.timestamp) < 0.0))
 
     @property
     def duration_s(self) -> float:

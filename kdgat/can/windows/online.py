@@ -50,10 +50,10 @@ class WindowStream:
         total = before + len(messages)
         num_complete = max((total - size - self._next_start) // stride + 1, 0)
         starts = self._next_start + stride * np.arange(num_complete, dtype=np.int64)
-        described, waiting = self._state.describe(messages, starts + size - before)
+        if self._kept is None or not len(self._kept.timestamp):
+            self._kept, self._first = None, before
+        self._kept, waiting = self._state.describe(messages, starts + size - before, kept=self._kept)
         self._last = messages.select(slice(0))
-        self._keep(described, before)
-        assert self._kept is not None
         graphs = graphs_of(
             self._kept,
             waiting,
@@ -85,16 +85,6 @@ class WindowStream:
             label=kept.label,
         )
         return build_graphs(messages, self.config)
-
-    def _keep(self, described: DescribedMessages, before: int) -> None:
-        if self._kept is None or not len(self._kept.timestamp):
-            self._kept, self._first = described, before
-            return
-        columns: list[Any] = [
-            np.concatenate([getattr(part, name) for part in (self._kept, described)])
-            for name in DescribedMessages._fields
-        ]
-        self._kept = DescribedMessages(*columns)
 
     def _drop(self, num_rows: int) -> None:
         """Forget the first rows; the others are copied, lest they keep the memory of all."""

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.can.windows.bus_time import BusClock
-from kdgat.can.windows.clock import Arrivals, ClockState, arrivals
-from kdgat.can.windows.features import FeatureState
-from kdgat.can.windows.fields import FieldState
+from kdgat.can.windows.clock import NUM_ARRIVAL_FEATURES, Arrivals, ClockState, arrivals
+from kdgat.can.windows.features import NUM_MESSAGE_FEATURES, FeatureState
+from kdgat.can.windows.fields import NUM_FIELD_FEATURES, FieldState
 
 if TYPE_CHECKING:
     from kdgat.can.recordings.messages import Messages
@@ -52,30 +52,58 @@ class TrafficState:
         return self._features.num_bytes + self._clock.num_bytes + self._fields.num_bytes
 
     def describe(
-        self, messages: Messages, stops: NDArray[np.int64], wanted: NDArray[np.bool_] | None = None
+        self,
+        messages: Messages,
+        stops: NDArray[np.int64],
+        wanted: NDArray[np.bool_] | None = None,
+        kept: DescribedMessages | None = None,
     ) -> tuple[DescribedMessages, Arrivals]:
         """Describe the next messages, and who is waited for at the ends of windows.
 
         `stops` are the rows after the last ones of the windows that end among these messages, ascending [G]; messages
-        that are not `wanted` [M] are remembered only.
+        that are not `wanted` [M] are remembered only. With `kept`, which were described before, these come first in
+        what is returned.
         """
         timestamp = np.ascontiguousarray(messages.timestamp)
         identifier = np.ascontiguousarray(messages.identifier)
         payload = np.ascontiguousarray(messages.payload).view("<u8").reshape(-1)
         length = np.ascontiguousarray(messages.length)
+        num_kept = 0 if kept is None else len(kept.timestamp)
+        total = num_kept + len(timestamp)
+        features = np.zeros((total, NUM_MESSAGE_FEATURES), np.float32)
+        arrival_features = np.empty((total, NUM_ARRIVAL_FEATURES), np.float32)
+        field_features = np.zeros((total, NUM_FIELD_FEATURES), np.float32)
         time, breaks = self._bus_clock.read(timestamp)
-        numbered, features = self._features.describe(time, identifier, payload, length, wanted)
+        numbered, _ = self._features.describe(time, identifier, payload, length, wanted, features[num_kept:])
         steps = np.diff(time, prepend=self._previous if self.num_messages else time[:1])
         # One after the other, so that pieces have the sums of the whole, bit for bit.
         elapsed = np.cumsum(np.concatenate([[self._elapsed], np.maximum(steps, 0.0)]))[1:]
         monotonic = np.maximum(np.maximum.accumulate(time), self._latest)
-        clock = arrivals(monotonic, identifier, numbered, stops, self._clock, breaks, wanted)
-        fields = self._fields.describe(monotonic, numbered, payload, length, wanted)
+        clock = arrivals(
+            monotonic, identifier, numbered, stops, self._clock, breaks, wanted, arrival_features[num_kept:]
+        )
+        self._fields.describe(monotonic, numbered, payload, length, wanted, field_features[num_kept:])
         if len(timestamp):
             self._previous, self._elapsed = time[-1:].copy(), float(elapsed[-1])
             self._latest = float(monotonic[-1])
         self.num_messages += len(timestamp)
         self.num_ids = numbered.num_numbers
         label = np.ascontiguousarray(messages.label)
-        described = (timestamp, time, elapsed, identifier, numbered.number, payload, length, label)
-        return DescribedMessages(*described, features, clock.features, fields), clock
+        described = DescribedMessages(
+            timestamp, time, elapsed, identifier, numbered.number, payload, length, label, features, arrival_features,
+            field_features,
+        )  # fmt: skip
+        return described if kept is None else _after(kept, described), clock
+
+
+def _after(kept: DescribedMessages, described: DescribedMessages) -> DescribedMessages:
+    """Put what was kept before what is new; features have room for it already."""
+    columns: list[Any] = []
+    for name in DescribedMessages._fields:
+        before, new = getattr(kept, name), getattr(described, name)
+        if new.ndim == 1:
+            columns.append(np.concatenate([before, new]))
+        else:
+            new[: len(before)] = before
+            columns.append(new)
+    return DescribedMessages(*columns)
