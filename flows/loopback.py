@@ -17,6 +17,7 @@ LOOPBACK_6: Final = "::1"
 SOCKETS: Final = (Path("/proc/net/tcp"), Path("/proc/net/tcp6"))  # of all users, also where their processes are hidden
 LISTENING: Final = "0A"
 ANSWER_S: Final = 5.0
+PATIENT_ANSWER_S: Final = 30.0  # where a person asks once: a server on a busy machine is slow, not gone
 
 
 @contextlib.contextmanager
@@ -95,7 +96,7 @@ def _addresses(host: str | None) -> tuple[str, ...]:
     return (str(found),) if found.is_loopback else ()
 
 
-def answers(url: str, auth_string: str = "") -> bool:
+def answers(url: str, auth_string: str = "", timeout_s: float = ANSWER_S) -> bool:
     """Tell whether our Prefect API answers at an address of the loopback, and lets in who knows the string.
 
     Whose server it is, the kernel says: the string is sent to nobody else.
@@ -106,7 +107,7 @@ def answers(url: str, auth_string: str = "") -> bool:
     request = urllib.request.Request(f"{url}/admin/version", headers={"Authorization": f"Basic {key}"})
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # whatever proxy the environment names
     try:
-        with opener.open(request, timeout=ANSWER_S) as answer:
+        with opener.open(request, timeout=timeout_s) as answer:
             return bool(answer.status == 200)
     except OSError:  # not listening yet, too busy, or of another string
         return False

@@ -33,7 +33,7 @@ from flows.deployment.runs import DEPLOY, WORKER_VARIABLE, has_worker, run_ids, 
 from flows.deployment.servers import home_of_server, servers_text
 from flows.deployment.service import Service, end, is_alive
 from flows.log_tail import last_lines
-from flows.loopback import answers, is_free
+from flows.loopback import PATIENT_ANSWER_S, answers, is_free
 from flows.server import START_TIMEOUT_S, START_TIMEOUT_VARIABLE
 from kdgat.can.recordings.catalog import load_catalog
 from kdgat.container.process import signals_as_exit
@@ -89,7 +89,7 @@ def update(log: Log) -> None:
         StageBusyError: if another command works on this installation.
     """
     here = Installation.find()
-    if not answers(here.url, here.auth_string):
+    if not answers(here.url, here.auth_string, PATIENT_ANSWER_S):
         raise InstallationError(f"{here.url} does not answer: start the server first, by `make deploy` or by systemd")
     with _alone(here):
         _prepare(here)
@@ -141,7 +141,8 @@ def status(log: Log) -> bool:
     log(f"home     {here.home}")
     # Another installation's server may answer there, one that asks for no string.
     home = home_of_server(here.port)
-    is_up = home is not None and home.resolve() == here.home.resolve() and answers(here.url, here.auth_string)
+    is_ours = home is not None and home.resolve() == here.home.resolve()
+    is_up = is_ours and answers(here.url, here.auth_string, PATIENT_ANSWER_S)
     both = True
     for name in ("server", "worker"):
         service = Service(here.home, name)

@@ -15,10 +15,11 @@ pytestmark = pytest.mark.processes
 NOBODY = 65_534
 # Says yes to whatever it is asked, and writes down what it was told.
 STRANGER = """
-import encodings.idna, http.server, os, sys
+import encodings.idna, http.server, os, sys, time
 os.setuid(int(sys.argv[1]))
 class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
+        time.sleep(2.0 * self.path.startswith("/slow"))
         print(self.headers["Authorization"], flush=True)
         self.send_response(200 if self.headers["Authorization"] != "Basic dXM6d3Jvbmc=" else 401)
         self.end_headers()
@@ -58,6 +59,12 @@ def test_a_server_of_ours_is_one_that_lets_us_in(ours: Listener) -> None:
     assert not is_free(ours.port)
     assert answers(ours.url, "us:right")
     assert not answers(ours.url, "us:wrong")
+
+
+def test_a_slow_server_answers_whoever_waits_for_it(ours: Listener) -> None:
+    slow = ours.url.replace("/api", "/slow")
+    assert not answers(slow, "us:right", timeout_s=0.2)
+    assert answers(slow, "us:right")
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can listen as somebody else")

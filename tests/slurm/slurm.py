@@ -30,7 +30,7 @@ from tests.slurm.configuration import (
 )
 
 STATE_FILE = "cluster.json"
-UP_STATES = {"idle", "mixed", "allocated", "completing"}
+UP_STATES = {"idle", "planned", "mixed", "allocated", "completing"}
 
 
 class PrivateSlurm:

@@ -375,6 +375,7 @@ def _parquet(path: Path, **columns: pl.Series | list[object]) -> Path:
         ({"data_field": ["AA", "ABC", "", "ff"]}, "payload has an odd number of hex digits"),
         ({"data_field": ["AA", "ZZ", "", "ff"]}, "payload is no hexadecimal text"),
         ({"data_field": ["AA", "éé", "", "ff"]}, "payload is no hexadecimal text"),
+        ({"data_field": ["AA", "+A", "", "ff"]}, "payload is no hexadecimal text"),  # a number to others
         ({"data_field": ["AA", "001122334455667788", "", "ff"]}, "payload is longer than 8 bytes"),
         ({"label": [0, 7, 0, 1]}, "label is none of 0, 1, R, T"),
         ({"label": [0.0, 0.5, 0.0, 1.0]}, "label is none of 0, 1, R, T"),
