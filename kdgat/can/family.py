@@ -11,6 +11,7 @@ from kdgat.can.evaluation.results import DEFAULT_DETECTOR, Results
 from kdgat.can.evaluation.tables import (
     NOTHING_TESTED,
     accumulation_table,
+    cascade_table,
     compared_table,
     hidden_table,
     kinds_table,
@@ -123,7 +124,13 @@ class CanFamily(Family):
 
     def tables(self, results: Results) -> list[Table]:
         """Return the default detector on every scenario, the F1 of every model, and what these numbers hide."""
-        more = (compared_table(results), hidden_table(results), accumulation_table(results), kinds_table(results))
+        more = (
+            cascade_table(results),
+            compared_table(results),
+            hidden_table(results),
+            accumulation_table(results),
+            kinds_table(results),
+        )
         if not results.scenarios:  # nothing was tested: these tables would be headings alone
             return [table for table in (hidden_table(results),) if table is not None]
         return [scores_table(results), models_table(results), *(table for table in more if table is not None)]
@@ -178,22 +185,32 @@ class CanFamily(Family):
         *,
         catalog: Path | None,
         calibration: Path | None,
+        cascade: bool,
         progress: Callable[[str, int, int], None],
     ) -> Results:
         """Score all recordings that the run was not trained on; see `kdgat.can.evaluation.stage.evaluate_run`."""
         check_evaluated(run, data_root, dataset, catalog)
         from kdgat.can.evaluation.other_recordings import evaluate_run
 
-        return evaluate_run(run, data_root, dataset, catalog=catalog, calibration=calibration, progress=progress)
+        return evaluate_run(
+            run, data_root, dataset, catalog=catalog, calibration=calibration, cascade=cascade, progress=progress
+        )
 
     def make_evaluation(
-        self, run: Path, data_root: Path, dataset: str | None, catalog: Path | None, *, calibration: Path | None
+        self,
+        run: Path,
+        data_root: Path,
+        dataset: str | None,
+        catalog: Path | None,
+        *,
+        calibration: Path | None,
+        cascade: bool,
     ) -> RunDirectory:
         """Make the run directory of a stage that does the same; see `kdgat.can.evaluation.stage.make_evaluation`."""
         check_evaluated(run, data_root, dataset, catalog)
         from kdgat.can.evaluation.other_recordings import make_evaluation
 
-        return make_evaluation(run, data_root, dataset, catalog, calibration=calibration)
+        return make_evaluation(run, data_root, dataset, catalog, calibration=calibration, cascade=cascade)
 
     def notes(self, results: Results) -> Iterable[str]:
         """Return what was left out and what has no labels."""

@@ -213,16 +213,25 @@ class Detects(Protocol):
         *,
         catalog: Path | None,
         calibration: Path | None,
+        cascade: bool,
         progress: Callable[[str, int, int], None],
     ) -> RunResults:
         """Score data in this process; `progress` is told what is done, how much, of how much.
 
-        `calibration` is a file that sets the detector's threshold for the data's source.
+        `calibration` is a file that sets the detector's threshold for the data's source. With `cascade`, the
+        cheapest of the detector's models scores alone where it is sure.
         """
         ...
 
     def make_evaluation(
-        self, run: Path, data_root: Path, dataset: str | None, catalog: Path | None, *, calibration: Path | None
+        self,
+        run: Path,
+        data_root: Path,
+        dataset: str | None,
+        catalog: Path | None,
+        *,
+        calibration: Path | None,
+        cascade: bool,
     ) -> RunDirectory:
         """Make the run directory of a stage that does the same as a job; its artifact `results` holds them."""
         ...

@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kdgat.can.evaluation.accumulated_evidence import Nodes
+from kdgat.can.evaluation.cascade import cascade_notes, check_cascade
 from kdgat.can.evaluation.decision import DefaultDetector, Tables
 from kdgat.can.evaluation.finished_run import EvaluationError, FinishedCanRun
 from kdgat.can.evaluation.lineage import Lineage, lineage_of
 from kdgat.can.evaluation.measurements import Measurements
 from kdgat.can.evaluation.results import Results
+from kdgat.can.evaluation.run_detector import detector_of
 from kdgat.can.evaluation.score_tables import ScoreTable
 from kdgat.can.evaluation.scored_recordings import BegunRecording, RecordingScorer
 from kdgat.can.evaluation.unseen import near_copy
@@ -20,6 +22,7 @@ from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
 from kdgat.can.kinds import KINDS, SCORE_RECORDINGS, RecordingsStageConfig
 from kdgat.can.recordings.data_summary import RunningSummary, list_bad_rows, summarise_recording
 from kdgat.can.recordings.messages import ReadLimits
+from kdgat.can.windows.schema import VALIDATION
 from kdgat.run.directory import OutputDirectory
 from kdgat.stage.configuration import validate_config
 from kdgat.stage.cores import num_usable_cores
@@ -43,6 +46,7 @@ def evaluate_run(
     catalog: Path | str | None = None,
     lineage: Lineage | None = None,
     calibration: Path | str | None = None,
+    cascade: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
     processes: int | None = None,
     work: Work | None = None,
@@ -58,6 +62,7 @@ def evaluate_run(
         catalog: YAML file with entries of one's own.
         lineage: what those models were trained on; by default looked up.
         calibration: file of `kdgat calibrate` whose threshold is used; its recordings are left out.
+        cascade: whether the detector's cheapest member scores alone where it is sure (`kdgat.can.evaluation.cascade`).
         progress: called with what is read, how many recordings are done, and how many there are.
         processes: that score, this one among them, each on one core; by default as many as this process may use cores.
             They change no score.
@@ -66,6 +71,7 @@ def evaluate_run(
     Raises:
         EvaluationError: if the run lacks what is needed, or nothing is left to score.
         VehicleCalibrationError: if the calibration is of another detector.
+        CascadeError: if the detector has no cascade.
         DatasetError, RecordingError: naming the folder or the file and what to do.
     """
     # Reading recordings needs polars and numba, which scoring stores does not.
@@ -116,6 +122,7 @@ def evaluate_run(
         dataset or run.dataset,
         notes=notes,
         calibration=vehicle,
+        cascade=cascade,
         progress=progress,
         processes=processes,
         work=work,
@@ -144,6 +151,7 @@ def score_files(
     *,
     notes: Sequence[str] = (),
     calibration: VehicleCalibration | None = None,
+    cascade: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
     processes: int | None = None,
     work: Work | None = None,
@@ -152,11 +160,15 @@ def score_files(
 
     Raises:
         EvaluationError: if the run lacks what is needed, or no recording is as long as one window.
+        CascadeError: if the detector has no cascade, or a vehicle's calibration.
         RecordingError: naming the file and what to do.
     """
     from kdgat.can.windows.graphs import build_graphs
 
-    with RecordingScorer(run, processes=num_usable_cores() if processes is None else processes) as scorer:
+    if cascade:
+        check_cascade(detector_of(run), run.tables(VALIDATION), calibration)
+    processes = num_usable_cores() if processes is None else processes
+    with RecordingScorer(run, processes=processes, cascade=cascade) as scorer:
         default_detector, windows, limits = scorer.default_detector, scorer.windows, scorer.limits
         if calibration is not None:
             calibration.check(run, default_detector)
@@ -214,6 +226,8 @@ def score_files(
     }
     accumulation = scorer.accumulation if calibration is None else calibration.accumulation or scorer.accumulation
     report = Measurements(default_detector, scorer.config, own_validation, tests, accumulation, nodes.get)
+    for note in cascade_notes(default_detector, report.scenarios):
+        summary.note(note)
     return report.results(run, data=summary.content, dataset=dataset, calibration=calibration)
 
 
@@ -231,6 +245,7 @@ def run_score_recordings(spec: StageSpec, directory: RunDirectory) -> Outcome:
         catalog=config.catalog,
         lineage=Lineage(config.also_trained, config.notes),
         calibration=config.calibration,
+        cascade=config.cascade,
         progress=show,
         work=directory.work,
     )
@@ -247,6 +262,7 @@ def make_evaluation(
     catalog: Path | None = None,
     *,
     calibration: Path | None = None,
+    cascade: bool = False,
     below: Path | None = None,
 ) -> RunDirectory:
     """Make the run directory of a stage `score_recordings`, a new one each time: recordings may have changed.
@@ -255,11 +271,14 @@ def make_evaluation(
 
     Raises:
         EvaluationError: if the run has not been evaluated itself.
+        CascadeError: if its detector has no cascade.
         DatasetError: if there is no such dataset below `data_root`.
     """
     from kdgat.can.recordings.catalog import find_entry
 
     run = FinishedCanRun(OutputDirectory(run_directory.absolute()))
+    if cascade:
+        check_cascade(detector_of(run), run.tables(VALIDATION), calibration)  # rather than in the job
     lineage = lineage_of(run.output.path)
     config = RecordingsStageConfig(
         run=str(run.output.path),
@@ -269,6 +288,7 @@ def make_evaluation(
         also_trained=lineage.trained,
         notes=lineage.notes,
         calibration=None if calibration is None else str(calibration.absolute()),
+        cascade=cascade,
     )
     found = catalog or run.catalog
     recordings = find_entry(run.dataset if dataset is None else dataset, data_root, found).folder_in(data_root)
@@ -277,7 +297,7 @@ def make_evaluation(
         family=run.index.family,
         stage=SCORE_RECORDINGS,
         seed=run.seeds[0],
-        config=config.model_dump(),
+        config=config.model_dump(exclude=None if cascade else {"cascade"}),  # without one, a stage is what it was
         reads=tuple(str(Path(path).absolute()) for path in reads),
         code_version=KINDS[SCORE_RECORDINGS].code_version,
     )

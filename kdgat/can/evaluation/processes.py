@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.can.detection.network import Network, Windows
+from kdgat.can.evaluation.turns import Unsure, score_in_turn
 from kdgat.graphs.columns import GraphColumns
 from kdgat.stage.memory import peak_kib
 
@@ -52,12 +53,16 @@ class Pieces:
 class ScoringProcesses:
     """Score windows by networks; a context that ends the processes that it has started."""
 
-    def __init__(self, models: Sequence[bytes], processes: int = 1) -> None:
-        """Load exported models; use so many processes at most, this one among them."""
+    def __init__(self, models: Sequence[bytes], processes: int = 1, unsure: Unsure | None = None) -> None:
+        """Load exported models; use so many processes at most, this one among them.
+
+        With `unsure`, all but the first score only the windows of which that one is unsure (`score_in_turn`).
+        """
         self._models = list(models)
         self._networks = [Network(model) for model in self._models]
+        self._unsure = unsure
         self._workers: SimpleQueue[_Worker] = SimpleQueue()
-        self._all = [_Worker(self._models) for _ in range(processes - 1)]
+        self._all = [_Worker(self._models, unsure) for _ in range(processes - 1)]
         for worker in self._all:
             self._workers.put(worker)
         self._threads = ThreadPoolExecutor(max(1, processes - 1), "scoring")
@@ -110,7 +115,7 @@ class ScoringProcesses:
             return self._score(begun.pieces[place])
 
     def _score(self, windows: Windows) -> list[Logits]:
-        return [network.score(windows) for network in self._networks]
+        return score_in_turn(self._networks, windows, self._unsure)
 
     def _ask(self, windows: Windows) -> list[Logits]:
         worker = self._workers.get()
@@ -123,8 +128,8 @@ class ScoringProcesses:
 class _Worker:
     """One other process, started when it is asked for the first time."""
 
-    def __init__(self, models: Sequence[bytes]) -> None:
-        self._models = models
+    def __init__(self, models: Sequence[bytes], unsure: Unsure | None) -> None:
+        self._models, self._unsure = models, unsure
         self._connection: Connection[Any, Any] | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self.peak_mib = 0
@@ -155,7 +160,7 @@ class _Worker:
                 stdin=subprocess.DEVNULL,
                 env={**os.environ, **ONE_CORE},
             )
-        ours.send(self._models)
+        ours.send((self._models, self._unsure))
         return ours
 
     def kill(self) -> None:

@@ -14,6 +14,7 @@ from pydantic import Field, model_validator
 
 from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.calibration import DecisionRule, FalseAlarmRate
+from kdgat.can.evaluation.cascade import Cascade
 from kdgat.can.evaluation.explanation_scores import ExplanationScores
 from kdgat.can.evaluation.operating_point import OperatingPoint
 from kdgat.run.interval import Interval
@@ -132,6 +133,9 @@ class DetectorScenario(ScenarioMetrics):
     """A scenario seen by the default detector; `over_seeds` is the spread of its single-seed versions."""
 
     over_seeds: dict[str, Spread] = Field(default={})
+    num_windows_of_all: Count | None = Field(
+        default=None, description="windows that all members of a cascade scored; null without one"
+    )
     breakdown: Breakdown | None = None
     explanations: ExplanationScores | None = Field(
         default=None, description="whether alarms name the attacked identifiers first; null where it was not asked"
@@ -148,6 +152,9 @@ class Detector(Config):
     rule: str = Field(description="the decision rule in words")
     operating_point: OperatingPoint | None = Field(default=None, description="of the rule `budget`")
     accumulation: Accumulation | None = Field(default=None, description="evidence that adds up over windows")
+    cascade: Cascade | None = Field(
+        default=None, description="which member scores first, and when it scores alone; null where all score all"
+    )
     calibration: str | None = Field(default=None, description="the vehicle's calibration that gave the threshold")
     false_alarm_rate: FalseAlarmRate | None = None
     recorded_false_alarm_rate: FalseAlarmRate | None = Field(

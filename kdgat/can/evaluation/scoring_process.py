@@ -5,10 +5,11 @@ import sys
 from multiprocessing.connection import Connection
 
 from kdgat.can.detection.network import Network, ScoreError
+from kdgat.can.evaluation.turns import score_in_turn
 
 
 def main() -> None:
-    """Take networks as a list of models, then `Windows` after `Windows`; answer with the logits of each network.
+    """Take networks as a list of models, and `Unsure` or None; then answer `Windows` after `Windows` with logits.
 
     An error is sent in their place. The other end closes the socket to end this process, or ends itself. Signals to the
     group of processes are its business.
@@ -17,11 +18,12 @@ def main() -> None:
         signal.signal(number, signal.SIG_IGN)
     with Connection(int(sys.argv[1])) as connection:
         try:
-            networks = [Network(model) for model in connection.recv()]
+            models, unsure = connection.recv()
+            networks = [Network(model) for model in models]
             while True:
                 windows = connection.recv()
                 try:
-                    connection.send([network.score(windows) for network in networks])
+                    connection.send(score_in_turn(networks, windows, unsure))
                 except ScoreError as error:
                     connection.send(error)
         except (EOFError, ConnectionError):

@@ -5,35 +5,39 @@ import signal
 
 import numpy as np
 import pytest
-import torch
 
 from kdgat.can.detection.network import Network, ScoreError
 from kdgat.can.evaluation import processes
 from kdgat.can.evaluation.processes import ScoringProcessError, ScoringProcesses
-from kdgat.can.models.attention import GraphAttentionNetwork
-from kdgat.can.models.onnx_graph import attention_graph
-from kdgat.can.models.scoring import describe_model
-from kdgat.can.sections import AttentionConfig, WindowConfig
-from kdgat.can.simulation.synthetic import make_recording, make_vehicle
-from kdgat.can.windows.feature_names import EDGE_FEATURES, NODE_FEATURES
-from kdgat.can.windows.graphs import build_graphs
-from kdgat.can.windows.pool import PooledStores
+from kdgat.can.evaluation.turns import Unsure
 from kdgat.graphs.columns import GraphColumns
+from tests.can.evaluation.exported_networks import exported, recorded_graphs
 
 
 @pytest.fixture(scope="module")
 def graphs() -> GraphColumns:
-    return build_graphs(make_recording(make_vehicle(1), 30.0), WindowConfig(size=50, stride=50))
+    return recorded_graphs()
 
 
-def exported(graphs: GraphColumns, seed: int, bias: float = 0.0) -> bytes:
-    torch.manual_seed(seed)
-    pool = PooledStores([graphs], features=(NODE_FEATURES, EDGE_FEATURES))
-    config = AttentionConfig(hidden=4, heads=2, layers=2)
-    model = GraphAttentionNetwork(config, pool.num_node_features, pool.num_edge_features).eval()
-    weights = {key: value.numpy() for key, value in model.state_dict().items()}
-    weights["window_head.0.bias"] = weights["window_head.0.bias"] + np.float32(bias)
-    return attention_graph(weights, describe_model(model, pool), {}).SerializeToString()
+@pytest.mark.processes
+def test_networks_in_turn_score_the_same_to_the_bit_on_any_number_of_processes(
+    graphs: GraphColumns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "WORTHWHILE_WINDOWS", 1)
+    monkeypatch.setattr(processes, "WINDOWS_PER_PIECE", 16)
+    models = [exported(graphs, 0), exported(graphs, 1)]
+    unsure = Unsure(*np.quantile(Network(models[0]).score(graphs)[0], (0.4, 0.6)).tolist())
+    results = []
+    for count in (1, 3):
+        with ScoringProcesses(models, count, unsure) as scoring:
+            begun = scoring.begin(graphs)
+            for future in begun.futures:
+                future.result()  # so that the others have scored all of them
+            results.append(scoring.finish(begun))
+    for alone, beside in zip(*results, strict=True):
+        for ours, theirs in zip(alone, beside, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    assert 0 < np.isnan(results[0][1][0]).sum() < graphs.num_graphs
 
 
 @pytest.mark.processes

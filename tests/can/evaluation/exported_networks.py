@@ -1,0 +1,28 @@
+"""Small untrained networks as they are exported, and windows for them."""
+
+import numpy as np
+import torch
+
+from kdgat.can.models.attention import GraphAttentionNetwork
+from kdgat.can.models.onnx_graph import attention_graph
+from kdgat.can.models.scoring import describe_model
+from kdgat.can.sections import AttentionConfig, WindowConfig
+from kdgat.can.simulation.synthetic import make_recording, make_vehicle
+from kdgat.can.windows.feature_names import EDGE_FEATURES, NODE_FEATURES
+from kdgat.can.windows.graphs import build_graphs
+from kdgat.can.windows.pool import PooledStores
+from kdgat.graphs.columns import GraphColumns
+
+
+def recorded_graphs() -> GraphColumns:
+    return build_graphs(make_recording(make_vehicle(1), 30.0), WindowConfig(size=50, stride=50))
+
+
+def exported(graphs: GraphColumns, seed: int, bias: float = 0.0) -> bytes:
+    torch.manual_seed(seed)
+    pool = PooledStores([graphs], features=(NODE_FEATURES, EDGE_FEATURES))
+    config = AttentionConfig(hidden=4, heads=2, layers=2)
+    model = GraphAttentionNetwork(config, pool.num_node_features, pool.num_edge_features).eval()
+    weights = {key: value.numpy() for key, value in model.state_dict().items()}
+    weights["window_head.0.bias"] = weights["window_head.0.bias"] + np.float32(bias)
+    return attention_graph(weights, describe_model(model, pool), {}).SerializeToString()
