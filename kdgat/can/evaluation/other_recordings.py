@@ -12,17 +12,18 @@ from kdgat.can.evaluation.finished_run import EvaluationError, FinishedCanRun
 from kdgat.can.evaluation.lineage import Lineage, lineage_of
 from kdgat.can.evaluation.measurements import Measurements
 from kdgat.can.evaluation.results import Results
+from kdgat.can.evaluation.run_detector import windows_of
 from kdgat.can.evaluation.score_tables import ScoreTable
-from kdgat.can.evaluation.scored_recordings import BegunRecording, RecordingScorer
+from kdgat.can.evaluation.scored_recordings import BegunRecording, RecordingScorer, worthwhile_processes
 from kdgat.can.evaluation.unseen import near_copy
 from kdgat.can.evaluation.untrained import is_untrained
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
 from kdgat.can.kinds import KINDS, SCORE_RECORDINGS, RecordingsStageConfig
 from kdgat.can.recordings.data_summary import RunningSummary, list_bad_rows, summarise_recording
 from kdgat.can.recordings.messages import ReadLimits
+from kdgat.can.sections import num_windows
 from kdgat.run.directory import OutputDirectory
 from kdgat.stage.configuration import validate_config
-from kdgat.stage.cores import num_usable_cores
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 
 RESULTS_FILE: Final = "results.json"
+WINDOWS_AT_ONCE: Final = 128  # that are built before they are scored: whole batches of the networks
 
 
 def evaluate_run(
@@ -59,8 +61,8 @@ def evaluate_run(
         lineage: what those models were trained on; by default looked up.
         calibration: file of `kdgat calibrate` whose threshold is used; its recordings are left out.
         progress: called with what is read, how many recordings are done, and how many there are.
-        processes: that score, this one among them, each on one core; by default as many as this process may use cores.
-            They change no score.
+        processes: that score, this one among them, each on one core; by default as many as are worthwhile on the cores
+            that this one may use. They change no score.
         work: of the stage that this is; the memory of the other processes is noted in it.
 
     Raises:
@@ -154,9 +156,13 @@ def score_files(
         EvaluationError: if the run lacks what is needed, or no recording is as long as one window.
         RecordingError: naming the file and what to do.
     """
-    from kdgat.can.windows.graphs import build_graphs
+    if processes is None:
+        windows = windows_of(run)
+        processes = worthwhile_processes(sum(num_windows(file.num_messages, windows) for file in files))
+    with RecordingScorer(run, processes=processes) as scorer:
+        # numba, behind the start of the other processes
+        from kdgat.can.windows.online import window_chunks
 
-    with RecordingScorer(run, processes=num_usable_cores() if processes is None else processes) as scorer:
         default_detector, windows, limits = scorer.default_detector, scorer.windows, scorer.limits
         if calibration is not None:
             calibration.check(run, default_detector)
@@ -180,23 +186,23 @@ def score_files(
             parts, names = list[BegunRecording](), list[str]()
             for file in (file for file in files if file.scenario == scenario):
                 messages = file.read(limits)
-                graphs = build_graphs(messages, windows)
-                summary.add(summarise_recording(messages, file.role, graphs), list_bad_rows(messages))
+                recording = scorer.begin(window_chunks(messages, windows, num_windows=WINDOWS_AT_ONCE))
+                summary.add(summarise_recording(messages, file.role, *recording.graphs), list_bad_rows(messages))
                 if progress is not None:
                     progress(f"{scenario}/{file.name}", len(summary.content.recordings), len(files))
                 name = f"{scenario}/{file.name}"
-                if graphs.num_graphs == 0:
+                if recording.num_windows == 0:
                     summary.note(f"{name} is shorter than one window of {windows.size} messages")
                     continue
-                num_scored += graphs.num_graphs
+                num_scored += recording.num_windows
                 if file.labelled:
-                    parts.append(scorer.begin(graphs))
+                    parts.append(recording)
                     names.append(name)
                 else:  # neither benign nor attacked: it has no part in any metric
-                    num_alarms = int(default_detector.decide(scorer.score([graphs], [name])).sum())
+                    num_alarms = int(default_detector.decide(scorer.score([recording], [name])).sum())
                     summary.note(
-                        f"{name} has no labels, so it is in no metric: {num_alarms:,} of {graphs.num_graphs:,} windows "
-                        "raise an alarm"
+                        f"{name} has no labels, so it is in no metric: {num_alarms:,} of {recording.num_windows:,} "
+                        "windows raise an alarm"
                     )
             finish()
             if parts:
