@@ -14,6 +14,7 @@ import sys
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import cached_property
 from multiprocessing.connection import Pipe
 from queue import SimpleQueue
 from typing import Final, Self
@@ -21,7 +22,7 @@ from typing import Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.can.detection.network import Network, Windows
+from kdgat.can.detection.network import Network, TrainedAttention, Windows
 from kdgat.graphs.columns import GraphColumns
 from kdgat.stage.memory import peak_kib
 
@@ -35,6 +36,7 @@ ONE_CORE: Final = {
 
 END_S: Final = 10.0  # that a process may take to end after its socket is closed
 
+Model = bytes | TrainedAttention
 Logits = tuple[NDArray[np.float32], NDArray[np.float32]]  # of windows [G] and of nodes [N]
 
 
@@ -56,14 +58,14 @@ class ScoringProcesses:
     They start, and load the networks, while this process goes on.
     """
 
-    def __init__(self, models: Sequence[bytes], processes: int = 1) -> None:
-        """Load exported models; use so many processes, this one among them."""
+    def __init__(self, models: Sequence[Model], processes: int = 1) -> None:
+        """Load exported models or weights; use so many processes, this one among them."""
         self._workers: SimpleQueue[_Worker] = SimpleQueue()
         self._all = [_Worker() for _ in range(processes - 1)]
         self._threads = ThreadPoolExecutor(max(1, processes - 1), "scoring")
         for worker in self._all:
             self._threads.submit(self._prepare, worker, list(models))
-        self._networks = [Network(model) for model in models]
+        self._models = list(models)
         self._has_warned = False
         self.others_mib = 0  # the most memory of the other processes, all of them; known when they have ended
 
@@ -102,8 +104,13 @@ class ScoringProcesses:
                 np.concatenate([empty, *(piece[place][0] for piece in done)]),
                 np.concatenate([empty, *(piece[place][1] for piece in done)]),
             )
-            for place in range(len(self._networks))
+            for place in range(len(self._models))
         ]
+
+    @cached_property
+    def _networks(self) -> list[Network]:
+        """Load them when they are needed: the others have windows to score by then."""
+        return [Network(model) for model in self._models]
 
     def _answer(self, begun: Pieces, place: int) -> list[Logits]:
         """Return what another process has found; of one that has ended, what this one finds, which is the same."""
@@ -118,7 +125,7 @@ class ScoringProcesses:
     def _score(self, windows: Windows) -> list[Logits]:
         return [network.score(windows) for network in self._networks]
 
-    def _prepare(self, worker: _Worker, models: list[bytes]) -> None:
+    def _prepare(self, worker: _Worker, models: list[Model]) -> None:
         worker.load(models)
         self._workers.put(worker)
 
@@ -144,7 +151,7 @@ class _Worker:
             )
         self.peak_mib = 0
 
-    def load(self, models: list[bytes]) -> None:
+    def load(self, models: list[Model]) -> None:
         """Hand it the networks, once it has started."""
         with contextlib.suppress(OSError):  # it has ended, which whoever asks for scores is told
             self._connection.send(models)

@@ -166,10 +166,12 @@ def _open_processes(
     if missing:
         logger.warning("%s is not installed: torch scores, in thrice the time; pip install 'kdgat[export]'", missing[0])
         return None
+    from kdgat.can.detection.network import TrainedAttention
     from kdgat.can.evaluation.processes import ScoringProcesses
+    from kdgat.can.models.compiled import is_compilable
     from kdgat.can.models.onnx_graph import ExportError, attention_graph
 
-    models = []
+    models: list[bytes | TrainedAttention] = []
     for seed, name in places:
         path = run.weights(seed)[name]
         weights, description = read_arrays(path)
@@ -179,6 +181,9 @@ def _open_processes(
                 f"{path} was trained on {trained} node and edge features, the windows have "
                 f"{(len(NODE_FEATURES), len(EDGE_FEATURES))}: train again"
             )
+        if is_compilable(description):
+            models.append(TrainedAttention(weights, description))
+            continue
         try:
             models.append(attention_graph(weights, description, {}).SerializeToString())
         except ExportError as error:

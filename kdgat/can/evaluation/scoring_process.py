@@ -5,6 +5,7 @@ import sys
 from multiprocessing.connection import Connection
 
 from kdgat.can.detection.network import Network, ScoreError
+from kdgat.stage.process import leave
 
 
 def main() -> None:
@@ -25,7 +26,7 @@ def main() -> None:
                 except ScoreError as error:
                     connection.send(error)
         except (EOFError, ConnectionError):
-            return
+            leave(0)
 
 
 if __name__ == "__main__":
