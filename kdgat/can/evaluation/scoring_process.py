@@ -5,7 +5,7 @@ import sys
 from multiprocessing.connection import Connection
 
 from kdgat.can.detection.network import Network, ScoreError
-from kdgat.stage.process import leave
+from kdgat.stage.process import garbage_kept, leave
 
 
 def main() -> None:
@@ -16,7 +16,7 @@ def main() -> None:
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
-    with Connection(int(sys.argv[1])) as connection:
+    with garbage_kept(), Connection(int(sys.argv[1])) as connection:  # arrays are no garbage
         try:
             networks = [Network(model) for model in connection.recv()]
             while True:
