@@ -1,4 +1,4 @@
-"""An exported network in a runtime that starts in a tenth of a second and scores a window in a part of a millisecond.
+"""A network in a runtime that starts in a tenth of a second and scores a window in a part of a millisecond.
 
 torch takes seconds to import, and longer than a millisecond for the many small operations of one window.
 """

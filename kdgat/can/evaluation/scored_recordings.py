@@ -1,7 +1,7 @@
 """A finished run's own detector on recordings that are read now.
 
-Attention networks are exported and run without torch, on all cores that they are given; an autoencoder, a fusion, a
-network that knows identifiers by name, and a job that was given a GPU need torch.
+Attention networks are compiled, or exported, and run without torch, on all cores that they are given; an autoencoder, a
+fusion, a network that knows identifiers by name, and a job that was given a GPU need torch.
 """
 
 import importlib.util
