@@ -23,8 +23,6 @@ from kdgat.can.inputs import can_run, check_evaluated, check_recordings, refuse_
 from kdgat.can.models.parameters import parameter_counts
 from kdgat.can.plan import FAMILY as NAME
 from kdgat.can.sizes import assume, data_size, data_sizes, describe_data, train_graphs
-from kdgat.cluster.expectation import Expectation
-from kdgat.cluster.resources import Resources
 from kdgat.family.protocol import VALIDATION, DataSize, Family, Option, PlanTable
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.finished import FinishedRun
@@ -34,6 +32,8 @@ from kdgat.run.table import Table
 from kdgat.stage.directory import RunDirectory
 
 if TYPE_CHECKING:
+    from kdgat.cluster.expectation import Expectation
+    from kdgat.cluster.resources import Resources
     from kdgat.report.content import RunContent
     from kdgat.report.document import Document
 

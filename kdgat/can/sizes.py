@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kdgat.can.config import CanConfig, DataConfig
 from kdgat.can.kinds import RUN_KINDS
@@ -28,10 +28,11 @@ from kdgat.can.recordings.catalog import (
 )
 from kdgat.can.recordings.messages import ReadLimits
 from kdgat.can.sections import WindowConfig, num_windows
-from kdgat.cluster.expectation import Expectation
-from kdgat.cluster.sizing import Estimate
 from kdgat.family.protocol import DataSize
 from kdgat.run.table import counted
+
+if TYPE_CHECKING:
+    from kdgat.cluster.expectation import Expectation
 
 CURRICULUM: Final = "curriculum"
 FUSION: Final = "fusion"
@@ -64,6 +65,9 @@ def rule_for(windows: int | None) -> SizeRule | None:
 
 def assume(stage: str, windows: int | None, preset: str | None = None) -> Expectation:
     """Return what the job of a stage is taken to need; nothing for stages that train no network on windows."""
+    from kdgat.cluster.expectation import Expectation  # a history of jobs, which commands without jobs do not read
+    from kdgat.cluster.sizing import Estimate
+
     rule = rule_for(windows)
     if rule is None or preset == QUICK or stage not in RUN_KINDS.trained or stage == FUSION:
         return Expectation()

@@ -9,6 +9,7 @@ import typer
 
 from kdgat.cli import options
 from kdgat.cli.option_groups import JobOptions, spread
+from kdgat.stage.process import garbage_kept
 
 if TYPE_CHECKING:
     from kdgat.cluster.resources import ResourceRequest
@@ -126,9 +127,10 @@ def _score_here(
         def show(what: str, done: int, total: int) -> None:
             bars.update(bar, description=what, completed=done, total=total)
 
-        return detects.evaluate(
-            run, data_root, dataset, catalog=catalog, calibration=calibration, cascade=cascade, progress=show
-        )
+        with garbage_kept():  # until this process ends: what evaluation loads is none, and arrays are none
+            return detects.evaluate(
+                run, data_root, dataset, catalog=catalog, calibration=calibration, cascade=cascade, progress=show
+            )
 
 
 def _score_in_job(

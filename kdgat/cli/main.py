@@ -15,7 +15,7 @@ from kdgat.run.end import EXIT_STOPPED
 from kdgat.stage.cores import wait_without_spinning
 from kdgat.stage.families import is_user_error
 from kdgat.stage.place import describe_os_error
-from kdgat.stage.process import garbage_kept
+from kdgat.stage.process import garbage_kept, keep_garbage_at_exit
 
 if TYPE_CHECKING:
     import typer
@@ -128,6 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     debug = DEBUG_OPTION in tokens
     tokens = [word for word in tokens if word != DEBUG_OPTION]
     wait_without_spinning()
+    keep_garbage_at_exit()
     if sys.stdout is None:  # closed by whoever started this, which is no reason to fail
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115
     try:

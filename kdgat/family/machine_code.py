@@ -5,19 +5,25 @@ count: after an update, kernels of two versions would hand each other arrays tha
 that a kernel's module imports of the package count. And two processes that compile one kernel for arguments of
 different types at the same time could swap their code; here each has a file of its own. Options that a kernel does not
 name itself, and takes from whoever calls it first, do not count: name those on which a result depends.
+
+What numba loads for a process's first kernel is loaded here, without scipy.
 """
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import inspect
 import re
+import sys
+import threading
 import time
 import zlib
 from collections.abc import Iterator
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Final
 
 from numba import njit
@@ -28,6 +34,7 @@ import kdgat
 __all__ = ["njit"]
 
 ROOTS: Final = {"kdgat": Path(kdgat.__file__).parent}  # package -> folder
+SCIPY_BLAS: Final = ("scipy.linalg", "scipy.linalg.cython_blas")
 OLD_S: Final = 3600.0  # from which on code of other sources is removed: another process may still be writing its own
 _OURS: Final = "all sources "
 _IMPORT: Final = re.compile(r"^[ \t]*(?:from|import)[ \t]+([\w.]+)", re.MULTILINE)
@@ -88,8 +95,25 @@ def _save(file: Any, key: Any, data: Any) -> None:
     file._save_index({**overloads, key: name})
 
 
+def _load_functions_of_arrays() -> None:
+    """Import what numba knows of arrays, which asks whether there is scipy's BLAS, and be it by importing all of it.
+
+    scipy.linalg takes longer than all kernels of a command. Here its place is held meanwhile: a kernel that multiplies
+    matrices imports it when it is compiled or loaded. Not beside other threads, which may be importing it themselves.
+    """
+    is_alone = threading.active_count() == 1 and importlib.util.find_spec("scipy") is not None
+    held = [name for name in SCIPY_BLAS if name not in sys.modules] if is_alone else []
+    sys.modules.update({name: ModuleType(name) for name in held})
+    try:
+        importlib.import_module("numba.np.arraymath")
+    finally:
+        for name in held:
+            del sys.modules[name]
+
+
 _stamp_of_numba: Any = caching._SourceFileBackedLocatorMixin.get_source_stamp
 _save_of_numba: Any = caching.IndexDataCacheFile.save
 caching._SourceFileBackedLocatorMixin.get_source_stamp = _stamp  # type: ignore[method-assign]
 if list(inspect.signature(_save_of_numba).parameters) == ["self", "key", "data"]:  # as from 0.61 to 0.68
     caching.IndexDataCacheFile.save = _save  # type: ignore[method-assign]
+_load_functions_of_arrays()

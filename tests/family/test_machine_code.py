@@ -77,3 +77,20 @@ def test_each_signature_has_a_file_of_its_own(package: Path) -> None:
     assert result(package) == "2 1"
     assert result(package, "1.5") == "2.5 0", "compiled once more: its entry is lost"
     assert {path.name for path in (package / "__pycache__").glob("outer.outer*.nbc")} == of_both
+
+
+MATRIX_PRODUCT = """
+import sys
+import numpy as np
+from kdgat.family.machine_code import njit
+kernel = njit(lambda a, b: a[0] + b[0])
+kernel(np.ones(2), np.ones(2))
+print("scipy.linalg" in sys.modules)
+import scipy.linalg
+print(njit(lambda a, b: a @ b)(np.eye(2), 3 * np.eye(2))[1, 1], scipy.linalg.det(2 * np.eye(2)))
+"""
+
+
+def test_a_kernel_loads_scipy_where_it_multiplies_matrices_alone() -> None:
+    printed = subprocess.run([sys.executable, "-c", MATRIX_PRODUCT], check=True, capture_output=True, text=True).stdout
+    assert printed.split() == ["False", "3.0", "4.0"]

@@ -48,3 +48,23 @@ def test_leaving_with_nobody_to_read_keeps_the_status() -> None:
         assert process.stdout is not None
         process.stdout.close()
         assert process.wait(60) == 0
+
+
+AT_THE_END = """
+import atexit, gc
+from kdgat.stage.process import keep_garbage_at_exit
+keep_garbage_at_exit()
+keep_garbage_at_exit()
+class Kept:
+    def __del__(self): print("collected")
+kept = Kept(); kept.itself = kept; del kept
+gc.collect()
+later = Kept(); later.itself = later; del later
+atexit.register(print, "registered later")
+"""
+
+
+@pytest.mark.processes
+def test_a_process_ends_as_usual_and_looks_for_no_garbage() -> None:
+    printed = subprocess.run([sys.executable, "-c", AT_THE_END], check=True, capture_output=True, text=True).stdout
+    assert printed.splitlines() == ["collected", "registered later"]

@@ -1,12 +1,13 @@
-"""An exported network in a runtime that starts in a tenth of a second and scores a window in a part of a millisecond.
+"""A network in a runtime that starts in a tenth of a second and scores a window in a part of a millisecond.
 
 torch takes seconds to import, and longer than a millisecond for the many small operations of one window.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import onnxruntime
@@ -50,15 +51,27 @@ class Windows(NamedTuple):
         )  # fmt: skip
 
 
-class Network:
-    """Score windows with an exported attention network, on one core."""
+class TrainedAttention(NamedTuple):
+    """Weights of a network that `is_compilable`, and what `describe_model` says of it."""
 
-    def __init__(self, model: bytes | Path) -> None:
+    weights: Mapping[str, NDArray[np.float32]]
+    description: Mapping[str, Any]
+
+
+class Network:
+    """Score windows with an attention network, exported or compiled, on one core."""
+
+    def __init__(self, model: bytes | Path | TrainedAttention) -> None:
         """Load a model; NetworkError names the file that is none."""
         self._name = str(model) if isinstance(model, Path) else "the network"
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4  # what is wrong with a file is said by the exception
+        if isinstance(model, TrainedAttention):
+            from kdgat.can.models.compiled import CompiledAttention  # numba, which is of no use for a single window
+
+            self._session: Any = CompiledAttention(*model, options)
+            return
         try:
             self._session = onnxruntime.InferenceSession(
                 model if isinstance(model, bytes) else str(model), options, providers=["CPUExecutionProvider"]

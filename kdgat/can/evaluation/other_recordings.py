@@ -1,6 +1,7 @@
 """The evaluation of a finished run on other recordings than its own tests, and the stage in which it happens."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,29 +14,31 @@ from kdgat.can.evaluation.finished_run import EvaluationError, FinishedCanRun
 from kdgat.can.evaluation.lineage import Lineage, lineage_of
 from kdgat.can.evaluation.measurements import Measurements
 from kdgat.can.evaluation.results import Results
-from kdgat.can.evaluation.run_detector import detector_of
+from kdgat.can.evaluation.run_detector import detector_of, windows_of
 from kdgat.can.evaluation.score_tables import ScoreTable
-from kdgat.can.evaluation.scored_recordings import BegunRecording, RecordingScorer
+from kdgat.can.evaluation.scored_recordings import BegunRecording, RecordingScorer, worthwhile_processes
 from kdgat.can.evaluation.unseen import near_copy
 from kdgat.can.evaluation.untrained import is_untrained
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
 from kdgat.can.kinds import KINDS, SCORE_RECORDINGS, RecordingsStageConfig
 from kdgat.can.recordings.data_summary import RunningSummary, list_bad_rows, summarise_recording
 from kdgat.can.recordings.messages import ReadLimits
+from kdgat.can.sections import WindowConfig, num_windows
 from kdgat.can.windows.schema import VALIDATION
 from kdgat.run.directory import OutputDirectory
 from kdgat.stage.configuration import validate_config
-from kdgat.stage.cores import num_usable_cores
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
 from kdgat.stage.work import Work
 
 if TYPE_CHECKING:
-    from kdgat.can.recordings.catalog import RecordingFile
+    from kdgat.can.recordings.catalog import DatasetEntry, RecordingFile
 
 
 RESULTS_FILE: Final = "results.json"
+BYTES_PER_MESSAGE: Final = 16  # of a recording's file: within thrice of what each format takes
+WINDOWS_AT_ONCE: Final = 128  # that are built before they are scored: whole batches of the networks
 
 
 def evaluate_run(
@@ -64,37 +67,62 @@ def evaluate_run(
         calibration: file of `kdgat calibrate` whose threshold is used; its recordings are left out.
         cascade: whether the detector's cheapest member scores alone where it is sure (`kdgat.can.evaluation.cascade`).
         progress: called with what is read, how many recordings are done, and how many there are.
-        processes: that score, this one among them, each on one core; by default as many as this process may use cores.
-            They change no score.
+        processes: that score, this one among them, each on one core; by default as many as are worthwhile on the cores
+            that this one may use. They change no score.
         work: of the stage that this is; the memory of the other processes is noted in it.
 
     Raises:
         EvaluationError: if the run lacks what is needed, or nothing is left to score.
         VehicleCalibrationError: if the calibration is of another detector.
-        CascadeError: if the detector has no cascade.
+        CascadeError: if the detector has no cascade, or a vehicle's calibration is given.
         DatasetError, RecordingError: naming the folder or the file and what to do.
     """
     # Reading recordings needs polars and numba, which scoring stores does not.
-    from kdgat.can.recordings.catalog import find_recordings
+    from kdgat.can.recordings.catalog import find_entry
 
     run = FinishedCanRun(OutputDirectory(run_directory))
-    lineage = lineage_of(run.output.path) if lineage is None else lineage
+    dataset, catalog = dataset or run.dataset, catalog or run.catalog
+    entry, leave_out = find_entry(dataset, data_root, catalog), run.left_out(data_root)
+    if processes is None:  # before anything is read, so that the others start meanwhile
+        processes = worthwhile_processes(_guessed_windows(entry.folder_in(data_root), leave_out, windows_of(run)))
+    if cascade:
+        check_cascade(detector_of(run), run.tables(VALIDATION), calibration)
+    with _scorer(run, processes, work, cascade=cascade) as scorer:
+        lineage = lineage_of(run.output.path) if lineage is None else lineage
+        vehicle = None if calibration is None else VehicleCalibration.read(Path(calibration))
+        files, notes = _unseen(run, entry, data_root, leave_out, lineage, vehicle)
+        if vehicle is not None:
+            notes.append(f"threshold of the calibration {calibration}")
+        return _score(scorer, run, files, dataset, notes=notes, calibration=vehicle, progress=progress)
+
+
+def _guessed_windows(folder: Path, leave_out: Sequence[str], windows: WindowConfig) -> int:
+    """Return about how many windows the recordings of a folder have, by the sizes of their files."""
+    from kdgat.can.recordings.catalog import discover_recordings
+
+    size = sum(place.path.stat().st_size for place in discover_recordings(folder, leave_out))
+    return size // BYTES_PER_MESSAGE // windows.stride
+
+
+def _unseen(
+    run: FinishedCanRun,
+    entry: "DatasetEntry",
+    data_root: Path | str,
+    leave_out: Sequence[str],
+    lineage: Lineage,
+    vehicle: VehicleCalibration | None,
+) -> "tuple[list[RecordingFile], list[str]]":
+    """Return the recordings of a dataset that nothing was learned from, and notes on the others."""
+    from kdgat.can.recordings.catalog import find_recordings
+
     trained_on = {
         content: f"{name} was trained on it, whose weights this run comes from"
         for content, name in lineage.trained.items()
     }
     trained_on |= {row.content_hash: "trained on" for row in run.trained_recordings() if row.content_hash}
-    vehicle = None if calibration is None else VehicleCalibration.read(Path(calibration))
     if vehicle is not None:
         trained_on |= {content: f"its threshold was set on it: {name}" for name, content in vehicle.recordings.items()}
-    leave_out = run.left_out(data_root)
-    found = find_recordings(
-        data_root,
-        dataset or run.dataset,
-        catalog=catalog or run.catalog,
-        leave_out=leave_out,
-        limits=run.read_limits(),
-    )
+    found = find_recordings(data_root, entry, leave_out=leave_out, limits=run.read_limits())
     trained_on |= {
         file.content_hash: f"for it shares blocks of messages with {copied}, which the run was trained on"
         for file in found
@@ -104,7 +132,7 @@ def evaluate_run(
     if not files:
         raise EvaluationError(
             f"{data_root}: the run, or one that it started from, was trained on all {len(found)} recordings of "
-            f"{dataset or run.dataset!r}; "
+            f"{entry.name!r}; "
             "give a folder with recordings that it has not seen"
         )
     notes = [
@@ -113,20 +141,7 @@ def evaluate_run(
         if file.content_hash in trained_on
     ]
     notes += lineage.notes
-    notes += [f"left out, as when the run was trained: {name}" for name in leave_out]
-    if vehicle is not None:
-        notes.append(f"threshold of the calibration {calibration}")
-    return score_files(
-        run,
-        files,
-        dataset or run.dataset,
-        notes=notes,
-        calibration=vehicle,
-        cascade=cascade,
-        progress=progress,
-        processes=processes,
-        work=work,
-    )
+    return files, notes + [f"left out, as when the run was trained: {name}" for name in leave_out]
 
 
 def find_tests(
@@ -149,73 +164,89 @@ def score_files(
     files: "Sequence[RecordingFile]",
     dataset: str,
     *,
-    notes: Sequence[str] = (),
-    calibration: VehicleCalibration | None = None,
-    cascade: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
-    processes: int | None = None,
     work: Work | None = None,
 ) -> Results:
     """Score recordings by the run's own detector and rule, whether or not it was trained on them.
 
     Raises:
         EvaluationError: if the run lacks what is needed, or no recording is as long as one window.
-        CascadeError: if the detector has no cascade, or a vehicle's calibration.
         RecordingError: naming the file and what to do.
     """
-    from kdgat.can.windows.graphs import build_graphs
+    windows = windows_of(run)
+    processes = worthwhile_processes(sum(num_windows(file.num_messages, windows) for file in files))
+    with _scorer(run, processes, work) as scorer:
+        return _score(scorer, run, files, dataset, progress=progress)
 
-    if cascade:
-        check_cascade(detector_of(run), run.tables(VALIDATION), calibration)
-    processes = num_usable_cores() if processes is None else processes
+
+@contextmanager
+def _scorer(
+    run: FinishedCanRun, processes: int, work: Work | None, *, cascade: bool = False
+) -> "Iterator[RecordingScorer]":
+    """Open a scorer; note the memory of its other processes when it is left."""
     with RecordingScorer(run, processes=processes, cascade=cascade) as scorer:
-        default_detector, windows, limits = scorer.default_detector, scorer.windows, scorer.limits
-        if calibration is not None:
-            calibration.check(run, default_detector)
-            default_detector = calibration.applied_to(default_detector)
-        summary = RunningSummary(windows)
-        for note in notes:
-            summary.note(note)
-
-        num_scored = 0
-        tests: dict[str, Tables] = {}
-        nodes: dict[str, Nodes] = {}
-        begun: dict[str, tuple[list[BegunRecording], list[str]]] = {}  # the scenario that others score meanwhile
-
-        def finish() -> None:
-            for scenario, (parts, names) in begun.items():
-                tests[scenario] = scorer.score(parts, names)
-                nodes[scenario] = scorer.node_scores
-            begun.clear()
-
-        for scenario in sorted({file.scenario for file in files}):
-            parts, names = list[BegunRecording](), list[str]()
-            for file in (file for file in files if file.scenario == scenario):
-                messages = file.read(limits)
-                graphs = build_graphs(messages, windows)
-                summary.add(summarise_recording(messages, file.role, graphs), list_bad_rows(messages))
-                if progress is not None:
-                    progress(f"{scenario}/{file.name}", len(summary.content.recordings), len(files))
-                name = f"{scenario}/{file.name}"
-                if graphs.num_graphs == 0:
-                    summary.note(f"{name} is shorter than one window of {windows.size} messages")
-                    continue
-                num_scored += graphs.num_graphs
-                if file.labelled:
-                    parts.append(scorer.begin(graphs))
-                    names.append(name)
-                else:  # neither benign nor attacked: it has no part in any metric
-                    num_alarms = int(default_detector.decide(scorer.score([graphs], [name])).sum())
-                    summary.note(
-                        f"{name} has no labels, so it is in no metric: {num_alarms:,} of {graphs.num_graphs:,} windows "
-                        "raise an alarm"
-                    )
-            finish()
-            if parts:
-                begun[scenario] = (parts, names)
-        finish()
+        yield scorer
     if work is not None:
         work.ranks_mib = max(work.ranks_mib, scorer.others_mib)
+
+
+def _score(
+    scorer: RecordingScorer,
+    run: FinishedCanRun,
+    files: "Sequence[RecordingFile]",
+    dataset: str,
+    *,
+    notes: Sequence[str] = (),
+    calibration: VehicleCalibration | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> Results:
+    from kdgat.can.windows.online import window_chunks
+
+    default_detector, windows, limits = scorer.default_detector, scorer.windows, scorer.limits
+    if calibration is not None:
+        calibration.check(run, default_detector)
+        default_detector = calibration.applied_to(default_detector)
+    summary = RunningSummary(windows)
+    for note in notes:
+        summary.note(note)
+
+    num_scored = 0
+    tests: dict[str, Tables] = {}
+    nodes: dict[str, Nodes] = {}
+    begun: dict[str, tuple[list[BegunRecording], list[str]]] = {}  # the scenario that others score meanwhile
+
+    def finish() -> None:
+        for scenario, (parts, names) in begun.items():
+            tests[scenario] = scorer.score(parts, names)
+            nodes[scenario] = scorer.node_scores
+        begun.clear()
+
+    for scenario in sorted({file.scenario for file in files}):
+        parts, names = list[BegunRecording](), list[str]()
+        for file in (file for file in files if file.scenario == scenario):
+            messages = file.read(limits)
+            recording = scorer.begin(window_chunks(messages, windows, num_windows=WINDOWS_AT_ONCE))
+            summary.add(summarise_recording(messages, file.role, *recording.graphs), list_bad_rows(messages))
+            if progress is not None:
+                progress(f"{scenario}/{file.name}", len(summary.content.recordings), len(files))
+            name = f"{scenario}/{file.name}"
+            if recording.num_windows == 0:
+                summary.note(f"{name} is shorter than one window of {windows.size} messages")
+                continue
+            num_scored += recording.num_windows
+            if file.labelled:
+                parts.append(recording)
+                names.append(name)
+            else:  # neither benign nor attacked: it has no part in any metric
+                num_alarms = int(default_detector.decide(scorer.score([recording], [name])).sum())
+                summary.note(
+                    f"{name} has no labels, so it is in no metric: {num_alarms:,} of {recording.num_windows:,} "
+                    "windows raise an alarm"
+                )
+        finish()
+        if parts:
+            begun[scenario] = (parts, names)
+    finish()
     if not num_scored:
         listed = ", ".join(f"{file.scenario}/{file.name}" for file in files)
         raise EvaluationError(f"no recording is as long as one window of {windows.size} messages: {listed}")

@@ -1,12 +1,12 @@
 """A finished run's own detector on recordings that are read now.
 
-Attention networks are exported and run without torch, on all cores that they are given; an autoencoder, a fusion, a
-network that knows identifiers by name, and a job that was given a GPU need torch.
+Attention networks are compiled, or exported, and run without torch, on all cores that they are given; an autoencoder, a
+fusion, a network that knows identifiers by name, and a job that was given a GPU need torch.
 """
 
 import importlib.util
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -25,6 +25,7 @@ from kdgat.can.models.names import ENSEMBLE_MEMBERS
 from kdgat.can.windows.feature_names import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES
 from kdgat.can.windows.schema import VALIDATION
 from kdgat.graphs.columns import GraphColumns
+from kdgat.stage.cores import num_usable_cores
 from kdgat.stage.gpus import num_given_gpus
 from kdgat.training.threads import one_thread
 from kdgat.training.weights import read_arrays
@@ -36,17 +37,28 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+WORTHWHILE_WINDOWS: Final = 1024  # that another process is started for, which takes a quarter of a second
 RUNTIME: Final = ("onnx", "onnxruntime")
 
 Columns = dict[str, NDArray[np.float32]]
 
 
+def worthwhile_processes(num_windows: int) -> int:
+    """Return how many processes should score so many windows on the cores that this one may use, itself among them."""
+    return min(num_usable_cores(), 1 + num_windows // WORTHWHILE_WINDOWS)
+
+
 @dataclass
 class BegunRecording:
-    """The windows of a recording that are being scored."""
+    """The windows of a recording that are being scored, in the parts that they were built in."""
 
-    graphs: GraphColumns
+    graphs: list[GraphColumns]
     pieces: "Pieces | None"  # None: they are scored when they are asked for
+
+    @property
+    def num_windows(self) -> int:
+        """Count them."""
+        return sum(part.num_graphs for part in self.graphs)
 
 
 class RecordingScorer:
@@ -109,14 +121,24 @@ class RecordingScorer:
         """Return the most memory of the other processes that scored, once the context is left."""
         return 0 if self._processes is None else self._processes.others_mib
 
-    def begin(self, graphs: GraphColumns) -> BegunRecording:
-        """Begin to score the windows of a recording, while the caller reads the next one."""
-        return BegunRecording(graphs, None if self._processes is None else self._processes.begin(graphs))
+    def begin(self, parts: Iterable[GraphColumns]) -> BegunRecording:
+        """Begin to score the windows of a recording, the first ones while the others are built.
+
+        Scores depend, in their last bits, on where a recording is cut into parts.
+        """
+        begun = BegunRecording([], None)
+        for graphs in parts:
+            begun.graphs.append(graphs)
+            if self._processes is not None:
+                begun.pieces = self._processes.begin(graphs, begun.pieces)
+        return begun
 
     def score(self, parts: Sequence[GraphColumns | BegunRecording], names: Sequence[str]) -> Tables:
         """Return the scores of the windows of recordings, which may have been begun, per seed."""
-        begun = [part if isinstance(part, BegunRecording) else self.begin(part) for part in parts]
-        graphs, labels = [one.graphs for one in begun], [[name] for name in names]
+        begun = [part if isinstance(part, BegunRecording) else self.begin([part]) for part in parts]
+        graphs = [part for one in begun for part in one.graphs]
+        # Recordings are numbered on behind the part that has a name: the last one.
+        labels = [[name] * is_last for one, name in zip(begun, names, strict=True) for is_last in _last_marked(one)]
         baselines = baseline_scores(graphs, NODE_FEATURES)
         scores, nodes = self._score(begun)
         self.node_scores = {seed: make_node_scores(graphs, nodes[seed]) for seed in nodes}
@@ -132,7 +154,7 @@ class RecordingScorer:
         if self._processes is None:
             from kdgat.can.windows.pool import PooledStores
 
-            pool = PooledStores([one.graphs for one in begun])
+            pool = PooledStores([GraphColumns.concatenate(one.graphs) for one in begun])
             with one_thread():
                 for seed, detectors in self._detectors.items():
                     scores[seed] = detectors.score(pool, [self.default_detector.model])
@@ -145,6 +167,10 @@ class RecordingScorer:
         return scores, nodes
 
 
+def _last_marked(begun: BegunRecording) -> list[bool]:
+    return [False] * (len(begun.graphs) - 1) + [True]
+
+
 def _open_processes(
     run: FinishedCanRun, places: Sequence[tuple[int, str]], processes: int, unsure: "Unsure | None"
 ) -> "ScoringProcesses | None":
@@ -155,10 +181,12 @@ def _open_processes(
     if missing:
         logger.warning("%s is not installed: torch scores, in thrice the time; pip install 'kdgat[export]'", missing[0])
         return None
+    from kdgat.can.detection.network import TrainedAttention
     from kdgat.can.evaluation.processes import ScoringProcesses
+    from kdgat.can.models.compiled import is_compilable
     from kdgat.can.models.onnx_graph import ExportError, attention_graph
 
-    models = []
+    models: list[bytes | TrainedAttention] = []
     for seed, name in places:
         path = run.weights(seed)[name]
         weights, description = read_arrays(path)
@@ -168,6 +196,9 @@ def _open_processes(
                 f"{path} was trained on {trained} node and edge features, the windows have "
                 f"{(len(NODE_FEATURES), len(EDGE_FEATURES))}: train again"
             )
+        if is_compilable(description):
+            models.append(TrainedAttention(weights, description))
+            continue
         try:
             models.append(attention_graph(weights, description, {}).SerializeToString())
         except ExportError as error:

@@ -6,6 +6,7 @@ from multiprocessing.connection import Connection
 
 from kdgat.can.detection.network import Network, ScoreError
 from kdgat.can.evaluation.turns import score_in_turn
+from kdgat.stage.process import garbage_kept, leave
 
 
 def main() -> None:
@@ -16,7 +17,7 @@ def main() -> None:
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
         signal.signal(number, signal.SIG_IGN)
-    with Connection(int(sys.argv[1])) as connection:
+    with garbage_kept(), Connection(int(sys.argv[1])) as connection:  # arrays are no garbage
         try:
             models, unsure = connection.recv()
             networks = [Network(model) for model in models]
@@ -27,7 +28,7 @@ def main() -> None:
                 except ScoreError as error:
                     connection.send(error)
         except (EOFError, ConnectionError):
-            return
+            leave(0)
 
 
 if __name__ == "__main__":

@@ -51,15 +51,15 @@ class RunningSummary:
         self.content = self.content.model_copy(update={"notes": [*self.content.notes, text]})
 
 
-def summarise_recording(messages: Messages, role: str, graphs: GraphColumns | None = None) -> RecordingSummary:
-    """Describe one recording, and the windows that it was cut into."""
+def summarise_recording(messages: Messages, role: str, *graphs: GraphColumns) -> RecordingSummary:
+    """Describe one recording, and the windows that it was cut into, in one part or several."""
     return RecordingSummary(
         name=messages.name,
         scenario=messages.scenario,
         role=role,
         num_messages=len(messages),
-        num_windows=0 if graphs is None else graphs.num_graphs,
-        num_attack_windows=0 if graphs is None else int(graphs["y"].sum()),
+        num_windows=sum(part.num_graphs for part in graphs),
+        num_attack_windows=sum(int(part["y"].sum()) for part in graphs),
         num_bad_rows=messages.num_bad_rows,
         num_backward=messages.num_backward,
         content_hash=messages.content_hash(),

@@ -182,18 +182,19 @@ class _Preparation:
                 f"{one.path}: has no labels, so attacks in it would be learned as benign; if it holds none, bring it "
                 "in by `kdgat data import --attack-free`, else remove it from the training scenario"
             )
-        graphs, num_windows = None, {}
+        parts, num_windows = list[GraphColumns](), {}
         if one.role != DUPLICATE_ROLE and messages.labelled:
             chunks = self._watched(window_chunks(messages, self.config.windows))
             _write_graphs(path, chunks, [one.title], self.config.windows)
             graphs = GraphStore.open(path, SCHEMA).columns
             division = Division.of(len(messages), self.config)
             num_windows = {store: len(division.windows(graphs, store)) for store in (TRAIN, VALIDATION)}
+            parts.append(graphs)
         logger.info("read %s", one.title)
         return {
             "labelled": messages.labelled,
             "num_windows": num_windows,
-            "recording": summarise_recording(messages, one.role, graphs).model_dump(mode="json"),
+            "recording": summarise_recording(messages, one.role, *parts).model_dump(mode="json"),
             "bad_rows": list_bad_rows(messages),
         }
 

@@ -94,9 +94,14 @@ class WindowStream:
         self._first += num_rows
 
 
-def window_chunks(messages: Messages, config: WindowConfig, size: int = CHUNK_MESSAGES) -> Iterator[GraphColumns]:
-    """Yield the graphs of a recording, those of `build_graphs`, of so many messages at a time."""
+def window_chunks(
+    messages: Messages, config: WindowConfig, size: int = CHUNK_MESSAGES, *, num_windows: int | None = None
+) -> Iterator[GraphColumns]:
+    """Yield the graphs of a recording, those of `build_graphs`, of so many messages at a time, or so many windows."""
+    first = size
+    if num_windows is not None:  # each window has its last message `stride` after that of the one before
+        first, size = config.size + (num_windows - 1) * config.stride, num_windows * config.stride
     stream = WindowStream(config)
-    for start in range(0, len(messages), size):
-        yield stream.feed(messages.select(slice(start, start + size)))
+    for start in (0, *range(first, len(messages), size)):
+        yield stream.feed(messages.select(slice(start, start + size if start else first)))
     yield stream.finish()

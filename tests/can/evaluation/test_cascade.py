@@ -218,9 +218,8 @@ def test_a_run_scores_by_a_cascade_and_says_so(two_seeds: OutputDirectory, data_
 
 @pytest.mark.processes
 def test_any_number_of_processes_scores_the_same_to_the_bit(
-    two_seeds: OutputDirectory, data_root: Path, results: Results, monkeypatch: pytest.MonkeyPatch
+    two_seeds: OutputDirectory, data_root: Path, results: Results
 ) -> None:
-    monkeypatch.setattr("kdgat.can.evaluation.processes.WORTHWHILE_WINDOWS", 1)
     beside = evaluate_run(two_seeds.path, data_root, cascade=True, processes=3)
     assert beside.model_copy(update={"created": results.created}) == results
 

@@ -54,10 +54,7 @@ def test_its_own_test_recordings_score_as_they_did_in_the_run(
 
 
 @pytest.mark.processes
-def test_the_memory_of_processes_that_score_counts_as_the_stages(
-    output: OutputDirectory, data_root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kdgat.can.evaluation.processes.WORTHWHILE_WINDOWS", 1)
+def test_the_memory_of_processes_that_score_counts_as_the_stages(output: OutputDirectory, data_root: Path) -> None:
     alone, beside = Work(), Work()
     evaluate_run(output.path, data_root, processes=1, work=alone)
     evaluate_run(output.path, data_root, processes=2, work=beside)

@@ -23,7 +23,6 @@ def graphs() -> GraphColumns:
 def test_networks_in_turn_score_the_same_to_the_bit_on_any_number_of_processes(
     graphs: GraphColumns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "WORTHWHILE_WINDOWS", 1)
     monkeypatch.setattr(processes, "WINDOWS_PER_PIECE", 16)
     models = [exported(graphs, 0), exported(graphs, 1)]
     unsure = Unsure(*np.quantile(Network(models[0]).score(graphs)[0], (0.4, 0.6)).tolist())
@@ -44,7 +43,6 @@ def test_networks_in_turn_score_the_same_to_the_bit_on_any_number_of_processes(
 def test_scores_are_the_same_to_the_bit_on_any_number_of_processes(
     graphs: GraphColumns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "WORTHWHILE_WINDOWS", 1)
     monkeypatch.setattr(processes, "WINDOWS_PER_PIECE", 16)
     models = [exported(graphs, 0), exported(graphs, 1)]
     results = []
@@ -67,7 +65,6 @@ def test_scores_are_the_same_to_the_bit_on_any_number_of_processes(
 def test_what_ends_in_another_process_is_raised_in_this_one(
     graphs: GraphColumns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "WORTHWHILE_WINDOWS", 1)
     with ScoringProcesses([exported(graphs, 0, np.nan)], 2) as scoring:
         future = scoring.begin(graphs).futures[0]
         with pytest.raises(ScoreError, match="no finite score"):
@@ -85,7 +82,6 @@ def test_what_ends_in_another_process_is_raised_in_this_one(
 def test_what_a_process_that_was_killed_leaves_is_scored_here_with_a_warning(
     graphs: GraphColumns, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(processes, "WORTHWHILE_WINDOWS", 1)
     monkeypatch.setattr(processes, "WINDOWS_PER_PIECE", 16)
     with ScoringProcesses([exported(graphs, 0)], 2) as scoring:
         begun = scoring.begin(graphs)
@@ -109,7 +105,6 @@ def test_what_a_process_that_was_killed_leaves_is_scored_here_with_a_warning(
 def test_a_process_that_does_not_answer_keeps_nobody_from_leaving(
     graphs: GraphColumns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(processes, "WORTHWHILE_WINDOWS", 1)
     scoring = ScoringProcesses([exported(graphs, 0)], 2)
     scoring.begin(graphs).futures[0].result()
     worker = scoring._all[0]._process

@@ -104,3 +104,15 @@ def test_chunks_of_a_recording_have_its_graphs(num: int) -> None:
     config = WindowConfig()
     chunks = list(window_chunks(messages, config, size=250))
     _assert_equal(GraphColumns.concatenate(chunks), build_graphs(messages, config))
+
+
+@pytest.mark.parametrize(("size", "stride"), [(100, 100), (60, 25), (30, 90)])
+@pytest.mark.parametrize("num", [0, 20, 700, 1234])
+def test_chunks_of_so_many_windows_are_of_so_many_but_for_the_last(num: int, size: int, stride: int) -> None:
+    messages = make_recording(make_vehicle(3), 2.0, None, seed=4).select(slice(num))
+    config = WindowConfig(size=size, stride=stride)
+    chunks = list(window_chunks(messages, config, num_windows=4))
+    whole = build_graphs(messages, config)
+    _assert_equal(GraphColumns.concatenate(chunks), whole)
+    found = [chunk.num_graphs for chunk in chunks if chunk.num_graphs]
+    assert found == [4] * (whole.num_graphs // 4) + [whole.num_graphs % 4] * (whole.num_graphs % 4 > 0)
