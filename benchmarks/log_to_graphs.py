@@ -1,7 +1,7 @@
 """Measure from logs to graphs on all cores, beside polars, which merely reads the same files: both sides in turns.
 
 Run `python benchmarks/log_to_graphs.py [FOLDER] [--repeats K]`: FOLDER has Parquet recordings; without one, drives are
-simulated. They are written as CSV, too. Each side works at as many files at once as there are cores, as `prepare` does.
+simulated. They are written as CSV, too. Each side works at as many files at once as there are cores, the largest first.
 Prints messages per second of wall and of CPU time, and how far a third of the speed of polars is.
 """
 
@@ -38,6 +38,7 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         found = sorted(arguments.folder.glob("*.parquet")) if arguments.folder else simulate(Path(folder), arguments)
+        found.sort(key=lambda path: -path.stat().st_size)
         recordings = [read_recording(path) for path in found]
         num_messages = sum(map(len, recordings))
         files = {"Parquet": found, "CSV": [write_csv(Path(folder) / f"{path.stem}.csv", messages)
