@@ -177,14 +177,14 @@ KINDS: Final = StageKinds(
             RecordingsStageConfig,
             "kdgat.can.evaluation.other_recordings:run_score_recordings",
             trains=False,
-            code_version=3,  # as that of prepare
+            code_version=4,  # networks are scored by kernels: other last bits
         ),
         StageKind(
             COMPARISON,
             ComparisonStageConfig,
             "kdgat.can.nightly.comparison:run_comparison",
             trains=False,
-            code_version=4,  # as that of prepare
+            code_version=5,  # as that of score_recordings
         ),
     )
 )
