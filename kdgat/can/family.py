@@ -188,7 +188,7 @@ class CanFamily(Family):
         cascade: bool,
         progress: Callable[[str, int, int], None],
     ) -> Results:
-        """Score all recordings that the run was not trained on; see `kdgat.can.evaluation.stage.evaluate_run`."""
+        """Score all recordings that the run was not trained on, as `evaluate_run` does."""
         check_evaluated(run, data_root, dataset, catalog)
         from kdgat.can.evaluation.other_recordings import evaluate_run
 
@@ -206,7 +206,7 @@ class CanFamily(Family):
         calibration: Path | None,
         cascade: bool,
     ) -> RunDirectory:
-        """Make the run directory of a stage that does the same; see `kdgat.can.evaluation.stage.make_evaluation`."""
+        """Make the run directory of a stage that does the same."""
         check_evaluated(run, data_root, dataset, catalog)
         from kdgat.can.evaluation.other_recordings import make_evaluation
 

@@ -127,7 +127,7 @@ def _score_here(
         def show(what: str, done: int, total: int) -> None:
             bars.update(bar, description=what, completed=done, total=total)
 
-        with garbage_kept():  # until this process ends: what evaluation loads is none, and arrays are none
+        with garbage_kept():  # what evaluation loads is none, and arrays are none
             return detects.evaluate(
                 run, data_root, dataset, catalog=catalog, calibration=calibration, cascade=cascade, progress=show
             )
@@ -149,11 +149,14 @@ def _score_in_job(
 ) -> "RunResults":
     options.require_job_library()
     from flows.single_stage import run_single_stage
+    from kdgat.cluster.resources import make_request
     from kdgat.run.finished import EVALUATION
     from kdgat.stage.outcome import Finished, exit_status
 
     with site.creating_files():
         directory = detects.make_evaluation(run, data_root, dataset, catalog, calibration=calibration, cascade=cascade)
+    if cascade:  # which no GPU scores; the run's own evaluation may have asked for one
+        request = request.over(make_request(gpus=0))
     outcome = run_single_stage(directory.path, site, request, quiet=quiet, like_stage=EVALUATION, begins_anew=True)
     if not isinstance(outcome, Finished):
         raise typer.Exit(exit_status(outcome))

@@ -67,6 +67,7 @@ class Network:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 4  # what is wrong with a file is said by the exception
+        self._is_compiled = isinstance(model, TrainedAttention)
         if isinstance(model, TrainedAttention):
             from kdgat.can.models.compiled import CompiledAttention  # numba, which is of no use for a single window
 
@@ -87,8 +88,8 @@ class Network:
 
     @property
     def metadata(self) -> dict[str, str]:
-        """Return what the file says about itself."""
-        return dict(self._session.get_modelmeta().custom_metadata_map)
+        """Return what the file says about itself; nothing of a network that comes from no file."""
+        return {} if self._is_compiled else dict(self._session.get_modelmeta().custom_metadata_map)
 
     def score(self, graphs: GraphColumns | Windows) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Return the logits of windows [G] and of nodes [N]; ScoreError for one that is not finite."""

@@ -83,7 +83,7 @@ def check_cascade(detector: DefaultDetector, validation: Tables, calibration: ob
     others = [name for name in members if name not in ENSEMBLE_MEMBERS]
     reason = ""
     if others:
-        reason = f"{others[0]} is no attention network, and is scored with torch"
+        reason = f"{others[0]} is no attention network, and only those score in turn"
     elif len(members) < 2:
         reason = f"the detector is {members[0]} alone, so that there is nothing to save"
     elif detector.rule.kind == "per_recording":

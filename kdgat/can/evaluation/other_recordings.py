@@ -23,7 +23,7 @@ from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
 from kdgat.can.kinds import KINDS, SCORE_RECORDINGS, RecordingsStageConfig
 from kdgat.can.recordings.data_summary import RunningSummary, list_bad_rows, summarise_recording
 from kdgat.can.recordings.messages import ReadLimits
-from kdgat.can.sections import WindowConfig, num_windows
+from kdgat.can.sections import num_windows
 from kdgat.can.windows.schema import VALIDATION
 from kdgat.run.directory import OutputDirectory
 from kdgat.stage.configuration import validate_config
@@ -84,7 +84,7 @@ def evaluate_run(
     dataset, catalog = dataset or run.dataset, catalog or run.catalog
     entry, leave_out = find_entry(dataset, data_root, catalog), run.left_out(data_root)
     if processes is None:  # before anything is read, so that the others start meanwhile
-        processes = worthwhile_processes(_guessed_windows(entry.folder_in(data_root), leave_out, windows_of(run)))
+        processes = worthwhile_processes(_guessed_windows(run, entry.folder_in(data_root), leave_out))
     if cascade:
         check_cascade(detector_of(run), run.tables(VALIDATION), calibration)
     with _scorer(run, processes, work, cascade=cascade) as scorer:
@@ -96,12 +96,14 @@ def evaluate_run(
         return _score(scorer, run, files, dataset, notes=notes, calibration=vehicle, progress=progress)
 
 
-def _guessed_windows(folder: Path, leave_out: Sequence[str], windows: WindowConfig) -> int:
-    """Return about how many windows the recordings of a folder have, by the sizes of their files."""
+def _guessed_windows(run: FinishedCanRun, folder: Path, leave_out: Sequence[str]) -> int:
+    """Return about how many windows there are to score, by the sizes of files without the names of trained ones."""
     from kdgat.can.recordings.catalog import discover_recordings
 
-    size = sum(place.path.stat().st_size for place in discover_recordings(folder, leave_out))
-    return size // BYTES_PER_MESSAGE // windows.stride
+    trained = {(row.scenario, row.name) for row in run.trained_recordings()}
+    places = discover_recordings(folder, leave_out)
+    size = sum(place.path.stat().st_size for place in places if (place.scenario, place.name) not in trained)
+    return size // BYTES_PER_MESSAGE // windows_of(run).stride
 
 
 def _unseen(

@@ -1,4 +1,4 @@
-"""Windows scored by exported networks on all cores: in this process, and in others beside it.
+"""Windows scored by attention networks on all cores: in this process, and in others beside it.
 
 Each process computes on one core. Windows are cut into pieces that depend on the recording alone, and each piece is
 scored by itself, so the scores are the same to the last bit on any number of processes.
@@ -7,6 +7,7 @@ scored by itself, so the scores are the same to the last bit on any number of pr
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import os
 import subprocess
@@ -17,6 +18,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from multiprocessing.connection import Pipe
 from queue import SimpleQueue
+from threading import Lock
 from typing import Final, Self
 
 import numpy as np
@@ -67,6 +69,10 @@ class ScoringProcesses:
         self._unsure = unsure
         self._workers: SimpleQueue[_Worker] = SimpleQueue()
         self._all = [_Worker() for _ in range(processes - 1)]
+        self._num_alive = len(self._all)
+        self._lock = Lock()
+        # Reading needs numba in any case, and beside other threads it takes longer to load.
+        importlib.import_module("kdgat.family.machine_code")
         self._threads = ThreadPoolExecutor(max(1, processes - 1), "scoring")
         for worker in self._all:
             self._threads.submit(self._prepare, worker, list(models))
@@ -131,15 +137,32 @@ class ScoringProcesses:
         return score_in_turn(self._networks, windows, self._unsure)
 
     def _prepare(self, worker: _Worker, models: list[Model]) -> None:
-        worker.load(models, self._unsure)
-        self._workers.put(worker)
+        try:
+            worker.load(models, self._unsure)
+        finally:
+            self._workers.put(worker)
 
     def _ask(self, windows: Windows) -> list[Logits]:
         worker = self._workers.get()
+        is_used_again = True
         try:
             return worker.score(windows)
+        except ScoringProcessError:
+            is_used_again = self._is_last()
+            raise
         finally:
-            self._workers.put(worker)
+            if is_used_again:
+                self._workers.put(worker)
+
+    def _is_last(self) -> bool:
+        """Count out a process that has ended: asked again, it would answer first each time. The last one stays.
+
+        Without any, whoever asks would wait for ever.
+        """
+        with self._lock:
+            is_last = self._num_alive == 1
+            self._num_alive -= not is_last
+        return is_last
 
 
 class _Worker:
@@ -157,9 +180,11 @@ class _Worker:
         self.peak_mib = 0
 
     def load(self, models: list[Model], unsure: Unsure | None) -> None:
-        """Hand it the networks, once it has started."""
-        with contextlib.suppress(OSError):  # it has ended, which whoever asks for scores is told
+        """Hand it the networks, once it has started; one that does not take them ends, as whoever asks it is told."""
+        try:
             self._connection.send((models, unsure))
+        except (OSError, MemoryError):
+            self.kill()
 
     def score(self, windows: Windows) -> list[Logits]:
         try:

@@ -103,7 +103,7 @@ class RecordingScorer:
         if first is not None and self._processes is None:
             raise CascadeError(
                 "cascade=true: torch scores here, with all networks (a GPU was given, ONNX Runtime is not there, or a "
-                "network knows identifiers by name); evaluate without --cascade"
+                "network knows identifiers by name); evaluate without a GPU (--gpus 0), or without --cascade"
             )
         self._detectors: dict[int, DetectorSet] = (
             {} if self._processes is not None else _detector_sets(run, self._places)
@@ -174,7 +174,7 @@ def _last_marked(begun: BegunRecording) -> list[bool]:
 def _open_processes(
     run: FinishedCanRun, places: Sequence[tuple[int, str]], processes: int, unsure: "Unsure | None"
 ) -> "ScoringProcesses | None":
-    """Export the networks of seeds and names; None where they need torch, or a GPU is there to be used."""
+    """Open the networks of seeds and names; None where they need torch, or a GPU is there to be used."""
     if any(name not in ENSEMBLE_MEMBERS for _, name in places) or num_given_gpus():
         return None
     missing = [package for package in RUNTIME if importlib.util.find_spec(package) is None]

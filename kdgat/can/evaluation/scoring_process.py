@@ -4,19 +4,20 @@ import signal
 import sys
 from multiprocessing.connection import Connection
 
-from kdgat.can.detection.network import Network, ScoreError
-from kdgat.can.evaluation.turns import score_in_turn
-from kdgat.stage.process import garbage_kept, leave
+# Before anything is loaded: signals to the group of processes are the business of the one that started this.
+for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+    signal.signal(number, signal.SIG_IGN)
+
+from kdgat.can.detection.network import Network, ScoreError  # noqa: E402
+from kdgat.can.evaluation.turns import score_in_turn  # noqa: E402
+from kdgat.stage.process import garbage_kept, leave  # noqa: E402
 
 
 def main() -> None:
     """Take networks as a list of models, and `Unsure` or None; then answer `Windows` after `Windows` with logits.
 
-    An error is sent in their place. The other end closes the socket to end this process, or ends itself. Signals to the
-    group of processes are its business.
+    An error is sent in their place. The other end closes the socket to end this process, or ends itself.
     """
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(number, signal.SIG_IGN)
     with garbage_kept(), Connection(int(sys.argv[1])) as connection:  # arrays are no garbage
         try:
             models, unsure = connection.recv()

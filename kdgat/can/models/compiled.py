@@ -1,8 +1,8 @@
 """An attention network as matrix products of ONNX Runtime and kernels between them.
 
-The function of `attention_graph`, to the rounding of float32, in two thirds of its time: no array as long as the edges
-and as wide as a layer is made, moved and read again. The products stay with ONNX Runtime, which uses wider vectors on
-some processors than numpy's library does.
+The function of `attention_graph`, to the rounding of float32, in three quarters of its time: no array as long as the
+edges and as wide as a layer is made, moved and read again. The products stay with ONNX Runtime, which uses wider
+vectors on some processors than numpy's library does.
 """
 
 from __future__ import annotations

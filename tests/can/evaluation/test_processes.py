@@ -62,6 +62,26 @@ def test_scores_are_the_same_to_the_bit_on_any_number_of_processes(
 
 
 @pytest.mark.processes
+def test_a_process_that_has_ended_is_asked_once_and_the_others_go_on(
+    graphs: GraphColumns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processes, "WINDOWS_PER_PIECE", 4)
+    with ScoringProcesses([exported(graphs, 0)], 3) as scoring:
+        scoring._all[0].kill()
+        scoring._all[0]._process.wait()
+        begun = scoring.begin(graphs)
+        errors = [future.exception() for future in begun.futures]
+        assert len(errors) > 8
+        assert sum(isinstance(error, ScoringProcessError) for error in errors) <= 1
+        scoring._all[1].kill()  # the last one
+        scoring._all[1]._process.wait()
+        begun = scoring.begin(graphs)
+        ours = scoring.finish(begun)
+    with ScoringProcesses([exported(graphs, 0)]) as alone:
+        np.testing.assert_array_equal(ours[0][0], alone.finish(alone.begin(graphs))[0][0])
+
+
+@pytest.mark.processes
 def test_what_ends_in_another_process_is_raised_in_this_one(
     graphs: GraphColumns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
