@@ -7,13 +7,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.can.windows.clock import ARRIVAL_FEATURES
 from kdgat.can.windows.compilation import UNCOUNTED
 from kdgat.can.windows.edges import EdgeScratch, edge_scratch, fill_edges
 from kdgat.can.windows.feature_names import LOG_MIXED_PERIOD, LOSSLESS_MARGIN, NODE_FEATURES, REDUCTIONS
 from kdgat.can.windows.features import MESSAGE_FEATURES, popcount
 from kdgat.can.windows.field_rules import changed_bytes
 from kdgat.can.windows.fields import FIELD_FEATURES
+from kdgat.can.windows.interval_rules import ARRIVAL_FEATURES
 from kdgat.can.windows.timer import REST
 from kdgat.family.machine_code import njit
 

@@ -15,9 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.can.sections import WindowConfig, num_windows
-from kdgat.can.windows.clock import NONE, Arrivals
+from kdgat.can.windows.clock import Arrivals
 from kdgat.can.windows.feature_names import EDGE_FEATURES, NODE_FEATURES
 from kdgat.can.windows.filling import AT_REST, REDUCED_BY, REDUCED_COLUMN, count_parts, fill, scratch_for
+from kdgat.can.windows.interval_rules import NONE
 from kdgat.can.windows.rounding import round_features
 from kdgat.can.windows.schema import ATTACK_KINDS, SCHEMA
 from kdgat.can.windows.traffic_state import DescribedMessages, TrafficState

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.can.windows.bus_time import BusClock
-from kdgat.can.windows.clock import NUM_ARRIVAL_FEATURES, Arrivals, ClockState, arrivals
+from kdgat.can.windows.clock import Arrivals, ClockState, arrivals
 from kdgat.can.windows.features import NUM_MESSAGE_FEATURES, FeatureState
 from kdgat.can.windows.fields import NUM_FIELD_FEATURES, FieldState
+from kdgat.can.windows.interval_rules import NUM_ARRIVAL_FEATURES
 
 if TYPE_CHECKING:
     from kdgat.can.recordings.messages import Messages

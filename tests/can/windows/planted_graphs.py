@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.can.windows.clock import NONE
+from kdgat.can.windows.interval_rules import NONE
 from kdgat.can.windows.schema import ATTACK_KINDS, SCHEMA
 from kdgat.graphs.columns import GraphColumns, pointers
 

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kdgat.can.windows.clock import ARRIVAL_FEATURES, Arrivals, ClockState, arrivals
+from kdgat.can.windows.clock import Arrivals, ClockState, arrivals
 from kdgat.can.windows.identifiers import IdentifierNumbers
+from kdgat.can.windows.interval_rules import ARRIVAL_FEATURES
 from kdgat.can.windows.timer import REST
 
 COLUMN = {name: column for column, name in enumerate(ARRIVAL_FEATURES)}
