@@ -12,13 +12,40 @@ What is remembered is a `FeatureState` that outlives a call: a recording in piec
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.can.windows.compilation import UNCOUNTED
-from kdgat.can.windows.identifiers import LASTING, PASSING, IdentifierNumbers, Numbered, untouched, with_room
+from kdgat.can.windows.feature_memory import (
+    ALWAYS_TOGGLING,
+    COUNT_BELOW,
+    FIRST_TIME,
+    FIRST_TWIN_BIN,
+    INTERVAL_BEFORE,
+    LAST_LENGTH,
+    LAST_PAYLOAD,
+    LAST_TIME,
+    LOWEST_BIN,
+    MEDIAN_BIN,
+    NUM_BINS,
+    NUM_ORDERS,
+    NUM_SEEN,
+    ORDER_TABLE_BITS,
+    PAYLOAD_BEFORE,
+    REPEAT_TIME,
+    TIME_BELOW,
+    TIME_TOTAL,
+    TOGGLED,
+    OfBus,
+    OfIdentifiers,
+    forget,
+    forget_orders,
+    new_identifiers,
+    note_order,
+)
+from kdgat.can.windows.identifiers import PASSING, IdentifierNumbers, Numbered, untouched, with_room
 from kdgat.can.windows.logarithms import log2, quarter_octaves
 from kdgat.family.machine_code import njit
 
@@ -84,12 +111,6 @@ _LIMITS: Final = np.array([6.0, 6.0, *[np.inf] * 7, 6.0, 4.0, np.inf, np.inf])
 _NUM_LOGARITHMS: Final = len(_SCALES)
 _NUM_ARGUMENTS: Final = 16  # with some to spare, so that rows are lines of the cache
 _NUM_ROWS: Final = 64
-_NUM_BINS = 96  # interval histogram, four bins an octave (quarter_octaves) from 2^-17 s to 2^7 s
-_LOWEST_BIN = 68
-_NUM_RANK_BINS = 36
-_FIRST_TWIN_BIN = 17  # of a payload that is as near to the one before the previous as to the previous
-_ORDER_TABLE_BITS = 20
-_NUM_ORDERS = 32  # transitions that a passing identifier takes with it when it loses its number
 _MEMORY_S = 30.0  # long-run means forget with this time constant
 _ESTABLISHED_S = 1.0
 _ORIGINAL_S = 2.0  # from the beginning of a recording, in which its own identifiers come;
@@ -97,20 +118,6 @@ _NEWCOMER_S = 60.0  # whoever comes later is established only after so long: flo
 _ESTABLISHED_COUNT = 8
 _SHORTEST_INTERVAL_S = 1e-6
 _SMALLEST_PRODUCT = 1e-150  # far above what floats become inexact at
-
-# Columns of what is remembered of an identifier: seconds,
-(
-    _LAST_TIME,
-    _INTERVAL_BEFORE,
-    _FIRST_TIME,
-    _TIME_BELOW,  # interval time in bins below the median bin
-    _TIME_TOTAL,
-    _REPEAT_TIME,
-) = range(6)
-# counts
-_NUM_SEEN, _MEDIAN_BIN, _LAST_LENGTH, _COUNT_BELOW = range(4)  # the last one is of intervals below the median bin
-# and payloads.
-_LAST_PAYLOAD, _PAYLOAD_BEFORE, _TOGGLED, _ALWAYS_TOGGLING = range(4)
 
 
 @njit(cache=True, inline="always")
@@ -127,48 +134,6 @@ def _rank(above: float, total: float) -> float:
     return (above + 0.01) / (total + 0.01)
 
 
-class _OfIdentifiers(NamedTuple):
-    """What is remembered of I identifiers, by their numbers; zero, but for `first_as_short`, of one that is new.
-
-    Single numbers of an identifier stand side by side: each array of its own would be another line of the cache.
-    """
-
-    numbers: NDArray[np.float64]  # [I, 8] s: _LAST_TIME to _REPEAT_TIME
-    counts: NDArray[np.int64]  # [I, 4] _NUM_SEEN to _COUNT_BELOW
-    words: NDArray[np.uint64]  # [I, 4] _LAST_PAYLOAD to _ALWAYS_TOGGLING
-    histogram_count: NDArray[np.int32]  # [I, _NUM_BINS]
-    histogram_time: NDArray[np.float64]
-    first_as_short: NDArray[np.float64]  # when an interval of this bin or a shorter one first came
-    bit_time: NDArray[np.float32]  # [I, 64] time that ended in a change of this bit
-    toggle_time: NDArray[np.float64]  # [I, _NUM_RANK_BINS] id's time that a change closed which surprised as much
-    twin_time: NDArray[np.float64]  # the same of twins, from the bin _FIRST_TWIN_BIN on
-
-
-class _OfBus(NamedTuple):
-    """What is remembered of all messages; arrays of one row are written back at the end of a call."""
-
-    times: NDArray[np.float64]  # [4] start, of the previous message, mean gap, short-time rate
-    places: NDArray[np.int64]  # [3] messages so far, number of the previous identifier or -1, lowest established id
-    order_count: NDArray[np.float32]  # [2^_ORDER_TABLE_BITS] how often one identifier followed another
-    priority_count: NDArray[np.int64]  # [64] messages by the first bits of their identifier
-    orders: NDArray[np.int32]  # [PASSING, _NUM_ORDERS] 1 + places in order_count of who shares a number in turn
-    num_orders: NDArray[np.int64]  # [PASSING] so far; the first ones are written over
-
-
-def _new_identifiers(num_ids: int) -> _OfIdentifiers:
-    return _OfIdentifiers(
-        numbers=untouched((num_ids, 8)),
-        counts=untouched((num_ids, 4), np.int64),
-        words=untouched((num_ids, 4), np.uint64),
-        histogram_count=untouched((num_ids, _NUM_BINS), np.int32),
-        histogram_time=untouched((num_ids, _NUM_BINS)),
-        first_as_short=untouched((num_ids, _NUM_BINS)),
-        bit_time=untouched((num_ids, 64), np.float32),
-        toggle_time=untouched((num_ids, _NUM_RANK_BINS)),
-        twin_time=untouched((num_ids, _NUM_RANK_BINS)),
-    )
-
-
 class FeatureState:
     """Remember what the features of a recording's next messages are relative to.
 
@@ -178,13 +143,13 @@ class FeatureState:
 
     def __init__(self) -> None:
         self.numbers = IdentifierNumbers()
-        self._of_identifiers = _new_identifiers(0)
-        self._of_bus = _OfBus(
+        self._of_identifiers = new_identifiers(0)
+        self._of_bus = OfBus(
             times=np.zeros(4),
             places=np.array([0, -1, 1 << 40], np.int64),
-            order_count=np.zeros(1 << _ORDER_TABLE_BITS, np.float32),
+            order_count=np.zeros(1 << ORDER_TABLE_BITS, np.float32),
             priority_count=np.zeros(64, np.int64),
-            orders=untouched((PASSING, _NUM_ORDERS), np.int32),
+            orders=untouched((PASSING, NUM_ORDERS), np.int32),
             num_orders=untouched(PASSING, np.int64),
         )
 
@@ -210,7 +175,7 @@ class FeatureState:
         """
         wanted = np.ones(len(timestamp), bool) if wanted is None else wanted
         numbered = self.numbers.number(identifier)
-        self._of_identifiers = with_room(self._of_identifiers, numbered.num_numbers, _new_identifiers)
+        self._of_identifiers = with_room(self._of_identifiers, numbered.num_numbers, new_identifiers)
         features = np.zeros((len(timestamp), NUM_MESSAGE_FEATURES), np.float32) if out is None else out
         _describe(
             timestamp, *numbered[:2], identifier, payload, length, wanted, self._of_identifiers, self._of_bus,
@@ -218,38 +183,6 @@ class FeatureState:
             features,
         )  # fmt: skip
         return numbered, features
-
-
-@njit(cache=True)
-def _forget(known: _OfIdentifiers, index: Any) -> None:
-    """Make room for another identifier under this number."""
-    known.numbers[index] = 0.0
-    known.counts[index] = 0
-    known.words[index] = 0
-    known.histogram_count[index] = 0
-    known.histogram_time[index] = 0.0
-    known.bit_time[index] = 0.0
-    known.toggle_time[index] = 0.0
-    known.twin_time[index] = 0.0
-
-
-@njit(cache=True)
-def _note_order(bus: _OfBus, index: Any, key: Any) -> None:
-    """Remember a transition that an identifier which may lose its number was the first to make."""
-    row = index - LASTING
-    if row >= 0:
-        bus.orders[row, bus.num_orders[row] % _NUM_ORDERS] = key + 1
-        bus.num_orders[row] += 1
-
-
-@njit(cache=True)
-def _forget_orders(bus: _OfBus, index: Any) -> None:
-    """Forget whom the last identifier of this number followed, and who followed it."""
-    row = index - LASTING
-    if row >= 0:
-        for place in range(min(bus.num_orders[row], _NUM_ORDERS)):
-            bus.order_count[bus.orders[row, place] - 1] = 0.0
-        bus.num_orders[row] = 0
 
 
 @njit(cache=True, error_model="numpy", fastmath=False, **UNCOUNTED)
@@ -279,7 +212,7 @@ def _look_up_transitions(
 
     One after the other, as the pass comes to them, each would be waited for.
     """
-    order_mask = (1 << _ORDER_TABLE_BITS) - 1
+    order_mask = (1 << ORDER_TABLE_BITS) - 1
     for place in range(numbers.shape[0]):
         index = np.int64(numbers[place])
         transitions[place] = ((previous * 40503) ^ (index * 9973)) & order_mask
@@ -300,8 +233,8 @@ def _describe(
     payload: NDArray[np.uint64],
     length: NDArray[np.uint8],
     wanted: NDArray[np.bool_],
-    ids: _OfIdentifiers,
-    bus: _OfBus,
+    ids: OfIdentifiers,
+    bus: OfBus,
     arguments: NDArray[np.float64],
     described: NDArray[np.int64],
     transitions: NDArray[np.int64],
@@ -340,14 +273,14 @@ def _describe(
         index = np.int64(numbers[message])
         place = before + message  # in the recording
         if is_new[message]:
-            if ids.counts[index, _NUM_SEEN] > 0:
-                _forget(ids, index)
-                _forget_orders(bus, index)
+            if ids.counts[index, NUM_SEEN] > 0:
+                forget(ids, index)
+                forget_orders(bus, index)
             first_as_short[index] = np.inf
         word = payload[message]
         num_bits = 8.0 * max(1, length[message])
         age = max(now - start, 0.0)
-        seen = ids.counts[index, _NUM_SEEN]
+        seen = ids.counts[index, NUM_SEEN]
 
         # the bus as a whole
         gap = max(now - previous_time, _SHORTEST_INTERVAL_S)
@@ -363,17 +296,17 @@ def _describe(
             key = transitions[block]
             follows = order_count[key]
             if follows == 0.0:
-                _note_order(bus, previous, key)
-                _note_order(bus, index, key)
+                note_order(bus, previous, key)
+                note_order(bus, index, key)
             if is_wanted:
-                arguments[row, _ORDER_SURPRISE] = (follows + 0.25) / (ids.counts[previous, _NUM_SEEN] + 8.0)
+                arguments[row, _ORDER_SURPRISE] = (follows + 0.25) / (ids.counts[previous, NUM_SEEN] + 8.0)
             order_count[key] = follows + 1.0
 
         # the id itself
         identifier: Any = np.int64(identifiers[message])
         if seen == 0:
-            ids.numbers[index, _FIRST_TIME] = now
-        id_age = max(now - ids.numbers[index, _FIRST_TIME], 0.0)
+            ids.numbers[index, FIRST_TIME] = now
+        id_age = max(now - ids.numbers[index, FIRST_TIME], 0.0)
         # arbitration compares the first 11 bits of an extended id with those of a standard one
         bucket: Any = (identifier if identifier < 2048 else identifier >> 18) >> 5
         if is_wanted:
@@ -388,15 +321,15 @@ def _describe(
         priority_count[bucket] += 1
 
         if seen > 0:
-            interval = max(now - ids.numbers[index, _LAST_TIME], _SHORTEST_INTERVAL_S)
-            position: Any = min(max(quarter_octaves(interval) + _LOWEST_BIN, 0), _NUM_BINS - 1)
+            interval = max(now - ids.numbers[index, LAST_TIME], _SHORTEST_INTERVAL_S)
+            position: Any = min(max(quarter_octaves(interval) + LOWEST_BIN, 0), NUM_BINS - 1)
             if is_wanted and seen > 3:
-                middle = ids.counts[index, _MEDIAN_BIN]
+                middle = ids.counts[index, MEDIAN_BIN]
                 period = histogram_time[index, middle] / max(histogram_count[index, middle], 1)
                 arguments[row, _INTERVAL_RATIO] = interval / period
-                double = interval + ids.numbers[index, _INTERVAL_BEFORE]
+                double = interval + ids.numbers[index, INTERVAL_BEFORE]
                 arguments[row, _DOUBLE_INTERVAL_RATIO] = double / (2.0 * period)
-                at_most = ids.counts[index, _COUNT_BELOW]
+                at_most = ids.counts[index, COUNT_BELOW]
                 for other in range(middle, position):  # one of these two loops, and mostly a short one
                     at_most += histogram_count[index, other]
                 for other in range(position, middle):
@@ -406,22 +339,22 @@ def _describe(
                 arguments[row, _INTERVAL_LOW_RANK] = (at_most + equal + 0.5) / (known + 1.0)
                 arguments[row, _INTERVAL_HIGH_RANK] = (known - at_most + 0.5) / (known + 1.0)
                 # one bin of margin: a clock that drifts over a bin's border is nothing new
-                since = now - min(first_as_short[index, min(position + 1, _NUM_BINS - 1)], now)
+                since = now - min(first_as_short[index, min(position + 1, NUM_BINS - 1)], now)
                 out[message, _INTERVAL_NOVELTY] = 1.0 - since / (id_age + 0.1)
                 arguments[row, _LOG_PERIOD] = period
                 out[message, _PERIOD_KNOWN] = 1.0
-            changed = word ^ ids.words[index, _LAST_PAYLOAD]
+            changed = word ^ ids.words[index, LAST_PAYLOAD]
             num_changed = popcount(changed)
             weight_time = max(id_age, 1e-3)
             twin = 0.0
             if seen > 1:
-                twin = (num_changed - popcount(word ^ ids.words[index, _PAYLOAD_BEFORE])) / num_bits
+                twin = (num_changed - popcount(word ^ ids.words[index, PAYLOAD_BEFORE])) / num_bits
             if is_wanted:
                 out[message, _BITS_CHANGED] = num_changed / num_bits
                 out[message, _TWIN] = twin
-                out[message, _NEW_TOGGLES] = popcount(changed & ~ids.words[index, _TOGGLED]) / 8.0 if seen > 1 else 0.0
+                out[message, _NEW_TOGGLES] = popcount(changed & ~ids.words[index, TOGGLED]) / 8.0 if seen > 1 else 0.0
                 if seen > 8:
-                    out[message, _MISSING_TOGGLES] = popcount(ids.words[index, _ALWAYS_TOGGLING] & ~changed) / 8.0
+                    out[message, _MISSING_TOGGLES] = popcount(ids.words[index, ALWAYS_TOGGLING] & ~changed) / 8.0
             # The logarithm of a product is the sum of theirs.
             surprise, product = 0.0, 1.0
             least, inverse = 0.02 * min(interval, 0.1), 1.0 / (weight_time + 0.02)
@@ -445,57 +378,57 @@ def _describe(
                 out[message, _TOGGLE_SURPRISE] = surprise / 64.0
                 arguments[row, _TOGGLE_RANK] = _rank(toggle_time[index, surprise_bin], id_age)
                 arguments[row, _TWIN_RANK] = _rank(twin_time[index, twin_bin], id_age) if twin > 0.0 else 1.0
-                like_now = ids.numbers[index, _REPEAT_TIME] if is_repeat else id_age - ids.numbers[index, _REPEAT_TIME]
+                like_now = ids.numbers[index, REPEAT_TIME] if is_repeat else id_age - ids.numbers[index, REPEAT_TIME]
                 arguments[row, _REPEAT_RANK] = (max(like_now, 0.0) + 0.01) / (id_age + 0.01)
             if is_wanted:
-                out[message, _LENGTH_CHANGED] = 1.0 if length[message] != ids.counts[index, _LAST_LENGTH] else 0.0
+                out[message, _LENGTH_CHANGED] = 1.0 if length[message] != ids.counts[index, LAST_LENGTH] else 0.0
 
             # update; each message counts by the time it closes
             for other in range(surprise_bin + 1):
                 toggle_time[index, other] += interval
-            for other in range(_FIRST_TWIN_BIN, twin_bin + 1):
+            for other in range(FIRST_TWIN_BIN, twin_bin + 1):
                 twin_time[index, other] += interval
             if is_repeat:
-                ids.numbers[index, _REPEAT_TIME] += interval
-            ids.words[index, _TOGGLED] |= changed
+                ids.numbers[index, REPEAT_TIME] += interval
+            ids.words[index, TOGGLED] |= changed
             if seen & 15 == 8:
                 mask = np.uint64(0)
                 for bit in range(64):
                     if bit_time[index, bit] > 0.9 * weight_time:
                         mask |= np.uint64(1) << np.uint64(bit)
-                ids.words[index, _ALWAYS_TOGGLING] = mask
+                ids.words[index, ALWAYS_TOGGLING] = mask
             longer = position
-            while longer < _NUM_BINS and first_as_short[index, longer] > now:
+            while longer < NUM_BINS and first_as_short[index, longer] > now:
                 first_as_short[index, longer] = now
                 longer += 1
             histogram_count[index, position] += 1
             histogram_time[index, position] += interval
-            ids.numbers[index, _TIME_TOTAL] += interval
-            middle = ids.counts[index, _MEDIAN_BIN]
-            count_below, time_below = ids.counts[index, _COUNT_BELOW], ids.numbers[index, _TIME_BELOW]
+            ids.numbers[index, TIME_TOTAL] += interval
+            middle = ids.counts[index, MEDIAN_BIN]
+            count_below, time_below = ids.counts[index, COUNT_BELOW], ids.numbers[index, TIME_BELOW]
             if position < middle:
                 count_below += 1
                 time_below += interval
-            half = 0.5 * ids.numbers[index, _TIME_TOTAL]
+            half = 0.5 * ids.numbers[index, TIME_TOTAL]
             while time_below > half:
                 middle -= 1
                 count_below -= histogram_count[index, middle]
                 time_below -= histogram_time[index, middle]
-            while middle < _NUM_BINS - 1 and time_below + histogram_time[index, middle] < half:
+            while middle < NUM_BINS - 1 and time_below + histogram_time[index, middle] < half:
                 count_below += histogram_count[index, middle]
                 time_below += histogram_time[index, middle]
                 middle += 1
-            ids.counts[index, _MEDIAN_BIN] = middle
-            ids.counts[index, _COUNT_BELOW] = count_below
-            ids.numbers[index, _TIME_BELOW] = time_below
-            ids.numbers[index, _INTERVAL_BEFORE] = interval
+            ids.counts[index, MEDIAN_BIN] = middle
+            ids.counts[index, COUNT_BELOW] = count_below
+            ids.numbers[index, TIME_BELOW] = time_below
+            ids.numbers[index, INTERVAL_BEFORE] = interval
 
-        ids.words[index, _PAYLOAD_BEFORE] = ids.words[index, _LAST_PAYLOAD]
-        ids.words[index, _LAST_PAYLOAD] = word
-        ids.counts[index, _LAST_LENGTH] = length[message]
-        ids.numbers[index, _LAST_TIME] = now
-        ids.counts[index, _NUM_SEEN] = seen + 1
-        needed = _ESTABLISHED_S if ids.numbers[index, _FIRST_TIME] - start <= _ORIGINAL_S else _NEWCOMER_S
+        ids.words[index, PAYLOAD_BEFORE] = ids.words[index, LAST_PAYLOAD]
+        ids.words[index, LAST_PAYLOAD] = word
+        ids.counts[index, LAST_LENGTH] = length[message]
+        ids.numbers[index, LAST_TIME] = now
+        ids.counts[index, NUM_SEEN] = seen + 1
+        needed = _ESTABLISHED_S if ids.numbers[index, FIRST_TIME] - start <= _ORIGINAL_S else _NEWCOMER_S
         if seen + 1 >= _ESTABLISHED_COUNT and id_age > max(needed, min(0.5 * age, _NEWCOMER_S)):
             established_lowest = min(established_lowest, identifier)
         previous = index
