@@ -241,6 +241,15 @@ class PrivateSlurm:
         answer = self.command("sinfo", "--noheader", "--nodes", node, "--partition=debug", "--format=%T")
         return answer.strip().rstrip("*~#!%$@^-")
 
+    def is_idle(self, node: str) -> bool:
+        """Say whether a node serves and no job has anything of it.
+
+        By `scontrol`: `sinfo` counts a job that was cancelled right after a restart of the controller, and says `mixed`
+        until there is another one.
+        """
+        told = self.command("scontrol", "show", "node", "--oneliner", node)
+        return "CPUAlloc=0 " in told and re.search(r" State=IDLE(\+PLANNED)? ", told) is not None
+
     def kill_node(self, node: str) -> None:
         """Let a node die as by a power cut: slurmd, its slurmstepds and all processes of its jobs, by SIGKILL."""
         self._require_node(node)

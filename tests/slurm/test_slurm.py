@@ -52,15 +52,12 @@ def cluster_command(*arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.nightly
 def test_three_nodes_serve_and_are_idle_without_jobs(slurm: PrivateSlurm) -> None:
     assert len(slurm.nodes) == 3
-    # The cluster is that of all tests of a worker: a job of the test before may be ending, and nodes may still be
-    # planned for one that waited and was cancelled. They serve, too.
-    states: list[str] = []
-
-    def are_idle() -> bool:
-        states[:] = [slurm.node_state(node) for node in slurm.nodes]
-        return set(states) <= {"idle", "planned"}
-
-    wait_until(are_idle, "three idle nodes", log=lambda: f"{states}, {slurm.jobs()}")
+    # The cluster is that of all tests of a worker: a job of the test before may be ending.
+    wait_until(
+        lambda: all(map(slurm.is_idle, slurm.nodes)),
+        "three idle nodes",
+        log=lambda: f"{[slurm.node_state(node) for node in slurm.nodes]}, {slurm.jobs()}",
+    )
     assert os.environ["SLURM_CONF"] == slurm.environment["SLURM_CONF"]
     assert shutil.which("slurmctld") is not None
 
