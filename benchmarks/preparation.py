@@ -31,12 +31,12 @@ import numpy as np
 import yaml
 
 import kdgat
+from kdgat.base.cores import num_usable_cores
 from kdgat.can.config import CanConfig
 from kdgat.can.inputs import recording_inputs
 from kdgat.can.plan import plan_can
 from kdgat.can.windows.schema import SCHEMA
 from kdgat.graphs.store import GraphStore
-from kdgat.stage.cores import num_usable_cores
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.spec import StageInput, StageSpec
 

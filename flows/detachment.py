@@ -10,12 +10,12 @@ from urllib.parse import urlsplit
 from flows.loopback import LOOPBACK
 from flows.server import API_URL_VARIABLE, configured_api_url
 from flows.watcher import SCRIPT, STATE
+from kdgat.base.files import write_bytes_atomically
 from kdgat.cluster.scheduler import describe_watching
 from kdgat.cluster.script import WATCHER_LOG, watcher_name, watcher_script
 from kdgat.cluster.site import Site
 from kdgat.cluster.slurm import Slurm
 from kdgat.run.directory import OutputDirectory
-from kdgat.stage.files import write_bytes_atomically
 
 COMMAND: Final = "kdgat.cli.main"
 OPTION: Final = "--detach"

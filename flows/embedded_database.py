@@ -11,7 +11,7 @@ import sqlite3
 from pathlib import Path
 from typing import Final
 
-from kdgat.stage.files import replacing
+from kdgat.base.files import replacing
 
 MAX_KEPT_BYTES: Final = 256 << 20
 BESIDE: Final = ("-wal", "-shm")  # what SQLite keeps beside a file that it has not closed

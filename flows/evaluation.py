@@ -14,6 +14,7 @@ from flows.publication import publish_table
 from flows.shown_attempts import api_may_fail, shown
 from flows.single_stage import run_single_stage
 from flows.suspension import suspended_in_order
+from kdgat.base.configuration import validate_config
 from kdgat.can.evaluation.other_recordings import make_evaluation
 from kdgat.can.family import FAMILY
 from kdgat.cluster.resources import ResourceRequest
@@ -21,7 +22,6 @@ from kdgat.cluster.site import LOCAL, Site
 from kdgat.registry.registry import Registry
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.finished import EVALUATION
-from kdgat.stage.configuration import validate_config
 from kdgat.stage.outcome import Failed as StageFailed
 from kdgat.stage.outcome import Finished
 

@@ -13,6 +13,9 @@ from flows.node_image import NodeImage
 from flows.open_files import watchable_jobs
 from flows.pool import Pool
 from flows.slurm_attempts import SlurmAttempts
+from kdgat.base.configuration import numbers_of
+from kdgat.base.cores import num_usable_cores
+from kdgat.base.place import describe_os_error
 from kdgat.cluster.estimate import stage_resources
 from kdgat.cluster.expectation import NOTHING, decide_for
 from kdgat.cluster.history import AttemptLedger
@@ -23,13 +26,10 @@ from kdgat.family.registry import find_family
 from kdgat.run.directory import DONE_STATES, ENDED_STATES, OutputDirectory, StageRecord, StageState
 from kdgat.run.local import cached_message, new_index
 from kdgat.run.plan import PlannedStage, Run, create_stage
-from kdgat.stage.configuration import numbers_of
-from kdgat.stage.cores import num_usable_cores
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import RunDirectoryError
 from kdgat.stage.gpus import VISIBLE_VARIABLE, visible_gpus
 from kdgat.stage.outcome import Failed, Finished, Paused
-from kdgat.stage.place import describe_os_error
 
 logger = logging.getLogger(__name__)
 

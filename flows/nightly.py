@@ -25,6 +25,7 @@ from flows.shown_attempts import api_may_fail, shown
 from flows.signals import stop_on_signals
 from flows.single_stage import run_single_stage
 from flows.suspension import held, suspended_in_order
+from kdgat.base.files import write_bytes_atomically
 from kdgat.can.config import CanConfig
 from kdgat.can.family import FAMILY
 from kdgat.can.inputs import refuse_within_dataset
@@ -54,7 +55,6 @@ from kdgat.registry.registry import Registry
 from kdgat.run.directory import OutputDirectory, RunError
 from kdgat.run.finished import EVALUATION
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.files import write_bytes_atomically
 from kdgat.stage.outcome import Failed as StageFailed
 from kdgat.stage.outcome import Finished, Outcome
 

@@ -20,6 +20,7 @@ from flows.cancellation import in_any_thread, stopping_with_prefect
 from flows.node_image import NodeImage
 from flows.signals import stop_on_signals
 from flows.slurm_attempts import SlurmAttempts
+from kdgat.base.configuration import numbers_of, validate_config
 from kdgat.cluster.child import OnLine, StopRequest
 from kdgat.cluster.decision import AttemptLimits
 from kdgat.cluster.estimate import stage_resources
@@ -30,7 +31,6 @@ from kdgat.cluster.site import Site, require_usable
 from kdgat.cluster.usage import usage_path
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.progress import describe_progress
-from kdgat.stage.configuration import numbers_of, validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, Finished, Outcome, Paused
 from kdgat.stage.owner import own

@@ -125,7 +125,7 @@ def no_service_without_its_mark(request: pytest.FixtureRequest, monkeypatch: pyt
 def hashed(monkeypatch: pytest.MonkeyPatch) -> HashedBytes:
     """Count the bytes of files that are hashed in this process."""
     counter = HashedBytes()
-    monkeypatch.setattr("kdgat.stage.files.hashlib", SimpleNamespace(sha256=counter))
+    monkeypatch.setattr("kdgat.base.files.hashlib", SimpleNamespace(sha256=counter))
     return counter
 
 

@@ -29,7 +29,7 @@ def test_what_people_call_shows_how() -> None:
     wanted = {
         "kdgat.stage.spec": "StageSpec",
         "kdgat.stage.directory": "RunDirectory",
-        "kdgat.stage.configuration": "Config",
+        "kdgat.base.configuration": "Config",
         "kdgat.run.plan": "with_dependencies",
         "kdgat.run.directory": "OutputDirectory",
         "kdgat.training.config": "TrainingConfig",

@@ -15,8 +15,8 @@ from typing import Annotated, Any, Final, Self
 from pydantic import AfterValidator, Field, field_validator
 
 import kdgat
-from kdgat.stage.configuration import Config, ConfigurationError, validate_config
-from kdgat.stage.files import write_bytes_atomically
+from kdgat.base.configuration import Config, ConfigurationError, validate_config
+from kdgat.base.files import write_bytes_atomically
 
 HOME_VARIABLE: Final = "KDGAT_HOME"
 DATABASE_VARIABLE: Final = "PREFECT_SERVER_DATABASE_CONNECTION_URL"

@@ -35,10 +35,10 @@ from flows.deployment.service import Service, end, is_alive
 from flows.log_tail import last_lines
 from flows.loopback import PATIENT_ANSWER_S, answers, is_free
 from flows.server import START_TIMEOUT_S, START_TIMEOUT_VARIABLE
+from kdgat.base.polling import wait_until
 from kdgat.can.recordings.catalog import load_catalog
 from kdgat.container.process import signals_as_exit
 from kdgat.stage.owner import Owner, own
-from kdgat.stage.polling import wait_until
 
 PORTS_TRIED: Final = 100
 # What a person's own Prefect has to do with: profiles lie in another home, the old name of a setting beats the new one.

@@ -15,7 +15,7 @@ from prefect.client.schemas.objects import DeploymentSchedule
 
 from flows.deployment.server_content import read_deployments
 from flows.deployment.service import read_note
-from kdgat.stage.files import write_json_atomically
+from kdgat.base.files import write_json_atomically
 
 SLUG: Final = "night"  # of the schedules that the file names
 KEPT: Final = {"schedule", "active", "max_scheduled_runs", "parameters", "slug"}

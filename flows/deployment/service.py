@@ -16,8 +16,8 @@ from typing import Any, Final
 import psutil
 
 from flows.log_tail import trim
-from kdgat.stage.files import write_json_atomically
-from kdgat.stage.polling import wait_until
+from kdgat.base.files import write_json_atomically
+from kdgat.base.polling import wait_until
 
 MARK: Final = "KDGAT_SERVICE"  # in the environment of a program, and of what it starts: where its note is
 STOP_TIMEOUT_S: Final = 30.0

@@ -13,13 +13,13 @@ from flows.deployment.installation import HOME_VARIABLE
 from flows.deployment.runs import has_worker
 from flows.deployment.server_api import RefusedError, ServerApi, ServerError
 from flows.parameters import as_site, check_output
+from kdgat.base.configuration import ConfigurationError, unknown_key_text, validate_config
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import LOCAL, Site
 from kdgat.family.protocol import Family
 from kdgat.family.registry import find_family
 from kdgat.registry.promotion_rule import PromotionRule
 from kdgat.run.directory import OutputDirectory
-from kdgat.stage.configuration import ConfigurationError, unknown_key_text, validate_config
 from kdgat.stage.families import family_names
 
 NIGHT: Final = "flows.nightly:nightly"

@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, Final, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from kdgat.base.configuration import Config
 from kdgat.can.backend import ACCELERATOR_KEY, KEY, Backend
 from kdgat.can.kinds import FUSION_TRAINING, RUN_KINDS, SMALL_ATTENTION, SMALL_AUTOENCODER
 from kdgat.can.recordings.path_parts import require_dataset_name
@@ -26,7 +27,6 @@ from kdgat.can.sections import (
 )
 from kdgat.can.windows.feature_names import FEATURE_VERSION
 from kdgat.run.config import RunConfig, refuse_unknown
-from kdgat.stage.configuration import Config
 from kdgat.training.config import TrainingConfig
 
 # What of a batch that was found to fit is used, by the public datasets: windows of some are much larger than others.

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from pydantic import Field
 
+from kdgat.base.configuration import Config
 from kdgat.can.sections import (
     AttentionConfig,
     AutoencoderConfig,
@@ -22,7 +23,6 @@ from kdgat.can.sections import (
 from kdgat.can.windows.feature_names import FEATURE_VERSION
 from kdgat.run.finished import EVALUATION
 from kdgat.run.kinds import StageKind, StageKinds
-from kdgat.stage.configuration import Config
 from kdgat.training.config import TrainingConfig
 
 PREPARE: Final = "prepare"

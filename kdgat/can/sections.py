@@ -7,9 +7,9 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AllowInfNan, Field, ValidationInfo, field_validator, model_validator
 
+from kdgat.base.configuration import Config, unknown_key_text
 from kdgat.can.models.names import ENSEMBLE
 from kdgat.can.virtual.attack_names import ATTACKS
-from kdgat.stage.configuration import Config, unknown_key_text
 
 ConvolutionType = Literal["gat", "gatv2"]
 AUTO: Final = "auto"  # the detector that is best on validation

@@ -10,9 +10,9 @@ start from scratch. `score_recordings` and `comparison` have none, they read wha
 Preparation loads no network: what the others need is imported when one of them runs.
 """
 
+from kdgat.base.configuration import validate_config
 from kdgat.can.backend import ACCELERATOR_KEY, KEY, use_backend
 from kdgat.can.kinds import KINDS, PREPARE
-from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Outcome
 from kdgat.stage.spec import StageSpec

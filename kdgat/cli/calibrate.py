@@ -48,8 +48,8 @@ def calibrate(
     `--detector distill_gat --seed 0`. It is never above the default threshold, so a vehicle loses no
     alarm by it. At least 1,000 windows are needed, which is a minute or two of driving.
     """
+    from kdgat.base.place import check_file
     from kdgat.run.directory import OutputDirectory
-    from kdgat.stage.place import check_file
 
     path = model / CALIBRATION_FOLDER / f"{clean[0].stem}.json" if out is None else out
     check_file(path, "--out")

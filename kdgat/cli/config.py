@@ -44,8 +44,8 @@ def show_command(family: "Family") -> Any:
         *,
         given: dict[str, Any],
     ) -> None:
+        from kdgat.base.configuration import load_preset
         from kdgat.family.summary import flattened
-        from kdgat.stage.configuration import load_preset
 
         config = options.family_config(family, preset, given, seeds, override, config_file, is_plan=True)
         layers = {f"preset {config.preset}": list(flattened(load_preset(config.preset_package, str(config.preset))))}

@@ -172,11 +172,11 @@ def import_recordings(
     attack-free text; candump, also compressed by gzip; Vector ASC and BLF; PEAK TRC; MF4 with bus logging; PCAP and
     pcapng of SocketCAN. BLF, MF4 and PCAP take the extra `logs`. Where a log holds several channels, give --channel.
     """
+    from kdgat.base.configuration import validate_config
+    from kdgat.base.place import check_folder
     from kdgat.can.recordings.catalog import check_dataset_name
     from kdgat.can.recordings.importing import import_recording
     from kdgat.can.recordings.messages import ReadLimits
-    from kdgat.stage.configuration import validate_config
-    from kdgat.stage.place import check_folder
 
     if name is not None and len(sources) > 1:
         raise typer.BadParameter("--name needs a single SOURCE")
@@ -212,10 +212,10 @@ def synthesise(
     quiet: Quiet = False,
 ) -> None:
     """Simulate several cars with and without attacks, as a dataset of training and test scenarios."""
+    from kdgat.base.place import check_folder
     from kdgat.can.recordings.catalog import check_dataset_name
     from kdgat.can.recordings.messages import Messages
     from kdgat.can.simulation.synthetic import num_recordings, write_dataset
-    from kdgat.stage.place import check_folder
 
     check_dataset_name(dataset)
     check_folder(out / dataset, "--out")
@@ -272,7 +272,7 @@ def _holds_trees(path: Path) -> bool:
 
 
 def _inspect_trees(path: Path, labels: Path | None, picture: Path | None, as_json: bool, quiet: bool) -> None:
-    from kdgat.stage.place import check_file
+    from kdgat.base.place import check_file
     from kdgat.trees.reading.collection import read_folder
     from kdgat.trees.reading.inspection import inspect_collection
     from kdgat.trees.reading.picture import draw_trees

@@ -90,11 +90,11 @@ def detect(
     if (bus is None) != (interface is None):
         raise OptionError("-i CHANNEL and -c INTERFACE belong together: give both, as in -i can0 -c socketcan")
     require_runtime("detect")
+    from kdgat.base.place import check_file
     from kdgat.can.detection.alarms import Alarm
     from kdgat.can.detection.output import AlarmWriter
     from kdgat.can.detection.picture import MAX_DRAWN, check_picture, draw_timeline
     from kdgat.can.detection.watch import Timeline, Watch
-    from kdgat.stage.place import check_file
 
     if out is not None:
         check_file(out, "--out")

@@ -235,7 +235,7 @@ def check_server() -> Check:
 
 def check_filesystem(out: Path) -> Iterator[Check]:
     """Try space, locks and the speed of safe writes where runs are to be kept."""
-    from kdgat.stage.files import write_bytes_atomically
+    from kdgat.base.files import write_bytes_atomically
 
     name = f"filesystem of {out.absolute()}"
     folder = next(path for path in (out.absolute(), *out.absolute().parents) if path.exists())

@@ -68,9 +68,9 @@ def evaluate_command(family: "Family", detects: "Detects") -> Any:
         is one. F1 stands in the JSON under `scenarios.<scenario>.f1`, and under `f1.<scenario>`. With --site NAME a
         job of a cluster does it, with its directory below `evaluations/` of the run.
         """
+        from kdgat.base.place import check_file
         from kdgat.cli.tables import output_console, print_tables
         from kdgat.run.directory import OutputDirectory
-        from kdgat.stage.place import check_file
 
         if json_path is not None:
             check_file(json_path, "--json")

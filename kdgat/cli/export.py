@@ -36,6 +36,7 @@ def export(
     `kdgat detect LOG --model FILE` decides by it as by the run.
     """
     require_runtime("export")
+    from kdgat.base.place import check_file
     from kdgat.can.detection.loading import find_model
     from kdgat.can.detection.model_file import write_model
     from kdgat.can.detection.trained import chosen_detector, trained_network
@@ -43,7 +44,6 @@ def export(
     from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
     from kdgat.can.models.names import ENSEMBLE_MEMBERS
     from kdgat.run.directory import OutputDirectory
-    from kdgat.stage.place import check_file
 
     check_file(out, "--out")
     if model not in ENSEMBLE_MEMBERS:

@@ -43,10 +43,10 @@ def check_place(out: Path, site: "Site") -> "OutputDirectory":
         SiteError, JobScriptError: if jobs cannot be submitted from here, or not with this output directory.
         MissingDependencyError: if there is no Prefect.
     """
+    from kdgat.base.place import check_folder
     from kdgat.cluster.script import require_one_word
     from kdgat.cluster.site import require_usable
     from kdgat.run.directory import OutputDirectory, RunError
-    from kdgat.stage.place import check_folder
 
     check_folder(out, "--out")
     output = OutputDirectory(out.absolute())

@@ -47,12 +47,12 @@ def build(
     checkout: CheckoutFolder = None,
 ) -> None:
     """Build an image and run its tests; a former image stays until the new one has passed them."""
+    from kdgat.base.place import check_file, check_folder
     from kdgat.container.base import choose_base, default_base
     from kdgat.container.build import build_image
     from kdgat.container.checkout import find_checkout
     from kdgat.container.process import signals_as_exit
     from kdgat.container.variants import find_variant
-    from kdgat.stage.place import check_file, check_folder
 
     tree, chosen = find_checkout(checkout), find_variant(variant.value)
     image = out or Path(f"{chosen.file_stem}.sif")

@@ -163,11 +163,11 @@ def bucket(
 
     Classes by rows: small (to 1024), mid_1536, mid_2048, mid_3072, large_4096 (the rest). No problem is in two splits.
     """
+    from kdgat.base.place import FILE_BYTES, check_folder
     from kdgat.cli.tables import output_console
     from kdgat.lap.instances.buckets import SPLITS, existing_buckets, write_buckets
     from kdgat.lap.instances.files import LARGEST_CLASS, SIZE_CLASSES
     from kdgat.lap.instances.store import LapStore
-    from kdgat.stage.place import FILE_BYTES, check_folder
 
     check_folder(out, "--out", FILE_BYTES)
     total = len(LapStore.open(file))
@@ -260,7 +260,7 @@ def _table(first: str, *others: str) -> Table:
 
 
 def _refuse_existing(out: Path, *, force: bool) -> None:
-    from kdgat.stage.place import check_file
+    from kdgat.base.place import check_file
 
     check_file(out, "--out")
     if out.exists() and not force:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from kdgat.base.place import check_file
 from kdgat.cli import options
-from kdgat.stage.place import check_file
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -82,9 +82,9 @@ def run_config(path: Path, override: "Sequence[str] | None", given: "Mapping[str
         AnalyzeError: if it is of another family, or options are given that the run says already.
         ConfigurationError: if another version wrote it, or an override is wrong.
     """
+    from kdgat.base.configuration import apply_overrides
     from kdgat.lap.family import FAMILY
     from kdgat.run.directory import OutputDirectory
-    from kdgat.stage.configuration import apply_overrides
 
     index = OutputDirectory(path).read_index()
     if index.family != FAMILY.name:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from kdgat.stage.place import check_file
+from kdgat.base.place import check_file
 
 if TYPE_CHECKING:
     import numpy as np
@@ -193,7 +193,7 @@ def write_matching(path: Path, solved: Solved) -> None:
     """Write the matching: as .csv with one line per pair, as .npz also with duals u, v, the cost and the dual bound."""
     import numpy as np
 
-    from kdgat.stage.files import write_bytes_atomically
+    from kdgat.base.files import write_bytes_atomically
 
     path.parent.mkdir(parents=True, exist_ok=True)
     assignment = solved.assignment

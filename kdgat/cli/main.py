@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kdgat.base.cores import wait_without_spinning
+from kdgat.base.place import describe_os_error
 from kdgat.run.end import EXIT_STOPPED
-from kdgat.stage.cores import wait_without_spinning
 from kdgat.stage.families import is_user_error
-from kdgat.stage.place import describe_os_error
 from kdgat.stage.process import garbage_kept, keep_garbage_at_exit
 
 if TYPE_CHECKING:

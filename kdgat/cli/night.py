@@ -151,8 +151,8 @@ def _installation() -> "Installation":
 
 def read_rule(words: Sequence[str]) -> "PromotionRule":
     """Read a rule from words as `margin=0.001`; ConfigurationError names key, value and fix."""
+    from kdgat.base.configuration import ConfigurationError, read_yaml, validate_config
     from kdgat.registry.promotion_rule import PromotionRule
-    from kdgat.stage.configuration import ConfigurationError, read_yaml, validate_config
 
     content: dict[str, Any] = {}
     for word in words:

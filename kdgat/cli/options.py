@@ -178,8 +178,8 @@ def read_config(family: "Family", path: Path) -> dict[str, Any]:
     """Read a file of configuration; a path in it that an option could give is taken from the file's folder."""
     import yaml
 
-    from kdgat.stage.configuration import ConfigurationError, read_yaml
-    from kdgat.stage.files import EncodingError, read_utf8
+    from kdgat.base.configuration import ConfigurationError, read_yaml
+    from kdgat.base.files import EncodingError, read_utf8
 
     try:
         content = read_yaml(read_utf8(path))

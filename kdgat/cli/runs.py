@@ -261,9 +261,9 @@ def _read(folder: Path, family: str | None) -> tuple[list[RunSummary], list[str]
 
 def _preset_of(run: RunSummary) -> dict[str, str]:
     """Return what the run's preset says by dotted key; empty where it had none that is known here."""
+    from kdgat.base.configuration import ConfigurationError
     from kdgat.family.registry import find_family
     from kdgat.family.summary import flattened
-    from kdgat.stage.configuration import ConfigurationError
 
     preset = run.index.config.get("preset")
     if not isinstance(preset, str):

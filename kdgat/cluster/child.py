@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from kdgat.base.polling import wait_until
 from kdgat.stage.directory import CHECKPOINT_GLOB, PART_GLOB, RunDirectory
 from kdgat.stage.memory import peak_kib
 from kdgat.stage.outcome import (
@@ -29,7 +30,6 @@ from kdgat.stage.outcome import (
     Paused,
 )
 from kdgat.stage.parent import PARENT_PROCESS_VARIABLE
-from kdgat.stage.polling import wait_until
 
 BUSY_WAIT_S: Final = 120.0  # a previous attempt may still be writing its checkpoint
 STOP_GRACE_S: Final = 120.0  # from SIGTERM to SIGKILL

@@ -5,7 +5,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from kdgat.stage.files import write_bytes_atomically
+from kdgat.base.files import write_bytes_atomically
 
 FILE_NAME: Final = "connection.json"
 

@@ -10,13 +10,13 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from kdgat.base.files import append_snapshot
 from kdgat.cluster.decision import AttemptLimits, Decision, History, Retry
 from kdgat.cluster.ending import NEVER, NOT_NOW, AttemptEnd, EndKind
 from kdgat.cluster.experience import Experience
 from kdgat.cluster.resources import Resources
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import RunDirectoryError
-from kdgat.stage.files import append_snapshot
 from kdgat.stage.outcome import Failed, FailureKind
 
 OPEN: Final = ""  # the end of an attempt that has none yet

@@ -21,6 +21,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from kdgat.base.polling import wait_until
 from kdgat.cluster.attendance import Attendance
 from kdgat.cluster.child import ChildEnd, StopRequest, checkpoint_marker, run_child
 from kdgat.cluster.memory import num_oom_kills
@@ -29,7 +30,6 @@ from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import RunDirectoryMissingError
 from kdgat.stage.faults import is_environment_fault
 from kdgat.stage.outcome import EXIT_ENVIRONMENT, EXIT_FAILED
-from kdgat.stage.polling import wait_until
 
 EPILOGUE_TIMEOUT_S: Final = 60.0
 OOM_NOTICE_S: Final = 0.5  # the kernel counts the kill a moment after the process is gone

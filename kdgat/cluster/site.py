@@ -16,10 +16,10 @@ import yaml
 from pydantic import Field, field_validator, model_validator
 
 import kdgat
+from kdgat.base.configuration import Config, ConfigurationError, read_yaml, validate_config
+from kdgat.base.files import EncodingError, read_utf8
 from kdgat.cluster.resources import Amounts, GpuType, MemoryText, NumCores, ResourceRequest, WalltimeText
 from kdgat.cluster.slurm import CONFIGURATION, missing_configuration
-from kdgat.stage.configuration import Config, ConfigurationError, read_yaml, validate_config
-from kdgat.stage.files import EncodingError, read_utf8
 
 LOCAL: Final = "local"
 SITES_VARIABLE: Final = "KDGAT_SITES"

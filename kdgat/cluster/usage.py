@@ -16,12 +16,12 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from kdgat.base.files import append_snapshot, make_folder
 from kdgat.cluster.ending import EndKind
 from kdgat.cluster.history import AttemptRecord
 from kdgat.cluster.resources import format_memory, format_walltime
 from kdgat.cluster.site import Site
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.files import append_snapshot, make_folder
 from kdgat.stage.outcome import FailureKind
 from kdgat.stage.spec import StageSpec
 from kdgat.stage.work import Work

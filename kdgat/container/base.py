@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kdgat.base.files import sha256_of_file
 from kdgat.container.apptainer import check_image
 from kdgat.container.errors import ImageError
-from kdgat.stage.files import sha256_of_file
 
 _ARGUMENT: Final = re.compile(r"^\s*BASE=(\S+)$", re.MULTILINE)
 _DIGEST: Final = re.compile(r"@(sha256:[0-9a-f]{64})$")

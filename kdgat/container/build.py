@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kdgat.base.files import replacing, sync_to_disk
 from kdgat.container.apptainer import command_environment, find_apptainer
 from kdgat.container.base import Base
 from kdgat.container.checkout import Checkout
@@ -23,7 +24,6 @@ from kdgat.container.process import run_streaming
 from kdgat.container.sources import read_pip_sources
 from kdgat.container.variants import LOCK, WHEELS, Variant
 from kdgat.container.wheels import build_own_wheel, fetch_wheels
-from kdgat.stage.files import replacing, sync_to_disk
 
 logger = logging.getLogger(__name__)
 

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from kdgat.base.files import sha256_of_file, write_bytes_atomically
 from kdgat.container.errors import ImageError
 from kdgat.container.layout import cache_folder
-from kdgat.stage.files import sha256_of_file, write_bytes_atomically
 
 NOTES_SUFFIX: Final = ".kdgat.json"
 _FIELDS: Final = ("size", "mtime_ns", "inode")

@@ -12,6 +12,7 @@ from typing import Final
 
 from packaging.utils import canonicalize_name
 
+from kdgat.base.files import sha256_of_file
 from kdgat.container.checkout import WHEEL_SOURCES, Checkout
 from kdgat.container.contents import read_hashes, read_pins
 from kdgat.container.errors import ImageError
@@ -19,7 +20,6 @@ from kdgat.container.layout import cache_folder
 from kdgat.container.process import run_streaming
 from kdgat.container.sources import TORCH_CPU_INDEX, PackageSources
 from kdgat.container.variants import PYTHON_MINOR, Variant
-from kdgat.stage.files import sha256_of_file
 
 _LOCK_FILE: Final = ".lock"
 # pip is told each older platform by name; it derives only some of them itself.

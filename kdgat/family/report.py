@@ -4,12 +4,12 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from kdgat.base.files import write_bytes_atomically
 from kdgat.family.registry import find_family
 from kdgat.report.consumption import with_consumption
 from kdgat.report.content import ReportError, read_run
 from kdgat.report.document import Document, render_document
 from kdgat.run.directory import OutputDirectory
-from kdgat.stage.files import write_bytes_atomically
 
 
 def write_report(run_directory: Path | str) -> Path:

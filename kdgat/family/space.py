@@ -17,7 +17,7 @@ from typing import Any, Final
 import yaml
 from pydantic import Field
 
-from kdgat.stage.configuration import Config, read_yaml, unknown_key_text, validate_config
+from kdgat.base.configuration import Config, read_yaml, unknown_key_text, validate_config
 
 DIGITS: Final = 4  # of a number that is drawn: a configuration is read by people
 RANGES: Final = ("uniform", "log", "int")

@@ -21,6 +21,8 @@ from typing import Any, Final
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from kdgat.base.configuration import execution_keys, without_keys
+from kdgat.base.files import write_bytes_atomically, write_json_atomically
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.family.protocol import VALIDATION, Family
 from kdgat.family.space import SweepError
@@ -31,8 +33,6 @@ from kdgat.run.finished import EVALUATION
 from kdgat.run.local import new_index
 from kdgat.run.measure import Measure
 from kdgat.run.plan import InputReference, PlannedStage, Run, with_dependencies
-from kdgat.stage.configuration import execution_keys, without_keys
-from kdgat.stage.files import write_bytes_atomically, write_json_atomically
 from kdgat.stage.spec import StageInput
 
 STAGES: Final = "stages"

@@ -12,6 +12,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from kdgat.base.files import sync_to_disk, temporary_path
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.packing import Packing
 from kdgat.graphs.reading import (
@@ -33,7 +34,6 @@ from kdgat.graphs.reading import (
 from kdgat.graphs.reading import StoreError as StoreError
 from kdgat.graphs.schema import EDGE_ATTR, NODE_PTR, Column, ColumnsError, Schema, X
 from kdgat.graphs.spool import Spool, blocks_of, hash_header
-from kdgat.stage.files import sync_to_disk, temporary_path
 
 # Every column starts at a multiple of this in the file, as PyTorch and SIMD loads expect of an array.
 _ALIGNMENT = 64

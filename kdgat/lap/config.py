@@ -7,6 +7,7 @@ from typing import Any, ClassVar, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from kdgat.base.configuration import Config, unknown_key_text
 from kdgat.cluster.estimate import DEFAULT_KEY
 from kdgat.lap.errors import LapError
 from kdgat.lap.instances.distributions import DISTRIBUTIONS
@@ -14,7 +15,6 @@ from kdgat.lap.names import PREPARE
 from kdgat.lap.sections import LARGEST_COUNT, EvaluationConfig, GraphConfig, ModelConfig, WarmStartLossConfig
 from kdgat.run.config import RunConfig, refuse_unknown
 from kdgat.run.finished import EVALUATION
-from kdgat.stage.configuration import Config, unknown_key_text
 from kdgat.training.config import TrainingConfig
 
 NAME_PATTERN: Final = r"^[a-z][a-z0-9_]*$"

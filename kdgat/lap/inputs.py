@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from kdgat.base.configuration import validate_config
 from kdgat.cluster.estimate import DEFAULT_KEY
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.lap.config import LapConfig
@@ -13,7 +14,6 @@ from kdgat.lap.sections import TrainingStageConfig
 from kdgat.lap.training.memory import job_memory
 from kdgat.lap.training.start import check_start, starting_weights
 from kdgat.run.plan import PlannedStage, Run
-from kdgat.stage.configuration import validate_config
 from kdgat.stage.spec import StageInput
 
 

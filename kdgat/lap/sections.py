@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, get_args
 
 from pydantic import Field, field_serializer
 
-from kdgat.stage.configuration import Config
+from kdgat.base.configuration import Config
 from kdgat.training.config import TrainingConfig
 
 FEATURE_VERSION = 2  # rises when the same instance gives another graph

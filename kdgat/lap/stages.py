@@ -12,6 +12,7 @@ from typing import Final
 import torch
 from torch import Tensor
 
+from kdgat.base.configuration import validate_config
 from kdgat.graphs.store import GraphStore
 from kdgat.lap.graphs.bipartite import EDGE_FEATURES, NODE_FEATURES, SCHEMA
 from kdgat.lap.graphs.source import make_source
@@ -23,7 +24,6 @@ from kdgat.lap.training.objective import WarmStartObjective
 from kdgat.lap.training.start import check_start, describe_model
 from kdgat.run.finished import WEIGHTS
 from kdgat.run.inputs import input_path
-from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Finished, Outcome

@@ -17,6 +17,12 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from kdgat.base.files import (
+    remove_temporary_files,
+    sha256_of_file,
+    sync_to_disk,
+    write_bytes_atomically,
+)
 from kdgat.registry.entry import (
     Decision,
     Metrics,
@@ -28,12 +34,6 @@ from kdgat.registry.entry import (
     service_name,
 )
 from kdgat.stage.errors import RunDirectoryError, StageBusyError
-from kdgat.stage.files import (
-    remove_temporary_files,
-    sha256_of_file,
-    sync_to_disk,
-    write_bytes_atomically,
-)
 from kdgat.stage.owner import Owner, own
 
 logger = logging.getLogger(__name__)

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from kdgat.base.files import write_bytes_atomically, write_snapshot
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import RunDirectoryError, StageBusyError
-from kdgat.stage.files import write_bytes_atomically, write_snapshot
 from kdgat.stage.outcome import FailureKind
 from kdgat.stage.owner import own, require_free
 

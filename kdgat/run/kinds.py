@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from pkgutil import resolve_name
 from typing import Any
 
+from kdgat.base.configuration import Config, execution_keys, unknown_key_text, validate_config
 from kdgat.run.plan import InputReference, PlannedStage
-from kdgat.stage.configuration import Config, execution_keys, unknown_key_text, validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Outcome

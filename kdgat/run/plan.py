@@ -6,12 +6,12 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
+from kdgat.base.configuration import unknown_key_text
+from kdgat.base.hashes import KnownHashes
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.run.config import RunConfig
 from kdgat.run.directory import OutputDirectory, RunError
-from kdgat.stage.configuration import unknown_key_text
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.hashes import KnownHashes
 from kdgat.stage.outcome import Finished
 from kdgat.stage.spec import StageInput, StageSpec
 

@@ -7,7 +7,7 @@ differ.
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from kdgat.stage.configuration import Config, apply_overrides, load_preset, validate_config
+from kdgat.base.configuration import Config, apply_overrides, load_preset, validate_config
 
 ConfigType = TypeVar("ConfigType", bound=Config)
 

@@ -9,9 +9,9 @@ from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import Field, ValidationError
 
+from kdgat.base.configuration import Config, describe_validation_error
+from kdgat.base.files import write_bytes_atomically, write_json_atomically
 from kdgat.run.measure import Measure
-from kdgat.stage.configuration import Config, describe_validation_error
-from kdgat.stage.files import write_bytes_atomically, write_json_atomically
 from kdgat.stage.provenance import git_state
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]

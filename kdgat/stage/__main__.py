@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from kdgat.stage.cores import wait_without_spinning
+from kdgat.base.cores import wait_without_spinning
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import RunDirectoryError, StageBusyError
 from kdgat.stage.faults import is_environment_fault

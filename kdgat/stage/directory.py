@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from kdgat.base.files import remove_temporary_files, to_json, write_bytes_atomically, write_snapshot
 from kdgat.stage.errors import RunDirectoryError, RunDirectoryMissingError
-from kdgat.stage.files import remove_temporary_files, to_json, write_bytes_atomically, write_snapshot
 from kdgat.stage.outcome import Finished, Outcome, parse_outcome
 from kdgat.stage.owner import Owner, own
 from kdgat.stage.spec import StageSpec

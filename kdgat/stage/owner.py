@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Final
 
+from kdgat.base.files import write_json_atomically
+from kdgat.base.polling import wait_until
 from kdgat.stage.errors import OwnerLostError, RunDirectoryError, StageBusyError
-from kdgat.stage.files import write_json_atomically
-from kdgat.stage.polling import wait_until
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
-from kdgat.stage.files import to_json, write_snapshot
+from kdgat.base.files import to_json, write_snapshot
 from kdgat.stage.spec import StageSpec
 
 logger = logging.getLogger(__name__)

@@ -9,11 +9,11 @@ from contextlib import suppress
 
 from pydantic import ValidationError
 
+from kdgat.base.hashes import KnownHashes
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import OwnerLostError, StopRequested
 from kdgat.stage.families import family_package, is_own
 from kdgat.stage.faults import describe_fault, is_environment_fault
-from kdgat.stage.hashes import KnownHashes
 from kdgat.stage.log import stage_log
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Outcome, Paused
 from kdgat.stage.process import garbage_kept

@@ -8,9 +8,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from kdgat.stage.configuration import without_keys
+from kdgat.base.configuration import without_keys
+from kdgat.base.hashes import KnownHashes, sha256_once
 from kdgat.stage.errors import EnvironmentFaultError, StageInputError
-from kdgat.stage.hashes import KnownHashes, sha256_once
 
 SCHEMA_VERSION = 1
 IDENTITY_DIGITS = 16

@@ -24,8 +24,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Final
 
+from kdgat.base.files import HASH_BLOCK_BYTES, sha256_of_file
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.files import HASH_BLOCK_BYTES, sha256_of_file
 from kdgat.stage.owner import LOCKS_UNSUPPORTED
 from kdgat.stage.spec import StageInput, StageSpec
 

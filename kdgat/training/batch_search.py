@@ -26,9 +26,9 @@ from lightning import Fabric, LightningModule
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from kdgat.stage.configuration import ConfigurationError
+from kdgat.base.configuration import ConfigurationError
+from kdgat.base.files import to_json, write_bytes_atomically
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.files import to_json, write_bytes_atomically
 from kdgat.training.checkpoints import CheckpointError
 from kdgat.training.config import ANY_DATASET, BatchSizeMode, TrainingConfig
 from kdgat.training.limit import LimitedSource, Unit

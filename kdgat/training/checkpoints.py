@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from kdgat.base.files import remove_temporary_files, sha256_of_file, write_bytes_atomically
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.files import remove_temporary_files, sha256_of_file, write_bytes_atomically
 
 logger = logging.getLogger(__name__)
 

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, field_validator, model_validator
 
+from kdgat.base.configuration import Config, ConfigurationError, ExecutionOnly, execution_keys, without_keys
 from kdgat.cluster.resources import MemoryText, parse_memory
-from kdgat.stage.configuration import Config, ConfigurationError, ExecutionOnly, execution_keys, without_keys
 
 BatchSizeMode = Literal["fixed", "static", "tuner", "trial"]
 LoggerName = Literal["tensorboard", "mlflow", "wandb"]  # each is the module that it needs, too

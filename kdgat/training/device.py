@@ -9,7 +9,7 @@ from lightning import Fabric
 from lightning.fabric.plugins.environments.lightning import LightningEnvironment
 from torch import nn
 
-from kdgat.stage.configuration import ConfigurationError
+from kdgat.base.configuration import ConfigurationError
 from kdgat.stage.errors import EnvironmentFaultError
 from kdgat.stage.gpus import num_given_gpus
 from kdgat.training.config import TrainingConfig

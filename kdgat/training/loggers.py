@@ -23,8 +23,8 @@ from typing import Any, Final
 
 from lightning.pytorch.loggers import Logger
 
+from kdgat.base.files import to_json, write_snapshot
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.files import to_json, write_snapshot
 from kdgat.training.logger_services import ENVIRONMENT, SERVICES, End, Place
 from kdgat.training.random_state import capture_random_state, restore_random_state
 

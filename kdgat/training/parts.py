@@ -8,8 +8,8 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 
+from kdgat.base.files import remove_temporary_files, write_json_atomically
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.files import remove_temporary_files, write_json_atomically
 from kdgat.stage.outcome import Paused
 from kdgat.stage.phase import phase_progress
 from kdgat.training.deadline import Deadline

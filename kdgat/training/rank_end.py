@@ -10,9 +10,9 @@ from typing import Final
 
 import torch
 
+from kdgat.base.files import write_json_atomically
 from kdgat.cluster.ending import CRASHES
 from kdgat.stage.errors import EnvironmentFaultError, NumericError
-from kdgat.stage.files import write_json_atomically
 from kdgat.stage.outcome import FailureKind
 
 LOST: Final = "LOST"  # how a rank says that it ended because another one had

@@ -23,14 +23,14 @@ from typing import Final
 
 import torch
 
-from kdgat.stage.configuration import ConfigurationError
-from kdgat.stage.cores import num_usable_cores
+from kdgat.base.configuration import ConfigurationError
+from kdgat.base.cores import num_usable_cores
+from kdgat.base.polling import wait_until
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import EnvironmentFaultError
 from kdgat.stage.gpus import VISIBLE_VARIABLE, num_given_gpus
 from kdgat.stage.memory import peak_kib
 from kdgat.stage.outcome import EXIT_ENVIRONMENT
-from kdgat.stage.polling import wait_until
 from kdgat.stage.process import leave
 from kdgat.training.config import TrainingConfig
 from kdgat.training.rank_end import LOST, RankEnd, describe_end, log_path

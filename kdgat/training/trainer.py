@@ -15,7 +15,7 @@ from typing import Any
 
 from lightning import Fabric, LightningModule
 
-from kdgat.stage.configuration import ConfigurationError
+from kdgat.base.configuration import ConfigurationError
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import NumericError
 from kdgat.stage.provenance import note_in_attempt

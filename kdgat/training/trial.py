@@ -12,8 +12,8 @@ from lightning import Fabric, LightningModule
 from numpy.typing import NDArray
 from torch import Tensor
 
+from kdgat.base.configuration import ConfigurationError
 from kdgat.cluster.resources import parse_memory
-from kdgat.stage.configuration import ConfigurationError
 from kdgat.training.averages import Averages
 from kdgat.training.batch_size import StepStart, cut
 from kdgat.training.config import TrainingConfig, budget_needed

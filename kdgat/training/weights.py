@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
+from kdgat.base.files import write_bytes_atomically, write_json_atomically
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.files import write_bytes_atomically, write_json_atomically
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

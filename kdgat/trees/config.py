@@ -5,8 +5,8 @@ from typing import ClassVar, Self
 
 from pydantic import Field, model_validator
 
+from kdgat.base.configuration import Config
 from kdgat.run.config import RunConfig
-from kdgat.stage.configuration import Config
 from kdgat.trees.plan import KINDS
 from kdgat.trees.reading.settings import ReadSettings
 from kdgat.trees.sections import (

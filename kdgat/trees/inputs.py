@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from kdgat.base.configuration import unknown_key_text
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.finished import EVALUATION, WEIGHTS, FinishedRun
 from kdgat.run.plan import PlannedStage, Run
-from kdgat.stage.configuration import unknown_key_text
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import StartError
 from kdgat.stage.spec import StageInput

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
-from kdgat.stage.configuration import Config, ExecutionOnly
+from kdgat.base.configuration import Config, ExecutionOnly
 from kdgat.training.config import TrainingConfig
 from kdgat.trees.reading.settings import ReadSettings
 

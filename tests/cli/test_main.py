@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kdgat.base.configuration import ConfigurationError
 from kdgat.cli.main import (
     COMMAND_GROUPS,
     HELP_WIDTH,
@@ -16,7 +17,6 @@ from kdgat.cli.main import (
     repeat_many_valued,
 )
 from kdgat.run.end import EXIT_STOPPED
-from kdgat.stage.configuration import ConfigurationError
 from kdgat.stage.families import is_user_error
 from tests.support.command_line import PROGRAM, Answer, run_kdgat
 

@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kdgat.base.configuration import read_yaml
 from kdgat.cluster.resources import (
     ResourceError,
     ResourceRequest,
@@ -12,7 +13,6 @@ from kdgat.cluster.resources import (
     parse_memory,
     parse_walltime,
 )
-from kdgat.stage.configuration import read_yaml
 
 REQUESTS = st.builds(
     ResourceRequest,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from kdgat.base.files import sha256_of_file
 from kdgat.container import probe
 from kdgat.container.agreement import check_agreement, describe_here
 from kdgat.container.apptainer import command_environment, exec_command, execute, inspect, run_test
@@ -17,7 +18,6 @@ from kdgat.container.checkout import find_checkout
 from kdgat.container.contents import read_pins
 from kdgat.container.sources import read_pip_sources
 from kdgat.container.variants import VARIANTS
-from kdgat.stage.files import sha256_of_file
 from tests.container.built import checkout_binds, cpu_image, lack, source_image
 
 

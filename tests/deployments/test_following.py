@@ -25,9 +25,9 @@ from flows.deployment import following
 from flows.deployment.following import Following, as_end, plain_message
 from flows.deployment.server_api import ServerApi, ServerError, UnreachableError, find_server
 from flows.deployment.submission import SubmissionError, cancel, find_deployment
+from kdgat.base.configuration import ConfigurationError
 from kdgat.cli.run import RunRequestError, _active_run
 from kdgat.run.end import RunEnd
-from kdgat.stage.configuration import ConfigurationError
 from tests.support.servers import PrefectServer
 from tests.support.waiting import wait_until
 

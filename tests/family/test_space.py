@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
+from kdgat.base.configuration import ConfigurationError
 from kdgat.family.space import Draw, Space, SweepError, split_values
-from kdgat.stage.configuration import ConfigurationError
 
 RATE, DECAY = "training.learning_rate", "training.weight_decay"
 

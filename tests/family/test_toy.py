@@ -84,7 +84,7 @@ def test_each_file_is_hashed_by_who_wrote_it_and_by_each_stage_that_reads_it_and
 def test_an_input_is_read_again_by_the_next_attempt_only_where_it_changed(
     toy: Family, tmp_path: Path, hashed: HashedBytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kdgat.stage.hashes.SETTLED_S", -1.0)  # as if the store were some seconds old
+    monkeypatch.setattr("kdgat.base.hashes.SETTLED_S", -1.0)  # as if the store were some seconds old
     run = toy.plan(toy.config.from_preset("quick", {}))
     output = OutputDirectory(tmp_path)
     prepared = run_locally(run, tmp_path, only=["prepare"])

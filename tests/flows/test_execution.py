@@ -7,6 +7,7 @@ import pytest
 from flows.attempts import Conclusion, LocalAttempts
 from flows.execution import Execution, num_parallel_stages
 from flows.slurm_attempts import SlurmAttempts
+from kdgat.base.cores import num_usable_cores
 from kdgat.can.config import CanConfig
 from kdgat.can.inputs import can_run
 from kdgat.can.recordings.catalog import DatasetError
@@ -17,7 +18,6 @@ from kdgat.cluster.script import job_name
 from kdgat.cluster.site import Limits, Site
 from kdgat.run.directory import OutputDirectory, RunError, StageState
 from kdgat.run.plan import PlannedStage
-from kdgat.stage.cores import num_usable_cores
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
 from kdgat.stage.spec import StageSpec

@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from hypothesis import strategies as st
 
+from kdgat.base.configuration import apply_overrides
+from kdgat.base.hashes import KnownHashes
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
 from kdgat.can.recordings.catalog import load_catalog
 from kdgat.cli.display import PlainWatcher
@@ -31,9 +33,7 @@ from kdgat.registry.registry import Registry
 from kdgat.run.attempts import attempt_rows
 from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
 from kdgat.run.progress import describe_progress, fraction_done
-from kdgat.stage.configuration import apply_overrides
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.hashes import KnownHashes
 from kdgat.stage.outcome import EXIT_ENVIRONMENT, Failed, FailureKind, Finished, Paused
 from kdgat.stage.owner import own, read_owner
 from kdgat.stage.provenance import code_difference, note_in_attempt, record_attempt

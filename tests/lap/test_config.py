@@ -1,5 +1,6 @@
 import pytest
 
+from kdgat.base.configuration import ConfigurationError
 from kdgat.cluster.estimate import stage_resources
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import Site
@@ -8,7 +9,6 @@ from kdgat.lap.config import (
     StageOrderError,
     with_two_in_one,
 )
-from kdgat.stage.configuration import ConfigurationError
 from tests.lap.runs import make_config
 
 PUBLISHED = {

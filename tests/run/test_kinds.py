@@ -1,8 +1,8 @@
 import pytest
 
+from kdgat.base.configuration import Config
 from kdgat.run.kinds import StageKind, StageKinds
 from kdgat.run.plan import InputReference, PlannedStage, make_spec
-from kdgat.stage.configuration import Config
 from kdgat.stage.errors import StageInputError
 from kdgat.training.config import TrainingConfig
 

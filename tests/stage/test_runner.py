@@ -24,7 +24,7 @@ REPOSITORY = Path(__file__).parents[2]
 FAMILY = """
 import os, signal, time
 from pathlib import Path
-from kdgat.stage.configuration import ConfigurationError
+from kdgat.base.configuration import ConfigurationError
 from kdgat.stage.errors import EnvironmentFaultError, NumericError
 from kdgat.stage.outcome import Finished, Paused
 from kdgat.stage.signals import stop_signals

@@ -3,8 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
+from kdgat.base.hashes import KnownHashes
 from kdgat.stage.errors import EnvironmentFaultError, StageInputError
-from kdgat.stage.hashes import KnownHashes
 from kdgat.stage.spec import StageInput, StageSpec
 
 

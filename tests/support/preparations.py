@@ -3,11 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+from kdgat.base.files import sha256_of_file
 from kdgat.can.kinds import KINDS as CAN_KINDS
 from kdgat.can.recordings.logs import write_recording
 from kdgat.lap.plan import KINDS as LAP_KINDS
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.files import sha256_of_file
 from kdgat.stage.outcome import Finished
 from kdgat.stage.spec import StageInput, StageSpec
 from tests.can.traffic import bus_traffic

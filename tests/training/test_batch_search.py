@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch_geometric.data import Batch
 
+from kdgat.base.configuration import ConfigurationError
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import GraphStore, write_store
-from kdgat.stage.configuration import ConfigurationError
 from kdgat.stage.directory import RunDirectory
 from kdgat.training.batch_search import BatchDecision, decision_path, largest_that_fits
 from kdgat.training.checkpoints import CheckpointError, Checkpoints

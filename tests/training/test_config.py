@@ -2,7 +2,7 @@
 
 import pytest
 
-from kdgat.stage.configuration import ConfigurationError, validate_config
+from kdgat.base.configuration import ConfigurationError, validate_config
 from kdgat.training.config import TrainingConfig
 
 

@@ -10,7 +10,7 @@ import sys
 import pytest
 import torch
 
-from kdgat.stage.configuration import ConfigurationError
+from kdgat.base.configuration import ConfigurationError
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import EnvironmentFaultError
 from kdgat.training.config import TrainingConfig

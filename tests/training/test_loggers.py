@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from lightning.pytorch.loggers import CSVLogger, Logger
 
-from kdgat.stage.configuration import ConfigurationError
+from kdgat.base.configuration import ConfigurationError
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.spec import StageSpec
 from kdgat.training import logger_services, loggers

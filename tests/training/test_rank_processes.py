@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from kdgat.stage.configuration import ConfigurationError
+from kdgat.base.configuration import ConfigurationError
+from kdgat.base.files import write_bytes_atomically
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import EnvironmentFaultError
-from kdgat.stage.files import write_bytes_atomically
 from kdgat.stage.gpus import VISIBLE_VARIABLE
 from kdgat.stage.outcome import FailureKind
 from kdgat.stage.provenance import GPUS_VARIABLE

@@ -13,7 +13,7 @@ import torch
 from lightning import LightningModule
 from torch import nn
 
-from kdgat.stage.configuration import ConfigurationError
+from kdgat.base.configuration import ConfigurationError
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import NumericError
 from kdgat.training.config import TrainingConfig

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kdgat.stage.configuration import ConfigurationError
+from kdgat.base.configuration import ConfigurationError
 from kdgat.trees.config import TreesConfig
 
 

@@ -13,14 +13,14 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
+from kdgat.base.configuration import Config
+from kdgat.base.files import write_bytes_atomically
 from kdgat.can.detection.network import Network, NetworkError
 from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.calibration import Scaling
 from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds
 from kdgat.can.sections import WindowConfig
 from kdgat.can.windows.feature_names import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES
-from kdgat.stage.configuration import Config
-from kdgat.stage.files import write_bytes_atomically
 
 FileFormat = Literal["onnx", "torch"]
 METADATA_KEY: Final = "kdgat"

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.files import write_bytes_atomically
 from kdgat.can.detection.accumulated import ACCUMULATION
 from kdgat.can.detection.alarms import Alarm, identifier_text
 from kdgat.can.detection.output import describe_since, describe_suspects
 from kdgat.can.detection.watch import Timeline
 from kdgat.can.evaluation.calibration import logit, sigmoid
 from kdgat.run.table import counted
-from kdgat.stage.files import write_bytes_atomically
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

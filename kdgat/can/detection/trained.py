@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kdgat.base.files import sha256_of_file
 from kdgat.can.detection.detector import Detector, Member
 from kdgat.can.detection.model_file import DetectorParameters, Weights, onnx_bytes
 from kdgat.can.detection.network import Network
@@ -16,7 +17,6 @@ from kdgat.can.evaluation.run_detector import accumulation_of, detector_of, wind
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
 from kdgat.can.models.names import CLOCK, ENSEMBLE, ENSEMBLE_MEMBERS
 from kdgat.run.directory import OutputDirectory
-from kdgat.stage.files import sha256_of_file
 from kdgat.training.weights import read_arrays
 
 STUDENT: Final = "distill_gat"

@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kdgat.base.machine_code import njit
 from kdgat.can.evaluation.accumulation import NUM_LEVELS, Accumulation
-from kdgat.family.machine_code import njit
 
 BLOCK_S: Final = 0.4
 EXPONENT: Final = 0.5  # of the bet of a block, for blocks depend on their neighbours

@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
+from kdgat.base.configuration import Config
 from kdgat.can.evaluation.untrained import ClockBounds
-from kdgat.stage.configuration import Config
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 1000.0
 NEWTON_STEPS = 100

@@ -22,11 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from kdgat.base.configuration import Config
 from kdgat.can.evaluation.calibration import logit
 from kdgat.can.evaluation.turns import Unsure
 from kdgat.can.models.names import ENSEMBLE_MEMBERS
 from kdgat.run.results import Count
-from kdgat.stage.configuration import Config
 
 if TYPE_CHECKING:
     from kdgat.can.evaluation.decision import DefaultDetector, Tables

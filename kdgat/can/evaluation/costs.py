@@ -10,8 +10,8 @@ from typing import Final
 
 from pydantic import Field
 
-from kdgat.stage.configuration import Config
-from kdgat.stage.files import write_bytes_atomically
+from kdgat.base.configuration import Config
+from kdgat.base.files import write_bytes_atomically
 
 COSTS_FILE: Final = "costs.json"
 

@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from kdgat.base.files import write_bytes_atomically
 from kdgat.can.evaluation.decision import LOGIT_LIMIT
 from kdgat.can.evaluation.evidence import evidence_of
 from kdgat.can.evaluation.explanation_scores import ExplanationScores, HitRates
@@ -25,7 +26,6 @@ from kdgat.can.models.names import CLOCK, ENSEMBLE
 from kdgat.can.models.scoring import WINDOWS_PER_BATCH, stage_device
 from kdgat.can.windows.feature_names import NODE_FEATURES
 from kdgat.can.windows.pool import PooledStores
-from kdgat.stage.files import write_bytes_atomically
 
 MOST_EXPLAINED: Final = 20_000  # windows of a scenario, evenly spaced among those that are attacked
 RANK_PREFIX: Final = "rank:"

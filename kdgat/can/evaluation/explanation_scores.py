@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from kdgat.base.configuration import Config
 from kdgat.run.results import Count, Value
-from kdgat.stage.configuration import Config
 
 
 class HitRates(Config):

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Final, TypeVar
 
+from kdgat.base.configuration import Config, validate_config
 from kdgat.can.evaluation.node_scores import NodeScores, read_node_scores
 from kdgat.can.evaluation.results import DataSummary, RecordingSummary
 from kdgat.can.evaluation.score_tables import ScoreTable, read_table
@@ -11,7 +12,6 @@ from kdgat.can.recordings.messages import ReadLimits
 from kdgat.can.sections import EvaluationConfig
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.finished import FinishedRun
-from kdgat.stage.configuration import Config, validate_config
 
 TEST_PREFIX: Final = "test-"
 SCORES_PREFIX: Final = "scores-"  # artifacts `scores-validation`, `scores-test-<scenario>`

@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.files import write_bytes_atomically
 from kdgat.graphs.columns import GraphColumns, pointers
-from kdgat.stage.files import write_bytes_atomically
 
 MODEL_PREFIX: Final = "model:"  # columns that are scores
 

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
+from kdgat.base.configuration import Config
 from kdgat.can.evaluation.tail import Tail
 from kdgat.run.results import Count, Finite, Value
-from kdgat.stage.configuration import Config
 
 MIN_WINDOWS: Final = 1000  # of clean traffic: twenty peaks
 # What is more likely benign than not is no alarm, however quiet the minutes were: the next drive is another one.

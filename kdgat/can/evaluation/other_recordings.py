@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kdgat.base.configuration import validate_config
 from kdgat.can.evaluation.accumulated_evidence import Nodes
 from kdgat.can.evaluation.cascade import cascade_notes, check_cascade
 from kdgat.can.evaluation.decision import DefaultDetector, Tables
@@ -26,7 +27,6 @@ from kdgat.can.recordings.messages import ReadLimits
 from kdgat.can.sections import num_windows
 from kdgat.can.windows.schema import VALIDATION
 from kdgat.run.directory import OutputDirectory
-from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec

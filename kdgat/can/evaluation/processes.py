@@ -72,7 +72,7 @@ class ScoringProcesses:
         self._num_alive = len(self._all)
         self._lock = Lock()
         # Reading needs numba in any case, and beside other threads it takes longer to load.
-        importlib.import_module("kdgat.family.machine_code")
+        importlib.import_module("kdgat.base.machine_code")
         self._threads = ThreadPoolExecutor(max(1, processes - 1), "scoring")
         for worker in self._all:
             self._threads.submit(self._prepare, worker, list(models))

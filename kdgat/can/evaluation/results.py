@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import Field, model_validator
 
+from kdgat.base.configuration import Config
 from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.calibration import DecisionRule, FalseAlarmRate
 from kdgat.can.evaluation.cascade import Cascade
@@ -20,7 +21,6 @@ from kdgat.can.evaluation.operating_point import OperatingPoint
 from kdgat.run.interval import Interval
 from kdgat.run.measure import Measure
 from kdgat.run.results import Count, RunResults, Value
-from kdgat.stage.configuration import Config
 
 SCHEMA_PATH = Path(__file__).with_name("results.schema.json")
 DETECTOR = "detector"  # key of the default detector among the models' curves

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from kdgat.base.configuration import validate_config
 from kdgat.can.evaluation.accumulated_evidence import learn_accumulation
 from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.cascade import check_cascade, learn_cascade
@@ -10,7 +11,6 @@ from kdgat.can.evaluation.decision import DefaultDetector, calibrated_detector, 
 from kdgat.can.evaluation.finished_run import EvaluationError, FinishedCanRun
 from kdgat.can.sections import WindowConfig
 from kdgat.can.windows.schema import VALIDATION
-from kdgat.stage.configuration import validate_config
 from kdgat.training.weights import read_arrays
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.cores import num_usable_cores
 from kdgat.can.evaluation.accumulated_evidence import Nodes, learn_accumulation
 from kdgat.can.evaluation.cascade import CascadeError
 from kdgat.can.evaluation.decision import DefaultDetector, Tables
@@ -25,7 +26,6 @@ from kdgat.can.models.names import ENSEMBLE_MEMBERS
 from kdgat.can.windows.feature_names import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES
 from kdgat.can.windows.schema import VALIDATION
 from kdgat.graphs.columns import GraphColumns
-from kdgat.stage.cores import num_usable_cores
 from kdgat.stage.gpus import num_given_gpus
 from kdgat.training.threads import one_thread
 from kdgat.training.weights import read_arrays

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.stage.files import write_bytes_atomically
+from kdgat.base.files import write_bytes_atomically
 
 SCORES_FOLDER = "scores"
 

@@ -6,6 +6,7 @@ is decided from them is in `kdgat.can.evaluation.decision`: another rule or anot
 
 import logging
 
+from kdgat.base.configuration import validate_config
 from kdgat.can.evaluation.accumulated_evidence import learn_accumulation
 from kdgat.can.evaluation.decision import choose_detector
 from kdgat.can.evaluation.detectors import DetectorSet
@@ -24,7 +25,6 @@ from kdgat.can.windows.stage_inputs import open_pool
 from kdgat.graphs.store import GraphStore
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.inputs import input_path
-from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Finished, Outcome

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from pydantic import Field
 
-from kdgat.stage.configuration import Config
+from kdgat.base.configuration import Config
 
 LEVEL: Final = 0.98  # quantile from which on scores are tail: fifty windows give one peak
 SMALLEST_SCALE: Final = 1e-9  # of a tail whose peaks are all at the level

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from kdgat.base.files import write_bytes_atomically
 from kdgat.can.evaluation.costs import COSTS_FILE
 from kdgat.can.evaluation.decision import DefaultDetector, Tables
 from kdgat.can.evaluation.detectors import DetectorSet
@@ -23,7 +24,6 @@ from kdgat.can.windows.schema import RECORDINGS, SCHEMA
 from kdgat.graphs.store import GraphStore
 from kdgat.run.inputs import input_path
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.files import write_bytes_atomically
 from kdgat.stage.spec import StageSpec
 
 RANKS_PREFIX: Final = "ranks-"  # artifacts `ranks-test-<scenario>`

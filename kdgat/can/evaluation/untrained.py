@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
+from kdgat.base.configuration import Config
 from kdgat.can.models.names import BASELINE_PREFIX, CLOCK
-from kdgat.stage.configuration import Config
 
 if TYPE_CHECKING:
     from kdgat.graphs.columns import GraphColumns

@@ -4,13 +4,13 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from kdgat.base.files import sha256_of_file
 from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.decision import DefaultDetector
 from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.operating_point import OperatingPoint
 from kdgat.can.evaluation.untrained import ClockBounds
 from kdgat.run.results import Count, Finite, Versioned
-from kdgat.stage.files import sha256_of_file
 
 
 class VehicleCalibrationError(ValueError):

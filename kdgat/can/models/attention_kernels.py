@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.machine_code import njit
 from kdgat.can.windows.compilation import UNCOUNTED
-from kdgat.family.machine_code import njit
 
 Rows = NDArray[np.float32]
 

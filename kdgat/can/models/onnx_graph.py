@@ -15,8 +15,8 @@ import onnx
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
+from kdgat.base.configuration import validate_config
 from kdgat.can.sections import AttentionConfig
-from kdgat.stage.configuration import validate_config
 
 OPSET: Final = 18  # the first with reductions in ScatterND
 IR_VERSION: Final = 9  # of that time: older runtimes refuse newer files

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch_geometric.data import Batch
 
+from kdgat.base.configuration import validate_config
 from kdgat.can.backend import give_up, new_scaler
 from kdgat.can.models.attention import AttentionOutput, GraphAttentionNetwork
 from kdgat.can.models.autoencoder import GraphAutoencoder, reconstruction_error
@@ -18,7 +19,6 @@ from kdgat.can.models.pooling import graph_max, graph_mean
 from kdgat.can.models.standardise import StatisticsError, column_statistics
 from kdgat.can.sections import AttentionConfig, AutoencoderConfig
 from kdgat.can.windows.pool import PooledStores
-from kdgat.stage.configuration import validate_config
 from kdgat.training.device import choose_device
 from kdgat.training.weights import load_weights
 

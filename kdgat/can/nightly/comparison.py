@@ -11,6 +11,8 @@ from typing import Final
 
 from pydantic import Field
 
+from kdgat.base.configuration import Config, validate_config
+from kdgat.base.files import write_bytes_atomically
 from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.other_recordings import find_tests, score_files
 from kdgat.can.evaluation.results import Results
@@ -22,9 +24,7 @@ from kdgat.can.recordings.catalog import RecordingFile, find_entry, walk_recordi
 from kdgat.registry.promotion_rule import ALARMS_PER_HOUR, RECALL_PREFIX
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.results import Value
-from kdgat.stage.configuration import Config, validate_config
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.files import write_bytes_atomically
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
 from kdgat.stage.work import Work

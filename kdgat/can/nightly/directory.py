@@ -8,12 +8,12 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from kdgat.base.files import write_bytes_atomically
 from kdgat.can.config import CanConfig
 from kdgat.can.nightly.new_recordings import NewRecordings, NightlyError
 from kdgat.can.nightly.registered import config_hash, content_hash
 from kdgat.registry.entry import now
 from kdgat.run.directory import Exclusive, OutputDirectory
-from kdgat.stage.files import write_bytes_atomically
 
 NIGHTLY_FILE: Final = "night.json"  # marks a run directory as one that a night made
 

@@ -12,6 +12,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from kdgat.base.files import sha256_of_file, write_bytes_atomically
 from kdgat.can.config import DataConfig
 from kdgat.can.recordings.catalog import (
     DatasetError,
@@ -24,7 +25,6 @@ from kdgat.can.recordings.importing import NO_LABELS, free_place, import_recordi
 from kdgat.can.recordings.logs import read_recording
 from kdgat.can.recordings.messages import SCENARIO_SEPARATOR, ReadLimits, RecordingError
 from kdgat.can.recordings.names import RECORDING_SUFFIXES, is_recording
-from kdgat.stage.files import sha256_of_file, write_bytes_atomically
 
 REPLACED: Final = ".replaced"  # folder in the dataset's folder for files whose recording came anew under another name
 NO_SCENARIO: Final = "no scenario in its name: call it <scenario>__<recording>, or put it into a folder <scenario>"

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from kdgat.base.configuration import execution_keys, without_keys
+from kdgat.base.files import sha256_of_file
 from kdgat.can.config import CanConfig
 from kdgat.can.evaluation.finished_run import NODES_PREFIX, SCORES_PREFIX, FinishedCanRun
 from kdgat.can.evaluation.results import DataSummary
 from kdgat.can.windows.schema import VALIDATION
 from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
-from kdgat.stage.configuration import execution_keys, without_keys
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.files import sha256_of_file
 from kdgat.stage.outcome import Finished
 from kdgat.training.config import TrainingConfig
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from kdgat.base.configuration import ConfigurationError, without_keys
+from kdgat.base.files import sha256_of_file
 from kdgat.can.config import CanConfig
 from kdgat.can.evaluation.lineage import lineage_of
 from kdgat.can.kinds import ComparisonStageConfig
@@ -16,8 +18,6 @@ from kdgat.registry.entry import ModelEntry
 from kdgat.registry.registry import Registry, RegistryError
 from kdgat.run.directory import OutputDirectory, RunError
 from kdgat.run.finished import EVALUATION
-from kdgat.stage.configuration import ConfigurationError, without_keys
-from kdgat.stage.files import sha256_of_file
 
 FLOW_NAME: Final = "nightly"
 

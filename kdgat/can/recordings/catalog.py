@@ -15,12 +15,12 @@ from typing import Literal, overload
 import yaml
 from pydantic import Field, field_validator
 
+from kdgat.base.configuration import Config, validate_config
+from kdgat.base.files import EncodingError, read_utf8
 from kdgat.can.recordings.messages import SCENARIO_SEPARATOR, Messages, ReadLimits
 from kdgat.can.recordings.names import RECORDING_SUFFIXES, is_recording, recording_stem, recording_suffix
 from kdgat.can.recordings.near_copies import MOST_SHARED, Blocks, kept_blocks, shared_blocks
 from kdgat.can.recordings.path_parts import require_dataset_name
-from kdgat.stage.configuration import Config, validate_config
-from kdgat.stage.files import EncodingError, read_utf8
 
 # The readers need polars and numba. They are imported where a file is read, so that a process which only needs a
 # dataset's entry works without them.

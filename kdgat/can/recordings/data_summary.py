@@ -1,10 +1,10 @@
 """What is said about recordings as they are read: one row each, and their sums."""
 
+from kdgat.base.configuration import Config
 from kdgat.can.evaluation.results import DataSummary, RecordingSummary, SplitSummary
 from kdgat.can.recordings.messages import Messages
 from kdgat.can.recordings.near_copies import kept_blocks, sketch
 from kdgat.graphs.columns import GraphColumns
-from kdgat.stage.configuration import Config
 
 DUPLICATE_ROLE = "duplicate"  # of a recording that is left out, because another one holds the same messages
 

@@ -7,11 +7,11 @@ import shutil
 from itertools import count
 from pathlib import Path
 
+from kdgat.base.files import sha256_of_file, sync_to_disk, temporary_path
 from kdgat.can.recordings.catalog import DatasetError
 from kdgat.can.recordings.logs import read_recording, write_recording
 from kdgat.can.recordings.messages import SCENARIO_SEPARATOR, Messages, ReadLimits, RecordingError
 from kdgat.can.recordings.path_parts import is_path_part
-from kdgat.stage.files import sha256_of_file, sync_to_disk, temporary_path
 
 NO_LABELS = (
     "has no labels, so attacks in it would be learned as benign; if it holds none, bring it in by "

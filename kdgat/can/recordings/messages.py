@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from kdgat.stage.configuration import Config
+from kdgat.base.configuration import Config
 
 MAX_IDENTIFIER = (1 << 29) - 1
 """Largest arbitration id: 29 bits, the extended frame format of CAN 2.0B."""

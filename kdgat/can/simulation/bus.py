@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.machine_code import njit
 from kdgat.can.simulation.vehicle import NUM_SIGNALS, ByteKind, Vehicle
 from kdgat.can.virtual.arbitration import NO_MAILBOX, OVERHEAD_BITS, arbitrate
-from kdgat.family.machine_code import njit
 
 BITS_PER_SECOND = 500_000.0
 SIGNAL_STEP_S = 0.01

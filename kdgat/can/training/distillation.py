@@ -18,8 +18,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.data import Batch
 
+from kdgat.base.files import write_json_atomically
 from kdgat.can.windows.pool import PooledStores
-from kdgat.stage.files import write_json_atomically
 from kdgat.training.limit import LimitedSource
 
 DESCRIPTION = "teacher.json"

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from kdgat.base.configuration import validate_config
+from kdgat.base.files import write_bytes_atomically
 from kdgat.can.evaluation.calibration import fit_scaling
 from kdgat.can.kinds import FusionStageConfig
 from kdgat.can.models.convolution import count_parameters
@@ -39,9 +41,7 @@ from kdgat.can.windows.pool import PooledStores
 from kdgat.can.windows.schema import INJECTED, INJECTED_VALIDATION, TRAIN, VALIDATION
 from kdgat.can.windows.stage_inputs import open_pool
 from kdgat.run.inputs import input_path
-from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.files import write_bytes_atomically
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.phase import phase_progress
 from kdgat.stage.spec import StageSpec

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
-from kdgat.stage.files import remove_temporary_files
+from kdgat.base.files import remove_temporary_files
 from kdgat.stage.outcome import Paused
 from kdgat.stage.signals import stop_signals
 from kdgat.training.deadline import Deadline

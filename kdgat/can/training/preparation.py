@@ -17,6 +17,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.configuration import validate_config
+from kdgat.base.cores import num_usable_cores
+from kdgat.base.files import write_json_atomically
 from kdgat.can.backend import KEY, use_backend
 from kdgat.can.evaluation.results import InjectionSummary, RecordingSummary, SplitSummary
 from kdgat.can.kinds import PrepareConfig
@@ -34,10 +37,7 @@ from kdgat.can.windows.online import window_chunks
 from kdgat.can.windows.schema import INJECTED, INJECTED_VALIDATION, PACKINGS, RECORDINGS, SCHEMA, TRAIN, VALIDATION
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import GraphStore, write_store
-from kdgat.stage.configuration import validate_config
-from kdgat.stage.cores import num_usable_cores
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.files import write_json_atomically
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
 from kdgat.training.deadline import Deadline

@@ -7,7 +7,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.family.machine_code import njit
+from kdgat.base.machine_code import njit
 
 BIT_TIME_S: Final = 2e-6  # 500 kbit/s, the usual powertrain bus
 OVERHEAD_BITS: Final = 47  # start, arbitration, control, checksum, acknowledge, end of frame, interframe space

@@ -12,8 +12,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.machine_code import njit
 from kdgat.can.windows.checksums import NIBBLE_SUM, NUM_CHECKSUMS, checksum_residual, sealed
-from kdgat.family.machine_code import njit
 
 _FEWEST_PAYLOADS: Final = 24  # different ones, that a checksum was found in
 _COUNTER_CHANGES: Final = 0.6  # share of the messages in which a counter goes on

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.family.machine_code import njit
+from kdgat.base.machine_code import njit
 
 FAR_AHEAD_S: Final = 10.0  # after the latest message
 FAR_BACK_S: Final = 1.0  # before it

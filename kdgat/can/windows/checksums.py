@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.family.machine_code import njit
+from kdgat.base.machine_code import njit
 
 _XOR, _SUM, _SUM_AT_END, _SUM_AT_START, NIBBLE_SUM, _FIRST_CRC = range(6)
 # CRC-8 as by SAE J1850 and AUTOSAR's end-to-end profile 1; by profile 2; and with the polynomial of SMBus.

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.machine_code import njit
 from kdgat.can.windows.bus_time import RESUMED as IS_RESUMED
 from kdgat.can.windows.bus_time import UNTIMED
 from kdgat.can.windows.compilation import UNCOUNTED
@@ -48,7 +49,6 @@ from kdgat.can.windows.interval_rules import (
 )
 from kdgat.can.windows.pause import NUM_PAUSE_STATE, RESUMED, end_silence, is_long_silence
 from kdgat.can.windows.timer import NUM_TIMER_STATE
-from kdgat.family.machine_code import njit
 
 
 class ClockState:

@@ -7,9 +7,9 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.machine_code import njit
 from kdgat.can.windows.compilation import UNCOUNTED
 from kdgat.can.windows.features import MESSAGE_FEATURES
-from kdgat.family.machine_code import njit
 
 _ORDER_SURPRISE: Final = MESSAGE_FEATURES.index("order_surprise")
 _BUS_GAP: Final = MESSAGE_FEATURES.index("bus_gap")

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.machine_code import njit
 from kdgat.can.windows.identifiers import LASTING, untouched
-from kdgat.family.machine_code import njit
 
 NUM_BINS = 96  # interval histogram, four bins an octave (quarter_octaves) from 2^-17 s to 2^7 s
 LOWEST_BIN = 68

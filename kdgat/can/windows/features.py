@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.machine_code import njit
 from kdgat.can.windows.compilation import UNCOUNTED
 from kdgat.can.windows.feature_memory import (
     ALWAYS_TOGGLING,
@@ -47,7 +48,6 @@ from kdgat.can.windows.feature_memory import (
 )
 from kdgat.can.windows.identifiers import PASSING, IdentifierNumbers, Numbered, untouched, with_room
 from kdgat.can.windows.logarithms import log2, quarter_octaves
-from kdgat.family.machine_code import njit
 
 MESSAGE_FEATURES: Final = (
     # logarithms (_SCALES)

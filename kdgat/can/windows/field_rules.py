@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.machine_code import njit
 from kdgat.can.windows.checksums import NUM_CHECKSUMS, checksum_halves, residual_of
 from kdgat.can.windows.features import popcount
 from kdgat.can.windows.identifiers import untouched
-from kdgat.family.machine_code import njit
 
 _MEMORY = 2000.0  # messages that shares are taken over
 _COUNTER_BITS = 4.0  # a half byte that surprises by as many when its successor does not come, and changes

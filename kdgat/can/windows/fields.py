@@ -14,6 +14,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.machine_code import njit
 from kdgat.can.windows.checksums import checksum_residuals
 from kdgat.can.windows.compilation import UNCOUNTED
 from kdgat.can.windows.field_rules import (
@@ -49,7 +50,6 @@ from kdgat.can.windows.field_rules import (
 )
 from kdgat.can.windows.identifiers import Numbered, with_room
 from kdgat.can.windows.timer import REST
-from kdgat.family.machine_code import njit
 
 FIELD_FEATURES: Final = (
     "sequence_surprise",  # bits by which the half bytes' successors surprise, over 64

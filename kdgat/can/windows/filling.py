@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.machine_code import njit
 from kdgat.can.windows.compilation import UNCOUNTED
 from kdgat.can.windows.edges import EdgeScratch, edge_scratch, fill_edges
 from kdgat.can.windows.feature_names import LOG_MIXED_PERIOD, LOSSLESS_MARGIN, NODE_FEATURES, REDUCTIONS
@@ -15,7 +16,6 @@ from kdgat.can.windows.field_rules import changed_bytes
 from kdgat.can.windows.fields import FIELD_FEATURES
 from kdgat.can.windows.interval_rules import ARRIVAL_FEATURES
 from kdgat.can.windows.timer import REST
-from kdgat.family.machine_code import njit
 
 _FEATURES: Final = (*MESSAGE_FEATURES, *ARRIVAL_FEATURES, *FIELD_FEATURES)
 # Which of the sums, the least and the largest of the features of a node's messages its columns are.

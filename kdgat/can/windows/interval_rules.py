@@ -10,9 +10,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.machine_code import njit
 from kdgat.can.windows.order_statistics import ordered
 from kdgat.can.windows.timer import REST, follow, give_up
-from kdgat.family.machine_code import njit
 
 ARRIVAL_FEATURES: Final = (
     "early",  # log2 of the id's shortest usual interval over the time since its last conforming message

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from kdgat.family.machine_code import njit
+from kdgat.base.machine_code import njit
 
 # log(1 + f) = f - s (f - R(s^2)) with s = f / (2 + f): the coefficients of R, as in FreeBSD's e_log.c (Sun, 1993).
 _R1, _R2, _R3, _R4 = (

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.family.machine_code import njit
+from kdgat.base.machine_code import njit
 
 NEAR: Final = 8  # places from an end, up to which going there takes fewer counts than halving, of which there are 20
 

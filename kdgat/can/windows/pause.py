@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.family.machine_code import njit
+from kdgat.base.machine_code import njit
 
 _USUAL_GAPS = 10.0  # a silence that is no longer than so many usual gaps between messages is none
 _MEMORY = 256.0  # gaps that the usual one is taken over

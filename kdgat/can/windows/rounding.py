@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.family.machine_code import njit
+from kdgat.base.machine_code import njit
 
 _INFINITY: Final = 0x47800000  # 65,536 as float32: what rounds to it is beyond the largest float16
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.family.machine_code import njit
+from kdgat.base.machine_code import njit
 
 REST: Final = -4.0  # of a feature where nothing is known; the lowest that a known one is
 

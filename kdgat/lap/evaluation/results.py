@@ -15,11 +15,11 @@ from typing import Any, ClassVar, Final
 
 from pydantic import Field
 
+from kdgat.base.configuration import Config
 from kdgat.lap.names import FAMILY
 from kdgat.run.interval import Interval
 from kdgat.run.measure import Measure
 from kdgat.run.results import Count, Finite, RunResults, Value, Versioned
-from kdgat.stage.configuration import Config
 
 SCHEMA_PATH: Final = Path(__file__).with_name("results.schema.json")
 EQUAL_WITHIN: Final = 0.03  # times that differ by less are called equal

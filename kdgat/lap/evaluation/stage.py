@@ -13,6 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kdgat.base.configuration import validate_config
 from kdgat.lap.evaluation.results import Evaluation, LapResults, Measurement, summarise
 from kdgat.lap.names import TEST_PREFIX, WEIGHTS_PREFIX
 from kdgat.lap.sections import EvaluationConfig, EvaluationStageConfig
@@ -20,7 +21,6 @@ from kdgat.run.directory import OutputDirectory
 from kdgat.run.finished import FinishedRun
 from kdgat.run.inputs import input_path
 from kdgat.run.results import origin
-from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Finished, Outcome

@@ -13,8 +13,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from kdgat.base.cores import num_usable_cores
 from kdgat.lap.evaluation.results import Machine
-from kdgat.stage.cores import num_usable_cores
 
 T = TypeVar("T")
 

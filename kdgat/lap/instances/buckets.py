@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from kdgat.base.files import sync_to_disk, temporary_path
 from kdgat.lap.errors import LapStoreError
 from kdgat.lap.instances.files import LARGEST_CLASS, SIZE_CLASSES, SPLIT_FILES, SUBSET, size_class
 from kdgat.lap.instances.records import StoredRecord, content_hash, split_costs
 from kdgat.lap.instances.store import LapStore, remove_abandoned, write_store
-from kdgat.stage.files import sync_to_disk, temporary_path
 
 SPLITS: Final = tuple(SPLIT_FILES.values())
 SHARES: Final = (70, 15, 15)  # percent

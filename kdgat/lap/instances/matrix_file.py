@@ -10,10 +10,10 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.files import EncodingError, read_utf8
 from kdgat.lap.errors import LapFileError
 from kdgat.lap.instances.matrix_market import read_matrix_market
 from kdgat.lap.instances.orlibrary import read_orlibrary
-from kdgat.stage.files import EncodingError, read_utf8
 
 Matrix = tuple[NDArray[np.float64], NDArray[np.bool_] | None]
 

@@ -6,9 +6,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.files import EncodingError, read_utf8
 from kdgat.lap.errors import LapFileError
 from kdgat.lap.instances.distributions import MAX_SIZE
-from kdgat.stage.files import EncodingError, read_utf8
 
 _ARC: Final = 3  # numbers of an arc: row, column, cost
 

@@ -21,6 +21,7 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.files import replacing, sync_to_disk, temporary_path
 from kdgat.lap.errors import LapError, LapStoreError
 from kdgat.lap.instances.distributions import DISTRIBUTIONS, DistributionError, Instance, generate
 from kdgat.lap.instances.records import (
@@ -33,7 +34,6 @@ from kdgat.lap.instances.records import (
     split_costs,
     to_stored,
 )
-from kdgat.stage.files import replacing, sync_to_disk, temporary_path
 from kdgat.stage.provenance import package_version
 
 Storage = Literal["dense", "seeded"]

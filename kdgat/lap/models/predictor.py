@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from kdgat.base.configuration import validate_config
 from kdgat.graphs.batches import TensorColumns
 from kdgat.lap.errors import LapError
 from kdgat.lap.graphs.bipartite import Neighbours, find_neighbours, graph_of
@@ -20,7 +21,6 @@ from kdgat.lap.models import make_model
 from kdgat.lap.models.dual import DualNetwork
 from kdgat.lap.names import FAMILY
 from kdgat.lap.sections import FEATURE_VERSION, GraphConfig, ModelConfig
-from kdgat.stage.configuration import validate_config
 from kdgat.training.weights import load_weights
 
 

@@ -8,7 +8,7 @@ u_i <= background and v_j <= 0, so they are feasible on the background by themse
 
 import numpy as np
 
-from kdgat.family.machine_code import njit
+from kdgat.base.machine_code import njit
 from kdgat.lap.solver.compilation import compiled
 from kdgat.lap.solver.core import remove_first, rise
 from kdgat.lap.solver.kernels import BITS, EXPONENT, flip, last_unlike, lowest_bit, unlike

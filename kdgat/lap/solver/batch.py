@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kdgat.base.cores import num_usable_cores
 from kdgat.lap.errors import CostError, InfeasibleError
 from kdgat.lap.solver.assignment import COLUMN_MINIMA, Assignment, Counters
 from kdgat.lap.solver.compilation import compiled
@@ -17,7 +18,6 @@ from kdgat.lap.solver.matrix import check_mask, check_type
 from kdgat.lap.solver.quick import MIN_LISTED
 from kdgat.lap.solver.reading import padded
 from kdgat.lap.solver.small import SOLVED, solve_into
-from kdgat.stage.cores import num_usable_cores
 
 LEFT = -1  # a problem that the kernel has not solved
 MIN_PER_THREAD = 32  # problems; for fewer a thread takes longer to start

@@ -5,7 +5,7 @@ The start of Jonker and Volgenant (1987) over whole rows: minima, reduction tran
 
 import numpy as np
 
-from kdgat.family.machine_code import njit
+from kdgat.base.machine_code import njit
 from kdgat.lap.solver.kernels import ORDERED, least_slack, lesser, smallest
 
 NOWHERE = 1 << 62  # larger than any place in a row

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from kdgat.family.machine_code import njit
+from kdgat.base.machine_code import njit
 
 
 def compiled(function: Callable[..., Any] | None = None, **options: Any) -> Any:

@@ -14,7 +14,7 @@ from numba import types
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from kdgat.family.machine_code import njit
+from kdgat.base.machine_code import njit
 from kdgat.lap.solver.compilation import compiled
 
 as_intrinsic: Any = intrinsic  # a call of what it makes has one argument less than the function

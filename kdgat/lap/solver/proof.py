@@ -6,7 +6,7 @@ Everything is in terms of the smaller side: n lines, each matched to one of m ot
 
 import numpy as np
 
-from kdgat.family.machine_code import njit
+from kdgat.base.machine_code import njit
 from kdgat.lap.solver.compilation import compiled
 from kdgat.lap.solver.kernels import ORDERED, least_slack, lesser
 

@@ -5,7 +5,7 @@ Rows are padded with +inf to a multiple of LANES, so that vector instructions ta
 
 import numpy as np
 
-from kdgat.family.machine_code import njit
+from kdgat.base.machine_code import njit
 from kdgat.lap.solver.kernels import EXPONENT, LANES, ORDERED, lesser
 
 LIMIT = np.float64(2.0**980).view(np.int64)  # no sum of a small problem's costs below it overflows

@@ -7,7 +7,7 @@ cannot answer is given back with the reason, for the general solver to answer or
 
 import numpy as np
 
-from kdgat.family.machine_code import njit
+from kdgat.base.machine_code import njit
 from kdgat.lap.solver.bids import bid, match, match_by_rows, transfer
 from kdgat.lap.solver.compilation import compiled
 from kdgat.lap.solver.core import GAVE_UP, augment_core, make_core, reduce_rows

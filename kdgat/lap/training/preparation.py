@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from kdgat.base.configuration import validate_config
+from kdgat.base.files import write_json_atomically
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import GraphStore
 from kdgat.graphs.store import write_store as write_graph_store
@@ -22,9 +24,7 @@ from kdgat.lap.graphs.bipartite import EDGE_FEATURES, NODE_FEATURES, SCHEMA, bui
 from kdgat.lap.instances.files import open_size
 from kdgat.lap.names import FAMILY, TEST, TRAIN, VALIDATION
 from kdgat.lap.sections import FEATURE_VERSION, LARGEST_COUNT, GeneratedConfig, PrepareConfig
-from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.files import write_json_atomically
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
 from kdgat.training.deadline import Deadline

@@ -13,6 +13,8 @@ from typing import Final
 import numpy as np
 from pydantic import Field, ValidationError
 
+from kdgat.base.configuration import Config, describe_validation_error
+from kdgat.base.files import write_json_atomically
 from kdgat.lap.config import LapConfig
 from kdgat.lap.errors import LapError
 from kdgat.lap.instances.files import Counts, count_size
@@ -29,8 +31,6 @@ from kdgat.lap.training.memory import (
 )
 from kdgat.run.finished import EVALUATION
 from kdgat.run.plan import PlannedStage
-from kdgat.stage.configuration import Config, describe_validation_error
-from kdgat.stage.files import write_json_atomically
 
 SCHEMA_VERSION: Final = 1
 DEFAULT_WALLTIME_S: Final = 8 * 3600

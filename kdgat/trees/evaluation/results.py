@@ -7,10 +7,10 @@ from typing import ClassVar, Final, Literal
 
 from pydantic import Field
 
+from kdgat.base.configuration import Config
 from kdgat.run.interval import Interval
 from kdgat.run.measure import Measure
 from kdgat.run.results import Count, Finite, RunResults, Value, Versioned
-from kdgat.stage.configuration import Config
 from kdgat.trees.names import FAMILY
 
 TRAINED: Final = "pretrained"

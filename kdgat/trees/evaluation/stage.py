@@ -19,10 +19,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from kdgat.base.configuration import validate_config
 from kdgat.graphs.store import GraphStore
 from kdgat.run.finished import WEIGHTS
 from kdgat.run.inputs import input_path
-from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec

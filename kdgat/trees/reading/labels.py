@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from kdgat.stage.configuration import unknown_key_text
+from kdgat.base.configuration import unknown_key_text
 from kdgat.trees.errors import CollectionError
 from kdgat.trees.names import SPLITS
 

@@ -4,7 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from kdgat.stage.configuration import Config
+from kdgat.base.configuration import Config
 
 
 class ReadSettings(Config):

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kdgat.base.configuration import validate_config
 from kdgat.cluster.resources import format_memory, parse_memory
 from kdgat.run.plan import PlannedStage
-from kdgat.stage.configuration import validate_config
 from kdgat.trees.config import TreesConfig
 from kdgat.trees.names import FINETUNE, GIN, PRETRAIN, SCRATCH
 from kdgat.trees.sections import FinetuneStageConfig, PathBudgetConfig, PretrainStageConfig

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from kdgat.base.configuration import validate_config
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns
-from kdgat.stage.configuration import validate_config
 from kdgat.training.allocator import return_freed_memory
 from kdgat.training.averages import Averages
 from kdgat.training.measure import StepMeasurement, measure_steps, run_alone

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from kdgat.base.configuration import apply_overrides
 from kdgat.can.evaluation.finished_run import EvaluationError
 from kdgat.can.evaluation.lineage import lineage_of
 from kdgat.can.evaluation.other_recordings import evaluate_run, make_evaluation
@@ -19,7 +20,6 @@ from kdgat.can.windows.feature_names import FEATURE_VERSION
 from kdgat.registry.entry import ModelEntry
 from kdgat.registry.registry import ENTRY_FILE, Registry
 from kdgat.run.directory import OutputDirectory, RunError, RunIndex, StageState
-from kdgat.stage.configuration import apply_overrides
 from kdgat.stage.outcome import Finished
 from kdgat.stage.runner import run_stage
 from tests.can.recording_files import write_csv

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kdgat.base.files import sha256_of_file
 from kdgat.can.kinds import PrepareConfig
 from kdgat.can.recordings.logs import write_recording
 from kdgat.can.recordings.messages import Messages
@@ -22,7 +23,6 @@ from kdgat.can.windows.graphs import build_graphs
 from kdgat.can.windows.schema import RECORDINGS, TRAIN, VALIDATION
 from kdgat.graphs.store import GraphStore
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.files import sha256_of_file
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
 from kdgat.stage.runner import run_stage
 from kdgat.stage.spec import StageInput, StageSpec

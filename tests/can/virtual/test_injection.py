@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kdgat.base.configuration import ConfigurationError, apply_overrides, validate_config
 from kdgat.can.recordings.messages import Messages
 from kdgat.can.sections import InjectionConfig
 from kdgat.can.virtual.attacks import ATTACKS
 from kdgat.can.virtual.injection import Injected, clean_stretches, make_variant
-from kdgat.stage.configuration import ConfigurationError, apply_overrides, validate_config
 from tests.can.traffic import bus_traffic, make_messages
 
 SHORT = {"duration_s": (4.0, 6.0)}

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kdgat.base.configuration import ConfigurationError
 from kdgat.lap.evaluation.baselines import baselines
 from kdgat.lap.evaluation.measurement import bound_of, column_minima_of, compare_duals, scale_of
 from kdgat.lap.evaluation.results import Evaluation, Kind, LapResults
@@ -19,7 +20,6 @@ from kdgat.lap.instances.store import write_store
 from kdgat.lap.sections import METHODS
 from kdgat.lap.solver.certificate import CertificateError, Problem
 from kdgat.run.directory import OutputDirectory, RunError
-from kdgat.stage.configuration import ConfigurationError
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Finished, Paused
 from tests.lap.small_evaluations import evaluate, evaluation_directory, make_run, write_instances, write_network

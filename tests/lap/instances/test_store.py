@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
+from kdgat.base.files import temporary_path
 from kdgat.lap.errors import LapStoreError
 from kdgat.lap.instances.distributions import DISTRIBUTIONS, Instance, generate
 from kdgat.lap.instances.records import content_hash, join_costs, label, split_costs
 from kdgat.lap.instances.store import STORAGES, LapStore, Storage, write_store
-from kdgat.stage.files import temporary_path
 
 SIZES = (1, 2, 9, 20)
 

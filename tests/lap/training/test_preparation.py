@@ -4,6 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kdgat.base.files import sha256_of_file
 from kdgat.graphs.store import GraphStore
 from kdgat.lap.config import LapConfig
 from kdgat.lap.graphs.bipartite import TARGET
@@ -16,7 +17,6 @@ from kdgat.lap.training import preparation
 from kdgat.lap.training.preparation import SPLITS, instance_seed
 from kdgat.run.local import run_locally
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.files import sha256_of_file
 from kdgat.stage.outcome import Failed, Finished, Paused
 from kdgat.training.deadline import Deadline
 from tests.lap.runs import MEDIUM, SMALL, outcome_of, run_up_to, small_config

@@ -5,6 +5,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
+from kdgat.base.configuration import Config
 from kdgat.family.protocol import Family, Option
 from kdgat.report.content import RunContent
 from kdgat.run.config import RunConfig
@@ -15,7 +16,6 @@ from kdgat.run.measure import Measure
 from kdgat.run.plan import InputReference, PlannedStage, Run
 from kdgat.run.results import RunResults, origin
 from kdgat.run.table import Table
-from kdgat.stage.configuration import Config
 from kdgat.training.config import TrainingConfig
 
 

@@ -7,8 +7,8 @@ import torch
 from lightning import LightningModule
 from torch import Tensor, nn
 
+from kdgat.base.configuration import validate_config
 from kdgat.run.inputs import input_path
-from kdgat.stage.configuration import validate_config
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec

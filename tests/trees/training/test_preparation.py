@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kdgat.base.files import sha256_of_file
 from kdgat.graphs.store import GraphStore
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.plan import create_stage
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.files import sha256_of_file
 from kdgat.stage.outcome import Finished, Paused
 from kdgat.training.deadline import Deadline
 from kdgat.training.parts import Parts

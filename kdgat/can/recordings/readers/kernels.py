@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.machine_code import njit
 from kdgat.can.recordings.messages import MAX_IDENTIFIER, MAX_PAYLOAD_BYTES
 from kdgat.can.recordings.readers.rows import MAX_CHANNELS, NO_CHANNEL, RowStatus
-from kdgat.family.machine_code import njit
 
 # Plain integers, because compiled code takes module constants but no enum of ours.
 _GOOD, _SKIPPED = int(RowStatus.GOOD), int(RowStatus.SKIPPED)

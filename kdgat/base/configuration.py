@@ -32,7 +32,7 @@ class Config(BaseModel):
     Model(layers=3)
     >>> validate_config(Model, {"layer": 3})
     Traceback (most recent call last):
-    kdgat.stage.configuration.ConfigurationError: unknown key 'layer': did you mean 'layers'?
+    kdgat.base.configuration.ConfigurationError: unknown key 'layer': did you mean 'layers'?
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)

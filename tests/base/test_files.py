@@ -7,7 +7,7 @@ import stat
 
 import pytest
 
-from kdgat.stage.files import (
+from kdgat.base.files import (
     EncodingError,
     read_utf8,
     remove_temporary_files,

@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from kdgat.stage.files import sha256_of_file, to_json, write_snapshot
+from kdgat.base.files import sha256_of_file, to_json, write_snapshot
 
 logger = logging.getLogger(__name__)
 

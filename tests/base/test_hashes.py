@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.stage.files import sha256_of_file, write_bytes_atomically
-from kdgat.stage.hashes import SETTLED_S, KnownHashes, sha256_once
+from kdgat.base.files import sha256_of_file, write_bytes_atomically
+from kdgat.base.hashes import SETTLED_S, KnownHashes, sha256_once
 from tests.support.hashed_bytes import HashedBytes
 
 
@@ -22,7 +22,7 @@ def store(tmp_path: Path) -> Path:
 @pytest.fixture
 def settled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let what is written now count as written long ago."""
-    monkeypatch.setattr("kdgat.stage.hashes.SETTLED_S", -1.0)
+    monkeypatch.setattr("kdgat.base.hashes.SETTLED_S", -1.0)
     assert SETTLED_S > 0
 
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from pydantic import Field
 
-from kdgat.stage.configuration import (
+from kdgat.base.configuration import (
     Config,
     ConfigurationError,
     ExecutionOnly,

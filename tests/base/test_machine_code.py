@@ -21,7 +21,7 @@ def outer(value):
     return FACTOR * inner(value)
 """
 INNER = """
-from kdgat.family.machine_code import njit
+from kdgat.base.machine_code import njit
 
 @njit(cache=True, inline="always")
 def inner(value):
@@ -82,7 +82,7 @@ def test_each_signature_has_a_file_of_its_own(package: Path) -> None:
 MATRIX_PRODUCT = """
 import sys
 import numpy as np
-from kdgat.family.machine_code import njit
+from kdgat.base.machine_code import njit
 kernel = njit(lambda a, b: a[0] + b[0])
 kernel(np.ones(2), np.ones(2))
 print("scipy.linalg" in sys.modules)
