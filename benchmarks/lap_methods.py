@@ -13,8 +13,8 @@ import time
 
 import numpy as np
 
+from kdgat.assignment.exact import METHODS, solve
 from kdgat.lap.instances.distributions import DISTRIBUTIONS, generate
-from kdgat.lap.solver.exact import METHODS, solve
 
 FIRST_SEED = 7_000_000_000
 LIMIT = 1.1

@@ -20,10 +20,10 @@ from functools import partial
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from kdgat.assignment.exact import solve
+from kdgat.assignment.reoptimiser import Reoptimiser
+from kdgat.assignment.result import Assignment
 from kdgat.lap.instances.distributions import DISTRIBUTIONS, generate
-from kdgat.lap.solver.assignment import Assignment
-from kdgat.lap.solver.exact import solve
-from kdgat.lap.solver.reoptimiser import Reoptimiser
 
 FIRST_SEED = 6_000_000_000  # far from those of training
 Change = Callable[[Reoptimiser], None]

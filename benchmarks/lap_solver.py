@@ -12,7 +12,7 @@ forbidden pairs as a price that no optimum pays. Ours checks its input and prove
 "auto" is what `solve(cost)` does, "core" and "dense" are its other methods. A row says who is ahead, of all but these
 two. A cell that would take longer than --longest, by its time at the size before and n^3, is skipped, and says so;
 those of scipy and auto never are.
-Agreement on random and adversarial problems: `python -m tests.lap.solver.agreement 100000`.
+Agreement on random and adversarial problems: `python -m tests.assignment.agreement 100000`.
 """
 
 import argparse
@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
+from kdgat.assignment.exact import solve
 from kdgat.lap.instances.distributions import DISTRIBUTIONS, Instance, generate
-from kdgat.lap.solver.exact import solve
 
 FIRST_SEED = 5_000_000_000  # far from those of training
 SIZES = (10, 20, 50, 100, 200, 512, 1024, 2048, 4096)

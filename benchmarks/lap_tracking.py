@@ -45,9 +45,9 @@ from scipy.optimize import linear_sum_assignment
 from scipy.spatial import KDTree
 from scipy.spatial.distance import cdist
 
-from kdgat.lap.solver.assignment import Assignment
-from kdgat.lap.solver.exact import solve
-from kdgat.lap.solver.reoptimiser import Reoptimiser
+from kdgat.assignment.exact import solve
+from kdgat.assignment.reoptimiser import Reoptimiser
+from kdgat.assignment.result import Assignment
 from kdgat.run.interval import Interval
 from kdgat.training.threads import one_thread
 

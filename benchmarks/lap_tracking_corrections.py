@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from scipy.spatial import KDTree
 from torch import nn
 
-from kdgat.lap.solver import prediction
-from kdgat.lap.solver.kernels import no_mask
+from kdgat.assignment import prediction
+from kdgat.assignment.kernels import no_mask
 
 Values = NDArray[np.float64]
 

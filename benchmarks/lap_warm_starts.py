@@ -23,6 +23,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from kdgat.assignment.certificate import Problem, check_assignment, check_label
 from kdgat.cli.tables import print_tables
 from kdgat.lap.evaluation.baselines import TRAINED, Contender, baselines
 from kdgat.lap.evaluation.measurement import compile_methods, measure_problem
@@ -33,7 +34,6 @@ from kdgat.lap.instances.distributions import DISTRIBUTIONS, generate
 from kdgat.lap.instances.records import label
 from kdgat.lap.models.predictor import Predictor
 from kdgat.lap.sections import METHODS, EvaluationConfig, Method
-from kdgat.lap.solver.certificate import Problem, check_assignment, check_label
 from kdgat.lap.training.start import last_weights
 from kdgat.run.interval import Interval
 from kdgat.training.threads import one_thread

@@ -36,7 +36,7 @@ def test_what_people_call_shows_how() -> None:
         "kdgat.training.deadline": "Deadline",
         "kdgat.cluster.site": "Site",
         "kdgat.cluster.decision": "decide",
-        "kdgat.lap.solver.exact": "solve",
+        "kdgat.assignment.exact": "solve",
     }
     without = []
     for module, name in wanted.items():

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from kdgat.lap.solver.assignment import Assignment
+    from kdgat.assignment.result import Assignment
 
 OUT_SUFFIXES: Final = (".csv", ".npz")
 WARM_UP_SIZE: Final = 150  # of the matrix that is solved first, so that loading compiled code is not counted as solving
@@ -114,10 +114,11 @@ def solve_file(
     """
     import numpy as np
 
+    from kdgat.assignment import fallback as plain
+    from kdgat.assignment import first_call
+    from kdgat.assignment.exact import solve
+    from kdgat.assignment.files import read_cost
     from kdgat.lap.api import WarmStart
-    from kdgat.lap.instances.matrix_file import read_cost
-    from kdgat.lap.solver import first_call, plain
-    from kdgat.lap.solver.exact import solve
     from kdgat.training.threads import one_thread
 
     cost, mask = read_cost(file, index=index, key=key)

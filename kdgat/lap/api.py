@@ -19,8 +19,8 @@ from kdgat.lap.sections import Solver
 from kdgat.lap.training.start import last_weights
 
 if TYPE_CHECKING:
+    from kdgat.assignment.result import Assignment
     from kdgat.lap.models.predictor import Predictor
-    from kdgat.lap.solver.assignment import Assignment
 
 
 class WarmStart:
@@ -64,8 +64,8 @@ class WarmStart:
             CostError: if cost or mask cannot be used.
             InfeasibleError: if no matching of the smaller side is allowed.
         """
-        from kdgat.lap.solver.exact import solve_matrix
-        from kdgat.lap.solver.matrix import make_matrix  # compiled code: only who solves waits for it
+        from kdgat.assignment.exact import solve_matrix
+        from kdgat.assignment.matrix import make_matrix  # compiled code: only who solves waits for it
 
         matrix = make_matrix(cost, mask, maximize=maximize)  # no more rows than columns, to be minimised
         prediction = self.predictor.predict(matrix.cost, matrix.mask.view(np.bool_) if matrix.mask.size else None)

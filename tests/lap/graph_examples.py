@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.assignment.exact import solve
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import write_store
 from kdgat.lap.graphs.bipartite import EDGE_FEATURES, NODE_FEATURES, SCHEMA, build_graph
 from kdgat.lap.sections import GraphConfig
-from kdgat.lap.solver.exact import solve
 
 GRAPH = GraphConfig(row_neighbours=6, column_neighbours=5)
 

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.assignment import warm_start as seeds
+from kdgat.assignment.certificate import Problem
+from kdgat.assignment.exact import solve, solve_from
+from kdgat.assignment.matrix import make_matrix
+from kdgat.assignment.result import Assignment
 from kdgat.lap.evaluation.results import Kind
 from kdgat.lap.models.sweeps import neighbour_sweeps
 from kdgat.lap.sections import Method, Solver
-from kdgat.lap.solver import seeds
-from kdgat.lap.solver.assignment import Assignment
-from kdgat.lap.solver.certificate import Problem
-from kdgat.lap.solver.exact import solve, solve_from
-from kdgat.lap.solver.matrix import make_matrix
 
 if TYPE_CHECKING:
     from kdgat.lap.models.predictor import Predictor

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.lap.solver.compilation import compiled
+from kdgat.assignment.compilation import compiled
 
 NO_MASK = np.zeros((0, 0), np.bool_)
 _BLOCK = 16  # entries of a block

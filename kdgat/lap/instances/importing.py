@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.assignment.files import Matrix, read_cost
 from kdgat.lap.errors import CostError, InfeasibleError, LapFileError
 from kdgat.lap.instances.distributions import Instance
-from kdgat.lap.instances.matrix_file import Matrix, read_cost
 from kdgat.lap.instances.records import Record, StoredRecord, label
 from kdgat.lap.instances.store import write_store
 

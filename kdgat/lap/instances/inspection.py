@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
+from kdgat.assignment.certificate import CertificateError, Problem, check_assignment, check_label
 from kdgat.lap.errors import LapError
 from kdgat.lap.instances.records import Record
 from kdgat.lap.instances.schema1 import Schema1Store, open_store
 from kdgat.lap.instances.store import SCHEMA_VERSION
-from kdgat.lap.solver.certificate import CertificateError, Problem, check_assignment, check_label
 
 
 @dataclass

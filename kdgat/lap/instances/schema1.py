@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.assignment.certificate import CertificateError, Problem, check_assignment, check_label
 from kdgat.lap.errors import CostError, InfeasibleError, LapStoreError
 from kdgat.lap.instances.distributions import Instance
 from kdgat.lap.instances.records import Record, content_hash, label
@@ -32,7 +33,6 @@ from kdgat.lap.instances.store import (
     damage_named,
     open_hdf5,
 )
-from kdgat.lap.solver.certificate import CertificateError, Problem, check_assignment, check_label
 
 UNNAMED_FAMILY = "unknown"
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.assignment.compilation import compiled
 from kdgat.lap.graphs.bipartite import Neighbours
 from kdgat.lap.models.dual import FORBIDDEN, LOWEST, SHARPNESS, STEEPEST, WIDEST, DualNetwork, Phase, Sweep
-from kdgat.lap.solver.compilation import compiled
 
 _LANES = 128  # nodes of a block
 _FEATURE_LIMIT = np.float32(8.0)

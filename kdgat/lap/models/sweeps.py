@@ -11,9 +11,9 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.assignment.compilation import compiled
 from kdgat.lap.graphs.bipartite import find_neighbours
 from kdgat.lap.sections import GraphConfig
-from kdgat.lap.solver.compilation import compiled
 
 NUM_SWEEPS = 12
 FIRST_TEMPERATURE, LAST_TEMPERATURE = 0.5, 0.02  # in units of the instance's scale

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kdgat.assignment.certificate import CertificateError, Problem
 from kdgat.base.configuration import ConfigurationError
 from kdgat.lap.evaluation.baselines import baselines
 from kdgat.lap.evaluation.measurement import bound_of, column_minima_of, compare_duals, scale_of
@@ -18,7 +19,6 @@ from kdgat.lap.instances.distributions import generate
 from kdgat.lap.instances.records import label
 from kdgat.lap.instances.store import write_store
 from kdgat.lap.sections import METHODS
-from kdgat.lap.solver.certificate import CertificateError, Problem
 from kdgat.run.directory import OutputDirectory, RunError
 from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Finished, Paused

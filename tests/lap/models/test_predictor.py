@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from kdgat.assignment.exact import solve
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns
 from kdgat.lap.graphs.bipartite import build_graph
@@ -9,7 +10,6 @@ from kdgat.lap.graphs.lists import neighbour_lists
 from kdgat.lap.models import make_model
 from kdgat.lap.models.predictor import Predictor, PredictorError
 from kdgat.lap.sections import FEATURE_VERSION, ModelConfig
-from kdgat.lap.solver.exact import solve
 from kdgat.stage.directory import RunDirectory
 from kdgat.training.weights import save_weights
 from tests.lap.graph_examples import GRAPH, problem

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from kdgat.assignment.exact import solve
+from kdgat.assignment.warm_start import column_minima, dual_bound
 from kdgat.lap.instances.distributions import generate
 from kdgat.lap.models.sweeps import neighbour_sweeps
-from kdgat.lap.solver.exact import solve
-from kdgat.lap.solver.seeds import column_minima, dual_bound
 
 
 @pytest.mark.parametrize("family", ["uniform", "sparse", "clustered", "mc64"])

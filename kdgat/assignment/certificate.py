@@ -1,0 +1,287 @@
+"""Prove that a matching is optimal without trusting whoever found it: the one certificate of solver, users, evaluation.
+
+A matching and duals (u, v) with u_i + v_j <= C_ij on all allowed entries prove themselves by weak duality: no matching
+is cheaper than the sum of the duals. In numbers, u_i is first cut at min_j(C_ij - v_j), so that feasibility is no
+matter of rounding; then the reduced costs C_ij - u_i - v_j of matched pairs, and the duals of unmatched lines, are
+numbers >= 0 whose sum is all that any other matching could save. That sum is the gap. It has to be within a billionth
+of the matched costs, row by row and in all, beside what arithmetic with duals of their size rounds away.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kdgat.assignment import kernels
+from kdgat.assignment import warm_start as seeds
+from kdgat.assignment.matrix import Matrix, make_matrix, writable
+from kdgat.assignment.proof import (
+    ABOVE_SLACK,
+    EXACT,
+    GOOD,
+    NOT_TIGHT,
+    POSITIVE,
+    ROUNDING,
+    SPARE,
+    TOLERANCE,
+    UNMATCHED,
+    judge,
+    mark,
+)
+from kdgat.assignment.result import Assignment
+
+FAULTS = {
+    ABOVE_SLACK: "the duals are not feasible: u[{}] exceeds what its row allows by {!r}",
+    NOT_TIGHT: "the duals do not prove it: row {} could be matched cheaper by {!r}",
+    POSITIVE: "the duals are not feasible: v[{}] is {!r}, of the larger side none may be above 0",
+    UNMATCHED: "the duals do not prove it: line {} is unmatched, and its dual is of size {!r}",
+}
+
+
+class CertificateError(ArithmeticError):
+    """A solver's answer, or a label, is wrong: a defect of the program or of the data, never of the user's command."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """How far from optimal a matching can be at most."""
+
+    cost: float  # of the matching, added up with one rounding
+    bound: float  # sum of the duals
+    gap: float  # no matching is cheaper by more
+    tolerance: float  # largest gap that was allowed
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a proof asks of costs beyond those of the lines: only where duals are large beside the matched costs."""
+
+    cheapest: Callable[[], float]  # sum of the sizes of the cheapest entries of all rows, and of as many columns
+    is_integral: Callable[[], bool]  # whether all allowed costs are whole numbers
+
+    @classmethod
+    def of(cls, matrix: Matrix) -> "Costs":
+        """Describe a matrix."""
+
+        def cheapest() -> float:
+            rows, columns = seeds.line_minima(matrix)
+            return float(np.abs(rows).sum() + np.abs(np.sort(columns)[: rows.size]).sum())
+
+        return cls(cheapest, matrix.is_integral)
+
+
+def certify(cost: ArrayLike, assignment: Assignment, *, mask: ArrayLike | None = None, maximize: bool = False) -> Proof:
+    """Prove that an assignment is an optimal one of these costs, whoever made it.
+
+    Every line of the smaller side has to be matched once, every line of the larger at most once, no pair may be
+    forbidden, and the duals have to prove the cost. `cost`, `mask` and `maximize` are those of the problem.
+
+    Raises:
+        CertificateError: naming what is wrong with the assignment.
+        CostError, InfeasibleError: if costs or mask cannot be used.
+
+    >>> from dataclasses import replace
+    >>> from kdgat.assignment.exact import solve
+    >>> cost = [[4.0, 1.0, 3.0], [2.0, 0.0, 5.0], [3.0, 2.0, 2.0]]
+    >>> certify(cost, solve(cost)).gap
+    0.0
+    >>> certify(cost, replace(solve(cost), columns=np.array([1, 0, 1])))
+    Traceback (most recent call last):
+    kdgat.assignment.certificate.CertificateError: column 1 is matched twice
+    """
+    matrix = make_matrix(cost, mask, maximize=maximize)
+    n, m = matrix.cost.shape
+    row_count, column_count = (m, n) if matrix.transposed else (n, m)
+    rows = check_lines(assignment.rows, n, row_count, "row")
+    columns = check_lines(assignment.columns, n, column_count, "column")
+    u = matrix.sign * check_duals(assignment.u, row_count, "u")
+    v = matrix.sign * check_duals(assignment.v, column_count, "v")
+    if matrix.transposed:
+        rows, columns, u, v = columns, rows, v, u
+    column_of = np.empty(n, np.int64)
+    column_of[rows] = columns
+    proof = prove(matrix, u, v, column_of)
+    rounding = ROUNDING * (SPARE + n)
+    paid = float(np.abs(matched_costs(matrix, column_of)).sum())
+    for name, stated, true, size in (
+        ("cost", assignment.cost, proof.cost, paid),
+        ("dual_bound", assignment.dual_bound, proof.bound, float(np.abs(u).sum() + np.abs(v).sum())),
+    ):
+        if not abs(matrix.sign * float(stated) - true) <= rounding * size:
+            raise CertificateError(f"{name} is {float(stated)!r}: it adds up to {matrix.sign * true!r}")
+    return proof
+
+
+def prove(matrix: Matrix, u: NDArray[np.float64], v: NDArray[np.float64], column_of: NDArray[np.int64]) -> Proof:
+    """Prove a matching of the rows of a `Matrix`, reading all of it once. CertificateError names what is wrong."""
+    n, m = matrix.cost.shape
+    u, v = check_duals(u, n, "u"), check_duals(v, m, "v")
+    column_of = check_lines(column_of, n, m, "column")
+    costs = matched_costs(matrix, column_of)
+    slack = kernels.row_slack(matrix.cost, matrix.mask, v)
+    return prove_lines(costs, slack, u, v, column_of, Costs.of(matrix))
+
+
+def matched_costs(matrix: Matrix, column_of: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the cost that each row pays [n]; CertificateError if a pair is forbidden."""
+    rows = np.arange(column_of.size)
+    costs = matrix.cost[rows, column_of]
+    is_forbidden = ~np.isfinite(costs)
+    if matrix.mask.size:
+        is_forbidden |= matrix.mask[rows, column_of] != 0
+    if is_forbidden.any():
+        row = int(np.flatnonzero(is_forbidden)[0])
+        raise CertificateError(f"{matrix.name(row, int(column_of[row]))} is a forbidden pair, and matched")
+    return costs
+
+
+def prove_lines(
+    costs: NDArray[np.float64],
+    slack: NDArray[np.float64],
+    u: NDArray[np.float64],
+    v: NDArray[np.float64],
+    column_of: NDArray[np.int64],
+    of_all: Costs,
+    num_searches: int | None = None,
+    *,
+    is_compiled: bool = True,
+) -> Proof:
+    """Prove a matching from what was read of its rows.
+
+    Args:
+        costs: [n], what each row pays, allowed pairs only.
+        slack: [n], min_j(C_ij - v_j) over all allowed entries of each row.
+        u: [n], finite.
+        v: [m], finite, n <= m.
+        column_of: [n], distinct, of 0 to m - 1.
+        of_all: what else may be asked.
+        num_searches: how many may have changed a dual, n unless stated.
+        is_compiled: whether the lines are judged by machine code, or by Python where that is not to be waited for.
+    """
+    n, m = u.size, v.size
+    costs, slack, u, v = (writable(np.ascontiguousarray(values)) for values in (costs, slack, u, v))
+    column_of, taken = writable(np.ascontiguousarray(column_of, np.int64)), np.empty(m, np.int64)
+    judges = (mark, judge) if is_compiled else (mark.py_func, judge.py_func)
+    if not judges[0](column_of, taken):
+        raise CertificateError("the matching does not match every row, each to another column")
+    with np.errstate(over="ignore", invalid="ignore"):
+        fault, line, worst, _, _, gap, paid, size = judges[1](
+            costs, slack, u, v, column_of, taken, n if num_searches is None else num_searches
+        )
+    total = math.fsum(costs)
+    if not (np.isfinite(total) and np.isfinite(size)):
+        raise CertificateError(f"the costs add up to {total!r}, the sizes of the duals to {size!r}: no finite numbers")
+    noise, allowance = ROUNDING * size, TOLERANCE * paid
+    if noise > allowance:
+        allowance += TOLERANCE * of_all.cheapest()
+        is_exact = size < EXACT and all((duals == np.rint(duals)).all() for duals in (u, v)) and of_all.is_integral()
+        if noise > allowance and not is_exact:
+            raise CertificateError(
+                f"the sizes of the duals add up to {size!r}, those of the matched costs to {paid!r}: "
+                "beside such duals costs are rounded away, so that they prove nothing"
+            )
+    if fault != GOOD:
+        raise CertificateError(FAULTS[fault].format(line, float(worst)))
+    bound = math.fsum((math.fsum(u), math.fsum(v)))
+    rounding = ROUNDING * (SPARE + (n if num_searches is None else num_searches))
+    tolerance = TOLERANCE * paid + rounding * size
+    if not (gap <= tolerance and abs(total - bound) <= tolerance):
+        raise CertificateError(f"the cost is {total!r}, the duals prove {bound!r} up to {gap!r} in reduced costs")
+    return Proof(total, bound, max(float(gap), 0.0), float(tolerance))
+
+
+def check_lines(lines: Any, count: int, limit: int, name: str) -> NDArray[np.int64]:
+    """Check the matched rows or columns: `count` distinct numbers from 0 to limit - 1."""
+    found = np.asarray(lines)
+    if found.shape != (count,) or found.dtype.kind not in "iu":
+        raise CertificateError(
+            f"the {name}s have shape {found.shape} and dtype {found.dtype}: {count} whole numbers are needed"
+        )
+    outside = (found < 0) | (found >= limit)
+    if outside.any():
+        raise CertificateError(f"{name} {int(found[outside][0])} is matched: there are {limit} {name}s, from 0")
+    times = np.bincount(found, minlength=limit)
+    if times.max(initial=0) > 1:
+        raise CertificateError(f"{name} {int(times.argmax())} is matched twice")
+    return found.astype(np.int64)
+
+
+def check_duals(duals: Any, size: int, name: str) -> NDArray[np.float64]:
+    """Check duals that are said to prove something: `size` finite numbers."""
+    found = np.asarray(duals)
+    if found.shape != (size,) or found.dtype.kind not in "fiu":
+        raise CertificateError(f"{name} has shape {found.shape} and dtype {found.dtype}: {size} numbers are needed")
+    if not np.isfinite(found).all():
+        place = int(np.flatnonzero(~np.isfinite(found))[0])
+        raise CertificateError(f"{name}[{place}] is {found[place]}: duals have to be finite")
+    return np.ascontiguousarray(found, np.float64)
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A square instance and its label."""
+
+    name: str  # "uniform, n = 512, instance 3"
+    cost: NDArray[np.float64]  # [n, n]
+    mask: NDArray[np.bool_] | None  # [n, n], True is forbidden
+    u: NDArray[np.float64]  # [n]
+    v: NDArray[np.float64]  # [n]
+    optimum: float
+
+    @cached_property
+    def matrix(self) -> Matrix:
+        """Return the costs as the solver reads them."""
+        return make_matrix(self.cost, self.mask)
+
+    @cached_property
+    def slack(self) -> NDArray[np.float64]:
+        """Return min_j(C_ij - v_j) of each row with the label's v [n]."""
+        return kernels.row_slack(self.matrix.cost, self.matrix.mask, check_duals(self.v, self.cost.shape[1], "v"))
+
+
+def check_label(problem: Problem) -> None:
+    """Check that the label's duals are feasible and reach its optimum, hence prove it (weak duality)."""
+    n = problem.cost.shape[0]
+    try:
+        u, v = check_duals(problem.u, n, "u"), check_duals(problem.v, n, "v")
+    except CertificateError as error:
+        raise CertificateError(f"{problem.name}: the label's {error}") from error
+    rounding = ROUNDING * (SPARE + n)
+    largest = max(float(np.abs(u).max()), float(np.abs(v).max()))
+    worst = float((problem.slack - u).min())
+    if not worst >= -(TOLERANCE * abs(problem.optimum) / n + rounding * largest):
+        raise CertificateError(f"{problem.name}: the label's duals are not feasible, a reduced cost is {worst:.3g}")
+    bound = math.fsum((math.fsum(u), math.fsum(v)))
+    size = float(np.abs(u).sum() + np.abs(v).sum())
+    if not abs(bound - problem.optimum) <= TOLERANCE * abs(problem.optimum) + rounding * size:
+        raise CertificateError(
+            f"{problem.name}: the label's duals reach {bound!r}, its cost is {problem.optimum!r}: that proves nothing"
+        )
+
+
+def check_assignment(problem: Problem, who: str, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> None:
+    """Check that every row and column is matched once, on allowed entries, as cheaply as the label's duals prove.
+
+    Any order of the rows will do.
+    """
+    n = problem.cost.shape[0]
+    try:
+        column_of = np.empty(n, np.int64)
+        column_of[check_lines(rows, n, n, "row")] = check_lines(columns, n, n, "column")
+    except CertificateError as error:
+        raise CertificateError(f"{problem.name}: {who} does not match every row and column once: {error}") from error
+    try:
+        costs = matched_costs(problem.matrix, column_of)
+        total = math.fsum(costs)
+        prove_lines(costs, problem.slack, problem.u, problem.v, column_of, Costs.of(problem.matrix))
+    except CertificateError as error:
+        total = math.fsum(problem.cost[rows, columns])
+        raise CertificateError(
+            f"{problem.name}: {who} costs {total!r}, the optimum is {problem.optimum!r}: {error}"
+        ) from error
+    if not abs(total - problem.optimum) <= TOLERANCE * float(np.abs(costs).sum()) + ROUNDING * n * abs(total):
+        raise CertificateError(f"{problem.name}: {who} costs {total!r}, the optimum is {problem.optimum!r}")

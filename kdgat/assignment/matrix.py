@@ -1,0 +1,225 @@
+"""A cost matrix as the kernels want it: checked, no more rows than columns, to be minimised."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from kdgat.assignment import kernels
+from kdgat.lap.errors import CostError, CostTypeError, InfeasibleError
+
+NUMBERS_SHOWN = 10
+FORBID = {  # what to do about an infinity, whether one of them forbids or not
+    False: "say mask[i, j] = True for pairs that are forbidden",
+    True: "a pair is forbidden by +inf if costs are minimised, by -inf if they are maximised",
+}
+FINITE_EXPONENT = 1024 - 8  # of the sum of all entries: duals, which sum some costs each, are summed in turn
+
+
+@dataclass(frozen=True)
+class Matrix:
+    """A cost matrix for the kernels, and what was done to the user's to get it."""
+
+    cost: NDArray[np.float64]  # [n, m], n <= m, C-contiguous; +inf is forbidden
+    mask: NDArray[np.uint8]  # [n, m], 1 is forbidden; or [0, 0]
+    transposed: bool
+    negated: bool
+
+    @property
+    def sign(self) -> float:
+        """Return what turns a cost of this matrix into one of the user's."""
+        return -1.0 if self.negated else 1.0
+
+    def allowed(self) -> NDArray[np.bool_]:
+        """Return which entries may be matched [n, m]."""
+        allowed = np.isfinite(self.cost)
+        return allowed & (self.mask == 0) if self.mask.size else allowed
+
+    def is_integral(self) -> bool:
+        """Return whether all allowed entries are whole numbers; the first row that is not ends the pass."""
+        return bool(kernels.is_integral(self.cost, self.mask))
+
+    def name(self, i: int, j: int) -> str:
+        """Name an entry as the user counts them."""
+        return f"cost[{j}, {i}]" if self.transposed else f"cost[{i}, {j}]"
+
+
+def make_matrix(
+    cost: ArrayLike, mask: ArrayLike | None = None, *, maximize: bool = False, allow_infinity: bool = False
+) -> Matrix:
+    """Check a cost matrix and its mask; copy only what has to be converted.
+
+    `allow_infinity`: an entry that is +inf (-inf if maximising) is forbidden, as in scipy. Raise CostError.
+    """
+    values = check_type(cost)
+    if values.ndim != 2:
+        raise CostError(f"cost has shape {values.shape}: a matrix [rows, columns] is needed")
+    if values.size == 0:
+        raise CostError(f"cost has shape {values.shape}: it has no entry, so there is nothing to assign")
+    forbidden = check_mask(mask, values.shape)
+    transposed = values.shape[0] > values.shape[1]
+    if transposed:
+        values = values.T
+        forbidden = None if forbidden is None else forbidden.T
+    if maximize:
+        work = np.empty(values.shape)
+        np.negative(values, out=work, dtype=np.float64)
+    else:
+        work = writable(np.require(values, np.float64, ["C", "A"]))
+    blocked = (
+        kernels.no_mask() if forbidden is None else writable(np.require(forbidden, np.bool_, ["C"]).view(np.uint8))
+    )
+    matrix = Matrix(work, blocked, transposed, maximize)
+    check_numbers(matrix, allow_infinity)
+    return matrix
+
+
+def check_type(cost: ArrayLike) -> NDArray[Any]:
+    """Return costs as an array of real numbers that float64 takes; whole numbers beyond 64 bits are rounded to it."""
+    if hasattr(cost, "toarray"):
+        raise CostError("cost is a sparse matrix: pass cost.toarray(), and as mask where no entry is stored")
+    values = np.asarray(cost)
+    if (
+        values is not cost
+        and values.dtype == object
+        and all(type(entry) in (int, float, bool) for entry in values.flat)
+    ):
+        try:
+            return values.astype(np.float64)
+        except OverflowError as error:
+            raise CostError("cost holds a whole number beyond 1e308: scale the matrix") from error
+    if values.dtype.kind not in "fiub" or values.dtype.itemsize > np.dtype(np.float64).itemsize:
+        raise CostTypeError(
+            f"cost has dtype {values.dtype}: real numbers of up to 64 bits are needed; convert with cost.astype(float)"
+        )
+    return values
+
+
+def writable(values: NDArray[Any]) -> NDArray[Any]:
+    """Return an array with the same data that says it may be written; no kernel writes to it.
+
+    numba takes a read-only array for another type and would compile all kernels once more; a copy would double the
+    memory of a mapped file.
+    """
+    if values.flags.writeable:
+        return values
+    return np.asarray(_Writable(values))
+
+
+class _Writable:
+    """What numpy makes an array of that shares the data of another one, and keeps that one alive."""
+
+    def __init__(self, values: NDArray[Any]) -> None:
+        self.values = values
+        self.__array_interface__ = {**values.__array_interface__, "data": (values.ctypes.data, False)}
+
+
+def check_mask(mask: ArrayLike | None, shape: tuple[int, ...]) -> NDArray[np.bool_] | None:
+    """Check that a mask is boolean and as large as the matrix."""
+    if mask is None:
+        return None
+    forbidden = np.asarray(mask)
+    if forbidden.shape != shape:
+        raise CostError(f"mask has shape {forbidden.shape}, cost has {shape}: one flag per entry is needed")
+    if forbidden.dtype != np.bool_:
+        raise CostError(f"mask has dtype {forbidden.dtype}: booleans are needed, True where a pair is forbidden")
+    return forbidden
+
+
+def too_large(entries: int) -> float:
+    """Return the power of two from which on sums and duals of a matrix of so many entries could overflow."""
+    return 2.0 ** (FINITE_EXPONENT - math.ceil(math.log2(entries)))
+
+
+def check_numbers(matrix: Matrix, allow_infinity: bool) -> None:
+    """Raise CostError for the first allowed entry that is not a finite number."""
+    cost, mask = matrix.cost, matrix.mask
+    limit = too_large(cost.size)
+    row = kernels.first_bad_row(cost.view(np.int64), mask, allow_infinity, np.float64(limit).view(np.int64))
+    if row == cost.shape[0]:
+        return
+    bad = ~(np.abs(cost[row]) < limit)
+    if allow_infinity:
+        bad &= cost[row] != np.inf
+    if mask.size:
+        bad &= mask[row] == 0
+    column = int(np.flatnonzero(bad)[0])
+    value = matrix.sign * cost[row, column]
+    if np.isfinite(value):
+        large = np.where(matrix.allowed(), np.abs(cost), 0.0)
+        row, column = divmod(int(large.argmax()), cost.shape[1])
+        raise CostError(
+            f"{matrix.name(row, column)} is {matrix.sign * cost[row, column]}: sums of costs of {limit:.1e} "
+            "or more could overflow; scale the matrix, for example by 2.0**-64, or forbid these pairs"
+        )
+    fix = "replace it by a number" if np.isnan(value) else FORBID[allow_infinity]
+    raise CostError(f"{matrix.name(row, column)} is {value}: every allowed cost has to be finite; {fix}")
+
+
+def check_duals(
+    duals: ArrayLike | None, size: int, name: str, *, may_be_unknown: bool = False
+) -> NDArray[np.float64] | None:
+    """Check a seed's duals of one side: `size` finite numbers, or NaN for those that are unknown, if that may be."""
+    if duals is None:
+        return None
+    values = np.asarray(duals)
+    if values.dtype.kind not in "fiub":
+        raise CostError(f"{name} has dtype {values.dtype}: real numbers are needed")
+    values = np.ascontiguousarray(values, np.float64)
+    if values.shape != (size,):
+        raise CostError(f"{name} has shape {values.shape}: one dual for each of the {size} lines is needed, [{size}]")
+    is_wrong = np.isinf(values) if may_be_unknown else ~np.isfinite(values)
+    if is_wrong.any():
+        place = int(np.flatnonzero(is_wrong)[0])
+        unless = ", or NaN where unknown" if may_be_unknown else ""
+        raise CostError(f"{name}[{place}] is {values[place]}: seed duals have to be finite{unless}")
+    return values
+
+
+def infeasible(matrix: Matrix) -> InfeasibleError:
+    """State why no matching of the whole smaller side exists: how many can be matched, and which lines compete.
+
+    By a largest matching (Hopcroft and Karp) and the lines that alternating paths from an unmatched one reach (Hall).
+    """
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import maximum_bipartite_matching
+
+    allowed = matrix.allowed()
+    column_of = maximum_bipartite_matching(csr_array(allowed), perm_type="column")
+    matched = int((column_of >= 0).sum())
+    row_of = np.full(allowed.shape[1], -1)
+    row_of[column_of[column_of >= 0]] = np.flatnonzero(column_of >= 0)
+    rows = np.zeros(allowed.shape[0], bool)
+    columns = np.zeros(allowed.shape[1], bool)
+    fresh = np.flatnonzero(column_of < 0)[:1]
+    while fresh.size:
+        rows[fresh] = True
+        reached = allowed[fresh].any(axis=0) & ~columns
+        columns |= reached
+        fresh = row_of[reached]
+    lines, others = ("column", "row") if matrix.transposed else ("row", "column")
+    few, many = np.flatnonzero(columns).tolist(), np.flatnonzero(rows).tolist()
+    message = (
+        f"no matching of all {allowed.shape[0]} {lines}s over the allowed entries: at most {matched} can be matched; "
+        f"{_named(lines, many)} {'is' if len(many) == 1 else 'are'} allowed {_allowed(others, few, len(many))}; "
+        "allow more of their entries, or leave them out"
+    )
+    return InfeasibleError(message, matched, *((few, many) if matrix.transposed else (many, few)))
+
+
+def _named(line: str, numbers: list[int]) -> str:
+    return f"{line} {numbers[0]}" if len(numbers) == 1 else f"{line}s {_listed(numbers)}"
+
+
+def _allowed(line: str, few: list[int], wanted: int) -> str:
+    """Say which lines are allowed, and that they are fewer than are wanted."""
+    if not few:
+        return f"no {line} at all"
+    return f"only {_named(line, few)}, and {wanted} need {wanted} different {line}s"
+
+
+def _listed(numbers: list[int]) -> str:
+    shown = ", ".join(map(str, numbers[:NUMBERS_SHOWN]))
+    return f"[{shown}{', ...' if len(numbers) > NUMBERS_SHOWN else ''}]"

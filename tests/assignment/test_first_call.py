@@ -1,0 +1,56 @@
+"""The first command on a machine does not wait for the compiler, and a killed compilation leaves no damage."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.optimize import linear_sum_assignment
+
+from kdgat.assignment import first_call
+from kdgat.assignment.exact import solve
+from tests.support.waiting import wait_until
+
+
+def compiling(cache: Path) -> int | None:
+    """Return the number of the process that compiles into a cache, once it does."""
+    found = [lock.read_text() for lock in cache.rglob(first_call.LOCK)]
+    return int(found[0]) if found and found[0].endswith("\n") else None
+
+
+@pytest.mark.processes
+def test_first_call_is_answered_by_scipy_and_compiles_meanwhile(tmp_path: Path) -> None:
+    cost = np.random.default_rng(0).random((50, 60))
+    np.save(tmp_path / "cost.npy", cost)
+    cache = tmp_path / "cache"
+    environment = {name: value for name, value in os.environ.items() if name != first_call.VARIABLE}
+    for _ in range(2):
+        done = subprocess.run(
+            [sys.executable, "-m", "kdgat.cli.main", "lap", "solve", str(tmp_path / "cost.npy")],
+            capture_output=True,
+            text=True,
+            env=environment | {"NUMBA_CACHE_DIR": str(cache)},
+            check=True,
+        )
+        printed = dict(line.split(maxsplit=1) for line in done.stdout.splitlines())
+        assert float(printed["cost"].split()[0]) == pytest.approx(cost[linear_sum_assignment(cost)].sum())
+        assert printed["optimal"].startswith("proved")
+        assert printed["solver"].startswith("scipy, duals and proof by kdgat")
+        wait_until(lambda: compiling(cache) is not None, "a process that compiles")
+        os.kill(compiling(cache), signal.SIGKILL)
+        for lock in cache.rglob(first_call.LOCK):
+            lock.unlink()
+
+
+def test_kernels_that_were_used_are_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    for method in ("core", "dense"):
+        solve(np.random.default_rng(0).random((160, 160)), method=method)
+    solve(np.where(np.random.default_rng(0).random((160, 160)) < 0.05, 0.5, 1.0))
+    solve(np.random.default_rng(0).random((20, 20)))
+    assert first_call.is_compiled()
+    monkeypatch.setenv(first_call.VARIABLE, "later")
+    with pytest.raises(first_call.CompileSettingError, match="KDGAT_LAP_COMPILE is 'later': wait or background"):
+        first_call.may_wait()
