@@ -22,12 +22,12 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-from kdgat.can.recordings.logs import Messages, read_recording, write_recording
 from kdgat.can.sections import WindowConfig
-from kdgat.can.simulation.synthetic import make_recording, make_vehicle
-from kdgat.can.windows.feature_names import EDGE_FEATURES, NODE_FEATURES
-from kdgat.can.windows.features import FeatureState
-from kdgat.can.windows.graphs import build_graphs
+from kdgat.canbus.features.feature_names import EDGE_FEATURES, NODE_FEATURES
+from kdgat.canbus.features.features import FeatureState
+from kdgat.canbus.features.graphs import build_graphs
+from kdgat.canbus.logs import Messages, read_recording, write_recording
+from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
 from kdgat.graphs.columns import GraphColumns
 
 TARGET_BUILT, TARGET_READ_AND_BUILT = 2e6, 1e6  # messages a second

@@ -27,11 +27,11 @@ import numpy as np
 from kdgat.can.detection.loading import find_model, load_detector
 from kdgat.can.detection.watch import Watch
 from kdgat.can.kinds import SMALL_ATTENTION
-from kdgat.can.recordings.messages import Messages
-from kdgat.can.recordings.stream import read_chunks
 from kdgat.can.sections import AttentionConfig, WindowConfig
-from kdgat.can.simulation.synthetic import make_recording, make_vehicle
-from kdgat.can.windows.graphs import build_graphs
+from kdgat.canbus.features.graphs import build_graphs
+from kdgat.canbus.messages import Messages
+from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
+from kdgat.canbus.stream import read_chunks
 
 PROGRAM = (sys.executable, "-m", "kdgat.cli.main", "detect")
 TARGET_RATIO, TARGET_WINDOW_MS, TARGET_MB = 100.0, 1.0, 500.0
@@ -66,8 +66,8 @@ def export_untrained(folder: Path, config: AttentionConfig = SMALL_ATTENTION, na
     from kdgat.can.detection.model_file import DetectorParameters, write_model
     from kdgat.can.models.attention import GraphAttentionNetwork
     from kdgat.can.models.scoring import describe_model, fit_standardisation
-    from kdgat.can.windows.feature_names import EDGE_FEATURES, NODE_FEATURES
-    from kdgat.can.windows.pool import PooledStores
+    from kdgat.can.training.pool import PooledStores
+    from kdgat.canbus.features.feature_names import EDGE_FEATURES, NODE_FEATURES
 
     torch.manual_seed(0)
     parameters = DetectorParameters(name="distill_gat", threshold=3.0)
@@ -194,7 +194,7 @@ def an_hour(log: Path, model: Path, num_messages: int) -> None:
     script = (
         "import sys\nfrom pathlib import Path\n"
         "from kdgat.can.detection.loading import load_detector\nfrom kdgat.can.detection.watch import Watch\n"
-        "from kdgat.can.recordings.stream import follow_file\n"
+        "from kdgat.canbus.stream import follow_file\n"
         "watch = Watch(load_detector(Path(sys.argv[2])))\n"
         "num = sum(1 for _ in watch.run(follow_file(sys.argv[1], stop_at_end=True)))\n"
         "print(watch.summary.sentence())\nprint(Path('/proc/self/status').read_text())\n"

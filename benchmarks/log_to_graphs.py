@@ -18,11 +18,11 @@ from pathlib import Path
 
 import polars as pl
 
-from kdgat.can.recordings.logs import read_recording, write_recording
-from kdgat.can.recordings.messages import Messages
 from kdgat.can.sections import WindowConfig
-from kdgat.can.simulation.synthetic import make_recording, make_vehicle
-from kdgat.can.windows.online import window_chunks
+from kdgat.canbus.features.online import window_chunks
+from kdgat.canbus.logs import read_recording, write_recording
+from kdgat.canbus.messages import Messages
+from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
 
 CORES = len(os.sched_getaffinity(0))
 TARGET, SHARE = 5e6, 1 / 3  # messages a second from Parquet, or this share of the speed at which polars reads

@@ -35,7 +35,7 @@ from kdgat.base.cores import num_usable_cores
 from kdgat.can.config import CanConfig
 from kdgat.can.inputs import recording_inputs
 from kdgat.can.plan import plan_can
-from kdgat.can.windows.schema import SCHEMA
+from kdgat.canbus.features.schema import SCHEMA
 from kdgat.graphs.store import GraphStore
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.spec import StageInput, StageSpec
@@ -137,8 +137,8 @@ def check_windows(before: Path, after: Path) -> tuple[float, float]:
 
 def grow(arguments: argparse.Namespace, folder: Path) -> None:
     """Prepare more and more messages."""
-    from kdgat.can.recordings.logs import write_recording
-    from kdgat.can.simulation.synthetic import make_recording, make_vehicle
+    from kdgat.canbus.logs import write_recording
+    from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
 
     vehicle = make_vehicle(0)
     rate = float((1 / vehicle.period_s).sum())

@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from kdgat.can.recordings.logs import Messages, read_recording, write_recording
-from kdgat.can.simulation.synthetic import make_recording, make_vehicle
+from kdgat.canbus.logs import Messages, read_recording, write_recording
+from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
 
 Columns = tuple[list[float], list[int], list[bytes], list[int]]
 

@@ -15,9 +15,9 @@ import numpy as np
 
 from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.scored_recordings import RecordingScorer
-from kdgat.can.simulation.attacks import AttackKind
-from kdgat.can.simulation.synthetic import make_recording, make_vehicle
-from kdgat.can.windows.graphs import build_graphs
+from kdgat.canbus.features.graphs import build_graphs
+from kdgat.canbus.simulation.attacks import AttackKind
+from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
 from kdgat.run.directory import OutputDirectory
 
 FREE = "attack-free"

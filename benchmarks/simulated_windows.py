@@ -5,8 +5,8 @@ import torch
 from torch_geometric.data import Data
 
 from kdgat.can.sections import WindowConfig
-from kdgat.can.simulation.synthetic import make_recording, make_vehicle
-from kdgat.can.windows.graphs import build_graphs
+from kdgat.canbus.features.graphs import build_graphs
+from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
 from kdgat.graphs.columns import GraphColumns
 
 

@@ -6,8 +6,8 @@ python docs/tutorials/drives.py FOLDER
 import sys
 from pathlib import Path
 
-from kdgat.can.recordings.messages import Messages
-from kdgat.can.simulation.synthetic import make_recording, make_vehicle
+from kdgat.canbus.messages import Messages
+from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
 
 SECONDS = {"drive.log": 40.0, "drive-2.log": 110.0, "suspicious.log": 30.0}
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from kdgat.can.recordings.catalog import load_catalog
+from kdgat.canbus.catalog import load_catalog
 
 NO_DATA: Final = "no data"  # tag
 SYNTHETIC: Final = "synthetic"  # the dataset that is made here

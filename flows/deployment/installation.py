@@ -143,7 +143,7 @@ class Installation(Config):
 
     def write(self) -> None:
         """Write the file, readable for its owner alone: it may hold passwords of the database and of the API."""
-        from kdgat.can.recordings.catalog import load_catalog
+        from kdgat.canbus.catalog import load_catalog
 
         inboxes = [self.inbox / dataset for dataset in load_catalog(None)]
         self.make_home()
@@ -186,7 +186,7 @@ def describe() -> dict[str, Any]:
 
     `has_DATASET` tells for each dataset of the catalog whether its recordings are there.
     """
-    from kdgat.can.recordings.catalog import load_catalog
+    from kdgat.canbus.catalog import load_catalog
 
     here = Installation.find()
     present = {f"has_{name}": entry.folder_in(here.data_root).is_dir() for name, entry in load_catalog(None).items()}

@@ -36,7 +36,7 @@ from flows.log_tail import last_lines
 from flows.loopback import PATIENT_ANSWER_S, answers, is_free
 from flows.server import START_TIMEOUT_S, START_TIMEOUT_VARIABLE
 from kdgat.base.polling import wait_until
-from kdgat.can.recordings.catalog import load_catalog
+from kdgat.canbus.catalog import load_catalog
 from kdgat.container.process import signals_as_exit
 from kdgat.stage.owner import Owner, own
 

@@ -11,7 +11,6 @@ from pydantic import Field, field_validator, model_validator
 from kdgat.base.configuration import Config
 from kdgat.can.backend import ACCELERATOR_KEY, KEY, Backend
 from kdgat.can.kinds import FUSION_TRAINING, RUN_KINDS, SMALL_ATTENTION, SMALL_AUTOENCODER
-from kdgat.can.recordings.path_parts import require_dataset_name
 from kdgat.can.sections import (
     AttentionConfig,
     AutoencoderConfig,
@@ -25,7 +24,8 @@ from kdgat.can.sections import (
     SamplingConfig,
     WindowConfig,
 )
-from kdgat.can.windows.feature_names import FEATURE_VERSION
+from kdgat.canbus.features.feature_names import FEATURE_VERSION
+from kdgat.canbus.path_parts import require_dataset_name
 from kdgat.run.config import RunConfig, refuse_unknown
 from kdgat.training.config import TrainingConfig
 

@@ -14,8 +14,8 @@ from typing import Final
 from kdgat.can.config import CanConfig
 from kdgat.can.evaluation.results import Results
 from kdgat.can.models.names import ENSEMBLE, ENSEMBLE_MEMBERS
-from kdgat.can.recordings.catalog import HELD_OUT, RecordingFile, find_entry, matches_hold_out
 from kdgat.can.sizes import read_recordings
+from kdgat.canbus.catalog import HELD_OUT, RecordingFile, find_entry, matches_hold_out
 from kdgat.family.space import SweepError
 from kdgat.run.interval import Interval
 from kdgat.run.measure import Measure

@@ -6,7 +6,8 @@ from pathlib import Path
 from kdgat.can.config import CanConfig, DataConfig
 from kdgat.can.kinds import PREPARE, RUN_KINDS
 from kdgat.can.plan import FAMILY, START, plan_can
-from kdgat.can.recordings.catalog import (
+from kdgat.can.training.division import Division
+from kdgat.canbus.catalog import (
     DatasetError,
     RecordingFile,
     discover_recordings,
@@ -15,11 +16,10 @@ from kdgat.can.recordings.catalog import (
     find_recordings,
     split_roles,
 )
-from kdgat.can.recordings.data_summary import DUPLICATE_ROLE
-from kdgat.can.recordings.heads import check_head
-from kdgat.can.recordings.messages import ReadLimits
-from kdgat.can.training.division import Division
-from kdgat.can.windows.feature_names import FEATURE_VERSION
+from kdgat.canbus.features.feature_names import FEATURE_VERSION
+from kdgat.canbus.heads import check_head
+from kdgat.canbus.messages import ReadLimits
+from kdgat.canbus.summary import DUPLICATE_ROLE
 from kdgat.run.directory import OutputDirectory, RunError
 from kdgat.run.finished import FinishedRun
 from kdgat.run.plan import PlannedStage, Run

@@ -20,7 +20,7 @@ from kdgat.can.sections import (
     SamplingConfig,
     WindowConfig,
 )
-from kdgat.can.windows.feature_names import FEATURE_VERSION
+from kdgat.canbus.features.feature_names import FEATURE_VERSION
 from kdgat.run.finished import EVALUATION
 from kdgat.run.kinds import StageKind, StageKinds
 from kdgat.training.config import TrainingConfig

@@ -9,7 +9,7 @@ from pydantic import AllowInfNan, Field, ValidationInfo, field_validator, model_
 
 from kdgat.base.configuration import Config, unknown_key_text
 from kdgat.can.models.names import ENSEMBLE
-from kdgat.can.virtual.attack_names import ATTACKS
+from kdgat.canbus.injection.attack_names import ATTACKS
 
 ConvolutionType = Literal["gat", "gatv2"]
 AUTO: Final = "auto"  # the detector that is best on validation

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Final
 
 from kdgat.can.config import CanConfig, DataConfig
 from kdgat.can.kinds import RUN_KINDS
-from kdgat.can.recordings.catalog import (
+from kdgat.can.sections import WindowConfig, num_windows
+from kdgat.canbus.catalog import (
     DatasetError,
     Recordings,
     discover_recordings,
@@ -26,8 +27,7 @@ from kdgat.can.recordings.catalog import (
     load_catalog,
     split_roles,
 )
-from kdgat.can.recordings.messages import ReadLimits
-from kdgat.can.sections import WindowConfig, num_windows
+from kdgat.canbus.messages import ReadLimits
 from kdgat.family.protocol import DataSize
 from kdgat.run.table import counted
 

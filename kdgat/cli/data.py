@@ -16,7 +16,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 if TYPE_CHECKING:
-    from kdgat.can.recordings.inspection import RecordingInspection
+    from kdgat.canbus.inspection import RecordingInspection
     from kdgat.trees.reading.inspection import TreeInspection
 
 app = typer.Typer(help="List, inspect, import and synthesise recordings.", no_args_is_help=True)
@@ -42,7 +42,7 @@ def list_datasets(
     as_json: AsJson = False,
 ) -> None:
     """List the datasets that are known or present, and how many recordings of each are there."""
-    from kdgat.can.recordings.catalog import DatasetEntry, DatasetError, discover_recordings, load_catalog
+    from kdgat.canbus.catalog import DatasetEntry, DatasetError, discover_recordings, load_catalog
 
     if data_root is not None and not data_root.is_dir():
         kind = "is no folder" if data_root.exists() else "no such folder"
@@ -119,8 +119,8 @@ def inspect_recordings(
 
     Of trees (SWC, river lines, masks): nodes, branches, leaves, lengths, asymmetry, labels and what was repaired.
     """
-    from kdgat.can.recordings.catalog import DatasetError, discover_recordings, find_entry
-    from kdgat.can.recordings.inspection import inspect_dataset, inspect_file
+    from kdgat.canbus.catalog import DatasetError, discover_recordings, find_entry
+    from kdgat.canbus.inspection import inspect_dataset, inspect_file
 
     if (path is None) == (dataset is None):
         raise typer.BadParameter("give either PATH or --dataset NAME")
@@ -174,9 +174,9 @@ def import_recordings(
     """
     from kdgat.base.configuration import validate_config
     from kdgat.base.place import check_folder
-    from kdgat.can.recordings.catalog import check_dataset_name
-    from kdgat.can.recordings.importing import import_recording
-    from kdgat.can.recordings.messages import ReadLimits
+    from kdgat.canbus.catalog import check_dataset_name
+    from kdgat.canbus.importing import import_recording
+    from kdgat.canbus.messages import ReadLimits
 
     if name is not None and len(sources) > 1:
         raise typer.BadParameter("--name needs a single SOURCE")
@@ -213,9 +213,9 @@ def synthesise(
 ) -> None:
     """Simulate several cars with and without attacks, as a dataset of training and test scenarios."""
     from kdgat.base.place import check_folder
-    from kdgat.can.recordings.catalog import check_dataset_name
-    from kdgat.can.recordings.messages import Messages
-    from kdgat.can.simulation.synthetic import num_recordings, write_dataset
+    from kdgat.canbus.catalog import check_dataset_name
+    from kdgat.canbus.messages import Messages
+    from kdgat.canbus.simulation.synthetic import num_recordings, write_dataset
 
     check_dataset_name(dataset)
     check_folder(out / dataset, "--out")

@@ -17,8 +17,8 @@ from kdgat.run.table import counted
 
 if TYPE_CHECKING:
     from kdgat.can.detection.detector import Detector
-    from kdgat.can.recordings.messages import Messages
-    from kdgat.can.recordings.stream import MessageStream, StreamStatus
+    from kdgat.canbus.messages import Messages
+    from kdgat.canbus.stream import MessageStream, StreamStatus
 
 EXIT_ALARMS = 3
 EXIT_INTERRUPTED = 130  # as of a program that SIGINT ends
@@ -153,13 +153,13 @@ def _detector(
 def _opened_stream(
     log: Path | None, follow: Path | None, bus: str | None, interface: str | None, channel: str | None, stop: Any
 ) -> "MessageStream":
-    from kdgat.can.recordings.stream import follow_file, read_chunks
+    from kdgat.canbus.stream import follow_file, read_chunks
 
     if log is not None:
         return read_chunks(log, channel=channel)
     if follow is not None:
         return follow_file(follow, channel=channel, stop=stop)
-    from kdgat.can.recordings.bus import read_bus
+    from kdgat.canbus.bus import read_bus
 
     assert bus is not None
     assert interface is not None

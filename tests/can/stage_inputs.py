@@ -6,12 +6,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from kdgat.can.windows.schema import RECORDINGS, SCHEMA
+from kdgat.canbus.features.schema import RECORDINGS, SCHEMA
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import write_store
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.spec import StageInput, StageSpec
-from tests.can.windows.planted_graphs import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, planted_columns
+from tests.canbus.features.planted_graphs import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, planted_columns
 from tests.support.waiting import wait_until
 
 NODE_FEATURES = tuple(f"node_{place}" for place in range(NUM_NODE_FEATURES))

@@ -22,23 +22,23 @@ from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.scoring import fit_standardisation
 from kdgat.can.models.standardise import StatisticsError, column_statistics
 from kdgat.can.plan import FAMILY, plan_can
-from kdgat.can.recordings.logs import read_recording, write_recording
-from kdgat.can.recordings.messages import Messages, ReadLimits, RecordingError
-from kdgat.can.recordings.readers import dataframe, parquet
-from kdgat.can.recordings.readers.dataframe import decode_payloads
-from kdgat.can.recordings.readers.parquet import read_parquet
 from kdgat.can.sections import AttentionConfig
 from kdgat.can.stages import run
+from kdgat.can.training.pool import PooledStores
 from kdgat.can.training.preparation import run_prepare
-from kdgat.can.windows.pool import PooledStores
+from kdgat.canbus.logs import read_recording, write_recording
+from kdgat.canbus.messages import Messages, ReadLimits, RecordingError
+from kdgat.canbus.readers import dataframe, parquet
+from kdgat.canbus.readers.dataframe import decode_payloads
+from kdgat.canbus.readers.parquet import read_parquet
 from kdgat.run.kinds import StageKind
 from kdgat.run.plan import make_spec
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.spec import StageInput, StageSpec
-from tests.can.recording_files import random_messages
 from tests.can.small_runs import make_config
-from tests.can.traffic import bus_traffic
-from tests.can.windows.planted_graphs import planted_columns
+from tests.canbus.features.planted_graphs import planted_columns
+from tests.canbus.recording_files import random_messages
+from tests.canbus.traffic import bus_traffic
 
 MUCH = 1 << 40
 LENIENT = ReadLimits(max_bad_fraction=0.99)

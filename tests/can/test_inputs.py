@@ -7,11 +7,11 @@ import pytest
 
 from kdgat.can.config import CanConfig, DataConfig
 from kdgat.can.inputs import check_evaluated, check_recordings, recording_inputs
-from kdgat.can.recordings.catalog import DatasetError
-from kdgat.can.recordings.messages import RecordingError
-from kdgat.can.simulation.synthetic import write_dataset
+from kdgat.canbus.catalog import DatasetError
+from kdgat.canbus.messages import RecordingError
+from kdgat.canbus.simulation.synthetic import write_dataset
 from kdgat.run.directory import OutputDirectory, RunError, RunIndex
-from tests.can.recording_files import random_messages, write_text
+from tests.canbus.recording_files import random_messages, write_text
 
 HEADER = "timestamp,arbitration_id,data_field,attack\n"
 
@@ -45,7 +45,7 @@ def cars(tmp_path: Path) -> Path:
 def test_recordings_that_can_be_trained_on_are_looked_at_and_not_read(
     cars: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kdgat.can.recordings.logs.read_recording", None)
+    monkeypatch.setattr("kdgat.canbus.logs.read_recording", None)
     check_recordings(config_of(cars.parent))
     check_recordings(config_of(cars.parent, "data.hold_out=[tour]"))
 

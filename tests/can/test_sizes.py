@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from kdgat.can.config import CanConfig
-from kdgat.can.simulation.synthetic import write_dataset
 from kdgat.can.sizes import assume, data_size, data_sizes, rule_for
+from kdgat.canbus.simulation.synthetic import write_dataset
 
 HOUR_S = 3600
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kdgat.can.recordings.logs import read_recording, write_recording
-from tests.can.log_files import error_frame, frames, write_log
-from tests.can.recording_files import FORMATS, LABELLED_FORMATS, assert_same_traffic, random_messages, write_text
+from kdgat.canbus.logs import read_recording, write_recording
+from tests.canbus.log_files import error_frame, frames, write_log
+from tests.canbus.recording_files import FORMATS, LABELLED_FORMATS, assert_same_traffic, random_messages, write_text
 from tests.support.command_line import Answer, kdgat
 
 

@@ -17,7 +17,7 @@ from prefect.utilities.templating import apply_values
 from flows.deployment.installation import POOL, PREFECT_FILE, Installation, describe
 from flows.deployment.service import MARK
 from flows.log_tail import MAX_LOG_BYTES
-from kdgat.can.recordings.catalog import load_catalog
+from kdgat.canbus.catalog import load_catalog
 
 SET_FOLDER = "prefect.deployments.steps.set_working_directory"
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ from flows.slurm_attempts import SlurmAttempts
 from kdgat.base.cores import num_usable_cores
 from kdgat.can.config import CanConfig
 from kdgat.can.inputs import can_run
-from kdgat.can.recordings.catalog import DatasetError
+from kdgat.canbus.catalog import DatasetError
 from kdgat.cluster.history import AttemptLedger
 from kdgat.cluster.queue import JobQueue
 from kdgat.cluster.resources import ResourceError, ResourceRequest, Resources

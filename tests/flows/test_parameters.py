@@ -13,7 +13,7 @@ from flows.nightly import nightly
 from flows.parameters import as_site, explained_keys
 from kdgat.can.config import CanConfig
 from kdgat.can.family import FAMILY
-from kdgat.can.recordings.catalog import DatasetError
+from kdgat.canbus.catalog import DatasetError
 from kdgat.cluster.resources import ResourceError, ResourceRequest
 from kdgat.cluster.site import Site, SiteError
 from tests.can.small_runs import make_config

@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 from hypothesis import strategies as st
 
-from kdgat.can.recordings.logs import read_recording, write_recording
-from kdgat.can.recordings.messages import ReadLimits
-from kdgat.can.recordings.readers import mf4
-from kdgat.can.recordings.stream import read_chunks
-from tests.can.log_files import WRITERS
-from tests.can.recording_files import FORMATS, random_messages, with_footer, write_text
+from kdgat.canbus.logs import read_recording, write_recording
+from kdgat.canbus.messages import ReadLimits
+from kdgat.canbus.readers import mf4
+from kdgat.canbus.stream import read_chunks
+from tests.canbus.log_files import WRITERS
+from tests.canbus.recording_files import FORMATS, random_messages, with_footer, write_text
 from tests.fuzz.inputs import damaged
 from tests.fuzz.target import Target, read_or_refuse
 

@@ -5,12 +5,12 @@ from typing import Any
 
 from kdgat.base.files import sha256_of_file
 from kdgat.can.kinds import KINDS as CAN_KINDS
-from kdgat.can.recordings.logs import write_recording
+from kdgat.canbus.logs import write_recording
 from kdgat.lap.plan import KINDS as LAP_KINDS
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished
 from kdgat.stage.spec import StageInput, StageSpec
-from tests.can.traffic import bus_traffic
+from tests.canbus.traffic import bus_traffic
 
 NUM_VARIANTS = 60
 CAN: dict[str, Any] = {

@@ -13,8 +13,8 @@ from kdgat.can.detection.alarms import MERGE_S, Alarm, AlarmMerger
 from kdgat.can.detection.detector import Detector, Verdicts
 from kdgat.can.evaluation.accumulator import Accumulator
 from kdgat.can.evaluation.untrained import clock_scores
-from kdgat.can.recordings.messages import Messages
-from kdgat.can.windows.online import WindowStream
+from kdgat.canbus.features.online import WindowStream
+from kdgat.canbus.messages import Messages
 from kdgat.graphs.columns import GraphColumns
 from kdgat.run.table import counted
 

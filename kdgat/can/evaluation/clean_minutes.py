@@ -17,10 +17,10 @@ from kdgat.can.evaluation.unseen import copy_of_trained
 from kdgat.can.evaluation.untrained import CLOCK_BOUNDS
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration, weights_of
 from kdgat.can.models.names import CLOCK
-from kdgat.can.recordings.logs import read_recording
-from kdgat.can.recordings.near_copies import kept_blocks
-from kdgat.can.windows.graphs import build_graphs
-from kdgat.can.windows.schema import VALIDATION
+from kdgat.canbus.features.graphs import build_graphs
+from kdgat.canbus.features.schema import VALIDATION
+from kdgat.canbus.logs import read_recording
+from kdgat.canbus.near_copies import kept_blocks
 from kdgat.run.directory import OutputDirectory
 
 FAR_LOGIT: Final = 3.0  # of an attack probability of 95 %

@@ -36,7 +36,7 @@ from kdgat.can.models.scoring import (
 from kdgat.can.training.fusion import KIND as FUSION
 from kdgat.can.training.fusion import fuse, load_fusion
 from kdgat.can.training.fusion_split import learned_windows, recordings_of
-from kdgat.can.windows.pool import PooledStores
+from kdgat.can.training.pool import PooledStores
 from kdgat.training.weights import load_weights
 
 Columns = dict[str, NDArray[np.float32]]  # model -> raw score [G]; larger means attack

@@ -14,7 +14,7 @@ from torch_geometric.data import Batch
 from kdgat.can.evaluation.costs import Costs, ModelCost
 from kdgat.can.evaluation.detectors import DetectorSet
 from kdgat.can.models.scoring import WINDOWS_PER_BATCH, stage_device
-from kdgat.can.windows.pool import PooledStores
+from kdgat.can.training.pool import PooledStores
 from kdgat.stage.provenance import processor_name
 from kdgat.training.threads import one_thread
 

@@ -22,10 +22,10 @@ from kdgat.can.evaluation.unseen import near_copy
 from kdgat.can.evaluation.untrained import is_untrained
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
 from kdgat.can.kinds import KINDS, SCORE_RECORDINGS, RecordingsStageConfig
-from kdgat.can.recordings.data_summary import RunningSummary, list_bad_rows, summarise_recording
-from kdgat.can.recordings.messages import ReadLimits
 from kdgat.can.sections import num_windows
-from kdgat.can.windows.schema import VALIDATION
+from kdgat.canbus.features.schema import VALIDATION
+from kdgat.canbus.messages import ReadLimits
+from kdgat.canbus.summary import RunningSummary, list_bad_rows, summarise_recording
 from kdgat.run.directory import OutputDirectory
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished, Outcome
@@ -33,7 +33,7 @@ from kdgat.stage.spec import StageSpec
 from kdgat.stage.work import Work
 
 if TYPE_CHECKING:
-    from kdgat.can.recordings.catalog import DatasetEntry, RecordingFile
+    from kdgat.canbus.catalog import DatasetEntry, RecordingFile
 
 
 RESULTS_FILE: Final = "results.json"
@@ -78,7 +78,7 @@ def evaluate_run(
         DatasetError, RecordingError: naming the folder or the file and what to do.
     """
     # Reading recordings needs polars and numba, which scoring stores does not.
-    from kdgat.can.recordings.catalog import find_entry
+    from kdgat.canbus.catalog import find_entry
 
     run = FinishedCanRun(OutputDirectory(run_directory))
     dataset, catalog = dataset or run.dataset, catalog or run.catalog
@@ -98,7 +98,7 @@ def evaluate_run(
 
 def _guessed_windows(run: FinishedCanRun, folder: Path, leave_out: Sequence[str]) -> int:
     """Return about how many windows there are to score, by the sizes of files without the names of trained ones."""
-    from kdgat.can.recordings.catalog import discover_recordings
+    from kdgat.canbus.catalog import discover_recordings
 
     trained = {(row.scenario, row.name) for row in run.trained_recordings()}
     places = discover_recordings(folder, leave_out)
@@ -115,7 +115,7 @@ def _unseen(
     vehicle: VehicleCalibration | None,
 ) -> "tuple[list[RecordingFile], list[str]]":
     """Return the recordings of a dataset that nothing was learned from, and notes on the others."""
-    from kdgat.can.recordings.catalog import find_recordings
+    from kdgat.canbus.catalog import find_recordings
 
     trained_on = {
         content: f"{name} was trained on it, whose weights this run comes from"
@@ -155,7 +155,7 @@ def find_tests(
     limits: ReadLimits,
 ) -> "list[RecordingFile]":
     """List the test recordings of a dataset; DatasetError, RecordingError where they cannot be read."""
-    from kdgat.can.recordings.catalog import find_recordings, split_roles
+    from kdgat.canbus.catalog import find_recordings, split_roles
 
     found = find_recordings(data_root, dataset, catalog=catalog, leave_out=leave_out, limits=limits)
     return [file for files in split_roles(found, hold_out).test.values() for file in files]
@@ -202,7 +202,7 @@ def _score(
     calibration: VehicleCalibration | None = None,
     progress: Callable[[str, int, int], None] | None = None,
 ) -> Results:
-    from kdgat.can.windows.online import window_chunks
+    from kdgat.canbus.features.online import window_chunks
 
     default_detector, windows, limits = scorer.default_detector, scorer.windows, scorer.limits
     if calibration is not None:
@@ -307,7 +307,7 @@ def make_evaluation(
         CascadeError: if its detector has no cascade.
         DatasetError: if there is no such dataset below `data_root`.
     """
-    from kdgat.can.recordings.catalog import find_entry
+    from kdgat.canbus.catalog import find_entry
 
     run = FinishedCanRun(OutputDirectory(run_directory.absolute()))
     if cascade:

@@ -23,8 +23,8 @@ from kdgat.can.evaluation.run_detector import cascade_of, detector_of, windows_o
 from kdgat.can.evaluation.score_tables import make_table
 from kdgat.can.evaluation.untrained import baseline_scores
 from kdgat.can.models.names import ENSEMBLE_MEMBERS
-from kdgat.can.windows.feature_names import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES
-from kdgat.can.windows.schema import VALIDATION
+from kdgat.canbus.features.feature_names import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES
+from kdgat.canbus.features.schema import VALIDATION
 from kdgat.graphs.columns import GraphColumns
 from kdgat.stage.gpus import num_given_gpus
 from kdgat.training.threads import one_thread
@@ -152,7 +152,7 @@ class RecordingScorer:
         scores: dict[int, Columns] = {seed: {} for seed, _ in self._places}
         nodes: dict[int, Columns] = {seed: {} for seed, _ in self._places}
         if self._processes is None:
-            from kdgat.can.windows.pool import PooledStores
+            from kdgat.can.training.pool import PooledStores
 
             pool = PooledStores([GraphColumns.concatenate(one.graphs) for one in begun])
             with one_thread():

@@ -20,8 +20,8 @@ from kdgat.can.evaluation.told import copy_beside_results, explanations_of, writ
 from kdgat.can.evaluation.untrained import baseline_scores
 from kdgat.can.kinds import MODELS, EvaluationStageConfig
 from kdgat.can.sections import EvaluationConfig
-from kdgat.can.windows.schema import INJECTED_VALIDATION, RECORDINGS, SCHEMA, VALIDATION
-from kdgat.can.windows.stage_inputs import open_pool
+from kdgat.can.training.stage_inputs import open_pool
+from kdgat.canbus.features.schema import INJECTED_VALIDATION, RECORDINGS, SCHEMA, VALIDATION
 from kdgat.graphs.store import GraphStore
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.inputs import input_path

@@ -19,8 +19,8 @@ from kdgat.can.evaluation.explanation_scores import ExplanationScores
 from kdgat.can.evaluation.finished_run import TEST_PREFIX, FinishedCanRun
 from kdgat.can.evaluation.latency import measure_costs
 from kdgat.can.models.names import CLOCK
-from kdgat.can.windows.pool import PooledStores
-from kdgat.can.windows.schema import RECORDINGS, SCHEMA
+from kdgat.can.training.pool import PooledStores
+from kdgat.canbus.features.schema import RECORDINGS, SCHEMA
 from kdgat.graphs.store import GraphStore
 from kdgat.run.inputs import input_path
 from kdgat.stage.directory import RunDirectory

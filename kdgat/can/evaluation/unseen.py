@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from kdgat.can.evaluation.finished_run import FinishedCanRun
 
 if TYPE_CHECKING:
-    from kdgat.can.recordings.catalog import RecordingFile
-    from kdgat.can.recordings.near_copies import Blocks
+    from kdgat.canbus.catalog import RecordingFile
+    from kdgat.canbus.near_copies import Blocks
 
 
 def near_copy(run: FinishedCanRun, file: "RecordingFile") -> str | None:
@@ -16,7 +16,7 @@ def near_copy(run: FinishedCanRun, file: "RecordingFile") -> str | None:
 
 def copy_of_trained(run: FinishedCanRun, blocks: "Blocks") -> str | None:
     """Name the training recording of a run that holds many of the blocks of a recording, if there is one."""
-    from kdgat.can.recordings.near_copies import holds_much_of
+    from kdgat.canbus.near_copies import holds_much_of
 
     for row in run.trained_recordings():
         if row.blocks and holds_much_of(blocks, row.blocks):

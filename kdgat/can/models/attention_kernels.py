@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.base.machine_code import njit
-from kdgat.can.windows.compilation import UNCOUNTED
+from kdgat.canbus.features.compilation import UNCOUNTED
 
 Rows = NDArray[np.float32]
 

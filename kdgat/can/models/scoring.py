@@ -18,7 +18,7 @@ from kdgat.can.models.names import ATTENTION, AUTOENCODER
 from kdgat.can.models.pooling import graph_max, graph_mean
 from kdgat.can.models.standardise import StatisticsError, column_statistics
 from kdgat.can.sections import AttentionConfig, AutoencoderConfig
-from kdgat.can.windows.pool import PooledStores
+from kdgat.can.training.pool import PooledStores
 from kdgat.training.device import choose_device
 from kdgat.training.weights import load_weights
 

@@ -20,7 +20,7 @@ from kdgat.can.evaluation.run_detector import windows_of
 from kdgat.can.evaluation.unseen import near_copy
 from kdgat.can.kinds import COMPARISON, KINDS, ComparisonStageConfig
 from kdgat.can.nightly.registered import content_hash
-from kdgat.can.recordings.catalog import RecordingFile, find_entry, walk_recordings
+from kdgat.canbus.catalog import RecordingFile, find_entry, walk_recordings
 from kdgat.registry.promotion_rule import ALARMS_PER_HOUR, RECALL_PREFIX
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.results import Value

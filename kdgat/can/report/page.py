@@ -19,13 +19,13 @@ from kdgat.can.evaluation.tables import (
     hidden_table,
     kinds_table,
 )
-from kdgat.can.recordings.catalog import DatasetEntry, load_catalog
 from kdgat.can.report import figures, tables, timeline
 from kdgat.can.report.costs import costs_table
 from kdgat.can.report.curriculum import CURRICULUM_PREFIX, curriculum
 from kdgat.can.report.embeddings import embeddings
 from kdgat.can.report.explanations import explanations
 from kdgat.can.report.names import described, model_name
+from kdgat.canbus.catalog import DatasetEntry, load_catalog
 from kdgat.report import training
 from kdgat.report.content import RunContent
 from kdgat.report.document import Document, Section, as_yaml, provenance

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.can.sections import CurriculumConfig, SamplingConfig
+from kdgat.can.training.pool import PooledStores
 from kdgat.can.training.sampling import PoolSource, SamplingError, apportion, draw
-from kdgat.can.windows.pool import PooledStores
-from kdgat.can.windows.schema import INJECTED
+from kdgat.canbus.features.schema import INJECTED
 from kdgat.training.config import TrainingConfig
 
 

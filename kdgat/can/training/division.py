@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.can.windows.schema import TRAIN
+from kdgat.canbus.features.schema import TRAIN
 
 if TYPE_CHECKING:
     from kdgat.can.config import CanConfig

@@ -36,10 +36,10 @@ from kdgat.can.models.standardise import column_statistics
 from kdgat.can.sections import FusionConfig
 from kdgat.can.training.fusion_split import choose_kind, learned_recordings, learned_windows, recordings_of
 from kdgat.can.training.objective import ConfusionCounts
+from kdgat.can.training.pool import PooledStores
+from kdgat.can.training.stage_inputs import open_pool
 from kdgat.can.training.start import read_start
-from kdgat.can.windows.pool import PooledStores
-from kdgat.can.windows.schema import INJECTED, INJECTED_VALIDATION, TRAIN, VALIDATION
-from kdgat.can.windows.stage_inputs import open_pool
+from kdgat.canbus.features.schema import INJECTED, INJECTED_VALIDATION, TRAIN, VALIDATION
 from kdgat.run.inputs import input_path
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished, Outcome

@@ -36,11 +36,11 @@ from kdgat.can.sections import AttentionConfig, AutoencoderConfig
 from kdgat.can.training.curriculum import CurriculumSource
 from kdgat.can.training.distillation import DistilledSource, TeacherOutputs
 from kdgat.can.training.objective import RANKED_METRICS, AutoencoderObjective, DetectionObjective
+from kdgat.can.training.pool import PooledStores
 from kdgat.can.training.sampling import PoolSource, SampledSource
+from kdgat.can.training.stage_inputs import open_pool
 from kdgat.can.training.start import read_start
-from kdgat.can.windows.pool import PooledStores
-from kdgat.can.windows.schema import INJECTED, INJECTED_VALIDATION, TRAIN, VALIDATION
-from kdgat.can.windows.stage_inputs import open_pool
+from kdgat.canbus.features.schema import INJECTED, INJECTED_VALIDATION, TRAIN, VALIDATION
 from kdgat.run.inputs import input_path
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Outcome

@@ -23,18 +23,18 @@ from kdgat.base.files import write_json_atomically
 from kdgat.can.backend import KEY, use_backend
 from kdgat.can.evaluation.results import InjectionSummary, RecordingSummary, SplitSummary
 from kdgat.can.kinds import PrepareConfig
-from kdgat.can.recordings.data_summary import DUPLICATE_ROLE, RunningSummary, list_bad_rows, summarise_recording
-from kdgat.can.recordings.logs import ReadLimits, read_recording
-from kdgat.can.recordings.messages import Messages
 from kdgat.can.sections import WindowConfig
 from kdgat.can.training.division import Division
 from kdgat.can.training.part_threads import Abandonment, make_missing_side_by_side
-from kdgat.can.virtual.injected_pool import InjectedPool, name_variant, summarise_injection
-from kdgat.can.virtual.injection import clean_stretches
-from kdgat.can.virtual.stretches import TrafficFile
-from kdgat.can.windows.feature_names import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES
-from kdgat.can.windows.online import window_chunks
-from kdgat.can.windows.schema import INJECTED, INJECTED_VALIDATION, PACKINGS, RECORDINGS, SCHEMA, TRAIN, VALIDATION
+from kdgat.canbus.features.feature_names import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES
+from kdgat.canbus.features.online import window_chunks
+from kdgat.canbus.features.schema import INJECTED, INJECTED_VALIDATION, PACKINGS, RECORDINGS, SCHEMA, TRAIN, VALIDATION
+from kdgat.canbus.injection.injected_pool import InjectedPool, name_variant, summarise_injection
+from kdgat.canbus.injection.injection import clean_stretches
+from kdgat.canbus.injection.stretches import TrafficFile
+from kdgat.canbus.logs import ReadLimits, read_recording
+from kdgat.canbus.messages import Messages
+from kdgat.canbus.summary import DUPLICATE_ROLE, RunningSummary, list_bad_rows, summarise_recording
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import GraphStore, write_store
 from kdgat.stage.directory import RunDirectory

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 from torch_geometric.data import Batch
 
 from kdgat.can.sections import SamplingConfig
-from kdgat.can.windows.pool import PooledStores
-from kdgat.can.windows.schema import INJECTED, TRAIN
+from kdgat.can.training.pool import PooledStores
+from kdgat.canbus.features.schema import INJECTED, TRAIN
 from kdgat.training.config import TrainingConfig
 from kdgat.training.limit import BatchLimit, GraphSizes
 from kdgat.training.source import StatelessSource

@@ -21,7 +21,7 @@ from kdgat.can.detection.picture import RAISED_BY, draw_timeline
 from kdgat.can.detection.watch import Timeline, Watch, in_chunks
 from kdgat.can.evaluation.accumulation import Accumulation, Reference
 from kdgat.can.kinds import SMALL_ATTENTION
-from kdgat.can.windows.graphs import build_graphs
+from kdgat.canbus.features.graphs import build_graphs
 from tests.can.detection.untrained import WINDOWS, drive, untrained
 
 

@@ -13,7 +13,7 @@ from kdgat.can.detection.watch import Watch
 from kdgat.can.evaluation.evidence import clock_margins, evidence_of
 from kdgat.can.evaluation.explained import first_rank
 from kdgat.can.evaluation.untrained import ClockBounds
-from kdgat.can.windows.graphs import build_graphs
+from kdgat.canbus.features.graphs import build_graphs
 from tests.can.detection.untrained import WINDOWS, drive
 
 CASES = {  # attack -> guess, a reason of the most suspicious identifier

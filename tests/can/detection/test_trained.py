@@ -21,7 +21,7 @@ from kdgat.can.evaluation.scored_recordings import RecordingScorer
 from kdgat.can.evaluation.untrained import ClockBounds, clock_scores
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration, VehicleCalibrationError, weights_of
 from kdgat.can.nightly.registered import model_source
-from kdgat.can.windows.graphs import build_graphs
+from kdgat.canbus.features.graphs import build_graphs
 from kdgat.registry.registry import Registry
 from kdgat.run.directory import OutputDirectory
 from tests.can.detection.untrained import WINDOWS, drive

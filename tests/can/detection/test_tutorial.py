@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.can.recordings.messages import Messages
-from kdgat.can.simulation.synthetic import make_recording, make_vehicle
+from kdgat.canbus.messages import Messages
+from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
 from tests.can.small_runs import make_config, train_here
 from tests.support.command_line import kdgat
 

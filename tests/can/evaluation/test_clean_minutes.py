@@ -13,8 +13,8 @@ from kdgat.can.evaluation.clean_minutes import CleanMinutesError, calibrate_run
 from kdgat.can.evaluation.other_recordings import evaluate_run, make_evaluation
 from kdgat.can.evaluation.scored_recordings import RecordingScorer
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration, VehicleCalibrationError
-from kdgat.can.recordings.logs import read_recording, write_recording
-from kdgat.can.simulation.synthetic import AttackKind, make_recording, make_vehicle
+from kdgat.canbus.logs import read_recording, write_recording
+from kdgat.canbus.simulation.synthetic import AttackKind, make_recording, make_vehicle
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.results import ResultsError
 from kdgat.stage.outcome import Finished

@@ -10,8 +10,8 @@ from kdgat.can.evaluation.embedding_map import principal_plane, read_map, write_
 from kdgat.can.evaluation.embeddings import map_embeddings
 from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.sections import AttentionConfig
-from kdgat.can.windows.pool import PooledStores
-from tests.can.windows.planted_graphs import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, planted_columns
+from kdgat.can.training.pool import PooledStores
+from tests.canbus.features.planted_graphs import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, planted_columns
 
 NAMES = [["first", "second"]]
 

@@ -14,9 +14,9 @@ from kdgat.can.evaluation.explained import (
     score_explanations,
     write_ranks,
 )
-from kdgat.can.windows.feature_names import EDGE_FEATURES, NODE_FEATURES
-from kdgat.can.windows.graphs import build_graphs
-from kdgat.can.windows.pool import PooledStores
+from kdgat.can.training.pool import PooledStores
+from kdgat.canbus.features.feature_names import EDGE_FEATURES, NODE_FEATURES
+from kdgat.canbus.features.graphs import build_graphs
 from tests.can.detection.untrained import WINDOWS, drive
 
 RANKS = Ranks(

@@ -11,12 +11,12 @@ from kdgat.can.evaluation.other_recordings import evaluate_run
 from kdgat.can.evaluation.results import Results
 from kdgat.can.evaluation.stage import collect_results
 from kdgat.can.evaluation.untrained import BASELINE_FEATURES
-from kdgat.can.recordings.logs import read_recording
-from kdgat.can.recordings.messages import Messages
-from kdgat.can.windows.feature_names import FEATURE_VERSION
+from kdgat.canbus.features.feature_names import FEATURE_VERSION
+from kdgat.canbus.logs import read_recording
+from kdgat.canbus.messages import Messages
 from kdgat.run.directory import OutputDirectory
 from kdgat.stage.work import Work
-from tests.can.recording_files import write_csv
+from tests.canbus.recording_files import write_csv
 
 
 @pytest.fixture(scope="module")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from kdgat.can.evaluation.untrained import BASELINE_FEATURES, baseline_scores, clock_column, clock_scores
-from kdgat.can.windows.feature_names import NODE_FEATURES
-from tests.can.windows.planted_graphs import NUM_NODE_FEATURES, planted_columns
+from kdgat.canbus.features.feature_names import NODE_FEATURES
+from tests.canbus.features.planted_graphs import NUM_NODE_FEATURES, planted_columns
 
 
 @pytest.mark.parametrize(

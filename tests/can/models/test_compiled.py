@@ -9,7 +9,7 @@ from kdgat.can.detection.network import Network, ScoreError, TrainedAttention
 from kdgat.can.models.compiled import is_compilable
 from kdgat.can.models.onnx_graph import attention_graph
 from kdgat.can.sections import AttentionConfig
-from kdgat.can.windows.graphs import build_graphs
+from kdgat.canbus.features.graphs import build_graphs
 from kdgat.graphs.columns import GraphColumns
 from tests.can.detection.untrained import WINDOWS, drive, untrained
 

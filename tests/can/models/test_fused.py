@@ -25,7 +25,7 @@ from kdgat.stage.runner import run_stage
 from tests.can.models.reference_kernel import Calls, forget, installed_kernel
 from tests.can.small_runs import make_config
 from tests.can.stage_inputs import FAST, SMALL_GAT, make_stage, make_stores
-from tests.can.windows.planted_graphs import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, planted_columns
+from tests.canbus.features.planted_graphs import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, planted_columns
 
 ATTENTION = AttentionConfig(hidden=4, heads=2, layers=2, stem=8, dropout=0.0, edge_features=False)
 AUTOENCODER = AutoencoderConfig(hidden_dims=(16, 8, 4), heads=2, dropout=0.0, edge_features=False)

@@ -15,15 +15,15 @@ from kdgat.can.kinds import ComparisonStageConfig
 from kdgat.can.nightly.comparison import IN_SERVICE, compare_runs, make_comparison, read_comparison, scores_of
 from kdgat.can.nightly.registered import config_hash, model_source
 from kdgat.can.nightly.run import ComparisonPlan, plan_comparison
-from kdgat.can.recordings.logs import read_recording
-from kdgat.can.windows.feature_names import FEATURE_VERSION
+from kdgat.canbus.features.feature_names import FEATURE_VERSION
+from kdgat.canbus.logs import read_recording
 from kdgat.registry.entry import ModelEntry
 from kdgat.registry.registry import ENTRY_FILE, Registry
 from kdgat.run.directory import OutputDirectory, RunError, RunIndex, StageState
 from kdgat.stage.outcome import Finished
 from kdgat.stage.runner import run_stage
-from tests.can.recording_files import write_csv
 from tests.can.small_runs import small_config, train_here
+from tests.canbus.recording_files import write_csv
 
 CATALOG = "synthetic: {description: my cars, train_scenarios: ['train_*']}\n"
 

@@ -5,10 +5,10 @@ import pytest
 
 from kdgat.can.sections import CurriculumConfig, SamplingConfig
 from kdgat.can.training.curriculum import CurriculumSource
+from kdgat.can.training.pool import PooledStores
 from kdgat.can.training.sampling import SampledSource, SamplingError
-from kdgat.can.windows.pool import PooledStores
 from kdgat.training.config import TrainingConfig
-from tests.can.windows.planted_graphs import planted_columns
+from tests.canbus.features.planted_graphs import planted_columns
 
 TRAINING = TrainingConfig(max_epochs=6, batch_size=16)
 CURRICULUM = CurriculumConfig(

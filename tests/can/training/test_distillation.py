@@ -8,10 +8,10 @@ from torch.nn import functional
 from torch_geometric.data import Batch
 
 from kdgat.can.training.distillation import DistilledSource, TeacherOutputError, TeacherOutputs, distil_bernoulli
+from kdgat.can.training.pool import PooledStores
 from kdgat.can.training.sampling import PoolSource
-from kdgat.can.windows.pool import PooledStores
 from kdgat.training.config import TrainingConfig
-from tests.can.windows.planted_graphs import planted_columns
+from tests.canbus.features.planted_graphs import planted_columns
 
 
 class CountingTeacher:

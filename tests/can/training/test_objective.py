@@ -13,7 +13,7 @@ from kdgat.can.training.objective import (
     smoothed_cross_entropy,
 )
 from kdgat.graphs.batches import TensorColumns
-from tests.can.windows.planted_graphs import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, planted_columns
+from tests.canbus.features.planted_graphs import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, planted_columns
 
 
 class Recorder(dict):

@@ -13,14 +13,14 @@ import pytest
 
 from kdgat.base.files import sha256_of_file
 from kdgat.can.kinds import PrepareConfig
-from kdgat.can.recordings.logs import write_recording
-from kdgat.can.recordings.messages import Messages
 from kdgat.can.sections import InjectionConfig, WindowConfig
 from kdgat.can.training import preparation
 from kdgat.can.training.division import Division
 from kdgat.can.training.preparation import PreparationError, preparation_parts, run_prepare
-from kdgat.can.windows.graphs import build_graphs
-from kdgat.can.windows.schema import RECORDINGS, TRAIN, VALIDATION
+from kdgat.canbus.features.graphs import build_graphs
+from kdgat.canbus.features.schema import RECORDINGS, TRAIN, VALIDATION
+from kdgat.canbus.logs import write_recording
+from kdgat.canbus.messages import Messages
 from kdgat.graphs.store import GraphStore
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused
@@ -28,7 +28,7 @@ from kdgat.stage.runner import run_stage
 from kdgat.stage.spec import StageInput, StageSpec
 from kdgat.training.deadline import Deadline
 from kdgat.training.parts import Parts
-from tests.can.traffic import bus_traffic, make_messages, merge
+from tests.canbus.traffic import bus_traffic, make_messages, merge
 
 LAST_PART_ID, TEST_ID, FIRST_PART_ID = 0x7E1, 0x7E2, 0x7E3
 NUM_VARIANTS = 6

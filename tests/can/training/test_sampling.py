@@ -4,10 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdgat.can.sections import SamplingConfig
+from kdgat.can.training.pool import PooledStores
 from kdgat.can.training.sampling import PoolSource, SampledSource, SamplingError, draw
-from kdgat.can.windows.pool import PooledStores
 from kdgat.training.config import TrainingConfig
-from tests.can.windows.planted_graphs import planted_columns
+from tests.canbus.features.planted_graphs import planted_columns
 
 TRAINING = TrainingConfig(batch_size=16)
 

@@ -11,8 +11,8 @@ import torch
 from kdgat.can.config import CanConfig
 from kdgat.can.inputs import external_inputs, starting_weights
 from kdgat.can.plan import FAMILY, START, plan_can
-from kdgat.can.windows.feature_names import FEATURE_VERSION
-from kdgat.can.windows.schema import RECORDINGS, SCHEMA
+from kdgat.canbus.features.feature_names import FEATURE_VERSION
+from kdgat.canbus.features.schema import RECORDINGS, SCHEMA
 from kdgat.graphs.store import write_store
 from kdgat.run.directory import OutputDirectory, RunError, RunIndex, StageRecord, StageState
 from kdgat.run.plan import PlannedStage, make_spec
@@ -34,7 +34,7 @@ from tests.can.stage_inputs import (
     make_stores,
     write_planted_store,
 )
-from tests.can.windows.planted_graphs import planted_columns, rounded
+from tests.canbus.features.planted_graphs import planted_columns, rounded
 
 STILL = FAST | {"max_epochs": 1, "learning_rate": 1e-9, "warmup_fraction": 0.0}  # what starts there stays there
 AUTOENCODER = {"autoencoder": SMALL_AUTOENCODER, "training": FAST}

@@ -1,0 +1,147 @@
+"""Several graph stores as one: a window has a global index, and a batch may mix recorded and injected traffic."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch_geometric.data import Batch
+
+from kdgat.canbus.features.schema import SCHEMA
+from kdgat.graphs.batches import TensorColumns
+from kdgat.graphs.columns import GraphColumns, gather_rows, pointers
+from kdgat.graphs.schema import EDGE_INDEX
+from kdgat.graphs.store import GraphStore
+
+CHUNK_WINDOWS = 8192  # read at once where a whole store is passed through: it may be larger than memory
+
+
+class PoolError(ValueError):
+    """Stores do not belong together."""
+
+
+class PooledStores:
+    """Address the windows of several column sets by one index, without copying them.
+
+    Store s owns the global indices offsets[s]:offsets[s + 1], and its nodes the global node rows that follow those of
+    the stores before it.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[GraphColumns],
+        names: Sequence[str] | None = None,
+        features: tuple[tuple[str, ...], tuple[str, ...]] | None = None,
+    ) -> None:
+        """Hold column sets under `names`, with the names of their node and edge features where they are known."""
+        if not parts:
+            raise PoolError("a pool needs at least one store")
+        widths = {(part.x.shape[1], part.edge_attr.shape[1]) for part in parts}
+        if len(widths) > 1:
+            raise PoolError(
+                f"stores have different numbers of (node, edge) features: {sorted(widths)}; build them alike"
+            )
+        self.parts = list(parts)
+        self.names = list(names) if names is not None else [str(place) for place in range(len(parts))]
+        self.features = features
+        self._tensors = [TensorColumns.from_columns(part) for part in parts]
+        self.offsets = pointers(np.array([part.num_graphs for part in parts]))  # [S + 1]
+        self.node_counts = np.concatenate([part.node_counts for part in parts])  # [G]
+        self.edge_counts = np.concatenate([part.edge_counts for part in parts])  # [G]
+        self.labels = np.concatenate([np.asarray(part["y"]) for part in parts])  # [G]
+        self.node_ptr = pointers(self.node_counts)  # [G + 1] over the whole pool
+
+    @staticmethod
+    def open(paths: dict[str, Path]) -> "PooledStores":
+        """Map the stores of these names; PoolError if they were built with different features."""
+        stores = {name: GraphStore.open(path, SCHEMA) for name, path in paths.items()}
+        features = {name: (store.node_features, store.edge_features) for name, store in stores.items()}
+        first = next(iter(features))
+        for name, found in features.items():
+            if found != features[first]:
+                raise PoolError(
+                    f"{paths[name]} and {paths[first]} have different features: build both with one version"
+                )
+        return PooledStores([store.columns for store in stores.values()], list(stores), features[first])
+
+    @property
+    def num_graphs(self) -> int:
+        """Return the number of windows in all stores."""
+        return int(self.offsets[-1])
+
+    @property
+    def num_nodes(self) -> int:
+        """Return the number of nodes in all stores."""
+        return int(self.node_ptr[-1])
+
+    @property
+    def num_node_features(self) -> int:
+        """Return F."""
+        return int(self.parts[0].x.shape[1])
+
+    @property
+    def num_edge_features(self) -> int:
+        """Return D."""
+        return int(self.parts[0].edge_attr.shape[1])
+
+    def indices_of(self, name: str) -> NDArray[np.int64]:
+        """Return the global indices of one store; none for a store that is not in the pool."""
+        if name not in self.names:
+            return np.zeros(0, np.int64)
+        place = self.names.index(name)
+        return np.arange(self.offsets[place], self.offsets[place + 1])
+
+    def node_rows(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the global node rows of windows `indices`, in that order."""
+        return gather_rows(self.node_ptr, indices)
+
+    def feature_chunks(
+        self, level: Literal["node", "edge"], chosen: NDArray[np.bool_]
+    ) -> Iterator[NDArray[np.float32]]:
+        """Yield the feature rows of the windows marked in `chosen` [G], some windows at a time."""
+        for place, part in enumerate(self.parts):
+            mask = chosen[self.offsets[place] : self.offsets[place + 1]]
+            ptr, features = (part.node_ptr, part.x) if level == "node" else (part.edge_ptr, part.edge_attr)
+            for start in range(0, part.num_graphs, CHUNK_WINDOWS):
+                stop = min(start + CHUNK_WINDOWS, part.num_graphs)
+                rows = np.repeat(mask[start:stop], np.diff(ptr[start : stop + 1]))
+                yield features.take(ptr[start] + np.flatnonzero(rows), axis=0)
+
+    def gather(self, indices: NDArray[np.int64]) -> Batch:
+        """Return the windows as one batch, `graph_index` global; those of one store stand together."""
+        indices = np.asarray(indices, np.int64)
+        if len(indices) and (indices.min() < 0 or indices.max() >= self.num_graphs):
+            raise IndexError(f"indices: {indices.min()}..{indices.max()} asked for, 0..{self.num_graphs - 1} exist")
+        if len(self.parts) == 1:
+            return self._tensors[0].gather(indices)
+        owner = np.searchsorted(self.offsets, indices, side="right") - 1
+        batches = []
+        for place in np.unique(owner).tolist():
+            offset = int(self.offsets[place])
+            part = self._tensors[place].gather(indices[owner == place] - offset)
+            part.graph_index = part.graph_index + offset
+            batches.append(part)
+        return batches[0] if len(batches) == 1 else _join(batches)
+
+
+def _join(batches: list[Batch]) -> Batch:
+    """Put batches behind one another."""
+    node_shifts = np.cumsum([0] + [batch.x.shape[0] for batch in batches]).tolist()
+    graph_shifts = np.cumsum([0] + [int(batch.num_graphs) for batch in batches]).tolist()
+    # A batch is given to the model as it is: nobody takes it apart into graphs, so it carries no slices for that.
+    joined = Batch()
+    for column in (column for column in SCHEMA.columns if column.in_batch and column.name != EDGE_INDEX.name):
+        joined[column.name] = torch.cat([batch[column.name] for batch in batches])
+    joined.graph_index = torch.cat([batch.graph_index for batch in batches])
+    joined.edge_index = torch.cat(
+        [batch.edge_index + shift for batch, shift in zip(batches, node_shifts, strict=False)], dim=1
+    )
+    joined.batch = torch.cat([batch.batch + shift for batch, shift in zip(batches, graph_shifts, strict=False)])
+    joined.ptr = torch.cat(
+        [torch.zeros(1, dtype=torch.int64)]
+        + [batch.ptr[1:] + shift for batch, shift in zip(batches, node_shifts, strict=False)]
+    )
+    joined._num_graphs = graph_shifts[-1]
+    return joined

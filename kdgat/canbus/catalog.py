@@ -1,0 +1,402 @@
+"""Datasets by name, their recordings on disk, and which of them train and which test."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatch
+from importlib import resources
+from pathlib import Path
+from typing import Literal, overload
+
+import yaml
+from pydantic import Field, field_validator
+
+from kdgat.base.configuration import Config, validate_config
+from kdgat.base.files import EncodingError, read_utf8
+from kdgat.canbus.messages import SCENARIO_SEPARATOR, Messages, ReadLimits
+from kdgat.canbus.names import RECORDING_SUFFIXES, is_recording, recording_stem, recording_suffix
+from kdgat.canbus.near_copies import MOST_SHARED, Blocks, kept_blocks, shared_blocks
+from kdgat.canbus.path_parts import require_dataset_name
+
+# The readers need polars and numba. They are imported where a file is read, so that a process which only needs a
+# dataset's entry works without them.
+
+Role = Literal["train", "test"]
+HELD_OUT = "held_out"
+"""Scenario of the recordings that `split_roles` keeps out of training."""
+
+
+class DatasetError(ValueError):
+    """A dataset that cannot be used; the text names the folder and what to do."""
+
+
+class DatasetEntry(Config):
+    """Describe one dataset: the folder it lies in, which scenarios train, which vehicles its names tell."""
+
+    name: str
+    description: str = ""
+    source: str = ""
+    url: str = ""
+    terms: str = ""
+    folder: str | None = None
+    train_scenarios: tuple[str, ...] = ("train_*",)
+    windows: int | None = Field(None, ge=1)
+    vehicles: dict[str, str] = Field(default_factory=dict)
+
+    @field_validator("vehicles")
+    @classmethod
+    def _refuse_broken_patterns(cls, vehicles: dict[str, str]) -> dict[str, str]:
+        for vehicle, pattern in vehicles.items():
+            try:
+                re.compile(pattern)
+            except re.error as error:
+                raise ValueError(f"{pattern!r} for vehicle {vehicle!r} is no regular expression: {error}") from error
+        return vehicles
+
+    def role_of(self, scenario: str) -> Role:
+        """Return whether a scenario trains or tests."""
+        return "train" if any(fnmatch(scenario, pattern) for pattern in self.train_scenarios) else "test"
+
+    def vehicle_of(self, recording: str) -> str | None:
+        """Name the vehicle of a recording, None where its name does not tell."""
+        for vehicle, pattern in self.vehicles.items():
+            if re.search(pattern, recording, re.IGNORECASE):
+                return vehicle
+        return None
+
+    def folder_in(self, data_root: Path | str) -> Path:
+        """Return the dataset's folder under a data root."""
+        return Path(data_root) / (self.folder or self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingPlace:
+    """Where one recording lies, before anything is read."""
+
+    path: Path
+    scenario: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RecordingFile:
+    """One recording on disk, with what reading it once has shown."""
+
+    path: Path
+    scenario: str
+    name: str
+    dataset: str
+    role: Role
+    content_hash: str
+    vehicle: str | None = None
+    num_messages: int = 0
+    num_attacks: int = 0
+    num_bad_rows: int = 0
+    num_backward: int = 0
+    labelled: bool = True
+    blocks: Blocks | None = field(default=None, compare=False, repr=False)  # of `near_copies`
+
+    def read(self, limits: ReadLimits | None = None) -> Messages:
+        """Read the messages under this recording's name and scenario."""
+        from kdgat.canbus.logs import read_recording
+
+        messages = read_recording(self.path, scenario=self.scenario, limits=limits)
+        messages.name = self.name
+        return messages
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedRecording:
+    """A recording left out because another one holds the same messages, or many of them."""
+
+    recording: RecordingFile
+    kept: RecordingFile
+    reason: str
+
+
+@dataclass(frozen=True)
+class Recordings(Sequence[RecordingFile]):
+    """Hold the recordings of a dataset, each content once per role, and those that were left out."""
+
+    files: tuple[RecordingFile, ...]
+    dropped: tuple[DroppedRecording, ...] = field(default=())
+
+    def __len__(self) -> int:
+        return len(self.files)
+
+    def __iter__(self) -> Iterator[RecordingFile]:
+        return iter(self.files)
+
+    @overload
+    def __getitem__(self, index: int) -> RecordingFile: ...
+    @overload
+    def __getitem__(self, index: slice) -> Sequence[RecordingFile]: ...
+    def __getitem__(self, index: int | slice) -> RecordingFile | Sequence[RecordingFile]:
+        return self.files[index]
+
+    @property
+    def train(self) -> list[RecordingFile]:
+        """List the training recordings."""
+        return [file for file in self.files if file.role == "train"]
+
+    @property
+    def test(self) -> dict[str, list[RecordingFile]]:
+        """List the test recordings of each test scenario, scenarios in order of their names."""
+        scenarios = sorted({file.scenario for file in self.files if file.role == "test"})
+        return {s: [f for f in self.files if f.role == "test" and f.scenario == s] for s in scenarios}
+
+    def require_train(self) -> list[RecordingFile]:
+        """List the training recordings; raise DatasetError when there is none."""
+        if not self.train:
+            found = ", ".join(sorted({file.scenario for file in self.files}))
+            raise DatasetError(
+                f"dataset {self.files[0].dataset!r} has no training scenario (found {found}): name a folder train_..., "
+                "or list train_scenarios in its catalog entry"
+            )
+        return self.train
+
+
+def load_catalog(catalog: Path | str | None = None) -> dict[str, DatasetEntry]:
+    """Read the entries that come with the package, and those of a YAML file, which replace entries of their name."""
+    text = (resources.files("kdgat.canbus") / "datasets.yaml").read_text(encoding="utf-8")
+    entries = _parse_entries(text, "datasets.yaml")
+    if catalog is not None:
+        path = Path(catalog)
+        if not path.is_file():
+            raise DatasetError(f"{path}: catalog file not found; give a YAML file of `name: {{description: ...}}`")
+        try:
+            text = read_utf8(path)
+        except EncodingError as error:
+            raise DatasetError(str(error)) from error
+        entries.update(_parse_entries(text, str(path)))
+    return entries
+
+
+def check_dataset_name(name: str) -> None:
+    """Refuse a name that is no folder's directly below the data root: DatasetError, before anything is written."""
+    try:
+        require_dataset_name(name)
+    except ValueError as error:
+        raise DatasetError(str(error)) from error
+
+
+def _parse_entries(text: str, where: str) -> dict[str, DatasetEntry]:
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise DatasetError(f"{where}: is no valid YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(content, Mapping):
+        raise DatasetError(f"{where}: must map dataset names to entries, `my_cars: {{description: ...}}`")
+    entries = {}
+    for name, keys in content.items():
+        try:
+            require_dataset_name(str(name))
+            entries[str(name)] = validate_config(DatasetEntry, {"name": str(name), **(keys or {})})
+        except (ValueError, TypeError) as error:
+            raise DatasetError(f"{where}: entry {name!r}: {error}") from error
+    return entries
+
+
+def entry_or_default(name: str, catalog: Path | str | None = None) -> DatasetEntry:
+    """Return the entry of a dataset, or the default one where there is none; its folder may be missing."""
+    return load_catalog(catalog).get(name, DatasetEntry(name=name))
+
+
+def find_entry(name: str, data_root: Path | str, catalog: Path | str | None = None) -> DatasetEntry:
+    """Find a dataset by name; a folder of that name without an entry gets the default one."""
+    check_dataset_name(name)
+    entries = load_catalog(catalog)
+    entry = entries.get(name, DatasetEntry(name=name))
+    if not entry.folder_in(data_root).is_dir():
+        raise DatasetError(_missing_folder_text(entry, Path(data_root), known=name in entries))
+    return entry
+
+
+def _missing_folder_text(entry: DatasetEntry, data_root: Path, known: bool) -> str:
+    if not data_root.is_dir():
+        return f"{data_root}: data root not found; give the folder that holds one folder per dataset"
+    if data_root.name == (entry.folder or entry.name) and any(walk_recordings(data_root)):
+        return f"{data_root} is the dataset itself: give its parent, --data-root {data_root.parent}"
+    present = sorted(path.name for path in data_root.iterdir() if path.is_dir() and not path.name.startswith("."))
+    near = difflib.get_close_matches(entry.name, present, n=1)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    kind = "dataset" if known else "unknown dataset"
+    return (
+        f"{kind} {entry.name!r}: no folder {entry.folder_in(data_root)}{hint} "
+        f"(data root holds {', '.join(present) or 'no folder'}); put recordings there as "
+        "<scenario>__<recording>.parquet or <scenario>/<recording>.csv, or use `kdgat data import`"
+    )
+
+
+def find_recordings(
+    data_root: Path | str,
+    dataset: DatasetEntry | str,
+    *,
+    catalog: Path | str | None = None,
+    leave_out: Sequence[str] = (),
+    limits: ReadLimits | None = None,
+    on_recording: Callable[[RecordingFile], None] | None = None,
+) -> Recordings:
+    """Read every recording of a dataset once and return each content once, but those files that `leave_out` names.
+
+    A training recording with the messages of a test recording or of another training recording is left out and
+    listed in `dropped`; so is one that shares more than a few blocks of them with a test recording. Raise DatasetError
+    without recordings and RecordingError for one that cannot be read.
+    """
+    entry = dataset if isinstance(dataset, DatasetEntry) else find_entry(dataset, data_root, catalog)
+    folder = entry.folder_in(data_root)
+    if not folder.is_dir():
+        raise DatasetError(_missing_folder_text(entry, Path(data_root), known=True))
+    files = []
+    for place in discover_recordings(folder, leave_out):
+        file = _read_file(place, entry, limits)
+        files.append(file)
+        if on_recording is not None:
+            on_recording(file)
+    kept, dropped = _without_copies(files)
+    return Recordings(tuple(kept), tuple(dropped))
+
+
+def _read_file(place: RecordingPlace, entry: DatasetEntry, limits: ReadLimits | None) -> RecordingFile:
+    """Read one recording and keep what it shows, not its messages."""
+    from kdgat.canbus.logs import read_recording
+
+    messages = read_recording(place.path, scenario=place.scenario, limits=limits)
+    return RecordingFile(
+        path=place.path,
+        scenario=place.scenario,
+        name=place.name,
+        dataset=entry.name,
+        role=entry.role_of(place.scenario),
+        content_hash=messages.content_hash(),
+        vehicle=entry.vehicle_of(place.name),
+        num_messages=len(messages),
+        num_attacks=messages.num_attacks,
+        num_bad_rows=messages.num_bad_rows,
+        num_backward=messages.num_backward,
+        labelled=messages.labelled,
+        blocks=kept_blocks(messages),
+    )
+
+
+def split_roles(recordings: Sequence[RecordingFile], hold_out: Sequence[str]) -> Recordings:
+    """Keep every recording whose name (or vehicle) matches a word out of training; all others train.
+
+    Words are compared as parts of the name, without case. The recordings kept out form the test scenario
+    `held_out`; recordings of test scenarios train when no word matches. An empty `hold_out` changes nothing.
+    """
+    dropped = recordings.dropped if isinstance(recordings, Recordings) else ()
+    if not hold_out:
+        return Recordings(tuple(recordings), dropped)
+    held_out = [matches_hold_out(file.name, file.vehicle, hold_out) for file in recordings]
+    names_held_out = Counter(file.name for file, is_held_out in zip(recordings, held_out, strict=True) if is_held_out)
+    files = []
+    for file, is_held_out in zip(recordings, held_out, strict=True):
+        if not is_held_out:
+            files.append(replace(file, role="train"))
+            continue
+        # Recordings of one name from several scenarios keep the scenario in it, or one would take the other's place.
+        name = file.name if names_held_out[file.name] == 1 else f"{file.scenario}/{file.name}"
+        files.append(replace(file, role="test", scenario=HELD_OUT, name=name))
+    if not any(file.role == "test" for file in files):
+        names = ", ".join(sorted({file.name for file in files}))
+        raise DatasetError(f"hold_out={list(hold_out)!r} matches no recording; their names are {names}")
+    kept, newly_dropped = _without_copies(files)
+    return Recordings(tuple(kept), (*dropped, *newly_dropped))
+
+
+def matches_hold_out(name: str, vehicle: str | None, hold_out: Sequence[str]) -> bool:
+    """Return whether a recording's name, or its vehicle, holds one of the words."""
+    return any(word.lower() in text for word in hold_out for text in (name.lower(), (vehicle or "").lower()))
+
+
+def discover_recordings(folder: Path, leave_out: Sequence[str] = ()) -> list[RecordingPlace]:
+    """List the recordings in a dataset's folder, in both layouts, without reading them.
+
+    `leave_out` names files, relative to the folder, that are no part of it. Raise DatasetError when there is none, or
+    when one has no scenario.
+    """
+    places = [place for place in walk_recordings(folder) if place[2].relative_to(folder).as_posix() not in leave_out]
+    for scenario, _, path in places:
+        if not scenario:
+            raise DatasetError(
+                f"{path}: no scenario in its name; rename it to <scenario>__{path.name} "
+                f"or move it into a folder {folder}/<scenario>/"
+            )
+    found = sorted(places)
+    if not found:
+        raise DatasetError(
+            f"{folder}: no recording; expected <scenario>__<recording>.parquet or <scenario>/<recording>.csv "
+            f"({', '.join(RECORDING_SUFFIXES)})"
+        )
+    names = Counter((scenario, name) for scenario, name, _ in found)
+    # One name in two formats: the suffix tells them apart in reports.
+    return [
+        RecordingPlace(path, scenario, name if names[scenario, name] == 1 else f"{name}{path.suffix}")
+        for scenario, name, path in found
+    ]
+
+
+def walk_recordings(folder: Path) -> Iterator[tuple[str, str, Path]]:
+    """Yield scenario, name and path of what looks like a recording; the scenario is empty where its name has none."""
+    for path in folder.iterdir():
+        if path.name.startswith("."):
+            continue
+        if path.is_dir():
+            for inner in path.rglob("*"):
+                if inner.is_file() and is_recording(inner) and not inner.name.startswith("."):
+                    yield path.name, inner.relative_to(path).with_name(recording_stem(inner)).as_posix(), inner
+        elif is_recording(path):
+            scenario, separator, name = recording_stem(path).partition(SCENARIO_SEPARATOR)
+            if separator and scenario and name:
+                yield scenario, name, path
+            elif recording_suffix(path) != ".txt":  # a text file beside the recordings is most likely a readme
+                yield "", recording_stem(path), path
+
+
+def _without_copies(files: Sequence[RecordingFile]) -> tuple[list[RecordingFile], list[DroppedRecording]]:
+    """Keep each content once among the training recordings, and none of them that a test recording also holds."""
+    dropped: list[DroppedRecording] = []
+    tests: dict[str, RecordingFile] = {}
+    seen_in_scenario: dict[tuple[str, str], RecordingFile] = {}
+    kept_tests = set()
+    for file in files:
+        if file.role == "test":
+            first = seen_in_scenario.setdefault((file.scenario, file.content_hash), file)
+            tests.setdefault(file.content_hash, file)
+            if first is file:
+                kept_tests.add(file.path)
+            else:
+                dropped.append(DroppedRecording(file, first, "same messages as another recording of its scenario"))
+    trains: dict[str, RecordingFile] = {}
+    # Of copies that differ in their labels the one with more attacks stays: attack traffic must not pass for benign.
+    for file in sorted((f for f in files if f.role == "train"), key=lambda f: -f.num_attacks):
+        if file.content_hash in tests:
+            dropped.append(DroppedRecording(file, tests[file.content_hash], "same messages as a test recording"))
+        elif file.content_hash in trains:
+            first = trains[file.content_hash]
+            differ = "" if first.num_attacks == file.num_attacks else ", which labels more attacks"
+            dropped.append(DroppedRecording(file, first, f"same messages as another training recording{differ}"))
+        elif (near := _near_copy(file, tests.values())) is not None:
+            test, share = near
+            reason = f"shares {share:.0%} of the blocks of messages with a test recording"
+            dropped.append(DroppedRecording(file, test, reason))
+        else:
+            trains[file.content_hash] = file
+    kept_paths = kept_tests | {file.path for file in trains.values()}
+    return [file for file in files if file.path in kept_paths], dropped
+
+
+def _near_copy(train: RecordingFile, tests: Iterable[RecordingFile]) -> tuple[RecordingFile, float] | None:
+    """Find the test recording that a training recording shares too much with, and the share."""
+    shares = [
+        (test, shared_blocks(train.blocks, test.blocks))
+        for test in tests
+        if train.blocks is not None and test.blocks is not None
+    ]
+    test, share = max(shares, key=lambda found: found[1], default=(train, 0.0))
+    return (test, share) if share > MOST_SHARED else None

@@ -1,0 +1,149 @@
+"""Graphs of message windows: identifiers are nodes, consecutive messages are edges.
+
+A window is `size` messages of one recording; windows start every `stride` messages. A node carries the features of
+its messages, reduced, beside counts and positions; an edge says how often and how surprisingly one id followed
+another. Everything is relative to the id's or the bus's own past, so that it carries over to another vehicle.
+
+An identifier that is overdue when a window ends is a node of it even without a message: silence is seen, too.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kdgat.can.sections import WindowConfig, num_windows
+from kdgat.canbus.features.clock import Arrivals
+from kdgat.canbus.features.feature_names import EDGE_FEATURES, NODE_FEATURES
+from kdgat.canbus.features.filling import AT_REST, REDUCED_BY, REDUCED_COLUMN, count_parts, fill, scratch_for
+from kdgat.canbus.features.interval_rules import NONE
+from kdgat.canbus.features.rounding import round_features
+from kdgat.canbus.features.schema import ATTACK_KINDS, SCHEMA
+from kdgat.canbus.features.traffic_state import DescribedMessages, TrafficState
+from kdgat.graphs.columns import GraphColumns
+
+if TYPE_CHECKING:
+    from kdgat.canbus.messages import AttackCampaign, Messages
+
+_OTHER_NAMES: Final = {"malfunction": "spoofing"}  # of kinds of attack
+
+
+def window_rows(num_messages: int, config: WindowConfig) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return the first row of each window of a recording [G], and the row after its last one."""
+    starts = np.arange(num_windows(num_messages, config), dtype=np.int64) * config.stride
+    return starts, np.minimum(starts + config.size, num_messages)
+
+
+def build_graphs(messages: Messages, config: WindowConfig, chosen: NDArray[np.int64] | None = None) -> GraphColumns:
+    """Cut a recording into windows and build their graphs, or those of the windows `chosen`, ascending.
+
+    Features have the names NODE_FEATURES and EDGE_FEATURES. A window is an attack if any of its messages is injected,
+    or if it overlaps a campaign that keeps messages off the bus; a node, if any of its messages in the window is
+    injected, or if it is waited for because of such a campaign. Messages after the last whole window belong to none.
+    """
+    starts, stops = window_rows(len(messages), config)
+    wanted = None
+    if chosen is not None:
+        starts, stops = starts[chosen], stops[chosen]
+        wanted = _within(starts, stops, len(messages))
+    state = TrafficState()
+    described, waiting = state.describe(messages, stops, wanted)
+    return graphs_of(described, waiting, starts, stops, num_ids=state.num_ids, campaigns=messages.campaigns)
+
+
+def _within(starts: NDArray[np.int64], stops: NDArray[np.int64], num_messages: int) -> NDArray[np.bool_]:
+    """Say which of M messages are in any of some windows."""
+    depth = np.bincount(starts, minlength=num_messages + 1) - np.bincount(stops, minlength=num_messages + 1)
+    return np.cumsum(depth[:num_messages]) > 0
+
+
+def attacked_windows(
+    messages: Messages, starts: NDArray[np.int64], stops: NDArray[np.int64]
+) -> tuple[NDArray[np.int8], NDArray[np.int32]]:
+    """Say which windows are attacked [G], and how many messages of each are injected, without building them."""
+    injected = np.concatenate([[0], np.cumsum(messages.label != 0)])
+    attack_count = (injected[stops] - injected[starts]).astype(np.int32)
+    y = (attack_count > 0).astype(np.int8)
+    for campaign in messages.campaigns:
+        if campaign.silences and len(starts):
+            y[_overlap(campaign, messages.timestamp[starts], messages.timestamp[stops - 1])] = 1
+    return y, attack_count
+
+
+def _overlap(
+    campaign: AttackCampaign, start_time: NDArray[np.float64], end_time: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    return (start_time <= campaign.end_s) & (end_time >= campaign.begin_s)
+
+
+def graphs_of(
+    described: DescribedMessages,
+    clock: Arrivals,
+    starts: NDArray[np.int64],
+    stops: NDArray[np.int64],
+    *,
+    num_ids: int,
+    first: int = 0,
+    campaigns: tuple[AttackCampaign, ...] = (),
+) -> GraphColumns:
+    """Build the graphs of windows, given as rows of described messages, the first of which is row `first` on the whole.
+
+    `clock` says who is waited for at the end of each window.
+    """
+    num_graphs = len(starts)
+    timestamp = described.timestamp
+    waiting = (clock.waiting_window, clock.waiting_number)
+    node_ptr, edge_ptr = count_parts(described.number, num_ids, starts, stops, *waiting)
+    num_nodes, num_edges = int(node_ptr[-1]), int(edge_ptr[-1])
+    x = np.zeros((num_nodes, len(NODE_FEATURES)), np.float32)
+    edge_index = np.zeros((2, num_edges), np.int32)
+    edge_attr = np.zeros((num_edges, len(EDGE_FEATURES)), np.float32)
+    node_y = np.zeros(num_nodes, np.int8)
+    node_id = np.zeros(num_nodes, np.int32)
+    attack_count = np.zeros(num_graphs, np.int32)
+    early, overdue = np.full(num_graphs, NONE, np.float32), np.full(num_graphs, NONE, np.float32)
+    most_messages, most_nodes = (int(counts.max(initial=1)) for counts in (stops - starts, np.diff(node_ptr)))
+    scratch = scratch_for(num_ids, most_messages, most_nodes)
+    fill(
+        *described[1:], *waiting, clock.waiting_id, clock.waiting, first, scratch, starts, stops,
+        node_ptr, edge_ptr, REDUCED_COLUMN, REDUCED_BY, AT_REST,
+        x, edge_index, edge_attr, node_y, node_id, attack_count, early, overdue,
+    )  # fmt: skip
+    round_features(x, NODE_FEATURES)
+    round_features(edge_attr, EDGE_FEATURES)
+    start_time = timestamp[starts] if num_graphs else np.zeros(0)
+    end_time = timestamp[stops - 1] if num_graphs else np.zeros(0)
+    y, kind = (attack_count > 0).astype(np.int8), np.zeros(num_graphs, np.int8)
+    kind[y == 1] = ATTACK_KINDS.index("unknown")
+    is_waited_for = x[:, NODE_FEATURES.index("waiting")] > 0.0
+    for campaign in campaigns:
+        active = _overlap(campaign, start_time, end_time)
+        if campaign.silences:
+            y[active] = 1
+            of_nodes = np.repeat(active, np.diff(node_ptr))
+            node_y[of_nodes & is_waited_for & np.isin(node_id, np.array(campaign.identifiers, np.int32))] = 1
+        name = campaign.kind.lower()
+        name = _OTHER_NAMES.get(name, name)
+        kind[active & (y == 1)] = ATTACK_KINDS.index(name if name in ATTACK_KINDS else "unknown")
+    return GraphColumns(
+        SCHEMA,
+        node_ptr=node_ptr,
+        edge_ptr=edge_ptr,
+        x=x,
+        edge_index=edge_index,
+        edge_attr=edge_attr,
+        y=y,
+        node_y=node_y,
+        node_id=node_id,
+        recording=np.zeros(num_graphs, np.int32),
+        first_message=first + starts,
+        start_time=start_time,
+        end_time=end_time,
+        message_count=(stops - starts).astype(np.int32),
+        attack_count=attack_count,
+        kind=kind,
+        early=early,
+        overdue=overdue,
+    )

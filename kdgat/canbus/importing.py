@@ -1,0 +1,87 @@
+"""Bring recordings of any known format into the layout of a dataset."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from itertools import count
+from pathlib import Path
+
+from kdgat.base.files import sha256_of_file, sync_to_disk, temporary_path
+from kdgat.canbus.catalog import DatasetError
+from kdgat.canbus.logs import read_recording, write_recording
+from kdgat.canbus.messages import SCENARIO_SEPARATOR, Messages, ReadLimits, RecordingError
+from kdgat.canbus.path_parts import is_path_part
+
+NO_LABELS = (
+    "has no labels, so attacks in it would be learned as benign; if it holds none, bring it in by "
+    "`kdgat data import --attack-free`"
+)
+
+
+def import_recording(
+    source: Path,
+    folder: Path,
+    scenario: str,
+    *,
+    name: str | None = None,
+    attack_free: bool = False,
+    require_labels: bool = False,
+    replace: bool = False,
+    put_aside: Path | None = None,
+    limits: ReadLimits | None = None,
+    channel: str | None = None,
+) -> tuple[Path, Messages]:
+    """Write `source` as `<folder>/<scenario>__<name>.parquet`, all of it or nothing; return path and messages.
+
+    `attack_free` labels every message benign; `require_labels` refuses a source without labels. With `replace` a file
+    of that name gives way; the folder `put_aside` keeps it, unless the new one is the same. `channel` is the one to
+    take of a source that names several. Raise RecordingError for a source that cannot be read or holds attacks then,
+    DatasetError for a name that cannot stand in the layout or is taken.
+    """
+    messages = read_recording(source, scenario=scenario, limits=limits, channel=channel)
+    messages.name = name or messages.name
+    for key, text in (("scenario", scenario), ("name", messages.name)):
+        if not is_path_part(text) or (key == "scenario" and SCENARIO_SEPARATOR in text):
+            raise DatasetError(
+                f"{key}={text!r}: cannot be part of a file name <scenario>{SCENARIO_SEPARATOR}<recording>.parquet; "
+                f"use letters, digits, - and _, and {SCENARIO_SEPARATOR!r} nowhere in a scenario"
+            )
+    if attack_free:
+        if messages.num_attacks:
+            raise RecordingError(source, f"{messages.num_attacks} messages are labelled attacks; drop --attack-free")
+        messages.labelled = True
+    if require_labels and not messages.labelled:
+        raise RecordingError(source, NO_LABELS)
+    target = folder / f"{scenario}{SCENARIO_SEPARATOR}{messages.name}.parquet"
+    if target.exists() and not replace:
+        raise DatasetError(f"{target}: exists already; give another --name, or --replace")
+    kept = None if put_aside is None or not target.exists() else _keep_copy(target, put_aside)
+    write_recording(target, messages)
+    if kept is not None and sha256_of_file(kept) == sha256_of_file(target):
+        kept.unlink()
+    return target, messages
+
+
+def _keep_copy(path: Path, folder: Path) -> Path:
+    """Give a file a second name in a folder, so that what replaces the first one loses nothing; return the new path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for left in folder.iterdir():
+        if left.samefile(path):  # left by a process that was killed before it replaced the file
+            return left
+    place = free_place(folder / path.name)
+    try:
+        os.link(path, place)
+    except OSError:  # a file system without hard links
+        temporary = temporary_path(place)
+        shutil.copy2(path, temporary)
+        sync_to_disk(temporary)
+        temporary.replace(place)
+    sync_to_disk(folder)
+    return place
+
+
+def free_place(path: Path) -> Path:
+    """Return a path that nothing has, numbered where that one is taken."""
+    numbered = (path.with_name(f"{path.stem}.{number}{path.suffix}") for number in count(1))
+    return path if not path.exists() else next(place for place in numbered if not place.exists())

@@ -1,0 +1,78 @@
+"""Vector BLF through python-can: frame by frame, so that a long log needs little memory."""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final
+
+from kdgat.canbus.messages import RecordingError
+from kdgat.canbus.readers.detect import load_library, open_recording
+from kdgat.canbus.readers.frames import FrameColumns
+from kdgat.canbus.readers.rows import Rows
+
+_OBJECT: Final = b"LOBJ"
+_OBJECT_SIZE: Final = struct.Struct("<I")
+_LEAST_BYTES: Final = 16  # of an object: the header that all have
+
+
+def read_blf(path: Path, size: int) -> Iterator[Rows]:
+    """Yield the frames of a log, at most `size` at once; channels are numbered from 1, as in the file.
+
+    Where a log is cut off or damaged, what stands before is kept and one bad row says so. Raise RecordingError when
+    not even its header can be read.
+    """
+    load_library("can", path, "a Vector BLF file, which python-can reads")
+    blf = load_library("can.io.blf", path, "a Vector BLF file, which python-can reads")
+    columns = FrameColumns()
+    with open_recording(path) as stream:
+        damage = (blf.BLFParseError, struct.error, zlib.error, EOFError, OSError, ValueError, OverflowError)
+        try:
+            reader = _careful_reader(blf)(stream)
+        except damage as error:
+            raise RecordingError(path, f"is no readable Vector BLF file ({error}); export it again") from error
+        # A logger that was switched off leaves a header without the size.
+        damaged = reader.file_size > _size_of(path)
+        try:
+            for message in reader:
+                columns.append_frame(
+                    message.timestamp,
+                    message.arbitration_id,
+                    b"" if message.is_remote_frame else bytes(message.data),
+                    None if message.channel is None else str(message.channel + 1),
+                    message.is_fd,
+                    message.is_error_frame,
+                )
+                if len(columns) >= size:
+                    yield columns.take()
+        except damage:
+            damaged = True
+    if damaged:
+        columns.append_damage()
+    yield columns.take()
+
+
+def _careful_reader(blf: ModuleType) -> Any:
+    """Return python-can's reader with a look at the sizes of objects: at one of 0 bytes it would stand for ever."""
+
+    class CarefulReader(blf.BLFReader):  # type: ignore[name-defined]
+        def _parse_container(self, data: bytes) -> Iterator[Any]:
+            known, place = self._tail + data, 0
+            while (place := known.find(_OBJECT, place, place + 8)) >= 0 and place + _LEAST_BYTES <= len(known):
+                (size,) = _OBJECT_SIZE.unpack_from(known, place + 8)
+                if size < _LEAST_BYTES:
+                    yield from super()._parse_container(data[: max(0, place - len(self._tail))])
+                    raise blf.BLFParseError
+                place += size
+            yield from super()._parse_container(data)
+
+    return CarefulReader
+
+
+def _size_of(path: Path) -> int:
+    """Return the bytes of a log; a compressed one says itself when it is cut off."""
+    with path.open("rb") as stream:
+        return path.stat().st_size if stream.read(4) == b"LOGG" else 1 << 62

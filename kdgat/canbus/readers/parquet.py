@@ -1,0 +1,237 @@
+"""Recordings as Parquet: timestamp, id, data_field, label, and any text about their source."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import asdict
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from kdgat.can.backend import dataframes, give_up
+from kdgat.canbus.messages import MAX_IDENTIFIER, MAX_PAYLOAD_BYTES, AttackCampaign, Messages, RecordingError
+from kdgat.canbus.readers.dataframe import read_columns
+from kdgat.canbus.readers.parquet_pages import PageError, check_pages
+from kdgat.canbus.readers.rows import Rows, RowStatus
+
+logger = logging.getLogger(__name__)
+
+COLUMN_NAMES = {
+    "timestamp": ("timestamp", "time"),
+    "id": ("id", "arbitration_id", "can_id"),
+    "data_field": ("data_field", "data", "payload"),
+    "label": ("label", "attack"),
+}
+"""Column -> accepted names, compared without case."""
+CAMPAIGNS_KEY = "kdgat.campaigns"
+"""Metadata of the file: JSON of its campaigns."""
+IGNORED_NAMES = frozenset({"source_file", "dlc", "length", "attack_type"})
+
+UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
+"""What polars raises for a damaged file; a panic of its compiled part is no `Exception`."""
+
+
+def read_parquet(path: Path) -> Rows:
+    """Read all rows with the status of each; a null payload is an empty one. Raise RecordingError for other columns.
+
+    The backend of the process reads them, which changes nothing of what is read (`kdgat.can.backend`).
+    """
+    _refuse_damaged_pages(path)
+    library = dataframes(path.stat().st_size)
+    if library is not None and (rows := _read_by(library, path)) is not None:
+        return rows
+    try:
+        columns = _columns(path, list(pl.read_parquet_schema(path)))
+        frame = pl.read_parquet(path, columns=list(columns.values())).rename({v: k for k, v in columns.items()})
+    except UNREADABLE as error:
+        raise RecordingError(path, f"is no readable Parquet file ({error}); export it again") from error
+    status = np.zeros(frame.height, dtype=np.uint8)
+    label = np.zeros(frame.height, dtype=np.uint8)
+    # Checked from the last field to the first, so that the first faulty field of a row is the one reported.
+    if "label" in columns:
+        label = _label(path, frame["label"], status)
+    payload, length = _payload(path, frame["data_field"], status)
+    identifier = _identifier(path, frame["id"], status)
+    timestamp = _timestamp(path, frame["timestamp"], status)
+    return Rows(timestamp, identifier, payload, length, label, status, "label" in columns, lambda rows: rows + 1)
+
+
+def _refuse_damaged_pages(path: Path) -> None:
+    try:
+        check_pages(path)
+    except (PageError, OSError) as error:
+        raise RecordingError(path, f"is no readable Parquet file ({error}); export it again") from error
+
+
+def check_columns(path: Path) -> int:
+    """Return how many rows a file has; RecordingError if it cannot be read, or has other columns."""
+    _refuse_damaged_pages(path)
+    try:
+        _columns(path, list(pl.read_parquet_schema(path)))
+        return int(pl.scan_parquet(path).select(pl.len()).collect().item())
+    except UNREADABLE as error:
+        raise RecordingError(path, f"is no readable Parquet file ({error}); export it again") from error
+
+
+def _read_by(library: ModuleType, path: Path) -> Rows | None:
+    """Read all rows by another library; None for columns that are left to this reader, the wrong ones included."""
+    try:
+        schema = pl.read_parquet_schema(path)
+    except UNREADABLE:
+        return None
+    columns = _columns(path, list(schema))
+    types = {column: schema[name] for column, name in columns.items()}
+    if not (
+        (types["timestamp"].is_float() or types["timestamp"].is_integer())
+        and types["id"].is_integer()
+        and types["id"] not in (pl.UInt64, pl.Int128)
+        and types["data_field"] == pl.String
+        and ("label" not in types or types["label"].is_integer() or types["label"].is_float())
+    ):
+        logger.info("%s: its columns are of types that the CPU reads: %s", path, types)
+        return None
+    try:
+        read = read_columns(library, path, columns)
+    except Exception as error:  # whatever a device can run into: memory, driver, a feature of the file
+        give_up(library.__name__, str(path), error)
+        return None
+    status = np.zeros(len(read.timestamp), dtype=np.uint8)
+    label = np.zeros(len(status), dtype=np.uint8)
+    if read.label is not None:
+        label = _judge_label(read.label, status)
+    unclear = np.flatnonzero(~read.is_clear)
+    if unclear.size:
+        own = np.zeros(len(unclear), dtype=np.uint8)
+        texts = pl.read_parquet(path, columns=[columns["data_field"]])[columns["data_field"]].gather(unclear)
+        read.payload[unclear], read.length[unclear] = _payload(path, texts, own)
+        status[unclear] = np.where(own == RowStatus.GOOD, status[unclear], own)
+    identifier = _judge_identifier(read.identifier, status)
+    timestamp = _judge_timestamp(read.timestamp, status)
+    labelled = read.label is not None
+    return Rows(timestamp, identifier, read.payload, read.length, label, status, labelled, lambda rows: rows + 1)
+
+
+def write_parquet(path: Path, messages: Messages, source: str) -> None:
+    """Write the five columns of the dataset layout; payloads as upper-case hex text."""
+    words = np.ascontiguousarray(messages.payload).view("<u8").ravel()
+    length = pl.Series(2 * messages.length.astype(np.uint32))
+    frame = pl.DataFrame({"timestamp": messages.timestamp, "id": messages.identifier}).with_columns(
+        _hex_text(words).str.head(length).alias("data_field"),
+        pl.Series("label", messages.label),
+        pl.lit(source).alias("source_file"),
+    )
+    if not messages.labelled:
+        frame = frame.drop("label")
+    metadata = {}
+    if messages.campaigns:
+        metadata[CAMPAIGNS_KEY] = json.dumps([asdict(campaign) for campaign in messages.campaigns])
+    frame.write_parquet(path, compression="zstd", metadata=metadata or None)
+
+
+def read_campaigns(path: Path) -> tuple[AttackCampaign, ...]:
+    """Read when an attacker was active, where the file says so; RecordingError if what it says is damaged."""
+    try:
+        text = pl.read_parquet_metadata(path).get(CAMPAIGNS_KEY)
+    except UNREADABLE as error:
+        raise RecordingError(path, f"is no readable Parquet file ({error}); export it again") from error
+    if text is None:
+        return ()
+    try:
+        return tuple(
+            AttackCampaign(
+                str(row["kind"]), float(row["begin_s"]), float(row["end_s"]), tuple(int(i) for i in row["identifiers"])
+            )
+            for row in json.loads(text)
+        )
+    except (ValueError, TypeError, KeyError) as error:
+        raise RecordingError(path, f"its metadata {CAMPAIGNS_KEY} is damaged ({error!r}); export it again") from error
+
+
+def _columns(path: Path, names: list[str]) -> dict[str, str]:
+    lower = {name.lower(): name for name in names}
+    columns = {
+        column: next(lower[alias] for alias in aliases if alias in lower)
+        for column, aliases in COLUMN_NAMES.items()
+        if any(alias in lower for alias in aliases)
+    }
+    unknown = set(names) - set(columns.values()) - {lower[name] for name in IGNORED_NAMES if name in lower}
+    missing = [column for column in COLUMN_NAMES if column not in columns]
+    # A label under an unknown name must not pass for a recording without labels.
+    if set(missing) - {"label"} or (missing and unknown):
+        raise RecordingError(
+            path,
+            f"has the columns {', '.join(names)}, but no {' and no '.join(missing)}; rename its columns to "
+            "timestamp (seconds), id, data_field (hex text) and label (0 or 1; leave it and all other columns "
+            "out for a recording without labels)",
+        )
+    return columns
+
+
+def _timestamp(path: Path, column: pl.Series, status: NDArray[np.uint8]) -> NDArray[np.float64]:
+    if not column.dtype.is_numeric():
+        raise RecordingError(path, f"column timestamp holds {column.dtype}; store seconds as float64")
+    return _judge_timestamp(column.cast(pl.Float64).fill_null(float("nan")).to_numpy(writable=True), status)
+
+
+def _judge_timestamp(timestamp: NDArray[np.float64], status: NDArray[np.uint8]) -> NDArray[np.float64]:
+    status[~np.isfinite(timestamp)] = RowStatus.TIMESTAMP
+    return timestamp
+
+
+def _identifier(path: Path, column: pl.Series, status: NDArray[np.uint8]) -> NDArray[np.uint32]:
+    if column.dtype == pl.String:
+        column = column.str.strip_prefix("0x").str.to_integer(base=16, strict=False, dtype=pl.Int64)
+    elif not column.dtype.is_integer():
+        raise RecordingError(path, f"column id holds {column.dtype}; store the arbitration id as an integer")
+    return _judge_identifier(column.cast(pl.Int64, strict=False).fill_null(-1).to_numpy(), status)
+
+
+def _judge_identifier(identifier: NDArray[np.int64], status: NDArray[np.uint8]) -> NDArray[np.uint32]:
+    status[identifier > MAX_IDENTIFIER] = RowStatus.IDENTIFIER_RANGE
+    status[identifier < 0] = RowStatus.IDENTIFIER
+    return identifier.astype(np.uint32)
+
+
+def _payload(path: Path, column: pl.Series, status: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
+    if column.dtype != pl.String:
+        raise RecordingError(path, f"column data_field holds {column.dtype}; store the payload as hex text")
+    column = column.fill_null("")
+    num_digits = column.str.len_bytes().to_numpy()
+    most = 2 * MAX_PAYLOAD_BYTES
+    digits = column.str.head(most) if num_digits.size and num_digits.max() > most else column
+    # All digits are one number, the first byte in its highest digits: reversed, it is eight bytes in their order.
+    numbers = digits.str.to_integer(base=16, strict=False, dtype=pl.UInt64)
+    is_wrong = (numbers.is_null() | digits.str.starts_with("+")).to_numpy() & (num_digits > 0)
+    words = np.where(is_wrong, np.uint64(0), numbers.fill_null(0).to_numpy())
+    words <<= 4 * (most - np.clip(num_digits, 1, most)).astype(np.uint64)
+    status[is_wrong] = RowStatus.PAYLOAD_HEX
+    status[num_digits % 2 == 1] = RowStatus.PAYLOAD_ODD
+    status[num_digits > most] = RowStatus.PAYLOAD_LONG
+    payload = words.astype(">u8").view(np.uint8).reshape(-1, MAX_PAYLOAD_BYTES)
+    return payload, (num_digits // 2).astype(np.uint8)
+
+
+def _label(path: Path, column: pl.Series, status: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    if column.dtype == pl.String:
+        column = column.replace_strict({"0": 0, "1": 1, "R": 0, "T": 1}, default=None, return_dtype=pl.Int64)
+    elif not (column.dtype.is_numeric() or column.dtype == pl.Boolean):
+        raise RecordingError(path, f"column label holds {column.dtype}; store 0 for benign and 1 for attack")
+    return _judge_label(column.cast(pl.Float64).fill_null(-1.0).to_numpy(), status)
+
+
+def _judge_label(label: NDArray[np.float64], status: NDArray[np.uint8]) -> NDArray[np.uint8]:
+    status[(label != 0.0) & (label != 1.0)] = RowStatus.LABEL
+    return (label == 1.0).astype(np.uint8)
+
+
+def _hex_text(words: NDArray[np.uint64]) -> pl.Series:
+    digits = np.frombuffer(b"0123456789ABCDEF", dtype=np.uint8)
+    data = words.view(np.uint8)
+    text = np.empty((len(data), 2), dtype=np.uint8)
+    text[:, 0] = digits[data >> 4]
+    text[:, 1] = digits[data & 15]
+    return pl.Series(text.reshape(-1).view("S16"), dtype=pl.Binary).cast(pl.String)

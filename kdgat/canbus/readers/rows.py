@@ -1,0 +1,203 @@
+"""What every reader hands on: columns with one status per row, from which the bad rows are dropped and reported."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kdgat.canbus.messages import BadRow, Messages, ReadLimits, RecordingError
+
+
+class RowStatus(IntEnum):
+    """State why a row is no message; the first fault found in a row counts."""
+
+    GOOD = 0
+    TIMESTAMP = 1
+    IDENTIFIER = 2
+    IDENTIFIER_RANGE = 3
+    PAYLOAD_ODD = 4
+    PAYLOAD_HEX = 5
+    PAYLOAD_LONG = 6
+    LENGTH_MISMATCH = 7
+    LABEL = 8
+    FIELDS = 9
+    TRUNCATED = 10
+    CAN_FD = 11
+    LENGTH = 12
+    TRAILING = 13
+    TIMESTAMP_RANGE = 14
+    DAMAGED = 15
+    ERROR_FRAME = 254  # what a controller says about the bus, counted apart: neither message nor damage
+    SKIPPED = 255  # a blank line, a comment, an event that is no frame: no row at all
+
+
+NO_ROW = int(RowStatus.ERROR_FRAME)
+"""From this status on an entry counts neither as a message nor as a bad row."""
+MAX_CHANNELS = 255
+"""Names of channels that are told apart in one file."""
+NO_CHANNEL = 255
+"""Stands in `Rows.channel` where a row is damaged before its channel."""
+
+
+LATEST_TIMESTAMP_S = 1e11
+"""Year 5138: a larger number counts no seconds, and would turn every interval into nonsense."""
+
+REASONS = {
+    RowStatus.TIMESTAMP: "timestamp is no finite number",
+    RowStatus.IDENTIFIER: "id is no hexadecimal number",
+    RowStatus.IDENTIFIER_RANGE: "id is beyond 29 bits",
+    RowStatus.PAYLOAD_ODD: "payload has an odd number of hex digits",
+    RowStatus.PAYLOAD_HEX: "payload is no hexadecimal text",
+    RowStatus.PAYLOAD_LONG: "payload is longer than 8 bytes",
+    RowStatus.LENGTH_MISMATCH: "data length code and payload bytes differ",
+    RowStatus.LABEL: "label is none of 0, 1, R, T",
+    RowStatus.FIELDS: "too few fields",
+    RowStatus.TRUNCATED: "last line is cut off",
+    RowStatus.CAN_FD: "CAN FD frame",
+    RowStatus.LENGTH: "data length code is no number from 0 to 8",
+    RowStatus.TRAILING: "too many fields",
+    RowStatus.DAMAGED: "the file is cut off or damaged from here on",
+    RowStatus.TIMESTAMP_RANGE: "timestamp is beyond 1e11 seconds; is it in milliseconds or nanoseconds?",
+}
+
+
+@dataclass(slots=True)
+class Rows:
+    """Hold the R rows of a file, bad and blank ones included."""
+
+    timestamp: NDArray[np.float64]  # [R]
+    identifier: NDArray[np.uint32]  # [R]
+    payload: NDArray[np.uint8]  # [R, 8]
+    length: NDArray[np.uint8]  # [R]
+    label: NDArray[np.uint8]  # [R]
+    status: NDArray[np.uint8]  # [R] of RowStatus
+    labelled: bool
+    line_of: Callable[[NDArray[np.int64]], NDArray[np.int64]]  # row indices -> line numbers, from 1
+    channel: NDArray[np.uint8] | None = None  # [R] index into channels; None where the format names none
+    channels: tuple[str, ...] = ()
+
+
+def keep_good_rows(
+    rows: Rows, path: Path, name: str, scenario: str, limits: ReadLimits, channel: str | None = None
+) -> Messages:
+    """Drop and report the bad rows, and those of other channels.
+
+    Raise RecordingError when no row is good or too many are bad, or when there are several channels and none is chosen.
+    """
+    select_channel(rows, path, channel)
+    judge_timestamps(rows)
+    messages = take_good_rows(rows, name, scenario, limits.max_listed_bad_rows)
+    refuse_damage(path, len(messages), messages.num_bad_rows, messages.bad_rows, limits)
+    return messages
+
+
+def judge_timestamps(rows: Rows) -> None:
+    """Mark the good rows whose timestamp counts no seconds."""
+    earliest, latest = rows.timestamp.min(initial=0.0), rows.timestamp.max(initial=0.0)  # NaN if there is one
+    if not (earliest >= -LATEST_TIMESTAMP_S and latest <= LATEST_TIMESTAMP_S):
+        beyond = ~(np.abs(rows.timestamp) <= LATEST_TIMESTAMP_S)
+        rows.status[beyond & (rows.status == RowStatus.GOOD)] = RowStatus.TIMESTAMP_RANGE
+
+
+def take_good_rows(rows: Rows, name: str, scenario: str, max_listed_bad_rows: int) -> Messages:
+    """Take the good rows as messages, and count the bad ones, listing the first."""
+    status = rows.status
+    num_rows = int(np.count_nonzero(status < NO_ROW))
+    bad = np.flatnonzero((status != RowStatus.GOOD) & (status < NO_ROW))
+    shown = bad[:max_listed_bad_rows]
+    columns = (rows.timestamp, rows.identifier, rows.payload, rows.length, rows.label)
+    if len(status) > num_rows - len(bad):
+        good = status == RowStatus.GOOD
+        columns = tuple(column[good] for column in columns)
+    timestamp, identifier, payload, length, label = columns
+    return Messages(
+        timestamp=timestamp,
+        identifier=identifier,
+        payload=payload,
+        length=length,
+        label=label,
+        name=name,
+        scenario=scenario,
+        labelled=rows.labelled,
+        bad_rows=[
+            BadRow(int(line), REASONS[RowStatus(status)])
+            for line, status in zip(rows.line_of(shown), status[shown], strict=True)
+        ],
+        num_bad_rows=len(bad),
+        num_error_frames=int(np.count_nonzero(status == RowStatus.ERROR_FRAME)),
+    )
+
+
+def refuse_damage(path: Path, num_good: int, num_bad: int, bad_rows: list[BadRow], limits: ReadLimits) -> None:
+    """Raise RecordingError when no row is good or too many are bad."""
+    num_rows = num_good + num_bad
+    if num_rows == 0:
+        raise RecordingError(path, "holds no message; remove the file or export the recording again")
+    if num_good == 0:
+        raise RecordingError(
+            path,
+            f"none of its {num_rows} rows is a CAN message (line {bad_rows[0].line}: {bad_rows[0].reason}); "
+            "check that its format is one that `kdgat data import --help` lists",
+        )
+    if num_bad > limits.max_bad_fraction * num_rows:
+        examples = "; ".join(f"line {row.line}: {row.reason}" for row in bad_rows[:3])
+        raise RecordingError(
+            path,
+            f"{num_bad} of {num_rows} rows are bad ({num_bad / num_rows:.2%}, the limit is "
+            f"{limits.max_bad_fraction:.2%}): {examples}; repair the file or raise max_bad_fraction",
+        )
+
+
+def select_channel(rows: Rows, path: Path, channel: str | None) -> None:
+    """Leave the rows of one channel, and those damaged before it; raise RecordingError unless it is clear which."""
+    if channel is None:
+        if len(rows.channels) > 1 and len(counts := count_channels(rows)) > 1:
+            raise several_channels(path, counts)
+        return
+    counts = count_channels(rows)
+    mark_other_channels(rows, path, channel)
+    if channel not in counts:
+        raise unknown_channel(path, channel, counts)
+
+
+def mark_other_channels(rows: Rows, path: Path, channel: str) -> None:
+    """Mark the rows of all channels but one as none; raise RecordingError for a file that names no channels."""
+    if rows.channel is None:
+        if (rows.status == RowStatus.GOOD).any():
+            raise RecordingError(path, f"channel={channel!r}: the file names no channels; leave it out")
+        return
+    index = rows.channels.index(channel) if channel in rows.channels else NO_CHANNEL
+    rows.status[(rows.channel != index) & (rows.channel != NO_CHANNEL)] = RowStatus.SKIPPED
+
+
+def count_channels(rows: Rows) -> dict[str, int]:
+    """Count the good rows of each channel that has any, the channels in the order of the file."""
+    if rows.channel is None:
+        return {}
+    counts = np.bincount(rows.channel[rows.status == RowStatus.GOOD], minlength=len(rows.channels))
+    return {name: int(count) for name, count in zip(rows.channels, counts, strict=False) if count}
+
+
+def several_channels(path: Path, counts: dict[str, int]) -> RecordingError:
+    """Say which channels there are, and that one must be chosen."""
+    chosen = max(counts, key=lambda name: counts[name])
+    return RecordingError(
+        path,
+        f"holds {len(counts)} channels: {list_channels(counts)}; choose one, for instance channel={chosen!r} "
+        f"(--channel {chosen})",
+    )
+
+
+def unknown_channel(path: Path, channel: str, counts: dict[str, int]) -> RecordingError:
+    """Say which channels there are instead of the one that was asked for."""
+    return RecordingError(path, f"channel={channel!r}: holds no message of it; there are {list_channels(counts)}")
+
+
+def list_channels(counts: dict[str, int]) -> str:
+    """List channels with their number of messages."""
+    return ", ".join(f"{name} ({count} messages)" for name, count in counts.items()) or "none"

@@ -1,0 +1,381 @@
+"""Messages as a stream of chunks in order, with bounded memory: of a finished recording, or of a log that grows."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import zlib
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+import numpy as np
+
+from kdgat.canbus.messages import BadRow, Messages, ReadLimits, RecordingError
+from kdgat.canbus.names import recording_name
+from kdgat.canbus.readers.detect import FileFormat, find_format, open_recording
+from kdgat.canbus.readers.rows import (
+    Rows,
+    RowStatus,
+    count_channels,
+    judge_timestamps,
+    mark_other_channels,
+    refuse_damage,
+    several_channels,
+    take_good_rows,
+    unknown_channel,
+)
+
+if TYPE_CHECKING:
+    from kdgat.canbus.readers.text import LineParser
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_CHUNK_MESSAGES = 1 << 16
+"""Messages of a chunk at most, unless it is said."""
+_BYTES_PER_MESSAGE = 40  # of a line, roughly: how much is read for one chunk
+_LEAST_BLOCK_BYTES, _LARGEST_BLOCK_BYTES = 1 << 16, 1 << 22
+_MAX_LINE_BYTES = 1 << 20  # without an end of line for that long, it is none
+_SETTLE_S = 1.0  # so long the first lines of a growing log may take to come before its format is decided
+
+
+@dataclass(slots=True)
+class StreamStatus:
+    """Count what a stream has handed on and what it has met; it grows while the stream is read."""
+
+    num_messages: int = 0  # handed on
+    num_bad_rows: int = 0  # damaged lines and frames of CAN FD, passed over
+    num_error_frames: int = 0  # of the controller, passed over
+    num_dropped: int = 0  # messages of a bus that the reader of the stream was too slow for
+    num_reconnects: int = 0  # how often a bus was opened anew, or a log begun anew
+    last_error: str = ""  # in words
+    bad_rows: list[BadRow] = field(default_factory=list)  # the first ones
+    channel_counts: dict[str, int] = field(default_factory=dict)  # messages of each channel that was met
+
+
+class MessageStream(Iterator[Messages]):
+    """Iterate over chunks of messages in order; `status` counts. Close it, or use it in a `with`, to end it early."""
+
+    def __init__(self, chunks: Iterator[Messages], status: StreamStatus, on_close: Callable[[], None]) -> None:
+        """Hand on `chunks`, which update `status`."""
+        self.status = status
+        self._chunks = chunks
+        self._on_close = on_close
+
+    def __next__(self) -> Messages:
+        """Return the next chunk, at least one message; wait for it where the stream is live."""
+        return next(self._chunks)
+
+    def close(self) -> None:
+        """Let go of the file or the bus; the stream ends."""
+        self._on_close()
+
+    def __enter__(self) -> Self:
+        """Return the stream."""
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close the stream."""
+        self.close()
+
+
+def read_chunks(
+    path: Path | str,
+    size: int = DEFAULT_CHUNK_MESSAGES,
+    *,
+    channel: str | int | None = None,
+    scenario: str | None = None,
+    limits: ReadLimits | None = None,
+) -> MessageStream:
+    """Read a finished recording in chunks of at most `size` messages: those of `read_recording`, in the same order.
+
+    Text, BLF and PCAP take the memory of a chunk; Parquet and MF4 are read whole first. What `read_recording` refuses
+    is refused here, too, but only where it shows: several channels at the first message of the second, and bad rows
+    at the end. Raise RecordingError.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise RecordingError(path, "is no file; name one recording")
+    limits = limits or ReadLimits()
+    cutter = _Cutter(path, size, channel, scenario, limits)
+
+    def chunks() -> Generator[Messages, None, None]:
+        for rows in _portions(path, size):
+            yield from cutter.cut(rows)
+        cutter.finish()
+
+    generator = chunks()
+    return MessageStream(generator, cutter.status, generator.close)
+
+
+def follow_file(
+    path: Path | str,
+    size: int = DEFAULT_CHUNK_MESSAGES,
+    *,
+    channel: str | int | None = None,
+    scenario: str | None = None,
+    stop: threading.Event | None = None,
+    stop_at_end: bool = False,
+    idle_s: float | None = None,
+    poll_s: float = 0.02,
+) -> MessageStream:
+    """Read a log of lines from its beginning and go on while it grows, as `tail -F` does.
+
+    Half a line waits for its rest. A log that is truncated, or replaced by another of its name, is begun anew and
+    counted in `num_reconnects`. The stream ends when `stop` is set (half a line is left then), with `stop_at_end` at
+    the end of the file, and when nothing came for `idle_s` seconds. Damaged lines are counted, never refused. Raise
+    RecordingError for a file that is not there, has no known format, or names several channels and none is chosen.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise RecordingError(path, "is no file; name the log to follow")
+    if path.stat().st_size and (found := find_format(path)) is not FileFormat.TEXT:
+        raise RecordingError(
+            path, f"is a {found} file, which cannot be followed; log lines, for instance by candump -L"
+        )
+    cutter = _Cutter(path, size, channel, scenario, ReadLimits())
+    follower = _Follower(path, cutter.status, stop or threading.Event(), stop_at_end, idle_s, poll_s)
+
+    def chunks() -> Iterator[Messages]:
+        for rows in follower.portions():
+            yield from cutter.cut(rows)
+
+    return MessageStream(chunks(), cutter.status, follower.close)
+
+
+class _Cutter:
+    """Turn rows into chunks of messages, and count them."""
+
+    def __init__(
+        self, path: Path, size: int, channel: str | int | None, scenario: str | None, limits: ReadLimits
+    ) -> None:
+        if size < 1:
+            raise ValueError(f"size={size}: a chunk needs at least one message; give a positive number")
+        self.status = StreamStatus()
+        self._path = path
+        self._size = size
+        self._channel = None if channel is None else str(channel)
+        path_scenario, self._name = recording_name(path)
+        self._scenario = path_scenario if scenario is None else scenario
+        self._limits = limits
+
+    def cut(self, rows: Rows) -> Iterator[Messages]:
+        """Yield the good rows of a portion."""
+        status = self.status
+        for name, count in count_channels(rows).items():
+            status.channel_counts[name] = status.channel_counts.get(name, 0) + count
+        if self._channel is None:
+            if len(status.channel_counts) > 1:
+                raise several_channels(self._path, status.channel_counts)
+        else:
+            mark_other_channels(rows, self._path, self._channel)
+        judge_timestamps(rows)
+        messages = take_good_rows(
+            rows, self._name, self._scenario, self._limits.max_listed_bad_rows - len(status.bad_rows)
+        )
+        status.bad_rows += messages.bad_rows
+        status.num_bad_rows += messages.num_bad_rows
+        status.num_error_frames += messages.num_error_frames
+        for start in range(0, len(messages), self._size):
+            chunk = messages.select(slice(start, start + self._size))
+            status.num_messages += len(chunk)
+            yield chunk
+
+    def finish(self) -> None:
+        """Refuse what a finished recording is refused for."""
+        status = self.status
+        if self._channel is not None and self._channel not in status.channel_counts:
+            raise unknown_channel(self._path, self._channel, status.channel_counts)
+        refuse_damage(self._path, status.num_messages, status.num_bad_rows, status.bad_rows, self._limits)
+
+
+def _portions(path: Path, size: int) -> Iterator[Rows]:
+    match find_format(path):
+        case FileFormat.BLF:
+            from kdgat.canbus.readers.blf import read_blf
+
+            yield from read_blf(path, size)
+        case FileFormat.PCAP:
+            from kdgat.canbus.readers.pcap import read_pcap
+
+            yield from read_pcap(path, size)
+        case FileFormat.MF4:
+            from kdgat.canbus.readers.mf4 import read_mf4
+
+            yield read_mf4(path)
+        case FileFormat.PARQUET:
+            from kdgat.canbus.readers.parquet import read_parquet
+
+            yield read_parquet(path)
+        case FileFormat.TEXT:
+            yield from _text_portions(path, size)
+
+
+def _text_portions(path: Path, size: int) -> Iterator[Rows]:
+    from kdgat.canbus.readers.text import SNIFFED_BYTES, LineParser, find_start
+
+    block_bytes = min(max(size * _BYTES_PER_MESSAGE, _LEAST_BLOCK_BYTES), _LARGEST_BLOCK_BYTES)
+    damaged = False
+    parser: LineParser | None = None
+    pending = b""
+    with open_recording(path) as stream:
+        while True:
+            try:
+                block = stream.read1(block_bytes)
+            except (EOFError, OSError, zlib.error):  # a compressed log that is cut off
+                block, damaged = b"", True
+                pending = pending[: pending.rfind(b"\n") + 1]
+            pending += block
+            if block and len(pending) < (SNIFFED_BYTES if parser is None else block_bytes):
+                continue
+            start = 0
+            if parser is None:
+                layout, start = find_start(path, pending[:SNIFFED_BYTES], is_whole=len(pending) <= SNIFFED_BYTES)
+                parser = LineParser(layout)
+            end = _end_of_lines(pending) if block else len(pending)
+            if end > start:
+                yield parser.parse(np.frombuffer(pending, np.uint8, end), start)
+                pending = pending[end:]
+            if not block:
+                break
+    if damaged:
+        yield parser.damage()
+
+
+def _end_of_lines(content: bytes | bytearray) -> int:
+    """Return where the last whole line ends; what has no end for too long is taken for a line."""
+    end = content.rfind(b"\n") + 1
+    return len(content) if not end and len(content) > _MAX_LINE_BYTES else end
+
+
+class _Follower:
+    """Read the lines of a file that grows."""
+
+    def __init__(
+        self,
+        path: Path,
+        status: StreamStatus,
+        stop: threading.Event,
+        stop_at_end: bool,
+        idle_s: float | None,
+        poll_s: float,
+    ) -> None:
+        self._path = path
+        self._status = status
+        self._stop = stop
+        self._stop_at_end = stop_at_end
+        self._idle_s = idle_s
+        self._poll_s = poll_s
+        self._closed = threading.Event()
+        self._begin()
+
+    def close(self) -> None:
+        """End the stream, also while it waits."""
+        self._closed.set()
+
+    def _begin(self) -> None:
+        self._parser: LineParser | None = None
+        self._pending = bytearray()
+        self._begun_at = time.monotonic()
+
+    def portions(self) -> Iterator[Rows]:
+        """Yield the lines that came, as soon as they are whole."""
+        stream = self._path.open("rb", buffering=0)
+        last_growth = time.monotonic()
+        try:
+            while not self._closed.is_set():
+                if block := stream.read(_LEAST_BLOCK_BYTES):
+                    last_growth = time.monotonic()
+                    self._pending += block
+                    yield from self._whole_lines()
+                    continue
+                yield from self._whole_lines()
+                if self._stop.is_set():
+                    yield from self._whole_lines(settled=True)
+                    return
+                idle = self._idle_s is not None and time.monotonic() - last_growth >= self._idle_s
+                change = self._change(stream.fileno(), stream.tell())
+                if change == "replaced":
+                    if block := stream.read(_LEAST_BLOCK_BYTES):  # written between the two looks
+                        self._pending += block
+                        continue
+                    yield from self._all_lines()
+                    stream.close()
+                    stream = self._path.open("rb", buffering=0)
+                    self._begin_anew("it was replaced by another file of its name")
+                elif change == "truncated":
+                    yield from self._whole_lines(settled=True)
+                    if self._pending and self._parser is not None:
+                        yield self._parser.damage(RowStatus.TRUNCATED)
+                    stream.seek(0)
+                    self._begin_anew("it was truncated")
+                elif self._stop_at_end or idle:
+                    yield from self._all_lines()
+                    return
+                else:
+                    self._stop.wait(self._poll_s)
+        finally:
+            stream.close()
+
+    def _begin_anew(self, reason: str) -> None:
+        self._status.num_reconnects += 1
+        self._status.last_error = f"{self._path}: {reason}"
+        logger.warning("%s: %s; reading goes on from the beginning", self._path, reason)
+        self._begin()
+
+    def _change(self, descriptor: int, position: int) -> str:
+        try:
+            named, opened = self._path.stat(), os.fstat(descriptor)
+        except FileNotFoundError:  # between the renaming of the old log and the beginning of the new one
+            return ""
+        if (named.st_dev, named.st_ino) != (opened.st_dev, opened.st_ino):
+            return "replaced"
+        return "truncated" if opened.st_size < position else ""
+
+    def _whole_lines(self, settled: bool = False) -> Iterator[Rows]:
+        """Take the whole lines that wait; first the format must be clear, or as clear as it becomes."""
+        end = _end_of_lines(self._pending)
+        if not end:
+            return
+        start = 0
+        if self._parser is None:
+            found = self._find_parser(end, settled)
+            if found is None:
+                return
+            self._parser, start = found
+        content = bytes(self._pending[:end])
+        del self._pending[:end]
+        if end > start:
+            yield self._parser.parse(np.frombuffer(content, np.uint8), start)
+
+    def _find_parser(self, end: int, settled: bool) -> tuple[LineParser, int] | None:
+        from kdgat.canbus.readers.text import NUM_SNIFFED_LINES, SNIFFED_BYTES, LineParser, find_start
+
+        enough = (
+            settled
+            or self._pending.count(b"\n") >= NUM_SNIFFED_LINES
+            or len(self._pending) >= SNIFFED_BYTES
+            or time.monotonic() - self._begun_at >= _SETTLE_S
+        )
+        if not enough and not self._pending.lstrip().startswith(b"("):  # candump needs one line
+            return None
+        layout, start = find_start(self._path, bytes(self._pending[: min(end, SNIFFED_BYTES)]), is_whole=True)
+        return LineParser(layout), start
+
+    def _all_lines(self) -> Iterator[Rows]:
+        """Take also the last line where its end is missing, as a finished recording is read."""
+        yield from self._whole_lines(settled=True)
+        if not self._pending:
+            return
+        if self._parser is None:
+            found = self._find_parser(len(self._pending), settled=True)
+            assert found is not None
+            self._parser, _ = found
+        content, self._pending = bytes(self._pending), bytearray()
+        yield self._parser.parse(np.frombuffer(content, np.uint8))

@@ -1,0 +1,72 @@
+"""What is said about recordings as they are read: one row each, and their sums."""
+
+from kdgat.base.configuration import Config
+from kdgat.can.evaluation.results import DataSummary, RecordingSummary, SplitSummary
+from kdgat.canbus.messages import Messages
+from kdgat.canbus.near_copies import kept_blocks, sketch
+from kdgat.graphs.columns import GraphColumns
+
+DUPLICATE_ROLE = "duplicate"  # of a recording that is left out, because another one holds the same messages
+
+
+class RunningSummary:
+    """A `DataSummary` that grows with every recording."""
+
+    def __init__(self, windows: Config) -> None:
+        """Begin without recordings; `windows` says how they are cut."""
+        self.content = DataSummary(window=windows.model_dump(mode="json"))
+
+    def add(self, row: RecordingSummary, bad_rows: list[str]) -> None:
+        """Add one recording that is used."""
+        old = self.content
+        self.content = old.model_copy(
+            update={
+                "num_messages": old.num_messages + row.num_messages,
+                "num_windows": old.num_windows + row.num_windows,
+                "num_attack_windows": old.num_attack_windows + row.num_attack_windows,
+                "num_bad_rows": old.num_bad_rows + row.num_bad_rows,
+                "bad_rows": [*old.bad_rows, *bad_rows],
+                "recordings": [*old.recordings, row],
+            }
+        )
+
+    def add_duplicate(self, row: RecordingSummary) -> None:
+        """Add a recording that was left out, with the one that holds the same messages; a near-copy, by a note."""
+        old = self.content
+        kept = {other.content_hash: f"{other.scenario}/{other.name}" for other in reversed(old.recordings)}
+        row = row.model_copy(update={"duplicate_of": kept.get(row.content_hash)})
+        if row.duplicate_of is None:
+            self.note(f"left out, for it shares blocks of messages with a test recording: {row.scenario}/{row.name}")
+            old = self.content
+        self.content = old.model_copy(
+            update={"num_dropped_duplicates": old.num_dropped_duplicates + 1, "recordings": [*old.recordings, row]}
+        )
+
+    def add_split(self, name: str, split: SplitSummary) -> None:
+        """Add what a store holds."""
+        self.content = self.content.model_copy(update={"splits": {**self.content.splits, name: split}})
+
+    def note(self, text: str) -> None:
+        """Add a sentence that the report shows."""
+        self.content = self.content.model_copy(update={"notes": [*self.content.notes, text]})
+
+
+def summarise_recording(messages: Messages, role: str, *graphs: GraphColumns) -> RecordingSummary:
+    """Describe one recording, and the windows that it was cut into, in one part or several."""
+    return RecordingSummary(
+        name=messages.name,
+        scenario=messages.scenario,
+        role=role,
+        num_messages=len(messages),
+        num_windows=sum(part.num_graphs for part in graphs),
+        num_attack_windows=sum(int(part["y"].sum()) for part in graphs),
+        num_bad_rows=messages.num_bad_rows,
+        num_backward=messages.num_backward,
+        content_hash=messages.content_hash(),
+        blocks=sketch(kept_blocks(messages)) if role == "train" else [],
+    )
+
+
+def list_bad_rows(messages: Messages) -> list[str]:
+    """Describe the first bad rows of a recording: where, and what is wrong."""
+    return [f"{messages.scenario}/{messages.name}:{row.line}: {row.reason}" for row in messages.bad_rows]

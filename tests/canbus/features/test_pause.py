@@ -1,0 +1,109 @@
+"""Pauses of the whole bus: a log that was not written or a car that rests is no silenced identifier."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from kdgat.can.sections import WindowConfig
+from kdgat.canbus.features.graphs import build_graphs
+from kdgat.canbus.features.pause import NUM_PAUSE_STATE, RESUMED, end_silence, is_long_silence
+from kdgat.canbus.messages import Messages
+from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
+
+OVERDUE_BOUND, EARLY_BOUND = 1.0, 0.6
+
+
+@cache
+def _drive() -> Messages:
+    return make_recording(make_vehicle(1041), 60.0, None, seed=4)
+
+
+def _with_pauses(messages: Messages, how: str, begins: NDArray[np.float64], length_s: float) -> Messages:
+    time = messages.timestamp - messages.timestamp[0]
+    if how == "log not written":
+        return messages.select(~((time[:, None] >= begins) & (time[:, None] < begins + length_s)).any(axis=1))
+    return replace(messages, timestamp=messages.timestamp + length_s * np.searchsorted(begins, time, side="right"))
+
+
+def _clock_alarms(messages: Messages) -> NDArray[Any]:
+    graphs = build_graphs(messages, WindowConfig())
+    return np.asarray((graphs["overdue"] > OVERDUE_BOUND) | (graphs["early"] > EARLY_BOUND))
+
+
+@pytest.mark.parametrize("how", ["log not written", "car rests"])
+@pytest.mark.parametrize("length_s", [0.3, 2.0, 1000.0])
+def test_a_pause_of_the_whole_bus_is_no_alarm(how: str, length_s: float) -> None:
+    if how == "log not written":
+        length_s = min(length_s, 5.0)
+    assert not _clock_alarms(_with_pauses(_drive(), how, np.arange(10.0, 55.0, 6.0), length_s)).any()
+
+
+def test_many_pauses_do_not_turn_the_clock_off() -> None:
+    paused = _with_pauses(_drive(), "car rests", np.arange(10.0, 50.0, 3.0), 2.0)
+    time = paused.timestamp - paused.timestamp[0]
+    identifiers, counts = np.unique(paused.identifier, return_counts=True)
+    silenced = identifiers[np.argmax(counts)]
+    kept = ~((paused.identifier == silenced) & (time > time[-1] - 6.0))
+    assert _clock_alarms(paused.select(kept))[-20:].all()
+
+
+def test_one_silent_identifier_among_others_is_not_a_pause_of_the_bus() -> None:
+    bus = np.zeros(NUM_PAUSE_STATE)
+    for now in np.arange(0.0, 1.0, 0.001):
+        assert not is_long_silence(bus, now)
+    assert is_long_silence(bus, 1.1)
+    last, longest = np.full(10, 0.995), np.full(10, 1.0)
+    longest[0] = 0.01
+    everyone = np.arange(10, dtype=np.int32)
+    end_silence(bus, 1.1, last, longest, everyone)
+    assert bus[RESUMED] == -np.inf
+    assert is_long_silence(bus, 1.2)
+    end_silence(bus, 1.2, np.full(10, 1.1), np.full(10, 0.02), everyone)
+    assert bus[RESUMED] == 1.2
+
+
+def test_an_identifier_that_does_not_come_back_after_a_pause_is_waited_for() -> None:
+    paused = _with_pauses(_drive(), "car rests", np.array([30.0]), 5.0)
+    time = paused.timestamp - paused.timestamp[0]
+    identifiers, counts = np.unique(paused.identifier, return_counts=True)
+    silenced = identifiers[np.argmax(counts)]
+    gone = paused.select(~((paused.identifier == silenced) & (time > 30.0)))
+    graphs = build_graphs(gone, WindowConfig())
+    start = graphs["start_time"] - gone.timestamp[0]
+    is_alarm = graphs["overdue"] > OVERDUE_BOUND
+    assert not is_alarm[start < 29.0].any()
+    assert is_alarm[start > 36.0].all()
+
+
+def test_pauses_that_are_long_ago_are_forgotten() -> None:
+    """One identifier that pauses for itself is no longer waited for; an hour later it is again."""
+    drive = _drive()
+    time = drive.timestamp - drive.timestamp[0]
+    identifiers, counts = np.unique(drive.identifier, return_counts=True)
+    pausing = identifiers[np.argmax(counts)]
+    is_pause = (time > 10.0) & (time % 3.0 < 0.2) & (time < 50.0)
+    first = drive.select(~((drive.identifier == pausing) & is_pause))
+    both = replace(
+        first,
+        timestamp=np.concatenate([first.timestamp, first.timestamp + 4000.0]),
+        identifier=np.tile(first.identifier, 2),
+        payload=np.tile(first.payload, (2, 1)),
+        length=np.tile(first.length, 2),
+        label=np.tile(first.label, 2),
+    )
+    graphs = build_graphs(both, WindowConfig())
+    start, is_alarm = graphs["start_time"] - first.timestamp[0], graphs["overdue"] > OVERDUE_BOUND
+    assert is_alarm[start < 30.0].any()
+    assert not is_alarm[(start > 40.0) & (start < 60.0)].any()  # a habit by then
+    assert is_alarm[(start > 4010.0) & (start < 4050.0)].any()
+
+
+def test_timestamps_of_whole_seconds_raise_no_alarm_of_the_clock() -> None:
+    drive = _drive()
+    assert not _clock_alarms(replace(drive, timestamp=np.floor(drive.timestamp))).any()
