@@ -10,7 +10,7 @@ import pytest
 pytestmark = pytest.mark.processes
 
 KERNEL = """
-from kdgat.family import machine_code
+from kdgat.base import machine_code
 from pathlib import Path
 machine_code.ROOTS["mini"] = Path(__file__).parent
 from mini.constants import FACTOR
