@@ -7,7 +7,7 @@ from typing import Any
 
 
 def lazy_names(package: str, names: dict[str, str]) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__all__`, `__getattr__` and `__dir__` of a package that exports `names`: {name: module below the package}.
+    """Return `__all__`, `__getattr__` and `__dir__` of a package that exports `names`: {name: module below it}.
 
     The package states the same imports under `TYPE_CHECKING`, for type checkers and editors; tests/test_layout.py holds
     both to each other. No exported name may be the name of a module below the package: importing that module would

@@ -10,7 +10,7 @@ from scipy.optimize import linear_sum_assignment as scipy_assignment
 from kdgat.assignment.exact import solve
 from kdgat.lap.instances.distributions import DISTRIBUTIONS, generate
 
-SHARED = Path(__file__).resolve().parents[4] / "shared" / "data" / "lap"
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "data" / "lap"
 
 
 def agrees_with_scipy(family: str, n: int, seed: int, method: str) -> bool:

@@ -16,7 +16,7 @@ from kdgat.lap.errors import LapError, LapFileError
 from kdgat.lap.instances.distributions import generate
 from kdgat.lap.instances.store import write_store
 
-OR_LIBRARY = Path(__file__).parents[4] / "shared" / "data" / "lap"
+OR_LIBRARY = Path(__file__).parents[3] / "shared" / "data" / "lap"
 
 
 @pytest.mark.parametrize(("name", "optimum"), [("assign500.txt", 991.0), ("assign600.txt", 1176.0)])
