@@ -18,7 +18,7 @@ from tests.support.command_line import kdgat
 GOLDEN = Path(__file__).parent
 COMMANDS, FAILURES = GOLDEN / "commands.md", GOLDEN / "failures.txt"
 RESULTS = {path.stem: path for path in sorted((GOLDEN / "results").glob("*.json"))}
-SEARCHED = re.compile(r" \(searched: .*?(?=[;)])")  # folders of this checkout
+SEARCHED = re.compile(r"(?<=searched: ).*?(?=; )")  # folders of this checkout
 # One mistake of each kind, in an empty folder but for the files of `_prepare`.
 MISTAKES = (
     "trian",
@@ -36,7 +36,7 @@ MISTAKES = (
     "plan trees --config list.yaml",
     "data list --data-root nosuch",
     "data inspect nosuch.log",
-    "data import nosuch.log --out data --dataset mine --scenario test_x",
+    "data import nosuch.log --dataset mine --scenario test_x",
     "train can --dataset mine --data-root data --out out",
     "train lap --out file",
     "site show nosuch",
@@ -113,4 +113,4 @@ def _failure(line: str, folder: Path) -> str:
     answer = kdgat(*shlex.split(line), folder=folder)
     lines = [text.strip("│ ") for text in answer.stderr.splitlines() if text.startswith(("error: ", "│"))]
     first = lines[0].replace(str(folder), "FOLDER")
-    return f"$ kdgat {line}\n{answer.status}: {SEARCHED.sub('', first)}\n"
+    return f"$ kdgat {line}\n{answer.status}: {SEARCHED.sub('...', first)}\n"
