@@ -1,0 +1,5 @@
+"""`python -m tests.golden`: write the files anew."""
+
+from tests.golden.record import record
+
+record()
