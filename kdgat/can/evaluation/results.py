@@ -14,7 +14,6 @@ from pydantic import Field, model_validator
 
 from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.calibration import DecisionRule, FalseAlarmRate
-from kdgat.can.evaluation.cascade import Cascade
 from kdgat.can.evaluation.explanation_scores import ExplanationScores
 from kdgat.can.evaluation.operating_point import OperatingPoint
 from kdgat.run.interval import Interval
@@ -133,9 +132,6 @@ class DetectorScenario(ScenarioMetrics):
     """A scenario seen by the default detector; `over_seeds` is the spread of its single-seed versions."""
 
     over_seeds: dict[str, Spread] = Field(default={})
-    num_windows_of_all: Count | None = Field(
-        default=None, description="windows that all members of a cascade scored; null without one"
-    )
     breakdown: Breakdown | None = None
     explanations: ExplanationScores | None = Field(
         default=None, description="whether alarms name the attacked identifiers first; null where it was not asked"
@@ -152,9 +148,6 @@ class Detector(Config):
     rule: str = Field(description="the decision rule in words")
     operating_point: OperatingPoint | None = Field(default=None, description="of the rule `budget`")
     accumulation: Accumulation | None = Field(default=None, description="evidence that adds up over windows")
-    cascade: Cascade | None = Field(
-        default=None, description="which member scores first, and when it scores alone; null where all score all"
-    )
     calibration: str | None = Field(default=None, description="the vehicle's calibration that gave the threshold")
     false_alarm_rate: FalseAlarmRate | None = None
     recorded_false_alarm_rate: FalseAlarmRate | None = Field(
@@ -279,6 +272,24 @@ class Results(RunResults):
             f1 = {name: row["f1"] if isinstance(row, Mapping) else row.f1 for name, row in scenarios}
             return {**data, "f1": f1}
         return data
+
+    @model_validator(mode="before")
+    @classmethod
+    def _without_cascade(cls, data: Any) -> Any:
+        """Leave out what earlier versions wrote of a cascade, null where none was asked for."""
+        if not isinstance(data, Mapping):
+            return data
+        found = dict(data)
+        if isinstance(found.get("detector"), Mapping):
+            found["detector"] = {key: value for key, value in found["detector"].items() if key != "cascade"}
+        if isinstance(found.get("scenarios"), Mapping):
+            found["scenarios"] = {
+                name: {key: value for key, value in row.items() if key != "num_windows_of_all"}
+                if isinstance(row, Mapping)
+                else row
+                for name, row in found["scenarios"].items()
+            }
+        return found
 
     @model_validator(mode="after")
     def _agree(self) -> Results:
