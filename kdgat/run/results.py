@@ -11,7 +11,7 @@ from pydantic import Field, ValidationError
 
 from kdgat.run.measure import Measure
 from kdgat.stage.configuration import Config, describe_validation_error
-from kdgat.stage.files import write_bytes_atomically, write_json_atomically
+from kdgat.stage.files import write_bytes_atomically
 from kdgat.stage.provenance import git_state
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -70,9 +70,9 @@ class Versioned(Config):
         }
 
     @classmethod
-    def write_schema(cls, path: Path) -> None:
-        """Write the JSON schema of the file."""
-        write_json_atomically(path, cls.schema_of_file())
+    def print_schema(cls) -> None:
+        """Print the JSON schema of the file."""
+        print(json.dumps(cls.schema_of_file(), indent=2))
 
 
 class RunResults(Versioned):

@@ -1,13 +1,13 @@
 """Shape of results.json: everything an evaluation says, validated when written and when read.
 
 `scenarios` holds the default detector, scenario name directly below it and `f1` directly in each; `f1` repeats that
-value at the top for scripts.  A value that the data cannot define is null.  The JSON schema lies beside this module.
+value at the top for scripts.  A value that the data cannot define is null.  `python -m
+kdgat.can.evaluation.results` prints the JSON schema; a wheel brings it, beside this module.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field, model_validator
@@ -21,7 +21,6 @@ from kdgat.run.measure import Measure
 from kdgat.run.results import Count, RunResults, Value
 from kdgat.stage.configuration import Config
 
-SCHEMA_PATH = Path(__file__).with_name("results.schema.json")
 DETECTOR = "detector"  # key of the default detector among the models' curves
 DEFAULT_DETECTOR = "default detector"  # what people are told of it
 COUNT_NAMES = ("0", "1", "2-3", "4-9", "10+")  # of injected messages in an attacked window; 0: some are kept away
@@ -299,4 +298,4 @@ class Results(RunResults):
 
 
 if __name__ == "__main__":
-    Results.write_schema(SCHEMA_PATH)
+    Results.print_schema()
