@@ -38,7 +38,6 @@ BEST_OF_EACH = "the best one in each channel"
 BASELINE_NODES = 500_000  # 150 MB
 FEWEST = 5  # nodes of a depth, for a distribution of their own
 Batches = Callable[[], Iterator[TreeBatch]]
-Guess = Callable[[TreeBatch], list[Tensor]]
 
 
 def growth_weights(channels: Sequence[Channel], growth: GrowthConfig) -> list[float]:
