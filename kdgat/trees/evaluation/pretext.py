@@ -17,8 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from kdgat.trees.evaluation.results import OPTIMUM, TRAINED, UNTRAINED, GrowthRow, OrderRow, Shares
-from kdgat.trees.graphs.batch import TreeBatch
-from kdgat.trees.graphs.edges import measure_edges
+from kdgat.trees.graphs.batch import TreeBatch, measure_edges
 from kdgat.trees.objectives.growth import (
     ANGLE,
     LENGTH,

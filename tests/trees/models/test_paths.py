@@ -3,8 +3,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kdgat.trees.models.paths import ancestor_paths, branch_paths, general_paths, tree_edges
-from kdgat.trees.structure.paths import count_paths
-from kdgat.trees.structure.tree import Tree
+from kdgat.trees.structure.tree import Tree, count_paths
 from tests.trees.examples import batch_of, small_trees
 
 
