@@ -1,8 +1,7 @@
 """The network that predicts dual potentials.
 
 In: batches of bipartite graphs as neighbour lists. Out: one dual per row and column; `Predictor` is a trained network
-as a function of cost matrices, `inference.py` the same arithmetic compiled for one CPU core. Read `dual.py` first;
-`sweeps.py` is for comparison.
+as a function of cost matrices, `inference.py` the same arithmetic compiled for one CPU core. Read `dual.py` first.
 """
 
 from __future__ import annotations

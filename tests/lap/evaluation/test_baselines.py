@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from kdgat.lap.evaluation.baselines import neighbour_sweeps
 from kdgat.lap.instances.distributions import generate
-from kdgat.lap.models.sweeps import neighbour_sweeps
 from kdgat.lap.solver.exact import solve
 from kdgat.lap.solver.seeds import column_minima, dual_bound
 
