@@ -14,7 +14,6 @@ from pydantic import Field, model_validator
 
 from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.calibration import DecisionRule, FalseAlarmRate
-from kdgat.can.evaluation.explanation_scores import ExplanationScores
 from kdgat.can.evaluation.operating_point import OperatingPoint
 from kdgat.run.interval import Interval
 from kdgat.run.measure import Measure
@@ -125,6 +124,25 @@ class Breakdown(Config):
     false_alarm_interval: ConfidenceInterval | None = Field(
         default=None, description="the same, and never narrower than of windows taken as independent"
     )
+
+
+class HitRates(Config):
+    """Shares of windows in which one of the most suspicious identifiers is an attacked one."""
+
+    num_windows: Count = Field(description="attacked windows that raise an alarm")
+    hit_at_1: Value = None
+    hit_at_3: Value = None
+    random_at_1: Value = Field(default=None, description="what identifiers in a random order would hit")
+    random_at_3: Value = None
+
+
+class ExplanationScores(Config):
+    """Explanations of a scenario's alarms against the injected, or silenced, identifiers."""
+
+    named_by: str = Field(description="model that orders the identifiers")
+    num_attacked_windows: Count = Field(description="those with an identifier that is attacked; at most 20,000")
+    detector: HitRates
+    clock: HitRates = Field(description="the arrival clock alone, on windows in which it raises an alarm itself")
 
 
 class DetectorScenario(ScenarioMetrics):

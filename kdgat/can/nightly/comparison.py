@@ -12,10 +12,10 @@ from typing import Final
 from pydantic import Field
 
 from kdgat.can.evaluation.finished_run import FinishedCanRun
+from kdgat.can.evaluation.lineage import near_copy
 from kdgat.can.evaluation.other_recordings import find_tests, score_files
 from kdgat.can.evaluation.results import Results
 from kdgat.can.evaluation.run_detector import windows_of
-from kdgat.can.evaluation.unseen import near_copy
 from kdgat.can.kinds import COMPARISON, KINDS, ComparisonStageConfig
 from kdgat.can.nightly.registered import content_hash
 from kdgat.can.recordings.catalog import RecordingFile, find_entry, walk_recordings

@@ -11,8 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.can.evaluation.embedding_map import EMBEDDINGS_FILE, EmbeddingMap, read_map
-from kdgat.can.evaluation.explanation_scores import ExplanationScores
-from kdgat.can.evaluation.results import Results
+from kdgat.can.evaluation.results import ExplanationScores, Results
 from kdgat.can.evaluation.tables import format_short
 from kdgat.can.models.names import CLOCK
 from kdgat.can.report.names import model_name
