@@ -1,11 +1,9 @@
 """`evaluate can` of one checkout beside that of another: both as processes of their own, in turns.
 
     python benchmarks/evaluation.py --run OUT --data-root DATA --dataset NAME --before CHECKOUT [--repeats N] [--busy]
-                                    [--cascade]
 
 `--before` is a checkout of the commit to compare with, and OUT a run that both can read. Prints wall and processor
-seconds, imports included, and says whether decisions are the same; with --busy beside a process that never rests, with
---cascade by a cascade on the side "now".
+seconds, imports included, and says whether decisions are the same; with --busy beside a process that never rests.
 """
 
 import argparse
@@ -16,7 +14,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +21,10 @@ HERE = Path(__file__).resolve().parents[1]
 BUSY = "while True: pass"
 
 
-def measure(checkout: Path, arguments: argparse.Namespace, out: Path, more: Sequence[str]) -> tuple[float, float]:
+def measure(checkout: Path, arguments: argparse.Namespace, out: Path) -> tuple[float, float]:
     """Return wall and processor seconds of one evaluation, which writes its results to `out`."""
     command = [sys.executable, "-m", "kdgat.cli.main", "evaluate", "can", "--run", str(arguments.run), "--quiet"]
-    command += ["--data-root", str(arguments.data_root), "--dataset", arguments.dataset, "--json", str(out), *more]
+    command += ["--data-root", str(arguments.data_root), "--dataset", arguments.dataset, "--json", str(out)]
     before, started = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     environment = {**os.environ, "PYTHONPATH": str(checkout)}
     subprocess.run(command, check=True, cwd=checkout, env=environment, stdout=subprocess.DEVNULL)
@@ -51,7 +48,6 @@ def main() -> None:
     parser.add_argument("--before", type=Path, required=True)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--busy", action="store_true")
-    parser.add_argument("--cascade", action="store_true")
     arguments = parser.parse_args()
     arguments.run, arguments.data_root = arguments.run.absolute(), arguments.data_root.absolute()
     sides = {"before": arguments.before.absolute(), "now": HERE}
@@ -61,8 +57,7 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             for _ in range(arguments.repeats + 1):
                 for name, checkout in sides.items():
-                    more = ["--cascade"] if arguments.cascade and name == "now" else []
-                    taken[name].append(measure(checkout, arguments, Path(folder) / f"{name}.json", more))
+                    taken[name].append(measure(checkout, arguments, Path(folder) / f"{name}.json"))
             found = [decisions(Path(folder) / f"{name}.json") for name in sides]
     finally:
         if neighbour is not None:

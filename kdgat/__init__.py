@@ -1,7 +1,7 @@
 """Train graph neural networks on a cluster that kills every job at its walltime.
 
-The map: what each package is, and what it may import (all of it downwards; `make lint` holds it). A package's `__init__`
-is its face: the names that others use, and nothing is loaded before it is asked for.
+The map: what each package is, and what it may import (always downwards; `make lint` holds it). The `__init__` of a
+package is its face: the names that others use; nothing is loaded before it is asked for.
 
     package      kind      what it is                                                     may import
     base         base      configuration, files, hashes, errors, compiled kernels         nothing of kdgat

@@ -1,5 +1,6 @@
 """A wheel works where no checkout is: it brings presets, sites and deployments, and nothing of the tests."""
 
+import json
 import os
 import subprocess
 import sys
@@ -9,6 +10,10 @@ from email import message_from_bytes
 from pathlib import Path
 
 import pytest
+
+from kdgat.can.evaluation.results import Results
+from kdgat.lap.evaluation.results import LapResults
+from kdgat.run.results import RunResults
 
 pytestmark = pytest.mark.processes
 
@@ -62,8 +67,14 @@ def test_it_holds_what_commands_read_and_nothing_of_the_tests(wheel: Path) -> No
     }  # fmt: skip
     shared = {name.partition("/share/kdgat/")[2] for name in names if "/share/kdgat/" in name}
     assert shared == {"prefect.yaml", "sites/example.yaml", "sites/local.yaml", "sites/osc-pitzer.yaml"}
-    for name in ("kdgat/lap/presets/quick.yaml", "kdgat/can/evaluation/results.schema.json", "kdgat/py.typed"):
+    for name in ("kdgat/lap/presets/quick.yaml", "kdgat/py.typed"):
         assert name in names
+
+
+@pytest.mark.parametrize(("family", "model"), [("can", Results), ("lap", LapResults)])
+def test_it_brings_the_schemas_of_results(wheel: Path, family: str, model: type[RunResults]) -> None:
+    schema = zipfile.ZipFile(wheel).read(f"kdgat/{family}/evaluation/results.schema.json")
+    assert json.loads(schema) == model.schema_of_file()
 
 
 def test_its_metadata_are_what_an_index_shows(wheel: Path) -> None:

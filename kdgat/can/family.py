@@ -11,7 +11,6 @@ from kdgat.can.evaluation.results import DEFAULT_DETECTOR, Results
 from kdgat.can.evaluation.tables import (
     NOTHING_TESTED,
     accumulation_table,
-    cascade_table,
     compared_table,
     hidden_table,
     kinds_table,
@@ -125,7 +124,6 @@ class CanFamily(Family):
     def tables(self, results: Results) -> list[Table]:
         """Return the default detector on every scenario, the F1 of every model, and what these numbers hide."""
         more = (
-            cascade_table(results),
             compared_table(results),
             hidden_table(results),
             accumulation_table(results),
@@ -185,16 +183,13 @@ class CanFamily(Family):
         *,
         catalog: Path | None,
         calibration: Path | None,
-        cascade: bool,
         progress: Callable[[str, int, int], None],
     ) -> Results:
         """Score all recordings that the run was not trained on, as `evaluate_run` does."""
         check_evaluated(run, data_root, dataset, catalog)
         from kdgat.can.evaluation.other_recordings import evaluate_run
 
-        return evaluate_run(
-            run, data_root, dataset, catalog=catalog, calibration=calibration, cascade=cascade, progress=progress
-        )
+        return evaluate_run(run, data_root, dataset, catalog=catalog, calibration=calibration, progress=progress)
 
     def make_evaluation(
         self,
@@ -204,13 +199,12 @@ class CanFamily(Family):
         catalog: Path | None,
         *,
         calibration: Path | None,
-        cascade: bool,
     ) -> RunDirectory:
         """Make the run directory of a stage that does the same."""
         check_evaluated(run, data_root, dataset, catalog)
         from kdgat.can.evaluation.other_recordings import make_evaluation
 
-        return make_evaluation(run, data_root, dataset, catalog, calibration=calibration, cascade=cascade)
+        return make_evaluation(run, data_root, dataset, catalog, calibration=calibration)
 
     def notes(self, results: Results) -> Iterable[str]:
         """Return what was left out and what has no labels."""

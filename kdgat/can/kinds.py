@@ -115,7 +115,6 @@ class RecordingsStageConfig(Config):
     )
     notes: tuple[str, ...] = ()
     calibration: str | None = Field(None, description="file of `kdgat calibrate` whose threshold is used")
-    cascade: bool = Field(False, description="whether the cheapest member scores alone where it is sure")
 
 
 class ComparisonStageConfig(Config):

@@ -22,10 +22,6 @@ Calibration = Annotated[
     Path | None,
     typer.Option("--calibration", metavar="FILE", help="Use the threshold of `kdgat calibrate` for this vehicle."),
 ]
-Cascade = Annotated[
-    bool,
-    typer.Option("--cascade", help="The detector's cheapest model scores first; where it is sure, it alone does."),
-]
 Dataset = Annotated[
     str | None, typer.Option("--dataset", help="Folder below --data-root (default: the run's dataset).")
 ]
@@ -57,7 +53,6 @@ def evaluate_command(family: "Family", detects: "Detects") -> Any:
         dataset: Dataset = None,
         catalog: options.Catalog = None,
         calibration: Calibration = None,
-        cascade: Cascade = False,
         quiet: options.Quiet = False,
         *,
         jobs_at: JobOptions,
@@ -77,20 +72,10 @@ def evaluate_command(family: "Family", detects: "Detects") -> Any:
         OutputDirectory(run).read_index()  # before torch is loaded
         where, request = jobs_at.read()
         if where.scheduler == "local":
-            results = _score_here(detects, run, data_root, dataset, catalog, calibration, cascade=cascade, quiet=quiet)
+            results = _score_here(detects, run, data_root, dataset, catalog, calibration, quiet=quiet)
         else:
             results = _score_in_job(
-                family,
-                detects,
-                run,
-                data_root,
-                dataset,
-                catalog,
-                calibration,
-                where,
-                request,
-                cascade=cascade,
-                quiet=quiet,
+                family, detects, run, data_root, dataset, catalog, calibration, where, request, quiet=quiet
             )
         if json_path is not None:
             json_path.parent.mkdir(parents=True, exist_ok=True)
@@ -114,7 +99,6 @@ def _score_here(
     catalog: Path | None,
     calibration: Path | None,
     *,
-    cascade: bool,
     quiet: bool,
 ) -> "RunResults":
     from rich.console import Console
@@ -128,9 +112,7 @@ def _score_here(
             bars.update(bar, description=what, completed=done, total=total)
 
         with garbage_kept():  # what evaluation loads is none, and arrays are none
-            return detects.evaluate(
-                run, data_root, dataset, catalog=catalog, calibration=calibration, cascade=cascade, progress=show
-            )
+            return detects.evaluate(run, data_root, dataset, catalog=catalog, calibration=calibration, progress=show)
 
 
 def _score_in_job(
@@ -144,19 +126,15 @@ def _score_in_job(
     site: "Site",
     request: "ResourceRequest",
     *,
-    cascade: bool,
     quiet: bool,
 ) -> "RunResults":
     options.require_job_library()
     from flows.single_stage import run_single_stage
-    from kdgat.cluster.resources import make_request
     from kdgat.run.finished import EVALUATION
     from kdgat.stage.outcome import Finished, exit_status
 
     with site.creating_files():
-        directory = detects.make_evaluation(run, data_root, dataset, catalog, calibration=calibration, cascade=cascade)
-    if cascade:  # which no GPU scores; the run's own evaluation may have asked for one
-        request = request.over(make_request(gpus=0))
+        directory = detects.make_evaluation(run, data_root, dataset, catalog, calibration=calibration)
     outcome = run_single_stage(directory.path, site, request, quiet=quiet, like_stage=EVALUATION, begins_anew=True)
     if not isinstance(outcome, Finished):
         raise typer.Exit(exit_status(outcome))

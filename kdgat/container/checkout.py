@@ -15,6 +15,7 @@ from kdgat.stage.provenance import ask_git, git_state
 # What the wheel is built from. Named one by one: a leftover build/ beside them would be packed, too.
 WHEEL_SOURCES: Final = (
     "pyproject.toml",
+    "setup.py",
     "README.md",
     "LICENSE",
     "kdgat",

@@ -213,13 +213,11 @@ class Detects(Protocol):
         *,
         catalog: Path | None,
         calibration: Path | None,
-        cascade: bool,
         progress: Callable[[str, int, int], None],
     ) -> RunResults:
         """Score data in this process; `progress` is told what is done, how much, of how much.
 
-        `calibration` is a file that sets the detector's threshold for the data's source. With `cascade`, the
-        cheapest of the detector's models scores alone where it is sure.
+        `calibration` is a file that sets the detector's threshold for the data's source.
         """
         ...
 
@@ -231,7 +229,6 @@ class Detects(Protocol):
         catalog: Path | None,
         *,
         calibration: Path | None,
-        cascade: bool,
     ) -> RunDirectory:
         """Make the run directory of a stage that does the same as a job; its artifact `results` holds them."""
         ...

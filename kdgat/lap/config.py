@@ -92,6 +92,14 @@ class LapConfig(RunConfig):
         None, description="a run, or weights, that a stage starts from whose predecessor is not chosen"
     )
 
+    @classmethod
+    def from_data(cls, content: Mapping[str, Any]) -> Self:
+        """Read it as every family does, without the networks that earlier versions wrote and did not train."""
+        model = content.get("model")
+        if isinstance(model, Mapping):
+            content = {**content, "model": {key: model[key] for key in model if key not in ("dense", "rows")}}
+        return super().from_data(content)
+
     def stage_names(self) -> Sequence[str]:
         """Name the stages of the progression, the preparations (as one) and the evaluation."""
         return [*self.progression, PREPARE, EVALUATION]

@@ -3,9 +3,9 @@
 They stand apart from the code that follows them, so that a plan is made without loading torch.
 """
 
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal, get_args
 
-from pydantic import Field, field_serializer
+from pydantic import Field
 
 from kdgat.base.configuration import Config
 from kdgat.training.config import TrainingConfig
@@ -13,7 +13,6 @@ from kdgat.training.config import TrainingConfig
 FEATURE_VERSION = 2  # rises when the same instance gives another graph
 LARGEST_COUNT: Final = 1_000_000  # instances of a split; seeds of the next split begin there
 
-ModelKind = Literal["dual", "dense", "rows"]
 Method = Literal[
     "scipy",
     "lapx",
@@ -52,30 +51,11 @@ class DualNetworkConfig(Config):
     relaxation: float = Field(1.87, gt=0.0, lt=2.0)  # of all sweeps but the first
 
 
-class DenseAttentionConfig(Config):
-    """Choose width and depth."""
-
-    hidden: int = Field(32, ge=1)  # per node
-    heads: int = Field(4, ge=1)
-    layers: int = Field(2, ge=1)
-    dropout: float = Field(0.1, ge=0.0, lt=1.0)
-
-
-class RowNetworkConfig(Config):
-    """Choose width and depth."""
-
-    hidden: int = Field(64, ge=1)
-    layers: int = Field(2, ge=1)  # residual blocks
-    dropout: float = Field(0.1, ge=0.0, lt=1.0)
-
-
 class ModelConfig(Config):
-    """Choose a network; only the section of its kind is read."""
+    """Choose a network."""
 
-    kind: ModelKind = Field("dual", description="dual = ours; dense and rows = the kinds it is compared with")
+    kind: Literal["dual"] = "dual"
     dual: DualNetworkConfig = DualNetworkConfig()
-    dense: DenseAttentionConfig = DenseAttentionConfig()
-    rows: RowNetworkConfig = RowNetworkConfig()
 
 
 class WarmStartLossConfig(Config):
@@ -142,18 +122,9 @@ class TrainingStageConfig(Config):
     model: ModelConfig = ModelConfig()
     loss: WarmStartLossConfig = WarmStartLossConfig()
 
-    @field_serializer("model")
-    def _dump_what_is_read(self, model: ModelConfig) -> dict[str, Any]:
-        return read_sections(model)  # the sections of other kinds are no part of the stage's identity
-
 
 class EvaluationStageConfig(Config):
     """Configure `evaluation`."""
 
     evaluation: EvaluationConfig = EvaluationConfig()
     stages: tuple[str, ...] = ()  # of the progression, in the order of training: the last one's weights are the model
-
-
-def read_sections(model: ModelConfig) -> dict[str, Any]:
-    """Return the kind of a model and the section of that kind, as plain data; the others are not read."""
-    return model.model_dump(mode="json", include={"kind", model.kind})

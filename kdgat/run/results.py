@@ -10,7 +10,7 @@ from typing import Annotated, Any, ClassVar, Self
 from pydantic import Field, ValidationError
 
 from kdgat.base.configuration import Config, describe_validation_error
-from kdgat.base.files import write_bytes_atomically, write_json_atomically
+from kdgat.base.files import write_bytes_atomically
 from kdgat.run.measure import Measure
 from kdgat.stage.provenance import git_state
 
@@ -70,9 +70,9 @@ class Versioned(Config):
         }
 
     @classmethod
-    def write_schema(cls, path: Path) -> None:
-        """Write the JSON schema of the file."""
-        write_json_atomically(path, cls.schema_of_file())
+    def print_schema(cls) -> None:
+        """Print the JSON schema of the file."""
+        print(json.dumps(cls.schema_of_file(), indent=2))
 
 
 class RunResults(Versioned):

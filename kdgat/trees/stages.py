@@ -25,6 +25,7 @@ from kdgat.training.allocator import keep_freed_memory, use_expandable_segments
 from kdgat.training.device import release_memory
 from kdgat.training.random_state import seed_everything
 from kdgat.training.stage import train_stage
+from kdgat.training.weights import load_weights
 from kdgat.trees.graphs.columns import NODE_FEATURES, SCHEMA
 from kdgat.trees.graphs.networks import Networks
 from kdgat.trees.models.classifier import TreePredictor
@@ -36,7 +37,7 @@ from kdgat.trees.training.finetuning import FinetuneObjective, Task, choose_labe
 from kdgat.trees.training.peak import measure_peak
 from kdgat.trees.training.pretraining import PretrainedTrees, PretrainObjective
 from kdgat.trees.training.source import TreeBatchSource
-from kdgat.trees.training.start import check_start, read_start
+from kdgat.trees.training.start import check_start
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ def run_finetune(spec: StageSpec, directory: RunDirectory) -> Outcome:
     if START in spec.inputs:
         path = input_path(spec, directory, START)
         check_start(path, config.encoder)
-        start = read_start(path)
+        start = load_weights(path)[0]
     metrics: dict[str, float] = {}
     artifacts: dict[str, str] = {}
     for fraction in config.label_fractions:

@@ -79,7 +79,8 @@ def test_quick_goes_through_three_sizes_on_one_core() -> None:
         ("progression={Mid: {size: 8, train: 1, validation: 1, test: 1}}", ["Mid", "small letters"]),
         ("progression={prepare: {size: 8, train: 1, validation: 1, test: 1}}", ["prepare"]),
         ("seeds=[1, 1]", ["seeds", "twice"]),
-        ("model.kind=dula", ["model.kind", "dula", "dual"]),
+        ("model.kind=dense", ["model.kind", "dense", "dual"]),
+        ("model.rows.hidden=8", ["model.rows", "dual"]),
     ],
 )
 def test_a_wrong_override_is_refused_with_key_value_and_fix(override: str, words: list[str]) -> None:
@@ -87,6 +88,16 @@ def test_a_wrong_override_is_refused_with_key_value_and_fix(override: str, words
         make_config("quick", [override])
     for word in words:
         assert word in str(error.value)
+
+
+def test_a_run_from_before_whose_configuration_has_other_networks_is_read() -> None:
+    config = make_config("quick", ["model.dual.rounds=3"])
+    content = config.model_dump(mode="json")
+    content["model"] |= {"dense": {"hidden": 32, "heads": 4, "layers": 2, "dropout": 0.1}, "rows": {"hidden": 64}}
+    assert LapConfig.from_data(content) == config
+    content["model"]["kind"] = "rows"
+    with pytest.raises(ConfigurationError, match=r"model.kind='rows'.*'dual'"):
+        LapConfig.from_data(content)
 
 
 def test_a_stage_without_its_predecessor_is_refused_unless_there_are_weights_to_start_from() -> None:

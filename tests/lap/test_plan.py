@@ -69,7 +69,7 @@ def test_a_stage_is_planned_again_only_where_what_it_reads_has_changed() -> None
         return [name for name in before if before[name] != after[name]]
 
     assert changed("training_of.mid_2048.max_epochs=9") == ["mid_2048-seed0"]
-    assert changed("resources.default.memory=9G", "model.rows.hidden=8") == []
+    assert changed("resources.default.memory=9G") == []
     assert changed("evaluation.repeats=9") == ["evaluation-seed0"]
 
 

@@ -6,7 +6,7 @@ message came too early, or an identifier is overdue.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -82,7 +82,3 @@ class Detector:
         by_network = logits >= self.threshold if self.members else np.zeros(graphs.num_graphs, bool)
         scores_of_windows = sigmoid(np.where(by_clock, np.maximum(logits, clock), logits))
         return Verdicts(logits, scores_of_windows, node_logits, by_network, by_clock, clock=self.clock)
-
-    def with_threshold(self, threshold: float) -> Detector:
-        """Return the detector with another threshold, a calibrated logit."""
-        return replace(self, threshold=threshold)

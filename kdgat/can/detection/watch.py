@@ -18,7 +18,6 @@ from kdgat.canbus.messages import Messages
 from kdgat.graphs.columns import GraphColumns
 from kdgat.run.table import counted
 
-CHUNK_MESSAGES = 50_000  # of a log that is read at once: bounds memory
 MAX_POINTS = 1 << 18  # of a picture: five hours of a busy bus
 MAX_PARTS = 4096
 
@@ -131,9 +130,3 @@ class Watch:
         if self._timeline is not None:
             self._timeline.add(graphs, verdicts)
         return alarms
-
-
-def in_chunks(messages: Messages, size: int = CHUNK_MESSAGES) -> Iterator[Messages]:
-    """Yield a recording in pieces."""
-    for start in range(0, len(messages), size):
-        yield messages.select(slice(start, start + size))

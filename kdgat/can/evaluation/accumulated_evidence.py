@@ -18,21 +18,12 @@ from kdgat.can.sections import EvaluationConfig
 Nodes = Mapping[int, NodeScores]  # seed -> scores of the nodes of the same windows
 
 
-def node_mean(detector: DefaultDetector, nodes: Nodes, tables: Tables | None = None) -> NDArray[np.float64] | None:
-    """Return the mean [N] of what a detector's members say of each node; None if one of them says nothing of nodes.
-
-    Of a cascade, which needs the windows' `tables`, it is what the first member says where that is sure of the window.
-    """
+def node_mean(detector: DefaultDetector, nodes: Nodes) -> NDArray[np.float64] | None:
+    """Return the mean [N] of what a detector's members say of each node; None if one of them says nothing of nodes."""
     members = [(seed, column) for seed, columns in detector.scalings.items() for column in columns]
     if any(seed not in nodes or column not in nodes[seed].scores for seed, column in members):
         return None
-    mean = np.mean([nodes[seed].scores[column].astype(np.float64) for seed, column in members], axis=0)
-    cascade = detector.cascade
-    if cascade is None or tables is None:
-        return rounded(mean)
-    first = nodes[cascade.seed]
-    goes_on = np.repeat(cascade.goes_on(tables), np.diff(first.node_ptr))
-    return rounded(np.where(goes_on, mean, first.scores[cascade.model]))
+    return rounded(np.mean([nodes[seed].scores[column].astype(np.float64) for seed, column in members], axis=0))
 
 
 def learn_accumulation(
@@ -44,11 +35,10 @@ def learn_accumulation(
 ) -> Accumulation | None:
     """Learn from benign validation windows, recorded and virtual, what counts as evidence.
 
-    A cascade learns what is rare in its own mixture of scores, which it meets in tests, too. Those of clean minutes,
-    `clean`, are one more source: only what is rare in each of them is evidence. None where it is off, where
-    the detector says nothing of identifiers, or where validation is too small.
+    Clean minutes, `clean`, are one more source: only what is rare in each of them is evidence. None where it is off,
+    where the detector says nothing of identifiers, or where validation is too small.
     """
-    scores = None if config.accumulation == "off" or nodes is None else node_mean(detector, nodes, validation)
+    scores = None if config.accumulation == "off" or nodes is None else node_mean(detector, nodes)
     if scores is None or nodes is None:
         return None
     first = next(iter(detector.scalings))
@@ -69,7 +59,7 @@ def accumulated_windows(
     """Return the windows [G] at whose end an identifier's evidence is an alarm."""
     from kdgat.can.evaluation.accumulator import Accumulator  # numba, which a node that trains may not have
 
-    scores = node_mean(detector, nodes, tables)
+    scores = node_mean(detector, nodes)
     if scores is None:  # it was learned from validation, where they were there
         raise EvaluationError(f"nodes were not scored by all of {detector.model}: run the evaluation stage again")
     table = tables[next(iter(detector.scalings))]

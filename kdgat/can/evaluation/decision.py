@@ -24,7 +24,6 @@ from kdgat.can.evaluation.calibration import (
     mean_over_seeds,
     sigmoid,
 )
-from kdgat.can.evaluation.cascade import Cascade
 from kdgat.can.evaluation.metrics import (
     binary_metrics,
     per_recording_metrics,
@@ -36,7 +35,7 @@ from kdgat.can.evaluation.operating_point import OperatingPoint, covered_seconds
 from kdgat.can.evaluation.results import Curves, Detector, DetectorScenario, ScenarioMetrics
 from kdgat.can.evaluation.score_tables import ScoreTable
 from kdgat.can.evaluation.scores import Scores
-from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds, is_baseline, is_untrained
+from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds, is_baseline
 from kdgat.can.models.names import CLOCK, ENSEMBLE, ENSEMBLE_MEMBERS, ERROR_MODELS
 from kdgat.can.sections import AUTO, EvaluationConfig
 
@@ -60,7 +59,6 @@ class DefaultDetector:
     scalings: dict[int, dict[str, Scaling]]  # seed -> column of the tables -> calibration; the mean is the detector
     rule: DecisionRule
     operating_point: OperatingPoint | None = None  # of the rule `budget`
-    cascade: Cascade | None = None  # by which not all members score every window
 
     @property
     def columns(self) -> list[str]:
@@ -68,12 +66,8 @@ class DefaultDetector:
         return [*next(iter(self.scalings.values())), CLOCK]
 
     def logits(self, tables: Tables) -> NDArray[np.float64]:
-        """Return the detector's calibrated logits [G]; of a cascade, those of its first member where that is sure."""
-        mean = mean_over_seeds([self.member_logits(tables[seed], seed) for seed in self.scalings])
-        if self.cascade is None:
-            return mean
-        alone = self.logits_of(tables, self.cascade.seed, self.cascade.model)
-        return np.where(self.cascade.goes_on(tables), mean, alone)
+        """Return the detector's calibrated logits [G]."""
+        return mean_over_seeds([self.member_logits(tables[seed], seed) for seed in self.scalings])
 
     def decide(self, tables: Tables) -> NDArray[np.bool_]:
         """Return which windows [G] raise an alarm."""
@@ -87,13 +81,6 @@ class DefaultDetector:
         """Return the calibrated logits [G] of one member."""
         scaling = self.scalings[seed][column]
         return np.clip(scaling.calibrated(tables[seed].scores[column]), -LOGIT_LIMIT, LOGIT_LIMIT)
-
-    def scores_all(self, model: str, seed: int) -> bool:
-        """Return whether every window is scored by all that a model of one seed is made of."""
-        if self.cascade is None or is_untrained(model):
-            return True
-        members = list(self.scalings[seed]) if model == self.model else [model]
-        return (seed, members) == (self.cascade.seed, [self.cascade.model])
 
     def probability_and_decision(
         self, logits: NDArray[np.float64], table: ScoreTable
@@ -248,7 +235,7 @@ def describe_detector(
     source = "benign validation windows"
     virtual = f" ({num_virtual:,} of them of virtual vehicles)" if num_virtual else ""
     point = default_detector.operating_point
-    parts = (point, default_detector.cascade, accumulation)
+    parts = (point, accumulation)
     seeds = list(default_detector.scalings)
     mean = f", mean of {len(seeds)} seeds' calibrated logits" if len(seeds) > 1 else ""
     return Detector(
@@ -260,7 +247,6 @@ def describe_detector(
         decision=default_detector.rule,
         rule=" ".join([default_detector.rule.sentence(), *(one.sentence() for one in parts if one)]),
         accumulation=accumulation,
-        cascade=default_detector.cascade,
         operating_point=point,
         calibration=calibration,
         false_alarm_rate=_rate_of(decision[benign], f"{source}{virtual}"),
@@ -281,7 +267,7 @@ def scenario_of_detector(
 
     Windows marked in `also` [G] are alarms of the detector, too, whatever it says of them; not of its single seeds.
     """
-    table, cascade = tables[next(iter(default_detector.scalings))], default_detector.cascade
+    table = tables[next(iter(default_detector.scalings))]
     logits = default_detector.logits(tables)
     probability, decision = default_detector.probability_and_decision(logits, table)
     if also is not None:
@@ -289,12 +275,10 @@ def scenario_of_detector(
     members = [
         _metrics(default_detector, default_detector.member_logits(tables[seed], seed), table, with_recordings=False)
         for seed in default_detector.scalings
-        if cascade is None  # whose other members have not scored all windows
     ]
     scenario = DetectorScenario(
         **_metrics(default_detector, logits, table, with_recordings=True, decision=decision),
-        over_seeds=spread_over_seeds(members) if members else {},
-        num_windows_of_all=None if cascade is None else int(np.count_nonzero(cascade.goes_on(tables))),
+        over_seeds=spread_over_seeds(members),
         breakdown=break_down(table, decision),
     )
     scores = Scores(

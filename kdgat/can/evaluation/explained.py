@@ -21,7 +21,7 @@ from torch import nn
 from kdgat.base.files import write_bytes_atomically
 from kdgat.can.evaluation.decision import LOGIT_LIMIT
 from kdgat.can.evaluation.evidence import evidence_of
-from kdgat.can.evaluation.explanation_scores import ExplanationScores, HitRates
+from kdgat.can.evaluation.results import ExplanationScores, HitRates
 from kdgat.can.models.names import CLOCK, ENSEMBLE
 from kdgat.can.models.scoring import WINDOWS_PER_BATCH, stage_device
 from kdgat.can.training.pool import PooledStores

@@ -1,14 +1,18 @@
-"""What the models that a run started from were trained on: its weights have seen those recordings as well."""
+"""What weights have seen: recordings that a run, or a model that it started from, was trained on, and near copies."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.registry.entry import ModelEntry
 from kdgat.registry.registry import ENTRY_FILE
 from kdgat.run.directory import OutputDirectory
+
+if TYPE_CHECKING:
+    from kdgat.canbus.catalog import RecordingFile
+    from kdgat.canbus.near_copies import Blocks
 
 
 @dataclass(frozen=True)
@@ -49,3 +53,18 @@ def _start_of(path: Path, config: Mapping[str, Any]) -> Path | None:
         return None if parent is None else path.absolute().parent / parent
     start = config.get("start_from")
     return None if start is None else Path(start)
+
+
+def near_copy(run: FinishedCanRun, file: "RecordingFile") -> str | None:
+    """Name the training recording of a run that a recording is in part a copy of, if there is one."""
+    return None if file.blocks is None else copy_of_trained(run, file.blocks)
+
+
+def copy_of_trained(run: FinishedCanRun, blocks: "Blocks") -> str | None:
+    """Name the training recording of a run that holds many of the blocks of a recording, if there is one."""
+    from kdgat.canbus.near_copies import holds_much_of
+
+    for row in run.trained_recordings():
+        if row.blocks and holds_much_of(blocks, row.blocks):
+            return f"{row.scenario}/{row.name}"
+    return None

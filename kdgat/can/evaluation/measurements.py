@@ -67,8 +67,6 @@ class Measurements:
         for model in model_names(next(iter(validation.values()))):
             own = calibrated_detector(model, validation, config)
             for seed in validation:
-                if not default_detector.scores_all(model, seed):
-                    continue
                 measured = {name: scenario_of_model(own, seed, tables[seed]) for name, tables in splits.items()}
                 self.models.setdefault(model, {})[str(seed)] = {name: row for name, (row, _) in measured.items()}
                 if model not in self.curves and not is_baseline(

@@ -9,21 +9,18 @@ from typing import TYPE_CHECKING, Final
 
 from kdgat.base.configuration import validate_config
 from kdgat.can.evaluation.accumulated_evidence import Nodes
-from kdgat.can.evaluation.cascade import cascade_notes, check_cascade
 from kdgat.can.evaluation.decision import DefaultDetector, Tables
 from kdgat.can.evaluation.finished_run import EvaluationError, FinishedCanRun
-from kdgat.can.evaluation.lineage import Lineage, lineage_of
+from kdgat.can.evaluation.lineage import Lineage, lineage_of, near_copy
 from kdgat.can.evaluation.measurements import Measurements
 from kdgat.can.evaluation.results import Results
-from kdgat.can.evaluation.run_detector import detector_of, windows_of
+from kdgat.can.evaluation.run_detector import windows_of
 from kdgat.can.evaluation.score_tables import ScoreTable
 from kdgat.can.evaluation.scored_recordings import BegunRecording, RecordingScorer, worthwhile_processes
-from kdgat.can.evaluation.unseen import near_copy
 from kdgat.can.evaluation.untrained import is_untrained
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
 from kdgat.can.kinds import KINDS, SCORE_RECORDINGS, RecordingsStageConfig
 from kdgat.can.sections import num_windows
-from kdgat.canbus.features.schema import VALIDATION
 from kdgat.canbus.messages import ReadLimits
 from kdgat.canbus.summary import RunningSummary, list_bad_rows, summarise_recording
 from kdgat.run.directory import OutputDirectory
@@ -49,7 +46,6 @@ def evaluate_run(
     catalog: Path | str | None = None,
     lineage: Lineage | None = None,
     calibration: Path | str | None = None,
-    cascade: bool = False,
     progress: Callable[[str, int, int], None] | None = None,
     processes: int | None = None,
     work: Work | None = None,
@@ -65,7 +61,6 @@ def evaluate_run(
         catalog: YAML file with entries of one's own.
         lineage: what those models were trained on; by default looked up.
         calibration: file of `kdgat calibrate` whose threshold is used; its recordings are left out.
-        cascade: whether the detector's cheapest member scores alone where it is sure (`kdgat.can.evaluation.cascade`).
         progress: called with what is read, how many recordings are done, and how many there are.
         processes: that score, this one among them, each on one core; by default as many as are worthwhile on the cores
             that this one may use. They change no score.
@@ -74,7 +69,6 @@ def evaluate_run(
     Raises:
         EvaluationError: if the run lacks what is needed, or nothing is left to score.
         VehicleCalibrationError: if the calibration is of another detector.
-        CascadeError: if the detector has no cascade, or a vehicle's calibration is given.
         DatasetError, RecordingError: naming the folder or the file and what to do.
     """
     # Reading recordings needs polars and numba, which scoring stores does not.
@@ -85,9 +79,7 @@ def evaluate_run(
     entry, leave_out = find_entry(dataset, data_root, catalog), run.left_out(data_root)
     if processes is None:  # before anything is read, so that the others start meanwhile
         processes = worthwhile_processes(_guessed_windows(run, entry.folder_in(data_root), leave_out))
-    if cascade:
-        check_cascade(detector_of(run), run.tables(VALIDATION), calibration)
-    with _scorer(run, processes, work, cascade=cascade) as scorer:
+    with _scorer(run, processes, work) as scorer:
         lineage = lineage_of(run.output.path) if lineage is None else lineage
         vehicle = None if calibration is None else VehicleCalibration.read(Path(calibration))
         files, notes = _unseen(run, entry, data_root, leave_out, lineage, vehicle)
@@ -182,11 +174,9 @@ def score_files(
 
 
 @contextmanager
-def _scorer(
-    run: FinishedCanRun, processes: int, work: Work | None, *, cascade: bool = False
-) -> "Iterator[RecordingScorer]":
+def _scorer(run: FinishedCanRun, processes: int, work: Work | None) -> "Iterator[RecordingScorer]":
     """Open a scorer; note the memory of its other processes when it is left."""
-    with RecordingScorer(run, processes=processes, cascade=cascade) as scorer:
+    with RecordingScorer(run, processes=processes) as scorer:
         yield scorer
     if work is not None:
         work.ranks_mib = max(work.ranks_mib, scorer.others_mib)
@@ -259,8 +249,6 @@ def _score(
     }
     accumulation = scorer.accumulation if calibration is None else calibration.accumulation or scorer.accumulation
     report = Measurements(default_detector, scorer.config, own_validation, tests, accumulation, nodes.get)
-    for note in cascade_notes(default_detector, report.scenarios):
-        summary.note(note)
     return report.results(run, data=summary.content, dataset=dataset, calibration=calibration)
 
 
@@ -278,7 +266,6 @@ def run_score_recordings(spec: StageSpec, directory: RunDirectory) -> Outcome:
         catalog=config.catalog,
         lineage=Lineage(config.also_trained, config.notes),
         calibration=config.calibration,
-        cascade=config.cascade,
         progress=show,
         work=directory.work,
     )
@@ -295,7 +282,6 @@ def make_evaluation(
     catalog: Path | None = None,
     *,
     calibration: Path | None = None,
-    cascade: bool = False,
     below: Path | None = None,
 ) -> RunDirectory:
     """Make the run directory of a stage `score_recordings`, a new one each time: recordings may have changed.
@@ -304,14 +290,11 @@ def make_evaluation(
 
     Raises:
         EvaluationError: if the run has not been evaluated itself.
-        CascadeError: if its detector has no cascade.
         DatasetError: if there is no such dataset below `data_root`.
     """
     from kdgat.canbus.catalog import find_entry
 
     run = FinishedCanRun(OutputDirectory(run_directory.absolute()))
-    if cascade:
-        check_cascade(detector_of(run), run.tables(VALIDATION), calibration)  # rather than in the job
     lineage = lineage_of(run.output.path)
     config = RecordingsStageConfig(
         run=str(run.output.path),
@@ -321,7 +304,6 @@ def make_evaluation(
         also_trained=lineage.trained,
         notes=lineage.notes,
         calibration=None if calibration is None else str(calibration.absolute()),
-        cascade=cascade,
     )
     found = catalog or run.catalog
     recordings = find_entry(run.dataset if dataset is None else dataset, data_root, found).folder_in(data_root)
@@ -330,7 +312,7 @@ def make_evaluation(
         family=run.index.family,
         stage=SCORE_RECORDINGS,
         seed=run.seeds[0],
-        config=config.model_dump(exclude=None if cascade else {"cascade"}),  # without one, a stage is what it was
+        config=config.model_dump(),
         reads=tuple(str(Path(path).absolute()) for path in reads),
         code_version=KINDS[SCORE_RECORDINGS].code_version,
     )

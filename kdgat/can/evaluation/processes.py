@@ -25,7 +25,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.can.detection.network import Network, TrainedAttention, Windows
-from kdgat.can.evaluation.turns import Unsure, score_in_turn
 from kdgat.graphs.columns import GraphColumns
 from kdgat.stage.memory import peak_kib
 
@@ -61,12 +60,8 @@ class ScoringProcesses:
     They start, and load the networks, while this process goes on.
     """
 
-    def __init__(self, models: Sequence[Model], processes: int = 1, unsure: Unsure | None = None) -> None:
-        """Load exported models or weights; use so many processes, this one among them.
-
-        With `unsure`, all but the first score only the windows of which that one is unsure (`score_in_turn`).
-        """
-        self._unsure = unsure
+    def __init__(self, models: Sequence[Model], processes: int = 1) -> None:
+        """Load exported models or weights; use so many processes, this one among them."""
         self._workers: SimpleQueue[_Worker] = SimpleQueue()
         self._all = [_Worker() for _ in range(processes - 1)]
         self._num_alive = len(self._all)
@@ -134,11 +129,11 @@ class ScoringProcesses:
             return self._score(begun.pieces[place])
 
     def _score(self, windows: Windows) -> list[Logits]:
-        return score_in_turn(self._networks, windows, self._unsure)
+        return [network.score(windows) for network in self._networks]
 
     def _prepare(self, worker: _Worker, models: list[Model]) -> None:
         try:
-            worker.load(models, self._unsure)
+            worker.load(models)
         finally:
             self._workers.put(worker)
 
@@ -179,10 +174,10 @@ class _Worker:
             )
         self.peak_mib = 0
 
-    def load(self, models: list[Model], unsure: Unsure | None) -> None:
+    def load(self, models: list[Model]) -> None:
         """Hand it the networks, once it has started; one that does not take them ends, as whoever asks it is told."""
         try:
-            self._connection.send((models, unsure))
+            self._connection.send(models)
         except (OSError, MemoryError):
             self.kill()
 

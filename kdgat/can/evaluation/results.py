@@ -1,13 +1,13 @@
 """Shape of results.json: everything an evaluation says, validated when written and when read.
 
 `scenarios` holds the default detector, scenario name directly below it and `f1` directly in each; `f1` repeats that
-value at the top for scripts.  A value that the data cannot define is null.  The JSON schema lies beside this module.
+value at the top for scripts.  A value that the data cannot define is null.  `python -m
+kdgat.can.evaluation.results` prints the JSON schema; a wheel brings it, beside this module.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from pydantic import Field, model_validator
@@ -15,14 +15,11 @@ from pydantic import Field, model_validator
 from kdgat.base.configuration import Config
 from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.calibration import DecisionRule, FalseAlarmRate
-from kdgat.can.evaluation.cascade import Cascade
-from kdgat.can.evaluation.explanation_scores import ExplanationScores
 from kdgat.can.evaluation.operating_point import OperatingPoint
 from kdgat.run.interval import Interval
 from kdgat.run.measure import Measure
 from kdgat.run.results import Count, RunResults, Value
 
-SCHEMA_PATH = Path(__file__).with_name("results.schema.json")
 DETECTOR = "detector"  # key of the default detector among the models' curves
 DEFAULT_DETECTOR = "default detector"  # what people are told of it
 COUNT_NAMES = ("0", "1", "2-3", "4-9", "10+")  # of injected messages in an attacked window; 0: some are kept away
@@ -129,13 +126,29 @@ class Breakdown(Config):
     )
 
 
+class HitRates(Config):
+    """Shares of windows in which one of the most suspicious identifiers is an attacked one."""
+
+    num_windows: Count = Field(description="attacked windows that raise an alarm")
+    hit_at_1: Value = None
+    hit_at_3: Value = None
+    random_at_1: Value = Field(default=None, description="what identifiers in a random order would hit")
+    random_at_3: Value = None
+
+
+class ExplanationScores(Config):
+    """Explanations of a scenario's alarms against the injected, or silenced, identifiers."""
+
+    named_by: str = Field(description="model that orders the identifiers")
+    num_attacked_windows: Count = Field(description="those with an identifier that is attacked; at most 20,000")
+    detector: HitRates
+    clock: HitRates = Field(description="the arrival clock alone, on windows in which it raises an alarm itself")
+
+
 class DetectorScenario(ScenarioMetrics):
     """A scenario seen by the default detector; `over_seeds` is the spread of its single-seed versions."""
 
     over_seeds: dict[str, Spread] = Field(default={})
-    num_windows_of_all: Count | None = Field(
-        default=None, description="windows that all members of a cascade scored; null without one"
-    )
     breakdown: Breakdown | None = None
     explanations: ExplanationScores | None = Field(
         default=None, description="whether alarms name the attacked identifiers first; null where it was not asked"
@@ -152,9 +165,6 @@ class Detector(Config):
     rule: str = Field(description="the decision rule in words")
     operating_point: OperatingPoint | None = Field(default=None, description="of the rule `budget`")
     accumulation: Accumulation | None = Field(default=None, description="evidence that adds up over windows")
-    cascade: Cascade | None = Field(
-        default=None, description="which member scores first, and when it scores alone; null where all score all"
-    )
     calibration: str | None = Field(default=None, description="the vehicle's calibration that gave the threshold")
     false_alarm_rate: FalseAlarmRate | None = None
     recorded_false_alarm_rate: FalseAlarmRate | None = Field(
@@ -280,6 +290,24 @@ class Results(RunResults):
             return {**data, "f1": f1}
         return data
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_cascade(cls, data: Any) -> Any:
+        """Leave out what earlier versions wrote of a cascade, null where none was asked for."""
+        if not isinstance(data, Mapping):
+            return data
+        found = dict(data)
+        if isinstance(found.get("detector"), Mapping):
+            found["detector"] = {key: value for key, value in found["detector"].items() if key != "cascade"}
+        if isinstance(found.get("scenarios"), Mapping):
+            found["scenarios"] = {
+                name: {key: value for key, value in row.items() if key != "num_windows_of_all"}
+                if isinstance(row, Mapping)
+                else row
+                for name, row in found["scenarios"].items()
+            }
+        return found
+
     @model_validator(mode="after")
     def _agree(self) -> Results:
         if self.f1 != {name: scenario.f1 for name, scenario in self.scenarios.items()}:
@@ -288,4 +316,4 @@ class Results(RunResults):
 
 
 if __name__ == "__main__":
-    Results.write_schema(SCHEMA_PATH)
+    Results.print_schema()

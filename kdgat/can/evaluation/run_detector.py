@@ -1,17 +1,14 @@
 """The detectors that a finished run can decide by, calibrated on its validation windows; nothing here loads torch."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from kdgat.base.configuration import validate_config
 from kdgat.can.evaluation.accumulated_evidence import learn_accumulation
 from kdgat.can.evaluation.accumulation import Accumulation
-from kdgat.can.evaluation.cascade import check_cascade, learn_cascade
 from kdgat.can.evaluation.decision import DefaultDetector, calibrated_detector, choose_detector, model_names
 from kdgat.can.evaluation.finished_run import EvaluationError, FinishedCanRun
 from kdgat.can.sections import WindowConfig
 from kdgat.canbus.features.schema import VALIDATION
-from kdgat.training.weights import read_arrays
 
 
 def detector_of(run: FinishedCanRun, name: str | None = None, seeds: Sequence[int] | None = None) -> DefaultDetector:
@@ -30,18 +27,6 @@ def detector_of(run: FinishedCanRun, name: str | None = None, seeds: Sequence[in
     if name not in known:
         raise EvaluationError(f"{run.output.path} has no detector {name!r}; it has: {', '.join(known)}")
     return calibrated_detector(name, chosen, config, with_clock=True)
-
-
-def cascade_of(run: FinishedCanRun, detector: DefaultDetector) -> DefaultDetector:
-    """Return the detector with the cascade of its members; CascadeError if it has none."""
-    validation = run.tables(VALIDATION)
-    check_cascade(detector, validation)
-    num_parameters = {
-        (seed, name): sum(weight.size for weight in read_arrays(run.weights(seed)[name])[0].values())
-        for seed, members in detector.scalings.items()
-        for name in members
-    }
-    return replace(detector, cascade=learn_cascade(detector, validation, num_parameters))
 
 
 def accumulation_of(run: FinishedCanRun, detector: DefaultDetector) -> Accumulation | None:

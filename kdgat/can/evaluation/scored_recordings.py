@@ -15,11 +15,10 @@ from numpy.typing import NDArray
 
 from kdgat.base.cores import num_usable_cores
 from kdgat.can.evaluation.accumulated_evidence import Nodes, learn_accumulation
-from kdgat.can.evaluation.cascade import CascadeError
 from kdgat.can.evaluation.decision import DefaultDetector, Tables
 from kdgat.can.evaluation.finished_run import EvaluationError, FinishedCanRun
 from kdgat.can.evaluation.node_scores import make_node_scores
-from kdgat.can.evaluation.run_detector import cascade_of, detector_of, windows_of
+from kdgat.can.evaluation.run_detector import detector_of, windows_of
 from kdgat.can.evaluation.score_tables import make_table
 from kdgat.can.evaluation.untrained import baseline_scores
 from kdgat.can.models.names import ENSEMBLE_MEMBERS
@@ -33,7 +32,6 @@ from kdgat.training.weights import read_arrays
 if TYPE_CHECKING:
     from kdgat.can.evaluation.detectors import DetectorSet
     from kdgat.can.evaluation.processes import Pieces, ScoringProcesses
-    from kdgat.can.evaluation.turns import Unsure
 
 logger = logging.getLogger(__name__)
 
@@ -70,12 +68,9 @@ class RecordingScorer:
         detector: str | None = None,
         seeds: Sequence[int] | None = None,
         processes: int = 1,
-        *,
-        cascade: bool = False,
     ) -> None:
         """Choose the run's detector and load its weights; EvaluationError if the run's features are others.
 
-        With `cascade`, its cheapest member scores alone where it is sure; CascadeError where that cannot be.
         With `detector`, a name of `model_names`, that one is calibrated instead, of these seeds (default: all). Use it
         as a context where it may start processes.
         """
@@ -87,8 +82,6 @@ class RecordingScorer:
         self.config = run.evaluation_config()
         self.validation = run.tables(VALIDATION)
         self.default_detector: DefaultDetector = detector_of(run, detector, seeds)
-        if cascade:
-            self.default_detector = cascade_of(run, self.default_detector)
         self.windows = windows_of(run)
         self.limits = run.read_limits()
         self.accumulation = learn_accumulation(
@@ -96,15 +89,7 @@ class RecordingScorer:
         )
         self.node_scores: Nodes = {}  # of the windows that were scored last
         self._places = [(seed, name) for seed, members in self.default_detector.scalings.items() for name in members]
-        first = self.default_detector.cascade
-        if first is not None:  # networks score in this order
-            self._places.sort(key=lambda place: place != (first.seed, first.model))
-        self._processes = _open_processes(run, self._places, processes, None if first is None else first.unsure)
-        if first is not None and self._processes is None:
-            raise CascadeError(
-                "cascade=true: torch scores here, with all networks (a GPU was given, ONNX Runtime is not there, or a "
-                "network knows identifiers by name); evaluate without a GPU (--gpus 0), or without --cascade"
-            )
+        self._processes = _open_processes(run, self._places, processes)
         self._detectors: dict[int, DetectorSet] = (
             {} if self._processes is not None else _detector_sets(run, self._places)
         )
@@ -172,7 +157,7 @@ def _last_marked(begun: BegunRecording) -> list[bool]:
 
 
 def _open_processes(
-    run: FinishedCanRun, places: Sequence[tuple[int, str]], processes: int, unsure: "Unsure | None"
+    run: FinishedCanRun, places: Sequence[tuple[int, str]], processes: int
 ) -> "ScoringProcesses | None":
     """Open the networks of seeds and names; None where they need torch, or a GPU is there to be used."""
     if any(name not in ENSEMBLE_MEMBERS for _, name in places) or num_given_gpus():
@@ -204,7 +189,7 @@ def _open_processes(
         except ExportError as error:
             logger.warning("%s: torch scores instead, three times as slow", error)
             return None
-    return ScoringProcesses(models, processes, unsure)
+    return ScoringProcesses(models, processes)
 
 
 def _detector_sets(run: FinishedCanRun, places: Sequence[tuple[int, str]]) -> "dict[int, DetectorSet]":

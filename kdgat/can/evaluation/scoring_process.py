@@ -9,23 +9,21 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
     signal.signal(number, signal.SIG_IGN)
 
 from kdgat.can.detection.network import Network, ScoreError  # noqa: E402
-from kdgat.can.evaluation.turns import score_in_turn  # noqa: E402
 from kdgat.stage.process import garbage_kept, leave  # noqa: E402
 
 
 def main() -> None:
-    """Take networks as a list of models, and `Unsure` or None; then answer `Windows` after `Windows` with logits.
+    """Take networks as a list of models; then answer `Windows` after `Windows` with the logits of each.
 
     An error is sent in their place. The other end closes the socket to end this process, or ends itself.
     """
     with garbage_kept(), Connection(int(sys.argv[1])) as connection:  # arrays are no garbage
         try:
-            models, unsure = connection.recv()
-            networks = [Network(model) for model in models]
+            networks = [Network(model) for model in connection.recv()]
             while True:
                 windows = connection.recv()
                 try:
-                    connection.send(score_in_turn(networks, windows, unsure))
+                    connection.send([network.score(windows) for network in networks])
                 except ScoreError as error:
                     connection.send(error)
         except (EOFError, ConnectionError):

@@ -49,10 +49,7 @@ def models_table(results: Results) -> Table:
             values.append(format_value(fmean(known)) if known else "-")
         rows.append([model, *values])
     rows.append([DEFAULT_DETECTOR, *(format_value(results.f1.get(scenario)) for scenario in scenarios)])
-    cascade = results.detector.cascade  # one of whose members has scored all windows
     seeds_text = f", mean over {len(results.seeds)} seeds" if len(results.seeds) > 1 else ""
-    if cascade is not None:
-        seeds_text = f", of seed {cascade.seed}"
     return Table.of(["model", *scenarios], rows, f"F1 per model{seeds_text}", key="models")
 
 
@@ -112,20 +109,6 @@ def accumulation_table(results: Results) -> Table | None:
     header += ["false", "hours", "per hour", "designed"]
     caption = "attacks found by single windows, by evidence that adds up over them, and by both; its false alarms"
     return Table.of(header, body, caption, key="adding-up") if body else None
-
-
-def cascade_table(results: Results) -> Table | None:
-    """Return how many windows all members of a cascade scored, one row per scenario; None without one."""
-    cascade = results.detector.cascade
-    if cascade is None:
-        return None
-    counts = {name: (row.num_windows_of_all or 0, row.num_windows) for name, row in results.scenarios.items()}
-    counts["validation"] = (cascade.num_validation_windows_of_all, cascade.num_validation_windows)
-    body = [
-        [name, f"{total:,}", f"{count:,}", format_short(count / total) if total else "-"]
-        for name, (count, total) in counts.items()
-    ]
-    return Table.of(["scenario", "windows", "by all", "share"], body, cascade.sentence(), key="cascade")
 
 
 def kinds_table(results: Results) -> Table | None:

@@ -21,6 +21,7 @@ from kdgat.report.style import (
     BLUE,
     Key,
     Picture,
+    axis_title,
     blank,
     line_key,
     nines,
@@ -28,12 +29,21 @@ from kdgat.report.style import (
     series_style,
     wrapped,
 )
+from kdgat.report.training import FIRST_SHARE_COLOUR, Seeds, epoch_step
 
 LIGHT_BLUE = "#9ecae1"
 SINGLE_SEEDS = "single seeds, mean and range"
 SMALLEST_RATE = 1e-4  # left end of the logarithmic false-positive axis
 ROW_PIXELS = 30
 CHOSEN = Key("chosen threshold", BLACK, symbol="◯")
+CURRICULUM_PREFIX = "curriculum_"
+CURRICULUM_RATIO = "curriculum_ratio"
+# What the curriculum's right axis shows: column, label, factor to percent.
+CURRICULUM_SHARES = (
+    ("curriculum_percentile", "percentile of the autoencoder's score from which benign windows are hard", 1.0),
+    ("curriculum_hard_fraction", "hard windows among the benign ones", 100.0),
+    ("curriculum_competence", "attacked windows, easiest first, that are drawn from", 100.0),
+)
 
 
 def roc(scenario: str, curves: Mapping[str, Curves], chosen: WindowMetrics) -> Picture | None:
@@ -266,6 +276,45 @@ def injected_attacks(injection: InjectionSummary) -> Picture | None:
     text = f"Training windows with injected messages, on {injection.num_virtual_vehicles:,} virtual vehicles."
     values = ", ".join(f"{kind} {injection.attacks[kind].num_windows:,}" for kind in reversed(kinds))
     return Picture("Windows by kind of attack", figure, text, f"{text} {values}.", is_wide=True)
+
+
+def curriculum(stage: str, seeds: Seeds) -> Picture | None:
+    """Draw what a curriculum moves: benign windows per attacked one, and how hard they are; None without any.
+
+    Drawn once: every seed has the same curriculum.
+    """
+    columns = next((columns for columns in seeds.values() if CURRICULUM_RATIO in columns), None)
+    if columns is None:
+        return None
+    ratio = "benign windows per attacked one"
+    figure = blank(300, x="epoch", y=ratio)
+    keys = [line_key(ratio, FIRST_SHARE_COLOUR)]
+    lines = [(CURRICULUM_RATIO, ratio, 1.0, "y")]
+    lines += [(name, label, factor, "y2") for name, label, factor in CURRICULUM_SHARES if name in columns]
+    keys += [line_key(label, FIRST_SHARE_COLOUR + 1 + place) for place, (_, label, _, _) in enumerate(lines[1:])]
+    for place, (name, label, factor, axis) in enumerate(lines):
+        figure.add_scatter(
+            x=columns["epoch"],
+            y=[None if value is None else factor * value for value in columns[name]],
+            yaxis=axis,
+            mode="lines+markers" if len(columns["epoch"]) < 40 else "lines",
+            marker={"size": 4},
+            line={"width": 1.6, **series_style(FIRST_SHARE_COLOUR + place)},
+            name=label,
+            legendgroup=label,
+            hovertemplate=f"epoch %{{x}}<br>{label} %{{y:.4g}}<extra></extra>",
+        )
+    figure.update_layout(
+        margin={"r": 56},
+        yaxis={"rangemode": "tozero"},
+        yaxis2={
+            "overlaying": "y", "side": "right", "range": [-3, 103], "showgrid": False, "title": axis_title("%"),
+        },
+    )  # fmt: skip
+    figure.update_xaxes(dtick=epoch_step(seeds))
+    known = [value for value in columns[CURRICULUM_RATIO] if value is not None]
+    text = f"Curriculum of {stage}: from {known[0]:.3g} to {known[-1]:.3g} benign windows per attacked one."
+    return Picture(stage, figure, text, text, tuple(keys))
 
 
 def spreads_of_models(

@@ -20,11 +20,8 @@ from kdgat.can.evaluation.tables import (
     kinds_table,
 )
 from kdgat.can.report import figures, tables, timeline
-from kdgat.can.report.costs import costs_table
-from kdgat.can.report.curriculum import CURRICULUM_PREFIX, curriculum
-from kdgat.can.report.embeddings import embeddings
-from kdgat.can.report.explanations import explanations
 from kdgat.can.report.names import described, model_name
+from kdgat.can.report.sections import embeddings, explanations
 from kdgat.canbus.catalog import DatasetEntry, load_catalog
 from kdgat.report import training
 from kdgat.report.content import RunContent
@@ -211,7 +208,7 @@ def _add_sizes(section: Section, content: RunContent[Results], missing: list[str
     parameters = tables.parameter_table(results)
     if parameters is not None:
         section.tables.append(parameters)
-    costs = costs_table(content.path)
+    costs = tables.costs_table(content.path)
     if costs is None:
         missing.append(f"{COSTS_FILE}: neither size nor latency of the models.")
     else:
@@ -284,8 +281,8 @@ def _training(content: RunContent[Results], missing: list[str]) -> Section:
         by_stage,
         "One line per seed. The star marks the epoch whose weights are handed on. Click a legend entry to show or hide"
         " its lines.",
-        curriculum,
-        lambda name, seeds: training.logged_shares(name, seeds, [CURRICULUM_PREFIX]),
+        figures.curriculum,
+        lambda name, seeds: training.logged_shares(name, seeds, [figures.CURRICULUM_PREFIX]),
     )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
+from kdgat.can.evaluation.costs import COSTS_FILE, Costs
 from kdgat.can.evaluation.results import DETECTOR, DataSummary, InjectionSummary, Results, Spread, WindowMetrics
 from kdgat.can.evaluation.tables import format_value
 from kdgat.can.report.figures import spreads_of_models
@@ -33,6 +35,7 @@ SEED_COLUMNS = (
     ("PR-AUC", "pr_auc"),
     ("False alarms", "false_alarm_rate"),
 )
+COST_COLUMNS = ("Model", "Parameters", "Weights, kB", "ms per window, median", "99 %", "Windows per s, in batches")
 MAX_SCENARIO_COLUMNS = 6
 HIDDEN_MEANINGS = (
     "1 msg, 2-3 msg, ...: recall of attacked windows that hold so many injected messages; 0: messages are kept away",
@@ -251,3 +254,28 @@ def injection_table(injection: InjectionSummary) -> Table | None:
     ]
     header = [Cell("Attack"), Cell("Windows"), Cell("Messages"), Cell("Virtual recordings")]
     return Table(header, rows, "Attacks injected into benign traffic for training.")
+
+
+def costs_table(output: Path) -> Table | None:
+    """Return size and latency of each model of a run; None where they were not measured."""
+    path = output / COSTS_FILE
+    if not path.is_file():
+        return None
+    costs = Costs.read(path)
+    rows = [
+        [
+            model_name(name),
+            f"{cost.num_parameters:,}",
+            f"{cost.num_bytes / 1000:,.0f}",
+            f"{cost.median_ms:.3g}",
+            f"{cost.percentile_99_ms:.3g}",
+            f"{cost.windows_per_second:,.0f}",
+        ]
+        for name, cost in sorted(costs.models.items(), key=lambda item: model_order(item[0]))
+    ]
+    caption = (
+        f"Size and latency of the models of seed {costs.seed} on {costs.device}, one thread: up to"
+        f" {costs.num_single:,} windows one by one, and batches of {costs.batch_size:,}. From a window's graph to its"
+        " score in torch, without making the graph. A fusion's times include its members', its size does not."
+    )
+    return Table.of(COST_COLUMNS, rows, caption)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterable, Sequence
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from pydantic import Field
@@ -21,7 +20,6 @@ from kdgat.run.interval import Interval
 from kdgat.run.measure import Measure
 from kdgat.run.results import Count, Finite, RunResults, Value, Versioned
 
-SCHEMA_PATH: Final = Path(__file__).with_name("results.schema.json")
 EQUAL_WITHIN: Final = 0.03  # times that differ by less are called equal
 
 
@@ -348,4 +346,4 @@ def format_share(value: float | None) -> str:
 
 
 if __name__ == "__main__":
-    LapResults.write_schema(SCHEMA_PATH)
+    LapResults.print_schema()

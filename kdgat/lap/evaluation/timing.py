@@ -9,12 +9,11 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from importlib import metadata
-from pathlib import Path
 from typing import Generic, TypeVar
 
 from kdgat.base.cores import num_usable_cores
 from kdgat.lap.evaluation.results import Machine
+from kdgat.stage.provenance import package_version, processor_name
 
 T = TypeVar("T")
 
@@ -75,25 +74,8 @@ def _rotated(names: Sequence[str], turn: int) -> list[str]:
 def describe_machine(num_threads: int = 1) -> Machine:
     """State what machine this is and which versions were measured."""
     return Machine(
-        processor=_processor(),
+        processor=processor_name() or platform.processor() or platform.machine(),
         num_cores=num_usable_cores(),
         num_threads=num_threads,
-        versions={name: installed_version(name) or "not installed" for name in PACKAGES},
+        versions={name: package_version(name) or "not installed" for name in PACKAGES},
     )
-
-
-def installed_version(package: str) -> str | None:
-    """Return the version of an installed distribution; None where it is not."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
-
-
-def _processor() -> str:
-    information = Path("/proc/cpuinfo")
-    if information.is_file():
-        for line in information.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()

@@ -13,11 +13,9 @@ from kdgat.cluster.resources import format_memory
 from kdgat.lap.config import LapConfig
 from kdgat.lap.plan import members
 from kdgat.lap.sections import (
-    DenseAttentionConfig,
     DualNetworkConfig,
     GraphConfig,
     ModelConfig,
-    RowNetworkConfig,
     WarmStartLossConfig,
 )
 from kdgat.run.finished import EVALUATION
@@ -90,15 +88,9 @@ def kept_bytes_per_edge(config: LapConfig) -> float:
 def kept_bytes(size: int, graph: GraphConfig, model: ModelConfig, loss: WarmStartLossConfig) -> int:
     """Return the bytes that autograd keeps of a training step over one instance on a CPU, in 32-bit precision."""
     has_witnesses = graph.witnesses > 0
-    kept = Kept(INDEX, INDEX, INDEX, 2 * INDEX)  # the lists
-    match model.kind:
-        case "dual":
-            kept, rounds = kept.plus(_kept_of_dual(model.dual, has_witnesses)), model.dual.rounds
-        case "dense":
-            kept, rounds = kept.plus(_kept_of_dense(model.dense, has_witnesses)), 1
-        case "rows":
-            kept, rounds = kept.plus(_kept_of_rows(model.rows, has_witnesses)), 2
-    kept = kept.plus(_kept_of_round(loss, has_witnesses), rounds if loss.round_discount > 0.0 else 1)
+    lists = Kept(INDEX, INDEX, INDEX, 2 * INDEX)
+    kept = lists.plus(_kept_of_dual(model.dual, has_witnesses))
+    kept = kept.plus(_kept_of_round(loss, has_witnesses), model.dual.rounds if loss.round_discount > 0.0 else 1)
     edges = kept.row_edge * graph.row_neighbours + kept.column_edge * graph.column_neighbours
     return size * (edges + kept.witness * graph.witnesses + kept.node) + kept.graph
 
@@ -116,21 +108,6 @@ def _kept_of_dual(config: DualNetworkConfig, has_witnesses: bool) -> Kept:
     edge = (5 + 4 * heads) * FLOAT + 2 * FLAG
     node = (22 + has_witnesses + 4 * config.width + 4 * config.hidden + 22 * heads) * FLOAT + 3 * FLAG
     return Kept().plus(sweep, config.sweeps).plus(Kept(edge, edge, FLOAT, node, 2 * heads * FLOAT), config.rounds)
-
-
-def _kept_of_dense(config: DenseAttentionConfig, has_witnesses: bool) -> Kept:
-    hidden, heads = config.hidden, config.heads
-    edge = (16 + 3 + 2 * heads + hidden) * FLOAT + INDEX  # 3 features of an edge through 16 units, heads, values
-    layer = Kept(edge, edge, 0, (4 + (4 + 2 * (config.dropout > 0.0)) * hidden + 2 * heads * hidden) * FLOAT)
-    node = (17 + has_witnesses + 4 * hidden) * FLOAT + FLAG
-    return Kept(FLAG, FLOAT + 2 * FLAG, FLOAT, node).plus(layer, config.layers)
-
-
-def _kept_of_rows(config: RowNetworkConfig, has_witnesses: bool) -> Kept:
-    hidden = config.hidden
-    block = Kept(node=(2 + (4 + (config.dropout > 0.0)) * hidden) * FLOAT)
-    node = (10 + 2 * has_witnesses + 5 * hidden) * FLOAT + 3 * FLAG
-    return Kept((3 + 3 * hidden) * FLOAT + FLAG, 2 * (FLOAT + FLAG), 2 * FLOAT, node).plus(block, config.layers)
 
 
 def predict_step_bytes(kept_per_edge: float, shape: BatchShape, size: int, graph: GraphConfig) -> int:

@@ -5,7 +5,7 @@ from typing import Any
 
 from kdgat.lap.names import FAMILY
 from kdgat.lap.plan import weights_artifact
-from kdgat.lap.sections import FEATURE_VERSION, TrainingStageConfig, read_sections
+from kdgat.lap.sections import FEATURE_VERSION, TrainingStageConfig
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.finished import WEIGHTS, FinishedRun
 from kdgat.stage.directory import RunDirectory
@@ -18,7 +18,7 @@ def describe_model(config: TrainingStageConfig) -> dict[str, Any]:
     return {
         "family": FAMILY,
         "kind": config.model.kind,
-        "model": read_sections(config.model),
+        "model": config.model.model_dump(mode="json"),
         "graph": config.graph.model_dump(mode="json", exclude={"witnesses"}),  # which only the loss reads
         "feature_version": FEATURE_VERSION,
     }

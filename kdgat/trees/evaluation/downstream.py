@@ -1,4 +1,4 @@
-"""What embeddings are worth with few labels: a linear probe and nearest neighbours, scored against true labels.
+"""What embeddings are worth with few labels: a linear probe, nearest neighbours, a random forest on morphometrics.
 
 Settings of a probe are chosen on the validation trees; the test trees are scored once.
 """
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from kdgat.trees.evaluation.results import ScoreRow
 from kdgat.trees.training.finetuning import Task
 
+NUM_FOREST_TREES: Final = 300
 PENALTIES: Final = (0.003, 0.03, 0.3, 3.0)  # inverse strengths, of which the validation trees choose
 Floats = NDArray[np.float64]
 
@@ -74,14 +75,14 @@ def nearest(train: Labelled, test: Floats, neighbours: int, task: Task) -> Float
 
 
 def forest(train: Labelled, test: Floats, seed: int, task: Task) -> Floats:
-    """Return what a random forest says of the test trees; for morphometrics."""
-    from kdgat.trees.evaluation.forest import forest_scores
+    """Return what a random forest says of the test trees; on morphometrics, the baseline that learns no features."""
+    from sklearn.ensemble import RandomForestClassifier, RandomForestRegressor
 
-    labels = train.labels.astype(np.int64 if task.classes else np.float64)
-    found = forest_scores(train.features, labels, test, seed)
-    if not task.classes:
-        return np.asarray(found, np.float64)[:, None]
-    return _of_all_classes(found, np.unique(labels), task)
+    if task.classes:
+        classifier = RandomForestClassifier(NUM_FOREST_TREES, random_state=seed, n_jobs=1)
+        return _predict(classifier.fit(train.features, train.labels.astype(np.int64)), test, task)
+    regressor = RandomForestRegressor(NUM_FOREST_TREES, max_features=1 / 3, random_state=seed, n_jobs=1)
+    return _predict(regressor.fit(train.features, train.labels.astype(np.float64)), test, task)
 
 
 def _standardised(model: Any) -> Any:

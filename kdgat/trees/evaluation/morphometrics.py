@@ -4,6 +4,7 @@ Own code: NeuroM measures morphologies that MorphIO has read (a soma, sections o
 neither rivers nor trees whose chains were contracted fit it; navis and skan bring tables and skeletons of their own.
 """
 
+from collections.abc import Iterable
 from functools import cache
 from typing import Any, Final
 
@@ -40,6 +41,13 @@ def morphometrics(tree: Tree) -> dict[str, float]:
 def morphometric_names() -> tuple[str, ...]:
     """Return the names in the order of `morphometrics`."""
     return tuple(morphometrics(Tree.from_parents([-1, 0], [[0, 0], [1, 0]])))
+
+
+def feature_table(trees: Iterable[Tree]) -> NDArray[np.float64]:
+    """Return the morphometrics of trees, [trees, names]; columns as in `morphometric_names`."""
+    names = morphometric_names()
+    measured = [morphometrics(tree) for tree in trees]
+    return np.array([[each[name] for name in names] for each in measured]).reshape(-1, len(names))
 
 
 def strahler_orders(tree: Tree) -> Indices:

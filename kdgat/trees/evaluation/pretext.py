@@ -17,8 +17,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from kdgat.trees.evaluation.results import OPTIMUM, TRAINED, UNTRAINED, GrowthRow, OrderRow, Shares
-from kdgat.trees.graphs.batch import TreeBatch
-from kdgat.trees.graphs.edges import measure_edges
+from kdgat.trees.graphs.batch import TreeBatch, measure_edges
 from kdgat.trees.objectives.growth import (
     ANGLE,
     LENGTH,
@@ -38,7 +37,6 @@ BEST_OF_EACH = "the best one in each channel"
 BASELINE_NODES = 500_000  # 150 MB
 FEWEST = 5  # nodes of a depth, for a distribution of their own
 Batches = Callable[[], Iterator[TreeBatch]]
-Guess = Callable[[TreeBatch], list[Tensor]]
 
 
 def growth_weights(channels: Sequence[Channel], growth: GrowthConfig) -> list[float]:

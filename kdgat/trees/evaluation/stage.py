@@ -32,6 +32,7 @@ from kdgat.training.parts import Part, Parts
 from kdgat.training.random_state import seed_everything
 from kdgat.training.weights import load_weights
 from kdgat.trees.evaluation.downstream import Labelled, forest, nearest, plane, probe, score
+from kdgat.trees.evaluation.morphometrics import feature_table
 from kdgat.trees.evaluation.pictures import draw_tree, spread
 from kdgat.trees.evaluation.pretext import BASELINE_NODES, measure_growth, measure_optimum, measure_order
 from kdgat.trees.evaluation.results import (
@@ -240,8 +241,6 @@ class _Work:
 
     def morphometrics(self) -> dict[str, list[list[float]]]:
         """Return the morphometrics of all networks by split: the mean of its trees."""
-        from kdgat.trees.evaluation.forest import feature_table
-
         return {
             split: self.networks[split]
             .mean(feature_table(tree_of(store.columns, place) for place in range(store.num_graphs)))

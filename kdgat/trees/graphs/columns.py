@@ -8,8 +8,7 @@ import numpy as np
 
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.schema import CORE, Column, Schema
-from kdgat.trees.structure.paths import count_paths
-from kdgat.trees.structure.tree import Tree
+from kdgat.trees.structure.tree import Tree, count_paths
 
 # Of a node alone, and nothing of its children: growth is predicted from these and from ancestors.
 NODE_FEATURES: Final = ("radius", "has_radius", "soma", "axon", "basal", "apical")

@@ -2,5 +2,5 @@
 
 In: `TreeBatch`. Out: embeddings of nodes from their ancestors (`up`) and from their descendants (`down`), [N, H] each
 (`encoder.py`). `paths.py` lists paths of third order, `geometry.py` says what is invariant of them, `message.py` reads
-both. `gin.py` is the baseline that sees no geometry.
+both. `classifier.py` names a tree's class by them, or by GIN, the baseline that sees no geometry.
 """

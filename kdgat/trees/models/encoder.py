@@ -13,9 +13,8 @@ from typing import Final
 import torch
 from torch import Tensor, nn
 
-from kdgat.trees.graphs.batch import TreeBatch
+from kdgat.trees.graphs.batch import TreeBatch, measure_edges
 from kdgat.trees.graphs.columns import NODE_FEATURES
-from kdgat.trees.graphs.edges import measure_edges
 from kdgat.trees.models.geometry import GeometryBasis
 from kdgat.trees.models.message import PathRounds, two_layers
 from kdgat.trees.models.paths import Paths, ancestor_paths, branch_paths, general_paths, tree_edges

@@ -20,11 +20,6 @@ class Paths:
 
     nodes: Tensor
 
-    @property
-    def num_paths(self) -> int:
-        """Return P."""
-        return self.nodes.shape[1]
-
 
 def ancestor_paths(tree: TreeBatch) -> Paths:
     """Return the path from each node but roots towards its root; node, parent, its parent, and the one above."""

@@ -19,8 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from kdgat.trees.graphs.batch import TreeBatch
-from kdgat.trees.graphs.edges import measure_edges
+from kdgat.trees.graphs.batch import TreeBatch, measure_edges
 from kdgat.trees.models.message import two_layers
 from kdgat.trees.sections import GrowthConfig
 

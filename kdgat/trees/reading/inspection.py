@@ -13,8 +13,7 @@ from kdgat.trees.errors import ReadError
 from kdgat.trees.reading.collection import Collection, TreeSource
 from kdgat.trees.reading.result import ReadTree
 from kdgat.trees.reading.settings import ReadSettings
-from kdgat.trees.structure.contraction import contract
-from kdgat.trees.structure.tree import Tree
+from kdgat.trees.structure.tree import Tree, contract
 
 
 @dataclass(frozen=True, eq=False)

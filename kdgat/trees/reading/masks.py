@@ -17,8 +17,7 @@ from scipy.sparse import coo_array
 from kdgat.trees.errors import ReadError
 from kdgat.trees.reading.graphs import SpaceGraph, grow_trees
 from kdgat.trees.reading.result import ReadTree
-from kdgat.trees.structure.contraction import contract
-from kdgat.trees.structure.tree import Tree
+from kdgat.trees.structure.tree import Tree, contract
 
 MaskRoot = Literal["widest", "centre"]
 MAX_PAGES = 4096

@@ -114,3 +114,59 @@ class Tree:
 def edge_lengths(parent: NDArray[np.int64], position: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return the straight length [N] of each node's edge to its parent, 0 at roots."""
     return np.where(parent >= 0, np.linalg.norm(position - position[np.maximum(parent, 0)], axis=1), 0.0)
+
+
+def contract(tree: Tree) -> Tree:
+    """Keep the root, the branch points and the leaves; a traced neuron of 10,000 nodes becomes a few hundred.
+
+    Lengths along the tree are summed, so that each edge's tortuosity is its `length` over the straight distance between
+    its ends. Nodes that stay keep position, radius and kind.
+
+    >>> tree = contract(Tree.from_parents([-1, 0, 1, 2], [[0, 0], [1, 0], [1, 1], [2, 1]]))
+    >>> tree.length.tolist(), tree.position[1].tolist()
+    ([0.0, 3.0], [2.0, 1.0, 0.0])
+    """
+    kept = tree.num_children != 1
+    kept[0] = True
+    nodes = np.flatnonzero(kept)
+    # In preorder an only child stands behind its parent: between two kept nodes lies the chain above the second.
+    start = np.append(0, nodes[:-1] + 1)
+    place = np.cumsum(kept) - 1
+    above = tree.parent[start]
+    return Tree.from_parents(
+        np.where(above >= 0, place[above], -1),
+        tree.position[nodes],
+        tree.radius[nodes],
+        tree.kind[nodes],
+        np.add.reduceat(tree.length, start),
+        tree.name,
+    )
+
+
+@dataclass(frozen=True)
+class PathCounts:
+    """Count the paths of third order of one tree, known before any is made: what an encoder's memory and time go by.
+
+    Attributes:
+        branches: downwards, from a node to a descendant three edges below it, and those that end earlier at a leaf.
+        ancestors: upwards, one from each node but the root, up to three edges.
+        general: between nodes three edges apart in any direction, both ways: what SGMP reads of a tree.
+    """
+
+    branches: int
+    ancestors: int
+    general: int
+
+
+def count_paths(tree: Tree) -> PathCounts:
+    """Count the paths of third order of a tree, in time linear in its nodes."""
+    children = tree.num_children
+    is_leaf = children == 0
+    short = int((is_leaf & (tree.depth >= 1)).sum() + (is_leaf & (tree.depth >= 2)).sum())
+    degree = children + (tree.parent >= 0)
+    below, above = degree[1:] - 1, degree[tree.parent[1:]] - 1  # neighbours besides the other end of each edge
+    return PathCounts(
+        branches=int((tree.depth >= 3).sum()) + short,
+        ancestors=tree.num_nodes - 1,
+        general=2 * int(np.dot(below, above)),
+    )

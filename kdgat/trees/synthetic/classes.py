@@ -51,18 +51,17 @@ def find_kind(kind: str) -> TreeKind:
     raise SyntheticError(f"kind {kind!r} of trees is unknown: choose among {', '.join(CLASSES)}")
 
 
-def law_of(kind: TreeKind, class_name: str, difficulty: float = 1.0, num_nodes: tuple[int, int] | None = None) -> Law:
+def law_of(kind: TreeKind, class_name: str, num_nodes: tuple[int, int] | None = None) -> Law:
     """Return the law of a class.
 
     Args:
         kind: "neurons" or "rivers".
         class_name: one of `CLASSES[kind]`, or "mirror" for neurons.
-        difficulty: parameters differ from the reference's by a factor to the power 1 / `difficulty`.
         num_nodes: fewest and most nodes; trees branch for more levels, or orders, by the geometric mean of both. None:
             `NUM_NODES[kind]`.
 
     Raises:
-        SyntheticError: if there is no such kind or class, or the difficulty or the numbers cannot be used.
+        SyntheticError: if there is no such kind or class, or the numbers cannot be used.
     """
     low, high = num_nodes or NUM_NODES[find_kind(kind)]
     if not 2 <= low <= high:
@@ -80,13 +79,7 @@ def law_of(kind: TreeKind, class_name: str, difficulty: float = 1.0, num_nodes: 
         near = difflib.get_close_matches(class_name, classes, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}?" if near else f"choose among {', '.join(classes)}"
         raise SyntheticError(f"class {class_name!r} of {kind} is unknown: {hint}")
-    if not (math.isfinite(difficulty) and difficulty > 0):
-        raise SyntheticError(f"difficulty={difficulty!r}: give a number above 0; 1 is the usual one")
-    changes = {
-        key: getattr(reference, key) * math.copysign(abs(factor) ** (1.0 / difficulty), factor)
-        for key, factor in classes[class_name].items()
-    }
-    return replace(reference, **changes)
+    return replace(reference, **{key: getattr(reference, key) * factor for key, factor in classes[class_name].items()})
 
 
 def generate_tree(
@@ -95,7 +88,6 @@ def generate_tree(
     num_nodes: tuple[int, int] | None = None,
     *,
     kind: TreeKind = "neurons",
-    difficulty: float = 1.0,
 ) -> SyntheticTree:
     """Grow the tree of a class that belongs to a seed.
 
@@ -104,7 +96,6 @@ def generate_tree(
         seed: at least 0.
         num_nodes: fewest and most nodes, as in `law_of`.
         kind: "neurons" or "rivers".
-        difficulty: 1 as usual; classes are more alike above, less below.
 
     Raises:
         SyntheticError: naming what is unknown, or a size that the class hardly ever has.
@@ -112,7 +103,7 @@ def generate_tree(
     >>> generate_tree("reference", seed=0).tree.num_nodes == generate_tree("reference", seed=0).tree.num_nodes
     True
     """
-    law = law_of(kind, class_name, difficulty, num_nodes)
+    law = law_of(kind, class_name, num_nodes)
     label = CLASSES[kind].index(class_name) if class_name in CLASSES[kind] else len(CLASSES[kind])
     swc_kind = _NEURITE if kind == "neurons" else _OTHER
     return grow(law, class_name, seed, num_nodes or NUM_NODES[kind], swc_kind, label)

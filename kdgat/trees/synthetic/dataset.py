@@ -24,7 +24,6 @@ def draw(
     start: int = 0,
     *,
     num_nodes: tuple[int, int] | None = None,
-    difficulty: float = 1.0,
 ) -> Iterator[SyntheticTree]:
     """Grow the trees `start` to `start + count - 1` of the collection that belongs to a seed.
 
@@ -37,7 +36,7 @@ def draw(
         count: of trees.
         seed: of the collection, at least 0.
         start: index of the first tree; `PART_START` holds those of the parts for training, validation and test.
-        num_nodes, difficulty: as in `generate_tree`.
+        num_nodes: as in `generate_tree`.
 
     Raises:
         SyntheticError: naming what is unknown or below 0.
@@ -48,11 +47,11 @@ def draw(
     if min(count, seed, start) < 0:
         raise SyntheticError(f"count={count}, seed={seed}, start={start}: give whole numbers of at least 0")
     for name in names:
-        law_of(kind, name, difficulty, num_nodes)  # wrong settings are told here, not where the first tree is asked for
+        law_of(kind, name, num_nodes)  # wrong settings are told here, not where the first tree is asked for
 
     def grown(index: int) -> SyntheticTree:
         label = index % len(names)
-        tree = generate_tree(names[label], _seed(seed, index), num_nodes, kind=kind, difficulty=difficulty)
+        tree = generate_tree(names[label], _seed(seed, index), num_nodes, kind=kind)
         return replace(tree, label=label)
 
     return map(grown, range(start, start + count))

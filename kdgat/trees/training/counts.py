@@ -13,9 +13,7 @@ from kdgat.trees.inputs import find_trees
 from kdgat.trees.reading.collection import TreeSource
 from kdgat.trees.reading.settings import ReadSettings
 from kdgat.trees.sections import SyntheticKind
-from kdgat.trees.structure.contraction import contract
-from kdgat.trees.structure.paths import count_paths
-from kdgat.trees.structure.tree import Tree
+from kdgat.trees.structure.tree import Tree, contract, count_paths
 from kdgat.trees.training.memory import TreeCounts
 from kdgat.trees.training.splits import SHARES
 

@@ -1,15 +1,11 @@
 """Weights of a pretraining that others start from."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kdgat.stage.errors import StartError
-from kdgat.training.weights import first_difference, load_weights, read_description
+from kdgat.training.weights import first_difference, read_description
 from kdgat.trees.names import FAMILY
 from kdgat.trees.sections import FEATURE_VERSION, EncoderConfig, read_encoder
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def check_start(path: Path, encoder: EncoderConfig) -> None:
@@ -30,8 +26,3 @@ def check_start(path: Path, encoder: EncoderConfig) -> None:
         raise StartError(
             f"{path} cannot be started from, {different}: keep the configuration of that encoder, or pretrain anew"
         )
-
-
-def read_start(path: Path) -> "dict[str, Tensor]":
-    """Read the weights of a pretraining; WeightsError if there are none."""
-    return load_weights(path)[0]

@@ -18,13 +18,13 @@ from kdgat.can.detection.detector import Detector
 from kdgat.can.detection.loading import load_detector
 from kdgat.can.detection.network import ScoreError
 from kdgat.can.detection.picture import draw_timeline
-from kdgat.can.detection.watch import Timeline, Watch, in_chunks
+from kdgat.can.detection.watch import Timeline, Watch
 from kdgat.can.evaluation.untrained import ClockBounds
 from kdgat.can.kinds import SMALL_ATTENTION
 from kdgat.can.sections import WindowConfig
 from kdgat.canbus.features.graphs import build_graphs
 from kdgat.canbus.messages import Messages
-from tests.can.detection.untrained import drive, untrained
+from tests.can.detection.untrained import drive, in_chunks, untrained
 
 
 @pytest.fixture(scope="module")
@@ -116,7 +116,7 @@ def test_the_summary_counts_everything(detector: Detector) -> None:
 
 
 def test_a_log_that_is_shorter_than_a_window_is_one(detector: Detector) -> None:
-    watch = Watch(detector.with_threshold(-1e9))
+    watch = Watch(replace(detector, threshold=-1e9))
     assert [alarm.num_windows for alarm in watch.run([drive().select(slice(30))])] == [1]
 
 
@@ -137,7 +137,7 @@ def test_a_picture_has_the_clock_beside_the_network_and_marks_alarms_with_who_ra
 ) -> None:
     """An alarm of the clock stands where the network sees nothing wrong: without the clock it looks like a mistake."""
     messages, timeline = drive(), Timeline()
-    never = replace(detector.with_threshold(50.0), clock=ClockBounds(early=0.01, overdue=0.01))
+    never = replace(detector, threshold=50.0, clock=ClockBounds(early=0.01, overdue=0.01))
     alarms = list(Watch(never, timeline=timeline, merge_s=0.0).run([messages]))
     assert {alarm.by for alarm in alarms} == {("clock",)}
     graphs = build_graphs(messages, detector.windows)

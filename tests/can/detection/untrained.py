@@ -1,5 +1,6 @@
 """Networks with random weights on real windows: what an exported one says is compared with what torch says."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -71,3 +72,9 @@ def untrained(config: AttentionConfig, seed: int = 0) -> Untrained:
             torch.nn.init.normal_(parameter, std=0.2)
     fit_standardisation(model, pool, np.ones(pool.num_graphs, np.bool_))
     return Untrained(model, pool, describe_model(model, pool))
+
+
+def in_chunks(messages: Messages, size: int) -> Iterator[Messages]:
+    """Yield a recording in pieces."""
+    for start in range(0, len(messages), size):
+        yield messages.select(slice(start, start + size))

@@ -9,7 +9,6 @@ import pytest
 from kdgat.can.detection.network import Network, ScoreError
 from kdgat.can.evaluation import processes
 from kdgat.can.evaluation.processes import ScoringProcessError, ScoringProcesses
-from kdgat.can.evaluation.turns import Unsure
 from kdgat.graphs.columns import GraphColumns
 from tests.can.evaluation.exported_networks import exported, recorded_graphs
 
@@ -17,26 +16,6 @@ from tests.can.evaluation.exported_networks import exported, recorded_graphs
 @pytest.fixture(scope="module")
 def graphs() -> GraphColumns:
     return recorded_graphs()
-
-
-@pytest.mark.processes
-def test_networks_in_turn_score_the_same_to_the_bit_on_any_number_of_processes(
-    graphs: GraphColumns, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(processes, "WINDOWS_PER_PIECE", 16)
-    models = [exported(graphs, 0), exported(graphs, 1)]
-    unsure = Unsure(*np.quantile(Network(models[0]).score(graphs)[0], (0.4, 0.6)).tolist())
-    results = []
-    for count in (1, 3):
-        with ScoringProcesses(models, count, unsure) as scoring:
-            begun = scoring.begin(graphs)
-            for future in begun.futures:
-                future.result()  # so that the others have scored all of them
-            results.append(scoring.finish(begun))
-    for alone, beside in zip(*results, strict=True):
-        for ours, theirs in zip(alone, beside, strict=True):
-            np.testing.assert_array_equal(ours, theirs)
-    assert 0 < np.isnan(results[0][1][0]).sum() < graphs.num_graphs
 
 
 @pytest.mark.processes

@@ -122,3 +122,18 @@ def test_axis_of_nines_ends_where_the_values_end(largest: float, labels: list[st
 def test_long_names_break_after_underscores() -> None:
     assert wrapped("test_02_unknown_vehicle_known_attack", 22) == "test_02_unknown_<br>vehicle_known_attack"
     assert wrapped("short") == "short"
+
+
+def test_a_curriculum_is_drawn_as_a_ratio_and_percentages() -> None:
+    columns = {
+        "epoch": [0.0, 1.0],
+        "curriculum_ratio": [1.0, 4.0],
+        "curriculum_percentile": [50.0, 90.0],
+        "curriculum_hard_fraction": [0.0, 0.5],
+    }
+    picture = figures.curriculum("GAT, curriculum", {0: columns, 1: columns})
+    assert picture is not None
+    drawn = [(trace["yaxis"], trace["y"]) for trace in picture.figure.to_plotly_json()["data"]]
+    assert drawn == [("y", [1.0, 4.0]), ("y2", [50.0, 90.0]), ("y2", [0.0, 50.0])]
+    assert "from 1 to 4 benign windows" in picture.caption
+    assert figures.curriculum("GAT", {0: {"epoch": [0.0], "train_loss": [1.0]}}) is None

@@ -1,13 +1,11 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kdgat.lap.evaluation.results import (
-    SCHEMA_PATH,
     Evaluation,
     Kind,
     LapResults,
@@ -164,12 +162,6 @@ def test_a_damaged_file_is_named_with_what_is_wrong(tmp_path: Path, content: str
 def test_infinite_numbers_are_refused() -> None:
     with pytest.raises(ValueError, match="finite"):
         measured(0, {"row minima": float("inf")})
-
-
-def test_the_schema_beside_the_module_is_that_of_the_model() -> None:
-    assert json.loads(SCHEMA_PATH.read_text()) == LapResults.schema_of_file(), (
-        "run python -m kdgat.lap.evaluation.results"
-    )
 
 
 def test_a_share_that_is_not_nothing_is_not_written_as_nothing() -> None:

@@ -17,20 +17,19 @@ from tests.lap.graph_examples import GRAPH, problem
 SHAPES = [(40, 40, 0.0), (40, 40, 0.5), (25, 40, 0.0), (25, 40, 0.4), (1, 1, 0.0), (2, 5, 0.0)]
 
 
-def make_predictor(kind="dual", seed=0):
+def make_predictor(seed=0):
     """Return a network whose every parameter is random, also those that start at zero."""
     torch.manual_seed(seed)
-    model = make_model(ModelConfig(kind=kind))
+    model = make_model(ModelConfig())
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += 0.02 * torch.randn_like(parameter)
     return Predictor(model, GRAPH)
 
 
-@pytest.mark.parametrize("kind", ["dual", "dense", "rows"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_permuted_rows_and_columns_give_permuted_duals(kind, shape):
-    predictor = make_predictor(kind)
+def test_permuted_rows_and_columns_give_permuted_duals(shape):
+    predictor = make_predictor()
     cost, mask = problem(*shape[:2], 1, shape[2])
     generator = np.random.default_rng(0)
     rows, columns = generator.permutation(shape[0]), generator.permutation(shape[1])
@@ -40,10 +39,9 @@ def test_permuted_rows_and_columns_give_permuted_duals(kind, shape):
     np.testing.assert_allclose(turned.v, plain.v[columns], atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["dual", "dense", "rows"])
 @pytest.mark.parametrize("shape", SHAPES)
-def test_scaled_costs_give_scaled_duals_and_a_shift_goes_into_the_duals(kind, shape):
-    predictor = make_predictor(kind)
+def test_scaled_costs_give_scaled_duals_and_a_shift_goes_into_the_duals(shape):
+    predictor = make_predictor()
     cost, mask = problem(*shape[:2], 2, shape[2])
     plain = predictor.predict(cost, mask)
     doubled = predictor.predict(4.0 * cost, mask)
@@ -94,9 +92,8 @@ def test_compiled_network_agrees_with_the_one_that_is_trained(shape):
     np.testing.assert_allclose(fast.v, slow.v, atol=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["dual", "dense", "rows"])
-def test_an_instance_gets_the_same_duals_alone_and_in_a_batch_of_other_sizes(kind):
-    model = make_predictor(kind).model
+def test_an_instance_gets_the_same_duals_alone_and_in_a_batch_of_other_sizes():
+    model = make_predictor().model
     graphs = [build_graph(*problem(*shape[:2], 5, shape[2]), config=GRAPH) for shape in SHAPES]
     tensors = TensorColumns.from_columns(GraphColumns.concatenate(graphs))
     with torch.no_grad():

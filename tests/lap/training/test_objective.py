@@ -86,8 +86,7 @@ def test_before_training_the_rounds_already_go_most_of_the_way_to_the_optimum():
     assert logged(WarmStartObjective(make_model(ModelConfig())), batch)["validation_relative_gap"] < 0.2
 
 
-@pytest.mark.parametrize("kind", ["dual", "dense", "rows"])
-def test_every_model_learns_and_repeats_bit_for_bit(kind, tmp_path):
+def test_the_network_learns_and_repeats_bit_for_bit(tmp_path):
     stores = [write_graphs(tmp_path / f"{name}.h5", [16, 24, 20, 28], seed) for name, seed in (("a", 0), ("b", 50))]
     config = TrainingConfig(
         max_epochs=12, batch_by="edges", max_edges=600, learning_rate=5e-3, patience=None, accelerator="cpu"
@@ -97,7 +96,7 @@ def test_every_model_learns_and_repeats_bit_for_bit(kind, tmp_path):
         directory = tmp_path / f"run{attempt}"
         directory.mkdir()
         seed_everything(3)
-        module = WarmStartObjective(make_model(ModelConfig(kind=kind)), WarmStartLossConfig())
+        module = WarmStartObjective(make_model(ModelConfig()), WarmStartLossConfig())
         with torch.no_grad():  # as an auction the untrained network is good at so small problems: start from worse
             for parameter in module.parameters():
                 parameter += 0.1 * torch.randn_like(parameter)

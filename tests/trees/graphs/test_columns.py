@@ -6,8 +6,7 @@ import pytest
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import GraphStore, write_store
 from kdgat.trees.graphs.columns import HAS_RADIUS, NODE_FEATURES, RADIUS, SCHEMA, scaled, tree_columns, tree_of
-from kdgat.trees.structure.paths import count_paths
-from kdgat.trees.structure.tree import Tree
+from kdgat.trees.structure.tree import Tree, count_paths
 from tests.trees.examples import batch_of, random_tree
 
 TREE = Tree.from_parents([-1, 0, 0], [[0, 0, 0], [2, 0, 0], [0, 2, 0]])

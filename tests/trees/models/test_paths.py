@@ -3,14 +3,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kdgat.trees.models.paths import ancestor_paths, branch_paths, general_paths, tree_edges
-from kdgat.trees.structure.paths import count_paths
-from kdgat.trees.structure.tree import Tree
+from kdgat.trees.structure.tree import Tree, count_paths
 from tests.trees.examples import batch_of, small_trees
 
 
 def listed(paths):
     found = [tuple(column) for column in paths.nodes.T.tolist()]
-    assert paths.num_paths == len(found)
+    assert paths.nodes.shape[1] == len(found)
     assert len(set(found)) == len(found), "a path stands twice"
     return set(found)
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from scipy.stats import wasserstein_distance
 
-from kdgat.trees.graphs.edges import measure_edges
+from kdgat.trees.graphs.batch import measure_edges
 from kdgat.trees.models.encoder import TreeEncoder
 from kdgat.trees.objectives.growth import GrowthHead, channels_of, distances, growth_targets
 from kdgat.trees.sections import GrowthConfig

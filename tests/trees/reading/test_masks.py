@@ -4,7 +4,7 @@ from skimage.io import imsave
 
 from kdgat.trees.errors import ReadError
 from kdgat.trees.reading.masks import read_mask
-from kdgat.trees.structure.contraction import contract
+from kdgat.trees.structure.tree import contract
 
 
 def vessels(scale=1):

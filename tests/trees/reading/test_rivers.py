@@ -7,7 +7,7 @@ from pyogrio import raw
 
 from kdgat.trees.errors import ReadError
 from kdgat.trees.reading.rivers import read_rivers
-from kdgat.trees.structure.contraction import contract
+from kdgat.trees.structure.tree import contract
 
 # Two sources meet at (0, 0), the river runs on to its outlet at (0, -50); metres.
 WEST, EAST = [(-30.0, 40.0), (-20.0, 10.0), (0.0, 0.0)], [(30.0, 40.0), (0.0, 0.0)]

@@ -13,7 +13,7 @@ from kdgat.trees.sections import (
     OrderConfig,
     PretrainStageConfig,
 )
-from kdgat.trees.structure.paths import count_paths
+from kdgat.trees.structure.tree import count_paths
 from kdgat.trees.training.finetuning import FinetuneObjective, Task
 from kdgat.trees.training.memory import (
     kept_bytes,

@@ -45,7 +45,7 @@ def test_paths_are_counted_before_they_are_made(columns, kind) -> None:
     for place in range(NUM_TREES):
         tree = TreeBatch.of(source.gather(np.array([place])))
         below = branch_paths(tree) if kind == "gtmp" else general_paths(tree_edges(tree), tree.num_nodes)
-        expected = ancestor_paths(tree).num_paths + below.num_paths
+        expected = ancestor_paths(tree).nodes.shape[1] + below.nodes.shape[1]
         assert path_sizes(columns, TINY.model_copy(update={"kind": kind}))[place] == source.sizes[place] == expected
 
 

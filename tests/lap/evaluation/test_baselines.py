@@ -5,8 +5,8 @@ import pytest
 
 from kdgat.assignment.exact import solve
 from kdgat.assignment.warm_start import column_minima, dual_bound
+from kdgat.lap.evaluation.baselines import neighbour_sweeps
 from kdgat.lap.instances.distributions import generate
-from kdgat.lap.models.sweeps import neighbour_sweeps
 
 
 @pytest.mark.parametrize("family", ["uniform", "sparse", "clustered", "mc64"])
