@@ -173,7 +173,7 @@ def commands_page() -> str:
         "",
     ]
     for name in COMMAND_GROUPS:
-        if name == "stage":  # the one command that argparse reads, because compute nodes have no typer
+        if name == "stage":  # the one command that argparse reads, because jobs start without typer
             parts.append(_stage_command())
             continue
         root = typer.main.get_command(build_application(name, [name]))

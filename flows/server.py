@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from flows.compatibility import OF_EVERY_SERVER, require_compatible
 from flows.deployment.installation import CLIENT_AUTH_VARIABLE, SERVER_AUTH_VARIABLE, Installation, new_auth_string
 from flows.embedded_database import EmbeddedDatabase
 from flows.log_tail import last_lines, trim
@@ -45,6 +46,7 @@ def prefect_api(database: Path, log: Path) -> Iterator[str]:
         log: file that takes what the embedded server prints.
 
     Raises:
+        CompatibilityError: if an installed package breaks the embedded server.
         ServerStartError: if nobody listens where one is configured, or the embedded server does not answer in time.
     """
     with _environment({name: os.environ.get(name, value) for name, value in PRIVACY.items()}):
@@ -54,6 +56,7 @@ def prefect_api(database: Path, log: Path) -> Iterator[str]:
             with _environment(_installation_auth(configured)):
                 yield configured
             return
+        require_compatible(OF_EVERY_SERVER)
         with (
             _embedded(database, log) as (url, auth_string),
             _environment({API_URL_VARIABLE: url, CLIENT_AUTH_VARIABLE: auth_string}),

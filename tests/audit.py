@@ -24,6 +24,7 @@ CONSTRAINTS: Final = Path(__file__).parents[1] / "constraints.txt"
 TIMEOUT_S: Final = 10  # of one connection
 NUM_REASONS: Final = 3  # are printed of packages without an answer; their number always is
 UNPINNED: Final = frozenset({"pip", "setuptools", "wheel", "kdgat"})  # what makes an environment, and this package
+OF_CUDA: Final = ("nvidia-", "cuda-", "triton")  # come with a torch for CUDA, which pins them itself
 
 KNOWN_BAD: Final = {
     ("lightning", "2.6.2"): "a compromised release that stole credentials; 2.6.4 and later are clean",
@@ -43,6 +44,7 @@ _STRONG: Final = re.compile(r"\b(A?GPL|Affero|(?<!Lesser )General Public License
 LICENCES: Final = {  # of packages whose metadata do not say, or offer a choice
     "spython": "Mozilla Public License 2.0",  # its metadata say "LICENSE", which is the name of the file
     "text-unidecode": "Artistic License",  # offered beside the GPL
+    "cuda-toolkit": "NVIDIA Proprietary",  # a list of versions that fit together, without code
 }
 
 
@@ -68,7 +70,7 @@ def installed() -> dict[str, metadata.Distribution]:
 def unlike_pins(versions: Mapping[str, str], pins: Mapping[str, str]) -> Iterator[str]:
     """Say which packages are installed in another version than is pinned, or are not pinned."""
     for name, version in sorted(versions.items()):
-        if name in UNPINNED:
+        if name in UNPINNED or name.startswith(OF_CUDA):
             continue
         pinned = pins.get(name)
         if pinned is None:

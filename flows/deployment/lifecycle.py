@@ -11,6 +11,7 @@ from typing import Final
 
 import psutil
 
+from flows.compatibility import require_compatible
 from flows.deployment import runs
 from flows.deployment.data import SYNTHETIC
 from flows.deployment.disk import warn_of_database
@@ -57,9 +58,11 @@ def up(log: Log) -> Installation:
     """Start what does not run yet, update what the server holds, and leave what runs alone.
 
     Raises:
+        CompatibilityError: if an installed package breaks the server, or its schedules.
         InstallationError: naming what is in the way, with the last lines of the log concerned.
         StageBusyError: if another command works on this installation.
     """
+    require_compatible()
     here = Installation.find()
     here.make_home()
     with _alone(here), signals_as_exit(), contextlib.ExitStack() as started:

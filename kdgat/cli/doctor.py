@@ -20,6 +20,7 @@ from urllib.parse import urlsplit
 
 import typer
 
+from kdgat.cli.extras import declared_extras
 from kdgat.cli.options import SiteName
 from kdgat.cluster.site import LOCAL
 from kdgat.stage.provenance import package_version
@@ -83,20 +84,12 @@ def check_python() -> Check:
     found = f"{version} ({sys.executable})"
     if SpecifierSet(wanted).contains(version):
         return Check("Python", "good", found)
-    return Check("Python", "wrong", found, f"kdgat needs Python {wanted}: make install PYTHON=python3.11")
+    return Check("Python", "wrong", found, f"kdgat needs Python {wanted}: remove .venv, and make install finds one")
 
 
 def check_packages() -> Iterator[Check]:
     """Compare what is installed with what the package asks for, a line for each of its parts."""
-    from packaging.requirements import Requirement
-
-    parts: dict[str, list[Requirement]] = {"": []}
-    for text in metadata.requires("kdgat") or ():
-        requirement = Requirement(text)
-        parts.setdefault(_extra_of(text), []).append(requirement)
-    for extra, requirements in parts.items():
-        if extra in ("all", "dev", "docs"):  # sums of the others, and what only developers need
-            continue
+    for extra, requirements in declared_extras().items():
         name = f"packages: {extra or 'training'}"
         versions = {one.name: package_version(one.name) for one in requirements}
         absent = [one.name for one in requirements if versions[one.name] is None]
@@ -117,6 +110,10 @@ def check_packages() -> Iterator[Check]:
         else:
             shown = ", ".join(f"{one} {version}" for one, version in list(versions.items())[:3])
             yield Check(name, "good", shown + (", ..." if len(versions) > 3 else ""))
+    from flows.compatibility import find_conflicts
+
+    for conflict in find_conflicts():
+        yield Check("Prefect", "wrong", conflict.text, conflict.fix)
 
 
 def check_gpu() -> Iterator[Check]:
@@ -284,12 +281,6 @@ def _seconds_of(work: Callable[[], None]) -> float:
     begin = time.perf_counter()
     work()
     return time.perf_counter() - begin
-
-
-def _extra_of(requirement: str) -> str:
-    """Return the part of the package that a line of its metadata belongs to; "" for what all parts need."""
-    marker = requirement.partition(";")[2]
-    return marker.partition("extra ==")[2].strip(" '\"") if "extra ==" in marker else ""
 
 
 def _ask(*command: str) -> str:

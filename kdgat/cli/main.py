@@ -137,6 +137,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt:  # while something is imported; whatever runs has its own way to stop
         print("stopped", file=sys.stderr)
         status = EXIT_STOPPED
+    except ModuleNotFoundError as error:
+        missing = None if debug or error.name is None else _describe_missing(error.name)
+        if missing is None:
+            raise
+        _print_error(missing)
+        status = _status_of_user_error(tokens)
     except (ValueError, OSError) as error:
         if isinstance(error, OSError) and error.errno in FULL and error.filename is None and not debug:
             _forget_output()
@@ -145,14 +151,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
             raise
         else:
             _print_error(describe_os_error(error) if isinstance(error, OSError) else str(error))
-        group = COMMAND_GROUPS.get(_wanted(tokens) or "")
-        status = EXIT_USER_ERROR if group is None else group.user_error
+        status = _status_of_user_error(tokens)
     sys.exit(status)
 
 
 def build_application(wanted: str | None, tokens: Sequence[str] = ()) -> "typer.Typer":
     """Mount the wanted group for real and the others by name and help alone; `tokens` are the command line."""
-    import typer  # here, because `kdgat stage run` must start where typer is not installed
+    import typer  # here, because `kdgat stage run` and `kdgat --help` start without the time that it takes
 
     application = typer.Typer(
         name="kdgat",
@@ -185,7 +190,7 @@ def _run(tokens: list[str]) -> int:
     if wanted is None and set(tokens) <= {"--help"}:
         _print(describe_groups())
         return 0 if tokens else EXIT_USAGE
-    if wanted == "stage":  # argparse, because a compute node has neither typer nor rich
+    if wanted == "stage":  # argparse, because jobs start without the time that typer and rich take
         from kdgat.cli import stage
 
         return stage.run(tokens[tokens.index("stage") + 1 :])
@@ -200,6 +205,18 @@ def _run(tokens: list[str]) -> int:
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     return 0
+
+
+def _status_of_user_error(tokens: Sequence[str]) -> int:
+    group = COMMAND_GROUPS.get(_wanted(tokens) or "")
+    return EXIT_USER_ERROR if group is None else group.user_error
+
+
+def _describe_missing(module: str) -> str | None:
+    """Say which extra brings a module that could not be imported; None if the module is a fault of kdgat's own."""
+    from kdgat.cli.extras import describe_missing
+
+    return describe_missing(module)
 
 
 def _wanted(tokens: Sequence[str]) -> str | None:

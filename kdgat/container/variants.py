@@ -13,11 +13,11 @@ LOCK_IN_IMAGE: Final = f"{PREFIX}/share/kdgat/requirements.lock"
 WHEELS: Final = "wheels"
 LOCK: Final = "requirements.lock"
 # Which of pyproject.toml's optional dependencies a node needs: groups as a whole, or single packages of one. The rest
-# (command line, report, submission of jobs) stays on the login node.
+# (report, submission of jobs) stays on the login node.
 NODE_GROUPS: Final[Mapping[str, tuple[str, ...] | None]] = {
     "data": None,
     "trees": None,
-    "flows": ("prefect", "fastapi", "sqlalchemy", "distributed", "cryptography"),
+    "flows": ("prefect", "distributed", "cryptography"),
 }
 
 

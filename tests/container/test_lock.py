@@ -50,7 +50,7 @@ def test_both_sides_of_a_connection_have_the_same_versions() -> None:
     assert {"cudf-cu13", "cuml-cu13", "pylibcugraph-cu13", "cugraph-pyg-cu13"} <= set(gpu)
 
 
-def test_a_node_gets_no_command_line_no_report_and_nothing_that_submits_jobs() -> None:
+def test_a_node_gets_no_report_and_nothing_that_submits_jobs() -> None:
     for variant in VARIANTS.values():
         pins = read_pins(find_checkout().lock_path(variant).read_text())
         assert not {"plotly", "dask-jobqueue", "spython", "pytest", "mypy", "uv"} & set(pins)
