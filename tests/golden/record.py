@@ -3,22 +3,27 @@
 `python -m tests.golden` writes them anew after a change that is meant; then look at the difference.
 """
 
+import os
 import re
 import shlex
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from docs.generate import commands_page
 from kdgat.family.registry import find_family
+from kdgat.run.directory import OutputDirectory
 from kdgat.run.results import RunResults
 from tests.support.command_line import kdgat
 
 GOLDEN = Path(__file__).parent
 COMMANDS, FAILURES = GOLDEN / "commands.md", GOLDEN / "failures.txt"
 RESULTS = {path.stem: path for path in sorted((GOLDEN / "results").glob("*.json"))}
-SEARCHED = re.compile(r"(?<=searched: ).*?(?=; )")  # folders of this checkout
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")  # which typer decides on when it is imported
+HERE = re.compile(r"(?<=searched: ).*?(?=; )|(?<=in use by )pid .*?(?=: )")  # folders of a checkout, process and host
 # One mistake of each kind, in an empty folder but for the files of `_prepare`.
 MISTAKES = (
     "trian",
@@ -39,6 +44,7 @@ MISTAKES = (
     "data import nosuch.log --dataset mine --scenario test_x",
     "train can --dataset mine --data-root data --out out",
     "train lap --out file",
+    "train lap --out busy",
     "site show nosuch",
     "train lap --out out --site nosuch",
     "train lap --out out --cores 4",
@@ -69,21 +75,17 @@ MISTAKES = (
 
 def commands() -> str:
     """Return every command with its arguments, options, defaults and help, whatever the terminal."""
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("COLUMNS", "120")
-        environment.setenv("NO_COLOR", "1")
+    with _environment(Path("/nonexistent")):
         return commands_page()
 
 
 def failures() -> str:
     """Return the exit status and the first line of stderr after each of the mistakes."""
-    with tempfile.TemporaryDirectory() as temporary, pytest.MonkeyPatch.context() as environment:
+    with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary).resolve()
         _prepare(folder)
-        environment.setenv("COLUMNS", "120")
-        environment.setenv("NO_COLOR", "1")
-        environment.setenv("HOME", str(folder))
-        return "\n".join(_failure(line, folder) for line in MISTAKES)
+        with _environment(folder), OutputDirectory(folder / "busy").lock():
+            return "\n".join(_failure(line, folder) for line in MISTAKES)
 
 
 def results_model(family: str) -> type[RunResults]:
@@ -99,6 +101,18 @@ def record() -> None:
         results_model(family).read(path).write(path)
 
 
+@contextmanager
+def _environment(home: Path) -> Iterator[None]:
+    """Leave out what a terminal, a user and a deployment set."""
+    with pytest.MonkeyPatch.context() as environment:
+        for name in list(os.environ):
+            if name.startswith(("KDGAT_", "XDG_")):
+                environment.delenv(name)
+        for name, value in {"COLUMNS": "120", "HOME": str(home), "KDGAT_LAP_COMPILE": "wait"}.items():
+            environment.setenv(name, value)
+        yield
+
+
 def _prepare(folder: Path) -> None:
     for name in ("folder", "data"):
         (folder / name).mkdir()
@@ -111,6 +125,8 @@ def _prepare(folder: Path) -> None:
 
 def _failure(line: str, folder: Path) -> str:
     answer = kdgat(*shlex.split(line), folder=folder)
-    lines = [text.strip("│ ") for text in answer.stderr.splitlines() if text.startswith(("error: ", "│"))]
+    lines = [
+        text.strip("│ ") for text in COLOUR.sub("", answer.stderr).splitlines() if text.startswith(("error: ", "│"))
+    ]
     first = lines[0].replace(str(folder), "FOLDER")
-    return f"$ kdgat {line}\n{answer.status}: {SEARCHED.sub('...', first)}\n"
+    return f"$ kdgat {line}\n{answer.status}: {HERE.sub('...', first)}\n"
