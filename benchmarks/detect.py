@@ -63,10 +63,10 @@ def export_untrained(folder: Path, config: AttentionConfig = SMALL_ATTENTION, na
     """Export a network with random weights, and a threshold that few windows reach; by default a student."""
     import torch
 
+    from kdgat.can.data.pool import PooledStores
     from kdgat.can.detection.model_file import DetectorParameters, write_model
     from kdgat.can.models.attention import GraphAttentionNetwork
     from kdgat.can.models.scoring import describe_model, fit_standardisation
-    from kdgat.can.training.pool import PooledStores
     from kdgat.canbus.features.feature_names import EDGE_FEATURES, NODE_FEATURES
 
     torch.manual_seed(0)

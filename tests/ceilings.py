@@ -22,7 +22,7 @@ LAYERS = {
     "evaluation": 4,
     "training": 3,
     "models": 2,
-    **dict.fromkeys(("recordings", "windows", "virtual", "simulation"), 1),
+    "data": 1,
 }
 
 Ceilings = dict[str, dict[str, int]]

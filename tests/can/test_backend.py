@@ -18,13 +18,13 @@ from sklearn.preprocessing import StandardScaler
 from kdgat.can import backend
 from kdgat.can.backend import BackendError, dataframes, new_scaler, use_backend
 from kdgat.can.capabilities import CUDF, CUML, Capability
+from kdgat.can.data.pool import PooledStores
 from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.scoring import fit_standardisation
 from kdgat.can.models.standardise import StatisticsError, column_statistics
 from kdgat.can.plan import FAMILY, plan_can
 from kdgat.can.sections import AttentionConfig
 from kdgat.can.stages import run
-from kdgat.can.training.pool import PooledStores
 from kdgat.can.training.preparation import run_prepare
 from kdgat.canbus.logs import read_recording, write_recording
 from kdgat.canbus.messages import Messages, ReadLimits, RecordingError

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
+from kdgat.can.data.pool import PooledStores
 from kdgat.can.models.scoring import load_attention, load_autoencoder, score_attention
-from kdgat.can.training.pool import PooledStores
 from kdgat.graphs.store import GraphStore
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, FailureKind, Finished

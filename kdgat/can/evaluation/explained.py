@@ -19,12 +19,12 @@ from numpy.typing import NDArray
 from torch import nn
 
 from kdgat.base.files import write_bytes_atomically
+from kdgat.can.data.pool import PooledStores
 from kdgat.can.evaluation.decision import LOGIT_LIMIT
 from kdgat.can.evaluation.evidence import evidence_of
 from kdgat.can.evaluation.results import ExplanationScores, HitRates
 from kdgat.can.models.names import CLOCK, ENSEMBLE
 from kdgat.can.models.scoring import WINDOWS_PER_BATCH, stage_device
-from kdgat.can.training.pool import PooledStores
 from kdgat.canbus.features.feature_names import NODE_FEATURES
 
 MOST_EXPLAINED: Final = 20_000  # windows of a scenario, evenly spaced among those that are attacked

@@ -11,10 +11,10 @@ import numpy as np
 import torch
 from torch_geometric.data import Batch
 
+from kdgat.can.data.pool import PooledStores
 from kdgat.can.evaluation.costs import Costs, ModelCost
 from kdgat.can.evaluation.detectors import DetectorSet
 from kdgat.can.models.scoring import WINDOWS_PER_BATCH, stage_device
-from kdgat.can.training.pool import PooledStores
 from kdgat.stage.provenance import processor_name
 from kdgat.training.threads import one_thread
 

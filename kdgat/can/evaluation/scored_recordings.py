@@ -137,7 +137,7 @@ class RecordingScorer:
         scores: dict[int, Columns] = {seed: {} for seed, _ in self._places}
         nodes: dict[int, Columns] = {seed: {} for seed, _ in self._places}
         if self._processes is None:
-            from kdgat.can.training.pool import PooledStores
+            from kdgat.can.data.pool import PooledStores
 
             pool = PooledStores([GraphColumns.concatenate(one.graphs) for one in begun])
             with one_thread():

@@ -14,6 +14,8 @@ from typing import Final
 
 from kdgat.base.configuration import validate_config
 from kdgat.base.files import write_bytes_atomically
+from kdgat.can.data.pool import PooledStores
+from kdgat.can.data.stage_inputs import open_pool
 from kdgat.can.evaluation.accumulated_evidence import learn_accumulation
 from kdgat.can.evaluation.costs import COSTS_FILE
 from kdgat.can.evaluation.decision import DefaultDetector, Tables, choose_detector
@@ -32,8 +34,6 @@ from kdgat.can.evaluation.untrained import baseline_scores
 from kdgat.can.kinds import MODELS, EvaluationStageConfig
 from kdgat.can.models.names import CLOCK
 from kdgat.can.sections import EvaluationConfig
-from kdgat.can.training.pool import PooledStores
-from kdgat.can.training.stage_inputs import open_pool
 from kdgat.canbus.features.schema import INJECTED_VALIDATION, RECORDINGS, SCHEMA, VALIDATION
 from kdgat.graphs.store import GraphStore
 from kdgat.run.directory import OutputDirectory

@@ -12,13 +12,13 @@ from torch_geometric.data import Batch
 
 from kdgat.base.configuration import validate_config
 from kdgat.can.backend import give_up, new_scaler
+from kdgat.can.data.pool import PooledStores
 from kdgat.can.models.attention import AttentionOutput, GraphAttentionNetwork
 from kdgat.can.models.autoencoder import GraphAutoencoder, reconstruction_error
 from kdgat.can.models.names import ATTENTION, AUTOENCODER
 from kdgat.can.models.pooling import graph_max, graph_mean
 from kdgat.can.models.standardise import StatisticsError, column_statistics
 from kdgat.can.sections import AttentionConfig, AutoencoderConfig
-from kdgat.can.training.pool import PooledStores
 from kdgat.training.device import choose_device
 from kdgat.training.weights import load_weights
 

@@ -13,8 +13,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.can.data.pool import PooledStores
 from kdgat.can.sections import CurriculumConfig, SamplingConfig
-from kdgat.can.training.pool import PooledStores
 from kdgat.can.training.sampling import PoolSource, SamplingError, apportion, draw
 from kdgat.canbus.features.schema import INJECTED
 from kdgat.training.config import TrainingConfig

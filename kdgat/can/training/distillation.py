@@ -19,7 +19,7 @@ from torch.nn import functional
 from torch_geometric.data import Batch
 
 from kdgat.base.files import write_json_atomically
-from kdgat.can.training.pool import PooledStores
+from kdgat.can.data.pool import PooledStores
 from kdgat.training.limit import LimitedSource
 
 DESCRIPTION = "teacher.json"

@@ -19,6 +19,8 @@ from torch.nn import functional
 
 from kdgat.base.configuration import validate_config
 from kdgat.base.files import write_bytes_atomically
+from kdgat.can.data.pool import PooledStores
+from kdgat.can.data.stage_inputs import open_pool
 from kdgat.can.evaluation.calibration import fit_scaling
 from kdgat.can.kinds import FusionStageConfig
 from kdgat.can.models.convolution import count_parameters
@@ -36,8 +38,6 @@ from kdgat.can.models.standardise import column_statistics
 from kdgat.can.sections import FusionConfig
 from kdgat.can.training.fusion_split import choose_kind, learned_recordings, learned_windows, recordings_of
 from kdgat.can.training.objective import ConfusionCounts
-from kdgat.can.training.pool import PooledStores
-from kdgat.can.training.stage_inputs import open_pool
 from kdgat.can.training.start import read_start
 from kdgat.canbus.features.schema import INJECTED, INJECTED_VALIDATION, TRAIN, VALIDATION
 from kdgat.run.inputs import input_path

@@ -6,8 +6,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.can.data.pool import PooledStores
 from kdgat.can.models.names import FUSION_KINDS, FusionKind
-from kdgat.can.training.pool import PooledStores
 
 MIN_BLOCKS: Final = 8  # of validation windows, to learn from and to choose by in turn
 SMALLEST_SIDE: Final = 0.25  # share of windows and of attacked ones that either side must have

@@ -13,6 +13,8 @@ from torch_geometric.data import Batch
 
 from kdgat.base.configuration import validate_config
 from kdgat.base.files import write_bytes_atomically
+from kdgat.can.data.pool import PooledStores
+from kdgat.can.data.stage_inputs import open_pool
 from kdgat.can.kinds import (
     AutoencoderStageConfig,
     CurriculumStageConfig,
@@ -36,9 +38,7 @@ from kdgat.can.sections import AttentionConfig, AutoencoderConfig
 from kdgat.can.training.curriculum import CurriculumSource
 from kdgat.can.training.distillation import DistilledSource, TeacherOutputs
 from kdgat.can.training.objective import RANKED_METRICS, AutoencoderObjective, DetectionObjective
-from kdgat.can.training.pool import PooledStores
 from kdgat.can.training.sampling import PoolSource, SampledSource
-from kdgat.can.training.stage_inputs import open_pool
 from kdgat.can.training.start import read_start
 from kdgat.canbus.features.schema import INJECTED, INJECTED_VALIDATION, TRAIN, VALIDATION
 from kdgat.run.inputs import input_path

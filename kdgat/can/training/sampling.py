@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch_geometric.data import Batch
 
+from kdgat.can.data.pool import PooledStores
 from kdgat.can.sections import SamplingConfig
-from kdgat.can.training.pool import PooledStores
 from kdgat.canbus.features.schema import INJECTED, TRAIN
 from kdgat.training.config import TrainingConfig
 from kdgat.training.limit import BatchLimit, GraphSizes

@@ -10,10 +10,10 @@ from typing import Any
 from torch import Tensor
 
 from kdgat.base.configuration import Config, validate_config
+from kdgat.can.data.pool import PooledStores
 from kdgat.can.models.scoring import check_features
 from kdgat.can.plan import START
 from kdgat.can.sections import USE_CUGRAPH
-from kdgat.can.training.pool import PooledStores
 from kdgat.run.inputs import input_path
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import StartError

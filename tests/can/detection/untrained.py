@@ -10,12 +10,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from kdgat.can.data.pool import PooledStores
 from kdgat.can.detection.model_file import DetectorParameters, FileFormat, write_model
 from kdgat.can.evaluation.calibration import Scaling
 from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.scoring import describe_model, fit_standardisation
 from kdgat.can.sections import AttentionConfig, WindowConfig
-from kdgat.can.training.pool import PooledStores
 from kdgat.canbus.features.feature_names import EDGE_FEATURES, NODE_FEATURES
 from kdgat.canbus.features.graphs import build_graphs
 from kdgat.canbus.messages import Messages

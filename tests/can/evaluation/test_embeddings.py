@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kdgat.can.data.pool import PooledStores
 from kdgat.can.evaluation import embeddings
 from kdgat.can.evaluation.embedding_map import principal_plane, read_map, write_map
 from kdgat.can.evaluation.embeddings import map_embeddings
 from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.sections import AttentionConfig
-from kdgat.can.training.pool import PooledStores
 from tests.canbus.features.planted_graphs import NUM_EDGE_FEATURES, NUM_NODE_FEATURES, planted_columns
 
 NAMES = [["first", "second"]]

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kdgat.can.data.pool import PooledStores
 from kdgat.can.evaluation.explained import (
     Ranks,
     first_rank,
@@ -14,7 +15,6 @@ from kdgat.can.evaluation.explained import (
     score_explanations,
     write_ranks,
 )
-from kdgat.can.training.pool import PooledStores
 from kdgat.canbus.features.feature_names import EDGE_FEATURES, NODE_FEATURES
 from kdgat.canbus.features.graphs import build_graphs
 from tests.can.detection.untrained import WINDOWS, drive

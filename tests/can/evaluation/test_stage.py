@@ -174,8 +174,8 @@ def test_a_fusion_is_never_given_other_members(output: OutputDirectory) -> None:
 
 def test_scores_do_not_depend_on_the_other_windows_of_a_batch(output: OutputDirectory) -> None:
     """A table holds what each window gets by itself: the first windows of a store score the same without the rest."""
+    from kdgat.can.data.pool import PooledStores
     from kdgat.can.models.scoring import load_attention, score_attention
-    from kdgat.can.training.pool import PooledStores
     from kdgat.graphs.store import GraphStore
 
     directory = RunDirectory(output.stages_path / "evaluation-large-seed0")

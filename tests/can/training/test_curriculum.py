@@ -3,9 +3,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from kdgat.can.data.pool import PooledStores
 from kdgat.can.sections import CurriculumConfig, SamplingConfig
 from kdgat.can.training.curriculum import CurriculumSource
-from kdgat.can.training.pool import PooledStores
 from kdgat.can.training.sampling import SampledSource, SamplingError
 from kdgat.training.config import TrainingConfig
 from tests.canbus.features.planted_graphs import planted_columns

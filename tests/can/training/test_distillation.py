@@ -7,8 +7,8 @@ from torch import Tensor
 from torch.nn import functional
 from torch_geometric.data import Batch
 
+from kdgat.can.data.pool import PooledStores
 from kdgat.can.training.distillation import DistilledSource, TeacherOutputError, TeacherOutputs, distil_bernoulli
-from kdgat.can.training.pool import PooledStores
 from kdgat.can.training.sampling import PoolSource
 from kdgat.training.config import TrainingConfig
 from tests.canbus.features.planted_graphs import planted_columns

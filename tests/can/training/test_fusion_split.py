@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from kdgat.can.data.pool import PooledStores
 from kdgat.can.models.names import FusionKind
 from kdgat.can.training.fusion_split import choose_kind, learned_recordings, learned_windows, recordings_of
-from kdgat.can.training.pool import PooledStores
 from tests.canbus.features.planted_graphs import planted_columns
 
 LABELS = np.repeat([0, 1], 1000).astype(np.int8)

@@ -3,8 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kdgat.can.data.pool import PooledStores
 from kdgat.can.sections import SamplingConfig
-from kdgat.can.training.pool import PooledStores
 from kdgat.can.training.sampling import PoolSource, SampledSource, SamplingError, draw
 from kdgat.training.config import TrainingConfig
 from tests.canbus.features.planted_graphs import planted_columns

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from kdgat.can.training.pool import PooledStores, PoolError
+from kdgat.can.data.pool import PooledStores, PoolError
 from kdgat.canbus.features.schema import SCHEMA
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns

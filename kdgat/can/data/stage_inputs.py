@@ -1,6 +1,6 @@
 """What the stages of the family share: mapping stores."""
 
-from kdgat.can.training.pool import PooledStores
+from kdgat.can.data.pool import PooledStores
 from kdgat.canbus.features.schema import SCHEMA
 from kdgat.graphs.store import GraphStore
 from kdgat.run.inputs import input_path
