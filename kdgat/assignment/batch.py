@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kdgat.assignment.compilation import compiled
+from kdgat.assignment.errors import CostError, InfeasibleError
 from kdgat.assignment.exact import solve
 from kdgat.assignment.kernels import ORDERED
 from kdgat.assignment.matrix import check_mask, check_type
@@ -17,7 +18,6 @@ from kdgat.assignment.reading import padded
 from kdgat.assignment.result import COLUMN_MINIMA, Assignment, Counters
 from kdgat.assignment.small import SOLVED, solve_into
 from kdgat.base.cores import num_usable_cores
-from kdgat.lap.errors import CostError, InfeasibleError
 
 LEFT = -1  # a problem that the kernel has not solved
 MIN_PER_THREAD = 32  # problems; for fewer a thread takes longer to start

@@ -8,9 +8,9 @@ from numpy.typing import ArrayLike, NDArray
 from kdgat.assignment import kernels
 from kdgat.assignment.compilation import compiled
 from kdgat.assignment.core import candidates
+from kdgat.assignment.errors import CostError
 from kdgat.assignment.kernels import LANES
 from kdgat.assignment.matrix import check_type, too_large
-from kdgat.lap.errors import CostError
 
 BLOCK_ENTRIES = 1 << 21  # of a block in float64: 16 MB
 ENTRIES_PER_GROUP = 5  # of a list: a list of k holds the entries below the largest of k / 5 minima

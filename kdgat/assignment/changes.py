@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kdgat.assignment import kernels
+from kdgat.assignment.errors import CostError
 from kdgat.assignment.matrix import check_mask, check_type, too_large
-from kdgat.lap.errors import CostError
 
 LARGE_CHANGE = 0.25  # of the lines: from here on a solve from the duals that are known is quicker
 

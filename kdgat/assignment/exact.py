@@ -10,11 +10,11 @@ from numpy.typing import ArrayLike, NDArray
 from kdgat.assignment import core, kernels, prediction, quick
 from kdgat.assignment import warm_start as seeds
 from kdgat.assignment.certificate import CertificateError, prove
+from kdgat.assignment.errors import CostError, OptimalityError
 from kdgat.assignment.matrix import Matrix, check_duals, check_type, infeasible, make_matrix
 from kdgat.assignment.proof import EXACT, PRECISION, ROUNDING, TOLERANCE
 from kdgat.assignment.result import Assignment, Counters, PackedAssignment
 from kdgat.assignment.warm_start import Seed
-from kdgat.lap.errors import CostError, OptimalityError
 
 BIDDING_ROUNDS, BIDS_PER_ROW = 2, 4  # of the augmenting row reduction in the core
 LARGEST_BID = 1e3  # relative to the mean size of the seed's duals

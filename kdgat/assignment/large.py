@@ -15,11 +15,11 @@ from kdgat.assignment import padded
 from kdgat.assignment import sparse as listed
 from kdgat.assignment.blocks import BlockCosts
 from kdgat.assignment.certificate import CertificateError, Costs, Proof, check_lines, prove_lines
+from kdgat.assignment.errors import CostError, InfeasibleError, OptimalityError
 from kdgat.assignment.matrix import check_type
 from kdgat.assignment.points import METRICS, PointCosts
 from kdgat.assignment.result import Assignment, Counters
 from kdgat.assignment.warm_start import ROW_MINIMA
-from kdgat.lap.errors import CostError, InfeasibleError, OptimalityError
 
 Values = NDArray[np.float64]
 

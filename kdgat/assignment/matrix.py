@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kdgat.assignment import kernels
-from kdgat.lap.errors import CostError, CostTypeError, InfeasibleError
+from kdgat.assignment.errors import CostError, CostTypeError, InfeasibleError
 
 NUMBERS_SHOWN = 10
 FORBID = {  # what to do about an infinity, whether one of them forbids or not

@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.lap.errors import LapFileError
+from kdgat.base.errors import UserError
 
 MAX_ENTRIES: Final = 1 << 31  # of a matrix that is sparse in its file: 16 GiB as costs
 _FIELDS: Final = {"real": 1, "double": 1, "integer": 1, "unsigned-integer": 1, "pattern": 0}  # numbers behind a place
@@ -27,28 +27,28 @@ def read_matrix_market(path: Path) -> Found:
     """Read a matrix [n, m] and, of a sparse one, its mask [n, m], True where there is no entry.
 
     Raises:
-        LapFileError: if the file is none, is damaged, or holds complex numbers.
+        UserError: if the file is none, is damaged, or holds complex numbers.
     """
     from scipy.io import mminfo  # SciPy is not needed to train
 
     try:
         num_rows, num_columns, num_entries, layout, field, symmetry = mminfo(path)
     except (ValueError, OSError, EOFError, TypeError, OverflowError, UnicodeDecodeError) as error:
-        raise LapFileError(f"{path}: not a Matrix Market file, or damaged ({error})") from error
+        raise UserError(f"{path}: not a Matrix Market file, or damaged ({error})") from error
     if field not in _FIELDS or symmetry not in _SYMMETRIES:
-        raise LapFileError(f"{path}: holds {field} {symmetry} numbers, expected real ones")
+        raise UserError(f"{path}: holds {field} {symmetry} numbers, expected real ones")
     if num_rows * num_columns > MAX_ENTRIES:
-        raise LapFileError(
+        raise UserError(
             f"{path}: {num_rows} x {num_columns}: costs of that size take {num_rows * num_columns * 8 / 2**30:.0f} "
             "GiB, and all are kept in memory; give a smaller matrix"
         )
     try:
         numbers = _read_numbers(path)
     except (ValueError, OSError, EOFError) as error:
-        raise LapFileError(f"{path}: not a Matrix Market file, or damaged ({error})") from error
+        raise UserError(f"{path}: not a Matrix Market file, or damaged ({error})") from error
     sign = _SYMMETRIES[symmetry]
     if sign and num_rows != num_columns:
-        raise LapFileError(
+        raise UserError(
             f"{path}: is {symmetry} with {num_rows} x {num_columns} entries: rows and columns must be as many"
         )
     if layout == "array":
@@ -82,9 +82,7 @@ def _dense(path: Path, numbers: NDArray[np.float64], num_rows: int, num_columns:
     rows, columns = np.tril_indices(num_rows, -1 if sign < 0 else 0) if sign else (None, None)
     expected = num_rows * num_columns if rows is None else len(rows)
     if len(numbers) != expected:
-        raise LapFileError(
-            f"{path}: holds {len(numbers)} numbers, its heading says {expected}: the file may be cut off"
-        )
+        raise UserError(f"{path}: holds {len(numbers)} numbers, its heading says {expected}: the file may be cut off")
     if rows is None:
         return numbers.reshape(num_columns, num_rows).T.copy()
     assert columns is not None
@@ -100,13 +98,13 @@ def _sparse(
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """Return costs, 1 where a pattern has an entry, and the mask of what has none."""
     if len(numbers) != num_entries * width:
-        raise LapFileError(
+        raise UserError(
             f"{path}: holds {len(numbers)} numbers for {num_entries} entries of {width}: the file may be cut off"
         )
     table = numbers.reshape(num_entries, width)
     places = table[:, :2]
     if not ((places >= 1) & (places <= shape) & (places == np.floor(places))).all():
-        raise LapFileError(f"{path}: an entry has a place outside of rows 1 to {shape[0]} and columns 1 to {shape[1]}")
+        raise UserError(f"{path}: an entry has a place outside of rows 1 to {shape[0]} and columns 1 to {shape[1]}")
     rows, columns = (places.astype(np.int64) - 1).T
     values = table[:, 2] if width > 2 else np.ones(num_entries)
     if sign:
@@ -119,7 +117,7 @@ def _sparse(
     if (~mask).sum() < len(values):
         _, first, counts = np.unique(rows * shape[1] + columns, return_index=True, return_counts=True)
         twice = first[counts > 1][0]
-        raise LapFileError(
+        raise UserError(
             f"{path}: the entry of row {rows[twice] + 1} and column {columns[twice] + 1} is given twice; keep one"
         )
     return cost, mask

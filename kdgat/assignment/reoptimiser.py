@@ -23,13 +23,13 @@ from kdgat.assignment import padded
 from kdgat.assignment.certificate import CertificateError, Costs, prove_lines
 from kdgat.assignment.changes import LARGE_CHANGE, Lines, count_lines, line_numbers, lines_of, read_block
 from kdgat.assignment.core import reduce_rows
+from kdgat.assignment.errors import CostError
 from kdgat.assignment.exact import LARGEST_BID, solve_matrix
 from kdgat.assignment.matrix import Matrix, infeasible, make_matrix
 from kdgat.assignment.padded import DUMMY, FREE
 from kdgat.assignment.proof import EXACT, PRECISION, ROUNDING
 from kdgat.assignment.result import Assignment, Counters
 from kdgat.assignment.warm_start import line_minima
-from kdgat.lap.errors import CostError
 
 REUSED = "reused"  # what counters call duals of the solve before
 BIDDING_ROUNDS, BIDS_PER_ROW = 2, 4  # before searches: bids for each row without a match in one round

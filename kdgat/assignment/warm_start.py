@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kdgat.assignment import kernels
+from kdgat.assignment.errors import CostError
 from kdgat.assignment.matrix import Matrix, check_duals, infeasible, make_matrix
 from kdgat.assignment.result import COLUMN_MINIMA as COLUMN_MINIMA
-from kdgat.lap.errors import CostError
 
 PREDICTION, ROW_MINIMA = "prediction", "row minima"
 FIRST_TEMPERATURE, LAST_TEMPERATURE = 3.0, 0.01  # in units of the cost's local scale

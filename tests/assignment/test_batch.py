@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from kdgat.assignment.batch import solve_batch
+from kdgat.assignment.errors import CostError, InfeasibleError
 from kdgat.assignment.exact import solve
-from kdgat.lap.errors import CostError, InfeasibleError
 
 
 def problems(number: int) -> list[np.ndarray]:

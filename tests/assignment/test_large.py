@@ -6,9 +6,9 @@ from scipy.optimize import linear_sum_assignment as scipy_assignment
 from scipy.spatial.distance import cdist
 
 from kdgat.assignment.certificate import certify
+from kdgat.assignment.errors import CostError, InfeasibleError
 from kdgat.assignment.large import solve_blocks, solve_points
 from kdgat.assignment.points import METRICS, PointCosts
-from kdgat.lap.errors import CostError, InfeasibleError
 
 
 def optimum(cost: np.ndarray) -> float:

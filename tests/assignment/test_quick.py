@@ -5,8 +5,8 @@ import pytest
 from scipy.optimize import linear_sum_assignment as scipy_assignment
 
 from kdgat.assignment import quick
+from kdgat.assignment.errors import CostError
 from kdgat.assignment.exact import linear_sum_assignment, solve
-from kdgat.lap.errors import CostError
 from kdgat.lap.instances.distributions import generate
 
 

@@ -7,9 +7,9 @@ import pickle
 import numpy as np
 import pytest
 
+from kdgat.assignment.errors import InfeasibleError
 from kdgat.assignment.exact import solve
 from kdgat.assignment.result import Assignment
-from kdgat.lap.errors import InfeasibleError
 
 
 def test_an_assignment_is_shown_in_one_line_however_large_it_is() -> None:

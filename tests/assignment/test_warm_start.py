@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from kdgat.assignment.certificate import certify
+from kdgat.assignment.errors import CostError
 from kdgat.assignment.exact import solve
 from kdgat.assignment.result import Assignment
 from kdgat.assignment.warm_start import column_minima, dual_bound, project, row_minima, sinkhorn
-from kdgat.lap.errors import CostError
 from kdgat.lap.instances.distributions import DISTRIBUTIONS, generate
 
 EXAMPLE = np.array([[4.0, 1.0, 3.0], [2.0, 0.0, 5.0], [3.0, 2.0, 2.0]])

@@ -14,6 +14,7 @@ from kdgat.assignment.files import read_cost
 from kdgat.lap.instances.distributions import generate
 from kdgat.lap.instances.inspection import check_records, inspect_store
 from kdgat.lap.instances.records import label
+from kdgat.lap.instances.schema1 import read_record
 from kdgat.lap.instances.store import LapStore, write_store
 from tests.fuzz.inputs import damaged
 from tests.fuzz.target import Target, read_or_refuse
@@ -63,13 +64,13 @@ def _check_matrix(folder: Path, drawn: tuple[str, bytes]) -> None:
     suffix, data = drawn
     path = folder / f"cost{suffix}"
     path.write_bytes(data)
-    read_or_refuse(folder, lambda: read_cost(path))
+    read_or_refuse(folder, lambda: read_cost(path, read_record=read_record))
 
 
 def _check_store(folder: Path, data: bytes) -> None:
     path = folder / "a.h5"
     path.write_bytes(data)
-    read_or_refuse(folder, lambda: read_cost(path, 0))
+    read_or_refuse(folder, lambda: read_cost(path, 0, read_record=read_record))
     read_or_refuse(folder, lambda: LapStore.open(path).record(-1))
     read_or_refuse(folder, lambda: check_records(inspect_store(path), 2))
 

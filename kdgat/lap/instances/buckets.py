@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from kdgat.base.errors import UserError
 from kdgat.base.files import sync_to_disk, temporary_path
-from kdgat.lap.errors import LapStoreError
 from kdgat.lap.instances.files import LARGEST_CLASS, SIZE_CLASSES, SPLIT_FILES, SUBSET, size_class
 from kdgat.lap.instances.records import StoredRecord, content_hash, split_costs
 from kdgat.lap.instances.store import LapStore, remove_abandoned, write_store
@@ -87,11 +87,11 @@ def write_buckets(path: Path, folder: Path, seed: int, *, on_record: Callable[[]
     """Write `folder/<size class>/full/{train,val,test}.h5` from a store, in its storage.
 
     All files are complete before the first is moved to its place, and splits of an earlier run are replaced by them.
-    LapStoreError names what is wrong with the store.
+    UserError names what is wrong with the store.
     """
     store = LapStore.open(path)
     if len(store) == 0:
-        raise LapStoreError(f"{path}: holds no records, there is nothing to split; generate some first")
+        raise UserError(f"{path}: holds no records, there is nothing to split; generate some first")
     chosen, num_duplicates = assign_splits(store, seed)
     folder.parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(folder)

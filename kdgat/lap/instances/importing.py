@@ -9,10 +9,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.assignment.errors import CostError, InfeasibleError
 from kdgat.assignment.files import Matrix, read_cost
-from kdgat.lap.errors import CostError, InfeasibleError, LapFileError
+from kdgat.base.errors import UserError
 from kdgat.lap.instances.distributions import Instance
 from kdgat.lap.instances.records import Record, StoredRecord, label
+from kdgat.lap.instances.schema1 import read_record
 from kdgat.lap.instances.store import write_store
 
 DEFAULT_FAMILY: Final = "imported"
@@ -29,10 +31,10 @@ def import_matrices(
     """Label the square matrices of all files and write them to a dense store; returns how many.
 
     With `is_mc64` they are not costs but the values of sparse matrices (`mc64_costs`). Each record is tagged with the
-    name of its file. LapFileError names a file that holds no square matrix, or one that cannot be solved.
+    name of its file. UserError names a file that holds no square matrix, or one that cannot be solved.
     """
     if not paths:
-        raise LapFileError("no files to import: name at least one")
+        raise UserError("no files to import: name at least one")
     return write_store(out, _records(paths, family, is_mc64), "dense", on_record=on_record)
 
 
@@ -57,9 +59,9 @@ def mc64_costs(values: NDArray[np.float64], mask: NDArray[np.bool_] | None) -> M
 
 def _records(paths: Sequence[Path], family: str, is_mc64: bool) -> Iterator[Record]:
     for path in paths:
-        cost, mask = read_cost(path)
+        cost, mask = read_cost(path, read_record=read_record)
         if cost.shape[0] != cost.shape[1] or not cost.size:
-            raise LapFileError(
+            raise UserError(
                 f"{path}: {cost.shape[0]} x {cost.shape[1]}: a store holds square matrices; kdgat lap solve takes "
                 "others, too"
             )
@@ -68,4 +70,4 @@ def _records(paths: Sequence[Path], family: str, is_mc64: bool) -> Iterator[Reco
         try:
             yield label(Instance(family, 0, cost, mask, tag=path.name))
         except (CostError, InfeasibleError) as error:
-            raise LapFileError(f"{path}: {error}") from error
+            raise UserError(f"{path}: {error}") from error

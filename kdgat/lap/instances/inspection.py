@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from kdgat.assignment.certificate import CertificateError, Problem, check_assignment, check_label
-from kdgat.lap.errors import LapError
+from kdgat.base.errors import UserError
 from kdgat.lap.instances.records import Record
 from kdgat.lap.instances.schema1 import Schema1Store, open_store
 from kdgat.lap.instances.store import SCHEMA_VERSION
@@ -51,7 +51,7 @@ class FileInspection:
 
 
 def inspect_store(path: Path) -> FileInspection:
-    """Count the records of a file by family and size. LapStoreError if it cannot be read."""
+    """Count the records of a file by family and size. UserError if it cannot be read."""
     store = open_store(path)
     pairs = zip(store.families(), (int(size) for size in store.sizes()), strict=True)
     is_first = isinstance(store, Schema1Store)
@@ -88,7 +88,7 @@ def check_records(
                 )
             else:
                 check_record(record, f"record {index} ({record.family}, n={record.n})")
-        except (LapError, CertificateError) as error:
+        except (UserError, CertificateError) as error:
             inspection.problems.append(str(error).removeprefix(f"{inspection.path}: "))
         inspection.num_checked += 1
         if on_record is not None:

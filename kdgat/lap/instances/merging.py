@@ -9,8 +9,8 @@ from typing import Final
 
 import numpy as np
 
-from kdgat.lap.errors import LapStoreError
-from kdgat.lap.instances.distributions import DISTRIBUTIONS, DistributionError, generate
+from kdgat.base.errors import UserError
+from kdgat.lap.instances.distributions import DISTRIBUTIONS, generate
 from kdgat.lap.instances.records import Record, StoredRecord, content_hash, to_stored
 from kdgat.lap.instances.schema1 import Schema1Store, open_store
 from kdgat.lap.instances.store import LapStore, Storage, write_store
@@ -43,11 +43,11 @@ def merge_stores(
 
     `storage` is by default `seeded` if an input is and all records have seeds, else `dense`. Costs of at least
     `forbidden_from` in files of the first schema are forbidden pairs. Memory holds one instance at a time and a hash
-    per record. LapStoreError names an input that cannot be read, before anything is written, and a record that no seed
+    per record. UserError names an input that cannot be read, before anything is written, and a record that no seed
     brings back (`seeded`).
     """
     if not paths:
-        raise LapStoreError("no files to merge: name at least one")
+        raise UserError("no files to merge: name at least one")
     stores = [open_store(path) for path in paths]
     if storage is None:
         can_be_seeded = all(isinstance(store, LapStore) and store.is_generated() for store in stores)
@@ -98,7 +98,7 @@ def _read_schema1(
     store: Schema1Store, seen: set[str], summary: MergeSummary, forbidden_from: float | None
 ) -> Iterator[StoredRecord]:
     if summary.storage == "seeded":
-        raise LapStoreError(
+        raise UserError(
             f"{store.path}: a file of the first schema holds no seeds, its matrices cannot be drawn again: merge with "
             "--storage dense"
         )
@@ -128,10 +128,10 @@ def _check_reproducible(record: Record, where: str) -> None:
     if instance.parameters is not None and instance.family in DISTRIBUTIONS:
         try:
             again = generate(instance.family, instance.n, instance.seed, **instance.parameters)
-        except DistributionError as error:
+        except UserError as error:
             reason = str(error)
         else:
             if content_hash(again.cost, again.mask) == record.content:
                 return
             reason = f"seed {instance.seed} of family {instance.family} now gives other costs"
-    raise LapStoreError(f"{where}: cannot be kept as a seed, {reason}: merge with --storage dense")
+    raise UserError(f"{where}: cannot be kept as a seed, {reason}: merge with --storage dense")

@@ -14,7 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.assignment.certificate import CertificateError, Problem, check_assignment, check_label
-from kdgat.lap.errors import CostError, InfeasibleError, LapStoreError
+from kdgat.assignment.errors import CostError, InfeasibleError
+from kdgat.base.errors import UserError
 from kdgat.lap.instances.distributions import Instance
 from kdgat.lap.instances.records import Record, content_hash, label
 from kdgat.lap.instances.store import (
@@ -52,15 +53,15 @@ class Schema1Store:
 
     @classmethod
     def open(cls, path: Path | str) -> Schema1Store:
-        """Open a file. LapStoreError says why if it is none or its columns do not fit each other."""
+        """Open a file. UserError says why if it is none or its columns do not fit each other."""
         path = Path(path)
         with open_hdf5(path) as file, damage_named(path):
             if COSTS not in file:
-                raise LapStoreError(f"{path}: HDF5, but column {COSTS} is missing: not a file of assignment problems")
+                raise UserError(f"{path}: HDF5, but column {COSTS} is missing: not a file of assignment problems")
             num_records = len(file[COSTS])
             for name in (N, U, V, ROWS, COLUMNS, OPTIMUM, FAMILY, NOISE_STD, TAG):
                 if name in file and len(file[name]) != num_records:
-                    raise LapStoreError(
+                    raise UserError(
                         f"{path}: column {name} has {len(file[name])} records, C has {num_records}: writing it was "
                         "cut off; repair or write the file again"
                     )
@@ -86,7 +87,7 @@ class Schema1Store:
     def record(self, index: int, *, forbidden_from: float | None = None) -> Record:
         """Return a labelled record; costs of `forbidden_from` or more, and infinite ones, are forbidden pairs.
 
-        LapStoreError names a record whose matrix is not square, holds NaN or cannot be solved.
+        UserError names a record whose matrix is not square, holds NaN or cannot be solved.
         """
         values = self._read(index)
         instance = self._instance(values, index, forbidden_from)
@@ -96,7 +97,7 @@ class Schema1Store:
             try:
                 record = label(instance)
             except (CostError, InfeasibleError) as error:
-                raise LapStoreError(f"{self.path}: record {index}: {error}") from error
+                raise UserError(f"{self.path}: record {index}: {error}") from error
         return record
 
     def cost(self, index: int) -> tuple[NDArray[np.float64], NDArray[np.bool_] | None]:
@@ -109,11 +110,11 @@ class Schema1Store:
         costs = np.asarray(values[COSTS], dtype=np.float64).ravel()
         n = int(self._sizes[index])
         if n < 1 or len(costs) != n * n:
-            raise LapStoreError(f"{where}: C has {len(costs)} entries, n is {n}: expected n·n; write the file again")
+            raise UserError(f"{where}: C has {len(costs)} entries, n is {n}: expected n·n; write the file again")
         mask = costs >= (math.inf if forbidden_from is None else forbidden_from)
         allowed = costs[~mask]
         if not np.isfinite(allowed).all():
-            raise LapStoreError(
+            raise UserError(
                 f"{where}: C holds {allowed[~np.isfinite(allowed)][0]}; only +inf, which forbids a pair, is allowed"
             )
         return Instance(
@@ -127,7 +128,7 @@ class Schema1Store:
 
     def _read(self, index: int) -> dict[str, Any]:
         if not 0 <= index < len(self):
-            raise LapStoreError(
+            raise UserError(
                 f"{self.path}: there is no record {index}; "
                 + (f"give an index from 0 to {len(self) - 1}" if len(self) else "the file holds none")
             )
@@ -141,6 +142,14 @@ def open_store(path: Path | str) -> LapStore | Schema1Store:
     with open_hdf5(Path(path)) as file, damage_named(Path(path)):
         is_first = FORMAT_KEY not in file.attrs and COSTS in file
     return Schema1Store.open(path) if is_first else LapStore.open(path)
+
+
+def read_record(path: Path, index: int | None) -> tuple[NDArray[np.float64], NDArray[np.bool_] | None]:
+    """Return costs and mask of one problem of a file of either schema; `index` may be None if it holds one alone."""
+    store = open_store(path)
+    if index is None and len(store) != 1:
+        raise UserError(f"{path}: holds {len(store)} problems: choose one by --index, from 0 to {len(store) - 1}")
+    return store.cost(index or 0)
 
 
 def _proved(instance: Instance, values: dict[str, Any]) -> Record | None:

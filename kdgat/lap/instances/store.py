@@ -21,9 +21,9 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.errors import UserError
 from kdgat.base.files import replacing, sync_to_disk, temporary_path
-from kdgat.lap.errors import LapError, LapStoreError
-from kdgat.lap.instances.distributions import DISTRIBUTIONS, DistributionError, Instance, generate
+from kdgat.lap.instances.distributions import DISTRIBUTIONS, Instance, generate
 from kdgat.lap.instances.records import (
     HASH_BYTES,
     Record,
@@ -108,7 +108,7 @@ class LapStore:
 
     @classmethod
     def open(cls, path: Path | str) -> LapStore:
-        """Open a store. LapStoreError says why if the file is none, is truncated, or has another schema."""
+        """Open a store. UserError says why if the file is none, is truncated, or has another schema."""
         path = Path(path)
         with open_hdf5(path) as file, damage_named(path):
             _check_schema(path, file)
@@ -172,7 +172,7 @@ class LapStore:
                 yield self._read(columns, self._place(index))
 
     def record(self, index: int) -> Record:
-        """Return a record with its costs; LapStoreError if they are not those that were labelled."""
+        """Return a record with its costs; UserError if they are not those that were labelled."""
         stored = self.stored(index)
         cost, mask = self._restore(stored, self._place(index))
         instance = Instance(
@@ -182,7 +182,7 @@ class LapStore:
         return Record(instance, stored.u, stored.v, rows, columns, stored.optimum, stored.content)
 
     def cost(self, index: int) -> tuple[NDArray[np.float64], NDArray[np.bool_] | None]:
-        """Return costs and mask of a record; LapStoreError if they are not those that were labelled."""
+        """Return costs and mask of a record; UserError if they are not those that were labelled."""
         return self._restore(self.stored(index), self._place(index))
 
     def __reduce__(self) -> tuple[Callable[[Path], LapStore], tuple[Path]]:
@@ -192,7 +192,7 @@ class LapStore:
     def _place(self, index: int) -> int:
         place = int(index) + len(self) if index < 0 else int(index)
         if not 0 <= place < len(self):
-            raise LapStoreError(
+            raise UserError(
                 f"{self.path}: there is no record {index}; "
                 + (f"give an index from 0 to {len(self) - 1}" if len(self) else "the file holds none")
             )
@@ -213,12 +213,12 @@ class LapStore:
         record = StoredRecord(**{field: values[name] for name, field in _FIELDS.items()})
         for name in (U, V, ROWS, COLUMNS):
             if len(values[name]) != record.n:
-                raise LapStoreError(
+                raise UserError(
                     f"{self.path}: record {place}: {name} has {len(values[name])} entries, n is {record.n}; "
                     "write the file again"
                 )
         if record.costs is not None and len(record.costs) != record.n**2:
-            raise LapStoreError(
+            raise UserError(
                 f"{self.path}: record {place}: C has {len(record.costs)} entries, n is {record.n}; write the file again"
             )
         return record
@@ -232,7 +232,7 @@ class LapStore:
             cause = f"this kdgat or numpy ({_versions()}) draws otherwise than the one that wrote it"
         found = content_hash(cost, mask)
         if found != stored.content:
-            raise LapStoreError(
+            raise UserError(
                 f"{self.path}: record {place} ({stored.family}, n={stored.n}, seed={stored.seed}): its costs hash to "
                 f"{found}, not {stored.content}: {cause} ({self.written_with}); generate the file again"
             )
@@ -249,11 +249,11 @@ def write_store(
     """Label and write records one by one, replacing `path` only when the file is complete and on disk.
 
     Memory holds one instance at a time. Records that are labelled already are not solved again. Returns how many were
-    written. LapStoreError names a record that has no seed to be drawn from (`seeded`) or no costs (`dense`); that error
+    written. UserError names a record that has no seed to be drawn from (`seeded`) or no costs (`dense`); that error
     and those of the iterator and of the solver leave the old file in place.
     """
     if storage not in STORAGES:
-        raise LapStoreError(f"storage {storage!r} is unknown: choose {' or '.join(STORAGES)}")
+        raise UserError(f"storage {storage!r} is unknown: choose {' or '.join(STORAGES)}")
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     remove_abandoned(path)
@@ -281,27 +281,27 @@ def write_store(
 
 
 def open_hdf5(path: Path) -> h5py.File:
-    """Open an HDF5 file for reading; LapStoreError says what is wrong if it is none."""
+    """Open an HDF5 file for reading; UserError says what is wrong if it is none."""
     if not path.is_file():
-        raise LapStoreError(f"{path}: no such file; generate it first (kdgat lap generate), or correct the path")
+        raise UserError(f"{path}: no such file; generate it first (kdgat lap generate), or correct the path")
     try:
         # Without locking: file systems of clusters often refuse HDF5's locks, and a finished file never changes.
         return h5py.File(path, "r", locking=False)
     except OSError as error:
         if h5py.is_hdf5(path):
-            raise LapStoreError(f"{path}: damaged or truncated ({error}); copy or generate it again") from error
-        raise LapStoreError(f"{path}: not an HDF5 file; give one written by kdgat lap generate") from error
+            raise UserError(f"{path}: damaged or truncated ({error}); copy or generate it again") from error
+        raise UserError(f"{path}: not an HDF5 file; give one written by kdgat lap generate") from error
 
 
 @contextmanager
 def damage_named(path: Path) -> Iterator[None]:
-    """Raise LapStoreError for whatever HDF5 and h5py raise where a file is damaged, which is nearly anything."""
+    """Raise UserError for whatever HDF5 and h5py raise where a file is damaged, which is nearly anything."""
     try:
         yield
-    except LapError:
+    except UserError:
         raise
     except (ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError) as error:
-        raise LapStoreError(f"{path}: damaged or truncated ({error}); copy or generate it again") from error
+        raise UserError(f"{path}: damaged or truncated ({error}); copy or generate it again") from error
 
 
 def remove_abandoned(path: Path) -> None:
@@ -425,11 +425,11 @@ def _to_stored(path: Path, item: Instance | Record | StoredRecord, number: int, 
     if isinstance(item, StoredRecord):
         stored = item
         if is_dense and stored.costs is None:
-            raise LapStoreError(f"{path}: record {number} comes without its costs: write it with storage seeded")
+            raise UserError(f"{path}: record {number} comes without its costs: write it with storage seeded")
     else:
         stored = to_stored(label(item) if isinstance(item, Instance) else item, is_dense=is_dense)
     if not is_dense and not stored.parameters:
-        raise LapStoreError(
+        raise UserError(
             f"{path}: record {number} ({stored.family}, n={stored.n}) was not generated and cannot be drawn from a "
             "seed: write it with storage dense"
         )
@@ -440,24 +440,24 @@ def _check_schema(path: Path, file: h5py.File) -> None:
     if file.attrs.get(FORMAT_KEY) != FORMAT:
         legacy = COSTS in file and FORMAT_KEY not in file.attrs
         fix = "rewrite it with kdgat lap merge" if legacy else "give a file written by kdgat lap generate"
-        raise LapStoreError(f"{path}: HDF5, but {FORMAT_KEY} is not {FORMAT!r}: {fix}")
+        raise UserError(f"{path}: HDF5, but {FORMAT_KEY} is not {FORMAT!r}: {fix}")
     version = file.attrs.get(SCHEMA_VERSION_KEY)
     if version != SCHEMA_VERSION:
-        raise LapStoreError(
+        raise UserError(
             f"{path}: {SCHEMA_VERSION_KEY} is {version}, this kdgat reads {SCHEMA_VERSION}; generate it again"
         )
     storage = file.attrs.get(STORAGE_KEY)
     if storage not in STORAGES:
-        raise LapStoreError(f"{path}: {STORAGE_KEY} is {storage!r}, not {' or '.join(STORAGES)}; generate it again")
+        raise UserError(f"{path}: {STORAGE_KEY} is {storage!r}, not {' or '.join(STORAGES)}; generate it again")
     expected = file.attrs.get(NUM_RECORDS_KEY)
     for name, kind in _KINDS.items():
         if name == COSTS and storage == "seeded":
             continue
         dataset = file.get(name)
         if not isinstance(dataset, h5py.Dataset):
-            raise LapStoreError(f"{path}: column {name} is missing; generate it again")
+            raise UserError(f"{path}: column {name} is missing; generate it again")
         if dataset.dtype != kind or dataset.shape != (expected,):
-            raise LapStoreError(
+            raise UserError(
                 f"{path}: column {name} is {dataset.dtype} of shape {dataset.shape}, expected {kind} of shape "
                 f"({expected},); generate it again"
             )
@@ -465,14 +465,14 @@ def _check_schema(path: Path, file: h5py.File) -> None:
 
 def _regenerate(path: Path, stored: StoredRecord, place: int) -> tuple[NDArray[np.float64], NDArray[np.bool_] | None]:
     if stored.family not in DISTRIBUTIONS:
-        raise LapStoreError(
+        raise UserError(
             f"{path}: record {place}: family {stored.family!r} is unknown to this kdgat, and the file holds seeds "
             "alone; generate it with a kdgat that knows the family and --storage dense"
         )
     try:
         instance = generate(stored.family, stored.n, stored.seed, **(decode_parameters(stored.parameters) or {}))
-    except (DistributionError, json.JSONDecodeError, TypeError) as error:
-        raise LapStoreError(f"{path}: record {place}: {error}; generate the file again") from error
+    except (UserError, json.JSONDecodeError, TypeError) as error:
+        raise UserError(f"{path}: record {place}: {error}; generate the file again") from error
     return instance.cost, instance.mask
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdgat.lap.errors import LapStoreError
+from kdgat.base.errors import UserError
 from kdgat.lap.instances.buckets import (
     SPLITS,
     assign_splits,
@@ -130,9 +130,9 @@ def test_a_store_that_is_damaged_leaves_the_old_split(tmp_path: Path) -> None:
     before = _buckets(tmp_path / "out")
     with h5py.File(tmp_path / "a.h5", "r+") as file:
         file["C"][3] = file["C"][3] + 1.0
-    with pytest.raises(LapStoreError, match=r"record 3.*edited"):
+    with pytest.raises(UserError, match=r"record 3.*edited"):
         write_buckets(tmp_path / "a.h5", tmp_path / "out", 1)
     assert _buckets(tmp_path / "out") == before
     write_store(tmp_path / "empty.h5", [])
-    with pytest.raises(LapStoreError, match="holds no records"):
+    with pytest.raises(UserError, match="holds no records"):
         write_buckets(tmp_path / "empty.h5", tmp_path / "out", 1)

@@ -8,7 +8,7 @@ from scipy.io import mmwrite
 from scipy.optimize import linear_sum_assignment
 from scipy.sparse import coo_array, random_array
 
-from kdgat.lap.errors import LapFileError
+from kdgat.base.errors import UserError
 from kdgat.lap.instances.importing import import_matrices, mc64_costs
 from kdgat.lap.instances.inspection import check_record
 from kdgat.lap.instances.store import LapStore
@@ -61,9 +61,9 @@ def test_files_that_cannot_be_imported_are_named_and_nothing_is_written(tmp_path
         (np.array([[1.0, np.inf], [1.0, np.inf]]), "1"),
     ):
         np.save(path, matrix)
-        with pytest.raises(LapFileError, match=words) as error:
+        with pytest.raises(UserError, match=words) as error:
             import_matrices(out, [path])
         assert str(error.value).startswith(f"{path}: ")
-    with pytest.raises(LapFileError, match="no files"):
+    with pytest.raises(UserError, match="no files"):
         import_matrices(out, [])
     assert not out.exists()

@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
-from kdgat.lap.errors import LapStoreError
+from kdgat.base.errors import UserError
 from kdgat.lap.instances.distributions import Instance, generate
 from kdgat.lap.instances.inspection import check_record
 from kdgat.lap.instances.merging import merge_stores
@@ -51,7 +51,7 @@ def test_seeded_files_stay_seeded_and_dense_ones_become_seeded_only_if_their_see
     own = generate("metric", 9, 1)
     changed = Instance("metric", 1, own.cost * 2, None, parameters=own.parameters)
     write_store(tmp_path / "e.h5", [changed], "dense")
-    with pytest.raises(LapStoreError, match=r"e\.h5: record 0: cannot be kept as a seed.*--storage dense"):
+    with pytest.raises(UserError, match=r"e\.h5: record 0: cannot be kept as a seed.*--storage dense"):
         merge_stores(tmp_path / "f.h5", [tmp_path / "e.h5"], storage="seeded")
     assert not (tmp_path / "f.h5").exists()
 
@@ -130,23 +130,23 @@ def test_wrong_inputs_are_named_before_anything_is_written(tmp_path: Path) -> No
     good = _store(tmp_path / "a.h5", range(2), "seeded")
     (tmp_path / "b.h5").write_bytes(good.read_bytes()[:2000])
     out = tmp_path / "out.h5"
-    with pytest.raises(LapStoreError, match=r"b\.h5: damaged or truncated"):
+    with pytest.raises(UserError, match=r"b\.h5: damaged or truncated"):
         merge_stores(out, [good, tmp_path / "b.h5"])
-    with pytest.raises(LapStoreError, match=r"none\.h5: no such file"):
+    with pytest.raises(UserError, match=r"none\.h5: no such file"):
         merge_stores(out, [good, tmp_path / "none.h5"])
-    with pytest.raises(LapStoreError, match="no files"):
+    with pytest.raises(UserError, match="no files"):
         merge_stores(out, [])
     old = write_schema1(tmp_path / "old.h5", [label(generate("metric", 5, 0))])
-    with pytest.raises(LapStoreError, match=r"old\.h5: .*--storage dense"):
+    with pytest.raises(UserError, match=r"old\.h5: .*--storage dense"):
         merge_stores(out, [good, old], storage="seeded")
     for costs, words in ((np.zeros(24), "C has 24 entries, n is 5"), (np.full(25, np.nan), "C holds nan")):
         with h5py.File(old, "r+") as file:
             file["C"][0] = costs
-        with pytest.raises(LapStoreError, match=rf"old\.h5: record 0: {words}"):
+        with pytest.raises(UserError, match=rf"old\.h5: record 0: {words}"):
             merge_stores(out, [old])
     with h5py.File(old, "r+") as file:
         file["u"].resize((0,))
-    with pytest.raises(LapStoreError, match=r"old\.h5: column u has 0 records, C has 1"):
+    with pytest.raises(UserError, match=r"old\.h5: column u has 0 records, C has 1"):
         merge_stores(out, [old])
     assert not out.exists()
 
@@ -156,5 +156,5 @@ def test_either_schema_is_recognised(tmp_path: Path) -> None:
     new = _store(tmp_path / "new.h5", range(1), "dense")
     assert isinstance(open_store(old), Schema1Store)
     assert isinstance(open_store(new), LapStore)
-    with pytest.raises(LapStoreError, match="rewrite it with kdgat lap merge"):
+    with pytest.raises(UserError, match="rewrite it with kdgat lap merge"):
         LapStore.open(old)

@@ -17,8 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
+from kdgat.base.errors import UserError
 from kdgat.base.files import temporary_path
-from kdgat.lap.errors import LapStoreError
 from kdgat.lap.instances.distributions import DISTRIBUTIONS, Instance, generate
 from kdgat.lap.instances.records import content_hash, join_costs, label, split_costs
 from kdgat.lap.instances.store import STORAGES, LapStore, Storage, write_store
@@ -139,7 +139,7 @@ def test_labelled_records_are_written_without_being_solved_again(
 
 def test_matrices_of_ones_own_need_dense_storage(tmp_path: Path) -> None:
     own = Instance("mine", 0, np.array([[1.0, 2.0], [0.5, 3.0]]), None)
-    with pytest.raises(LapStoreError, match=r"record 0 \(mine, n=2\).*dense"):
+    with pytest.raises(UserError, match=r"record 0 \(mine, n=2\).*dense"):
         write_store(tmp_path / "a.h5", [own], "seeded")
     write_store(tmp_path / "a.h5", [own], "dense")
     record = LapStore.open(tmp_path / "a.h5").record(0)
@@ -150,7 +150,7 @@ def test_an_empty_store_can_be_written_and_read(tmp_path: Path) -> None:
     write_store(tmp_path / "a.h5", [])
     store = LapStore.open(tmp_path / "a.h5")
     assert len(store) == 0
-    with pytest.raises(LapStoreError, match="there is no record 0; the file holds none"):
+    with pytest.raises(UserError, match="there is no record 0; the file holds none"):
         store.record(0)
 
 
@@ -230,7 +230,7 @@ def test_costs_that_were_edited_are_refused(tmp_path: Path) -> None:
         file["C"][1] = costs
     store = LapStore.open(path)
     store.record(0)
-    with pytest.raises(LapStoreError, match=r"a\.h5: record 1 \(sparse, n=8, seed=1\).*edited"):
+    with pytest.raises(UserError, match=r"a\.h5: record 1 \(sparse, n=8, seed=1\).*edited"):
         store.cost(1)
 
 
@@ -238,7 +238,7 @@ def test_costs_that_are_drawn_otherwise_than_before_are_refused(tmp_path: Path) 
     path = _small(tmp_path / "a.h5", "seeded")
     with h5py.File(path, "r+") as file:
         file["seed"][2] = 17
-    with pytest.raises(LapStoreError, match=r"record 2 \(sparse, n=8, seed=17\).*draws otherwise.*generate the file"):
+    with pytest.raises(UserError, match=r"record 2 \(sparse, n=8, seed=17\).*draws otherwise.*generate the file"):
         LapStore.open(path).cost(2)
 
 
@@ -246,40 +246,40 @@ def test_an_unknown_family_in_a_seeded_file_is_named(tmp_path: Path) -> None:
     path = _small(tmp_path / "a.h5", "seeded")
     with h5py.File(path, "r+") as file:
         file["family"][0] = "quantum"
-    with pytest.raises(LapStoreError, match=r"record 0: family 'quantum' is unknown.*--storage dense"):
+    with pytest.raises(UserError, match=r"record 0: family 'quantum' is unknown.*--storage dense"):
         LapStore.open(path).cost(0)
 
 
 def test_files_that_are_no_store_are_refused_with_the_reason(tmp_path: Path) -> None:
-    with pytest.raises(LapStoreError, match=r"none\.h5: no such file"):
+    with pytest.raises(UserError, match=r"none\.h5: no such file"):
         LapStore.open(tmp_path / "none.h5")
     (tmp_path / "text.h5").write_text("not HDF5")
-    with pytest.raises(LapStoreError, match=r"text\.h5: not an HDF5 file"):
+    with pytest.raises(UserError, match=r"text\.h5: not an HDF5 file"):
         LapStore.open(tmp_path / "text.h5")
     whole = _small(tmp_path / "whole.h5").read_bytes()
     for share in (0.3, 0.7, 0.95):
         (tmp_path / "cut.h5").write_bytes(whole[: int(len(whole) * share)])
-        with pytest.raises(LapStoreError, match=r"cut\.h5: damaged or truncated"):
+        with pytest.raises(UserError, match=r"cut\.h5: damaged or truncated"):
             LapStore.open(tmp_path / "cut.h5")
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["x"] = [1]
-    with pytest.raises(LapStoreError, match="format is not"):
+    with pytest.raises(UserError, match="format is not"):
         LapStore.open(tmp_path / "other.h5")
     with h5py.File(_small(tmp_path / "new.h5"), "r+") as file:
         file.attrs["schema_version"] = 3
-    with pytest.raises(LapStoreError, match="schema_version is 3, this kdgat reads 2"):
+    with pytest.raises(UserError, match="schema_version is 3, this kdgat reads 2"):
         LapStore.open(tmp_path / "new.h5")
     with h5py.File(_small(tmp_path / "less.h5"), "r+") as file:
         del file["u"]
-    with pytest.raises(LapStoreError, match="column u is missing"):
+    with pytest.raises(UserError, match="column u is missing"):
         LapStore.open(tmp_path / "less.h5")
     with h5py.File(_small(tmp_path / "short.h5"), "r+") as file:
         file["u"].resize((2,))
-    with pytest.raises(LapStoreError, match=r"column u .* of shape \(2,\), expected .* \(3,\)"):
+    with pytest.raises(UserError, match=r"column u .* of shape \(2,\), expected .* \(3,\)"):
         LapStore.open(tmp_path / "short.h5")
     with h5py.File(_small(tmp_path / "ragged.h5"), "r+") as file:
         file["v"][1] = np.zeros(5)
-    with pytest.raises(LapStoreError, match="record 1: v has 5 entries, n is 8"):
+    with pytest.raises(UserError, match="record 1: v has 5 entries, n is 8"):
         LapStore.open(tmp_path / "ragged.h5").record(1)
 
 
@@ -288,7 +288,7 @@ def test_text_that_was_damaged_is_named_with_its_file(tmp_path: Path, column: st
     path = _small(tmp_path / "a.h5", "seeded")
     with h5py.File(path, "r+") as file:
         file[column][1] = 32 * b"\xff"
-    with pytest.raises(LapStoreError, match=r"a\.h5: damaged or truncated .*codec"):
+    with pytest.raises(UserError, match=r"a\.h5: damaged or truncated .*codec"):
         LapStore.open(path).record(1)
 
 
@@ -301,10 +301,10 @@ def test_metadata_in_which_a_bit_was_turned_are_refused(tmp_path: Path) -> None:
         damaged = bytearray(content)
         damaged[header + 30] ^= 4
         path.write_bytes(damaged)
-        with pytest.raises(LapStoreError, match=r"a\.h5: (damaged or truncated|column \w+ is missing)"):
+        with pytest.raises(UserError, match=r"a\.h5: (damaged or truncated|column \w+ is missing)"):
             LapStore.open(path).record(0)
 
 
 def test_an_index_out_of_range_is_named(store: LapStore) -> None:
-    with pytest.raises(LapStoreError, match="there is no record 40; give an index from 0 to 39"):
+    with pytest.raises(UserError, match="there is no record 40; give an index from 0 to 39"):
         store.record(40)

@@ -1,11 +1,9 @@
-"""What goes wrong with linear assignment problems and the files that hold them."""
+"""What goes wrong with cost matrices, and with the solver itself."""
+
+from kdgat.base.errors import UserError
 
 
-class LapError(ValueError):
-    """A linear assignment problem, or a file with some, cannot be used as given."""
-
-
-class CostError(LapError):
+class CostError(UserError):
     """A cost matrix, its mask or its seed duals cannot be used as given."""
 
 
@@ -13,7 +11,7 @@ class CostTypeError(CostError, TypeError):
     """Costs are of a type that has no order or no float64: scipy raises a TypeError for such."""
 
 
-class InfeasibleError(LapError):
+class InfeasibleError(UserError):
     """The allowed entries hold no matching of the whole smaller side.
 
     `matched` is the size of a largest matching. `rows` compete for only the columns `columns`, which are fewer: no
@@ -27,14 +25,6 @@ class InfeasibleError(LapError):
         self.matched = matched
         self.rows = rows
         self.columns = columns
-
-
-class LapFileError(LapError):
-    """A file does not hold a cost matrix that can be read."""
-
-
-class LapStoreError(LapError):
-    """A store of instances is damaged, of another schema or asked for what it does not hold."""
 
 
 class OptimalityError(ArithmeticError):
