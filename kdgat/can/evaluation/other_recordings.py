@@ -22,9 +22,9 @@ from kdgat.can.evaluation.unseen import near_copy
 from kdgat.can.evaluation.untrained import is_untrained
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
 from kdgat.can.kinds import KINDS, SCORE_RECORDINGS, RecordingsStageConfig
-from kdgat.can.sections import num_windows
 from kdgat.canbus.features.schema import VALIDATION
 from kdgat.canbus.messages import ReadLimits
+from kdgat.canbus.settings import num_windows
 from kdgat.canbus.summary import RunningSummary, list_bad_rows, summarise_recording
 from kdgat.run.directory import OutputDirectory
 from kdgat.stage.directory import RunDirectory

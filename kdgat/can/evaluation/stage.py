@@ -13,7 +13,7 @@ from kdgat.can.evaluation.detectors import DetectorSet
 from kdgat.can.evaluation.finished_run import NODES_PREFIX, SCORES_PREFIX, TEST_PREFIX, FinishedCanRun
 from kdgat.can.evaluation.measurements import Measurements
 from kdgat.can.evaluation.node_scores import make_node_scores, write_node_scores
-from kdgat.can.evaluation.results import DataSummary, InjectionSummary, Results
+from kdgat.can.evaluation.results import Results
 from kdgat.can.evaluation.score_tables import make_table, read_table, write_table
 from kdgat.can.evaluation.scores import scores_path, write_scores
 from kdgat.can.evaluation.told import copy_beside_results, explanations_of, write_beside_scores
@@ -22,6 +22,7 @@ from kdgat.can.kinds import MODELS, EvaluationStageConfig
 from kdgat.can.sections import EvaluationConfig
 from kdgat.can.training.stage_inputs import open_pool
 from kdgat.canbus.features.schema import INJECTED_VALIDATION, RECORDINGS, SCHEMA, VALIDATION
+from kdgat.canbus.summary import DataSummary, InjectionSummary
 from kdgat.graphs.store import GraphStore
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.inputs import input_path
