@@ -13,9 +13,10 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from kdgat.base.errors import UserError
 from kdgat.canbus.messages import MAX_IDENTIFIER, MAX_PAYLOAD_BYTES, AttackCampaign, Messages, RecordingError
 from kdgat.canbus.readers.dataframe import read_columns
-from kdgat.canbus.readers.parquet_pages import PageError, check_pages
+from kdgat.canbus.readers.parquet_pages import check_pages
 from kdgat.canbus.readers.rows import Rows, RowStatus
 
 logger = logging.getLogger(__name__)
@@ -74,7 +75,7 @@ def read_parquet(path: Path, backend: DataframeBackend | None = None) -> Rows:
 def _refuse_damaged_pages(path: Path) -> None:
     try:
         check_pages(path)
-    except (PageError, OSError) as error:
+    except (UserError, OSError) as error:
         raise RecordingError(path, f"is no readable Parquet file ({error}); export it again") from error
 
 
