@@ -27,9 +27,10 @@ import numpy as np
 from kdgat.can.detection.loading import find_model, load_detector
 from kdgat.can.detection.watch import Watch
 from kdgat.can.kinds import SMALL_ATTENTION
-from kdgat.can.sections import AttentionConfig, WindowConfig
+from kdgat.can.sections import AttentionConfig
 from kdgat.canbus.features.graphs import build_graphs
 from kdgat.canbus.messages import Messages
+from kdgat.canbus.settings import WindowConfig
 from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
 from kdgat.canbus.stream import read_chunks
 

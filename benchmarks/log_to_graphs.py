@@ -18,10 +18,10 @@ from pathlib import Path
 
 import polars as pl
 
-from kdgat.can.sections import WindowConfig
 from kdgat.canbus.features.online import window_chunks
 from kdgat.canbus.logs import read_recording, write_recording
 from kdgat.canbus.messages import Messages
+from kdgat.canbus.settings import WindowConfig
 from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
 
 CORES = len(os.sched_getaffinity(0))

@@ -4,8 +4,8 @@ import numpy as np
 import torch
 from torch_geometric.data import Data
 
-from kdgat.can.sections import WindowConfig
 from kdgat.canbus.features.graphs import build_graphs
+from kdgat.canbus.settings import WindowConfig
 from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
 from kdgat.graphs.columns import GraphColumns
 

@@ -19,13 +19,12 @@ from kdgat.can.sections import (
     DistillationConfig,
     EvaluationConfig,
     FusionConfig,
-    InjectionConfig,
     PreparedDataConfig,
     SamplingConfig,
-    WindowConfig,
 )
 from kdgat.canbus.features.feature_names import FEATURE_VERSION
 from kdgat.canbus.path_parts import require_dataset_name
+from kdgat.canbus.settings import InjectionConfig, WindowConfig
 from kdgat.run.config import RunConfig, refuse_unknown
 from kdgat.training.config import TrainingConfig
 

@@ -15,12 +15,11 @@ from kdgat.can.sections import (
     DetectionLossConfig,
     DistillationConfig,
     FusionConfig,
-    InjectionConfig,
     PreparedDataConfig,
     SamplingConfig,
-    WindowConfig,
 )
 from kdgat.canbus.features.feature_names import FEATURE_VERSION
+from kdgat.canbus.settings import InjectionConfig, WindowConfig
 from kdgat.run.finished import EVALUATION
 from kdgat.run.kinds import StageKind, StageKinds
 from kdgat.training.config import TrainingConfig

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Final
 
 from kdgat.can.config import CanConfig, DataConfig
 from kdgat.can.kinds import RUN_KINDS
-from kdgat.can.sections import WindowConfig, num_windows
 from kdgat.canbus.catalog import (
     DatasetError,
     Recordings,
@@ -28,6 +27,7 @@ from kdgat.canbus.catalog import (
     split_roles,
 )
 from kdgat.canbus.messages import ReadLimits
+from kdgat.canbus.settings import WindowConfig, num_windows
 from kdgat.family.protocol import DataSize
 from kdgat.run.table import counted
 

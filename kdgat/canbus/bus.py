@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kdgat.base.errors import UserError
 from kdgat.canbus.messages import MAX_PAYLOAD_BYTES, BadRow, Messages
 from kdgat.canbus.readers.detect import load_library
 from kdgat.canbus.readers.rows import REASONS, RowStatus
@@ -27,10 +28,6 @@ _FIRST_BACKOFF_S, _LONGEST_BACKOFF_S = 0.1, 5.0
 _RECEIVE_S = 0.05  # a silent bus is left that often, to look whether the stream shall end
 _CLOCK_STEP_S = 1.0  # a timestamp that is earlier by more is one of a clock that was set, or begun anew
 _PADDING = bytes(MAX_PAYLOAD_BYTES)
-
-
-class BusError(ValueError):
-    """A bus that cannot be opened; the text names interface and channel and says what to do."""
 
 
 class _Frame(NamedTuple):
@@ -59,7 +56,7 @@ def read_bus(
     stream ends when `stop` is set or it is closed. `options` go to `can.Bus`.
 
     Raises:
-        BusError: if the bus cannot be opened; RecordingError if python-can is not installed.
+        UserError: if the bus cannot be opened; RecordingError if python-can is not installed.
     """
     can = load_library("can", f"{interface}:{channel}", "a live bus, which python-can reads")
     if bitrate is not None:
@@ -89,7 +86,7 @@ class _Receiver:
         try:
             self._bus = can.Bus(**options)
         except Exception as error:  # drivers raise what they like: a missing library, device, right or option
-            raise BusError(
+            raise UserError(
                 f"{self._name}: cannot be opened ({type(error).__name__}: {error}); check interface, channel and "
                 "bitrate, for SocketCAN `ip link show`; interfaces of python-can are listed in its documentation"
             ) from error

@@ -16,6 +16,7 @@ import yaml
 from pydantic import Field, field_validator
 
 from kdgat.base.configuration import Config, validate_config
+from kdgat.base.errors import UserError
 from kdgat.base.files import EncodingError, read_utf8
 from kdgat.canbus.messages import SCENARIO_SEPARATOR, Messages, ReadLimits
 from kdgat.canbus.names import RECORDING_SUFFIXES, is_recording, recording_stem, recording_suffix
@@ -30,7 +31,7 @@ HELD_OUT = "held_out"
 """Scenario of the recordings that `split_roles` keeps out of training."""
 
 
-class DatasetError(ValueError):
+class DatasetError(UserError):
     """A dataset that cannot be used; the text names the folder and what to do."""
 
 

@@ -13,7 +13,7 @@ from kdgat.canbus.messages import BadRow, Messages, ReadLimits, RecordingError
 from kdgat.canbus.names import recording_name
 from kdgat.canbus.readers.detect import FileFormat, find_format, is_compressed, open_recording
 from kdgat.canbus.readers.frames import join_rows
-from kdgat.canbus.readers.parquet import read_campaigns, read_parquet, write_parquet
+from kdgat.canbus.readers.parquet import DataframeBackend, read_campaigns, read_parquet, write_parquet
 from kdgat.canbus.readers.rows import Rows, keep_good_rows
 
 __all__ = [
@@ -37,19 +37,21 @@ def read_recording(
     scenario: str | None = None,
     limits: ReadLimits | None = None,
     channel: str | int | None = None,
+    backend: DataframeBackend | None = None,
 ) -> Messages:
     """Read one recording of any known format, messages in file order.
 
     `scenario` replaces the one in the path. `channel` is the interface or the number of the channel to take, where the
-    file names several. Raise RecordingError (a ValueError) naming the file when it has another format, no valid row,
-    more bad rows than `limits` allows, or several channels and none is chosen.
+    file names several. `backend` may have Parquet read on a GPU, to the same bits. Raise RecordingError (a ValueError)
+    naming the file when it has another format, no valid row, more bad rows than `limits` allows, or several channels
+    and none is chosen.
     """
     path = Path(path)
     if not path.is_file():
         raise RecordingError(path, "is no file; name one recording")
     path_scenario, name = recording_name(path)
     messages = keep_good_rows(
-        _read_rows(path),
+        _read_rows(path, backend),
         path,
         name,
         path_scenario if scenario is None else scenario,
@@ -61,11 +63,11 @@ def read_recording(
     return messages
 
 
-def _read_rows(path: Path) -> Rows:
+def _read_rows(path: Path, backend: DataframeBackend | None) -> Rows:
     # Readers are imported where they are needed: numba's kernels alone take as long as reading a plan's Parquet files.
     match find_format(path):
         case FileFormat.PARQUET:
-            return read_parquet(path)
+            return read_parquet(path, backend)
         case FileFormat.BLF:
             from kdgat.canbus.readers.blf import read_blf
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from kdgat.base.configuration import Config
+from kdgat.base.errors import UserError
 
 MAX_IDENTIFIER = (1 << 29) - 1
 """Largest arbitration id: 29 bits, the extended frame format of CAN 2.0B."""
@@ -20,7 +21,7 @@ SCENARIO_SEPARATOR = "__"
 """Stands between scenario and recording in `<scenario>__<recording>.parquet`."""
 
 
-class RecordingError(ValueError):
+class RecordingError(UserError):
     """A recording that cannot be used; the text names the file and what to do."""
 
     def __init__(self, path: Path | str, problem: str) -> None:

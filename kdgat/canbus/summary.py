@@ -1,12 +1,79 @@
-"""What is said about recordings as they are read: one row each, and their sums."""
+"""What recordings hold, as they are read and cut into windows, and what was injected: one row each, and their sums."""
+
+from typing import Annotated, Any
+
+from pydantic import Field
 
 from kdgat.base.configuration import Config
-from kdgat.can.evaluation.results import DataSummary, RecordingSummary, SplitSummary
 from kdgat.canbus.messages import Messages
 from kdgat.canbus.near_copies import kept_blocks, sketch
 from kdgat.graphs.columns import GraphColumns
 
 DUPLICATE_ROLE = "duplicate"  # of a recording that is left out, because another one holds the same messages
+Count = Annotated[int, Field(ge=0)]
+
+
+class RecordingSummary(Config):
+    """One recording as it was read."""
+
+    name: str
+    scenario: str
+    role: str = Field(description="train, validation or test")
+    num_messages: Count = 0
+    num_windows: Count = 0
+    num_attack_windows: Count = 0
+    num_bad_rows: Count = 0
+    num_backward: Count = Field(default=0, description="timestamps that run backwards, kept in file order")
+    duplicate_of: str | None = Field(
+        default=None, description="the recording with the same messages that is used instead"
+    )
+    content_hash: str | None = None
+    blocks: list[str] = Field(default=[], description="hashes of some blocks of a training recording's messages")
+
+
+class SplitSummary(Config):
+    """One store of windows: train, validation, injected, test-..."""
+
+    num_windows: Count
+    num_attack_windows: Count
+    num_messages: Count = 0
+
+
+class DataSummary(Config):
+    """Where the windows come from."""
+
+    num_messages: Count = 0
+    num_windows: Count = 0
+    num_attack_windows: Count = 0
+    num_dropped_duplicates: Count = 0
+    num_bad_rows: Count = 0
+    bad_rows: list[str] = Field(default=[], description="the first bad rows: file, line, reason")
+    splits: dict[str, SplitSummary] = Field(default={})
+    recordings: list[RecordingSummary] = Field(default=[])
+    window: dict[str, Any] = Field(default={}, description="window parameters the graphs were built with")
+    notes: list[str] = Field(default=[])
+
+
+class InjectedAttack(Config):
+    """How much of one attack kind was injected into benign traffic for training."""
+
+    num_windows: Count = Field(description="windows that hold at least one injected message of this kind")
+    num_messages: Count = Field(default=0, description="injected messages in these windows")
+    num_recordings: Count = Field(default=0, description="virtual recordings under this attack")
+
+
+class InjectionSummary(Config):
+    """Attacks injected into benign traffic of virtual vehicles while training."""
+
+    enabled: bool
+    seed: int | None = None
+    num_virtual_vehicles: Count = 0
+    num_windows: Count = 0
+    num_attack_windows: Count = 0
+    attacks: dict[str, InjectedAttack] = Field(default={})
+    diversity: dict[str, Count] = Field(
+        default={}, description="benign change -> number of virtual vehicles that got it"
+    )
 
 
 class RunningSummary:

@@ -56,7 +56,7 @@ def chosen_anew() -> Iterator[None]:
 @pytest.fixture
 def on_device(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Let pandas stand where cudf would."""
-    monkeypatch.setattr(parquet, "dataframes", lambda _size: pandas)
+    monkeypatch.setattr(backend, "dataframes", lambda _size: pandas)
     return pandas
 
 
@@ -87,9 +87,9 @@ def both(path: Path) -> tuple[Messages, Messages]:
             calls.append(arguments)
             return dataframe.read_columns(*arguments)
 
-        patch.setattr(parquet, "dataframes", lambda _size: pandas)
+        patch.setattr(backend, "dataframes", lambda _size: pandas)
         patch.setattr(parquet, "read_columns", counted)
-        other = read_recording(path, limits=LENIENT)
+        other = read_recording(path, limits=LENIENT, backend=backend)
         assert calls, "the other library was not used"
     return own, other
 
@@ -148,19 +148,19 @@ def test_columns_of_other_types_are_left_to_the_reader_of_the_cpu(
     frame = {"timestamp": [1.0, 2.0], "id": [1, 2], "data_field": ["00", "11"], "label": [0, 1], **columns}
     pl.DataFrame(frame).write_parquet(tmp_path / "a.parquet")
     monkeypatch.setattr(parquet, "read_columns", None)
-    assert len(read_parquet(tmp_path / "a.parquet").timestamp) == 2
+    assert len(read_parquet(tmp_path / "a.parquet", backend).timestamp) == 2
 
 
 def test_wrong_columns_and_damaged_files_are_refused_as_on_the_cpu(tmp_path: Path, on_device: ModuleType) -> None:
     pl.DataFrame({"timestamp": [1.0], "id": [1.5], "data_field": ["00"], "label": [0]}).write_parquet(tmp_path / "a")
     with pytest.raises(RecordingError, match="column id holds Float64"):
-        read_parquet(tmp_path / "a")
+        read_parquet(tmp_path / "a", backend)
     pl.DataFrame({"timestamp": [1.0], "data_field": ["00"]}).write_parquet(tmp_path / "b")
     with pytest.raises(RecordingError, match="no id"):
-        read_parquet(tmp_path / "b")
+        read_parquet(tmp_path / "b", backend)
     (tmp_path / "c").write_bytes(b"PAR1 and nothing else")
     with pytest.raises(RecordingError, match="no readable Parquet file"):
-        read_parquet(tmp_path / "c")
+        read_parquet(tmp_path / "c", backend)
 
 
 def test_every_byte_is_decoded_in_every_case_and_place() -> None:
@@ -188,16 +188,16 @@ def test_a_library_that_decodes_wrongly_is_not_used(
     write_recording(path, random_messages(50))
     expected = read_recording(path)
     wrong = _Wrong("cudf")
-    monkeypatch.setattr(parquet, "dataframes", lambda _size: wrong if backend._chosen != "cpu" else None)
+    monkeypatch.setattr(backend, "dataframes", lambda _size: wrong if backend._chosen != "cpu" else None)
     use_backend("auto")
     with caplog.at_level(logging.WARNING):
-        assert_same(read_recording(path), expected)
-        assert_same(read_recording(path), expected)
+        assert_same(read_recording(path, backend=backend), expected)
+        assert_same(read_recording(path, backend=backend), expected)
     (record,) = caplog.records  # one warning: the process goes on without it
     assert "known payloads come out as others" in record.getMessage()
     use_backend("cuda")
     with pytest.raises(BackendError, match=r"data\.backend=cuda: .*cudf failed.*set data\.backend=cpu"):
-        read_recording(path)
+        read_recording(path, backend=backend)
 
 
 def test_auto_takes_the_cpu_where_nothing_else_works_and_says_why_once(
@@ -267,7 +267,7 @@ def test_the_backend_is_no_part_of_a_stage_and_its_stores_are_the_same(
     for name in ("cpu", "cuda"):
         directory = RunDirectory(tmp_path / name).create(specs[name])
         if name == "cuda":
-            monkeypatch.setattr(parquet, "dataframes", lambda _size: pandas)
+            monkeypatch.setattr(backend, "dataframes", lambda _size: pandas)
         run_prepare(directory.read_spec(), directory)
         contents.append(
             {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in directory.path.glob("*.h5")}

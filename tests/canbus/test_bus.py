@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 from can.interfaces.virtual import VirtualBus
 
-from kdgat.canbus.bus import BusError, read_bus
+from kdgat.base.errors import UserError
+from kdgat.canbus.bus import read_bus
 from kdgat.canbus.logs import Messages, RecordingError
 from kdgat.canbus.stream import MessageStream
 from tests.canbus.log_files import error_frame, fd_frame, frames, remote_frame
@@ -169,7 +170,7 @@ def test_timestamps_never_run_backwards(sender: VirtualBus) -> None:
 
 
 def test_bus_that_cannot_be_opened_is_refused_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(BusError, match=r"nonsense:can9: cannot be opened .*check interface, channel and bitrate"):
+    with pytest.raises(UserError, match=r"nonsense:can9: cannot be opened .*check interface, channel and bitrate"):
         read_bus("can9", "nonsense")
     monkeypatch.setitem(sys.modules, "can", None)
     with pytest.raises(RecordingError, match=r"virtual:x: is a live bus, which python-can reads; .*kdgat\[logs\]"):

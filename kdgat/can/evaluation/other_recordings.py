@@ -20,8 +20,8 @@ from kdgat.can.evaluation.scored_recordings import BegunRecording, RecordingScor
 from kdgat.can.evaluation.untrained import is_untrained
 from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
 from kdgat.can.kinds import KINDS, SCORE_RECORDINGS, RecordingsStageConfig
-from kdgat.can.sections import num_windows
 from kdgat.canbus.messages import ReadLimits
+from kdgat.canbus.settings import num_windows
 from kdgat.canbus.summary import RunningSummary, list_bad_rows, summarise_recording
 from kdgat.run.directory import OutputDirectory
 from kdgat.stage.directory import RunDirectory

@@ -27,7 +27,7 @@ from kdgat.can.evaluation.finished_run import NODES_PREFIX, SCORES_PREFIX, TEST_
 from kdgat.can.evaluation.latency import measure_costs
 from kdgat.can.evaluation.measurements import Measurements
 from kdgat.can.evaluation.node_scores import make_node_scores, write_node_scores
-from kdgat.can.evaluation.results import DataSummary, ExplanationScores, InjectionSummary, Results
+from kdgat.can.evaluation.results import ExplanationScores, Results
 from kdgat.can.evaluation.score_tables import make_table, read_table, write_table
 from kdgat.can.evaluation.scores import scores_path, write_scores
 from kdgat.can.evaluation.untrained import baseline_scores
@@ -35,6 +35,7 @@ from kdgat.can.kinds import MODELS, EvaluationStageConfig
 from kdgat.can.models.names import CLOCK
 from kdgat.can.sections import EvaluationConfig
 from kdgat.canbus.features.schema import INJECTED_VALIDATION, RECORDINGS, SCHEMA, VALIDATION
+from kdgat.canbus.summary import DataSummary, InjectionSummary
 from kdgat.graphs.store import GraphStore
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.inputs import input_path

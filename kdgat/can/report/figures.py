@@ -6,16 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import plotly.graph_objects as go
 
-from kdgat.can.evaluation.results import (
-    Curves,
-    DetectorScenario,
-    InjectionSummary,
-    ScenarioMetrics,
-    Spread,
-    WindowMetrics,
-)
+from kdgat.can.evaluation.results import Curves, DetectorScenario, ScenarioMetrics, Spread, WindowMetrics
 from kdgat.can.evaluation.tables import format_value
 from kdgat.can.report.names import is_variant, model_name, model_order
+from kdgat.canbus.summary import InjectionSummary
 from kdgat.report.style import (
     BLACK,
     BLUE,

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kdgat.can.evaluation.costs import COSTS_FILE, Costs
-from kdgat.can.evaluation.results import DETECTOR, DataSummary, InjectionSummary, Results, Spread, WindowMetrics
+from kdgat.can.evaluation.results import DETECTOR, Results, Spread, WindowMetrics
 from kdgat.can.evaluation.tables import format_value
 from kdgat.can.report.figures import spreads_of_models
 from kdgat.can.report.names import TEACHERS, model_name, model_of_count, model_order
+from kdgat.canbus.summary import DataSummary, InjectionSummary
 from kdgat.run.table import Cell, Table
 
 # Column heading, field of WindowMetrics, what it means.

@@ -13,7 +13,7 @@ from kdgat.canbus.features.schema import TRAIN
 if TYPE_CHECKING:
     from kdgat.can.config import CanConfig
     from kdgat.can.kinds import PrepareConfig
-    from kdgat.can.sections import WindowConfig
+    from kdgat.canbus.settings import WindowConfig
     from kdgat.graphs.columns import GraphColumns
 
 

@@ -20,10 +20,8 @@ from numpy.typing import NDArray
 from kdgat.base.configuration import validate_config
 from kdgat.base.cores import num_usable_cores
 from kdgat.base.files import write_json_atomically
-from kdgat.can.backend import KEY, use_backend
-from kdgat.can.evaluation.results import InjectionSummary, RecordingSummary, SplitSummary
+from kdgat.can import backend
 from kdgat.can.kinds import PrepareConfig
-from kdgat.can.sections import WindowConfig
 from kdgat.can.training.division import Division
 from kdgat.can.training.part_threads import Abandonment, make_missing_side_by_side
 from kdgat.canbus.features.feature_names import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES
@@ -34,7 +32,16 @@ from kdgat.canbus.injection.injection import clean_stretches
 from kdgat.canbus.injection.stretches import TrafficFile
 from kdgat.canbus.logs import ReadLimits, read_recording
 from kdgat.canbus.messages import Messages
-from kdgat.canbus.summary import DUPLICATE_ROLE, RunningSummary, list_bad_rows, summarise_recording
+from kdgat.canbus.settings import WindowConfig
+from kdgat.canbus.summary import (
+    DUPLICATE_ROLE,
+    InjectionSummary,
+    RecordingSummary,
+    RunningSummary,
+    SplitSummary,
+    list_bad_rows,
+    summarise_recording,
+)
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import GraphStore, write_store
 from kdgat.stage.directory import RunDirectory
@@ -83,7 +90,7 @@ def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
 
 def preparation_parts(spec: StageSpec, directory: RunDirectory) -> Parts:
     """Return the parts of a preparation, which may be made in any order and anywhere; raises what the stage does."""
-    use_backend(spec.execution.get(KEY, "auto"))
+    backend.use_backend(spec.execution.get(backend.KEY, "auto"))
     return _Preparation(spec, directory).parts
 
 
@@ -220,7 +227,7 @@ class _Preparation:
             yield chunk
 
     def _read(self, one: _Recording) -> Messages:
-        messages = read_recording(one.path, scenario=one.scenario, limits=self.limits)
+        messages = read_recording(one.path, scenario=one.scenario, limits=self.limits, backend=backend)
         messages.name = one.name
         return messages
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.can.sections import WindowConfig, num_windows
 from kdgat.canbus.features.clock import Arrivals
 from kdgat.canbus.features.feature_names import EDGE_FEATURES, NODE_FEATURES
 from kdgat.canbus.features.filling import AT_REST, REDUCED_BY, REDUCED_COLUMN, count_parts, fill, scratch_for
@@ -22,6 +21,7 @@ from kdgat.canbus.features.interval_rules import NONE
 from kdgat.canbus.features.rounding import round_features
 from kdgat.canbus.features.schema import ATTACK_KINDS, SCHEMA
 from kdgat.canbus.features.traffic_state import DescribedMessages, TrafficState
+from kdgat.canbus.settings import WindowConfig, num_windows
 from kdgat.graphs.columns import GraphColumns
 
 if TYPE_CHECKING:

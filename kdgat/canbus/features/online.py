@@ -8,12 +8,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from kdgat.can.sections import WindowConfig
 from kdgat.canbus.features.feature_names import EDGE_FEATURES, NODE_FEATURES
 from kdgat.canbus.features.graphs import build_graphs, graphs_of
 from kdgat.canbus.features.schema import SCHEMA
 from kdgat.canbus.features.traffic_state import DescribedMessages, TrafficState
 from kdgat.canbus.messages import MAX_PAYLOAD_BYTES, Messages
+from kdgat.canbus.settings import WindowConfig
 from kdgat.graphs.columns import GraphColumns
 
 CHUNK_MESSAGES: Final = 1 << 14  # described at once: what is said of them stays in the cache until graphs are built

@@ -8,24 +8,21 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.errors import UserError
 from kdgat.base.machine_code import njit
 
 _INFINITY: Final = 0x47800000  # 65,536 as float32: what rounds to it is beyond the largest float16
-
-
-class FeatureError(ValueError):
-    """A feature has a value that no store can keep; the text names it."""
 
 
 def round_features(rows: NDArray[np.float32], names: Sequence[str]) -> None:
     """Round features [N, F] to the nearest float16, in place; -0 becomes 0.
 
     Raises:
-        FeatureError: naming a feature whose value is not finite, or beyond 65,504.
+        UserError: naming a feature whose value is not finite, or beyond 65,504.
     """
     place = _round(rows.reshape(-1).view(np.uint32))
     if place >= 0:
-        raise FeatureError(
+        raise UserError(
             f"feature {names[place % len(names)]} is {rows.reshape(-1)[place]}, beyond what a store keeps "
             "(65,504): a fault of kdgat's features; report it with the recording"
         )

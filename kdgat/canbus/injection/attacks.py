@@ -9,10 +9,10 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.canbus.injection.attack_names import ATTACKS
 from kdgat.canbus.injection.frames import Frames
 from kdgat.canbus.injection.payload_rules import PayloadRules
 from kdgat.canbus.messages import AttackCampaign
+from kdgat.canbus.settings import ATTACKS
 
 _IN_FORM_FRACTION: Final = 0.4  # of the attackers who touch payloads up: those who know the checksum
 

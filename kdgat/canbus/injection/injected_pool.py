@@ -9,11 +9,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.can.evaluation.results import InjectedAttack, InjectionSummary
-from kdgat.can.sections import InjectionConfig, WindowConfig
 from kdgat.canbus.features.graphs import attacked_windows, build_graphs, window_rows
 from kdgat.canbus.injection.injection import Injected, make_variant
 from kdgat.canbus.messages import Messages
+from kdgat.canbus.settings import InjectionConfig, WindowConfig
+from kdgat.canbus.summary import InjectedAttack, InjectionSummary
 from kdgat.graphs.columns import GraphColumns
 
 FAINT_COUNT: Final = 4  # injected messages in a window, from which on it is found anyway

@@ -15,13 +15,12 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.can.sections import InjectionConfig
 from kdgat.canbus.injection.arbitration import BIT_TIME_S, NO_MAILBOX, OVERHEAD_BITS, arbitrate
-from kdgat.canbus.injection.attack_names import ATTACKS
 from kdgat.canbus.injection.attacks import attack_traffic
 from kdgat.canbus.injection.frames import Frames
 from kdgat.canbus.injection.vehicle import cut, make_virtual, rename
 from kdgat.canbus.messages import AttackCampaign, Messages
+from kdgat.canbus.settings import ATTACKS, InjectionConfig
 
 _STUFFING: Final = 1.06  # stuff bits of ordinary payloads, as a factor on all bits
 _LONGEST_WAIT_S: Final = 0.05  # a frame that waited longer finds its mailbox overwritten

@@ -7,15 +7,16 @@ import logging
 from dataclasses import asdict
 from pathlib import Path
 from types import ModuleType
+from typing import Protocol
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from kdgat.can.backend import dataframes, give_up
+from kdgat.base.errors import UserError
 from kdgat.canbus.messages import MAX_IDENTIFIER, MAX_PAYLOAD_BYTES, AttackCampaign, Messages, RecordingError
 from kdgat.canbus.readers.dataframe import read_columns
-from kdgat.canbus.readers.parquet_pages import PageError, check_pages
+from kdgat.canbus.readers.parquet_pages import check_pages
 from kdgat.canbus.readers.rows import Rows, RowStatus
 
 logger = logging.getLogger(__name__)
@@ -35,15 +36,26 @@ UNREADABLE = (pl.exceptions.PolarsError, pl.exceptions.PanicException, OSError)
 """What polars raises for a damaged file; a panic of its compiled part is no `Exception`."""
 
 
-def read_parquet(path: Path) -> Rows:
+class DataframeBackend(Protocol):
+    """Choose a library with the interface of pandas, such as cuDF, that reads a Parquet file in place of polars."""
+
+    def dataframes(self, num_bytes: int, /) -> ModuleType | None:
+        """Return the library for a file of so many bytes, None for polars."""
+
+    def give_up(self, name: str, what: str, error: Exception, /) -> None:
+        """Return where polars shall read the file on which the library failed, else raise."""
+
+
+def read_parquet(path: Path, backend: DataframeBackend | None = None) -> Rows:
     """Read all rows with the status of each; a null payload is an empty one. Raise RecordingError for other columns.
 
-    The backend of the process reads them, which changes nothing of what is read (`kdgat.can.backend`).
+    Which library reads them changes nothing of what is read.
     """
     _refuse_damaged_pages(path)
-    library = dataframes(path.stat().st_size)
-    if library is not None and (rows := _read_by(library, path)) is not None:
-        return rows
+    if backend is not None and (library := backend.dataframes(path.stat().st_size)) is not None:
+        rows = _read_by(library, path, backend)
+        if rows is not None:
+            return rows
     try:
         columns = _columns(path, list(pl.read_parquet_schema(path)))
         frame = pl.read_parquet(path, columns=list(columns.values())).rename({v: k for k, v in columns.items()})
@@ -63,7 +75,7 @@ def read_parquet(path: Path) -> Rows:
 def _refuse_damaged_pages(path: Path) -> None:
     try:
         check_pages(path)
-    except (PageError, OSError) as error:
+    except (UserError, OSError) as error:
         raise RecordingError(path, f"is no readable Parquet file ({error}); export it again") from error
 
 
@@ -77,7 +89,7 @@ def check_columns(path: Path) -> int:
         raise RecordingError(path, f"is no readable Parquet file ({error}); export it again") from error
 
 
-def _read_by(library: ModuleType, path: Path) -> Rows | None:
+def _read_by(library: ModuleType, path: Path, backend: DataframeBackend) -> Rows | None:
     """Read all rows by another library; None for columns that are left to this reader, the wrong ones included."""
     try:
         schema = pl.read_parquet_schema(path)
@@ -97,7 +109,7 @@ def _read_by(library: ModuleType, path: Path) -> Rows | None:
     try:
         read = read_columns(library, path, columns)
     except Exception as error:  # whatever a device can run into: memory, driver, a feature of the file
-        give_up(library.__name__, str(path), error)
+        backend.give_up(library.__name__, str(path), error)
         return None
     status = np.zeros(len(read.timestamp), dtype=np.uint8)
     label = np.zeros(len(status), dtype=np.uint8)

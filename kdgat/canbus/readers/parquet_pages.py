@@ -12,23 +12,21 @@ import struct
 from pathlib import Path
 from typing import Any, Final
 
+from kdgat.base.errors import UserError
+
 MAGIC: Final = b"PAR1"
 MAX_PAGE_BYTES: Final = 1 << 31
 _MAX_DEPTH: Final = 16
 _STOP, _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _MAP, _STRUCT = range(13)
 
 
-class PageError(ValueError):
-    """A page or the footer of a Parquet file cannot be what it says; the text says where."""
-
-
 def check_pages(path: Path) -> None:
-    """Walk over the headers of all pages; PageError names the first that cannot be right."""
+    """Walk over the headers of all pages; UserError names the first that cannot be right."""
     if path.stat().st_size == 0:  # of which mmap makes nothing
-        raise PageError("it is empty")
+        raise UserError("it is empty")
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         if len(data) < 12 or data[-4:] != MAGIC:
-            raise PageError("it does not end as a Parquet file does")
+            raise UserError("it does not end as a Parquet file does")
         begin = len(data) - 8 - struct.unpack_from("<I", data, len(data) - 8)[0]
         try:
             footer, _ = _struct(data, _within(begin, data))
@@ -36,7 +34,7 @@ def check_pages(path: Path) -> None:
                 for chunk in group.get(1, ()):
                     _check_column(data, chunk.get(3, {}))
         except (AttributeError, TypeError) as error:
-            raise PageError("a header holds values of other kinds than it should") from error
+            raise UserError("a header holds values of other kinds than it should") from error
 
 
 def _check_column(data: Any, about: dict[int, Any]) -> None:
@@ -44,20 +42,20 @@ def _check_column(data: Any, about: dict[int, Any]) -> None:
     place = about.get(11) or about.get(9, -1)
     end, most = place + about.get(7, -1), about.get(5, -1)
     if not 0 < place <= end <= len(data) or most < 0:
-        raise PageError(f"a column lies at byte {place} to {end} of {len(data)} and holds {most} values")
+        raise UserError(f"a column lies at byte {place} to {end} of {len(data)} and holds {most} values")
     while place < end:
         header, body = _struct(data, place)
         size, unpacked = header.get(3, -1), header.get(2, -1)
         counts = [header[kind].get(1, -1) for kind in (5, 7, 8) if kind in header]
         is_right = 0 <= size <= end - body and 0 <= unpacked < MAX_PAGE_BYTES
         if not is_right or any(not 0 <= count <= max(most, size, unpacked) for count in counts):
-            raise PageError(f"the page at byte {place} says that it has {size} bytes and {counts} values")
+            raise UserError(f"the page at byte {place} says that it has {size} bytes and {counts} values")
         place = body + size
 
 
 def _within(place: int, data: Any) -> int:
     if not 0 <= place < len(data):
-        raise PageError(f"byte {place} lies outside of the file")
+        raise UserError(f"byte {place} lies outside of the file")
     return place
 
 
@@ -83,7 +81,7 @@ def _struct(data: Any, place: int, depth: int = 0) -> tuple[dict[int, Any], int]
 
 def _value(data: Any, place: int, kind: int, depth: int) -> tuple[Any, int]:
     if depth > _MAX_DEPTH:
-        raise PageError("its structures or lists are too deep")
+        raise UserError("its structures or lists are too deep")
     if kind in (_I16, _I32, _I64):
         return _integer(data, place)
     if kind == _STRUCT:
@@ -105,7 +103,7 @@ def _value(data: Any, place: int, kind: int, depth: int) -> tuple[Any, int]:
             item, place = _value(data, place, head & 15, depth + 1)
             items.append(item)
         return items, place
-    raise PageError(f"byte {place} begins a value of the unknown kind {kind}")
+    raise UserError(f"byte {place} begins a value of the unknown kind {kind}")
 
 
 def _natural(data: Any, place: int) -> tuple[int, int]:
@@ -118,7 +116,7 @@ def _natural(data: Any, place: int) -> tuple[int, int]:
         if byte < 128:
             return value, place
         if shift > 63:
-            raise PageError(f"a number before byte {place} has no end")
+            raise UserError(f"a number before byte {place} has no end")
 
 
 def _integer(data: Any, place: int) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from kdgat.base.errors import UserError
 from kdgat.canbus.catalog import check_dataset_name
 from kdgat.canbus.logs import write_recording
 from kdgat.canbus.messages import SCENARIO_SEPARATOR, AttackCampaign, Messages
@@ -25,10 +26,6 @@ KNOWN_VEHICLES = ("alder", "birch", "cedar")
 UNKNOWN_VEHICLES = ("dogwood", "elm", "fir")
 KNOWN_ATTACKS = (AttackKind.DOS, AttackKind.FUZZING, AttackKind.REPLAY)
 UNKNOWN_ATTACKS = (AttackKind.MALFUNCTION, AttackKind.SUPPRESSION, AttackKind.MASQUERADE)
-
-
-class SyntheticError(ValueError):
-    """A wish that cannot be simulated; the text names it and the fix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,10 +64,10 @@ def make_recording(
     Labels are 1 for injected and forged messages; under suppression for the surviving messages of the silenced
     frames and the first one after. What is kept off the bus has no message: `campaigns` says when. The same
     arguments give the same messages in every process.
-    Raise SyntheticError for an unknown attack or less than a second.
+    Raise UserError for an unknown attack or less than a second.
     """
     if not duration_s >= 1.0:
-        raise SyntheticError(f"duration_s={duration_s}: simulate at least 1 second")
+        raise UserError(f"duration_s={duration_s}: simulate at least 1 second")
     random = np.random.default_rng([seed, vehicle.seed, 0xD21])
     signals = drive_signals(duration_s + 1.0, random)
     waiting = vehicle_frames(vehicle, duration_s, random)
@@ -106,7 +103,7 @@ def _attack_kind(attack: AttackKind | str) -> AttackKind:
     for kind in AttackKind:
         if str(attack).lower() == kind.value.lower():
             return kind
-    raise SyntheticError(f"attack {attack!r} is unknown: choose one of {', '.join(AttackKind)}")
+    raise UserError(f"attack {attack!r} is unknown: choose one of {', '.join(AttackKind)}")
 
 
 def write_dataset(
@@ -119,13 +116,13 @@ def write_dataset(
     """Write a whole dataset of training and test scenarios as `<root>/<name>/<scenario>__<recording>.parquet`.
 
     Three kinds of attack and half of the vehicles appear in the training scenarios. Return the dataset's folder.
-    Raise DatasetError for a name that is no folder's, SyntheticError for an unknown size or a folder that is not empty.
+    Raise DatasetError for a name that is no folder's, UserError for an unknown size or a folder that is not empty.
     """
     check_dataset_name(name)
     plan = _plan(_size_named(size))
     folder = Path(root) / name
     if folder.is_dir() and any(folder.iterdir()):
-        raise SyntheticError(f"{folder}: is not empty; remove it, or choose another folder or dataset name")
+        raise UserError(f"{folder}: is not empty; remove it, or choose another folder or dataset name")
     folder.parent.mkdir(parents=True, exist_ok=True)
     # Written beside and moved at the end: a folder of that name always holds the whole dataset.
     with tempfile.TemporaryDirectory(prefix=f".{name}-", dir=folder.parent) as temporary:
@@ -148,7 +145,7 @@ def num_recordings(size: str) -> int:
 
 def _size_named(size: str) -> DatasetSize:
     if size not in SIZES:
-        raise SyntheticError(f"size={size!r} is unknown: choose one of {', '.join(SIZES)}")
+        raise UserError(f"size={size!r} is unknown: choose one of {', '.join(SIZES)}")
     return SIZES[size]
 
 

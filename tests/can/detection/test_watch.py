@@ -21,9 +21,9 @@ from kdgat.can.detection.picture import draw_timeline
 from kdgat.can.detection.watch import Timeline, Watch
 from kdgat.can.evaluation.untrained import ClockBounds
 from kdgat.can.kinds import SMALL_ATTENTION
-from kdgat.can.sections import WindowConfig
 from kdgat.canbus.features.graphs import build_graphs
 from kdgat.canbus.messages import Messages
+from kdgat.canbus.settings import WindowConfig
 from tests.can.detection.untrained import drive, in_chunks, untrained
 
 

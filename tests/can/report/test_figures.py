@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from kdgat.can.evaluation.metrics import binary_metrics, roc_curve, spread
-from kdgat.can.evaluation.results import Curves, DetectorScenario, InjectionSummary, Spread, WindowMetrics
+from kdgat.can.evaluation.results import Curves, DetectorScenario, Spread, WindowMetrics
 from kdgat.can.report import figures
 from kdgat.can.report.names import described, model_name, model_order
+from kdgat.canbus.summary import InjectionSummary
 from kdgat.report.style import nines, nines_axis, wrapped
 
 SCORE, LABEL = np.array([0.1, 0.4, 0.6, 0.9]), np.array([0, 1, 0, 1])

@@ -13,7 +13,6 @@ import pytest
 
 from kdgat.base.files import sha256_of_file
 from kdgat.can.kinds import PrepareConfig
-from kdgat.can.sections import InjectionConfig, WindowConfig
 from kdgat.can.training import preparation
 from kdgat.can.training.division import Division
 from kdgat.can.training.preparation import PreparationError, preparation_parts, run_prepare
@@ -21,6 +20,7 @@ from kdgat.canbus.features.graphs import build_graphs
 from kdgat.canbus.features.schema import RECORDINGS, TRAIN, VALIDATION
 from kdgat.canbus.logs import write_recording
 from kdgat.canbus.messages import Messages
+from kdgat.canbus.settings import InjectionConfig, WindowConfig
 from kdgat.graphs.store import GraphStore
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Paused

@@ -12,10 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kdgat.can.sections import WindowConfig
 from kdgat.canbus.features.bus_time import RESUMED, UNTIMED, BusClock
 from kdgat.canbus.features.graphs import build_graphs
 from kdgat.canbus.messages import Messages
+from kdgat.canbus.settings import WindowConfig
 from kdgat.canbus.simulation.synthetic import AttackKind, make_recording, make_vehicle
 
 REGULAR = np.arange(0.0, 20.0, 0.5)

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from kdgat.can.sections import WindowConfig, num_windows
 from kdgat.canbus.features.feature_names import EDGE_FEATURES, NODE_FEATURES
 from kdgat.canbus.features.graphs import build_graphs
 from kdgat.canbus.features.schema import ATTACK_KINDS, SCHEMA
 from kdgat.canbus.messages import AttackCampaign, Messages
+from kdgat.canbus.settings import WindowConfig, num_windows
 from kdgat.graphs.columns import GraphColumns
 from tests.canbus.recording_files import random_messages
 from tests.canbus.traffic import bus_traffic, features_of, make_messages

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kdgat.can.sections import WindowConfig
 from kdgat.canbus.features.graphs import build_graphs
 from kdgat.canbus.features.online import WindowStream, window_chunks
 from kdgat.canbus.messages import Messages
+from kdgat.canbus.settings import WindowConfig
 from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
 from kdgat.graphs.columns import GraphColumns
 from tests.canbus.recording_files import random_messages

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from kdgat.can.sections import WindowConfig
 from kdgat.canbus.features.graphs import build_graphs
 from kdgat.canbus.features.pause import NUM_PAUSE_STATE, RESUMED, end_silence, is_long_silence
 from kdgat.canbus.messages import Messages
+from kdgat.canbus.settings import WindowConfig
 from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
 
 OVERDUE_BOUND, EARLY_BOUND = 1.0, 0.6

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
-from kdgat.canbus.features.rounding import FeatureError, round_features
+from kdgat.base.errors import UserError
+from kdgat.canbus.features.rounding import round_features
 
 
 @given(
@@ -23,5 +24,5 @@ def test_rounding_is_to_the_nearest_float16(rows: np.ndarray) -> None:
 
 @pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan, 65_520.0, -1e9])
 def test_what_no_store_can_keep_is_refused_by_its_name(value: float) -> None:
-    with pytest.raises(FeatureError, match=r"feature second is .* beyond what a store keeps"):
+    with pytest.raises(UserError, match=r"feature second is .* beyond what a store keeps"):
         round_features(np.array([[1.0, 2.0], [3.0, value]], np.float32), ("first", "second"))

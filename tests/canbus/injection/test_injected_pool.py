@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from kdgat.can.sections import InjectionConfig, WindowConfig
 from kdgat.canbus.features.graphs import build_graphs
 from kdgat.canbus.injection.injected_pool import InjectedPool
 from kdgat.canbus.injection.injection import make_variant
+from kdgat.canbus.settings import InjectionConfig, WindowConfig
 from tests.canbus.traffic import bus_traffic
 
 WINDOWS = WindowConfig()

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 from kdgat.base.configuration import ConfigurationError, apply_overrides, validate_config
-from kdgat.can.sections import InjectionConfig
-from kdgat.canbus.injection.attacks import ATTACKS
 from kdgat.canbus.injection.injection import Injected, clean_stretches, make_variant
 from kdgat.canbus.messages import Messages
+from kdgat.canbus.settings import ATTACKS, InjectionConfig
 from tests.canbus.traffic import bus_traffic, make_messages
 
 SHORT = {"duration_s": (4.0, 6.0)}
@@ -67,7 +66,7 @@ def test_order_of_the_weights_changes_nothing(recordings: list[Messages]) -> Non
 def test_same_traffic_in_another_process(recordings: list[Messages]) -> None:
     code = (
         "from kdgat.canbus.injection.injection import make_variant\n"
-        "from kdgat.can.sections import InjectionConfig\n"
+        "from kdgat.canbus.settings import InjectionConfig\n"
         "from tests.canbus.traffic import bus_traffic\n"
         "recordings = [bus_traffic(num_ids=15, duration_s=12.0, seed=seed) for seed in range(3)]\n"
         "config = InjectionConfig(duration_s=(4.0, 6.0))\n"

@@ -5,9 +5,10 @@ from pathlib import Path
 import polars as pl
 import pytest
 
+from kdgat.base.errors import UserError
 from kdgat.canbus.logs import read_recording, write_recording
 from kdgat.canbus.messages import RecordingError
-from kdgat.canbus.readers.parquet_pages import PageError, check_pages
+from kdgat.canbus.readers.parquet_pages import check_pages
 from tests.canbus.recording_files import random_messages, with_footer
 
 
@@ -38,14 +39,14 @@ def test_a_cut_file_is_damage(tmp_path: Path, kept: int) -> None:
     write_recording(tmp_path / "a.parquet", random_messages(12))
     data = (tmp_path / "a.parquet").read_bytes()
     (tmp_path / "a.parquet").write_bytes(data[:kept] + b"PAR1")
-    with pytest.raises(PageError):
+    with pytest.raises(UserError):
         check_pages(tmp_path / "a.parquet")
 
 
 def test_an_empty_file_is_damage(tmp_path: Path) -> None:
     path = tmp_path / "train_a__a.parquet"
     path.touch()
-    with pytest.raises(PageError, match="empty"):
+    with pytest.raises(UserError, match="empty"):
         check_pages(path)
     with pytest.raises(RecordingError, match="empty"):
         read_recording(path)
@@ -61,5 +62,5 @@ def test_what_is_nested_without_end_is_damage(tmp_path: Path, head: int) -> None
 
 def test_values_of_other_kinds_are_damage(tmp_path: Path) -> None:
     (tmp_path / "a.parquet").write_bytes(with_footer(bytes([0x45, 0x02, 0x00])))  # field 4, row groups, is a number
-    with pytest.raises(PageError, match="values of other kinds"):
+    with pytest.raises(UserError, match="values of other kinds"):
         check_pages(tmp_path / "a.parquet")

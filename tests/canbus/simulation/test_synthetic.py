@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from kdgat.base.errors import UserError
 from kdgat.canbus.catalog import Recordings, find_recordings
 from kdgat.canbus.logs import read_recording, write_recording
 from kdgat.canbus.messages import Messages
 from kdgat.canbus.simulation.bus import BITS_PER_SECOND
 from kdgat.canbus.simulation.synthetic import (
     AttackKind,
-    SyntheticError,
     Vehicle,
     make_recording,
     make_vehicle,
@@ -210,10 +210,10 @@ def test_campaigns_survive_a_file(attacked: dict[AttackKind, Messages], tmp_path
 
 
 def test_impossible_wish_is_an_error(vehicle: Vehicle) -> None:
-    with pytest.raises(SyntheticError, match="attack 'tickling' is unknown: choose one of DoS, fuzzing"):
+    with pytest.raises(UserError, match="attack 'tickling' is unknown: choose one of DoS, fuzzing"):
         make_recording(vehicle, 2.0, "tickling")
     for duration_s in (0.5, float("nan")):
-        with pytest.raises(SyntheticError, match=f"duration_s={duration_s}"):
+        with pytest.raises(UserError, match=f"duration_s={duration_s}"):
             make_recording(vehicle, duration_s)
 
 
@@ -256,11 +256,11 @@ def test_no_threshold_on_the_message_rate_solves_it(dataset: Recordings) -> None
 
 
 def test_unknown_size_and_occupied_folder_are_errors(tmp_path: Path) -> None:
-    with pytest.raises(SyntheticError, match="size='huge' is unknown: choose one of tiny"):
+    with pytest.raises(UserError, match="size='huge' is unknown: choose one of tiny"):
         write_dataset(tmp_path, size="huge")
     (tmp_path / "synthetic").mkdir()
     (tmp_path / "synthetic" / "notes.md").write_text("mine")
-    with pytest.raises(SyntheticError, match="is not empty"):
+    with pytest.raises(UserError, match="is not empty"):
         write_dataset(tmp_path, size="tiny")
 
 
