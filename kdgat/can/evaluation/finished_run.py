@@ -3,9 +3,8 @@
 from pathlib import Path
 from typing import Final, TypeVar
 
-from kdgat.can.evaluation.node_scores import NodeScores, read_node_scores
 from kdgat.can.evaluation.results import DataSummary, RecordingSummary
-from kdgat.can.evaluation.score_tables import ScoreTable, read_table
+from kdgat.can.evaluation.score_tables import NodeScores, ScoreTable, read_node_scores, read_table
 from kdgat.can.kinds import MODELS, PREPARE
 from kdgat.can.recordings.messages import ReadLimits
 from kdgat.can.sections import EvaluationConfig
