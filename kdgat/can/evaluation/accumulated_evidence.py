@@ -9,10 +9,9 @@ from kdgat.can.evaluation.accumulation import Accumulation, Reference, rounded
 from kdgat.can.evaluation.breakdown import MERGED_S, attack_episodes
 from kdgat.can.evaluation.decision import DefaultDetector, Tables
 from kdgat.can.evaluation.finished_run import EvaluationError
-from kdgat.can.evaluation.node_scores import NodeScores
 from kdgat.can.evaluation.operating_point import SECONDS_PER_HOUR, covered_seconds
 from kdgat.can.evaluation.results import AccumulatedEvidence, Breakdown, DetectorScenario
-from kdgat.can.evaluation.score_tables import ScoreTable
+from kdgat.can.evaluation.score_tables import NodeScores, ScoreTable
 from kdgat.can.sections import EvaluationConfig
 
 Nodes = Mapping[int, NodeScores]  # seed -> scores of the nodes of the same windows

@@ -75,12 +75,8 @@ class DefaultDetector:
 
     def member_logits(self, table: ScoreTable, seed: int) -> NDArray[np.float64]:
         """Return the calibrated logits [G] of one seed: the mean over its members, each calibrated by itself."""
-        return mean_over_seeds([self.logits_of({seed: table}, seed, column) for column in self.scalings[seed]])
-
-    def logits_of(self, tables: Tables, seed: int, column: str) -> NDArray[np.float64]:
-        """Return the calibrated logits [G] of one member."""
-        scaling = self.scalings[seed][column]
-        return np.clip(scaling.calibrated(tables[seed].scores[column]), -LOGIT_LIMIT, LOGIT_LIMIT)
+        members = [scaling.calibrated(table.scores[column]) for column, scaling in self.scalings[seed].items()]
+        return mean_over_seeds([np.clip(logits, -LOGIT_LIMIT, LOGIT_LIMIT) for logits in members])
 
     def probability_and_decision(
         self, logits: NDArray[np.float64], table: ScoreTable

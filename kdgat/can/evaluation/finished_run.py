@@ -4,8 +4,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from kdgat.base.configuration import Config, validate_config
-from kdgat.can.evaluation.node_scores import NodeScores, read_node_scores
-from kdgat.can.evaluation.score_tables import ScoreTable, read_table
+from kdgat.can.evaluation.score_tables import NodeScores, ScoreTable, read_node_scores, read_table
 from kdgat.can.kinds import MODELS, PREPARE
 from kdgat.can.sections import EvaluationConfig
 from kdgat.canbus.messages import ReadLimits

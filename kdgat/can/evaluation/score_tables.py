@@ -1,4 +1,7 @@
-"""Raw scores of all models of one seed, window by window: what `evaluation` writes and every decision is made from."""
+"""Raw scores of all models of one seed, of windows and of nodes: what `evaluation` writes and decisions are made from.
+
+What attention networks say of single identifiers, the nodes of a window, is kept for evidence that adds up.
+"""
 
 import io
 from collections.abc import Sequence
@@ -12,7 +15,7 @@ from numpy.typing import NDArray
 from kdgat.base.files import write_bytes_atomically
 from kdgat.can.evaluation.untrained import clock_column
 from kdgat.can.models.names import CLOCK
-from kdgat.graphs.columns import GraphColumns
+from kdgat.graphs.columns import GraphColumns, pointers
 
 WINDOW_COLUMNS: Final = (
     "label", "recording", "start_time", "end_time", "attack_count", "kind", "is_virtual", "is_learned",
@@ -109,3 +112,39 @@ def read_table(path: Path) -> ScoreTable:
     if missing:
         raise ScoreTableError(f"{path} was written without {', '.join(missing)}: run the evaluation stage again")
     return ScoreTable(scores=scores, recording_names=columns.pop("recording_names").tolist(), **columns)
+
+
+@dataclass(frozen=True)
+class NodeScores:
+    """Logits of the nodes of G windows, N in all, in the order of the windows' score table."""
+
+    node_ptr: NDArray[np.int64]  # [G + 1]
+    node_id: NDArray[np.int32]  # [N] arbitration ids
+    scores: dict[str, NDArray[np.float16]]  # attention network -> [N]; half precision is enough to rank them
+
+
+def make_node_scores(parts: Sequence[GraphColumns], scores: dict[str, NDArray[np.float32]]) -> NodeScores:
+    """Put node logits, model -> [N] over all column sets, beside the identifiers that they are of."""
+    return NodeScores(
+        node_ptr=pointers(np.concatenate([part.node_counts for part in parts])),
+        node_id=np.concatenate([np.asarray(part["node_id"]) for part in parts]),
+        scores={name: values.astype(np.float16) for name, values in scores.items()},
+    )
+
+
+def write_node_scores(path: Path, nodes: NodeScores) -> None:
+    """Write them as a compressed npz, atomically."""
+    columns: dict[str, Any] = {f"{MODEL_PREFIX}{name}": values for name, values in nodes.scores.items()}
+    columns |= {"num_nodes": np.diff(nodes.node_ptr).astype(np.int32), "node_id": nodes.node_id}
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **columns)
+    write_bytes_atomically(path, buffer.getvalue())
+
+
+def read_node_scores(path: Path) -> NodeScores:
+    """Read what `write_node_scores` wrote."""
+    with np.load(path, allow_pickle=False) as file:
+        columns = {name: file[name] for name in file.files}
+    node_ptr = pointers(columns.pop("num_nodes"))
+    node_id = columns.pop("node_id")
+    return NodeScores(node_ptr, node_id, {name.removeprefix(MODEL_PREFIX): values for name, values in columns.items()})

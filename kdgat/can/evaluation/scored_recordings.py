@@ -17,9 +17,8 @@ from kdgat.base.cores import num_usable_cores
 from kdgat.can.evaluation.accumulated_evidence import Nodes, learn_accumulation
 from kdgat.can.evaluation.decision import DefaultDetector, Tables
 from kdgat.can.evaluation.finished_run import EvaluationError, FinishedCanRun
-from kdgat.can.evaluation.node_scores import make_node_scores
 from kdgat.can.evaluation.run_detector import detector_of, windows_of
-from kdgat.can.evaluation.score_tables import make_table
+from kdgat.can.evaluation.score_tables import make_node_scores, make_table
 from kdgat.can.evaluation.untrained import baseline_scores
 from kdgat.can.models.names import ENSEMBLE_MEMBERS
 from kdgat.canbus.features.feature_names import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES

@@ -26,9 +26,8 @@ from kdgat.can.evaluation.explained import rank_attacked, read_ranks, score_expl
 from kdgat.can.evaluation.finished_run import NODES_PREFIX, SCORES_PREFIX, TEST_PREFIX, FinishedCanRun
 from kdgat.can.evaluation.latency import measure_costs
 from kdgat.can.evaluation.measurements import Measurements
-from kdgat.can.evaluation.node_scores import make_node_scores, write_node_scores
 from kdgat.can.evaluation.results import ExplanationScores, Results
-from kdgat.can.evaluation.score_tables import make_table, read_table, write_table
+from kdgat.can.evaluation.score_tables import make_node_scores, make_table, read_table, write_node_scores, write_table
 from kdgat.can.evaluation.scores import scores_path, write_scores
 from kdgat.can.evaluation.untrained import baseline_scores
 from kdgat.can.kinds import MODELS, EvaluationStageConfig
