@@ -1,6 +1,5 @@
 """The flow `can-ids`: recorded CAN traffic in, a trained, calibrated and evaluated detector out."""
 
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 from prefect import flow
@@ -9,7 +8,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import NonNegativeInt, PositiveInt
 
 from flows.naming import training_name
-from flows.parameters import NO_REQUEST, ClusterResources, Overrides, Preset, WithoutDefaults
+from flows.parameters import NO_REQUEST, AbsolutePath, ClusterResources, Overrides, Preset, WithoutDefaults
 from flows.training import train_family
 from kdgat.can.config import CanConfig
 from kdgat.can.family import FAMILY
@@ -29,7 +28,7 @@ def can_ids(
     *,  # in the order in which the form of the Prefect UI shows them
     preset: Preset | None = None,
     overrides: Overrides = (),
-    out: Path,
+    out: AbsolutePath,
     site: Site | str = LOCAL,
     parallel_stages: PositiveInt | None = None,
     pool: NonNegativeInt = 0,

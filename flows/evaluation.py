@@ -9,7 +9,7 @@ from prefect.client.schemas.objects import State
 from prefect.states import Cancelled, Completed, Failed
 
 from flows.naming import artifact_key, evaluation_name
-from flows.parameters import NO_REQUEST, ClusterResources, as_site
+from flows.parameters import NO_REQUEST, AbsolutePath, ClusterResources, as_site, failing_in_one_sentence
 from flows.publication import publish_table
 from flows.shown_attempts import api_may_fail, shown
 from flows.single_stage import run_single_stage
@@ -33,15 +33,16 @@ class EvaluationRequestError(ValueError):
 
 
 @flow(name=FLOW_NAME, flow_run_name=evaluation_name, persist_result=False)
+@failing_in_one_sentence
 def evaluate_can(
     *,
     dataset: str | None = None,
-    run: Path | None = None,
+    run: AbsolutePath | None = None,
     model_of: str | None = None,
-    registry: Path | None = None,
-    data_root: Path,
-    catalog: Path | None = None,
-    out: Path,
+    registry: AbsolutePath | None = None,
+    data_root: AbsolutePath,
+    catalog: AbsolutePath | None = None,
+    out: AbsolutePath,
     site: Site | str = LOCAL,
     command_line: ClusterResources = NO_REQUEST,
 ) -> State[Any]:

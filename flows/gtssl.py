@@ -1,6 +1,5 @@
 """The flow `gtssl`: an encoder of geometric trees, pretrained without labels, and what it is worth with some."""
 
-from pathlib import Path
 from typing import Annotated, Any, Final
 
 from prefect import flow
@@ -9,7 +8,7 @@ from prefect.task_runners import ThreadPoolTaskRunner
 from pydantic import NonNegativeInt, PositiveInt
 
 from flows.naming import training_name
-from flows.parameters import NO_REQUEST, ClusterResources, Overrides, Preset, WithoutDefaults
+from flows.parameters import NO_REQUEST, AbsolutePath, ClusterResources, Overrides, Preset, WithoutDefaults
 from flows.training import train_family
 from kdgat.cluster.site import LOCAL, Site
 from kdgat.trees.config import TreesConfig
@@ -29,7 +28,7 @@ def gtssl(
     *,  # in the order in which the form of the Prefect UI shows them
     preset: Preset | None = None,
     overrides: Overrides = (),
-    out: Path,
+    out: AbsolutePath,
     site: Site | str = LOCAL,
     parallel_stages: PositiveInt | None = None,
     pool: NonNegativeInt = 0,

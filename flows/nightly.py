@@ -20,7 +20,15 @@ from flows.cancellation import in_any_thread, stopping_with_prefect
 from flows.lost_runs import mark_lost_runs, output_tag
 from flows.naming import artifact_key, night_name
 from flows.night_events import NightEvent, tell
-from flows.parameters import NO_REQUEST, ClusterResources, Overrides, Preset, as_site
+from flows.parameters import (
+    NO_REQUEST,
+    AbsolutePath,
+    ClusterResources,
+    Overrides,
+    Preset,
+    as_site,
+    failing_in_one_sentence,
+)
 from flows.shown_attempts import api_may_fail, shown
 from flows.signals import stop_on_signals
 from flows.single_stage import run_single_stage
@@ -72,6 +80,7 @@ class NightlyFailedError(Exception):
 
 
 @flow(name=FLOW_NAME, flow_run_name=night_name, persist_result=False)
+@failing_in_one_sentence
 def nightly(
     *,  # in the order in which the form of the Prefect UI shows them
     preset: Preset | None = None,
@@ -79,9 +88,9 @@ def nightly(
     start_from: StartFrom = "current",
     retrain: Retrain = "new",
     promotion: PromotionRule = DEFAULT_RULE,
-    inbox: Path | None = None,
-    registry: Path,
-    out: Path,
+    inbox: AbsolutePath | None = None,
+    registry: AbsolutePath,
+    out: AbsolutePath,
     site: Site | str = LOCAL,
     command_line: ClusterResources = NO_REQUEST,
     keep_runs: PositiveInt = 3,
@@ -107,6 +116,7 @@ def nightly(
         config: everything that training depends on; at least which data.
     """
     config = night_config(config.completed(preset, overrides))
+    FAMILY.plan(config)  # what its training would refuse, before recordings are read
     refuse_within_dataset(config.data, out)
     nightly_run = _NightlyRun(
         config,

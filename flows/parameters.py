@@ -2,12 +2,16 @@
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, wraps
 from importlib import resources
-from typing import Annotated, Final, Literal, TypedDict
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, ParamSpec, TypedDict
 
+from prefect.client.schemas.objects import State
+from prefect.context import FlowRunContext
+from prefect.states import Failed
 from pydantic import Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema
@@ -17,9 +21,13 @@ from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.script import require_one_word
 from kdgat.cluster.site import LOCAL, Site, SiteError, load_site, require_usable
 from kdgat.run.directory import OutputDirectory
+from kdgat.stage.families import is_user_error
 
 Preset = Literal["quick", "full", "tutorial"]
 Overrides = tuple[Annotated[str, Field(pattern=r"^\s*[A-Za-z_]\w*(\.\w+)*\s*=")], ...]
+# The worker runs a flow in another folder than that of the person who starts it: the server refuses any other path.
+AbsolutePath = Annotated[Path, Field(json_schema_extra={"pattern": "^/"})]
+P = ParamSpec("P")
 
 
 @dataclass(frozen=True)
@@ -120,3 +128,24 @@ def check_output(output: OutputDirectory, site: Site) -> None:
     """Refuse, with a ValueError that names it, an output directory that jobs of the site cannot be given."""
     if site.scheduler == "slurm":
         require_one_word(output.slurm_path)
+
+
+def failing_in_one_sentence(flow: Callable[P, State[Any]]) -> Callable[P, State[Any]]:
+    """Let a run of a deployment fail with the sentence of a user's mistake; Prefect would log a traceback of it.
+
+    Where a command has called the flow, the error is raised: the command prints it.
+    """
+
+    @wraps(flow)
+    def run(*args: P.args, **parameters: P.kwargs) -> State[Any]:
+        try:
+            return flow(*args, **parameters)
+        except ValueError as error:
+            context = FlowRunContext.get()
+            if context is None or context.flow_run is None or context.flow_run.deployment_id is None:
+                raise
+            if not is_user_error(error):
+                raise
+            return Failed(message=str(error))
+
+    return run

@@ -16,7 +16,17 @@ from pydantic import NonNegativeInt, PositiveInt
 
 from flows.execution import as_output
 from flows.naming import artifact_scope, training_name
-from flows.parameters import LOCAL_SITE, NO_REQUEST, ClusterResources, Overrides, StageExecution, as_site, check_output
+from flows.parameters import (
+    LOCAL_SITE,
+    NO_REQUEST,
+    AbsolutePath,
+    ClusterResources,
+    Overrides,
+    StageExecution,
+    as_site,
+    check_output,
+    failing_in_one_sentence,
+)
 from flows.publication import publish_results
 from flows.stages import StageFuture, execute, run_flow
 from kdgat.cluster.resources import ResourceRequest
@@ -41,7 +51,7 @@ def train(
     family: str,
     preset: str | None = None,
     overrides: Overrides = (),
-    out: Path,
+    out: AbsolutePath,
     site: Site | str = LOCAL,
     parallel_stages: PositiveInt | None = None,
     pool: NonNegativeInt = 0,
@@ -67,6 +77,7 @@ def train(
     return train_family(found, typed, preset, overrides, out, site, parallel_stages, pool, command_line)
 
 
+@failing_in_one_sentence
 def train_family(
     family: Family,
     config: RunConfig,

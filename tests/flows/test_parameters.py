@@ -19,7 +19,7 @@ from kdgat.cluster.site import Site, SiteError
 from tests.can.small_runs import make_config
 
 CONFIG = {"data": {"dataset": "synthetic", "data_root": "data"}}
-GOOD = {"config": CONFIG, "out": "runs/a", "preset": "quick"}
+GOOD = {"config": CONFIG, "out": "/runs/a", "preset": "quick"}
 
 
 @cache
@@ -122,8 +122,8 @@ def test_a_server_takes_right_parameters() -> None:
 
 def test_a_configuration_of_a_finished_run_can_be_given_as_it_is() -> None:
     config = make_config("quick", data=CONFIG["data"]).model_dump(mode="json")
-    validate({"config": config, "out": "runs/a"}, schema_of(can_ids), raise_on_error=True)
-    assert can_ids.validate_parameters({"config": config, "out": "runs/a"})["config"] == CanConfig.model_validate(
+    validate({"config": config, "out": "/runs/a"}, schema_of(can_ids), raise_on_error=True)
+    assert can_ids.validate_parameters({"config": config, "out": "/runs/a"})["config"] == CanConfig.model_validate(
         config
     )
 
