@@ -84,9 +84,9 @@ INTERNAL_VARIABLES: Final = {
 STATUSES: Final = {
     "kdgat.cli.main:EXIT_USER_ERROR": ("every command but `detect`", "A mistake; the last line names it and the fix."),
     "kdgat.cli.main:EXIT_USAGE": ("every command", "Wrong usage: an unknown command or option."),
-    "kdgat.cli.flow_run:EXIT_FAILED": ("`train`, `run`, `night`, `sweep`", "At least one stage failed."),
+    "kdgat.cli.flow_run:EXIT_FAILED": ("`train`, `night`, `sweep`", "At least one stage failed."),
     "kdgat.run.end:EXIT_STOPPED": (
-        "`train`, `run`, `night`, `sweep`",
+        "`train`, `night`, `sweep`",
         "Stopped by Ctrl-C, SIGTERM, SIGHUP or a cancellation. The same command resumes the run.",
     ),
     "kdgat.cli.detect:EXIT_ALARMS": ("`detect`", "At least one alarm."),

@@ -1,6 +1,7 @@
 """What people give a flow: presets and sites by name, and what is checked before anything is started."""
 
 import json
+import logging
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Annotated, Any, Final, Literal, ParamSpec, TypedDict
 
 from prefect.client.schemas.objects import State
 from prefect.context import FlowRunContext
+from prefect.exceptions import FailedRun
 from prefect.states import Failed
 from pydantic import Field, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
@@ -27,6 +29,7 @@ Preset = Literal["quick", "full", "tutorial"]
 Overrides = tuple[Annotated[str, Field(pattern=r"^\s*[A-Za-z_]\w*(\.\w+)*\s*=")], ...]
 # The worker runs a flow in another folder than that of the person who starts it: the server refuses any other path.
 AbsolutePath = Annotated[Path, Field(json_schema_extra={"pattern": "^/"})]
+RUN_LOGGER: Final = "prefect.flow_runs"
 P = ParamSpec("P")
 
 
@@ -131,21 +134,27 @@ def check_output(output: OutputDirectory, site: Site) -> None:
 
 
 def failing_in_one_sentence(flow: Callable[P, State[Any]]) -> Callable[P, State[Any]]:
-    """Let a run of a deployment fail with the sentence of a user's mistake; Prefect would log a traceback of it.
+    """Let a run of a deployment fail with the sentence of a user's mistake alone as the message of its state.
 
     Where a command has called the flow, the error is raised: the command prints it.
     """
 
     @wraps(flow)
     def run(*args: P.args, **parameters: P.kwargs) -> State[Any]:
+        context = FlowRunContext.get()
+        if context is None or context.flow_run is None or context.flow_run.deployment_id is None:
+            return flow(*args, **parameters)
+        logging.getLogger(RUN_LOGGER).addFilter(_is_no_returned_state)
         try:
             return flow(*args, **parameters)
         except ValueError as error:
-            context = FlowRunContext.get()
-            if context is None or context.flow_run is None or context.flow_run.deployment_id is None:
-                raise
             if not is_user_error(error):
                 raise
             return Failed(message=str(error))
 
     return run
+
+
+def _is_no_returned_state(record: logging.LogRecord) -> bool:
+    """Drop the traceback that Prefect's engine logs, as its last line, of a state that the flow itself has returned."""
+    return not (record.exc_info and isinstance(record.exc_info[1], FailedRun))

@@ -135,6 +135,9 @@ class Installation(Config):
             # Events that wait 5 s to be written are unknown to who asks meanwhile: `--watch` would wait forever for the
             # end of a run that is cancelled at once, as where another one has the dataset.
             "PREFECT_SERVER_SERVICES_EVENT_PERSISTER_BATCH_SIZE": "1",
+            # By default `--watch` prints that a run has failed, and no line of its log that says why.
+            "PREFECT_SERVER_LOGS_STREAM_OUT_ENABLED": "true",
+            "PREFECT_SERVER_LOGS_STREAM_PUBLISHING_ENABLED": "true",
             "PREFECT_WORKER_QUERY_SECONDS": str(WORKER_POLL_S),
             # With `flow_runs`, a run goes with its task runs, logs and artifacts; by default they stay for ever.
             "PREFECT_SERVER_SERVICES_DB_VACUUM_ENABLED": "events,flow_runs",

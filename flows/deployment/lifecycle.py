@@ -173,14 +173,14 @@ def next_commands(here: Installation) -> str:
     key = f"         asks for a string, which this shows: {ask}\n" if here.auth else ""
     datasets = load_catalog(None)
     present = [name for name, entry in datasets.items() if entry.folder_in(here.data_root).is_dir()]
-    train = f"kdgat run can-ids/{next(iter(present), SYNTHETIC).replace('_', '-')}"
+    train = f"prefect deployment run can-ids/{next(iter(present), SYNTHETIC).replace('_', '-')} --watch"
     synth = f"kdgat data synth --out {shlex.quote(str(here.data_root))} --dataset {SYNTHETIC}"
     lines = [
         f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH",
         reach,
         *([] if present else [f"{synth:55} # no dataset is there yet: simulates one"]),
-        f"{train:55} # trains, shows how it goes, prints the scores",
-        f"{train} -p preset=full -O training.max_epochs=5",
+        f"{train:55} # trains, and prints its log",
+        f"{train} --param preset=full --param 'overrides=[\"training.max_epochs=5\"]'",
     ]
     commands = "".join(f"  {line}\n" for line in lines)
     return f"\nUI       {here.url.removesuffix('/api')}\n{key}home     {here.home}\n\n{commands}"

@@ -4,7 +4,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence, Set
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import psutil
@@ -29,7 +29,6 @@ from prefect.workers.process import ProcessWorker
 
 from flows.deployment.data import marked, missing_folder
 from flows.deployment.installation import HEARTBEAT_S, POOL, PREFECT, InstallationError, find_prefect_file
-from flows.deployment.listing import describe
 from flows.deployment.service import have_ended, kill
 from flows.log_tail import last_lines
 from flows.lost_runs import LOST, crash
@@ -42,6 +41,8 @@ OWN_POOL: Final = WorkPoolFilter(name=WorkPoolFilterName(any_=[POOL]))
 ENDS: Final = ("Completed", "Failed", "Crashed", "Cancelled", SUSPENDED, LOST)
 DEPLOY_TIMEOUT_S: Final = 600.0
 LOG_TAIL_LINES: Final = 15
+PAUSED: Final = "schedule paused"
+NAME_WIDTH: Final = 24
 
 
 def check_schedule(cron: str, timezone: str) -> None:
@@ -204,7 +205,43 @@ def describe_deployments(client: SyncPrefectClient) -> list[str]:
     flows = {flow.id: flow.name for flow in client.read_flows()}
     found = read_deployments(client)
     rows = {f"{flows[one.flow_id]}/{one.name}": one.model_dump(mode="json") for one in found}
-    return describe(dict(sorted(rows.items())))
+    return describe_rows(dict(sorted(rows.items())))
+
+
+def describe_rows(deployments: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Write a line for each deployment that can run, and one for those without data.
+
+    Args:
+        deployments: by name, each as the server describes it.
+    """
+    missing = [name for name, row in deployments.items() if missing_folder(row["parameters"]) is not None]
+    lines = [
+        f"  {name:{NAME_WIDTH}} {', '.join(_times(row))}".rstrip()
+        for name, row in deployments.items()
+        if name not in missing
+    ]
+    if missing:
+        lines.append(f"  without data: {_by_dataset(missing)}; `kdgat data list` says where to get them")
+    return lines
+
+
+def _by_dataset(names: Sequence[str]) -> str:
+    """Name each dataset once, with the flows that wait for it: `hcrl-ch, set-01 (can-ids and nightly)`."""
+    flows: dict[str, list[str]] = {}
+    for flow, _, dataset in (name.partition("/") for name in names):
+        flows.setdefault(dataset, []).append(flow)
+    datasets: dict[str, list[str]] = {}
+    for dataset, waiting in flows.items():
+        datasets.setdefault(" and ".join(waiting), []).append(dataset)
+    return "; ".join(f"{', '.join(found)} ({waiting})" for waiting, found in datasets.items())
+
+
+def _times(row: Mapping[str, Any]) -> list[str]:
+    return [
+        f"{schedule['schedule']['cron']} {schedule['schedule']['timezone']}" if schedule["active"] else PAUSED
+        for schedule in row["schedules"]
+        if "cron" in schedule["schedule"]
+    ]
 
 
 def is_worker_online(client: SyncPrefectClient, name: str) -> bool:

@@ -54,9 +54,7 @@ def watched(
     console: Console,
     *,
     quiet: bool,
-    wait: str = WAIT,
     afterwards: str = RESULTS,
-    since: float | None = None,
 ) -> Iterator[None]:
     """Show how the run in `output` goes while the context lasts.
 
@@ -64,16 +62,12 @@ def watched(
         output: of the run; a function says which it is once that is known.
         console: to show it on.
         quiet: show nothing.
-        wait: what is waited for before the first stage.
         afterwards: what goes on after the last one.
-        since: when the run began, in seconds since the epoch, if it did before now.
     """
     if quiet:
         yield
         return
-    watcher: _Watcher = (TerminalWatcher if console.is_terminal else PlainWatcher)(
-        output, console, wait, afterwards, since
-    )
+    watcher: _Watcher = (TerminalWatcher if console.is_terminal else PlainWatcher)(output, console, afterwards)
     stop = threading.Event()
     thread = threading.Thread(target=_poll, args=(watcher, stop), name="display", daemon=True)
     thread.start()
@@ -92,16 +86,14 @@ class _Watcher(ABC):
         self,
         output: Place,
         console: Console,
-        wait: str = WAIT,
         afterwards: str = RESULTS,
-        since: float | None = None,
     ) -> None:
         self._output: Callable[[], OutputDirectory | None] = output if callable(output) else lambda: output
         self.console = console
         self.afterwards = afterwards
-        self._started_at = time.time() if since is None else since
+        self._started_at = time.time()
         self._forget()
-        self.open(wait)
+        self.open()
 
     def _forget(self, path: Path | None = None) -> None:
         """Begin with the run in `path`, of which nothing was shown: a night's has stages of the same names."""
@@ -144,8 +136,8 @@ class _Watcher(ABC):
         self._is_collecting = is_collecting
 
     @abstractmethod
-    def open(self, wait: str) -> None:
-        """Show what is waited for before the first stage."""
+    def open(self) -> None:
+        """Show that the first stage is waited for."""
 
     @abstractmethod
     def changed(self, record: StageRecord, index: RunIndex) -> None:
@@ -179,10 +171,10 @@ class _Watcher(ABC):
 class PlainWatcher(_Watcher):
     """One line per event, and one per half minute of training."""
 
-    def open(self, wait: str) -> None:
-        """Print what is waited for."""
+    def open(self) -> None:
+        """Print it."""
         self._next_line: dict[str, float] = {}
-        self._print(wait)
+        self._print(WAIT)
 
     def changed(self, record: StageRecord, index: RunIndex) -> None:
         """Print the new state."""
@@ -224,7 +216,7 @@ class _WordsColumn(TextColumn):
 class TerminalWatcher(_Watcher):
     """A bar per running stage, a line for each that ended."""
 
-    def open(self, wait: str) -> None:
+    def open(self) -> None:
         """Turn a wheel until the first stage."""
         self._bars: dict[str, TaskID] = {}
         self._progress = Progress(
@@ -238,7 +230,7 @@ class TerminalWatcher(_Watcher):
             transient=True,
         )
         self._progress.start()
-        self._waiting: TaskID | None = self._progress.add_task(wait, total=None, words="")
+        self._waiting: TaskID | None = self._progress.add_task(WAIT, total=None, words="")
 
     def changed(self, record: StageRecord, index: RunIndex) -> None:
         """Open a bar, or close it and leave a line."""

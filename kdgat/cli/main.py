@@ -81,9 +81,6 @@ COMMAND_GROUPS: dict[str, CommandGroup] = {
         "kdgat.cli.night", "Retrain on new recordings; a better model goes into service.", is_single_command=True
     ),
     "sweep": CommandGroup("kdgat.cli.sweep", "Try configurations, and say which validates best."),
-    "run": CommandGroup(
-        "kdgat.cli.run", "Start a run of a deployment, watch it and print its scores.", is_single_command=True
-    ),
     "lap": CommandGroup("kdgat.cli.lap", "Generate, bucket, inspect and solve assignment problems."),
     "history": CommandGroup(
         "kdgat.cli.history", "Compare the resources that attempts used with their requests.", is_single_command=True
@@ -119,6 +116,11 @@ COMMAND_GROUPS: dict[str, CommandGroup] = {
     "model": CommandGroup("kdgat.cli.model", "List trained models, and say which of them is in service."),
     "runs": CommandGroup("kdgat.cli.runs", "List, show and compare runs, and find the one that validated best."),
     "report": CommandGroup("kdgat.cli.report", "Write the HTML report of a run.", is_single_command=True),
+}
+
+# Commands of the release before, with what has taken their place.
+REMOVED = {
+    "run": "use `prefect deployment run NAME --watch`, after `. installation.env` as `make deploy` prints it",
 }
 
 
@@ -185,6 +187,9 @@ def _run(tokens: list[str]) -> int:
     if wanted is None and set(tokens) <= {"--help"}:
         _print(describe_groups())
         return 0 if tokens else EXIT_USAGE
+    if wanted in REMOVED:
+        _print_error(f"`kdgat {wanted}` has been removed: {REMOVED[wanted]}")
+        return EXIT_USAGE
     if wanted == "stage":  # argparse, because a compute node has neither typer nor rich
         from kdgat.cli import stage
 

@@ -33,12 +33,3 @@ def test_a_plan_that_counts_windows_loads_what_reads_them_and_not_torch(tmp_path
 
     write_dataset(tmp_path, "synthetic", "tiny")
     assert loaded_by("plan", "can", "--data-root", str(tmp_path)) == "imported: ['polars']"
-
-
-def test_a_run_of_a_deployment_is_checked_without_the_seconds_that_prefect_takes_to_import() -> None:
-    script = (
-        "import sys\nfrom flows.deployment import following, server_api, submission\n"
-        f"print([name for name in {HEAVY!r} if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"

@@ -11,6 +11,7 @@ from kdgat.cli.main import (
     COMMAND_GROUPS,
     HELP_WIDTH,
     MANY_VALUED,
+    REMOVED,
     describe_groups,
     refuse_empty_words,
     repeat_many_valued,
@@ -49,6 +50,12 @@ def test_every_group_has_help(group: str, kdgat: Callable[..., Answer]) -> None:
 
 def test_an_unknown_command_is_wrong_usage(kdgat: Callable[..., Answer]) -> None:
     assert kdgat("trian").status == 2
+
+
+def test_a_command_that_has_been_removed_says_what_has_taken_its_place(kdgat: Callable[..., Answer]) -> None:
+    for name, place in REMOVED.items():
+        assert name not in COMMAND_GROUPS
+        assert kdgat(name, "--follow", "x", status=2).stderr == f"error: `kdgat {name}` has been removed: {place}\n"
 
 
 def test_its_version_names_what_a_report_of_a_bug_needs(kdgat: Callable[..., Answer]) -> None:

@@ -66,21 +66,9 @@ class Installed:
             check=False,
         )
 
-    def kdgat(self, *words: str) -> "subprocess.CompletedProcess[str]":
-        """Give `kdgat WORDS`, as a person does who has set KDGAT_HOME."""
-        with self.started_kdgat(*words) as process:
-            out, err = process.communicate(timeout=TIMEOUT_S)
-        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
-
-    def started_kdgat(self, *words: str) -> "subprocess.Popen[str]":
-        """Start it; Ctrl-C reaches it although whoever starts tests in the background has them ignore that."""
-        return subprocess.Popen(
-            ["env", "--default-signal=INT", sys.executable, "-m", "kdgat.cli.main", *words],
-            env=self.environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def watched_run(self, deployment: str, **parameters: Any) -> "subprocess.CompletedProcess[str]":
+        """Give `prefect deployment run DEPLOYMENT --watch`."""
+        return self.prefect("deployment", "run", deployment, "--watch", *as_parameters(parameters))
 
     def start_run(self, deployment: str, **parameters: Any) -> str:
         """Start a run by the API, which saves the start of a command, and return its id."""
@@ -90,9 +78,10 @@ class Installed:
 
     def run_that_is_refused(self) -> dict[str, Any]:
         """Start a run with a mistake that only the flow can find, and return what the server knows of it."""
-        options = as_parameters({"overrides": ["training.max_epoch=5"]})
-        answer = self.prefect("deployment", "run", "can-ids/synthetic", "--watch", *options)
+        answer = self.watched_run("can-ids/synthetic", overrides=["training.max_epoch=5"])
         assert answer.returncode == 1, answer.stdout + answer.stderr + self.log()
+        assert "did you mean 'max_epochs'?" in answer.stdout
+        assert "Traceback" not in answer.stdout
         (failed,) = self.api("POST", "/flow_runs/filter", {"flow_runs": {"state": {"type": {"any_": ["FAILED"]}}}})
         return dict(failed)
 

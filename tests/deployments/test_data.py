@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from flows.deployment.data import NO_DATA, how_to_get, marked
-from flows.deployment.listing import describe
+from flows.deployment.server_content import describe_rows
 
 
 def test_a_mark_names_folder_and_way_and_goes_when_the_data_are_there() -> None:
@@ -26,7 +26,7 @@ def test_deployments_without_data_are_listed_apart_and_paused_nights_are_called_
         return {"schedules": schedules, "parameters": parameters}
 
     (tmp_path / "hcrl_sa").mkdir()
-    lines = describe(
+    lines = describe_rows(
         {
             "can-ids/hcrl-sa": row("hcrl_sa"),
             "can-ids/set-01": row("set_01"),

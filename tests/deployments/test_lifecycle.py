@@ -43,11 +43,13 @@ def test_the_next_commands_work_in_a_new_shell_and_leave_prefect_nothing_to_ask(
     here = find(tmp_path)
     here.write()
     setting_up = commands(here)[:2]
-    script = "\n".join([*setting_up, 'command -v kdgat; printf "%s %s" "$PREFECT_API_URL" "$DO_NOT_TRACK"'])
+    script = "\n".join(
+        [*setting_up, 'command -v kdgat; command -v prefect; printf "%s %s" "$PREFECT_API_URL" "$DO_NOT_TRACK"']
+    )
     environment = {"PATH": os.defpath, "HOME": str(tmp_path)}
     said = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=True, env=environment)
-    program, settings = said.stdout.splitlines()
-    assert Path(program).is_file()
+    *programs, settings = said.stdout.splitlines()
+    assert [Path(program).name for program in programs if Path(program).is_file()] == ["kdgat", "prefect"]
     assert settings == f"{here.url} 1"
 
 
@@ -55,7 +57,7 @@ def test_a_dataset_is_suggested_that_is_there_and_one_is_made_where_there_is_non
     here = find(tmp_path)
     synth, run = [line.partition("#")[0].strip() for line in commands(here)[2:4]]
     assert synth == f"kdgat data synth --out {here.data_root} --dataset synthetic"
-    assert run == "kdgat run can-ids/synthetic"
+    assert run == "prefect deployment run can-ids/synthetic --watch"
     (here.data_root / "hcrl_sa").mkdir(parents=True)
     assert not any("data synth" in line for line in commands(here))
-    assert commands(here)[2].startswith("kdgat run can-ids/hcrl-sa ")
+    assert commands(here)[2].startswith("prefect deployment run can-ids/hcrl-sa --watch ")

@@ -7,7 +7,6 @@ the words of `train`, `sweep`, `night` or `image` is stopped where the work woul
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -16,11 +15,10 @@ from typing import Never
 import pytest
 from hypothesis import strategies as st
 
-from flows.deployment.submission import Deployment, check, read_parameters
 from kdgat.stage.outcome import EXIT_ENVIRONMENT
 from tests.fuzz import assignments, recordings
 from tests.fuzz.inputs import TOKENS
-from tests.fuzz.target import Target, check_sentence, quiet, read_or_refuse, snapshot
+from tests.fuzz.target import Target, check_sentence, quiet, snapshot
 from tests.fuzz.trees import CROSS
 from tests.support.command_line import Answer, kdgat
 
@@ -99,7 +97,6 @@ GROUPS: dict[tuple[str, ...], tuple[str, ...]] = {
         "--settle-s",
         *_JOBS,
     ),
-    ("run",): ("-O", "-p", "--param", "--detach", "--follow", "--cancel", "--quiet"),
     ("train", "trees"): ("--out", "--data-root", "--preset", "--seeds", "-O", "--config", "--labels", "--detach"),
     ("image", "build"): ("--base", "--out", "--work-folder", "--checkout"),
     ("image", "test"): ("--nv",),
@@ -156,7 +153,7 @@ GROUPS: dict[tuple[str, ...], tuple[str, ...]] = {
     ("stage", "run"): ("--quiet", "--wait-s", "--site", "--walltime", "--cores"),
     ("nonsense",): ("--help",),
 }
-BEGINNING = ("train", "sweep", "night", "run", "image")
+BEGINNING = ("train", "sweep", "night", "image")
 """Groups whose words are tried more often than the others': whoever accepts wrong ones starts a server or a build."""
 RIGHT: dict[tuple[str, ...], tuple[str, ...]] = {
     ("train", "can"): ("--dataset", "cars", "--data-root", ".", "--out", "new"),
@@ -166,13 +163,12 @@ RIGHT: dict[tuple[str, ...], tuple[str, ...]] = {
     ("sweep", "can"): ("--dataset", "cars", "--data-root", ".", "--out", "new", "--space", "space.yaml"),
     ("sweep", "trees"): ("--data-root", "trees", "--out", "new", "--grid", "training.max_epochs=1,2"),
     ("night",): ("cars", "--data-root", ".", "--inbox", "empty", "--registry", "registry", "--out", "new"),
-    ("run",): ("can-ids/cars",),
     ("image", "build"): ("cpu", "--base", "file"),
     ("image", "exec"): ("file", "--", "true"),
     ("image", "lock"): ("gpu",),
 }
 """Words with which a command finds nothing wrong, or little: what is drawn comes behind them."""
-FLAGS = ("--dry-run", "--detach", "--quiet", "--follow", "--cancel", "--nv", "--definition", "--lock", "--check")
+FLAGS = ("--dry-run", "--detach", "--quiet", "--nv", "--definition", "--lock", "--check")
 FITTING: dict[str, tuple[str, ...]] = {
     "--grid": ("training.max_epochs=1,2", "training.max_epochs=", "model.width=[1],[2]", "seeds=[1],[2]", "a.b=1"),
     "--random": (
@@ -385,80 +381,6 @@ def _check(folder: Path, words: list[str]) -> None:
     assert not changed, f"a command that failed has changed {changed}"
 
 
-@cache
-def deployments() -> dict[str, Deployment]:
-    """Return two deployments as a server describes them, with what their flows take."""
-    from prefect.utilities.callables import parameter_schema
-
-    from flows.can_ids import can_ids
-    from flows.nightly import nightly
-
-    data = {"data": {"dataset": "cars", "data_root": "."}}
-    rows = {
-        "can-ids/cars": ("flows/can_ids.py:can_ids", can_ids, {"config": data, "preset": "quick", "out": "new"}),
-        "nightly/cars": (
-            "flows/nightly.py:nightly",
-            nightly,
-            {"config": data, "preset": "quick", "out": "new", "registry": "registry"},
-        ),
-    }
-    return {
-        name: Deployment(
-            name,
-            {
-                "entrypoint": entrypoint,
-                "parameters": parameters,
-                "parameter_openapi_schema": parameter_schema(flow).model_dump_for_openapi(),
-            },
-        )
-        for name, (entrypoint, flow, parameters) in rows.items()
-    }
-
-
-def _requests() -> st.SearchStrategy[tuple[str, list[str], list[str]]]:
-    names = st.sampled_from(sorted({name for one in deployments().values() for name in one.row["parameters"]} | MORE))
-    values = st.one_of(_WORDS, st.sampled_from(JSON_VALUES))
-    given = st.lists(st.one_of(st.tuples(names, values).map("=".join), _WORDS), max_size=4)
-    overrides = st.lists(st.one_of(st.sampled_from(FITTING["-O"]), _WORDS), max_size=2)
-    return st.tuples(st.sampled_from(sorted(deployments())), given, overrides)
-
-
-MORE = {"overrides", "site", "command_line", "promotion", "pool", "parallel_stages", "start_from", "keep_runs"}
-JSON_VALUES = (
-    "null",
-    "[]",
-    "{}",
-    "[1]",
-    '["training.max_epochs=2"]',
-    '{"walltime": "abc"}',
-    '{"walltime": "01:00:00"}',
-    '{"memory": 3}',
-    '{"data": null}',
-    '{"data": {"dataset": "cars", "data_root": ".", "seed": -1}}',
-    '{"data": {"dataset": 3}}',
-    '{"training": []}',
-    '{"margin": "x"}',
-    '{"accept": "not_worse"}',
-    '{"name": "x", "scheduler": "slurm"}',
-    '"local"',
-    "1e400",
-    "-1",
-    "true",
-)
-
-
-def _check_request(folder: Path, drawn: tuple[str, list[str], list[str]]) -> None:
-    """What `kdgat run` finds before it makes a run; a server is asked for nothing else."""
-    name, texts, overrides = drawn
-    (folder / "cars").mkdir()
-    (folder / "cars" / "train_a__drive.csv").write_bytes(files()["drive.csv"])
-    for other in ("file", "own.yaml"):
-        (folder / other).write_bytes(files()[other])
-    deployment = deployments()[name]
-    with contextlib.chdir(folder):
-        read_or_refuse(folder, lambda: check(deployment, read_parameters(deployment, texts, overrides)))
-
-
 def _of_groups(name: str, share: int, *, begin: bool) -> Target:
     groups = [group for group in GROUPS if (group[0] in BEGINNING) == begin]
     return Target(name, share, lambda: _command_lines(groups), _check)
@@ -467,5 +389,4 @@ def _of_groups(name: str, share: int, *, begin: bool) -> Target:
 TARGETS = (
     _of_groups("command-line", 80, begin=False),
     _of_groups("command-line-beginning", 80, begin=True),
-    Target("run-request", 40, _requests, _check_request),
 )
