@@ -77,7 +77,7 @@ def _module(name: str, what: str, is_worthwhile: bool) -> ModuleType | None:
     if _chosen == "cuda":
         raise BackendError(
             f"data.backend=cuda: {name} cannot be used here ({found.detail}); set data.backend=auto or cpu, or run "
-            "where `kdgat capabilities` finds it"
+            "where `kdgat doctor` finds it"
         )
     _tell(f"{what} on the CPU; {name}: {found.detail}")
     return None

@@ -4,7 +4,7 @@ A package that is installed need not work: RAPIDS wants a driver and a device, a
 torch-geometric without the kernels that it calls. So a probe tries the thing itself, once per process; nothing
 is imported before something asks.
 
-`python -m kdgat.can.capabilities` prints them as JSON where there is no command line, as in an image.
+`kdgat doctor` shows them; in an image, which has no command line, `python -m kdgat.can.capabilities` prints them as JSON.
 """
 
 from __future__ import annotations
@@ -25,25 +25,26 @@ if TYPE_CHECKING:
 CUDA, CUGRAPH_CONVOLUTION = "CUDA device", "CuGraphGATConv"
 PYLIBCUGRAPH, CUGRAPH_PYG, CUDF, CUML = "pylibcugraph", "cugraph_pyg", "cudf", "cuml"
 KERNELS: Final = "pylibcugraphops"
+NOT_INSTALLED: Final = "not installed"
 CUDA_MAJORS: Final = (13, 12)  # a wheel of RAPIDS carries the CUDA version in its name
 
 
 class Capability(NamedTuple):
-    """Return whether something can be used; `usable` is None where nobody tried."""
+    """State whether something can be used."""
 
     name: str
-    usable: bool | None
+    usable: bool
     version: str | None
     detail: str  # what it is, or why it cannot be used
 
 
-def find_capabilities(*, is_quick: bool = False) -> list[Capability]:
-    """Return all capabilities; `is_quick` looks up what of RAPIDS is installed and imports none of it."""
-    packages = (PYLIBCUGRAPH, CUGRAPH_PYG, CUDF, CUML)
-    if is_quick:
-        convolution = _installed(KERNELS)._replace(name=CUGRAPH_CONVOLUTION)
-        return [find_cuda(), convolution, *(_installed(name) for name in packages)]
-    return [find_cuda(), find_cugraph_convolution(), *(find_package(name) for name in packages)]
+def find_capabilities() -> list[Capability]:
+    """Try the device, then all of RAPIDS that is installed; nothing is imported for what is not."""
+    if _is_installed(KERNELS):
+        convolution = find_cugraph_convolution()
+    else:
+        convolution = Capability(CUGRAPH_CONVOLUTION, False, None, NOT_INSTALLED)
+    return [find_cuda(), convolution, *(find_package(name) for name in (PYLIBCUGRAPH, CUGRAPH_PYG, CUDF, CUML))]
 
 
 @cache
@@ -105,20 +106,18 @@ def takes_edge_features(layer: torch.nn.Module) -> bool:
 @cache
 def find_package(name: str) -> Capability:
     """Return whether a package of RAPIDS can be imported here, and for cudf and cuml whether it computes."""
-    found = _installed(name)
-    if found.usable is False:
+    found = Capability(name, False, _version_of(name), NOT_INSTALLED)
+    if not _is_installed(name):
         return found
     device = find_cuda()
     if not device.usable:
-        return found._replace(usable=False, detail=f"installed, but it needs a CUDA device: {device.detail}")
+        return found._replace(detail=f"installed, but it needs a CUDA device: {device.detail}")
     try:
         module = importlib.import_module(name)
         if name in _TRIALS:
             _TRIALS[name](module)
     except Exception as error:  # a driver that is too old, libraries that do not fit, a full device: many types
-        return found._replace(
-            usable=False, detail=f"installed, but fails: {type(error).__name__}: {_first_line(error)}"
-        )
+        return found._replace(detail=f"installed, but fails: {type(error).__name__}: {_first_line(error)}")
     return found._replace(usable=True, detail="computes" if name in _TRIALS else "can be imported")
 
 
@@ -139,11 +138,8 @@ def _try_cuml(module: ModuleType) -> None:
 _TRIALS: Final[dict[str, Callable[[ModuleType], None]]] = {CUDF: _try_cudf, CUML: _try_cuml}
 
 
-def _installed(name: str) -> Capability:
-    version = _version_of(name)
-    if importlib.util.find_spec(name) is None:
-        return Capability(name, False, version, "not installed")
-    return Capability(name, None, version, "installed, not tried")
+def _is_installed(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None
 
 
 def _version_of(module: str) -> str | None:
@@ -163,10 +159,5 @@ def _first_line(error: BaseException) -> str:
     return next(iter(str(error).splitlines()), "") or type(error).__name__
 
 
-def as_json(found: Sequence[Capability]) -> str:
-    """Write capabilities as a JSON list of objects."""
-    return json.dumps([capability._asdict() for capability in found], indent=2)
-
-
 if __name__ == "__main__":
-    print(as_json(find_capabilities()))
+    print(json.dumps([capability._asdict() for capability in find_capabilities()], indent=2))

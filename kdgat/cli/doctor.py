@@ -120,19 +120,20 @@ def check_packages() -> Iterator[Check]:
 
 
 def check_gpu() -> Iterator[Check]:
-    """Ask torch for CUDA, and look up what of RAPIDS is installed."""
-    from kdgat.can.capabilities import find_capabilities
+    """Try CUDA and what of RAPIDS is installed: a line for each, and one that names the rest."""
+    from kdgat.can.capabilities import NOT_INSTALLED, find_capabilities
 
-    cuda, *rapids = find_capabilities(is_quick=True)
+    cuda, *rapids = find_capabilities()
+    built_for = "" if cuda.version is None else f", CUDA {cuda.version}"
     fix = "" if cuda.usable else "stages run on the processor; on a GPU node, install torch for its CUDA"
-    yield Check("GPU", "good" if cuda.usable else "missing", cuda.detail, fix)
-    there = [f"{one.name} {one.version}" for one in rapids if one.usable is not False]
-    yield Check(
-        "RAPIDS",
-        "good" if there else "missing",
-        ", ".join(there) or "not installed",
-        "" if there else "only the GPU image has it: kdgat image build gpu; without it stages use torch and polars",
-    )
+    yield Check("GPU", "good" if cuda.usable else "missing", f"{cuda.detail}{built_for}", fix)
+    for one in rapids:
+        if one.detail != NOT_INSTALLED:
+            found = f"{one.version or 'version unknown'}, {one.detail}"
+            yield Check(f"RAPIDS: {one.name}", "good" if one.usable else "missing", found)
+    if absent := [one.name for one in rapids if one.detail == NOT_INSTALLED]:
+        fix = "stages use torch and polars in their place; the GPU image has most of them: kdgat image build gpu"
+        yield Check("RAPIDS", "missing", f"{NOT_INSTALLED}: {', '.join(absent)}", fix)
 
 
 def check_site(name: str) -> Iterator[Check]:

@@ -103,11 +103,6 @@ COMMAND_GROUPS: dict[str, CommandGroup] = {
         "Set a CAN detector's threshold for one vehicle, from minutes of it without attacks.",
         is_single_command=True,
     ),
-    "capabilities": CommandGroup(
-        "kdgat.cli.capabilities",
-        "Check which parts of CUDA and RAPIDS work here, and why others do not.",
-        is_single_command=True,
-    ),
     "doctor": CommandGroup(
         "kdgat.cli.doctor",
         "Check this machine, and print how to get missing parts.",
@@ -120,6 +115,7 @@ COMMAND_GROUPS: dict[str, CommandGroup] = {
 
 # Commands of the release before, with what has taken their place.
 REMOVED = {
+    "capabilities": "use `kdgat doctor`, which shows the same",
     "run": "use `prefect deployment run NAME --watch`, after `. installation.env` as `make deploy` prints it",
 }
 

@@ -237,7 +237,7 @@ def test_what_is_insisted_on_and_missing_is_refused_with_key_reason_and_fix(usab
     for ask, name in ((dataframes, CUDF), (new_scaler, CUML)):
         with pytest.raises(BackendError) as error:
             ask(1)
-        for word in ("data.backend=cuda", name, "not installed", "data.backend=auto", "kdgat capabilities"):
+        for word in ("data.backend=cuda", name, "not installed", "data.backend=auto", "kdgat doctor"):
             assert word in str(error.value)
 
 

@@ -47,13 +47,6 @@ def test_without_a_device_nothing_is_usable_and_the_reason_says_why() -> None:
     assert "CUDA" in found[CUDA].detail or "device" in found[CUDA].detail or "driver" in found[CUDA].detail
 
 
-def test_a_quick_look_tries_nothing_that_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    install(tmp_path, monkeypatch, CUDF, "raise AssertionError('imported')")
-    found = {capability.name: capability for capability in find_capabilities(is_quick=True)}
-    assert found[CUDF].usable is None
-    assert CUDF not in sys.modules
-
-
 def test_an_installed_package_is_not_usable_without_a_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install(tmp_path, monkeypatch, CUDF, "raise AssertionError('imported')")
     missing = Capability(CUDA, False, None, "no driver here")
@@ -105,7 +98,7 @@ def test_kernels_that_are_not_installed_are_named() -> None:
 @pytest.mark.processes
 def test_asking_imports_no_package_that_is_not_installed_and_starts_no_library_of_readers() -> None:
     program = (
-        "import sys, kdgat.can.capabilities as c; c.find_capabilities(is_quick=True)\n"
+        "import sys, kdgat.can.capabilities as c; c.find_capabilities()\n"
         "print([name for name in ('torch_geometric', 'polars', 'pandas', 'sklearn', 'cudf') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True)

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from kdgat.can.capabilities import CUDA, CUDF, find_capabilities, find_cuda, find_package
 from kdgat.cli import doctor
-from kdgat.cli.doctor import check_filesystem, check_packages, check_scheduler, check_server, examine
+from kdgat.cli.doctor import check_filesystem, check_gpu, check_packages, check_scheduler, check_server, examine
 from tests.support.command_line import Answer
 
 
@@ -49,6 +50,32 @@ def program(folder: Path, name: str, script: str) -> None:
     path = folder / name
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
+
+
+def test_the_gpu_and_all_of_rapids_are_shown_with_the_reason_why_they_cannot_be_used() -> None:
+    checks = {check.name: check for check in check_gpu()}
+    found = {one.name: one for one in find_capabilities()}
+    cuda = found.pop(CUDA)
+    assert cuda.detail in checks["GPU"].found
+    assert (checks["GPU"].state == "good") == cuda.usable
+    for one in found.values():
+        check = checks.get(f"RAPIDS: {one.name}", checks.get("RAPIDS"))
+        assert check is not None
+        assert one.name in check.name + check.found
+        assert one.detail in check.found
+
+
+def test_a_part_of_rapids_that_is_installed_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / f"{CUDF}.py").write_text("raise RuntimeError('libcudart.so.13 cannot be opened')")
+    monkeypatch.syspath_prepend(tmp_path)
+    find_package.cache_clear()
+    try:
+        (check,) = [check for check in check_gpu() if check.name == f"RAPIDS: {CUDF}"]
+    finally:
+        find_package.cache_clear()
+    reason = "fails: RuntimeError: libcudart.so.13" if find_cuda().usable else f"CUDA device: {find_cuda().detail}"
+    assert check.state == "missing"
+    assert reason in check.found
 
 
 def test_every_part_of_the_installation_these_tests_run_in_is_good(tmp_path: Path) -> None:
