@@ -4,7 +4,7 @@ A package that is installed need not work: RAPIDS wants a driver and a device, a
 torch-geometric without the kernels that it calls. So a probe tries the thing itself, once per process; nothing
 is imported before something asks.
 
-`kdgat doctor` shows them; in an image, which has no command line, `python -m kdgat.can.capabilities` prints them as JSON.
+`kdgat doctor` shows them; `python -m kdgat.can.capabilities` prints them as JSON in an image, which has no typer.
 """
 
 from __future__ import annotations
