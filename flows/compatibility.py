@@ -19,10 +19,7 @@ class Conflict(NamedTuple):
 
 # What works, and what happens with later ones.
 KNOWN: Final = {
-    "fastapi": (
-        "<0.151",
-        "its server refuses its own requests (422), and from fastapi 0.155 on ends as soon as it starts",
-    ),
+    "fastapi": ("<0.151", "its server refuses its client's requests, and from 0.155 on ends when it starts"),
     "sqlalchemy": ("<2.1", "its scheduler fails each minute, and deployments start nothing by themselves"),
 }
 OF_EVERY_SERVER: Final = ("fastapi",)

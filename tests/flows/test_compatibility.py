@@ -20,9 +20,7 @@ def test_the_versions_that_these_tests_run_with_are_no_conflict() -> None:
     assert find_conflicts() == []
 
 
-@pytest.mark.parametrize(
-    ("name", "version"), [("fastapi", "0.151.0"), ("fastapi", "0.165.0"), ("sqlalchemy", "2.1.0b1")]
-)
+@pytest.mark.parametrize(("name", "version"), [("fastapi", "0.151.0"), ("fastapi", "0.165.0"), ("sqlalchemy", "2.1.0")])
 def test_a_package_that_breaks_prefect_is_named_with_what_works(
     installed: dict[str, str], name: str, version: str
 ) -> None:
