@@ -31,7 +31,13 @@ from numba.core import caching
 
 import kdgat
 
-__all__ = ["njit"]
+__all__ = ["UNCOUNTED", "njit"]
+
+# numba counts references to an array whenever it is sliced or handed to a function that is inlined, by an atomic
+# instruction: of features of CAN, dozens for a message took more than half of the time. A kernel that makes no array
+# and returns none needs no counts. What it alone calls is compiled without them, too, and numba refuses what makes one.
+UNCOUNTED: Final[dict[str, Any]] = {"_nrt": False}
+"""Options of a kernel that counts no references."""
 
 ROOTS: Final = {"kdgat": Path(kdgat.__file__).parent}  # package -> folder
 SCIPY_BLAS: Final = ("scipy.linalg", "scipy.linalg.cython_blas")

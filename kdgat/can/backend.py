@@ -1,7 +1,7 @@
 """Where preprocessing computes: on the CPU, or on a GPU by the libraries of RAPIDS that have the same interface.
 
 Which it is changes no result, so it is no part of a stage's identity: recordings come out the same bit for bit
-(`kdgat.canbus.readers.dataframe`), and the input scaling the same in the precision that a model keeps
+(`kdgat.canbus.readers.parquet`), and the input scaling the same in the precision that a model keeps
 (`kdgat.can.models.standardise`). It is set once per process, like torch's number of threads; outside of a stage
 everything is computed on the CPU.
 """

@@ -16,8 +16,8 @@ from kdgat.canbus.catalog import (
     find_recordings,
     split_roles,
 )
-from kdgat.canbus.features.feature_names import FEATURE_VERSION
-from kdgat.canbus.heads import check_head
+from kdgat.canbus.features.schema import FEATURE_VERSION
+from kdgat.canbus.logs import check_head
 from kdgat.canbus.messages import ReadLimits
 from kdgat.canbus.summary import DUPLICATE_ROLE
 from kdgat.run.directory import OutputDirectory, RunError

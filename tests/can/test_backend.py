@@ -28,9 +28,8 @@ from kdgat.can.stages import run
 from kdgat.can.training.preparation import run_prepare
 from kdgat.canbus.logs import read_recording, write_recording
 from kdgat.canbus.messages import Messages, ReadLimits, RecordingError
-from kdgat.canbus.readers import dataframe, parquet
-from kdgat.canbus.readers.dataframe import decode_payloads
-from kdgat.canbus.readers.parquet import read_parquet
+from kdgat.canbus.readers import parquet
+from kdgat.canbus.readers.parquet import decode_payloads, read_columns, read_parquet
 from kdgat.run.kinds import StageKind
 from kdgat.run.plan import make_spec
 from kdgat.stage.directory import RunDirectory
@@ -83,9 +82,9 @@ def both(path: Path) -> tuple[Messages, Messages]:
         own = read_recording(path, limits=LENIENT)
         calls = []
 
-        def counted(*arguments: Any) -> dataframe.Columns:
+        def counted(*arguments: Any) -> parquet.Columns:
             calls.append(arguments)
-            return dataframe.read_columns(*arguments)
+            return read_columns(*arguments)
 
         patch.setattr(backend, "dataframes", lambda _size: pandas)
         patch.setattr(parquet, "read_columns", counted)

@@ -19,7 +19,7 @@ from kdgat.can.detection.network import Network, NetworkError
 from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.calibration import Scaling
 from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds
-from kdgat.canbus.features.feature_names import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES
+from kdgat.canbus.features.schema import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES
 from kdgat.canbus.settings import WindowConfig
 
 FileFormat = Literal["onnx", "torch"]

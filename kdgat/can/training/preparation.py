@@ -24,14 +24,23 @@ from kdgat.can import backend
 from kdgat.can.kinds import PrepareConfig
 from kdgat.can.training.division import Division
 from kdgat.can.training.part_threads import Abandonment, make_missing_side_by_side
-from kdgat.canbus.features.feature_names import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES
 from kdgat.canbus.features.online import window_chunks
-from kdgat.canbus.features.schema import INJECTED, INJECTED_VALIDATION, PACKINGS, RECORDINGS, SCHEMA, TRAIN, VALIDATION
-from kdgat.canbus.injection.injected_pool import InjectedPool, name_variant, summarise_injection
-from kdgat.canbus.injection.injection import clean_stretches
+from kdgat.canbus.features.schema import (
+    EDGE_FEATURES,
+    FEATURE_VERSION,
+    INJECTED,
+    INJECTED_VALIDATION,
+    NODE_FEATURES,
+    PACKINGS,
+    RECORDINGS,
+    SCHEMA,
+    TRAIN,
+    VALIDATION,
+)
+from kdgat.canbus.injection.injection import InjectedPool, clean_stretches, name_variant, summarise_injection
 from kdgat.canbus.injection.stretches import TrafficFile
-from kdgat.canbus.logs import ReadLimits, read_recording
-from kdgat.canbus.messages import Messages
+from kdgat.canbus.logs import read_recording
+from kdgat.canbus.messages import Messages, ReadLimits
 from kdgat.canbus.settings import WindowConfig
 from kdgat.canbus.summary import (
     DUPLICATE_ROLE,

@@ -15,8 +15,8 @@ from kdgat.can.detection.network import Network, NetworkError
 from kdgat.can.kinds import SMALL_ATTENTION
 from kdgat.can.models.onnx_graph import ExportError
 from kdgat.can.sections import AttentionConfig
-from kdgat.canbus.features.feature_names import EDGE_FEATURES, NODE_FEATURES
 from kdgat.canbus.features.graphs import build_graphs
+from kdgat.canbus.features.schema import EDGE_FEATURES, NODE_FEATURES
 from tests.can.detection.untrained import WINDOWS, drive, untrained
 
 CONFIGS = {

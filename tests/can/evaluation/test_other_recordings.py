@@ -11,7 +11,7 @@ from kdgat.can.evaluation.other_recordings import evaluate_run
 from kdgat.can.evaluation.results import Results
 from kdgat.can.evaluation.stage import collect_results
 from kdgat.can.evaluation.untrained import BASELINE_FEATURES
-from kdgat.canbus.features.feature_names import FEATURE_VERSION
+from kdgat.canbus.features.schema import FEATURE_VERSION
 from kdgat.canbus.logs import read_recording
 from kdgat.canbus.messages import Messages
 from kdgat.run.directory import OutputDirectory

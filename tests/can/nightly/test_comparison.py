@@ -15,7 +15,7 @@ from kdgat.can.kinds import ComparisonStageConfig
 from kdgat.can.nightly.comparison import IN_SERVICE, compare_runs, make_comparison, read_comparison, scores_of
 from kdgat.can.nightly.registered import config_hash, model_source
 from kdgat.can.nightly.run import ComparisonPlan, plan_comparison
-from kdgat.canbus.features.feature_names import FEATURE_VERSION
+from kdgat.canbus.features.schema import FEATURE_VERSION
 from kdgat.canbus.logs import read_recording
 from kdgat.registry.entry import ModelEntry
 from kdgat.registry.registry import ENTRY_FILE, Registry
