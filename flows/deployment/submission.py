@@ -150,7 +150,7 @@ def require_free(api: ServerApi, deployment: Deployment, given: Mapping[str, Any
 
     Raises:
         SubmissionError: naming the run that has the dataset.
-        RunError, NightlyError: naming the process that has the directory, for instance a `kdgat train`.
+        RunError, UserError: naming the process that has the directory, for instance a `kdgat train`.
     """
     limit = deployment.row.get("global_concurrency_limit")
     if limit is not None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal
 
 import typer
 
+from kdgat.base.errors import UserError
 from kdgat.cli.lap_analyze import analyze_command
 from kdgat.cli.lap_solve import solve_command
 
@@ -31,10 +32,6 @@ EXIT_BAD_LABELS: Final = 1
 Force = Annotated[bool, typer.Option("--force", help="Replace what is there.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress.")]
 StoredAs = Literal["seeded", "dense"]
-
-
-class LapCommandError(ValueError):
-    """An option that cannot be followed; the text names it and the fix."""
 
 
 @app.command("generate")
@@ -173,7 +170,7 @@ def bucket(
     total = len(LapStore.open(file))
     there = existing_buckets(out)
     if there and not force:
-        raise LapCommandError(f"{there[0]} exists already: give another --out, or --force to replace the split")
+        raise UserError(f"{there[0]} exists already: give another --out, or --force to replace the split")
     with _counted("splitting", total, quiet) as count_one:
         summary = write_buckets(file, out, seed, on_record=count_one)
     table = _table("bucket", *SPLITS)
@@ -198,7 +195,7 @@ def inspect(
     from kdgat.lap.instances.inspection import check_records, inspect_store
 
     if sample < 0:
-        raise LapCommandError(f"--sample {sample}: give a number of records, or 0 for all")
+        raise UserError(f"--sample {sample}: give a number of records, or 0 for all")
     inspection = inspect_store(file)
     if check:
         wanted = min(sample, inspection.num_records) if sample else inspection.num_records
@@ -264,7 +261,7 @@ def _refuse_existing(out: Path, *, force: bool) -> None:
 
     check_file(out, "--out")
     if out.exists() and not force:
-        raise LapCommandError(f"--out {out} exists already: choose another name, or --force to replace it")
+        raise UserError(f"--out {out} exists already: choose another name, or --force to replace it")
 
 
 def _format_bytes(count: float) -> str:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from kdgat.base.errors import UserError
 from kdgat.base.place import check_file
 from kdgat.cli import options
 
@@ -14,10 +15,6 @@ if TYPE_CHECKING:
     from kdgat.lap.config import LapConfig
     from kdgat.lap.instances.files import Counts
     from kdgat.lap.training.step_measurement import Measurement
-
-
-class AnalyzeError(ValueError):
-    """Options that cannot be followed; the text names them and the fix."""
 
 
 def analyze_command() -> "Callable[..., None]":
@@ -52,7 +49,7 @@ def analyze(
     if json_path is not None:
         check_file(json_path, "--json")
     if json_path is not None and not memory:
-        raise AnalyzeError("--json writes what --memory measures: give --memory too")
+        raise UserError("--json writes what --memory measures: give --memory too")
     from kdgat.lap.family import FAMILY
     from kdgat.lap.training.schedule import count_files, fit_rates, write_rates
 
@@ -79,7 +76,7 @@ def run_config(path: Path, override: "Sequence[str] | None", given: "Mapping[str
 
     Raises:
         RunError: if no run is there.
-        AnalyzeError: if it is of another family, or options are given that the run says already.
+        UserError: if it is of another family, or options are given that the run says already.
         ConfigurationError: if another version wrote it, or an override is wrong.
     """
     from kdgat.base.configuration import apply_overrides
@@ -88,10 +85,10 @@ def run_config(path: Path, override: "Sequence[str] | None", given: "Mapping[str
 
     index = OutputDirectory(path).read_index()
     if index.family != FAMILY.name:
-        raise AnalyzeError(f"--run {path} is a run of family {index.family!r}: name one of `kdgat train lap`")
+        raise UserError(f"--run {path} is a run of family {index.family!r}: name one of `kdgat train lap`")
     if given:
         named = ", ".join(f"--{name}" for name in given)
-        raise AnalyzeError(f"{named}: --run {path} says that already: leave it out, or change a key by -O")
+        raise UserError(f"{named}: --run {path} says that already: leave it out, or change a key by -O")
     return apply_overrides(FAMILY.config.from_data(index.config), override or ())
 
 

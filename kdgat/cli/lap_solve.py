@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from kdgat.base.errors import UserError
 from kdgat.base.place import check_file
 
 if TYPE_CHECKING:
@@ -24,10 +25,6 @@ if TYPE_CHECKING:
 
 OUT_SUFFIXES: Final = (".csv", ".npz")
 WARM_UP_SIZE: Final = 150  # of the matrix that is solved first, so that loading compiled code is not counted as solving
-
-
-class SolveError(ValueError):
-    """An option of `kdgat lap solve` cannot be used as given; the text names it and the fix."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,7 @@ def solve_command(
     of dual potentials whose sum no assignment can undercut. A model changes how long it takes, never what comes out.
     """
     if out is not None and out.suffix.lower() not in OUT_SUFFIXES:
-        raise SolveError(f"--out {out}: the name ends in neither {' nor '.join(OUT_SUFFIXES)}: choose one of them")
+        raise UserError(f"--out {out}: the name ends in neither {' nor '.join(OUT_SUFFIXES)}: choose one of them")
     if out is not None:
         check_file(out, "--out")
     with _ended_by_interrupt():
@@ -110,7 +107,7 @@ def solve_file(
     Raises:
         LapFileError, LapStoreError: if the file holds no cost matrix that can be read.
         CostError, InfeasibleError: if it cannot be solved.
-        StartError, WeightsError: if the model cannot be used.
+        StageInputError, WeightsError: if the model cannot be used.
     """
     import numpy as np
 

@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Final, Literal, Self
 from pydantic import Field, field_validator, model_validator
 
 from kdgat.base.configuration import Config, unknown_key_text
+from kdgat.base.errors import UserError
 from kdgat.cluster.estimate import DEFAULT_KEY
-from kdgat.lap.errors import LapError
 from kdgat.lap.instances.distributions import DISTRIBUTIONS
 from kdgat.lap.names import PREPARE
 from kdgat.lap.sections import LARGEST_COUNT, EvaluationConfig, GraphConfig, ModelConfig, WarmStartLossConfig
@@ -22,10 +22,6 @@ NAME_PATTERN: Final = r"^[a-z][a-z0-9_]*$"
 DEFAULT_TRAINING: Final[dict[str, Any]] = {"batch_by": "edges", "max_edges": 196_608}
 # Not those of independent costs (uniform, sparse, tie): even optimal duals do not make the default search faster there.
 LEARNABLE: Final = ("metric", "low_rank", "noisy_linear", "clustered", "tracking", "mc64")
-
-
-class StageOrderError(LapError):
-    """Stages that do not follow each other; the text names the stage and what to add."""
 
 
 class ProgressiveStage(Config):
@@ -170,7 +166,7 @@ class LapConfig(RunConfig):
         """Refuse a stage that could not start from what it should start from.
 
         Raises:
-            StageOrderError: naming the stage, and the one before it.
+            UserError: naming the stage, and the one before it.
         """
         if self.start_from is not None:
             return
@@ -178,7 +174,7 @@ class LapConfig(RunConfig):
         for name in chosen:
             before = self.predecessor(name)
             if before is not None and before not in chosen:
-                raise StageOrderError(
+                raise UserError(
                     f"stages: {name} starts from the weights of {before}, which is not chosen: add {before} (what has "
                     "finished in the same --out is not trained again), or name a run or weights to start from by "
                     "-O start_from=PATH"
@@ -189,11 +185,11 @@ def with_two_in_one(config: LapConfig) -> LapConfig:
     """Return a configuration whose first two stages share a process, as the published plan for 8-hour jobs has it.
 
     Raises:
-        StageOrderError: if they do not follow each other, or there is only one.
+        UserError: if they do not follow each other, or there is only one.
     """
     first = config.chosen()[:2]
     if len(first) < 2 or config.predecessor(first[1]) != first[0]:
-        raise StageOrderError(
+        raise UserError(
             f"two stages in one job: {', '.join(first)} are not two consecutive stages of "
             f"{', '.join(config.progression)}: choose others by --stages"
         )

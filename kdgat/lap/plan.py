@@ -49,7 +49,7 @@ def plan_lap(config: LapConfig) -> list[PlannedStage]:
     """List the stages of a run in an order in which they can be executed.
 
     Raises:
-        StageOrderError: if a chosen stage has nothing to start from.
+        UserError: if a chosen stage has nothing to start from.
     """
     config.check_order()
     stages = [_prepare(config, name) for name in config.chosen()]

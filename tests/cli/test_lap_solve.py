@@ -13,7 +13,8 @@ import typer
 from scipy.optimize import linear_sum_assignment
 from typer.testing import CliRunner
 
-from kdgat.cli.lap_solve import SolveError, solve_command, solve_file
+from kdgat.base.errors import UserError
+from kdgat.cli.lap_solve import solve_command, solve_file
 from kdgat.stage.families import is_user_error
 from tests.lap.small_evaluations import write_instances, write_network
 from tests.support.waiting import wait_until
@@ -160,7 +161,7 @@ def test_interrupts_are_as_before_after_a_solve(costs: Path) -> None:
 
 
 def test_a_wrong_out_is_refused_before_anything_is_solved(tmp_path: Path) -> None:
-    with pytest.raises(SolveError):
+    with pytest.raises(UserError, match=r"matching\.txt"):
         solve(tmp_path / "nothing.npy", "--out", "matching.txt")
 
 

@@ -1,14 +1,11 @@
 import pytest
 
 from kdgat.base.configuration import ConfigurationError
+from kdgat.base.errors import UserError
 from kdgat.cluster.estimate import stage_resources
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import Site
-from kdgat.lap.config import (
-    LapConfig,
-    StageOrderError,
-    with_two_in_one,
-)
+from kdgat.lap.config import LapConfig, with_two_in_one
 from tests.lap.runs import make_config
 
 PUBLISHED = {
@@ -91,10 +88,10 @@ def test_a_wrong_override_is_refused_with_key_value_and_fix(override: str, words
 
 def test_a_stage_without_its_predecessor_is_refused_unless_there_are_weights_to_start_from() -> None:
     gap = make_config("full", stages=["small_512_only", "mid_1536"])
-    with pytest.raises(StageOrderError, match=r"mid_1536 starts from the weights of small_1024_only.*add small_1024"):
+    with pytest.raises(UserError, match=r"mid_1536 starts from the weights of small_1024_only.*add small_1024"):
         gap.check_order()
     make_config("full", ["start_from=run"], stages=["small_512_only", "mid_1536"]).check_order()
-    with pytest.raises(StageOrderError, match="small_1024_only starts from the weights of small_512_only"):
+    with pytest.raises(UserError, match="small_1024_only starts from the weights of small_512_only"):
         make_config("full", stages=["small_1024_only"]).check_order()
 
 
@@ -114,7 +111,7 @@ def test_jobs_hold_the_chosen_ones_of_their_stages() -> None:
 def test_two_in_one_puts_the_first_two_stages_into_one_job() -> None:
     config = with_two_in_one(make_config("quick"))
     assert config.groups() == [("small_512_only", "small_1024_only"), ("mid_2048",)]
-    with pytest.raises(StageOrderError, match="two consecutive stages"):
+    with pytest.raises(UserError, match="two consecutive stages"):
         with_two_in_one(make_config("quick", stages=["small_512_only"]))
     regrouped = with_two_in_one(make_config("quick", ["jobs=[[small_1024_only, mid_2048]]"]))
     assert regrouped.groups() == [("small_512_only", "small_1024_only"), ("mid_2048",)]

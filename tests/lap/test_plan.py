@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from kdgat.lap.config import StageOrderError
+from kdgat.base.errors import UserError
 from kdgat.lap.plan import kind_of, members, plan_lap
 from kdgat.run.plan import make_spec
 from tests.lap.runs import LARGE, MEDIUM, SMALL, make_config, plan_of, small_config
@@ -58,7 +58,7 @@ def test_a_choice_of_stages_prepares_and_evaluates_its_sizes_alone() -> None:
 
 
 def test_a_gap_is_refused_before_anything_runs() -> None:
-    with pytest.raises(StageOrderError, match=f"{LARGE} starts from the weights of {MEDIUM}"):
+    with pytest.raises(UserError, match=f"{LARGE} starts from the weights of {MEDIUM}"):
         plan_lap(small_config(stages=[SMALL, LARGE]))
     assert plan_lap(small_config(["start_from=somewhere"], stages=[SMALL, LARGE]))
 

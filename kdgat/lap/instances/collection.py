@@ -7,14 +7,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from kdgat.lap.instances.distributions import (
-    MAX_SIZE,
-    DistributionError,
-    Instance,
-    complete_parameters,
-    find_distribution,
-    generate,
-)
+from kdgat.base.errors import UserError
+from kdgat.lap.instances.distributions import MAX_SIZE, Instance, complete_parameters, find_distribution, generate
 from kdgat.lap.instances.draws import derived_seed
 
 
@@ -36,27 +30,25 @@ class Collection:
     def __post_init__(self) -> None:
         """Refuse what cannot be generated, before anything is."""
         if not self.families or not self.sizes:
-            raise DistributionError("nothing to generate: name at least one family and one size")
+            raise UserError("nothing to generate: name at least one family and one size")
         for kind, values in (("family", self.families), ("size", self.sizes)):
             twice = [value for value in values if list(values).count(value) > 1]
             if twice:
-                raise DistributionError(f"{kind} {twice[0]!r} is given twice; keep one and raise the count")
+                raise UserError(f"{kind} {twice[0]!r} is given twice; keep one and raise the count")
         for family in self.families:
             find_distribution(family)
         for size in self.sizes:
             if size < 1:
-                raise DistributionError(f"size {size}: a matrix has at least one row; give a whole number of 1 or more")
+                raise UserError(f"size {size}: a matrix has at least one row; give a whole number of 1 or more")
             if size > MAX_SIZE:
-                raise DistributionError(
-                    f"size {size}: its costs take {size * size * 8 / 2**30:.0f} GiB; give up to {MAX_SIZE}"
-                )
+                raise UserError(f"size {size}: its costs take {size * size * 8 / 2**30:.0f} GiB; give up to {MAX_SIZE}")
         if self.count < 1:
-            raise DistributionError(f"count {self.count}: give a whole number of 1 or more")
+            raise UserError(f"count {self.count}: give a whole number of 1 or more")
         if self.seed < 0:
-            raise DistributionError(f"seed {self.seed}: give a whole number of 0 or more")
+            raise UserError(f"seed {self.seed}: give a whole number of 0 or more")
         for name in self.parameters or {}:
             if not any(name in complete_parameters(family, {}) for family in self.families):
-                raise DistributionError(f"parameter {name!r}: none of the families {', '.join(self.families)} has it")
+                raise UserError(f"parameter {name!r}: none of the families {', '.join(self.families)} has it")
         for family in self.families:
             complete_parameters(family, self.parameters_of(family))
 
@@ -82,7 +74,7 @@ class Collection:
 
 
 def read_parameters(texts: Sequence[str]) -> dict[str, Any]:
-    """Read `name=number` texts. DistributionError names one that is none."""
+    """Read `name=number` texts. UserError names one that is none."""
     parameters = {}
     for text in texts:
         name, separator, value = text.partition("=")
@@ -91,5 +83,5 @@ def read_parameters(texts: Sequence[str]) -> dict[str, Any]:
         except json.JSONDecodeError:
             separator = ""
         if not separator or isinstance(parameters[name.strip()], bool | str | list | dict | None):
-            raise DistributionError(f"parameter {text!r} has no name=number form: write for instance density=0.1")
+            raise UserError(f"parameter {text!r} has no name=number form: write for instance density=0.1")
     return parameters

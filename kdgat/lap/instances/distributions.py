@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.lap.errors import LapError
+from kdgat.base.errors import UserError
 from kdgat.lap.instances.draws import Draws
 
 Costs = NDArray[np.float64]
@@ -27,10 +27,6 @@ MAX_SEED: Final = 2**63 - 1
 _ROW_BLOCK: Final = 128  # rows of pairs of boxes compared at once
 _NUM_FRAMES: Final = 8  # that the tracker has seen before the frame it predicts
 _POSITION_GAIN, _VELOCITY_GAIN = 0.5, 0.2  # of a steady-state Kalman filter (alpha-beta filter)
-
-
-class DistributionError(LapError):
-    """A family, a size, a seed or a parameter that cannot be generated; the text names it and the fix."""
 
 
 @dataclass(frozen=True)
@@ -59,20 +55,18 @@ class Instance:
 def generate(family: str, n: int, seed: int, **parameters: Any) -> Instance:
     """Make an instance of `n` rows and columns; the same arguments give the same bits on every machine.
 
-    Raises DistributionError naming an unknown family or parameter, a size outside 1..MAX_SIZE, or a negative seed.
+    Raises UserError naming an unknown family or parameter, a size outside 1..MAX_SIZE, or a negative seed.
 
     >>> generate("uniform", 3, seed=0).cost.shape
     (3, 3)
     """
     build = find_distribution(family)
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
-        raise DistributionError(f"size n={n!r}: a matrix has at least one row; give a whole number of 1 or more")
+        raise UserError(f"size n={n!r}: a matrix has at least one row; give a whole number of 1 or more")
     if n > MAX_SIZE:
-        raise DistributionError(
-            f"size n={n}: its costs take {n * n * 8 / 2**30:.0f} GiB; give a number up to {MAX_SIZE}"
-        )
+        raise UserError(f"size n={n}: its costs take {n * n * 8 / 2**30:.0f} GiB; give a number up to {MAX_SIZE}")
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or not 0 <= seed <= MAX_SEED:
-        raise DistributionError(f"seed={seed!r}: give a whole number from 0 to {MAX_SEED}")
+        raise UserError(f"seed={seed!r}: give a whole number from 0 to {MAX_SEED}")
     complete = complete_parameters(family, parameters)
     cost, mask = build(int(n), Draws(family, int(n), int(seed)), **complete)
     noise_std = float(complete.get("noise_std", 0.0))
@@ -80,17 +74,17 @@ def generate(family: str, n: int, seed: int, **parameters: Any) -> Instance:
 
 
 def find_distribution(name: str) -> Callable[..., Built]:
-    """Return the builder of a distribution; DistributionError names the nearest known one."""
+    """Return the builder of a distribution; UserError names the nearest known one."""
     try:
         return DISTRIBUTIONS[name]
     except KeyError:
         near = difflib.get_close_matches(name, DISTRIBUTIONS, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}?" if near else f"choose among {', '.join(DISTRIBUTIONS)}"
-        raise DistributionError(f"family {name!r} is unknown: {hint}") from None
+        raise UserError(f"family {name!r} is unknown: {hint}") from None
 
 
 def complete_parameters(family: str, parameters: dict[str, Any]) -> dict[str, Any]:
-    """Return the parameters of a family with its defaults filled in; DistributionError for unknown or wrong ones."""
+    """Return the parameters of a family with its defaults filled in; UserError for unknown or wrong ones."""
     known = {
         name: parameter.default
         for name, parameter in inspect.signature(find_distribution(family)).parameters.items()
@@ -98,7 +92,7 @@ def complete_parameters(family: str, parameters: dict[str, Any]) -> dict[str, An
     }
     for name, value in parameters.items():
         if name not in known:
-            raise DistributionError(
+            raise UserError(
                 f"family {family!r} has no parameter {name!r}: it has {', '.join(known) if known else 'none'}"
             )
         kind = type(known[name])
@@ -106,7 +100,7 @@ def complete_parameters(family: str, parameters: dict[str, Any]) -> dict[str, An
         is_kind = isinstance(value, kind | int) and not isinstance(value, bool)
         if not is_kind or not math.isfinite(value) or not low <= value <= high:
             article = "a whole number" if kind is int else "a number"
-            raise DistributionError(f"{name}={value!r} of family {family!r}: give {article} from {low:g} to {high:g}")
+            raise UserError(f"{name}={value!r} of family {family!r}: give {article} from {low:g} to {high:g}")
     return {name: type(default)(parameters.get(name, default)) for name, default in known.items()}
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from kdgat.lap.errors import LapError
+from kdgat.base.errors import UserError
 from kdgat.lap.names import TEST, TRAIN, VALIDATION
 
 if TYPE_CHECKING:
@@ -24,10 +24,6 @@ SPLIT_FILES: Final = {TRAIN: "train", VALIDATION: "val", TEST: "test"}
 Counts = dict[int, dict[str, int]]  # size -> split -> instances
 
 
-class SourceError(LapError):
-    """A folder of instances lacks a file, or a file lacks instances of a size; the text names it and the fix."""
-
-
 def size_class(n: int) -> str:
     """Return the name of the class of a size."""
     return next((name for name, largest in SIZE_CLASSES if n <= largest), LARGEST_CLASS)
@@ -37,12 +33,12 @@ def find_files(source: Path, size: int) -> dict[str, Path]:
     """Find the files that hold the instances of one size, by split.
 
     Raises:
-        SourceError: naming the file that is missing.
+        UserError: naming the file that is missing.
     """
     files = {split: source / size_class(size) / SUBSET / f"{name}.h5" for split, name in SPLIT_FILES.items()}
     for path in files.values():
         if not path.is_file():
-            raise SourceError(
+            raise UserError(
                 f"data.source={source}: {path} is missing, which holds the instances of size {size}: "
                 f"write it by `kdgat lap bucket FILE --out {source}`, or correct --data"
             )
@@ -53,7 +49,7 @@ def open_size(path: Path, split: str, size: int) -> tuple[LapStore, NDArray[np.i
     """Open a file of instances; return it with the places of those of one size.
 
     Raises:
-        SourceError: if it has none of that size, naming the sizes that it has.
+        UserError: if it has none of that size, naming the sizes that it has.
     """
     from kdgat.lap.instances.store import LapStore  # h5py: a plan without files does without
 
@@ -62,7 +58,7 @@ def open_size(path: Path, split: str, size: int) -> tuple[LapStore, NDArray[np.i
     if len(indices) == 0:
         counts = Counter(int(one) for one in store.sizes())
         sizes = ", ".join(f"{count} of size {one}" for one, count in sorted(counts.items())) or "no instance"
-        raise SourceError(
+        raise UserError(
             f"{path}: has no instance of size {size} for {split} (it has: {sizes}): correct --data, or choose stages "
             "of these sizes by --stages"
         )
@@ -70,5 +66,5 @@ def open_size(path: Path, split: str, size: int) -> tuple[LapStore, NDArray[np.i
 
 
 def count_size(source: Path, size: int) -> dict[str, int]:
-    """Count the instances of one size, by split; SourceError where there are none."""
+    """Count the instances of one size, by split; UserError where there are none."""
     return {split: len(open_size(path, split, size)[1]) for split, path in find_files(source, size).items()}

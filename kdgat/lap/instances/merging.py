@@ -9,8 +9,9 @@ from typing import Final
 
 import numpy as np
 
+from kdgat.base.errors import UserError
 from kdgat.lap.errors import LapStoreError
-from kdgat.lap.instances.distributions import DISTRIBUTIONS, DistributionError, generate
+from kdgat.lap.instances.distributions import DISTRIBUTIONS, generate
 from kdgat.lap.instances.records import Record, StoredRecord, content_hash, to_stored
 from kdgat.lap.instances.schema1 import Schema1Store, open_store
 from kdgat.lap.instances.store import LapStore, Storage, write_store
@@ -128,7 +129,7 @@ def _check_reproducible(record: Record, where: str) -> None:
     if instance.parameters is not None and instance.family in DISTRIBUTIONS:
         try:
             again = generate(instance.family, instance.n, instance.seed, **instance.parameters)
-        except DistributionError as error:
+        except UserError as error:
             reason = str(error)
         else:
             if content_hash(again.cost, again.mask) == record.content:

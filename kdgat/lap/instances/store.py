@@ -21,9 +21,10 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.errors import UserError
 from kdgat.base.files import replacing, sync_to_disk, temporary_path
 from kdgat.lap.errors import LapError, LapStoreError
-from kdgat.lap.instances.distributions import DISTRIBUTIONS, DistributionError, Instance, generate
+from kdgat.lap.instances.distributions import DISTRIBUTIONS, Instance, generate
 from kdgat.lap.instances.records import (
     HASH_BYTES,
     Record,
@@ -298,7 +299,7 @@ def damage_named(path: Path) -> Iterator[None]:
     """Raise LapStoreError for whatever HDF5 and h5py raise where a file is damaged, which is nearly anything."""
     try:
         yield
-    except LapError:
+    except (LapError, UserError):
         raise
     except (ArithmeticError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError) as error:
         raise LapStoreError(f"{path}: damaged or truncated ({error}); copy or generate it again") from error
@@ -471,7 +472,7 @@ def _regenerate(path: Path, stored: StoredRecord, place: int) -> tuple[NDArray[n
         )
     try:
         instance = generate(stored.family, stored.n, stored.seed, **(decode_parameters(stored.parameters) or {}))
-    except (DistributionError, json.JSONDecodeError, TypeError) as error:
+    except (UserError, json.JSONDecodeError, TypeError) as error:
         raise LapStoreError(f"{path}: record {place}: {error}; generate the file again") from error
     return instance.cost, instance.mask
 

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from torch import nn
 
 from kdgat.base.configuration import validate_config
+from kdgat.base.errors import UserError
 from kdgat.graphs.batches import TensorColumns
-from kdgat.lap.errors import LapError
 from kdgat.lap.graphs.bipartite import Neighbours, find_neighbours, graph_of
 from kdgat.lap.graphs.lists import neighbour_lists
 from kdgat.lap.models import make_model
@@ -22,10 +22,6 @@ from kdgat.lap.models.dual import DualNetwork
 from kdgat.lap.names import FAMILY
 from kdgat.lap.sections import FEATURE_VERSION, GraphConfig, ModelConfig
 from kdgat.training.weights import load_weights
-
-
-class PredictorError(LapError):
-    """Weights that this version cannot use; the text names the key and the fix."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,15 +56,15 @@ class Predictor:
 
         Raises:
             WeightsError: if they are missing or damaged.
-            PredictorError: if they are of another family, or of graphs that this version does not make.
+            UserError: if they are of another family, or of graphs that this version does not make.
         """
         weights, description = load_weights(path)
         if description.get("family") != FAMILY:
-            raise PredictorError(
+            raise UserError(
                 f"{path}: family is {description.get('family')!r}, not {FAMILY!r}: give weights of a LAP run"
             )
         if description.get("feature_version") != FEATURE_VERSION:
-            raise PredictorError(
+            raise UserError(
                 f"{path}: feature_version is {description.get('feature_version')}, this kdgat makes {FEATURE_VERSION}: "
                 "train again, or use the version that trained it"
             )

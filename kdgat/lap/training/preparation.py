@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from kdgat.base.configuration import validate_config
+from kdgat.base.errors import UserError
 from kdgat.base.files import write_json_atomically
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import GraphStore
 from kdgat.graphs.store import write_store as write_graph_store
-from kdgat.lap.errors import LapError
 from kdgat.lap.graphs.bipartite import EDGE_FEATURES, NODE_FEATURES, SCHEMA, build_graph
 from kdgat.lap.instances.files import open_size
 from kdgat.lap.names import FAMILY, TEST, TRAIN, VALIDATION
@@ -41,10 +41,6 @@ PART_ENTRIES: Final = 1 << 25  # of cost matrices in one part, so that a part ta
 LARGEST_PART: Final = 32  # instances
 
 
-class PreparationError(LapError):
-    """Instances that cannot become training data; the text says what to do."""
-
-
 @dataclass(frozen=True)
 class Source:
     """The instances of one split: how many, and each one with its labels when asked for."""
@@ -64,8 +60,8 @@ def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Write the stores of one size: graphs `train` and `validation`, instances `test`.
 
     Raises:
-        SourceError: if a file holds no instance of the size.
-        PreparationError: if two splits hold the same instance.
+        UserError: if a file holds no instance of the size.
+        UserError: if two splits hold the same instance.
     """
     work = _Preparation(spec, directory)
     if paused := work.parts.make_missing(Deadline.from_environment()):
@@ -93,7 +89,7 @@ def _source(split: str, config: PrepareConfig, spec: StageSpec, directory: RunDi
     if config.generate is not None:
         return _generated(split, config.size, config.generate)
     if split not in spec.inputs:
-        raise PreparationError(f"the spec names no instances for {split}: give config.generate, or files as inputs")
+        raise UserError(f"the spec names no instances for {split}: give config.generate, or files as inputs")
     store, indices = open_size(spec.inputs[split].resolve(directory.path), split, config.size)
     return Source(
         len(indices),
@@ -120,7 +116,7 @@ class _Preparation:
     def __init__(self, spec: StageSpec, directory: RunDirectory) -> None:
         config = validate_config(PrepareConfig, spec.config)
         if config.feature_version != FEATURE_VERSION:
-            raise PreparationError(
+            raise UserError(
                 f"planned for features of version {config.feature_version}, this kdgat computes version "
                 f"{FEATURE_VERSION}: give the training command again"
             )
@@ -212,7 +208,7 @@ def _refuse_shared(contents: Mapping[str, Sequence[str]]) -> None:
     for split, hashes in contents.items():
         for place, content in enumerate(hashes):
             if owner.setdefault(content, split) != split:
-                raise PreparationError(
+                raise UserError(
                     f"instance {place} of {split} is in {owner[content]} too: split the files again by "
                     "`kdgat lap bucket`, which keeps equal instances together"
                 )

@@ -14,9 +14,9 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from kdgat.base.configuration import Config, describe_validation_error
+from kdgat.base.errors import UserError
 from kdgat.base.files import write_json_atomically
 from kdgat.lap.config import LapConfig
-from kdgat.lap.errors import LapError
 from kdgat.lap.instances.files import Counts, count_size
 from kdgat.lap.names import PREPARE
 from kdgat.lap.plan import members
@@ -39,10 +39,6 @@ USABLE: Final = 0.95  # of a job's walltime: the rest is starting, saving and le
 PREPARE_S, PREPARE_POWER = 0.08, 2.05
 # One instance solved once by an average method of the evaluation, likewise.
 SOLVE_S, SOLVE_POWER = 0.05, 2.2
-
-
-class RatesError(LapError):
-    """A file of measured rates cannot be read; the text names it and the fix."""
 
 
 class Rates(Config):
@@ -165,7 +161,7 @@ def count_files(config: LapConfig) -> Counts:
     """Count the instances of every chosen size in the files of `data.source`.
 
     Raises:
-        SourceError: naming a file that is missing, or has none of a size.
+        UserError: naming a file that is missing, or has none of a size.
     """
     sizes = [config.progression[name].size for name in config.chosen()]
     return {size: count_size(Path(config.data.source or ""), size) for size in sizes}
@@ -210,13 +206,13 @@ def write_rates(path: Path, rates: Rates) -> None:
 
 
 def read_rates(path: Path) -> Rates:
-    """Read measured rates; RatesError if the file holds none."""
+    """Read measured rates; UserError if the file holds none."""
     try:
         return Rates.model_validate_json(path.read_bytes())
     except FileNotFoundError:
-        raise RatesError(f"{path} does not exist: write it by `kdgat lap analyze --memory --json {path}`") from None
+        raise UserError(f"{path} does not exist: write it by `kdgat lap analyze --memory --json {path}`") from None
     except ValidationError as error:
-        raise RatesError(f"{path}: {describe_validation_error(Rates, error)}") from error
+        raise UserError(f"{path}: {describe_validation_error(Rates, error)}") from error
 
 
 def describe_bytes(amount: int) -> str:

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from kdgat.can.evaluation.tail import Tail, TailError
+from kdgat.base.errors import UserError
+from kdgat.can.evaluation.tail import Tail
 
 
 def test_the_quantile_of_an_exponential_tail_is_found_beyond_the_sample() -> None:
@@ -39,5 +40,5 @@ def test_equal_scores_have_a_tail_at_their_value() -> None:
 
 @pytest.mark.parametrize("scores", [np.zeros(10), np.append(np.zeros(100), np.nan)])
 def test_few_or_broken_scores_have_no_tail(scores: np.ndarray) -> None:
-    with pytest.raises(TailError, match="finite scores"):
+    with pytest.raises(UserError, match="finite scores"):
         Tail.fit(scores)

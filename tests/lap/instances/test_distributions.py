@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import linear_sum_assignment
 
-from kdgat.lap.instances.distributions import DISTRIBUTIONS, DistributionError, generate
+from kdgat.base.errors import UserError
+from kdgat.lap.instances.distributions import DISTRIBUTIONS, generate
 from kdgat.lap.instances.draws import Draws, derived_seed
 
 ALL = list(DISTRIBUTIONS)
@@ -122,7 +123,7 @@ def test_parameters_change_the_instance_and_are_kept() -> None:
 def test_wrong_arguments_are_named_with_the_fix(
     arguments: tuple[str, int, int], parameters: dict[str, float], words: list[str]
 ) -> None:
-    with pytest.raises(DistributionError) as error:
+    with pytest.raises(UserError) as error:
         generate(*arguments, **parameters)
     for word in words:
         assert word in str(error.value)

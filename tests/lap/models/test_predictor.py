@@ -3,12 +3,13 @@ import pytest
 import torch
 
 from kdgat.assignment.exact import solve
+from kdgat.base.errors import UserError
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns
 from kdgat.lap.graphs.bipartite import build_graph
 from kdgat.lap.graphs.lists import neighbour_lists
 from kdgat.lap.models import make_model
-from kdgat.lap.models.predictor import Predictor, PredictorError
+from kdgat.lap.models.predictor import Predictor
 from kdgat.lap.sections import FEATURE_VERSION, ModelConfig
 from kdgat.stage.directory import RunDirectory
 from kdgat.training.weights import save_weights
@@ -130,5 +131,5 @@ def test_loaded_weights_predict_what_the_saved_model_does(tmp_path):
 @pytest.mark.parametrize(("key", "value"), [("family", "can"), ("feature_version", 0)])
 def test_weights_of_another_family_or_of_other_graphs_are_refused_by_name(tmp_path, key, value):
     path = save(tmp_path, make_predictor().model, **{key: value})
-    with pytest.raises(PredictorError, match=key):
+    with pytest.raises(UserError, match=key):
         Predictor.load(path)

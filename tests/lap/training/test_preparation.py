@@ -4,6 +4,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kdgat.base.errors import UserError
 from kdgat.base.files import sha256_of_file
 from kdgat.graphs.store import GraphStore
 from kdgat.lap.config import LapConfig
@@ -11,7 +12,7 @@ from kdgat.lap.graphs.bipartite import TARGET
 from kdgat.lap.inputs import lap_run
 from kdgat.lap.instances import distributions
 from kdgat.lap.instances.distributions import generate
-from kdgat.lap.instances.files import SPLIT_FILES, SourceError
+from kdgat.lap.instances.files import SPLIT_FILES
 from kdgat.lap.instances.store import LapStore, write_store
 from kdgat.lap.training import preparation
 from kdgat.lap.training.preparation import SPLITS, instance_seed
@@ -130,13 +131,13 @@ def test_files_are_filtered_by_size_and_keep_their_storage(tmp_path: Path) -> No
 
 def test_a_size_that_no_file_has_is_refused_with_the_sizes_that_are_there(tmp_path: Path) -> None:
     write_buckets(tmp_path / "data", "small", {**SOME, "validation": [("uniform", 24, 5)]})
-    with pytest.raises(SourceError, match=r"val\.h5: has no instance of size 16 .*it has: 1 of size 24"):
+    with pytest.raises(UserError, match=r"val\.h5: has no instance of size 16 .*it has: 1 of size 24"):
         lap_run(small_config(source=str(tmp_path / "data"), stages=[SMALL]))
 
 
 def test_a_missing_file_is_refused_before_anything_runs(tmp_path: Path) -> None:
     write_buckets(tmp_path, "small", {"train": SOME["train"], "test": SOME["test"]})
-    with pytest.raises(SourceError, match=r"small/full/val\.h5 is missing"):
+    with pytest.raises(UserError, match=r"small/full/val\.h5 is missing"):
         lap_run(small_config(source=str(tmp_path), stages=[SMALL]))
 
 
@@ -150,6 +151,6 @@ def test_an_instance_in_two_splits_is_refused(tmp_path: Path) -> None:
 
 def test_sizes_come_from_the_bucket_that_holds_them(tmp_path: Path) -> None:
     sizes = "progression={small_512_only: {size: 1025, train: 1, validation: 1, test: 1}}"
-    with pytest.raises(SourceError, match="mid_1536/full"):
+    with pytest.raises(UserError, match="mid_1536/full"):
         lap_run(small_config([sizes], source=str(tmp_path), stages=[SMALL]))
     assert MEDIUM in small_config().progression

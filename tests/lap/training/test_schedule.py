@@ -2,12 +2,12 @@ from pathlib import Path
 
 import pytest
 
+from kdgat.base.errors import UserError
 from kdgat.lap.plan import plan_lap
 from kdgat.lap.training.schedule import (
     RATES,
     USABLE,
     Forecast,
-    RatesError,
     describe_bytes,
     describe_hours,
     fit_rates,
@@ -75,10 +75,10 @@ def test_rates_are_found_again_in_what_they_would_have_taken(tmp_path: Path) -> 
 
 
 def test_a_file_without_rates_is_refused_with_the_fix(tmp_path: Path) -> None:
-    with pytest.raises(RatesError, match="kdgat lap analyze --memory --json"):
+    with pytest.raises(UserError, match="kdgat lap analyze --memory --json"):
         read_rates(tmp_path / "none.json")
     (tmp_path / "odd.json").write_text('{"device": "x", "is_measured": true, "step_s": 1}')
-    with pytest.raises(RatesError, match="byte_s: required"):
+    with pytest.raises(UserError, match="byte_s: required"):
         read_rates(tmp_path / "odd.json")
 
 

@@ -6,9 +6,10 @@ import sys
 import numpy as np
 import pytest
 
+from kdgat.base.errors import UserError
 from kdgat.trees.synthetic.classes import CLASSES, generate_tree, law_of
 from kdgat.trees.synthetic.dataset import PART_START, draw
-from kdgat.trees.synthetic.generation import SyntheticError, SyntheticTree, grow
+from kdgat.trees.synthetic.generation import SyntheticTree, grow
 from kdgat.trees.synthetic.law import GrowthLaw
 from kdgat.trees.synthetic.rivers import RiverLaw
 
@@ -178,7 +179,7 @@ def test_classes_are_more_alike_where_it_is_more_difficult():
     ],
 )
 def test_what_cannot_be_grown_is_refused_with_a_reason(call, match):
-    with pytest.raises(SyntheticError, match=match):
+    with pytest.raises(UserError, match=match):
         call()
 
 
