@@ -116,7 +116,7 @@ def as_site(site: Site | str, command_line: ResourceRequest = NO_REQUEST) -> Sit
 
     Raises:
         SiteError: if it is unknown, its file is wrong, or it cannot be used from here.
-        ResourceError: if the request is more than the site grants.
+        UserError: if the request is more than the site grants.
     """
     found = load_site(site) if isinstance(site, str) else site
     if found.scheduler == "local" and (explicit := command_line.explicit_values()):

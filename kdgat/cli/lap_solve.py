@@ -107,7 +107,7 @@ def solve_file(
     Raises:
         UserError: if the file holds no cost matrix that can be read.
         CostError, InfeasibleError: if it cannot be solved.
-        StartError, WeightsError: if the model cannot be used.
+        StageInputError, WeightsError: if the model cannot be used.
     """
     import numpy as np
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
+from kdgat.base.errors import UserError
 from kdgat.base.files import write_bytes_atomically, write_json_atomically
 from kdgat.stage.directory import RunDirectory
 
@@ -22,7 +23,7 @@ METADATA_KEY = "kdgat"
 SUFFIX = ".safetensors"
 
 
-class WeightsError(ValueError):
+class WeightsError(UserError):
     """A weights file is missing, damaged or was not written by this package."""
 
 

@@ -161,7 +161,7 @@ def test_interrupts_are_as_before_after_a_solve(costs: Path) -> None:
 
 
 def test_a_wrong_out_is_refused_before_anything_is_solved(tmp_path: Path) -> None:
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match=r"matching\.txt"):
         solve(tmp_path / "nothing.npy", "--out", "matching.txt")
 
 

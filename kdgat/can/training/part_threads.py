@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, ThreadPoolExecutor, wait
 
 from kdgat.base.files import remove_temporary_files
 from kdgat.stage.outcome import Paused
@@ -15,10 +15,6 @@ from kdgat.stage.signals import stop_signals
 from kdgat.training.deadline import Deadline
 from kdgat.training.parts import Parts
 from kdgat.training.running_time import RunningTime
-
-
-class _AbandonedError(Exception):
-    """The stage ends before this part is made."""
 
 
 class Abandonment:
@@ -34,7 +30,7 @@ class Abandonment:
     def look(self) -> None:
         """Leave the part that is being made if the stage ends; asked every second or so."""
         if self._is_over.is_set():
-            raise _AbandonedError
+            raise CancelledError
 
 
 def make_missing_side_by_side(
@@ -92,4 +88,4 @@ def _first_error(running: dict[Future[float], str], abandonment: Abandonment) ->
     """Wait for what is being made, and return why the first part in their order failed by itself."""
     abandonment.begin()
     errors = [future.exception() for future in running]
-    return next(error for error in errors if error is not None and not isinstance(error, _AbandonedError))
+    return next(error for error in errors if error is not None and not isinstance(error, CancelledError))

@@ -6,16 +6,13 @@ import numpy as np
 from numpy.typing import NDArray
 from torch_geometric.data import Batch
 
+from kdgat.base.errors import UserError
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.sections import SamplingConfig
 from kdgat.canbus.features.schema import INJECTED, TRAIN
 from kdgat.training.config import TrainingConfig
 from kdgat.training.limit import BatchLimit, GraphSizes
 from kdgat.training.source import StatelessSource
-
-
-class SamplingError(ValueError):
-    """The stores cannot give the sample that was asked for."""
 
 
 class PoolSource(StatelessSource):
@@ -107,7 +104,7 @@ def _groups(
         if share == 0.0:
             continue
         if not members.any():
-            raise SamplingError(
+            raise UserError(
                 f"sampling.injected_fraction={sampling.injected_fraction} asks for windows of the {name} store and it "
                 "has none: change injected_fraction, or the injection"
             )
