@@ -73,7 +73,7 @@ def test_the_reason_of_a_failed_run_is_its_sentence_alone() -> None:
         failed = asyncio.run(exception_to_failed_state(error, message=message))
         assert plain_message(failed.message or "") == sentence
     assert plain_message(asyncio.run(exception_to_crashed_state(error)).message or "") == sentence
-    of_night = f"training: Flow run encountered an exception: StageInputError: {sentence}"
+    of_night = f"training: Flow run encountered an exception: StartError: {sentence}"
     assert plain_message(of_night) == f"training: {sentence}"
 
 
