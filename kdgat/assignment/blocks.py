@@ -5,12 +5,11 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kdgat.assignment import kernels
-from kdgat.assignment.compilation import compiled
 from kdgat.assignment.core import candidates
 from kdgat.assignment.errors import CostError
-from kdgat.assignment.kernels import LANES
 from kdgat.assignment.matrix import check_type, too_large
+from kdgat.assignment.rows import LANES, first_bad_row, no_mask, row_slack
+from kdgat.base.machine_code import compiled
 
 BLOCK_ENTRIES = 1 << 21  # of a block in float64: 16 MB
 ENTRIES_PER_GROUP = 5  # of a list: a list of k holds the entries below the largest of k / 5 minima
@@ -46,9 +45,7 @@ class BlockCosts:
         block = np.require(check_type(self.rows(start, stop)), np.float64, ["C", "A", "W"])
         if block.shape != (stop - start, self.shape[1]):
             raise CostError(f"rows({start}, {stop}) has shape {block.shape}: {(stop - start, self.shape[1])} is needed")
-        row = kernels.first_bad_row(
-            block.view(np.int64), kernels.no_mask(), True, np.float64(self.limit).view(np.int64)
-        )
+        row = first_bad_row(block.view(np.int64), no_mask(), True, np.float64(self.limit).view(np.int64))
         if row < block.shape[0]:
             j = int(np.flatnonzero(~((np.abs(block[row]) < self.limit) | (block[row] == np.inf)))[0])
             raise CostError(
@@ -90,6 +87,6 @@ class BlockCosts:
         for start in range(0, n, self.block_rows):
             stop = min(start + self.block_rows, n)
             block = self.read(start, stop)
-            slack[start:stop] = kernels.row_slack(block, kernels.no_mask(), v)
+            slack[start:stop] = row_slack(block, no_mask(), v)
             paid[start:stop] = block[np.arange(stop - start), column_of[start:stop]]
         return slack, paid

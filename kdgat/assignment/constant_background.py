@@ -8,10 +8,10 @@ u_i <= background and v_j <= 0, so they are feasible on the background by themse
 
 import numpy as np
 
-from kdgat.assignment.compilation import compiled
+from kdgat.assignment.certificate import is_proved
 from kdgat.assignment.core import remove_first, rise
-from kdgat.assignment.kernels import BITS, EXPONENT, flip, last_unlike, lowest_bit, unlike
-from kdgat.assignment.proof import is_proved
+from kdgat.assignment.dense import flip
+from kdgat.assignment.rows import BITS, EXPONENT, last_unlike, lowest_bit, unlike
 from kdgat.assignment.small import (
     INFEASIBLE,
     LARGEST_BID,
@@ -23,7 +23,7 @@ from kdgat.assignment.small import (
     pack,
     write_answer,
 )
-from kdgat.base.machine_code import njit
+from kdgat.base.machine_code import compiled, njit
 
 OTHER = INFEASIBLE  # the costs have no background, or too few lines that may share it
 SAMPLE, SHARE = 64, 0.6  # entries looked at to find a background, and how many of them it has to be

@@ -6,13 +6,14 @@ same heap, for the distance d + beyond[i] - u_i at which an entry outside the li
 list is made anew from the whole row. So every path found is a shortest one of the whole matrix, and most of the matrix
 is read only when the lists are made.
 
-`cost` and `mask` are as in `kdgat.assignment.kernels`.
+`cost` and `mask` are as in `kdgat.assignment.rows`.
 """
 
 import numpy as np
 
-from kdgat.assignment.compilation import compiled
-from kdgat.assignment.kernels import BITS, LANES, ORDERED, allowed_row, at_most, flip, fold, last_at_most, lowest_bit
+from kdgat.assignment.dense import flip
+from kdgat.assignment.rows import BITS, LANES, ORDERED, allowed_row, at_most, fold, last_at_most, lowest_bit
+from kdgat.base.machine_code import compiled
 
 SHORT_GROUPS, SHORT_CAPACITY = 8, 48  # about 22 candidates of a row of random costs
 WIDE_CAPACITY = 256  # after a repair in a search: 16 groups, about 54 candidates; after the second: 32, about 130

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.assignment.certificate import CertificateError, Costs, prove_lines
-from kdgat.assignment.proof import ROUNDING
+from kdgat.assignment.certificate import ROUNDING, CertificateError, Costs, prove_lines
 from kdgat.assignment.result import Assignment, Counters
 
 MAX_ENTRIES = 1024 * 1024  # above, compiling is soon repaid

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from kdgat.assignment import constant_background as background
-from kdgat.assignment import core, kernels, small
+from kdgat.assignment import core, dense, small
 
 VARIABLE: Final = "KDGAT_LAP_COMPILE"
 WAIT, MEANWHILE = "wait", "background"
-KERNELS: Final = (small.solve_one, background.solve_listed, core.augment_core, kernels.augment_dense)
+KERNELS: Final = (small.solve_one, background.solve_listed, core.augment_core, dense.augment_dense)
 LOCK: Final = "kdgat-compiling.lock"  # beside the machine code; holds the number of the process that compiles
 
 

@@ -14,9 +14,9 @@ all rows, and v = -inf. `lists` are columns, costs [rows, CAPACITY], count and b
 
 import numpy as np
 
-from kdgat.assignment.compilation import compiled
 from kdgat.assignment.core import SHORT_CAPACITY, SHORT_GROUPS, WHOLE, candidates, remove_first, rise
-from kdgat.assignment.kernels import LANES, ORDERED
+from kdgat.assignment.rows import LANES, ORDERED
+from kdgat.base.machine_code import compiled
 
 LONG_GROUPS = 32
 FREE, DUMMY = -1, -2  # in column_of and row_of, beside the number of a line

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.assignment.compilation import compiled
 from kdgat.assignment.core import remove_first, rise
-from kdgat.assignment.kernels import flip
+from kdgat.assignment.dense import flip
+from kdgat.base.machine_code import compiled
 
 DONE, LOOK_FURTHER, LOOK_AT_ALL, STUCK = 0, 1, 2, 3
 POSITION, SIZE, NUM_REACHED, NUM_SCANNED, NUM_REPAIRED, END, ROW, MODE, SEARCHES, LOOKED_AT = range(10)  # of a search

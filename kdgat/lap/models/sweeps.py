@@ -11,7 +11,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.assignment.compilation import compiled
+from kdgat.base.machine_code import compiled
 from kdgat.lap.graphs.bipartite import find_neighbours
 from kdgat.lap.sections import GraphConfig
 
