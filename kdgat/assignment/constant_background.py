@@ -9,9 +9,8 @@ u_i <= background and v_j <= 0, so they are feasible on the background by themse
 import numpy as np
 
 from kdgat.assignment.certificate import is_proved
-from kdgat.assignment.core import remove_first, rise
-from kdgat.assignment.dense import flip
 from kdgat.assignment.rows import BITS, EXPONENT, last_unlike, lowest_bit, unlike
+from kdgat.assignment.search import flip, pop, rise
 from kdgat.assignment.small import (
     INFEASIBLE,
     LARGEST_BID,
@@ -260,8 +259,7 @@ def augment_lists(start, targets, prices, background, u, v, target_of, line_of, 
             scanned[num_scanned] = nodes[0]
             num_scanned += 1
             line = line_of[nodes[0]]
-            remove_first(keys, nodes, place, size)
-            size -= 1
+            size = pop(keys, nodes, place, size)
         u[origin] += best
         for s in range(num_scanned):
             target = scanned[s]

@@ -6,6 +6,7 @@
 import numpy as np
 
 from kdgat.assignment.rows import BITS, ORDERED, allowed_row, at_most, last_at_most, lesser, lowest_bit
+from kdgat.assignment.search import flip
 from kdgat.base.machine_code import compiled
 
 CROWD, CROWDED_PART, SAMPLED_ROWS = 48, 20, 40  # tight entries of a row, part of the rows, rows looked at
@@ -28,20 +29,6 @@ def match_tight(cost, mask, u, v, column_of, row_of):  # type: ignore[no-untyped
                 matches += 1
                 break
     return matches
-
-
-@compiled
-def flip(origin, end, predecessor, column_of, row_of):  # type: ignore[no-untyped-def]
-    """Give every row of an alternating path the column before which it stands: `end` is free, row `origin` too."""
-    j = end
-    while True:
-        i = predecessor[j]
-        row_of[j] = i
-        following = column_of[i]
-        column_of[i] = j
-        if i == origin:
-            break
-        j = following
 
 
 @compiled

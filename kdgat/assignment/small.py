@@ -10,7 +10,7 @@ import numpy as np
 from kdgat.assignment.auction import bid, match, match_by_rows, transfer
 from kdgat.assignment.certificate import is_proved
 from kdgat.assignment.core import GAVE_UP, augment_core, make_core, reduce_rows
-from kdgat.assignment.dense import augment_dense, flip
+from kdgat.assignment.dense import augment_dense
 from kdgat.assignment.reading import (
     SCALAR,
     column_minima,
@@ -22,6 +22,7 @@ from kdgat.assignment.reading import (
     padded,
 )
 from kdgat.assignment.rows import ORDERED, least_slack, lesser
+from kdgat.assignment.search import flip
 from kdgat.base.machine_code import compiled, njit
 
 SOLVED, UNUSABLE, INFEASIBLE, UNPROVED = 0, 1, 2, 3  # the last three are left to the general solver
