@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kdgat.assignment import bipartite, kernels
+from kdgat.assignment import bipartite
 from kdgat.assignment.errors import CostError, CostTypeError, InfeasibleError
+from kdgat.assignment.rows import first_bad_row, is_integral, no_mask
 
 NUMBERS_SHOWN = 10
 FORBID = {  # what to do about an infinity, whether one of them forbids or not
@@ -39,7 +40,7 @@ class Matrix:
 
     def is_integral(self) -> bool:
         """Return whether all allowed entries are whole numbers; the first row that is not ends the pass."""
-        return bool(kernels.is_integral(self.cost, self.mask))
+        return bool(is_integral(self.cost, self.mask))
 
     def name(self, i: int, j: int) -> str:
         """Name an entry as the user counts them."""
@@ -68,9 +69,7 @@ def make_matrix(
         np.negative(values, out=work, dtype=np.float64)
     else:
         work = writable(np.require(values, np.float64, ["C", "A"]))
-    blocked = (
-        kernels.no_mask() if forbidden is None else writable(np.require(forbidden, np.bool_, ["C"]).view(np.uint8))
-    )
+    blocked = no_mask() if forbidden is None else writable(np.require(forbidden, np.bool_, ["C"]).view(np.uint8))
     matrix = Matrix(work, blocked, transposed, maximize)
     check_numbers(matrix, allow_infinity)
     return matrix
@@ -137,7 +136,7 @@ def check_numbers(matrix: Matrix, allow_infinity: bool) -> None:
     """Raise CostError for the first allowed entry that is not a finite number."""
     cost, mask = matrix.cost, matrix.mask
     limit = too_large(cost.size)
-    row = kernels.first_bad_row(cost.view(np.int64), mask, allow_infinity, np.float64(limit).view(np.int64))
+    row = first_bad_row(cost.view(np.int64), mask, allow_infinity, np.float64(limit).view(np.int64))
     if row == cost.shape[0]:
         return
     bad = ~(np.abs(cost[row]) < limit)

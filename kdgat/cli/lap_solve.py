@@ -112,8 +112,7 @@ def solve_file(
     """
     import numpy as np
 
-    from kdgat.assignment import fallback as plain
-    from kdgat.assignment import first_call
+    from kdgat.assignment import fallback
     from kdgat.assignment.exact import solve
     from kdgat.assignment.files import read_cost
     from kdgat.lap.api import WarmStart
@@ -125,12 +124,12 @@ def solve_file(
         cost, mask = read_cost(file, index=index, key=key, read_record=read_record)
     for note in notes:
         typer.echo(f"note: {note.message}", err=True)
-    if model is None and not first_call.may_wait() and not first_call.is_compiled():
+    if model is None and not fallback.may_wait() and not fallback.is_compiled():
         started = time.perf_counter()
-        first = plain.solve(cost, mask, maximize)
+        first = fallback.solve(cost, mask, maximize)
         seconds = time.perf_counter() - started
         if first is not None:
-            first_call.compile_meanwhile()
+            fallback.compile_meanwhile()
             return Solved(cost, mask, first, seconds, maximize, None, "scipy")
     # Of the same kind as the problem: rectangles and masks run code of their own.
     warm_up = np.random.default_rng(0).random((WARM_UP_SIZE, WARM_UP_SIZE + int(cost.shape[0] != cost.shape[1])))

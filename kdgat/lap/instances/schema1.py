@@ -14,10 +14,11 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.assignment.certificate import CertificateError, Problem, check_assignment, check_label
+from kdgat.assignment.certificate import CertificateError
 from kdgat.assignment.errors import CostError, InfeasibleError
 from kdgat.base.errors import UserError
 from kdgat.lap.instances.distributions import Instance
+from kdgat.lap.instances.label import Problem, check_assignment, check_label
 from kdgat.lap.instances.records import Record, content_hash, label
 from kdgat.lap.instances.store import (
     COLUMNS,
