@@ -20,7 +20,7 @@ from kdgat.lap.names import FAMILY, START, TRAIN, VALIDATION
 from kdgat.lap.plan import kind_of
 from kdgat.lap.sections import FEATURE_VERSION, TrainingStageConfig
 from kdgat.lap.training.objective import WarmStartObjective
-from kdgat.lap.training.start import check_start, describe_model
+from kdgat.lap.training.start import check_lap_start, describe_model
 from kdgat.run.inputs import input_path
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import StageInputError
@@ -91,11 +91,11 @@ def run_training(spec: StageSpec, directory: RunDirectory) -> Outcome:
 
 
 def read_start(spec: StageSpec, directory: RunDirectory, config: TrainingStageConfig) -> dict[str, Tensor] | None:
-    """Read the weights that the first stage starts from; None if the spec names none; errors of `check_start`."""
+    """Read the weights that the first stage starts from; None if the spec names none; errors of `check_lap_start`."""
     if START not in spec.inputs:
         return None
     path = input_path(spec, directory, START)
-    check_start(path, config)
+    check_lap_start(path, config)
     return load_weights(path)[0]
 
 

@@ -36,7 +36,7 @@ from kdgat.trees.training.finetuning import FinetuneObjective, Task, choose_labe
 from kdgat.trees.training.peak import measure_peak
 from kdgat.trees.training.pretraining import PretrainedTrees, PretrainObjective
 from kdgat.trees.training.source import TreeBatchSource
-from kdgat.trees.training.start import check_start
+from kdgat.trees.training.start import check_encoder
 
 logger = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ def run_finetune(spec: StageSpec, directory: RunDirectory) -> Outcome:
     start = None
     if START in spec.inputs:
         path = input_path(spec, directory, START)
-        check_start(path, config.encoder)
+        check_encoder(path, config.encoder)
         start = load_weights(path)[0]
     fits = SeveralFits(directory)
     for fraction in config.label_fractions:
