@@ -13,10 +13,11 @@ import argparse
 import itertools
 from concurrent.futures import ThreadPoolExecutor
 
+from kdgat.base.text import MIB
 from kdgat.cluster.resources import parse_memory
 from kdgat.training.config import TrainingConfig
 from kdgat.trees.sections import EncoderConfig, PretrainStageConfig
-from kdgat.trees.training.memory import MIB, TreeCounts, predict_peak, work_of
+from kdgat.trees.training.memory import TreeCounts, predict_peak, work_of
 from kdgat.trees.training.step_measurement import Measurement, measure_step
 
 # Of the drawn trees, roughly: enough to leave out what would take more than --limit before it is made.
