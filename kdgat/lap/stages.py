@@ -14,7 +14,6 @@ from torch import Tensor
 from kdgat.base.configuration import validate_config
 from kdgat.graphs.store import GraphStore
 from kdgat.lap.graphs.bipartite import EDGE_FEATURES, NODE_FEATURES, SCHEMA
-from kdgat.lap.graphs.source import make_source
 from kdgat.lap.models import make_model
 from kdgat.lap.names import FAMILY, START, TRAIN, VALIDATION
 from kdgat.lap.plan import kind_of
@@ -27,6 +26,7 @@ from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
 from kdgat.training.allocator import use_expandable_segments
+from kdgat.training.graph_source import GraphSource
 from kdgat.training.random_state import seed_everything
 from kdgat.training.stage import SeveralFits, train_stage
 from kdgat.training.weights import first_difference, load_weights
@@ -69,8 +69,8 @@ def run_training(spec: StageSpec, directory: RunDirectory) -> Outcome:
         outcome = train_stage(
             WarmStartObjective(model, config.loss),
             model,
-            make_source([train.path], training, spec.seed, shuffle=True),
-            make_source([validation.path], training, spec.seed, shuffle=False),
+            GraphSource.of(train.columns, training, spec.seed, shuffle=True),
+            GraphSource.of(validation.columns, training, spec.seed, shuffle=False),
             training,
             spec,
             directory,
