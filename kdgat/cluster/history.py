@@ -17,7 +17,7 @@ from kdgat.cluster.experience import Experience
 from kdgat.cluster.resources import Resources
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import RunDirectoryError
-from kdgat.stage.outcome import Failed, FailureKind
+from kdgat.stage.outcome import Failed, FailureKind, Finished
 
 OPEN: Final = ""  # the end of an attempt that has none yet
 
@@ -185,3 +185,9 @@ def _is_whole(line: bytes) -> bool:
     except ValueError:
         return False
     return True
+
+
+def finished_outcome(directory: RunDirectory) -> Finished | None:
+    """Return how a stage finished; None where it has not, or nobody watched an attempt to its end."""
+    outcome = directory.read_outcome()
+    return outcome if isinstance(outcome, Finished) and not AttemptLedger(directory).left_open() else None

@@ -40,12 +40,11 @@ from kdgat.training.random_state import (
 )
 from kdgat.training.rank_processes import num_ranks, open_ranks
 from kdgat.training.ranks import FitOver, Ranks, Seat, seat_at
-from kdgat.training.result import FitResult
 from kdgat.training.running_time import RunningTime
 from kdgat.training.schedule import learning_rate
 from kdgat.training.snapshot import Snapshot, warn_of_other_ranks, weights_digest
 from kdgat.training.source import EpochSource, plan_digest
-from kdgat.training.state import FitState
+from kdgat.training.state import FitResult, FitState
 from kdgat.training.steps import Steps
 from kdgat.training.validation import Validation
 
