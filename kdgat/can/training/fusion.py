@@ -40,7 +40,7 @@ from kdgat.can.sections import FusionConfig
 from kdgat.can.training.fusion_split import choose_kind, learned_recordings, learned_windows, recordings_of
 from kdgat.can.training.objective import ConfusionCounts
 from kdgat.can.training.start import read_start
-from kdgat.canbus.features.schema import INJECTED, INJECTED_VALIDATION, TRAIN, VALIDATION
+from kdgat.canbus.features import INJECTED, INJECTED_VALIDATION, TRAIN, VALIDATION
 from kdgat.run.inputs import input_path
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.outcome import Finished, Outcome
