@@ -1,5 +1,6 @@
 # The two commands to know: `make train` and `make test`. Everything is installed in .venv; pip leaves kdgat.egg-info beside it.
-PYTHON ?= python3.11
+# The first of these that is there and fits. Images have 3.11, which jobs in them need here, too.
+PYTHON ?= python3.11 python3.12 python3.13 python3
 VENV ?= .venv
 SHELL := /bin/bash
 OUT ?= runs/synthetic
@@ -26,18 +27,15 @@ help:  ## Say what can be made
 
 install: $(STAMP)  ## Create .venv with the pinned dependencies and this package
 
-# A venv that Ctrl-C left without pip is made anew. Progress by the packages that pip fetches: minutes without a line look
-# like a machine that hangs. Not on stdout, which belongs to what `make -s cluster-up` prints for the shell.
 $(STAMP): pyproject.toml constraints.txt
-	@echo "Installing $$(grep -c == constraints.txt) packages into $(VENV): 3 GB, one to five minutes" >&2
-	@$(BIN)/python -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv --clear $(VENV)
-	@set -o pipefail; $(BIN)/python -m pip install --progress-bar off --constraint constraints.txt --editable '.[dev]' \
-		| tee $(VENV)/install.log \
-		| awk '/^(Collecting|Processing) / && ++n % 10 == 0 { print "  " n " packages fetched"; fflush() } \
-			/^Installing collected/ { print "  all fetched; unpacking and compiling them"; fflush() }' >&2 \
-		|| { tail -n 12 $(VENV)/install.log >&2; echo "All that pip printed: $(VENV)/install.log" >&2; exit 1; }
+	@tried=; for python in $(PYTHON); do \
+		if ! command -v $$python >/dev/null; then said="is not in PATH"; \
+		elif said=$$($$python install.py --fits 2>&1); then exec $$python install.py --venv $(VENV) --editable '.[dev]'; fi; \
+		tried="$$tried; $$python $${said%%$$'\n'*}"; \
+	done; \
+	echo "error: kdgat needs Python 3.11, 3.12 or 3.13 ($${tried#; }): install one (Debian, Ubuntu:" \
+		"apt install python3 python3-venv), or name it: make install PYTHON=/path/of/python3.12" >&2; exit 1
 	@touch $@
-	@echo "Installed. In this shell: . $(BIN)/activate" >&2
 
 loggers: $(LOGGERS)  ## Install Weights & Biases and MLflow, which only the tests of training.loggers need
 

@@ -22,10 +22,11 @@ from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
-from kdgat.canbus.features.feature_names import EDGE_FEATURES, NODE_FEATURES
 from kdgat.canbus.features.features import FeatureState
 from kdgat.canbus.features.graphs import build_graphs
-from kdgat.canbus.logs import Messages, read_recording, write_recording
+from kdgat.canbus.features.schema import EDGE_FEATURES, NODE_FEATURES
+from kdgat.canbus.logs import read_recording, write_recording
+from kdgat.canbus.messages import Messages
 from kdgat.canbus.settings import WindowConfig
 from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
 from kdgat.graphs.columns import GraphColumns

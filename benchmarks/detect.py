@@ -68,7 +68,7 @@ def export_untrained(folder: Path, config: AttentionConfig = SMALL_ATTENTION, na
     from kdgat.can.detection.model_file import DetectorParameters, write_model
     from kdgat.can.models.attention import GraphAttentionNetwork
     from kdgat.can.models.scoring import describe_model, fit_standardisation
-    from kdgat.canbus.features.feature_names import EDGE_FEATURES, NODE_FEATURES
+    from kdgat.canbus.features.schema import EDGE_FEATURES, NODE_FEATURES
 
     torch.manual_seed(0)
     parameters = DetectorParameters(name="distill_gat", threshold=3.0)

@@ -21,7 +21,8 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from kdgat.canbus.logs import Messages, read_recording, write_recording
+from kdgat.canbus.logs import read_recording, write_recording
+from kdgat.canbus.messages import Messages
 from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
 
 Columns = tuple[list[float], list[int], list[bytes], list[int]]

@@ -66,7 +66,7 @@ def measure_step(config: PretrainStageConfig, num_nodes: int, num_steps: int = 2
     """Measure steps of a batch of drawn trees with at least `num_nodes` nodes, in a process of its own.
 
     Raises:
-        MeasurementError: if that process could not, for instance for lack of memory.
+        UserError: if that process could not, for instance for lack of memory.
     """
     return run_alone(measure_here, config.model_dump(mode="json"), num_nodes, num_steps)
 

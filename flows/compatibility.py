@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from packaging.specifiers import SpecifierSet
 
+from kdgat.base.errors import UserError
 from kdgat.stage.provenance import package_version
 
 PREFECT: Final = "3.8.8"  # the one that was tried; 3.9.1 works with SQLAlchemy 2.1, and caps fastapi itself
@@ -19,17 +20,10 @@ class Conflict(NamedTuple):
 
 # What works, and what happens with later ones.
 KNOWN: Final = {
-    "fastapi": (
-        "<0.151",
-        "its server refuses its own requests (422), and from fastapi 0.155 on ends as soon as it starts",
-    ),
+    "fastapi": ("<0.151", "its server refuses its client's requests, and from 0.155 on ends when it starts"),
     "sqlalchemy": ("<2.1", "its scheduler fails each minute, and deployments start nothing by themselves"),
 }
 OF_EVERY_SERVER: Final = ("fastapi",)
-
-
-class CompatibilityError(ValueError):
-    """An installed package breaks the Prefect that is installed; the text says which, and the fix."""
 
 
 def find_conflicts(names: Collection[str] = tuple(KNOWN)) -> list[Conflict]:
@@ -47,7 +41,7 @@ def find_conflicts(names: Collection[str] = tuple(KNOWN)) -> list[Conflict]:
 
 
 def require_compatible(names: Collection[str] = tuple(KNOWN)) -> None:
-    """Raise CompatibilityError if one of these packages breaks the installed Prefect."""
+    """Raise UserError if one of these packages breaks the installed Prefect."""
     conflicts = find_conflicts(names)
     if conflicts:
-        raise CompatibilityError("; ".join(f"{one.text}: {one.fix}" for one in conflicts))
+        raise UserError("; ".join(f"{one.text}: {one.fix}" for one in conflicts))

@@ -17,6 +17,7 @@ from kdgat.cluster import slurm
 from kdgat.cluster.attendance import attend
 from kdgat.cluster.connection import FILE_NAME, Connection
 from kdgat.cluster.report import NodeReport, parse_report
+from kdgat.cluster.slurm import SubmissionError
 
 logger = logging.getLogger(__name__)
 
@@ -30,10 +31,6 @@ logging.getLogger("distributed").setLevel(logging.CRITICAL)
 
 class SchedulerStartError(RuntimeError):
     """Dask's scheduler does not start, because the login node is busy."""
-
-
-class SubmitError(RuntimeError):
-    """`sbatch` failed; the text has its words."""
 
 
 class Job(SLURMJob):
@@ -96,14 +93,14 @@ class DaskJobs:
 
         Raises:
             SchedulerStartError: if Dask's scheduler does not start.
-            SubmitError: if the job is refused, or nobody answers.
+            SubmissionError: if the job is refused, or nobody answers.
         """
         cluster, _ = self.open()
         job = Job(scheduler=cluster.scheduler_address, name=arguments["job_name"], **arguments)
         try:
             cluster.sync(job.start)
         except (RuntimeError, ValueError, OSError) as error:
-            raise SubmitError(str(error)) from error
+            raise SubmissionError(str(error)) from error
         return str(job.job_id)
 
     def worker(self, job_id: str) -> "DaskWorker":

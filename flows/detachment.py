@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 from flows.loopback import LOOPBACK
 from flows.server import API_URL_VARIABLE, configured_api_url
 from flows.watcher import SCRIPT, STATE
+from kdgat.base.errors import UserError
 from kdgat.base.files import write_bytes_atomically
 from kdgat.cluster.scheduler import describe_watching
 from kdgat.cluster.script import WATCHER_LOG, watcher_name, watcher_script
@@ -22,10 +23,6 @@ OPTION: Final = "--detach"
 SECRETS: Final = ("PREFECT_API_AUTH_STRING", "PREFECT_API_KEY")  # without which an API may not let the job in
 
 
-class DetachError(ValueError):
-    """A command cannot go on as a job; the text says why, and what to do."""
-
-
 def detach(output: OutputDirectory, site: Site, words: Sequence[str]) -> str:
     """Submit a job that gives the command again and watches the run; return what a person has to know of it.
 
@@ -35,14 +32,14 @@ def detach(output: OutputDirectory, site: Site, words: Sequence[str]) -> str:
         words: of the command line, without the program.
 
     Raises:
-        DetachError: if the site has no jobs, the run is watched already, or a node could not reach the Prefect API.
+        UserError: if the site has no jobs, the run is watched already, or a node could not reach the Prefect API.
         RunError: if a command trains into the output directory at this moment.
         SubmissionError: if Slurm does not take the job.
     """
     if site.scheduler != "slurm":
-        raise DetachError(f"{OPTION}: with --site {site.name} there are no jobs: name a cluster by --site, or use tmux")
+        raise UserError(f"{OPTION}: with --site {site.name} there are no jobs: name a cluster by --site, or use tmux")
     if site.on_lost_flow == "stop":
-        raise DetachError(
+        raise UserError(
             f"{OPTION}: on_lost_flow: stop of site {site.name} ends all jobs whenever one watcher follows another: "
             "leave it out, or give --on-lost-flow detach"
         )
@@ -50,9 +47,9 @@ def detach(output: OutputDirectory, site: Site, words: Sequence[str]) -> str:
     name, slurm = watcher_name(output.path), Slurm()
     queue = slurm.queue()
     if queue is None:
-        raise DetachError(f"{OPTION}: squeue does not say whether a job watches this run already: try again")
+        raise UserError(f"{OPTION}: squeue does not say whether a job watches this run already: try again")
     if watching := describe_watching(name, queue):
-        raise DetachError(f"{OPTION}: {watching}")
+        raise UserError(f"{OPTION}: {watching}")
     command = [sys.executable, "-m", "flows.watcher", str(output.path)]
     command += [sys.executable, "-m", COMMAND, *(word for word in words if word != OPTION)]
     script, log_directory = output.slurm_path / SCRIPT, output.slurm_path
@@ -76,12 +73,12 @@ def _check_api(site: Site) -> None:
     if url is None:
         return
     if site.interface is not None and urlsplit(url).hostname in (LOOPBACK, "localhost", "::1"):
-        raise DetachError(
+        raise UserError(
             f"{OPTION}: a node does not reach {API_URL_VARIABLE}={url}, which is this machine's: name a server by an "
             "address that nodes have, or leave it out (`prefect config unset`, or `unset`), and the job starts its own"
         )
     if found := [name for name in SECRETS if os.environ.get(name)]:
-        raise DetachError(
+        raise UserError(
             f"{OPTION}: {found[0]} stands in the environment, and jobs get no secrets: "
             f"`prefect config set {found[0]}=...` keeps it in your profile, which the job reads"
         )

@@ -15,6 +15,7 @@ from flows.shown_attempts import api_may_fail, shown
 from flows.single_stage import run_single_stage
 from flows.suspension import suspended_in_order
 from kdgat.base.configuration import validate_config
+from kdgat.base.errors import UserError
 from kdgat.can.evaluation.other_recordings import make_evaluation
 from kdgat.can.family import FAMILY
 from kdgat.cluster.resources import ResourceRequest
@@ -26,10 +27,6 @@ from kdgat.stage.outcome import Failed as StageFailed
 from kdgat.stage.outcome import Finished
 
 FLOW_NAME: Final = "evaluate-can"
-
-
-class EvaluationRequestError(ValueError):
-    """It is not said what to evaluate, or there is no such model; the text names parameter and fix."""
 
 
 @flow(name=FLOW_NAME, flow_run_name=evaluation_name, persist_result=False)
@@ -101,10 +98,10 @@ def evaluate_can(
 def _in_service(registry: Path | None, dataset: str | None) -> Path:
     """Return the directory of the model in service."""
     if registry is None or dataset is None:
-        raise EvaluationRequestError("what shall be evaluated? Give run, or registry and dataset (or model_of)")
+        raise UserError("what shall be evaluated? Give run, or registry and dataset (or model_of)")
     found = Registry(registry.absolute()).in_service(FAMILY.name, dataset)
     if found is None:
-        raise EvaluationRequestError(
+        raise UserError(
             f"dataset={dataset!r}: {registry} has no model in service for it; give run or model_of, or let the nightly "
             "flow train one (`kdgat model list` shows which there are)"
         )

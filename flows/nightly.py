@@ -71,14 +71,6 @@ DEFAULT_RULE: Final = PromotionRule()
 ARTIFACT_KEY: Final = "night"
 
 
-class NightlyStoppedError(Exception):
-    """Somebody asked the nightly run to stop."""
-
-
-class NightlyFailedError(Exception):
-    """Something that the nightly run needs did not finish."""
-
-
 @flow(name=FLOW_NAME, flow_run_name=night_name, persist_result=False)
 @failing_in_one_sentence
 def nightly(
@@ -206,12 +198,9 @@ class _NightlyRun:
         said = {NEW: "the new model", IN_SERVICE: "the model in service"}
         names = [said.get(name, name) for name in plan.config.runs]
         logger.info("scoring %s on the same test recordings", " and ".join(names))
-        try:
-            comparison = self._compare(path, plan)
-        except NightlyStoppedError as stopped:
-            return Cancelled(message=f"{stopped}; the next night goes on from there")
-        except NightlyFailedError as failed:
-            return Failed(message=f"comparison: {failed}; the model in service stays, the next night tries again")
+        comparison = self._compare(path, plan)
+        if isinstance(comparison, State):
+            return comparison
         entry, decision, record = self._decide(path, record, source, against, comparison)
         self.registry.note(
             Decision(
@@ -275,14 +264,17 @@ class _NightlyRun:
         names = self.registry.read().anchors(against)
         return {IN_SERVICE: against, **{name: self.registry.entry(name) for name in names}}
 
-    def _compare(self, path: Path, plan: ComparisonPlan) -> Comparison:
+    def _compare(self, path: Path, plan: ComparisonPlan) -> Comparison | State[Any]:
+        """Score what is compared; the state in which the night ends where that fails or is asked to stop."""
         directory = make_comparison(path / "comparisons", plan.config)
         if not directory.is_finished():
             outcome = compare(directory, self.dataset, self.site, self.command_line)
             if isinstance(outcome, StageFailed):
-                raise NightlyFailedError(outcome.evidence)
+                return Failed(
+                    message=f"comparison: {outcome.evidence}; the model in service stays, the next night tries again"
+                )
             if not isinstance(outcome, Finished):
-                raise NightlyStoppedError(outcome.reason)
+                return Cancelled(message=f"{outcome.reason}; the next night goes on from there")
         return plan.add_to(read_comparison(directory))
 
     def _decide(

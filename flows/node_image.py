@@ -31,7 +31,7 @@ class NodeImage:
 
         Raises:
             ImageError: if the image is not there or does not run.
-            AgreementError: if its versions are others than those of this process.
+            ImageError: if its versions are others than those of this process.
         """
         if self.name is None:
             return {}

@@ -50,7 +50,9 @@ class WithoutDefaults:
         _rewrite(resolved, handler, explained_keys(self.package), "")
         # The flow has a parameter of this name. A configuration of a finished run, which notes it, is taken as it is.
         properties = resolved["properties"]
-        resolved["patternProperties"] = {f"^{NOTED}$": properties.pop(NOTED)}
+        noted = properties.pop(NOTED)
+        # The server names these patterns where it refuses a section: the second one is there to be read.
+        resolved["patternProperties"] = {f"^{NOTED}$": noted, f"^({'|'.join(properties)})$": {}}
         first = resolved.get("required", [])  # what somebody has to fill in, before what may stay empty
         resolved["properties"] = dict(sorted(properties.items(), key=lambda field: field[0] not in first))
         return written
@@ -114,7 +116,7 @@ def as_site(site: Site | str, command_line: ResourceRequest = NO_REQUEST) -> Sit
 
     Raises:
         SiteError: if it is unknown, its file is wrong, or it cannot be used from here.
-        ResourceError: if the request is more than the site grants.
+        UserError: if the request is more than the site grants.
     """
     found = load_site(site) if isinstance(site, str) else site
     if found.scheduler == "local" and (explicit := command_line.explicit_values()):

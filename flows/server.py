@@ -20,6 +20,7 @@ from flows.deployment.installation import CLIENT_AUTH_VARIABLE, SERVER_AUTH_VARI
 from flows.embedded_database import EmbeddedDatabase
 from flows.log_tail import last_lines, trim
 from flows.loopback import answers, is_here, may_be_told, reserved_port
+from kdgat.base.errors import UserError
 from kdgat.base.polling import wait_until
 
 API_URL_VARIABLE: Final = "PREFECT_API_URL"
@@ -29,10 +30,6 @@ LISTENER_TIMEOUT_S: Final = 10.0
 STOP_TIMEOUT_S: Final = 5.0
 DRAIN_TIMEOUT_S: Final = 20.0
 PRIVACY: Final = {"PREFECT_SERVER_ANALYTICS_ENABLED": "false", "DO_NOT_TRACK": "1"}
-
-
-class ServerStartError(ValueError):
-    """The embedded Prefect API did not come up; the text says what it wrote last, and what to do."""
 
 
 @contextlib.contextmanager
@@ -46,8 +43,8 @@ def prefect_api(database: Path, log: Path) -> Iterator[str]:
         log: file that takes what the embedded server prints.
 
     Raises:
-        CompatibilityError: if an installed package breaks the embedded server.
-        ServerStartError: if nobody listens where one is configured, or the embedded server does not answer in time.
+        UserError: if an installed package breaks the embedded server.
+        UserError: if nobody listens where one is configured, or the embedded server does not answer in time.
     """
     with _environment({name: os.environ.get(name, value) for name, value in PRIVACY.items()}):
         configured = configured_api_url()
@@ -134,14 +131,14 @@ def _installation_auth(url: str) -> dict[str, str]:
 
 
 def _require_listener(url: str) -> None:
-    """Raise ServerStartError if nobody listens at an address of this machine: Prefect would end with a traceback."""
+    """Raise UserError if nobody listens at an address of this machine: Prefect would end with a traceback."""
     address = urlsplit(url)
     if not is_here(address.hostname):
         return  # perhaps by a proxy, which this process does not ask
     try:
         socket.create_connection((str(address.hostname), address.port or 80), LISTENER_TIMEOUT_S).close()
     except OSError as error:
-        raise ServerStartError(
+        raise UserError(
             f"no Prefect server answers at {API_URL_VARIABLE}={url} ({error.strerror or error}): start it with "
             f"`make deploy`, or `unset {API_URL_VARIABLE}`, and each command starts its own"
         ) from error
@@ -168,7 +165,7 @@ def _wait_until_up(process: subprocess.Popen[bytes], url: str, auth_string: str,
     wait_until(lambda: process.poll() is not None or answers(url, auth_string), limit_s)
     if process.poll() is not None or not answers(url, auth_string):
         printed = last_lines(log).strip().splitlines()
-        raise ServerStartError(
+        raise UserError(
             f"the embedded Prefect API did not answer within {limit_s:g} s: give it more time by "
             f"{START_TIMEOUT_VARIABLE}=600, or start a server with `prefect server start` and set {API_URL_VARIABLE}="
             f"http://127.0.0.1:4200/api; its log {log} ends with: {printed[-1] if printed else '(nothing)'}"

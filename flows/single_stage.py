@@ -68,7 +68,7 @@ def run_single_stage(
     Raises:
         RunDirectoryError: if there is no valid spec.
         StageBusyError, RunError: if another process watches this stage, or trains into its output directory.
-        SiteError, ResourceError: if jobs cannot be submitted from here, or ask for more than the site grants.
+        SiteError, UserError: if jobs cannot be submitted from here, or ask for more than the site grants.
         ImageError: if the site's image is not there, or is not one of this kdgat.
     """
     directory = RunDirectory(path.absolute())

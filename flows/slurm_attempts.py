@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from flows.attempts import Attempt
-from flows.dask_jobs import DaskJobs, SchedulerStartError, SubmitError
+from flows.dask_jobs import DaskJobs, SchedulerStartError
 from flows.job_watch import POLL_S, JobWatch
 from flows.node_image import NodeImage
 from kdgat.cluster.clock import SYSTEM_CLOCK, Clock
@@ -22,7 +22,7 @@ from kdgat.cluster.report import jobs_with_files, remove_job_files
 from kdgat.cluster.scheduler import Scheduler
 from kdgat.cluster.script import cluster_arguments, job_name, scheduler_options
 from kdgat.cluster.site import Site
-from kdgat.cluster.slurm import Slurm, refusal
+from kdgat.cluster.slurm import Slurm, SubmissionError, refusal
 from kdgat.container.binds import Bind, stage_binds
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.provenance import GPUS_VARIABLE
@@ -65,7 +65,7 @@ class SlurmAttempts:
                 self._submit(attempt)
         except SchedulerStartError as error:
             return self._not_submitted(attempt, EndKind.UNREACHABLE, str(error))
-        except SubmitError as error:
+        except SubmissionError as error:
             return self._not_submitted(attempt, *refusal(str(error)))
         worker = self.jobs.worker(attempt.record.job_id)
         try:

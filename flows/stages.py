@@ -183,7 +183,7 @@ def run_flow(flow: Callable[..., State[Any]], output: OutputDirectory, site: Sit
 
     Raises:
         RunError: if another process trains into the same output directory.
-        ServerStartError: if the embedded Prefect API does not come up.
+        UserError: if the embedded Prefect API does not come up.
     """
     with site.creating_files(), prefect_api(output.prefect_database_path, output.prefect_log_path):
         state = flow(out=output.path, site=site, **parameters, return_state=True)

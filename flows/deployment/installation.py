@@ -16,6 +16,7 @@ from pydantic import AfterValidator, Field, field_validator
 
 import kdgat
 from kdgat.base.configuration import Config, ConfigurationError, validate_config
+from kdgat.base.errors import UserError
 from kdgat.base.files import write_bytes_atomically
 
 HOME_VARIABLE: Final = "KDGAT_HOME"
@@ -36,10 +37,6 @@ _HEADER: Final = """\
 # Written by `make deploy`. Values set in its environment win over those in here, and are then written here.
 # For a shell: set -a; . {path}; set +a
 """
-
-
-class InstallationError(ValueError):
-    """The installation cannot be set up or ended as asked; the text names what is in the way, and the fix."""
 
 
 _Folder = Annotated[Path, AfterValidator(lambda path: path.expanduser().absolute())]
@@ -78,7 +75,7 @@ class Installation(Config):
         """Put an installation together from the environment, its file, and defaults, in this order.
 
         Raises:
-            InstallationError: naming variable, value and fix.
+            UserError: naming variable, value and fix.
         """
         home = Path(environment.get(HOME_VARIABLE) or Path.home() / ".kdgat").expanduser().absolute()
         written = _read(home / "installation.env")
@@ -95,7 +92,7 @@ class Installation(Config):
         try:
             found = validate_config(cls, {name: listed[name] for name in variables & set(listed) if listed[name]})
         except ConfigurationError as error:
-            raise InstallationError(str(error).removeprefix(f"{cls.__name__}: ")) from error
+            raise UserError(str(error).removeprefix(f"{cls.__name__}: ")) from error
         if found.auth and not found.auth_string:
             return found.model_copy(update={"auth_string": new_auth_string()})
         return found
@@ -168,12 +165,12 @@ def find_prefect_file(checkout: Path) -> Path:
     """Return the file with the deployments: the checkout's, or the one that a wheel has brought.
 
     Raises:
-        InstallationError: if there is neither.
+        UserError: if there is neither.
     """
     for path in (checkout / PREFECT_FILE, INSTALLED_PREFECT_FILE):
         if path.is_file():
             return path
-    raise InstallationError(
+    raise UserError(
         f"{checkout / PREFECT_FILE} and {INSTALLED_PREFECT_FILE} are missing: "
         "install kdgat into a virtual environment, or use a checkout with `make install`"
     )
@@ -218,7 +215,7 @@ def _read(path: Path) -> dict[str, str]:
                 name, value = word.split("=", 1)
             except ValueError as error:
                 text = f"{path}, line {number}: {line!r} is no NAME=VALUE: quote a value with spaces"
-                raise InstallationError(text) from error
+                raise UserError(text) from error
             if value:
                 found[name] = value
     return found

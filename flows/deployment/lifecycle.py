@@ -26,7 +26,6 @@ from flows.deployment.installation import (
     PREFECT,
     SERVER_AUTH_VARIABLE,
     Installation,
-    InstallationError,
     find_prefect_file,
 )
 from flows.deployment.privacy import without_passwords
@@ -36,6 +35,7 @@ from flows.deployment.service import Service, end, is_alive
 from flows.log_tail import last_lines
 from flows.loopback import PATIENT_ANSWER_S, answers, is_free
 from flows.server import START_TIMEOUT_S, START_TIMEOUT_VARIABLE
+from kdgat.base.errors import UserError
 from kdgat.base.polling import wait_until
 from kdgat.canbus.catalog import load_catalog
 from kdgat.container.process import signals_as_exit
@@ -58,8 +58,8 @@ def up(log: Log) -> Installation:
     """Start what does not run yet, update what the server holds, and leave what runs alone.
 
     Raises:
-        CompatibilityError: if an installed package breaks the server, or its schedules.
-        InstallationError: naming what is in the way, with the last lines of the log concerned.
+        UserError: if an installed package breaks the server, or its schedules.
+        UserError: naming what is in the way, with the last lines of the log concerned.
         StageBusyError: if another command works on this installation.
     """
     require_compatible()
@@ -88,12 +88,12 @@ def update(log: Log) -> None:
     """Bring what a server that runs holds up to date; for a server that systemd keeps, or somebody else.
 
     Raises:
-        InstallationError: if the server does not answer.
+        UserError: if the server does not answer.
         StageBusyError: if another command works on this installation.
     """
     here = Installation.find()
     if not answers(here.url, here.auth_string, PATIENT_ANSWER_S):
-        raise InstallationError(f"{here.url} does not answer: start the server first, by `make deploy` or by systemd")
+        raise UserError(f"{here.url} does not answer: start the server first, by `make deploy` or by systemd")
     with _alone(here):
         _prepare(here)
         _fill_server(here, log)
@@ -105,17 +105,17 @@ def down(log: Log) -> None:
     """End worker, its runs and the server; database, registry and outputs stay.
 
     Raises:
-        InstallationError: if there is nothing to end here, with the installations whose servers run.
+        UserError: if there is nothing to end here, with the installations whose servers run.
         StageBusyError: if another command works on this installation.
     """
     here = Installation.find()
     elsewhere = servers_text("{variable}={home} make undeploy")
     if not here.home.is_dir():
-        raise InstallationError(f"nothing was ended: {_nothing_here(here)}{elsewhere}")
+        raise UserError(f"nothing was ended: {_nothing_here(here)}{elsewhere}")
     with _alone(here):
         worker, server = Service(here.home, "worker"), Service(here.home, "server")
         if HOME_VARIABLE not in os.environ and elsewhere and not (worker.note() or server.note()):
-            raise InstallationError(f"nothing was ended: nothing of {here.home} runs, and {_not_set()}{elsewhere}")
+            raise UserError(f"nothing was ended: nothing of {here.home} runs, and {_not_set()}{elsewhere}")
         runs.stop_runs(here.home, log, DEPLOY)
         for service in (worker, server):
             process = service.process()
@@ -206,7 +206,7 @@ def _with_free_port(here: Installation) -> Installation:
     if Service(here.home, "server").process() is not None or is_free(here.port):
         return here
     if "KDGAT_PORT" in os.environ or here.path.is_file():
-        raise InstallationError(
+        raise UserError(
             f"KDGAT_PORT={here.port} is taken by another program: give a free one, "
             f"as KDGAT_PORT={_free_port(here.port)} make deploy"
         )
@@ -217,7 +217,7 @@ def _free_port(taken: int) -> int:
     for port in range(taken + 1, min(taken + PORTS_TRIED, 65536)):
         if is_free(port):
             return port
-    raise InstallationError(f"no port from {taken} on is free: set KDGAT_PORT")
+    raise UserError(f"no port from {taken} on is free: set KDGAT_PORT")
 
 
 def _refuse_changes(here: Installation) -> None:
@@ -232,7 +232,7 @@ def _refuse_changes(here: Installation) -> None:
         ("KDGAT_AUTH", int(note.get("auth", False)), int(here.auth)),
     ):
         if was != shall:
-            raise InstallationError(
+            raise UserError(
                 f"{variable}={shall}: the server that runs was started with {was}: "
                 "`make undeploy` first, then `make deploy`"
             )
@@ -344,4 +344,4 @@ def _wait(
     in_time = wait_until(lambda: condition() or not is_alive(process), limit_s)
     problem = message if is_alive(process) else f"the {service.name} ended at its start"
     if not in_time or problem != message:
-        raise InstallationError(f"{problem}. Its log {service.log_path} ends with:\n{last_lines(service.log_path)}")
+        raise UserError(f"{problem}. Its log {service.log_path} ends with:\n{last_lines(service.log_path)}")

@@ -14,9 +14,10 @@ from prefect.events.schemas.automations import AutomationCore, EventTrigger, Pos
 from prefect.events.schemas.events import ResourceSpecification
 from prefect.exceptions import ObjectNotFound
 
-from flows.deployment.installation import NOTIFY_VARIABLE, InstallationError
+from flows.deployment.installation import NOTIFY_VARIABLE
 from flows.lost_runs import LOST
 from flows.night_events import NightEvent
+from kdgat.base.errors import UserError
 from kdgat.can.nightly.run import FLOW_NAME
 
 BLOCK: Final = "kdgat-nights"
@@ -56,7 +57,7 @@ def ensure_notifications(client: SyncPrefectClient, address: str) -> bool:
             `TYPE/NAME` of a notification block of the server; empty or `off` for none.
 
     Raises:
-        InstallationError: if there is no such block, or nobody knows how to send to such an address.
+        UserError: if there is no such block, or nobody knows how to send to such an address.
     """
     block = None if address in ("", OFF) else _block(client, address)
     for name, (events, subject, body) in AUTOMATIONS.items():
@@ -89,20 +90,20 @@ def ensure_notifications(client: SyncPrefectClient, address: str) -> bool:
 
 
 def check_address(address: str) -> None:
-    """Refuse an address that nobody knows how to send to; InstallationError, without the address: it may be secret."""
+    """Refuse an address that nobody knows how to send to; UserError, without the address: it may be secret."""
     from apprise import Apprise
 
     scheme, separator, _ = address.partition("://")
     if not _SCHEME.fullmatch(scheme):
         separator = ""  # an address within another text
     if not separator and address not in ("", OFF) and not _NAME.fullmatch(address):
-        raise InstallationError(
+        raise UserError(
             f"{NOTIFY_VARIABLE} is neither an address with :// nor TYPE/NAME of a block, and is not shown here, as it "
             "may hold a key: begin it with https://, or give a block, as slack-webhook/ops"
         )
     if not separator or address.startswith(("http://", "https://")) or Apprise().add(address):
         return
-    raise InstallationError(
+    raise UserError(
         f"{NOTIFY_VARIABLE}={scheme}://...: nobody knows how to send there: give an https address "
         "that takes JSON, an address of Apprise as mailtos://USER:PASSWORD@HOST?to=YOU, or TYPE/NAME of a block"
     )
@@ -133,7 +134,7 @@ def _named_block(client: SyncPrefectClient, name: str) -> BlockDocument:
         return client.read_block_document_by_name(block, slug)
     except ObjectNotFound:
         pass
-    raise InstallationError(
+    raise UserError(
         f"{NOTIFY_VARIABLE}={name}: the server has no such block: make one in the UI (Blocks, +), and give TYPE/NAME, "
         "as slack-webhook/ops, or an address"
     )

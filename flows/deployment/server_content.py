@@ -28,11 +28,12 @@ from prefect.exceptions import ObjectNotFound
 from prefect.workers.process import ProcessWorker
 
 from flows.deployment.data import marked, missing_folder
-from flows.deployment.installation import HEARTBEAT_S, POOL, PREFECT, InstallationError, find_prefect_file
+from flows.deployment.installation import HEARTBEAT_S, POOL, PREFECT, find_prefect_file
 from flows.deployment.service import have_ended, kill
 from flows.log_tail import last_lines
 from flows.lost_runs import LOST, crash
 from flows.suspension import NAME as SUSPENDED
+from kdgat.base.errors import UserError
 
 AUTOMATION: Final = "crash runs whose process died"
 SILENCE_S: Final = 3 * HEARTBEAT_S  # one heartbeat may be lost or late
@@ -49,12 +50,12 @@ def check_schedule(cron: str, timezone: str) -> None:
     """Refuse a schedule that Prefect cannot read.
 
     Raises:
-        InstallationError: naming the variable and the fix.
+        UserError: naming the variable and the fix.
     """
     try:
         CronSchedule(cron=cron, timezone=timezone)
     except ValueError as error:
-        raise InstallationError(
+        raise UserError(
             f"KDGAT_NIGHTLY_CRON={cron!r} is no schedule: write minute, hour, day, month and weekday, as '0 2 * * *'"
         ) from error
 
@@ -78,7 +79,7 @@ def apply_prefect_file(checkout: Path, environment: Mapping[str, str], log_path:
     """Create or update all deployments of `deployments/prefect.yaml`, as `prefect deploy --all` does.
 
     Raises:
-        InstallationError: with the last lines of what it printed.
+        UserError: with the last lines of what it printed.
     """
     command = [*PREFECT, "deploy", "--prefect-file", str(find_prefect_file(checkout)), "--all"]
     with (
@@ -100,7 +101,7 @@ def apply_prefect_file(checkout: Path, environment: Mapping[str, str], log_path:
     if not has_ended or deploying.returncode != 0:
         problem = "failed" if has_ended else f"did not end within {DEPLOY_TIMEOUT_S:g} s"
         tail = last_lines(log_path, LOG_TAIL_LINES)
-        raise InstallationError(f"{' '.join(command[2:])} {problem}. Its output {log_path} ends with:\n{tail}")
+        raise UserError(f"{' '.join(command[2:])} {problem}. Its output {log_path} ends with:\n{tail}")
 
 
 def limit_datasets(client: SyncPrefectClient) -> None:

@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kdgat.assignment.compilation import compiled
 from kdgat.assignment.errors import CostError, InfeasibleError
 from kdgat.assignment.exact import solve
-from kdgat.assignment.kernels import ORDERED
 from kdgat.assignment.matrix import check_mask, check_type
 from kdgat.assignment.quick import MIN_LISTED
 from kdgat.assignment.reading import padded
 from kdgat.assignment.result import COLUMN_MINIMA, Assignment, Counters
+from kdgat.assignment.rows import ORDERED
 from kdgat.assignment.small import SOLVED, solve_into
 from kdgat.base.cores import num_usable_cores
+from kdgat.base.machine_code import compiled
 
 LEFT = -1  # a problem that the kernel has not solved
 MIN_PER_THREAD = 32  # problems; for fewer a thread takes longer to start

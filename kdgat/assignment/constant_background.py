@@ -8,10 +8,9 @@ u_i <= background and v_j <= 0, so they are feasible on the background by themse
 
 import numpy as np
 
-from kdgat.assignment.compilation import compiled
-from kdgat.assignment.core import remove_first, rise
-from kdgat.assignment.kernels import BITS, EXPONENT, flip, last_unlike, lowest_bit, unlike
-from kdgat.assignment.proof import is_proved
+from kdgat.assignment.certificate import is_proved
+from kdgat.assignment.rows import BITS, EXPONENT, last_unlike, lowest_bit, unlike
+from kdgat.assignment.search import flip, pop, rise
 from kdgat.assignment.small import (
     INFEASIBLE,
     LARGEST_BID,
@@ -23,7 +22,7 @@ from kdgat.assignment.small import (
     pack,
     write_answer,
 )
-from kdgat.base.machine_code import njit
+from kdgat.base.machine_code import compiled, njit
 
 OTHER = INFEASIBLE  # the costs have no background, or too few lines that may share it
 SAMPLE, SHARE = 64, 0.6  # entries looked at to find a background, and how many of them it has to be
@@ -260,8 +259,7 @@ def augment_lists(start, targets, prices, background, u, v, target_of, line_of, 
             scanned[num_scanned] = nodes[0]
             num_scanned += 1
             line = line_of[nodes[0]]
-            remove_first(keys, nodes, place, size)
-            size -= 1
+            size = pop(keys, nodes, place, size)
         u[origin] += best
         for s in range(num_scanned):
             target = scanned[s]

@@ -7,12 +7,11 @@ from typing import Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kdgat.assignment import core, kernels, prediction, quick
+from kdgat.assignment import core, dense, quick
 from kdgat.assignment import warm_start as seeds
-from kdgat.assignment.certificate import CertificateError, prove
+from kdgat.assignment.certificate import EXACT, PRECISION, ROUNDING, TOLERANCE, CertificateError, prove
 from kdgat.assignment.errors import CostError, OptimalityError
 from kdgat.assignment.matrix import Matrix, check_duals, check_type, infeasible, make_matrix
-from kdgat.assignment.proof import EXACT, PRECISION, ROUNDING, TOLERANCE
 from kdgat.assignment.result import Assignment, Counters, PackedAssignment
 from kdgat.assignment.warm_start import Seed
 
@@ -47,7 +46,7 @@ def solve(
 
     `cost` [n, m] holds finite numbers; `mask` [n, m] is True where a pair is forbidden (the cost there does not
     matter). `u` [n] and `v` [m] are a seed: any finite numbers, NaN where unknown, made feasible here. The two sides
-    are weighed apart, because one stale dual spoils what is made of its side (`prediction.py`). Of these, column minima
+    are weighed apart, because one stale dual spoils what is made of its side (`warm_start.py`). Of these, column minima
     and row minima, the one with the best dual bound is the start: a bad seed costs two passes at most.
 
     Methods: "core" looks at each row's cheapest entries and further only where a search needs it; "dense" is the
@@ -158,18 +157,18 @@ def search(matrix: Matrix, seed: Seed, method: Method, *, with_bids: bool) -> Fo
     matches = searches = looked_at = edges = repairs = 0
     state = core.GAVE_UP
     may_turn = method == "auto" and n * m <= CACHED
-    if kernels.is_crowded(*arrays[:4]):  # with many ties, short lists are blind: whole rows are searched
+    if dense.is_crowded(*arrays[:4]):  # with many ties, short lists are blind: whole rows are searched
         method = "dense"
-        rows, matches = kernels.match_scarce(*arrays)
+        rows, matches = dense.match_scarce(*arrays)
         if n == m:  # rows that may have almost any column come last
-            state, searches, looked_at = kernels.augment_dense(*arrays, rows)
+            state, searches, looked_at = dense.augment_dense(*arrays, rows)
             if state != core.STUCK_NOWHERE:
                 raise infeasible(matrix)
             state = core.GAVE_UP
     if n < m or method == "dense":
-        matches += kernels.match_tight(*arrays)
+        matches += dense.match_tight(*arrays)
     if n < m:
-        kernels.release_columns(*arrays)
+        dense.release_columns(*arrays)
         matches = int((column_of >= 0).sum())
     if method != "dense":
         columns, costs, start, count, beyond = core.make_core(matrix.cost, matrix.mask, column_duals)
@@ -191,7 +190,7 @@ def search(matrix: Matrix, seed: Seed, method: Method, *, with_bids: bool) -> Fo
             return replace(found, counters=replace(found.counters, scanned_columns=wasted))
         looked_at, edges = looked_at + more, columns.size + added
     if state == core.GAVE_UP:
-        state, some, more = kernels.augment_dense(*arrays, np.arange(n))
+        state, some, more = dense.augment_dense(*arrays, np.arange(n))
         searches, looked_at = searches + some, looked_at + more
     if state != core.STUCK_NOWHERE:
         raise infeasible(matrix)
@@ -237,17 +236,17 @@ def best_seed(matrix: Matrix, u: ArrayLike | None, v: ArrayLike | None) -> Seed:
         by_columns = seeds.column_seed(matrix, columns)
         by_rows = seeds.row_seed(matrix, rows, seeds.ROW_MINIMA)
     else:
-        weighed = prediction.weigh(matrix, row_duals, column_duals)
+        weighed = seeds.weigh(matrix, row_duals, column_duals)
         rows, columns, by_columns, by_rows = weighed.rows, weighed.columns, weighed.by_columns, weighed.by_rows
     typical = n * max(float(np.abs(rows).max()), float(np.abs(columns[np.isfinite(columns)]).max()))
     minimum = max(by_rows, by_columns, key=lambda seed: _certain_bound(seed, typical))
     if weighed is not None:
         bounds = [_certain_bound(seed, typical) for seed, _ in weighed.predictions]
-        chosen = prediction.choose(weighed, minimum, bounds, _certain_bound(minimum, typical))
+        chosen = seeds.choose(weighed, minimum, bounds, _certain_bound(minimum, typical))
         if chosen is not None:
             return chosen
     is_close = by_columns.bound - by_rows.bound <= CROWDED_LOSS * abs(by_columns.bound)
-    if minimum is by_columns and is_close and kernels.is_crowded(matrix.cost, matrix.mask, minimum.u, minimum.v):
+    if minimum is by_columns and is_close and dense.is_crowded(matrix.cost, matrix.mask, minimum.u, minimum.v):
         return by_rows
     return minimum
 
@@ -267,7 +266,7 @@ def settled(matrix: Matrix, duals: NDArray[np.float64]) -> NDArray[np.float64]:
     """
     with np.errstate(over="ignore"):
         centred = duals - np.nanmedian(duals)
-    sample = slice(None, None, max(1, matrix.cost.shape[0] // kernels.SAMPLED_ROWS))
+    sample = slice(None, None, max(1, matrix.cost.shape[0] // dense.SAMPLED_ROWS))
     allowed = np.isfinite(matrix.cost[sample])
     if matrix.mask.size:
         allowed &= matrix.mask[sample] == 0

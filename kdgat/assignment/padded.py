@@ -14,9 +14,10 @@ all rows, and v = -inf. `lists` are columns, costs [rows, CAPACITY], count and b
 
 import numpy as np
 
-from kdgat.assignment.compilation import compiled
-from kdgat.assignment.core import SHORT_CAPACITY, SHORT_GROUPS, WHOLE, candidates, remove_first, rise
-from kdgat.assignment.kernels import LANES, ORDERED
+from kdgat.assignment.core import SHORT_CAPACITY, SHORT_GROUPS, WHOLE, candidates
+from kdgat.assignment.rows import LANES, ORDERED
+from kdgat.assignment.search import pop, rise
+from kdgat.base.machine_code import compiled
 
 LONG_GROUPS = 32
 FREE, DUMMY = -1, -2  # in column_of and row_of, beside the number of a line
@@ -210,8 +211,7 @@ def augment(cost, u, v, dummy_duals, column_of, row_of, origins, free_dummies, c
                     node = ready[num_ready]
                 else:
                     key, node = keys[0], nodes[0]
-                    remove_first(keys, nodes, place, size)
-                    size -= 1
+                    size = pop(keys, nodes, place, size)
                     if node < m and distance[node] < key:
                         continue  # it was ready before
                     here = key

@@ -20,14 +20,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from kdgat.assignment import padded
-from kdgat.assignment.certificate import CertificateError, Costs, prove_lines
+from kdgat.assignment.certificate import EXACT, PRECISION, ROUNDING, CertificateError, Costs, prove_lines
 from kdgat.assignment.changes import LARGE_CHANGE, Lines, count_lines, line_numbers, lines_of, read_block
 from kdgat.assignment.core import reduce_rows
 from kdgat.assignment.errors import CostError
 from kdgat.assignment.exact import LARGEST_BID, solve_matrix
 from kdgat.assignment.matrix import Matrix, infeasible, make_matrix
 from kdgat.assignment.padded import DUMMY, FREE
-from kdgat.assignment.proof import EXACT, PRECISION, ROUNDING
 from kdgat.assignment.result import Assignment, Counters
 from kdgat.assignment.warm_start import line_minima
 

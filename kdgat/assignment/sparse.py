@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.assignment.compilation import compiled
-from kdgat.assignment.core import remove_first, rise
-from kdgat.assignment.kernels import flip
+from kdgat.assignment.search import flip, pop, rise
+from kdgat.base.machine_code import compiled
 
 DONE, LOOK_FURTHER, LOOK_AT_ALL, STUCK = 0, 1, 2, 3
 POSITION, SIZE, NUM_REACHED, NUM_SCANNED, NUM_REPAIRED, END, ROW, MODE, SEARCHES, LOOKED_AT = range(10)  # of a search
@@ -197,8 +196,7 @@ def search(  # type: ignore[no-untyped-def]
         if size > 0 and keys[0] < best:
             here = keys[0]
             node = nodes[0]
-            remove_first(keys, nodes, place, size)
-            size -= 1
+            size = pop(keys, nodes, place, size)
             mode = 1
             if node < m:
                 scanned[num_scanned] = node

@@ -11,6 +11,8 @@ import yaml
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
+from kdgat.base.errors import UserError
+
 MAX_SHOWN = 80  # characters of a wrong value
 M = TypeVar("M", bound=BaseModel)
 
@@ -19,7 +21,7 @@ class ExecutionOnly:
     """Mark a field, in `Annotated`, that changes how a stage is executed and never what it computes."""
 
 
-class ConfigurationError(ValueError):
+class ConfigurationError(UserError):
     """A key or a value of the configuration is wrong; the text names it and the fix."""
 
 

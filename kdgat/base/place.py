@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from kdgat.base.errors import UserError
 from kdgat.base.text import MIB
 
 RUN_BYTES: Final = 16 << 20  # an output directory without a checkpoint takes some: logs, Prefect's database, a report
@@ -24,10 +25,6 @@ _ADVICE: Final = {
 }
 
 
-class PlaceError(ValueError):
-    """Results cannot be written where they are to be; the text names the option, the path and the fix."""
-
-
 def check_folder(path: Path, option: str, room: int = RUN_BYTES) -> None:
     """Refuse a folder that cannot be written to, whether it is there or is to be made.
 
@@ -37,7 +34,7 @@ def check_folder(path: Path, option: str, room: int = RUN_BYTES) -> None:
         room: bytes that have to be free on its filesystem.
 
     Raises:
-        PlaceError: if the path is a file or lies below one, or nothing (or not enough) can be written there.
+        UserError: if the path is a file or lies below one, or nothing (or not enough) can be written there.
     """
     _check(path, option, room, is_folder=True)
 
@@ -46,7 +43,7 @@ def check_file(path: Path, option: str, room: int = FILE_BYTES) -> None:
     """Refuse a file that cannot be written; a folder that is missing is made by whoever writes it.
 
     Raises:
-        PlaceError: as of `check_folder`, and if the path is a folder.
+        UserError: as of `check_folder`, and if the path is a folder.
     """
     _check(path, option, room, is_folder=False)
 
@@ -63,20 +60,20 @@ def describe_os_error(error: OSError) -> str:
 
 def _check(path: Path, option: str, room: int, *, is_folder: bool) -> None:
     if "\0" in str(path):
-        raise PlaceError(f"{option} {str(path)!r}: no name of a file holds a zero byte: choose another one")
+        raise UserError(f"{option} {str(path)!r}: no name of a file holds a zero byte: choose another one")
     named = f"{option} {path}"
     try:
         path = path.absolute()
         if path.is_file() and is_folder:
-            raise PlaceError(f"{named} is a file: name a folder, which is made if it is not there")
+            raise UserError(f"{named} is a file: name a folder, which is made if it is not there")
         if path.is_dir() and not is_folder:
-            raise PlaceError(f"{named} is a folder: name a file in it")
+            raise UserError(f"{named} is a folder: name a file in it")
         above = path if path.is_dir() else next(folder for folder in path.parents if os.path.lexists(folder))
         if not above.is_dir():
-            raise PlaceError(f"{named}: {above} is no folder, so nothing can be made below it: choose another path")
+            raise UserError(f"{named}: {above} is no folder, so nothing can be made below it: choose another path")
         free = os.statvfs(above)
         if free.f_bavail * free.f_frsize < room:
-            raise PlaceError(
+            raise UserError(
                 f"{named}: {free.f_bavail * free.f_frsize / MIB:.1f} MB are free there, and at least "
                 f"{room / MIB:.2g} MB are needed: free some space, or choose another place"
             )
@@ -86,4 +83,4 @@ def _check(path: Path, option: str, room: int, *, is_folder: bool) -> None:
             probe.write(bytes(min(room, FILE_BYTES)))
             probe.flush()
     except OSError as error:
-        raise PlaceError(f"{named}: {_ADVICE.get(error.errno or 0) or str(error).lower()}") from error
+        raise UserError(f"{named}: {_ADVICE.get(error.errno or 0) or str(error).lower()}") from error

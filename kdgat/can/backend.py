@@ -1,7 +1,7 @@
 """Where preprocessing computes: on the CPU, or on a GPU by the libraries of RAPIDS that have the same interface.
 
 Which it is changes no result, so it is no part of a stage's identity: recordings come out the same bit for bit
-(`kdgat.canbus.readers.dataframe`), and the input scaling the same in the precision that a model keeps
+(`kdgat.canbus.readers.parquet`), and the input scaling the same in the precision that a model keeps
 (`kdgat.can.models.standardise`). It is set once per process, like torch's number of threads; outside of a stage
 everything is computed on the CPU.
 """
@@ -12,6 +12,7 @@ from functools import cache
 from types import ModuleType
 from typing import Any, Final, Literal
 
+from kdgat.base.errors import UserError
 from kdgat.can.capabilities import CUDF, CUML, find_package
 
 logger = logging.getLogger(__name__)
@@ -25,10 +26,6 @@ WORTHWHILE_VALUES: Final = 1 << 30  # of features
 _chosen: Backend = "cpu"
 
 
-class BackendError(ValueError):
-    """The GPU was asked for and cannot be used; the text says why and what to do."""
-
-
 def use_backend(backend: Backend) -> None:
     """Choose for this process: `cuda` insists on the GPU, `auto` takes it where it works and there is much to do."""
     global _chosen
@@ -39,7 +36,7 @@ def dataframes(num_bytes: int) -> ModuleType | None:
     """Return cudf if a recording of so many bytes is to be read by it, None for the CPU.
 
     Raises:
-        BackendError: if the configuration insists on it and it cannot be used.
+        UserError: if the configuration insists on it and it cannot be used.
     """
     return _module(CUDF, "recordings are read", num_bytes >= WORTHWHILE_BYTES)
 
@@ -48,7 +45,7 @@ def new_scaler(num_values: int) -> Any | None:
     """Return a StandardScaler of cuml if the scaling of so many values is to be fitted by it, None for the CPU.
 
     Raises:
-        BackendError: if the configuration insists on it and it cannot be used.
+        UserError: if the configuration insists on it and it cannot be used.
     """
     if _module(CUML, "input scaling is fitted", num_values >= WORTHWHILE_VALUES) is None:
         return None
@@ -56,10 +53,10 @@ def new_scaler(num_values: int) -> Any | None:
 
 
 def give_up(name: str, what: str, error: Exception) -> None:
-    """Go on without the GPU after a library failed on `what`: `auto` warns, `cuda` raises BackendError."""
+    """Go on without the GPU after a library failed on `what`: `auto` warns, `cuda` raises UserError."""
     reason = f"{what}: {name} failed with {type(error).__name__}: {error}"
     if _chosen == "cuda":
-        raise BackendError(f"data.backend=cuda: {reason}; set data.backend=cpu") from error
+        raise UserError(f"data.backend=cuda: {reason}; set data.backend=cpu") from error
     logger.warning("%s; from here on the CPU does it", reason)
     use_backend("cpu")
 
@@ -75,7 +72,7 @@ def _module(name: str, what: str, is_worthwhile: bool) -> ModuleType | None:
         _tell(f"{what} on the GPU, by {name} {found.version or ''}")
         return importlib.import_module(name)
     if _chosen == "cuda":
-        raise BackendError(
+        raise UserError(
             f"data.backend=cuda: {name} cannot be used here ({found.detail}); set data.backend=auto or cpu, or run "
             "where `kdgat doctor` finds it"
         )

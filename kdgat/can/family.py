@@ -78,7 +78,7 @@ class CanFamily(Family):
     objectives = (VEHICLES, VALIDATION)
 
     def plan(self, config: CanConfig) -> Run:
-        """Describe a run; ConfigurationError, RunError or StartError where it cannot be one.
+        """Describe a run; ConfigurationError, RunError or StageInputError where it cannot be one.
 
         Recordings need not be there to plan with.
         """

@@ -11,12 +11,12 @@ import math
 from collections.abc import Mapping
 from typing import Final
 
+from kdgat.base.errors import UserError
 from kdgat.can.config import CanConfig
 from kdgat.can.evaluation.results import Results
 from kdgat.can.models.names import ENSEMBLE, ENSEMBLE_MEMBERS
 from kdgat.can.sizes import read_recordings
 from kdgat.canbus.catalog import HELD_OUT, RecordingFile, find_entry, matches_hold_out
-from kdgat.family.space import SweepError
 from kdgat.run.interval import Interval
 from kdgat.run.measure import Measure
 
@@ -29,7 +29,7 @@ def vehicle_folds(config: CanConfig) -> dict[str, CanConfig]:
     """Return one configuration per vehicle that can be left out of training and scored, by its name.
 
     Raises:
-        SweepError: if there is none.
+        UserError: if there is none.
         DatasetError, RecordingError: if the recordings cannot be read.
     """
     data = config.data
@@ -40,7 +40,7 @@ def vehicle_folds(config: CanConfig) -> dict[str, CanConfig]:
     names = [name for name in names if not all(_is_of(file, name) for file in train)]
     if not names:
         known = ", ".join(sorted({file.vehicle for file in train if file.vehicle})) or "none"
-        raise SweepError(
+        raise UserError(
             f"--objective {VEHICLES}: the training recordings of {data.dataset} have no vehicle to leave out (known: "
             f"{known}; it must have attacks, and others must be left): name vehicles in an entry of --catalog, or give "
             "--objective validation"

@@ -16,14 +16,14 @@ from kdgat.canbus.catalog import (
     find_recordings,
     split_roles,
 )
-from kdgat.canbus.features.feature_names import FEATURE_VERSION
-from kdgat.canbus.heads import check_head
+from kdgat.canbus.features.schema import FEATURE_VERSION
+from kdgat.canbus.logs import check_head
 from kdgat.canbus.messages import ReadLimits
 from kdgat.canbus.summary import DUPLICATE_ROLE
 from kdgat.run.directory import OutputDirectory, RunError
 from kdgat.run.finished import FinishedRun
 from kdgat.run.plan import PlannedStage, Run
-from kdgat.stage.errors import StartError
+from kdgat.stage.errors import StageInputError
 from kdgat.stage.spec import StageInput
 
 MANY_MESSAGES = 10**9  # of a recording whose messages are not counted
@@ -115,7 +115,7 @@ def can_run(config: CanConfig) -> Run:
 
     Raises:
         ConfigurationError: if it cannot be planned.
-        RunError, StartError: if what it should start from is not there, or is another model.
+        RunError, StageInputError: if what it should start from is not there, or is another model.
     """
     plan = plan_can(config)
     starts = starting_weights(config, plan)
@@ -146,7 +146,7 @@ def starting_weights(config: CanConfig, plan: Iterable[PlannedStage]) -> dict[st
     """Find the weights that each trained stage of a plan starts from, by its name; empty without `start_from`.
 
     Raises:
-        RunError, StartError: if that is no run, its features are others, or it lacks the weights of a stage.
+        RunError, StageInputError: if that is no run, its features are others, or it lacks the weights of a stage.
     """
     if config.start_from is None:
         return {}
@@ -159,7 +159,7 @@ def starting_weights(config: CanConfig, plan: Iterable[PlannedStage]) -> dict[st
             record = trained.get(planned.name)
             if record is None:
                 known = [record.name for record in trained.values() if record.stage in RUN_KINDS.trained]
-                raise StartError(
+                raise StageInputError(
                     f"start_from={config.start_from}: has no finished {planned.name} (it has: "
                     f"{', '.join(known) or 'none'}); train these stages and seeds only, or start from scratch"
                 )
@@ -171,7 +171,7 @@ def _check_feature_version(run: FinishedRun) -> None:
     for record in run.records(PREPARE):
         version = run.output.stage_directory(record).read_spec().config.get("feature_version", 1)
         if version != FEATURE_VERSION:
-            raise StartError(
+            raise StageInputError(
                 f"start_from={run.output.path}: trained on features of version {version}, this kdgat computes version "
                 f"{FEATURE_VERSION}: start from scratch"
             )

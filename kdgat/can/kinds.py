@@ -18,7 +18,7 @@ from kdgat.can.sections import (
     PreparedDataConfig,
     SamplingConfig,
 )
-from kdgat.canbus.features.feature_names import FEATURE_VERSION
+from kdgat.canbus.features.schema import FEATURE_VERSION
 from kdgat.canbus.settings import InjectionConfig, WindowConfig
 from kdgat.run.finished import EVALUATION
 from kdgat.run.kinds import StageKind, StageKinds

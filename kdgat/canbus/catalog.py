@@ -18,13 +18,10 @@ from pydantic import Field, field_validator
 from kdgat.base.configuration import Config, validate_config
 from kdgat.base.errors import UserError
 from kdgat.base.files import EncodingError, read_utf8
+from kdgat.canbus.logs import read_recording
 from kdgat.canbus.messages import SCENARIO_SEPARATOR, Messages, ReadLimits
-from kdgat.canbus.names import RECORDING_SUFFIXES, is_recording, recording_stem, recording_suffix
+from kdgat.canbus.names import RECORDING_SUFFIXES, is_recording, recording_stem, recording_suffix, require_dataset_name
 from kdgat.canbus.near_copies import MOST_SHARED, Blocks, kept_blocks, shared_blocks
-from kdgat.canbus.path_parts import require_dataset_name
-
-# The readers need polars and numba. They are imported where a file is read, so that a process which only needs a
-# dataset's entry works without them.
 
 Role = Literal["train", "test"]
 HELD_OUT = "held_out"
@@ -103,8 +100,6 @@ class RecordingFile:
 
     def read(self, limits: ReadLimits | None = None) -> Messages:
         """Read the messages under this recording's name and scenario."""
-        from kdgat.canbus.logs import read_recording
-
         messages = read_recording(self.path, scenario=self.scenario, limits=limits)
         messages.name = self.name
         return messages
@@ -264,8 +259,6 @@ def find_recordings(
 
 def _read_file(place: RecordingPlace, entry: DatasetEntry, limits: ReadLimits | None) -> RecordingFile:
     """Read one recording and keep what it shows, not its messages."""
-    from kdgat.canbus.logs import read_recording
-
     messages = read_recording(place.path, scenario=place.scenario, limits=limits)
     return RecordingFile(
         path=place.path,

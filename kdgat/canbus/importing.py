@@ -11,7 +11,7 @@ from kdgat.base.files import sha256_of_file, sync_to_disk, temporary_path
 from kdgat.canbus.catalog import DatasetError
 from kdgat.canbus.logs import read_recording, write_recording
 from kdgat.canbus.messages import SCENARIO_SEPARATOR, Messages, ReadLimits, RecordingError
-from kdgat.canbus.path_parts import is_path_part
+from kdgat.canbus.names import is_path_part
 
 NO_LABELS = (
     "has no labels, so attacks in it would be learned as benign; if it holds none, bring it in by "

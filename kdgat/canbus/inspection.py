@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 
 from kdgat.canbus.catalog import DatasetEntry, RecordingPlace, discover_recordings
-from kdgat.canbus.logs import read_recording, recording_name
+from kdgat.canbus.logs import read_recording
 from kdgat.canbus.messages import BadRow, ReadLimits, RecordingError
+from kdgat.canbus.names import recording_name
 
 UNLABELLED_ATTACKS = ("suppress", "masquerade")
 """Attacks whose recordings often carry no positive label, because nothing was injected or nobody marked it."""

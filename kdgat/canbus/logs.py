@@ -1,34 +1,33 @@
-"""Read and write recordings of CAN traffic: the format is found from the file itself."""
+"""Recordings of CAN traffic as files, read, looked at and written: the format is found from the file itself."""
 
 from __future__ import annotations
 
 import os
 import tempfile
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from kdgat.canbus.messages import BadRow, Messages, ReadLimits, RecordingError
+from kdgat.canbus.messages import Messages, ReadLimits, RecordingError
 from kdgat.canbus.names import recording_name
 from kdgat.canbus.readers.detect import FileFormat, find_format, is_compressed, open_recording
-from kdgat.canbus.readers.frames import join_rows
-from kdgat.canbus.readers.parquet import DataframeBackend, read_campaigns, read_parquet, write_parquet
-from kdgat.canbus.readers.rows import Rows, keep_good_rows
+from kdgat.canbus.readers.rows import Rows, join_rows, keep_good_rows
 
-__all__ = [
-    "BadRow",
-    "Messages",
-    "ReadLimits",
-    "RecordingError",
-    "read_recording",
-    "recording_name",
-    "write_recording",
-]
+if TYPE_CHECKING:
+    from kdgat.canbus.readers.parquet import DataframeBackend
+    from kdgat.canbus.readers.text import LineParser
 
 NUM_FRAMES_AT_ONCE = 1 << 16
 """Frames that a reader of binary logs hands on at once."""
 _GZIP_BLOCK_BYTES = 1 << 20
+_BYTES_PER_MESSAGE = 40  # of a line, roughly: how much is read for one chunk
+LEAST_BLOCK_BYTES, _LARGEST_BLOCK_BYTES = 1 << 16, 1 << 22
+_MAX_LINE_BYTES = 1 << 20  # without an end of line for that long, it is none
+COUNTED_BYTES: Final = 1 << 20
+"""Lines of longer files are not counted."""
 
 
 def read_recording(
@@ -59,34 +58,82 @@ def read_recording(
         None if channel is None else str(channel),
     )
     if find_format(path) is FileFormat.PARQUET:
+        from kdgat.canbus.readers.parquet import read_campaigns
+
         messages.campaigns = read_campaigns(path)
     return messages
 
 
 def _read_rows(path: Path, backend: DataframeBackend | None) -> Rows:
-    # Readers are imported where they are needed: numba's kernels alone take as long as reading a plan's Parquet files.
+    if find_format(path) is not FileFormat.TEXT:
+        return join_rows(list(read_portions(path, NUM_FRAMES_AT_ONCE, backend)))
+    from kdgat.canbus.readers.text import read_text
+
+    if not is_compressed(path):
+        return read_text(path)
+    content, damaged = _decompress(path)
+    return read_text(path, np.frombuffer(content, np.uint8), damaged=damaged)
+
+
+def read_portions(path: Path, size: int, backend: DataframeBackend | None = None) -> Iterator[Rows]:
+    """Yield the rows of a recording in order: of text, BLF and PCAP about `size` at once, of Parquet and MF4 all."""
+    # Readers are imported where they are needed: polars, or numba's kernels, alone take as long as reading small files.
     match find_format(path):
         case FileFormat.PARQUET:
-            return read_parquet(path, backend)
+            from kdgat.canbus.readers.parquet import read_parquet
+
+            yield read_parquet(path, backend)
         case FileFormat.BLF:
             from kdgat.canbus.readers.blf import read_blf
 
-            return join_rows(list(read_blf(path, NUM_FRAMES_AT_ONCE)))
+            yield from read_blf(path, size)
         case FileFormat.PCAP:
             from kdgat.canbus.readers.pcap import read_pcap
 
-            return join_rows(list(read_pcap(path, NUM_FRAMES_AT_ONCE)))
+            yield from read_pcap(path, size)
         case FileFormat.MF4:
             from kdgat.canbus.readers.mf4 import read_mf4
 
-            return read_mf4(path)
+            yield read_mf4(path)
         case FileFormat.TEXT:
-            from kdgat.canbus.readers.text import read_text
+            yield from _text_portions(path, size)
 
-            if not is_compressed(path):
-                return read_text(path)
-            content, damaged = _decompress(path)
-            return read_text(path, np.frombuffer(content, np.uint8), damaged=damaged)
+
+def _text_portions(path: Path, size: int) -> Iterator[Rows]:
+    from kdgat.canbus.readers.text import SNIFFED_BYTES, LineParser, find_start
+
+    block_bytes = min(max(size * _BYTES_PER_MESSAGE, LEAST_BLOCK_BYTES), _LARGEST_BLOCK_BYTES)
+    damaged = False
+    parser: LineParser | None = None
+    pending = b""
+    with open_recording(path) as stream:
+        while True:
+            try:
+                block = stream.read1(block_bytes)
+            except (EOFError, OSError, zlib.error):  # a compressed log that is cut off
+                block, damaged = b"", True
+                pending = pending[: pending.rfind(b"\n") + 1]
+            pending += block
+            if block and len(pending) < (SNIFFED_BYTES if parser is None else block_bytes):
+                continue
+            start = 0
+            if parser is None:
+                layout, start = find_start(path, pending[:SNIFFED_BYTES], is_whole=len(pending) <= SNIFFED_BYTES)
+                parser = LineParser(layout)
+            end = end_of_lines(pending) if block else len(pending)
+            if end > start:
+                yield parser.parse(np.frombuffer(pending, np.uint8, end), start)
+                pending = pending[end:]
+            if not block:
+                break
+    if damaged:
+        yield parser.damage()
+
+
+def end_of_lines(content: bytes | bytearray) -> int:
+    """Return where the last whole line ends; what has no end for too long is taken for a line."""
+    end = content.rfind(b"\n") + 1
+    return len(content) if not end and len(content) > _MAX_LINE_BYTES else end
 
 
 def _decompress(path: Path) -> tuple[bytes, bool]:
@@ -101,11 +148,41 @@ def _decompress(path: Path) -> tuple[bytes, bool]:
     return bytes(content), False
 
 
+def check_head(path: Path) -> int | None:
+    """Look at the beginning of a recording, and at the end of a Parquet file, which has its columns there.
+
+    Returns:
+        how many messages it has at most; None where that takes reading it.
+
+    Raises:
+        RecordingError: if it is empty, cut off, of no known format or without the columns of a recording.
+    """
+    match find_format(path):
+        case FileFormat.PARQUET:
+            from kdgat.canbus.readers.parquet import check_columns
+
+            return check_columns(path)
+        case FileFormat.TEXT:
+            from kdgat.canbus.readers.text import SNIFFED_BYTES, find_start
+
+            with open_recording(path) as stream:
+                head = stream.read(SNIFFED_BYTES)
+            is_packed = is_compressed(path)
+            find_start(path, head, is_whole=not is_packed and len(head) == path.stat().st_size)
+            if is_packed or path.stat().st_size > COUNTED_BYTES:
+                return None
+            return path.read_bytes().count(b"\n") + 1
+        case _:
+            return None
+
+
 def write_recording(path: Path | str, messages: Messages) -> None:
     """Write one recording as Parquet in the dataset layout, all of it or nothing.
 
     Columns timestamp (s), id, data_field (hex text), label, source_file; no label column for an unlabelled one.
     """
+    from kdgat.canbus.readers.parquet import write_parquet
+
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     source = f"{messages.scenario}/{messages.name}" if messages.scenario else messages.name

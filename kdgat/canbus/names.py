@@ -1,4 +1,4 @@
-"""What the name of a file tells about the recording in it."""
+"""Names of files and folders: which recording one holds, and which may be given to a dataset or a recording."""
 
 from __future__ import annotations
 
@@ -35,3 +35,22 @@ def recording_name(path: Path) -> tuple[str, str]:
     stem = recording_stem(path)
     scenario, separator, name = stem.partition(SCENARIO_SEPARATOR)
     return (scenario, name) if separator else (path.parent.name, stem)
+
+
+def is_path_part(text: str) -> bool:
+    """Tell whether a name is one part of a path, and no hidden one: what it names stays in the folder it belongs to.
+
+    >>> [is_path_part(name) for name in ("can-train-and-test_v1.5", "", "..", "a/b", "a\\0b")]
+    [True, False, False, False, False]
+    """
+    return bool(text.strip()) and "/" not in text and not text.startswith(".") and text.isprintable()
+
+
+def require_dataset_name(name: str) -> str:
+    """Return a dataset's name; ValueError with what it cannot be part of and the fix where it cannot name a folder."""
+    if not is_path_part(name):
+        raise ValueError(
+            f"dataset={name!r} cannot be part of a file name, and names a folder of the data root; use letters, "
+            "digits, -, _ and ., the last one not first"
+        )
+    return name

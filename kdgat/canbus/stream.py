@@ -6,7 +6,6 @@ import logging
 import os
 import threading
 import time
-import zlib
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,9 +14,10 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
+from kdgat.canbus.logs import LEAST_BLOCK_BYTES, end_of_lines, read_portions
 from kdgat.canbus.messages import BadRow, Messages, ReadLimits, RecordingError
 from kdgat.canbus.names import recording_name
-from kdgat.canbus.readers.detect import FileFormat, find_format, open_recording
+from kdgat.canbus.readers.detect import FileFormat, find_format
 from kdgat.canbus.readers.rows import (
     Rows,
     RowStatus,
@@ -37,9 +37,6 @@ logger = logging.getLogger(__name__)
 
 DEFAULT_CHUNK_MESSAGES = 1 << 16
 """Messages of a chunk at most, unless it is said."""
-_BYTES_PER_MESSAGE = 40  # of a line, roughly: how much is read for one chunk
-_LEAST_BLOCK_BYTES, _LARGEST_BLOCK_BYTES = 1 << 16, 1 << 22
-_MAX_LINE_BYTES = 1 << 20  # without an end of line for that long, it is none
 _SETTLE_S = 1.0  # so long the first lines of a growing log may take to come before its format is decided
 
 
@@ -106,7 +103,7 @@ def read_chunks(
     cutter = _Cutter(path, size, channel, scenario, limits)
 
     def chunks() -> Generator[Messages, None, None]:
-        for rows in _portions(path, size):
+        for rows in read_portions(path, size):
             yield from cutter.cut(rows)
         cutter.finish()
 
@@ -195,65 +192,6 @@ class _Cutter:
         refuse_damage(self._path, status.num_messages, status.num_bad_rows, status.bad_rows, self._limits)
 
 
-def _portions(path: Path, size: int) -> Iterator[Rows]:
-    match find_format(path):
-        case FileFormat.BLF:
-            from kdgat.canbus.readers.blf import read_blf
-
-            yield from read_blf(path, size)
-        case FileFormat.PCAP:
-            from kdgat.canbus.readers.pcap import read_pcap
-
-            yield from read_pcap(path, size)
-        case FileFormat.MF4:
-            from kdgat.canbus.readers.mf4 import read_mf4
-
-            yield read_mf4(path)
-        case FileFormat.PARQUET:
-            from kdgat.canbus.readers.parquet import read_parquet
-
-            yield read_parquet(path)
-        case FileFormat.TEXT:
-            yield from _text_portions(path, size)
-
-
-def _text_portions(path: Path, size: int) -> Iterator[Rows]:
-    from kdgat.canbus.readers.text import SNIFFED_BYTES, LineParser, find_start
-
-    block_bytes = min(max(size * _BYTES_PER_MESSAGE, _LEAST_BLOCK_BYTES), _LARGEST_BLOCK_BYTES)
-    damaged = False
-    parser: LineParser | None = None
-    pending = b""
-    with open_recording(path) as stream:
-        while True:
-            try:
-                block = stream.read1(block_bytes)
-            except (EOFError, OSError, zlib.error):  # a compressed log that is cut off
-                block, damaged = b"", True
-                pending = pending[: pending.rfind(b"\n") + 1]
-            pending += block
-            if block and len(pending) < (SNIFFED_BYTES if parser is None else block_bytes):
-                continue
-            start = 0
-            if parser is None:
-                layout, start = find_start(path, pending[:SNIFFED_BYTES], is_whole=len(pending) <= SNIFFED_BYTES)
-                parser = LineParser(layout)
-            end = _end_of_lines(pending) if block else len(pending)
-            if end > start:
-                yield parser.parse(np.frombuffer(pending, np.uint8, end), start)
-                pending = pending[end:]
-            if not block:
-                break
-    if damaged:
-        yield parser.damage()
-
-
-def _end_of_lines(content: bytes | bytearray) -> int:
-    """Return where the last whole line ends; what has no end for too long is taken for a line."""
-    end = content.rfind(b"\n") + 1
-    return len(content) if not end and len(content) > _MAX_LINE_BYTES else end
-
-
 class _Follower:
     """Read the lines of a file that grows."""
 
@@ -290,7 +228,7 @@ class _Follower:
         last_growth = time.monotonic()
         try:
             while not self._closed.is_set():
-                if block := stream.read(_LEAST_BLOCK_BYTES):
+                if block := stream.read(LEAST_BLOCK_BYTES):
                     last_growth = time.monotonic()
                     self._pending += block
                     yield from self._whole_lines()
@@ -302,7 +240,7 @@ class _Follower:
                 idle = self._idle_s is not None and time.monotonic() - last_growth >= self._idle_s
                 change = self._change(stream.fileno(), stream.tell())
                 if change == "replaced":
-                    if block := stream.read(_LEAST_BLOCK_BYTES):  # written between the two looks
+                    if block := stream.read(LEAST_BLOCK_BYTES):  # written between the two looks
                         self._pending += block
                         continue
                     yield from self._all_lines()
@@ -340,7 +278,7 @@ class _Follower:
 
     def _whole_lines(self, settled: bool = False) -> Iterator[Rows]:
         """Take the whole lines that wait; first the format must be clear, or as clear as it becomes."""
-        end = _end_of_lines(self._pending)
+        end = end_of_lines(self._pending)
         if not end:
             return
         start = 0

@@ -5,8 +5,8 @@ from typing import Annotated, Final
 
 import typer
 
+from kdgat.base.errors import UserError
 from kdgat.cli.compilation import compilation_told
-from kdgat.cli.options import OptionError
 
 CALIBRATION_FOLDER: Final = "calibration"
 
@@ -57,7 +57,7 @@ def calibrate(
     for log in clean:
         log.stat()  # that there is none is said before anything is loaded
         if path.exists() and path.samefile(log):
-            raise OptionError(f"--out {path} is the recording --clean {log}, which it would replace: name another file")
+            raise UserError(f"--out {path} is the recording --clean {log}, which it would replace: name another file")
     from kdgat.can.evaluation.clean_minutes import calibrate_run  # torch: only who makes no mistake waits for it
 
     with compilation_told(quiet=quiet):

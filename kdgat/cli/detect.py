@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 import typer
 
+from kdgat.base.errors import UserError
 from kdgat.cli.compilation import compilation_told
-from kdgat.cli.options import OptionError
 from kdgat.run.table import counted
 
 if TYPE_CHECKING:
@@ -86,9 +86,9 @@ def detect(
     sources = [name for name, given in (("LOG", log), ("--follow", follow), ("-i", bus)) if given is not None]
     if len(sources) != 1:
         named = " and ".join(sources) if sources else "nothing"
-        raise OptionError(f"{named} given to look at: give one of LOG, --follow FILE, and -i CHANNEL -c INTERFACE")
+        raise UserError(f"{named} given to look at: give one of LOG, --follow FILE, and -i CHANNEL -c INTERFACE")
     if (bus is None) != (interface is None):
-        raise OptionError("-i CHANNEL and -c INTERFACE belong together: give both, as in -i can0 -c socketcan")
+        raise UserError("-i CHANNEL and -c INTERFACE belong together: give both, as in -i can0 -c socketcan")
     require_runtime("detect")
     from kdgat.base.place import check_file
     from kdgat.can.detection.alarms import Alarm
@@ -134,7 +134,7 @@ def detect(
 def require_runtime(command: str) -> None:
     """Refuse to go on where networks cannot be run because the part of the package that does it is missing."""
     if importlib.util.find_spec(INTERFACE_PACKAGE) is None:
-        raise OptionError(f"kdgat {command} needs {INTERFACE_PACKAGE}: pip install 'kdgat[data,export]'")
+        raise UserError(f"kdgat {command} needs {INTERFACE_PACKAGE}: pip install 'kdgat[data,export]'")
 
 
 def _detector(

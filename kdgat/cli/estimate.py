@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from kdgat.base.errors import UserError
 from kdgat.cli import options
 from kdgat.cli.option_groups import JobOptions, spread
 
@@ -35,10 +36,6 @@ Calibrate = Annotated[
 ]
 Seconds = Annotated[float, typer.Option("--seconds", min=1.0, help="Of training, for --calibrate.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-
-
-class EstimateError(ValueError):
-    """What is asked for cannot be estimated; the text names the option and the fix."""
 
 
 def application(families: "Mapping[str, Family]") -> typer.Typer:
@@ -75,7 +72,7 @@ def estimate_command(family: "Family") -> Any:
         given: dict[str, Any],
     ) -> None:
         if calibrate and (stage is None or out is None or compare):
-            raise EstimateError("--calibrate tries one stage of one run: give --stage NAME and --out DIR, no --compare")
+            raise UserError("--calibrate tries one stage of one run: give --stage NAME and --out DIR, no --compare")
         options.require_no_file(out)
         where, request = jobs_at.read()
         config = options.family_config(
@@ -110,7 +107,7 @@ def stage_decisions(
     """Decide what jobs of the stages of the first seed ask for, by name in the plan.
 
     Raises:
-        EstimateError: if there is no stage of this name.
+        UserError: if there is no stage of this name.
     """
     from kdgat.cli.plan import plan_decisions
 
@@ -119,7 +116,7 @@ def stage_decisions(
     known = dict.fromkeys(one.stage for one in first)
     chosen = [one for one in first if stage in (None, one.stage, one.name)]
     if not chosen:
-        raise EstimateError(f"--stage {stage}: the run has no such stage, choose one of {', '.join(known)}")
+        raise UserError(f"--stage {stage}: the run has no such stage, choose one of {', '.join(known)}")
     return plan_decisions(replace(run, plan=chosen), site, request, out)
 
 
@@ -137,8 +134,8 @@ def calibrated(
     What attempts have shown comes before what a calibration shows.
 
     Raises:
-        EstimateError: if what the stage reads is not in `out` yet.
-        CalibrationError: if it cannot be tried here.
+        UserError: if what the stage reads is not in `out` yet.
+        UserError: if it cannot be tried here.
     """
     from kdgat.cluster.calibration import calibrate
     from kdgat.cluster.expectation import Job, decide
@@ -149,7 +146,7 @@ def calibrated(
     planned = next(one for one in run.plan if one.name == name)
     done = finished_stages(run, OutputDirectory(out.absolute()))
     if missing := [other for other in planned.depends_on if other not in done]:
-        raise EstimateError(
+        raise UserError(
             f"--calibrate: {name} reads what {', '.join(missing)} writes, which has not "
             f"finished in {out}: train that first"
         )

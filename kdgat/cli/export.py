@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 import typer
 
+from kdgat.base.errors import UserError
 from kdgat.cli.detect import require_runtime
-from kdgat.cli.options import OptionError
 
 app = typer.Typer()
 
@@ -47,9 +47,7 @@ def export(
 
     check_file(out, "--out")
     if model not in ENSEMBLE_MEMBERS:
-        raise OptionError(
-            f"--model {model}: attention networks are exported; give one of {', '.join(ENSEMBLE_MEMBERS)}"
-        )
+        raise UserError(f"--model {model}: attention networks are exported; give one of {', '.join(ENSEMBLE_MEMBERS)}")
     finished = FinishedCanRun(OutputDirectory(find_model(run, registry)))
     seed = finished.seeds[0] if seed is None else seed
     calibrated = None if calibration is None else VehicleCalibration.read(calibration)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kdgat.base.errors import UserError
 from kdgat.run.end import EXIT_STOPPED
 
 if TYPE_CHECKING:
@@ -30,18 +31,14 @@ QUIET_PREFECT: Final = {
 }
 
 
-class MissingDependencyError(ValueError):
-    """A part of the package that this command needs is not installed."""
-
-
 def check_place(out: Path, site: "Site") -> "OutputDirectory":
     """Return the output directory, after everything that can be refused before a flow starts.
 
     Raises:
-        PlaceError: if nothing can be written there.
+        UserError: if nothing can be written there.
         RunError: if another command trains into it.
-        SiteError, JobScriptError: if jobs cannot be submitted from here, or not with this output directory.
-        MissingDependencyError: if there is no Prefect.
+        SiteError, UserError: if jobs cannot be submitted from here, or not with this output directory.
+        UserError: if there is no Prefect.
     """
     from kdgat.base.place import check_folder
     from kdgat.cluster.script import require_one_word
@@ -66,7 +63,7 @@ def check_place(out: Path, site: "Site") -> "OutputDirectory":
     if site.scheduler == "slurm":
         require_one_word(output.slurm_path)
     if importlib.util.find_spec("prefect") is None:
-        raise MissingDependencyError("Prefect is not installed: pip install 'kdgat[all]'")
+        raise UserError("Prefect is not installed: pip install 'kdgat[all]'")
     for name, value in QUIET_PREFECT.items():
         os.environ.setdefault(name, value)
     return output

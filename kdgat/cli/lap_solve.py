@@ -6,6 +6,7 @@ import io
 import json
 import signal
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -45,7 +46,7 @@ def solve_command(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="Costs: .npy, .npz, .mtx (absent pairs are forbidden), .csv, OR-Library .txt, .h5 of `lap generate`.",
+            help="Costs: .npy, .npz, .mtx (absent pairs are forbidden), .csv, .txt (table or OR-Library), .mat, .h5.",
         ),
     ],
     model: Annotated[
@@ -55,7 +56,7 @@ def solve_command(
         ),
     ] = None,
     index: Annotated[int | None, typer.Option("--index", help="Which problem of an .h5 file, from 0.")] = None,
-    key: Annotated[str | None, typer.Option("--key", help="Which array of an .npz file.")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Which array of an .npz, .mat or .h5 file.")] = None,
     maximize: Annotated[
         bool, typer.Option("--maximize", help="Seek the largest total instead of the smallest.")
     ] = False,
@@ -107,25 +108,28 @@ def solve_file(
     Raises:
         UserError: if the file holds no cost matrix that can be read.
         CostError, InfeasibleError: if it cannot be solved.
-        StartError, WeightsError: if the model cannot be used.
+        StageInputError, WeightsError: if the model cannot be used.
     """
     import numpy as np
 
-    from kdgat.assignment import fallback as plain
-    from kdgat.assignment import first_call
+    from kdgat.assignment import fallback
     from kdgat.assignment.exact import solve
     from kdgat.assignment.files import read_cost
     from kdgat.lap.api import WarmStart
     from kdgat.lap.instances.schema1 import read_record
     from kdgat.training.threads import one_thread
 
-    cost, mask = read_cost(file, index=index, key=key, read_record=read_record)
-    if model is None and not first_call.may_wait() and not first_call.is_compiled():
+    with warnings.catch_warnings(record=True) as notes:
+        warnings.simplefilter("always")
+        cost, mask = read_cost(file, index=index, key=key, read_record=read_record)
+    for note in notes:
+        typer.echo(f"note: {note.message}", err=True)
+    if model is None and not fallback.may_wait() and not fallback.is_compiled():
         started = time.perf_counter()
-        first = plain.solve(cost, mask, maximize)
+        first = fallback.solve(cost, mask, maximize)
         seconds = time.perf_counter() - started
         if first is not None:
-            first_call.compile_meanwhile()
+            fallback.compile_meanwhile()
             return Solved(cost, mask, first, seconds, maximize, None, "scipy")
     # Of the same kind as the problem: rectangles and masks run code of their own.
     warm_up = np.random.default_rng(0).random((WARM_UP_SIZE, WARM_UP_SIZE + int(cost.shape[0] != cost.shape[1])))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kdgat.base.cores import wait_without_spinning
+from kdgat.base.errors import UserError
 from kdgat.base.place import describe_os_error
 from kdgat.run.end import EXIT_STOPPED
 from kdgat.stage.families import is_user_error
@@ -53,10 +54,6 @@ MANY_VALUED = (
 # Of the paths that options take: what to name where one is empty.
 FOLDER_OPTIONS = ("--data-root", "--inbox", "--registry", "--run", "--work-folder")
 FILE_OPTIONS = ("--json", "--catalog", "--config", "--calibration", "--clean", "--picture", "--labels", "--space")
-
-
-class EmptyWordError(ValueError):
-    """A word of the command line is empty; the text names the option, or the word before, and the fix."""
 
 
 @dataclass(frozen=True)
@@ -299,8 +296,8 @@ def refuse_empty_words(tokens: Sequence[str]) -> None:
         if word:
             continue
         if before.startswith("--") and before != "--":
-            raise EmptyWordError(f"{before} is empty: name {_expected(before)}, or leave the option out")
-        raise EmptyWordError(f"the word after {before or 'kdgat'!r} is empty: name what is meant, or leave it out")
+            raise UserError(f"{before} is empty: name {_expected(before)}, or leave the option out")
+        raise UserError(f"the word after {before or 'kdgat'!r} is empty: name what is meant, or leave it out")
 
 
 def _expected(option: str) -> str:

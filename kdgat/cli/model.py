@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kdgat.base.errors import UserError
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -35,14 +37,6 @@ Dataset = Annotated[str | None, typer.Option("--dataset", help="Of which dataset
 OfDataset = Annotated[str | None, typer.Option("--dataset", help="Only models of this dataset.")]
 
 
-class NoRegistryError(ValueError):
-    """Nothing says where the registry is."""
-
-
-class NoServiceError(ValueError):
-    """It is not clear which model in service is meant."""
-
-
 @app.callback()
 def model() -> None:
     """List trained models and say which is in service; `kdgat evaluate can --run DIR/models/ID` scores with one."""
@@ -59,7 +53,7 @@ def list_models(registry: RegistryPath = None, dataset: OfDataset = None, as_jso
     if dataset is not None:
         known = sorted({entry.dataset for entry in index.models})
         if dataset not in known:
-            raise NoServiceError(f"--dataset {dataset}: no model of it is registered; {_nearest(dataset, known)}")
+            raise UserError(f"--dataset {dataset}: no model of it is registered; {_nearest(dataset, known)}")
         index = index.of_dataset(dataset)
     if as_json:
         held = {service: _plain(hold) for service, hold in index.holds().items()}
@@ -214,18 +208,18 @@ def release(
 
 
 def _dataset(registry: "Registry", dataset: str | None) -> str:
-    """Return the dataset that was named, or the only one there is; NoServiceError names those there are."""
+    """Return the dataset that was named, or the only one there is; UserError names those there are."""
     known = sorted({change.dataset for change in registry.read().history if change.family == FAMILY})
     if dataset is None:
         if len(known) != 1:
-            raise NoServiceError(
+            raise UserError(
                 f"models of {len(known)} datasets are in service: name one of {', '.join(known)} by --dataset"
                 if known
                 else f"{registry.path}: no model is in service, so there is nothing to change"
             )
         return known[0]
     if dataset not in known:
-        raise NoServiceError(f"--dataset {dataset}: no model of it is in service; {_nearest(dataset, known)}")
+        raise UserError(f"--dataset {dataset}: no model of it is in service; {_nearest(dataset, known)}")
     return dataset
 
 
@@ -246,7 +240,7 @@ def _open(path: Path | None) -> "Registry":
 
         found = Registry(Installation.find().registry)
         if not found.exists():
-            raise NoRegistryError(
+            raise UserError(
                 f"which registry? There is none in {found.path}: give --registry DIR, or set {REGISTRY_VARIABLE}, or "
                 "KDGAT_HOME if `make deploy` was given one"
             )

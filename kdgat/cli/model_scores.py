@@ -5,6 +5,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Final
 
+from kdgat.base.errors import UserError
 from kdgat.can.evaluation.tables import format_value
 from kdgat.registry.entry import Metrics, ModelEntry
 from kdgat.registry.registry import Registry
@@ -13,15 +14,11 @@ from kdgat.run.table import Table
 COMPARED: Final = ("f1", "false_alarm_rate")
 
 
-class UnlikeModelsError(ValueError):
-    """Two models cannot be compared; the text says why, and how they can."""
-
-
 def registered_scores(first: ModelEntry, second: ModelEntry) -> tuple[dict[str, Metrics], dict[str, str]]:
     """Return the scores of two models where both were measured on the same recordings, and why others are left out.
 
     Raises:
-        UnlikeModelsError: if there is no such scenario.
+        UserError: if there is no such scenario.
     """
     left_out = {}
     for name in dict.fromkeys((*first.metrics, *second.metrics)):
@@ -31,7 +28,7 @@ def registered_scores(first: ModelEntry, second: ModelEntry) -> tuple[dict[str, 
             left_out[name] = "other recordings, or other windows of them"
     names = [name for name in first.metrics if name not in left_out]
     if not names:
-        raise UnlikeModelsError(
+        raise UserError(
             f"{first.id} and {second.id} were measured on different recordings: give --data-root DATA, and both are "
             "measured on the same ones now"
         )
@@ -62,7 +59,7 @@ def measured_scores(
     """Score two models now, on the test recordings that neither has seen, and say why others are left out.
 
     Raises:
-        UnlikeModelsError: if their numbers count different things, or no recording is left.
+        UserError: if their numbers count different things, or no recording is left.
         RegistryError, DatasetError, RecordingError: naming file or folder and the fix.
     """
     from kdgat.can.evaluation.lineage import lineage_of
@@ -74,9 +71,9 @@ def measured_scores(
     seen = {key: name for path in paths.values() for key, name in lineage_of(path).trained.items()}
     found = compare_runs(paths, data_root, dataset or entries[0].dataset, catalog=catalog, also_trained=seen)
     if found.faults:
-        raise UnlikeModelsError("; ".join(found.faults))
+        raise UserError("; ".join(found.faults))
     if not found.recordings:
-        raise UnlikeModelsError(f"{data_root}: holds no test recording that neither model has seen; add some")
+        raise UserError(f"{data_root}: holds no test recording that neither model has seen; add some")
     return found.metrics, found.left_out
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from kdgat.base.errors import UserError
 from kdgat.cli import options
 from kdgat.cli.option_groups import ConfigOptions, JobOptions, spread
 from kdgat.stage.process import garbage_kept
@@ -106,7 +107,7 @@ def night(
     config: CanConfig = configured.build(FAMILY, given)  # type: ignore[assignment]
     rule = read_rule(promotion or ())
     if inbox is not None and not inbox.is_dir():  # a misspelt one would be made, and every night find nothing in it
-        raise options.OptionError(f"--inbox {inbox}: no such folder: correct it, or make it by `mkdir -p {inbox}`")
+        raise UserError(f"--inbox {inbox}: no such folder: correct it, or make it by `mkdir -p {inbox}`")
     inbox = (inbox or _installation().inbox / dataset).absolute()
     require_recordings(config.data, inbox)
     if out is not None:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from kdgat.base.errors import UserError
+
 if TYPE_CHECKING:
     from kdgat.cluster.resources import ResourceRequest
     from kdgat.cluster.site import Site
@@ -59,10 +61,6 @@ OnLostFlow = Annotated[
 Detach = Annotated[
     bool, typer.Option("--detach", help="Watch the run in a small job of its own that outlives this terminal.")
 ]
-
-
-class OptionError(ValueError):
-    """Options contradict each other, or need what is not installed; the text names them and the fix."""
 
 
 def family_command(
@@ -153,7 +151,7 @@ def family_config(
                 where[section] = {}
             where = where[section]
             if not isinstance(where, dict):
-                raise OptionError(f"--config {config_file}: {section} is {where!r}, write its keys below it")
+                raise UserError(f"--config {config_file}: {section} is {where!r}, write its keys below it")
         where[key] = value
     config = family.config.from_preset(preset, content, [*before, *(overrides or ())])
     for option in family.options:
@@ -204,13 +202,13 @@ def read_config(family: "Family", path: Path) -> dict[str, Any]:
 def require_no_file(out: Path | None) -> None:
     """Refuse an output directory that is a file, or lies below one; whether anything is in it is another question."""
     if out is not None and (found := next((one for one in (out, *out.parents) if one.is_file()), None)):
-        raise OptionError(f"--out {out}: {found} is a file: name the folder of a run")
+        raise UserError(f"--out {out}: {found} is a file: name the folder of a run")
 
 
 def require_job_library() -> None:
     """Refuse to go on where jobs cannot be watched because the part of the package that does it is missing."""
     if importlib.util.find_spec("dask_jobqueue") is None:
-        raise OptionError("--site needs dask-jobqueue, which is not installed: pip install 'kdgat[all]'")
+        raise UserError("--site needs dask-jobqueue, which is not installed: pip install 'kdgat[all]'")
 
 
 def site_and_request(
@@ -227,8 +225,8 @@ def site_and_request(
 
     Raises:
         SiteError: if the site is unknown or its file is wrong.
-        ResourceError: if a value cannot be read, or is more than the site grants.
-        OptionError: if resources are asked for where there are no jobs that could have them.
+        UserError: if a value cannot be read, or is more than the site grants.
+        UserError: if resources are asked for where there are no jobs that could have them.
     """
     from kdgat.cluster.estimate import check_command_line
     from kdgat.cluster.resources import make_request
@@ -241,7 +239,7 @@ def site_and_request(
     explicit = request.explicit_values() | ({} if account is None else {"account": account})
     if found.scheduler == "local" and explicit:
         given = ", ".join(f"--{key} {value}" for key, value in explicit.items())
-        raise OptionError(
+        raise UserError(
             f"{given}: with --site {site} stages are processes of this machine, which use what it has: "
             "leave the option out, or name a cluster by --site"
         )

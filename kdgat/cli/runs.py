@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from kdgat.base.errors import UserError
+
 if TYPE_CHECKING:
     from kdgat.family.summary import Group, RunSummary
     from kdgat.run.measure import Measure
@@ -19,10 +21,6 @@ app = typer.Typer(no_args_is_help=True)
 Folder = Annotated[Path, typer.Argument(metavar="FOLDER", help="Where the output directories of runs lie.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 OfFamily = Annotated[str | None, typer.Option("--family", metavar="NAME", help="This family alone.")]
-
-
-class RunsError(ValueError):
-    """Runs cannot be compared as asked; the text says why, and the fix."""
 
 
 @app.callback()
@@ -117,11 +115,11 @@ def compare(
     families = {run.index.family: run.path for run in read}
     if len(families) > 1:
         named = ", ".join(f"{path} is of {name}" for name, path in families.items())
-        raise RunsError(f"{named}: runs of one family are compared, because others have nothing in common: choose some")
+        raise UserError(f"{named}: runs of one family are compared, because others have nothing in common: choose some")
     groups = grouped(read)
     names = [" + ".join(str(run.path) for run in group.runs) for group in groups]
     if len(groups) < 2:
-        raise RunsError(_why_not_compared(groups[0], names[0]))
+        raise UserError(_why_not_compared(groups[0], names[0]))
     differing = differences([group.runs[0] for group in groups])
     measured = [group.measures for group in groups]
     if as_json:
@@ -189,12 +187,12 @@ def best(
     unfinished = [run for run in found if run.state != FINISHED]
     if not judged:
         stands = "; ".join(f"{_name(run, folder)}: {run.state}" for run in unfinished)
-        raise RunsError(
+        raise UserError(
             f"{folder}: no run in it has finished training: nothing to choose from{f' ({stands})' if stands else ''}"
         )
     kinds = sorted({f"{run.index.family}: {run.objective.name}" for run in judged if run.objective})
     if len(kinds) > 1:
-        raise RunsError(
+        raise UserError(
             f"{folder}: runs were validated by different numbers ({'; '.join(kinds)}): choose by --family, or name a "
             "folder that holds comparable ones"
         )

@@ -3,14 +3,11 @@
 import argparse
 from collections.abc import Sequence
 
+from kdgat.base.errors import UserError
 from kdgat.stage.__main__ import add_arguments, run_directory
 from kdgat.stage.outcome import exit_status
 
 JOB_OPTIONS = ("walltime", "memory", "cores", "gpus", "account")
-
-
-class StageCommandError(ValueError):
-    """Options do not go together; the text names the fix."""
 
 
 def run(arguments: Sequence[str]) -> int:
@@ -37,7 +34,7 @@ def run(arguments: Sequence[str]) -> int:
         return _run_at_site(parsed)
     for name in JOB_OPTIONS:
         if getattr(parsed, name) is not None:
-            raise StageCommandError(
+            raise UserError(
                 f"--{name} {getattr(parsed, name)}: without --site the stage is this process, which uses what the "
                 "machine has: leave the option out, or name a cluster by --site"
             )
@@ -52,7 +49,7 @@ def _run_at_site(parsed: argparse.Namespace) -> int:
     if site.scheduler == "local":
         return run_directory(parsed.directory, quiet=parsed.quiet, wait_s=parsed.wait_s)
     if parsed.wait_s:
-        raise StageCommandError(f"--wait-s {parsed.wait_s:g}: a job waits by itself: leave the option out with --site")
+        raise UserError(f"--wait-s {parsed.wait_s:g}: a job waits by itself: leave the option out with --site")
     require_job_library()
     from flows.single_stage import run_single_stage
 

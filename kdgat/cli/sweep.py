@@ -139,12 +139,12 @@ def plan_sweep(family: "Family", configured: Any, wanted: _Request, out: Path) -
     Raises:
         ValueError: naming key, value and fix.
     """
-    from kdgat.family.space import SweepError
+    from kdgat.base.errors import UserError
     from kdgat.family.summary import SWEEP_FILE
     from kdgat.family.sweep import Sweep, check_key
 
     if (out / "run.json").exists() and not (out / SWEEP_FILE).exists():
-        raise SweepError(f"--out {out} holds a run that is no sweep: choose another folder")
+        raise UserError(f"--out {out} holds a run that is no sweep: choose another folder")
     for key in wanted.space.keys:
         check_key(family.config, key)
     for key, draw in wanted.space.random.items():

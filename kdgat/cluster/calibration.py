@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from kdgat.base.errors import UserError
 from kdgat.cluster.child import StopRequest, run_child
 from kdgat.cluster.ending import EndKind
 from kdgat.cluster.history import AttemptRecord
@@ -19,10 +20,6 @@ from kdgat.stage.provenance import GPUS_VARIABLE
 from kdgat.stage.spec import StageSpec
 
 START_S: Final = 600.0  # for libraries, hashes of inputs and the first steps
-
-
-class CalibrationError(ValueError):
-    """A stage cannot be tried here; the text says why, and what to do."""
 
 
 def calibrate(
@@ -37,11 +34,11 @@ def calibrate(
         on_line: gets what the process prints.
 
     Raises:
-        CalibrationError: if it trains several times, fails, ends without a training step, or has no GPU though its job
+        UserError: if it trains several times, fails, ends without a training step, or has no GPU though its job
             asks for one.
     """
     if len(spec.config.get("fits") or ()) > 1 or len(spec.config.get("label_fractions") or ()) > 1:
-        raise CalibrationError(
+        raise UserError(
             f"{spec.stage} trains several times, of which some seconds show the first alone: estimate it from attempts"
         )
     with tempfile.TemporaryDirectory(prefix="kdgat-calibration-") as folder:
@@ -52,15 +49,15 @@ def calibrate(
         work = directory.read_work()
         if isinstance(end.outcome, Failed):
             where = f"; its job asks for {asked.describe()}: calibrate where such a job runs" if asked.gpus else ""
-            raise CalibrationError(f"{spec.stage} fails here: {end.outcome.evidence}{where}")
+            raise UserError(f"{spec.stage} fails here: {end.outcome.evidence}{where}")
         if work is None or work.done < 1:
             said = " | ".join(end.last_lines) or "it printed nothing"
-            raise CalibrationError(
+            raise UserError(
                 f"{spec.stage} did no training step in {START_S:.0f} s: only stages that train can be "
                 f"calibrated ({said})"
             )
         if (work.device != CPU) != (asked.gpus > 0):
-            raise CalibrationError(
+            raise UserError(
                 f"{spec.stage} was tried on {work.device}, its job asks for {asked.gpus} GPUs: calibrate where such a "
                 f"job runs, or say what it shall ask for (-O resources.{spec.stage}.gpus={int(work.device != CPU)})"
             )

@@ -49,7 +49,7 @@ def container_command(
         folder: the working folder inside, which must be among them.
 
     Raises:
-        BindError: if something cannot be bound.
+        UserError: if something cannot be bound.
     """
     if site.image is None:
         return shlex.quote(default_python) if site.python is None else _word(site.python)

@@ -3,7 +3,8 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kdgat.cluster.resources import ResourceError, ResourceRequest, Resources, parse_memory, parse_walltime
+from kdgat.base.errors import UserError
+from kdgat.cluster.resources import ResourceRequest, Resources, parse_memory, parse_walltime
 from kdgat.cluster.site import Site
 
 DEFAULT_KEY: Final = "default"  # in a configuration's `resources`: every stage that has no entry of its own
@@ -26,7 +27,7 @@ def stage_resources(
         command_line: what holds for every stage and beats everything else.
 
     Raises:
-        ResourceError: if the command line asks for more than the site grants, naming both numbers.
+        UserError: if the command line asks for more than the site grants, naming both numbers.
     """
     check_command_line(command_line, site)
     wanted = wanted_resources(stage, requests, site, command_line)
@@ -68,17 +69,15 @@ def check_command_line(command_line: ResourceRequest, site: Site) -> None:
     """Refuse what the command line asks for beyond the limits of the site.
 
     Raises:
-        ResourceError: naming option, both numbers and the fix.
+        UserError: naming option, both numbers and the fix.
     """
     for key in _LIMITED:
         value, limit = getattr(command_line, key), getattr(site.limits, key)
         if value is None or limit is None or _number(key, value) <= _number(key, limit):
             continue
         if key == "gpus" and limit == 0:
-            raise ResourceError(
-                f"--gpus {value}: site {site.name} has no GPUs; leave the option out or take another site"
-            )
-        raise ResourceError(f"--{key} {value} is above what site {site.name} grants: ask for {limit} at most")
+            raise UserError(f"--gpus {value}: site {site.name} has no GPUs; leave the option out or take another site")
+        raise UserError(f"--{key} {value} is above what site {site.name} grants: ask for {limit} at most")
 
 
 def held_to_limits(

@@ -158,7 +158,7 @@ def decide(
         like_stage: the stage whose requests count; by default its own.
 
     Raises:
-        ResourceError: as `stage_resources`.
+        UserError: as `stage_resources`.
     """
     stage = like_stage or job.stage
     asked = stage_resources(stage, requests, site, command_line)
@@ -187,7 +187,7 @@ def decide_for(
 
     Raises:
         RunDirectoryError: if there is no valid spec.
-        ResourceError: as `decide`.
+        UserError: as `decide`.
     """
     spec = directory.read_spec()
     work = Work()

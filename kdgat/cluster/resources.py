@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BeforeValidator, Field, WithJsonSchema
 
 from kdgat.base.configuration import Config, ConfigurationError, validate_config
+from kdgat.base.errors import UserError
 
 _WALLTIME_FIX: Final = (
     "write hours:minutes:seconds as 16:00:00, days-hours:minutes:seconds as 2-00:00:00, or minutes as 90"
@@ -23,19 +24,15 @@ _LONGEST_S: Final = 366 * _DAY_S  # beyond that somebody has mistaken the unit
 _LARGEST_MIB: Final = 1024**3  # a pebibyte, likewise
 
 
-class ResourceError(ValueError):
-    """What a job asks for cannot be read or cannot be had; the text names key, value and fix."""
-
-
 def parse_walltime(text: str | int) -> int:
     """Read a walltime in seconds; a bare number is minutes, as `sbatch` has it.
 
     Raises:
-        ResourceError: if it has no such form, is zero, or is beyond a year.
+        UserError: if it has no such form, is zero, or is beyond a year.
     """
     found = _WALLTIME.fullmatch(str(text).strip()) if _is_text_or_int(text) else None
     if found is None:
-        raise ResourceError(f"walltime={text!r} cannot be read: {_WALLTIME_FIX}")
+        raise UserError(f"walltime={text!r} cannot be read: {_WALLTIME_FIX}")
     given = [int(part) for part in found.groups() if part is not None]
     if found[1] is not None:
         days, hours, minutes, seconds = (*given, 0, 0, 0)[:4]
@@ -46,10 +43,10 @@ def parse_walltime(text: str | int) -> int:
         parts += [("seconds", seconds, 60)]
     total_s = days * _DAY_S + hours * 3600 + minutes * 60 + seconds
     if not 0 < total_s <= _LONGEST_S:
-        raise ResourceError(f"walltime={text!r} is {'longer than a year' if total_s else 'no time'}: {_WALLTIME_FIX}")
+        raise UserError(f"walltime={text!r} is {'longer than a year' if total_s else 'no time'}: {_WALLTIME_FIX}")
     for name, value, limit in parts:
         if value >= limit:
-            raise ResourceError(
+            raise UserError(
                 f"walltime={text!r} has {value} {name}, which must be below {limit}: "
                 f"write {format_walltime(total_s)} if that is meant"
             )
@@ -67,17 +64,17 @@ def parse_memory(text: str | int) -> int:
     """Read an amount of memory in MiB; a bare number is MiB, as `sbatch` has it.
 
     Raises:
-        ResourceError: if it has no such form, is zero, or is beyond a pebibyte.
+        UserError: if it has no such form, is zero, or is beyond a pebibyte.
     """
     found = _MEMORY.fullmatch(str(text).strip()) if _is_text_or_int(text) else None
     if found is None:
-        raise ResourceError(f"memory={text!r} cannot be read: {_MEMORY_FIX}")
+        raise UserError(f"memory={text!r} cannot be read: {_MEMORY_FIX}")
     mib = float(found[1]) * _MIB_PER_UNIT[found[2].upper()]
     if "." in found[1]:
         hint = f"write {format_memory(round(mib))}" if mib >= 1 else _MEMORY_FIX
-        raise ResourceError(f"memory={text!r} is no whole number, which Slurm wants: {hint}")
+        raise UserError(f"memory={text!r} is no whole number, which Slurm wants: {hint}")
     if not 1 <= mib <= _LARGEST_MIB:
-        raise ResourceError(f"memory={text!r} is {'more than a pebibyte' if mib else 'no memory'}: {_MEMORY_FIX}")
+        raise UserError(f"memory={text!r} is {'more than a pebibyte' if mib else 'no memory'}: {_MEMORY_FIX}")
     return int(mib)
 
 
@@ -103,13 +100,13 @@ def _normalise_memory(value: Any) -> str:
 
 def _refuse_truth(value: Any) -> Any:
     if isinstance(value, bool):  # pydantic takes true for 1
-        raise ResourceError(f"{value!r} is no number: write one, as 8")
+        raise UserError(f"{value!r} is no number: write one, as 8")
     return value
 
 
 def _check_gpu_type(value: str) -> str:
     if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", value) is None:
-        raise ResourceError(f"gpu_type={value!r} cannot stand in --gres=gpu:TYPE:1: write its name alone, as v100")
+        raise UserError(f"gpu_type={value!r} cannot stand in --gres=gpu:TYPE:1: write its name alone, as v100")
     return value
 
 
@@ -197,9 +194,9 @@ def make_request(
     """Read what somebody wrote on a command line; None is not said.
 
     Raises:
-        ResourceError: naming key, value and fix.
+        UserError: naming key, value and fix.
     """
     try:
         return validate_config(ResourceRequest, {"walltime": walltime, "memory": memory, "cores": cores, "gpus": gpus})
     except ConfigurationError as error:
-        raise ResourceError(str(error)) from error
+        raise UserError(str(error)) from error

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from kdgat.base.errors import UserError
 from kdgat.cluster.attendance import NO_DASHBOARD
 from kdgat.cluster.connection import FILE_NAME
 from kdgat.cluster.container import (
@@ -41,20 +42,16 @@ SECRETS: Final = (
 _EXCLUSION: Final = re.compile(r"(?:^|\s)(?:--exclude[=\s]|-x)\s*(\S+)")
 
 
-class JobScriptError(ValueError):
-    """A job's script cannot say what it has to; the text names key, value and fix."""
-
-
 def require_one_word(log_directory: Path) -> None:
     """Refuse an output directory that would not be one word of a job's script.
 
     dask-jobqueue writes the path without quotes, and Slurm then refuses the job for an "invalid directive".
 
     Raises:
-        JobScriptError: naming the directory.
+        UserError: naming the directory.
     """
     if re.search(r"[\s%\"'\\$#&;|<>()`*?]", str(log_directory)):
-        raise JobScriptError(
+        raise UserError(
             f"--out: jobs cannot write into {str(log_directory)!r}: choose a path without spaces, quotes, % and "
             "other characters that mean something to a shell"
         )
@@ -91,8 +88,8 @@ def cluster_arguments(
         environment: of the stage; with the state of the image's file that was checked: a job that finds another ends.
 
     Raises:
-        JobScriptError: if the name of the log directory cannot stand in a job's script.
-        BindError: if something cannot be bound into the image.
+        UserError: if the name of the log directory cannot stand in a job's script.
+        UserError: if something cannot be bound into the image.
     """
     environment = environment or {}
     arguments = _job_arguments(site, resources, directory, log_directory, binds, environment)
@@ -154,7 +151,7 @@ def watcher_script(site: Site, out: Path, log_directory: Path, folder: Path, com
         command: a program and its words.
 
     Raises:
-        JobScriptError: if the name of the log directory cannot stand in a job's script.
+        UserError: if the name of the log directory cannot stand in a job's script.
     """
     require_one_word(log_directory)
     resources = watcher_resources(site)

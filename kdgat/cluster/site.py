@@ -17,6 +17,7 @@ from pydantic import Field, field_validator, model_validator
 
 import kdgat
 from kdgat.base.configuration import Config, ConfigurationError, read_yaml, validate_config
+from kdgat.base.errors import UserError
 from kdgat.base.files import EncodingError, read_utf8
 from kdgat.cluster.resources import Amounts, GpuType, MemoryText, NumCores, ResourceRequest, WalltimeText
 from kdgat.cluster.slurm import CONFIGURATION, missing_configuration
@@ -68,7 +69,7 @@ Text = Annotated[str, Field(min_length=1)]
 Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 
 
-class SiteError(ValueError):
+class SiteError(UserError):
     """A site is unknown, or cannot be used from here; the text names it and the fix."""
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+from kdgat.base.errors import UserError
 from kdgat.cluster.ending import EndKind
 from kdgat.cluster.scheduler import GONE, HOPELESS_REASONS, UNKNOWN, JobStatus, QueuedJob
 
@@ -38,7 +39,7 @@ MISTAKES: Final = re.compile(
 NO_CONFIGURATION: Final = "DNS SRV lookup failed"
 
 
-class SubmissionError(ValueError):
+class SubmissionError(UserError):
     """Slurm did not take a job; the text has its words."""
 
 

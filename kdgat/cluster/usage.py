@@ -16,6 +16,7 @@ from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from kdgat.base.errors import UserError
 from kdgat.base.files import append_snapshot, make_folder
 from kdgat.cluster.ending import EndKind
 from kdgat.cluster.history import AttemptRecord
@@ -37,10 +38,6 @@ VERSION: Final = 1
 
 Size = dict[str, int]
 """What a stage reads: graphs, nodes, edges, messages, instances; as many of them as it has."""
-
-
-class HistoryError(ValueError):
-    """There is no history of attempts; the text names the place and the fix."""
 
 
 class Asked(BaseModel):
@@ -134,7 +131,7 @@ def find_history(place: Path | None, site: Site | None) -> Path:
     """Return the folder with the lines of runs: the site's, that of the runs in `place`, or `place` itself.
 
     Raises:
-        HistoryError: if there is none.
+        UserError: if there is none.
     """
     if place is None and site is not None and site.history:
         folder = Path(site.history).expanduser()
@@ -142,7 +139,7 @@ def find_history(place: Path | None, site: Site | None) -> Path:
         folder = place or Path(RUNS)
         folder = folder / FOLDER if (folder / FOLDER).is_dir() else folder
     if not any(folder.glob(PATTERN)):
-        raise HistoryError(
+        raise UserError(
             f"{folder} holds no history of attempts ({PATTERN}): give the folder in which output directories of "
             f"`kdgat train` lie; what runs take is noted from the first attempt on, in its {FOLDER}/"
         )

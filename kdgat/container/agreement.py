@@ -45,10 +45,6 @@ class Difference(NamedTuple):
     fix: str
 
 
-class AgreementError(ImageError):
-    """An image and the kdgat that runs this command differ; the text holds what both have, and the fix."""
-
-
 def check_agreement(image: Path | str, python: str = "python") -> ImageNotes:
     """Refuse an image whose Python, packages or kdgat are not those of this process; return what is known of it.
 
@@ -60,7 +56,7 @@ def check_agreement(image: Path | str, python: str = "python") -> ImageNotes:
 
     Raises:
         ImageError: if the image cannot be read or run.
-        AgreementError: naming every difference with both sides, and the fix.
+        ImageError: naming every difference with both sides, and the fix.
     """
     notes = image_notes(image)
     inside = notes.contents.get(python)
@@ -72,7 +68,7 @@ def check_agreement(image: Path | str, python: str = "python") -> ImageNotes:
     if differences:
         texts = "; ".join(difference.text for difference in differences)
         fixes = "; ".join(dict.fromkeys(difference.fix for difference in differences))
-        raise AgreementError(f"image {image} does not fit the kdgat that runs this command: {texts}. Fix: {fixes}")
+        raise ImageError(f"image {image} does not fit the kdgat that runs this command: {texts}. Fix: {fixes}")
     return notes
 
 
@@ -87,7 +83,7 @@ def check_named_image(
         log: gets the sentence that nothing was checked.
 
     Raises:
-        ImageError, AgreementError: as `check_agreement`.
+        ImageError: as `check_agreement`.
     """
     path = find_image(name)
     if path is None:

@@ -28,10 +28,6 @@ _SIF_MAGIC: Final = b"SIF_MAGIC\0"
 _SIF_MAGIC_OFFSET: Final = 32
 
 
-class ApptainerError(ImageError):
-    """Apptainer is missing, or refused what it was asked; the text holds its words and the fix."""
-
-
 @dataclass(frozen=True)
 class Answer:
     """What a command in a container said, on both streams, and its exit status."""
@@ -53,19 +49,19 @@ def find_apptainer() -> Path:
     """Return the program: what KDGAT_APPTAINER names, what PATH has, or what the installer put in its place.
 
     Raises:
-        ApptainerError: if there is none.
+        ImageError: if there is none.
     """
     named = os.environ.get(PROGRAM_VARIABLE)
     if named:
         if not os.access(named, os.X_OK) or Path(named).is_dir():
-            raise ApptainerError(f"{PROGRAM_VARIABLE}={named} is no program: name the path of apptainer, or unset it")
+            raise ImageError(f"{PROGRAM_VARIABLE}={named} is no program: name the path of apptainer, or unset it")
         return Path(named).absolute()
     found = shutil.which("apptainer")
     if found is not None:
         return Path(found)
     if os.access(INSTALLED, os.X_OK):
         return INSTALLED
-    raise ApptainerError(
+    raise ImageError(
         "apptainer is neither in PATH nor installed by kdgat: on Debian run, as root, "
         f"bash {INSTALLER}; on a cluster load its module (module load apptainer)"
     )
@@ -124,7 +120,7 @@ def apptainer_version() -> str:
     with _spython() as client:
         version = client.version()
     if not isinstance(version, str) or not version:
-        raise ApptainerError(f"{find_apptainer()} does not say its version: {version!r}; install it again")
+        raise ImageError(f"{find_apptainer()} does not say its version: {version!r}; install it again")
     return version
 
 
@@ -149,7 +145,7 @@ def inspect(image: Path) -> ImageInspection:
     with _spython() as client:
         result = client.inspect(str(image.absolute()))
     if "attributes" not in result:
-        raise ApptainerError(f"{image} cannot be read: {_joined(result.get('message', ''))}; build it again")
+        raise ImageError(f"{image} cannot be read: {_joined(result.get('message', ''))}; build it again")
     found = result["attributes"]
     return ImageInspection(
         labels={str(name): str(value) for name, value in (found.get("labels") or {}).items()},

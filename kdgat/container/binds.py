@@ -12,6 +12,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Final
 
+from kdgat.base.errors import UserError
 from kdgat.container.layout import PREFIX
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.spec import StageSpec
@@ -26,10 +27,6 @@ _OF_THE_IMAGE: Final = {
 }
 
 
-class BindError(ValueError):
-    """A path cannot be bound into a container; the text names it and the fix."""
-
-
 @dataclass(frozen=True)
 class Bind:
     """One file or folder of the machine with its name inside the container."""
@@ -42,11 +39,11 @@ class Bind:
         """Return the word that `apptainer exec --bind` takes.
 
         Raises:
-            BindError: if the word would be taken for several.
+            UserError: if the word would be taken for several.
         """
         for path in (self.source, self.target):
             if re.search(r"[:,\n]", str(path)):
-                raise BindError(
+                raise UserError(
                     f"{str(path)!r} cannot be bound into a container image: Apptainer takes ':' and ',' in a path for "
                     "the end of it; rename it, or give a symbolic link without them instead (ln -s)"
                 )
@@ -64,7 +61,7 @@ def stage_binds(directory: RunDirectory, spec: StageSpec, also: Iterable[Path] =
         also: further files and folders that whoever runs it reads.
 
     Raises:
-        BindError: if something cannot be bound.
+        UserError: if something cannot be bound.
     """
     inputs = [_plain(source.resolve(directory.path)) for source in spec.inputs.values()]
     reads = [_plain(path) for path in (*map(Path, spec.reads), *also)]
@@ -94,7 +91,7 @@ class _View:
             root = next((above for above in reversed(ways) if above in self.found), None)
             if root is None:
                 if name in _OF_THE_IMAGE:
-                    raise BindError(
+                    raise UserError(
                         f"{name} cannot be bound into a container image: it would hide what the image itself has "
                         "there; give a folder that holds the data alone"
                     )
@@ -106,7 +103,7 @@ class _View:
                 return name
             leads_to, rest = places[link].readlink(), name.relative_to(link)
             name, source = _plain(link.parent / leads_to) / rest, places[link].parent / leads_to / rest
-        raise BindError(f"{name} cannot be bound into a container image: its symbolic links lead in a circle")
+        raise UserError(f"{name} cannot be bound into a container image: its symbolic links lead in a circle")
 
     def widen(self) -> None:
         """Leave out what lies in other folders; bind those above, the deepest first, until there are few enough."""

@@ -57,10 +57,6 @@ _MEANINGS: Final = {
 }
 
 
-class BuildError(ImageError):
-    """An image was not built; the text holds the last lines of the build, where its log is, and the fix if known."""
-
-
 @dataclass(frozen=True)
 class Builder:
     """As whom Apptainer builds: as us, or, where root may do less than root should, as somebody else."""
@@ -83,7 +79,7 @@ class Builder:
             return
         for parent in (folder, *folder.parents):
             if not parent.stat().st_mode & 0o001:
-                raise BuildError(
+                raise ImageError(
                     f"{folder} is closed to others by {parent}, and the build runs as uid {self.uid}, because root "
                     f"here lacks capabilities: name an open folder with --work-folder, as /var/tmp"
                 )
@@ -108,7 +104,7 @@ def build_image(
     """
     out = out.absolute()
     if out.is_dir():
-        raise BuildError(f"--out {out} is a folder: name the file, as {out / (variant.file_stem + '.sif')}")
+        raise ImageError(f"--out {out} is a folder: name the file, as {out / (variant.file_stem + '.sif')}")
     find_apptainer()
     check_helpers(command_environment())
     out.parent.mkdir(parents=True, exist_ok=True)
@@ -131,7 +127,7 @@ def build_image(
             if base.file is not None:
                 _link_or_copy(base.file, context / base.reference)
         except OSError as error:
-            raise BuildError(f"{context}: {_explain(error, '--work-folder')}") from error
+            raise ImageError(f"{context}: {_explain(error, '--work-folder')}") from error
         on_line(f"building on {base.name} {base.digest}, in {folder}")
         build_in_folder(context, out, build_arguments(checkout, variant, base, revision), builder, log, on_line)
     return out
@@ -157,7 +153,7 @@ def check_helpers(environment: Mapping[str, str]) -> None:
     missing = [program for program in needed if shutil.which(program, path=environment["PATH"]) is None]
     if missing:
         packages = " ".join(needed[program] for program in missing)
-        raise BuildError(f"{', '.join(missing)} missing: Apptainer needs it to build. apt-get install {packages}")
+        raise ImageError(f"{', '.join(missing)} missing: Apptainer needs it to build. apt-get install {packages}")
 
 
 def build_environment(folder: Path, builder: Builder) -> dict[str, str]:
@@ -183,7 +179,7 @@ def build_in_folder(
     """Let Apptainer build the definition `image.def` that lies in `context` with what it copies, then replace `out`.
 
     Raises:
-        BuildError: with the last lines of the build; `out` is as it was.
+        ImageError: with the last lines of the build; `out` is as it was.
     """
     _open_to_others(context)
     command_line = [str(find_apptainer()), "build", f"--mksquashfs-args={_SQUASHFS}"]
@@ -197,7 +193,7 @@ def build_in_folder(
         return
     output = "\n".join(ending.last_lines)
     meaning = _meaning(output)
-    raise BuildError(
+    raise ImageError(
         f"apptainer build ended with status {ending.status}{f': {meaning}' if meaning else ''}\n"
         f"its last lines:\n{output}\nall of them: {log}"
     )
@@ -229,7 +225,7 @@ def work_folder(work: Path | None, builder: Builder) -> Iterator[Path]:
     """Make a folder with a folder `context` in it for whoever builds, and remove both in the end."""
     parent = (work or Path(os.environ.get("TMPDIR") or "/var/tmp")).absolute()
     if not parent.is_dir():
-        raise BuildError(f"{parent} is no folder: name one with --work-folder")
+        raise ImageError(f"{parent} is no folder: name one with --work-folder")
     builder.check_reach(parent)
     folder = Path(tempfile.mkdtemp(prefix="kdgat-image-", dir=parent))
     try:
@@ -270,12 +266,12 @@ def _link_or_copy(source: Path, target: Path) -> None:
 
 
 def put_in_place(image: Path, out: Path) -> None:
-    """Replace `out` by a copy of what was built, whole or not at all; BuildError names what the system refused."""
+    """Replace `out` by a copy of what was built, whole or not at all; ImageError names what the system refused."""
     try:
         with replacing(out) as fresh:
             shutil.copyfile(image, fresh)
             fresh.chmod(0o755)
             sync_to_disk(fresh)
     except OSError as error:
-        raise BuildError(f"{out}: {_explain(error, '--out')}") from error
+        raise ImageError(f"{out}: {_explain(error, '--out')}") from error
     sync_to_disk(out.parent)

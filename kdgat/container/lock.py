@@ -26,16 +26,12 @@ _HEADER: Final = """\
 """
 
 
-class LockError(ImageError):
-    """A lock that cannot be resolved, or that is not what its sources resolve to; the text says what differs."""
-
-
 def requirement_name(requirement: str) -> str:
     """Return the normalized name of a requirement, which a comment may follow."""
     try:
         return canonicalize_name(Requirement(requirement.partition(" #")[0]).name)
     except InvalidRequirement as error:
-        raise LockError(f"{requirement!r} is no requirement: {error}") from error
+        raise ImageError(f"{requirement!r} is no requirement: {error}") from error
 
 
 def list_requirements(project: dict[str, Any], variant: Variant) -> list[str]:
@@ -46,7 +42,7 @@ def list_requirements(project: dict[str, Any], variant: Variant) -> list[str]:
         chosen = [text for text in groups[group] if names is None or requirement_name(text) in names]
         if names is not None and len(chosen) != len(names):
             missing = ", ".join(sorted(set(names) - {requirement_name(text) for text in chosen}))
-            raise LockError(f"pyproject.toml has no {missing} in its group {group}: correct NODE_GROUPS")
+            raise ImageError(f"pyproject.toml has no {missing} in its group {group}: correct NODE_GROUPS")
         wanted += chosen
     replaced = {requirement_name(text) for text in variant.requirements}
     return [*(text for text in wanted if requirement_name(text) not in replaced), *variant.requirements]
@@ -64,7 +60,7 @@ def resolve_lock(
     """Resolve the lock anew, with the newest versions that fit; `pins` decides versions beside constraints.txt.
 
     Raises:
-        LockError: with the resolver's own words.
+        ImageError: with the resolver's own words.
     """
     with tempfile.TemporaryDirectory(prefix="kdgat-lock-") as folder:
         wanted, constraints, output = (Path(folder, name) for name in ("wanted.in", "constraints.txt", "output.lock"))
@@ -94,18 +90,18 @@ def check_lock(checkout: Checkout, variant: Variant, sources: PackageSources) ->
     what pyproject.toml, constraints.txt and `variants` ask for?
 
     Raises:
-        LockError: with the resolver's words, or the packages that differ.
+        ImageError: with the resolver's words, or the packages that differ.
     """
     path = checkout.lock_path(variant)
     if not path.exists():
-        raise LockError(f"{path} is missing: kdgat image lock {variant.name}")
+        raise ImageError(f"{path} is missing: kdgat image lock {variant.name}")
     locked = path.read_text()
     with tempfile.TemporaryDirectory(prefix="kdgat-lock-") as folder:
         arguments = ["pip", "install", "--dry-run", "--require-hashes", "--requirement", str(path), "--target", folder]
         _uv(arguments, variant, sources, f"{path.name} cannot be installed as it is")
     differences = compare_locks(locked, resolve_lock(checkout, variant, sources, read_pins(locked)))
     if differences:
-        raise LockError(
+        raise ImageError(
             f"{path.name} is not what its sources resolve to ({'; '.join(differences)}): "
             f"kdgat image lock {variant.name}"
         )
@@ -135,7 +131,7 @@ def _uv(arguments: Iterable[str], variant: Variant, sources: PackageSources, fai
     # uv's own wheel puts the program beside the interpreter.
     program = Path(sysconfig.get_path("scripts"), "uv")
     if not program.exists():
-        raise LockError(f"{program} is missing: pip install 'kdgat[dev]' brings the resolver")
+        raise ImageError(f"{program} is missing: pip install 'kdgat[dev]' brings the resolver")
     command = [
         str(program), *arguments, "--python-version", PYTHON_MINOR, "--python-platform", PLATFORM,
         "--only-binary", ":all:", "--quiet", *chosen.uv_options(),
@@ -143,11 +139,11 @@ def _uv(arguments: Iterable[str], variant: Variant, sources: PackageSources, fai
     try:
         answer = subprocess.run(command, capture_output=True, text=True, env=chosen.for_uv(), timeout=RESOLVE_TIMEOUT_S)
     except subprocess.TimeoutExpired as error:
-        raise LockError(
+        raise ImageError(
             f"{failure}: the resolver took longer than {RESOLVE_TIMEOUT_S} s; is the index reachable?"
         ) from error
     if answer.returncode:
-        raise LockError(f"{failure}: {explain_resolver(answer.stderr)}")
+        raise ImageError(f"{failure}: {explain_resolver(answer.stderr)}")
 
 
 def explain_resolver(text: str) -> str:

@@ -4,10 +4,11 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+from kdgat.base.errors import UserError
 from kdgat.base.files import write_bytes_atomically
 from kdgat.family.registry import find_family
 from kdgat.report.consumption import with_consumption
-from kdgat.report.content import ReportError, read_run
+from kdgat.report.content import read_run
 from kdgat.report.document import Document, render_document
 from kdgat.run.directory import OutputDirectory
 
@@ -16,8 +17,8 @@ def write_report(run_directory: Path | str) -> Path:
     """Write report.html into the output directory of a run and return its path.
 
     Raises:
-        ReportError: if the directory is no run or has no results.
-        ResultsError, or another ValueError of the family: if a file is damaged.
+        UserError: if the directory is no run or has no results.
+        RunError, or another ValueError of the family: if a file is damaged.
     """
     output = OutputDirectory(run_directory)
     return write_document(output, compose_report(output))
@@ -37,7 +38,7 @@ def write_document(output: OutputDirectory, document: Document) -> Path:
 
 
 def family_of(output: OutputDirectory) -> str:
-    """Return the family of a run: as run.json has it, else results.json; ReportError where neither does."""
+    """Return the family of a run: as run.json has it, else results.json; UserError where neither does."""
     for path in (output.index_path, output.results_path):
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
@@ -46,8 +47,8 @@ def family_of(output: OutputDirectory) -> str:
         if isinstance(content, dict) and "family" in content:
             return str(content["family"])
     if not output.path.is_dir():
-        raise ReportError(f"{output.path} is not a directory; give the directory that was --out of `kdgat train`")
-    raise ReportError(
+        raise UserError(f"{output.path} is not a directory; give the directory that was --out of `kdgat train`")
+    raise UserError(
         f"{output.path}: neither {output.index_path.name} nor {output.results_path.name} there says of which family "
         "the run is; give the directory that was --out of `kdgat train`"
     )

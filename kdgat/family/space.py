@@ -18,16 +18,13 @@ import yaml
 from pydantic import Field
 
 from kdgat.base.configuration import Config, read_yaml, unknown_key_text, validate_config
+from kdgat.base.errors import UserError
 
 DIGITS: Final = 4  # of a number that is drawn: a configuration is read by people
 RANGES: Final = ("uniform", "log", "int")
 CHOICE: Final = "choice"
 FORMS: Final = "uniform:LOW:HIGH, log:LOW:HIGH, int:LOW:HIGH, or choice:A,B,C"
 MOST_TRIALS: Final = 10_000
-
-
-class SweepError(ValueError):
-    """A sweep cannot be made as asked; the text names option or key, value and fix."""
 
 
 @dataclass(frozen=True)
@@ -45,22 +42,22 @@ class Draw:
 
     @classmethod
     def parse(cls, key: str, text: str) -> Draw:
-        """Read one of `FORMS`; SweepError names the key."""
+        """Read one of `FORMS`; UserError names the key."""
         kind, _, rest = text.partition(":")
         if kind == CHOICE:
             return cls(kind, values=tuple(split_values(key, rest)))
         if kind not in RANGES:
-            raise SweepError(f"--random {key}={text}: {unknown_key_text(kind, [*RANGES, CHOICE])}; write {FORMS}")
+            raise UserError(f"--random {key}={text}: {unknown_key_text(kind, [*RANGES, CHOICE])}; write {FORMS}")
         try:
             low, high = (float(part) for part in rest.split(":"))
         except ValueError:
-            raise SweepError(f"--random {key}={text}: expected two numbers, {kind}:LOW:HIGH") from None
+            raise UserError(f"--random {key}={text}: expected two numbers, {kind}:LOW:HIGH") from None
         if not (math.isfinite(low) and math.isfinite(high) and low < high):
-            raise SweepError(f"--random {key}={text}: LOW must be a number below HIGH")
+            raise UserError(f"--random {key}={text}: LOW must be a number below HIGH")
         if kind == "log" and low <= 0:
-            raise SweepError(f"--random {key}={text}: a logarithmic range must lie above 0")
+            raise UserError(f"--random {key}={text}: a logarithmic range must lie above 0")
         if kind == "int" and not (low.is_integer() and high.is_integer()):
-            raise SweepError(f"--random {key}={text}: int needs whole numbers as LOW and HIGH")
+            raise UserError(f"--random {key}={text}: int needs whole numbers as LOW and HIGH")
         return cls(kind, low, high)
 
     @property
@@ -119,7 +116,7 @@ class Space:
             file: YAML with the keys of `SpaceFile`.
 
         Raises:
-            SweepError, ConfigurationError: naming option or key, value and fix.
+            UserError, ConfigurationError: naming option or key, value and fix.
         """
         given = SpaceFile() if file is None else _read(file)
         listed = {key: [_written(value) for value in values] for key, values in given.grid.items()}
@@ -133,24 +130,24 @@ class Space:
         return cls(listed, drawn, trials or given.trials, seed if seed is not None else given.seed or 0).checked()
 
     def checked(self) -> Space:
-        """Return this, if it describes at least one trial; SweepError otherwise."""
+        """Return this, if it describes at least one trial; UserError otherwise."""
         if not self.grid and not self.random:
-            raise SweepError("nothing to try: give --grid KEY=A,B,C or --random KEY=FORM, or a file by --space")
+            raise UserError("nothing to try: give --grid KEY=A,B,C or --random KEY=FORM, or a file by --space")
         for key in self.grid:
             if key in self.random:
-                raise SweepError(f"{key} is listed and drawn: give it by --grid or by --random")
+                raise UserError(f"{key} is listed and drawn: give it by --grid or by --random")
             if not self.grid[key]:
-                raise SweepError(f"--grid {key}=: no value: write {key}=A,B,C")
+                raise UserError(f"--grid {key}=: no value: write {key}=A,B,C")
         if self.random and self.trials is None:
-            raise SweepError("--random needs --trials N: how many trials there are in all")
+            raise UserError("--random needs --trials N: how many trials there are in all")
         if self.trials is not None and not self.random:
-            raise SweepError(f"--trials {self.trials}: only --random leaves a number to choose; leave it out")
+            raise UserError(f"--trials {self.trials}: only --random leaves a number to choose; leave it out")
         if self.trials is not None and self.trials < self.num_combinations:
-            raise SweepError(
+            raise UserError(
                 f"--trials {self.trials}: --grid alone has {self.num_combinations} combinations: give at least as many"
             )
         if (self.trials or self.num_combinations) > MOST_TRIALS:
-            raise SweepError(f"{self.trials or self.num_combinations:,} trials: list fewer values, or draw some")
+            raise UserError(f"{self.trials or self.num_combinations:,} trials: list fewer values, or draw some")
         return self
 
     @property
@@ -182,7 +179,7 @@ def split_values(key: str, text: str) -> list[str]:
     try:
         content = read_yaml(f"[{text}]")
     except yaml.YAMLError as error:
-        raise SweepError(f"--grid {key}={text}: is no list of values: {' '.join(str(error).split())}") from error
+        raise UserError(f"--grid {key}={text}: is no list of values: {' '.join(str(error).split())}") from error
     return [_written(value) for value in content]
 
 
@@ -194,7 +191,7 @@ def _written(value: Any) -> str:
 def _key_and_value(option: str, text: str, example: str) -> tuple[str, str]:
     key, separator, value = text.partition("=")
     if not separator or not key.strip():
-        raise SweepError(f"{option} {text!r} has no key=value form: write for instance {option} {example}")
+        raise UserError(f"{option} {text!r} has no key=value form: write for instance {option} {example}")
     return key.strip(), value.strip()
 
 
@@ -202,7 +199,7 @@ def _read(file: Path) -> SpaceFile:
     try:
         content = read_yaml(file.read_text(encoding="utf-8"))
     except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise SweepError(f"--space {file} is no YAML in UTF-8: {' '.join(str(error).split())}") from error
+        raise UserError(f"--space {file} is no YAML in UTF-8: {' '.join(str(error).split())}") from error
     if not isinstance(content, dict):
-        raise SweepError(f"--space {file} is not a mapping: it may have the keys grid, random, trials, seed")
+        raise UserError(f"--space {file} is not a mapping: it may have the keys grid, random, trials, seed")
     return validate_config(SpaceFile, content)

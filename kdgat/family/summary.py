@@ -15,7 +15,6 @@ from kdgat.run.directory import DONE_STATES, OutputDirectory, RunError, RunIndex
 from kdgat.run.finished import FinishedRun, has_results
 from kdgat.run.interval import Interval
 from kdgat.run.measure import Measure
-from kdgat.run.results import ResultsError
 from kdgat.run.table import counted
 from kdgat.stage.errors import RunDirectoryError, StageInputError
 
@@ -105,7 +104,7 @@ def read_summary(path: Path) -> RunSummary:
     """Read what is known of a run.
 
     Raises:
-        RunError, RunDirectoryError, ResultsError: if it is no run, or damaged.
+        RunError, RunDirectoryError, RunError: if it is no run, or damaged.
         StageInputError: if its family is not installed.
     """
     output = OutputDirectory(path)
@@ -117,7 +116,7 @@ def read_summary(path: Path) -> RunSummary:
     return RunSummary(path, run.index, measures, family.objective(run), _data(run), _code(run))
 
 
-READING_ERRORS: Final = (RunError, RunDirectoryError, ResultsError, StageInputError)
+READING_ERRORS: Final = (RunError, RunDirectoryError, RunError, StageInputError)
 
 
 def _data(run: FinishedRun) -> dict[str, str]:

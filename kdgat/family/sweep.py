@@ -22,10 +22,10 @@ import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from kdgat.base.configuration import execution_keys, without_keys
+from kdgat.base.errors import UserError
 from kdgat.base.files import write_bytes_atomically, write_json_atomically
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.family.protocol import VALIDATION, Family
-from kdgat.family.space import SweepError
 from kdgat.family.summary import SWEEP_FILE, TRIALS, trial_name
 from kdgat.run.config import RunConfig
 from kdgat.run.directory import DONE_STATES, OutputDirectory, RunIndex, StageRecord, StageState
@@ -121,11 +121,11 @@ class Sweep:
             objective: one of `family.objectives`.
 
         Raises:
-            SweepError: if the objective cannot be computed.
+            UserError: if the objective cannot be computed.
             ValueError: as of `Family.plan`.
         """
         if objective not in family.objectives:
-            raise SweepError(f"--objective {objective}: {family.name} has {', '.join(family.objectives)}")
+            raise UserError(f"--objective {objective}: {family.name} has {', '.join(family.objectives)}")
         trials = [Trial(trial_name(number), values, config) for number, (values, config) in enumerate(configs)]
         runs = [
             (trial, name, _judged_part(family, family.plan(config), objective))
@@ -192,14 +192,14 @@ class Sweep:
 
 
 def read_sweep(output: OutputDirectory) -> Sweep:
-    """Plan again what `sweep.json` keeps; SweepError if it is damaged."""
+    """Plan again what `sweep.json` keeps; UserError if it is damaged."""
     from kdgat.family.registry import find_family
 
     path = output.path / SWEEP_FILE
     try:
         record = SweepRecord.model_validate_json(path.read_bytes())
     except ValidationError as error:
-        raise SweepError(f"{path} is damaged: {error}; give the command of the sweep again") from error
+        raise UserError(f"{path} is damaged: {error}; give the command of the sweep again") from error
     family = find_family(record.family)
     configs = [(one.values, family.config.from_data(one.config)) for one in record.trials]
     return Sweep.of(family, configs, record.objective)
@@ -235,20 +235,20 @@ def check_key(config: type[RunConfig], key: str) -> None:
     """Refuse a key in which trials cannot differ and be compared; whether it exists is seen when it is set."""
     section, *rest = key.split(".")
     if section in NOT_SWEPT:
-        raise SweepError(f"{key}: {NOT_SWEPT[section]}")
+        raise UserError(f"{key}: {NOT_SWEPT[section]}")
     if section in ("training", "training_of") and rest and rest[-1] in SCORED_BY:
-        raise SweepError(f"{key}: it decides by which number trials are scored: give -O {key}=...")
+        raise UserError(f"{key}: it decides by which number trials are scored: give -O {key}=...")
     executed = execution_keys(config)
     name = f"training.{rest[-1]}" if section == "training_of" and rest else key
     if any(f"{name}.".startswith(f"{one}.") for one in executed):
-        raise SweepError(f"{key}: it changes where or when something is computed, and no result")
+        raise UserError(f"{key}: it changes where or when something is computed, and no result")
 
 
 def _judged_part(family: Family, run: Run, objective: str) -> Run:
     """Return what is needed of a run to judge it: of validation no test is scored, and no other stage trained."""
     if objective != VALIDATION:
         if not any(planned.stage == EVALUATION for planned in run.plan):
-            raise SweepError(
+            raise UserError(
                 f"--objective {objective} needs the stage {EVALUATION}: add it by -O stages=[...], or give "
                 f"--objective {VALIDATION}"
             )
@@ -256,7 +256,7 @@ def _judged_part(family: Family, run: Run, objective: str) -> Run:
     trained = [planned.stage for planned in run.plan if _is_trained(planned)]
     judged = family.judged_stage(list(dict.fromkeys(trained)))
     if judged is None:
-        raise SweepError(
+        raise UserError(
             f"--objective {VALIDATION}: no stage of this run is validated: choose others by -O stages=[...]"
         )
     names = {planned.name for planned in run.plan if planned.stage == judged}
@@ -271,7 +271,7 @@ def _require_one_score(family: Family, runs: Sequence[tuple[Trial, Run]]) -> Non
         for (name, expected), (_, found) in zip(first, _score_of(family, run), strict=True):
             if found != expected:
                 set_by = ", ".join(f"{key}={value}" for key, value in trial.values.items())
-                raise SweepError(
+                raise UserError(
                     f"trial {trial.name} ({set_by}): its {name} is not that of the first trial, so that validation "
                     "does not compare them: sweep keys that leave it as it is, and set others for all trials by -O"
                 )

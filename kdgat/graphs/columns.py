@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.errors import UserError
 from kdgat.graphs.packing import PackedRows
-from kdgat.graphs.schema import EDGE_ATTR, EDGE_INDEX, EDGE_PTR, NODE_PTR, ColumnsError, Schema, X
+from kdgat.graphs.schema import EDGE_ATTR, EDGE_INDEX, EDGE_PTR, NODE_PTR, Schema, X
 
 
 def pointers(counts: NDArray[Any]) -> NDArray[np.int64]:
@@ -37,22 +38,22 @@ class GraphColumns:
         """Hold one array for each column of a schema and for both offsets; `validate` looks at what is in them.
 
         Raises:
-            ColumnsError: if an array is missing, or is of no column.
+            UserError: if an array is missing, or is of no column.
         """
         names = [column.name for column in schema.stored]
         missing = [name for name in names if name not in arrays]
         if missing:
-            raise ColumnsError(f"{', '.join(missing)}: missing; give one array for each of {', '.join(names)}")
+            raise UserError(f"{', '.join(missing)}: missing; give one array for each of {', '.join(names)}")
         unknown = [name for name in arrays if name not in names]
         if unknown:
-            raise ColumnsError(f"{', '.join(unknown)}: not in the schema, which has {', '.join(names)}")
+            raise UserError(f"{', '.join(unknown)}: not in the schema, which has {', '.join(names)}")
         self.schema = schema
         self._arrays = {name: arrays[name] for name in names}
 
     def __getitem__(self, name: str) -> NDArray[Any]:
-        """Return a column. Raises ColumnsError where the schema has none of this name."""
+        """Return a column. Raises UserError where the schema has none of this name."""
         if name not in self._arrays:
-            raise ColumnsError(f"{name}: no such column; there are {', '.join(self._arrays)}")
+            raise UserError(f"{name}: no such column; there are {', '.join(self._arrays)}")
         return self._arrays[name]
 
     @property
@@ -77,7 +78,7 @@ class GraphColumns:
 
     @property
     def edge_attr(self) -> NDArray[np.float32]:
-        """Return the features [E, D] of the edges. Raises ColumnsError where edges have none."""
+        """Return the features [E, D] of the edges. Raises UserError where edges have none."""
         return self[EDGE_ATTR.name]
 
     @property
@@ -106,7 +107,7 @@ class GraphColumns:
         return np.diff(self.edge_ptr)
 
     def replace(self, **arrays: NDArray[Any]) -> GraphColumns:
-        """Return the same columns but for these. Raises ColumnsError for one that the schema does not have."""
+        """Return the same columns but for these. Raises UserError for one that the schema does not have."""
         return GraphColumns(self.schema, **{**self._arrays, **arrays})
 
     @staticmethod
@@ -121,17 +122,17 @@ class GraphColumns:
 
     @staticmethod
     def concatenate(parts: Sequence[GraphColumns]) -> GraphColumns:
-        """Return the graphs of all parts, in order. Raises ColumnsError where there is no part or parts differ."""
+        """Return the graphs of all parts, in order. Raises UserError where there is no part or parts differ."""
         if not parts:
-            raise ColumnsError("nothing to concatenate: 0 parts; use GraphColumns.empty(...) for columns of no graph")
+            raise UserError("nothing to concatenate: 0 parts; use GraphColumns.empty(...) for columns of no graph")
         schema = parts[0].schema
         for part in parts:
             if part.schema != schema:
-                raise ColumnsError(f"parts have different schemas: {schema} and {part.schema}; build them alike")
+                raise UserError(f"parts have different schemas: {schema} and {part.schema}; build them alike")
         for column in schema.columns:
             widths = {part[column.name].shape[1] for part in parts} if column.width is None else set()
             if len(widths) > 1:
-                raise ColumnsError(
+                raise UserError(
                     f"{column.name}: parts have {sorted(widths)} features; build them with one configuration"
                 )
         arrays = {
@@ -146,10 +147,10 @@ class GraphColumns:
         )
 
     def select(self, indices: NDArray[Any] | Sequence[int]) -> GraphColumns:
-        """Return copies of the graphs `indices` (repeats allowed), in that order. Raises ColumnsError beyond G."""
+        """Return copies of the graphs `indices` (repeats allowed), in that order. Raises UserError beyond G."""
         chosen = np.asarray(indices, dtype=np.int64).reshape(-1)  # an empty list would be float64
         if len(chosen) and (chosen.min() < 0 or chosen.max() >= self.num_graphs):
-            raise ColumnsError(
+            raise UserError(
                 f"indices: {int(chosen.min())}..{int(chosen.max())} asked for, 0..{self.num_graphs - 1} exist"
             )
         node_ptr, edge_ptr = np.asarray(self.node_ptr), np.asarray(self.edge_ptr)
@@ -180,27 +181,27 @@ class GraphColumns:
         )
 
     def validate(self) -> None:
-        """Check types, shapes, offsets, edge ends, edge order and finiteness; raise ColumnsError at the first fault."""
+        """Check types, shapes, offsets, edge ends, edge order and finiteness; raise UserError at the first fault."""
         for column in self.schema.stored:
             array = self[column.name]
             if array.dtype not in (column.dtype, column.file_dtype):
-                raise ColumnsError(f"{column.name}: type is {array.dtype}, expected {column.dtype}; convert it")
+                raise UserError(f"{column.name}: type is {array.dtype}, expected {column.dtype}; convert it")
             if not column.fits(array.shape):
-                raise ColumnsError(f"{column.name}: shape is {array.shape}, expected {column.layout}")
+                raise UserError(f"{column.name}: shape is {array.shape}, expected {column.layout}")
         if len(self.edge_ptr) != len(self.node_ptr) or not len(self.node_ptr):
-            raise ColumnsError(f"edge_ptr: {len(self.edge_ptr)} offsets, node_ptr: {len(self.node_ptr)}; both need G+1")
+            raise UserError(f"edge_ptr: {len(self.edge_ptr)} offsets, node_ptr: {len(self.node_ptr)}; both need G+1")
         for name, ptr, count in (
             (NODE_PTR.name, self.node_ptr, self.num_nodes),
             (EDGE_PTR.name, self.edge_ptr, self.num_edges),
         ):
             if ptr[0] != 0 or ptr[-1] != count or (np.diff(ptr) < 0).any():
-                raise ColumnsError(f"{name}: runs from {ptr[0]} to {ptr[-1]}, expected to rise from 0 to {count}")
+                raise UserError(f"{name}: runs from {ptr[0]} to {ptr[-1]}, expected to rise from 0 to {count}")
         num_rows = {"graph": self.num_graphs, "node": self.num_nodes, "edge": self.num_edges}
         for column in self.schema.columns:
             array = self[column.name]
             found = array.shape[column.row_axis]
             if found != num_rows[column.level]:
-                raise ColumnsError(
+                raise UserError(
                     f"{column.name}: {found} rows, expected {num_rows[column.level]}, one per {column.level}"
                 )
             if isinstance(array, PackedRows):
@@ -215,7 +216,7 @@ class GraphColumns:
         outside = (source < 0) | (destination < 0) | (source >= limit) | (destination >= limit)
         if outside.any():
             edge = int(outside.argmax())
-            raise ColumnsError(
+            raise UserError(
                 f"edge_index: edge {edge} joins {source[edge]} and {destination[edge]}, "
                 f"but its graph {graph[edge]} has {limit[edge]} nodes; ids are local to the graph"
             )
@@ -223,7 +224,7 @@ class GraphColumns:
         falls = (np.diff(destination) < 0) | ((np.diff(destination) == 0) & (np.diff(source) < 0))
         falls &= np.diff(graph) == 0
         if falls.any():
-            raise ColumnsError(
+            raise UserError(
                 f"edge_index: graph {graph[int(falls.argmax())]} is not sorted by (destination, source); "
                 "call sorted_edges() first"
             )
@@ -237,7 +238,7 @@ class GraphColumns:
             array = np.asarray(array)
             row, *feature = np.argwhere(~np.isfinite(array))[0].tolist()
             place = f"feature {feature[0]}" if feature else f"row {row}"
-            raise ColumnsError(f"{column.name}: {place} holds NaN or infinity; fix the feature builder")
+            raise UserError(f"{column.name}: {place} holds NaN or infinity; fix the feature builder")
 
 
 def _is_finite(array: NDArray[Any] | PackedRows) -> bool:

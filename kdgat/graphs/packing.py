@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.graphs.schema import ColumnsError
+from kdgat.base.errors import UserError
 
 BLOCK_ROWS: Final = 64
 MAX_FEATURES: Final = 511  # so that the values of a block are counted in 16 bits
@@ -38,14 +38,14 @@ class Packing:
         """Refuse places that are none, and chains of them."""
         num = len(self.same_as)
         if len(self.rest) != num or not 0 < num <= MAX_FEATURES:
-            raise ColumnsError(
+            raise UserError(
                 f"packing: {num} places and {len(self.rest)} values; give one each for 1 to {MAX_FEATURES} features"
             )
         if any(float(np.float16(value)) != value for value in self.rest):
-            raise ColumnsError("packing: a value at rest is no float16; give one that is")
+            raise UserError("packing: a value at rest is no float16; give one that is")
         for feature, other in enumerate(self.same_as):
             if not 0 <= other < num or self.same_as[other] != other:
-                raise ColumnsError(
+                raise UserError(
                     f"packing: feature {feature} is usually the same as {other}, which must be one of {num} features "
                     "and usually at rest"
                 )
@@ -74,7 +74,7 @@ def num_mask_bytes(num_features: int) -> int:
 
 
 def narrowed(rows: NDArray[Any], narrow: str, name: str) -> NDArray[Any]:
-    """Return values in a narrower type. Raises ColumnsError, naming column and value, where that would change one."""
+    """Return values in a narrower type. Raises UserError, naming column and value, where that would change one."""
     with np.errstate(over="ignore"):
         kept = rows.astype(narrow)
     changed = kept != rows
@@ -86,12 +86,12 @@ def narrowed(rows: NDArray[Any], narrow: str, name: str) -> NDArray[Any]:
         reason = "round it where it is made" if np.isfinite(kept[place]) else "it is beyond the largest"
         if rows.dtype.kind != "f":
             reason = "state a wider type"
-        raise ColumnsError(f"{name}: {where} holds {rows[place]!s}, which is no {narrow}: {reason}")
+        raise UserError(f"{name}: {where} holds {rows[place]!s}, which is no {narrow}: {reason}")
     return kept
 
 
 def pack(rows: NDArray[np.float32], packing: Packing, name: str) -> Packed:
-    """Pack rows [N, F] of a column. Raises ColumnsError for a value that is no float16."""
+    """Pack rows [N, F] of a column. Raises UserError for a value that is no float16."""
     half = narrowed(rows, "float16", name)
     same_as = np.array(packing.same_as)
     usual = half[:, same_as]
@@ -180,39 +180,39 @@ class PackedRows:
         return counts + np.bitwise_count(mask[:, -1] & self._last_bits)
 
     def check_blocks(self, name: str) -> None:
-        """Refuse places of blocks that cannot be; touches these alone, a 64th of the rows. Raises ColumnsError."""
+        """Refuse places of blocks that cannot be; touches these alone, a 64th of the rows. Raises UserError."""
         if not len(self):
             if len(self.values):
-                raise ColumnsError(f"{name} has {len(self.values)} values, its rows 0")
+                raise UserError(f"{name} has {len(self.values)} values, its rows 0")
             return
         if self.block[0] != 0:
-            raise ColumnsError(f"{name}_block begins with {self.block[0]}, expected 0")
+            raise UserError(f"{name}_block begins with {self.block[0]}, expected 0")
         sizes = np.diff(self.block, append=len(self.values))
         most = BLOCK_ROWS * self.shape[1]
         outside = np.flatnonzero((sizes < 0) | (sizes > most))
         if len(outside):
             place = int(outside[0])
-            raise ColumnsError(f"{name}_block: block {place} has {sizes[place]} values, expected 0 to {most}")
+            raise UserError(f"{name}_block: block {place} has {sizes[place]} values, expected 0 to {most}")
         found = int(self.block[-1]) + int(self.begin[-1]) + int(self.counts(slice(-1, None))[0])
         if found != len(self.values):
-            raise ColumnsError(f"{name} has {len(self.values)} values, its rows {found}")
+            raise UserError(f"{name} has {len(self.values)} values, its rows {found}")
 
     def check(self, name: str) -> None:
-        """Read where each row's values are, and refuse what its bits do not say. Raises ColumnsError."""
+        """Read where each row's values are, and refuse what its bits do not say. Raises UserError."""
         self.check_blocks(name)
         expected = 0
         for start in range(0, len(self), _ROWS_CHECKED):
             rows = slice(start, min(start + _ROWS_CHECKED, len(self)))
             if (self.mask[rows, -1] & ~self._last_bits).any():
                 row = start + int((self.mask[rows, -1] & ~self._last_bits).argmax())
-                raise ColumnsError(f"{name}_mask: row {row} sets a bit beyond its {self.shape[1]} features")
+                raise UserError(f"{name}_mask: row {row} sets a bit beyond its {self.shape[1]} features")
             counts = self.counts(rows)
             ends = expected + np.cumsum(counts)
             found = self.block[np.arange(rows.start, rows.stop) // BLOCK_ROWS] + self.begin[rows]
             wrong = np.flatnonzero(found != ends - counts)
             if len(wrong):
                 row = int(wrong[0])
-                raise ColumnsError(
+                raise UserError(
                     f"{name}_begin: the values of row {start + row} begin at {found[row]}, expected "
                     f"{ends[row] - counts[row]}"
                 )

@@ -11,14 +11,12 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.errors import UserError
+
 Plan = list[NDArray[np.int64]]
 Oversized = Literal["warn", "error"]
 
 logger = logging.getLogger(__name__)
-
-
-class PlanError(ValueError):
-    """A batch plan that cannot be made; the text names the argument, its value and the fix."""
 
 
 def plan_by_graphs(indices: NDArray[Any], batch_size: int, seed: int, epoch: int, shuffle: bool = True) -> Plan:
@@ -43,7 +41,7 @@ def plan_by_nodes(
     """Return batches of at most `max_nodes` nodes (and `max_graphs` graphs); every entry of `indices` appears once.
 
     `sizes` [G] are the node counts of the whole store (`columns.node_counts`), looked up by graph index. A graph above
-    the budget forms a batch of its own with a warning, or raises PlanError with oversized="error". `bucket_window`
+    the budget forms a batch of its own with a warning, or raises UserError with oversized="error". `bucket_window`
     sorts each window of that many shuffled graphs by size, so that batches hold graphs of like size; the batches are
     then shuffled.
     """
@@ -86,10 +84,10 @@ def _plan_by_size(
     if bucket_window is not None:
         _require_positive("bucket_window", bucket_window)
     if oversized not in ("warn", "error"):
-        raise PlanError(f"oversized: {oversized!r} is neither 'warn' nor 'error'")
+        raise UserError(f"oversized: {oversized!r} is neither 'warn' nor 'error'")
     indices = np.asarray(indices, np.int64)
     if len(indices) and (indices.min() < 0 or indices.max() >= len(sizes)):
-        raise PlanError(
+        raise UserError(
             f"sizes: {len(sizes)} entries, but graph {indices.max()} is asked for; pass those of the whole store"
         )
 
@@ -128,13 +126,13 @@ def _report_oversized(
     largest = int(above[sizes[above].argmax()])
     text = f"{name}: {len(above)} graphs are above {limit}, the largest is graph {largest} with {int(sizes[largest])}"
     if oversized == "error":
-        raise PlanError(f"{text}; raise {name} to at least that")
+        raise UserError(f"{text}; raise {name} to at least that")
     logger.warning("%s; each forms a batch of its own", text)
 
 
 def _generator(seed: int, epoch: int) -> np.random.Generator:
     if seed < 0 or epoch < 0:
-        raise PlanError(f"seed and epoch must not be negative: seed={seed}, epoch={epoch}")
+        raise UserError(f"seed and epoch must not be negative: seed={seed}, epoch={epoch}")
     return np.random.default_rng([seed, epoch])
 
 
@@ -144,4 +142,4 @@ def _order(indices: NDArray[np.int64], generator: np.random.Generator, shuffle: 
 
 def _require_positive(name: str, value: int) -> None:
     if value < 1:
-        raise PlanError(f"{name}: {value} is not a positive number")
+        raise UserError(f"{name}: {value} is not a positive number")

@@ -12,10 +12,11 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.errors import UserError
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.datasets import POINTER, Dataset, array_of, count_blocks, datasets_of
 from kdgat.graphs.packing import Packing
-from kdgat.graphs.schema import EDGE_ATTR, EDGE_PTR, NODE_PTR, Column, ColumnsError, Schema, X
+from kdgat.graphs.schema import EDGE_ATTR, EDGE_PTR, NODE_PTR, Column, Schema, X
 from kdgat.graphs.spool import difference
 
 # Attributes of the file; the datasets are named like the columns (kdgat.graphs.schema).
@@ -35,7 +36,7 @@ SCHEMA_VERSION = 2
 STORAGE_SCHEMA_VERSION = 3
 
 
-class StoreError(ValueError):
+class StoreError(UserError):
     """A graph store that cannot be written or read; the text names the file, the key and the fix."""
 
 
@@ -96,11 +97,11 @@ def _read_attributes(path: Path, file: h5py.File) -> dict[str, Any]:
         attributes[PACKING_KEY] = {
             name: Packing(tuple(told["same_as"]), tuple(told["rest"])) for name, told in packings.items()
         }
-    except (TypeError, KeyError, AttributeError, ValueError) as error:  # ColumnsError is a ValueError, as that of JSON
+    except (TypeError, KeyError, AttributeError, ValueError) as error:  # ValueError: of JSON, or a UserError
         raise StoreError(f"{path}: attribute {PACKING_KEY}: {error}; build the store again") from error
     try:
         attributes[SCHEMA_KEY] = Schema(tuple(Column(**column) for column in attributes[SCHEMA_KEY]))
-    except (TypeError, ColumnsError) as error:  # TypeError: keys that a column does not have
+    except (TypeError, UserError) as error:  # TypeError: keys that a column does not have
         raise StoreError(f"{path}: attribute {SCHEMA_KEY}: {error}; build the store again") from error
     return attributes
 
@@ -188,7 +189,7 @@ def _map_columns(
         if column.packed:
             try:
                 columns[column.name].check_blocks(column.name)
-            except ColumnsError as error:
+            except UserError as error:
                 raise StoreError(f"{path}: column {error}; build the store again") from error
     return GraphColumns(schema, **columns)
 

@@ -9,13 +9,11 @@ from typing import Final, Literal, get_args
 
 import numpy as np
 
+from kdgat.base.errors import UserError
+
 Level = Literal["graph", "node", "edge"]
 DType = Literal["float32", "float64", "int8", "int16", "int32", "int64", "uint8"]
 NarrowType = Literal["float16", "int8", "int16", "int32", "uint8"]  # narrower than what is computed with
-
-
-class ColumnsError(ValueError):
-    """Columns that do not describe graphs; the text names the column, the value and the fix."""
 
 
 @dataclass(frozen=True)
@@ -89,12 +87,12 @@ def _check_storage(column: Column) -> None:
     name, narrow = column.name, column.narrow
     if narrow is not None:
         if narrow not in get_args(NarrowType):
-            raise ColumnsError(f"{name}: narrow is {narrow!r}; give one of {', '.join(get_args(NarrowType))}")
+            raise UserError(f"{name}: narrow is {narrow!r}; give one of {', '.join(get_args(NarrowType))}")
         whole, kept = np.dtype(column.dtype), np.dtype(narrow)
         if (whole.kind == "f") != (kept.kind == "f") or kept.itemsize >= whole.itemsize:
-            raise ColumnsError(f"{name}: {column.dtype} cannot be stored as {narrow}; give a narrower type of its kind")
+            raise UserError(f"{name}: {column.dtype} cannot be stored as {narrow}; give a narrower type of its kind")
     if column.packed and (narrow != "float16" or column.dtype != "float32" or column.width == 0):
-        raise ColumnsError(f"{name}: packed, but not rows of float32 that are stored as float16; state them so")
+        raise UserError(f"{name}: packed, but not rows of float32 that are stored as float16; state them so")
 
 
 # Offsets, which every set of columns has: graph g owns the nodes node_ptr[g]:node_ptr[g + 1].
@@ -122,7 +120,7 @@ class Schema:
     False
 
     Raises:
-        ColumnsError: if a name is used twice or taken, or a column that all graphs have is missing or another one.
+        UserError: if a name is used twice or taken, or a column that all graphs have is missing or another one.
     """
 
     columns: tuple[Column, ...]
@@ -134,24 +132,22 @@ class Schema:
         for core in (*CORE, EDGE_ATTR):
             if core in computed or (core is EDGE_ATTR and EDGE_ATTR.name not in names):
                 continue
-            raise ColumnsError(
-                f"{core.name}: is {self.by_name.get(core.name)}, must be {core}; begin with (*CORE, ...)"
-            )
+            raise UserError(f"{core.name}: is {self.by_name.get(core.name)}, must be {core}; begin with (*CORE, ...)")
         taken = {*_BATCH_NAMES, *(pointer.name for pointer in POINTERS)}
         taken |= {f"{column.name}_{part}" for column in self.columns if column.packed for part in PACKED_PARTS}
         for place, column in enumerate(self.columns):
             name = column.name
             if name in names[:place] or name in taken:
-                raise ColumnsError(f"{name}: the name is taken; choose another")
+                raise UserError(f"{name}: the name is taken; choose another")
             if not name.isidentifier() or name.startswith("_"):
-                raise ColumnsError(f"{name!r}: no name of an attribute; use letters, digits and underscores")
+                raise UserError(f"{name!r}: no name of an attribute; use letters, digits and underscores")
             for key, value, known in (("level", column.level, Level), ("dtype", column.dtype, DType)):
                 if value not in get_args(known):
-                    raise ColumnsError(f"{name}: {key} is {value!r}; give one of {', '.join(get_args(known))}")
+                    raise UserError(f"{name}: {key} is {value!r}; give one of {', '.join(get_args(known))}")
             if column.width is None and name not in (X.name, EDGE_ATTR.name):
-                raise ColumnsError(f"{name}: width is None, which x and edge_attr alone may have; give a number")
+                raise UserError(f"{name}: width is None, which x and edge_attr alone may have; give a number")
             if column.width is not None and column.width < 0:
-                raise ColumnsError(f"{name}: width is {column.width}; give 0 for one number per row, or the numbers")
+                raise UserError(f"{name}: width is {column.width}; give 0 for one number per row, or the numbers")
             _check_storage(column)
 
     @cached_property

@@ -11,10 +11,11 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.errors import UserError
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.datasets import POINTER, Dataset, count_blocks, datasets_of
 from kdgat.graphs.packing import BLOCK_ROWS, Packed, PackedRows, Packing, narrowed, pack
-from kdgat.graphs.schema import EDGE_INDEX, EDGE_PTR, NODE_PTR, POINTERS, Column, ColumnsError, Schema
+from kdgat.graphs.schema import EDGE_INDEX, EDGE_PTR, NODE_PTR, POINTERS, Column, Schema
 
 _BLOCK_BYTES = 8 << 20
 _ROWS_AT_ONCE = 1 << 16  # that are packed anew, so that a store larger than memory can be
@@ -72,19 +73,19 @@ class Spool:
         self._stack.close()
 
     def append(self, chunk: GraphColumns) -> None:
-        """Check one chunk and append its rows. Raises ColumnsError."""
+        """Check one chunk and append its rows. Raises UserError."""
         if chunk.schema != self.schema:
-            raise ColumnsError(difference(chunk.schema, self.schema))
+            raise UserError(difference(chunk.schema, self.schema))
         chunk.validate()
         for column in self.schema.columns:
             array = chunk[column.name]
             if column.width is None and array.shape[1] != self._widths[column.name]:
                 names = self._widths[column.name]
-                raise ColumnsError(f"{column.name}: {array.shape[1]} features, but {names} feature names")
+                raise UserError(f"{column.name}: {array.shape[1]} features, but {names} feature names")
             if column.indexes is not None and array.size:
                 known = len(self._lists[column.indexes])
                 if not 0 <= array.min() <= array.max() < known:
-                    raise ColumnsError(
+                    raise UserError(
                         f"{column.name}: {array.min()}..{array.max()}, but {known} {column.indexes} are named"
                     )
         self._write(NODE_PTR.name, 0, chunk.node_ptr[1:] + self.num_rows["node"])

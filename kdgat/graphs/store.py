@@ -12,6 +12,7 @@ from typing import Any
 import h5py
 import numpy as np
 
+from kdgat.base.errors import UserError
 from kdgat.base.files import sync_to_disk, temporary_path
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.packing import Packing
@@ -32,7 +33,7 @@ from kdgat.graphs.reading import (
     version_of,
 )
 from kdgat.graphs.reading import StoreError as StoreError
-from kdgat.graphs.schema import EDGE_ATTR, NODE_PTR, Column, ColumnsError, Schema, X
+from kdgat.graphs.schema import EDGE_ATTR, NODE_PTR, Column, Schema, X
 from kdgat.graphs.spool import Spool, blocks_of, hash_header
 
 # Every column starts at a multiple of this in the file, as PyTorch and SIMD loads expect of an array.
@@ -99,7 +100,7 @@ class GraphStore:
             if column.packed:
                 try:
                     rows.check(column.name)
-                except ColumnsError as error:
+                except UserError as error:
                     raise StoreError(f"{self.path}: column {error}; build the store again") from error
 
     def close(self) -> None:
@@ -182,7 +183,7 @@ def write_store(
         for position, chunk in enumerate(chunks):
             try:
                 spool.append(chunk)
-            except ColumnsError as error:
+            except UserError as error:
                 raise StoreError(f"{path}: chunk {position}: {error}") from error
         try:
             _write_file(unfinished, spool, encoded)

@@ -35,7 +35,7 @@ class WarmStart:
         """Load the output directory of `kdgat train lap` (the weights of its last stage), a stage's, or a weights file.
 
         Raises:
-            StartError: if no weights of this family are there.
+            StageInputError: if no weights of this family are there.
             WeightsError: if they are damaged.
         """
         weights = last_weights(Path(path))

@@ -21,7 +21,7 @@ def lap_run(config: LapConfig) -> Run:
     """Describe a run for the flow that executes it.
 
     Raises:
-        UserError, StartError, WeightsError: naming what cannot be planned, and the fix.
+        UserError, StageInputError, WeightsError: naming what cannot be planned, and the fix.
     """
     plan = plan_lap(config)
     starts = _starts(config, plan)

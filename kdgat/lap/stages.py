@@ -45,7 +45,7 @@ def run_training(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Train the stages of the progression that the configuration lists, each from the weights of the one before.
 
     Raises:
-        StartError: if the weights to start from are of another model.
+        StageInputError: if the weights to start from are of another model.
         StageInputError: if a store holds graphs of another configuration.
     """
     config = validate_config(TrainingStageConfig, spec.config)

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from pydantic import ValidationError
 
+from kdgat.base.errors import UserError
 from kdgat.base.files import (
     remove_temporary_files,
     sha256_of_file,
@@ -46,7 +47,7 @@ READ_ONLY: Final = 0o444
 NAME_LENGTH: Final = 60  # of a dataset in an id: file systems know names of up to 255 bytes
 
 
-class RegistryError(ValueError):
+class RegistryError(UserError):
     """A registry cannot be used as it is asked to; the text names file or model, and what to do."""
 
 

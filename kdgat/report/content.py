@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from kdgat.base.errors import UserError
 from kdgat.cluster.history import OPEN, AttemptLedger
 from kdgat.cluster.usage import Usage, usage_of
 from kdgat.run.directory import DONE_STATES, OutputDirectory, RunIndex, StageRecord
@@ -18,10 +19,6 @@ from kdgat.stage.outcome import Finished
 from kdgat.stage.work import Work
 
 R = TypeVar("R", bound=RunResults)
-
-
-class ReportError(ValueError):
-    """A directory holds nothing to report on; the text says what it lacks and the fix."""
 
 
 @dataclass(frozen=True)
@@ -64,14 +61,14 @@ def read_run(path: Path, read_results: Callable[[Path], R]) -> RunContent[R]:
         read_results: reads its results.json.
 
     Raises:
-        ReportError: if the directory is no run or has no results yet.
+        UserError: if the directory is no run or has no results yet.
     """
     output = OutputDirectory(path)
     if not output.path.is_dir():
-        raise ReportError(f"{path} is not a directory; give the directory that was --out of `kdgat train`")
+        raise UserError(f"{path} is not a directory; give the directory that was --out of `kdgat train`")
     has_index, has_results = output.index_path.is_file(), output.results_path.is_file()
     if not has_index and not has_results:
-        raise ReportError(
+        raise UserError(
             f"{path} holds neither {output.index_path.name} nor {output.results_path.name};"
             " give the directory that was --out of `kdgat train`"
         )
@@ -82,7 +79,7 @@ def read_run(path: Path, read_results: Callable[[Path], R]) -> RunContent[R]:
             if index
             else []
         )
-        raise ReportError(
+        raise UserError(
             f"{path} has no {output.results_path.name} yet ({'; '.join(unfinished) or 'all stages done'});"
             " run the training command again to finish it"
         )

@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Final
 
-from kdgat.report.content import ReportError
+from kdgat.base.errors import UserError
 
 HOST: Final = "127.0.0.1"
 _SPECIAL: Final = re.compile(r"[^\w@%+=:,./-]", re.ASCII)  # characters that mean something to a shell
@@ -31,7 +31,7 @@ class ReportServer(ThreadingHTTPServer):
         port: on the loopback; 0 takes a free one.
 
     Raises:
-        ReportError: if the port is taken, or may not be used.
+        UserError: if the port is taken, or may not be used.
     """
 
     daemon_threads = True
@@ -42,7 +42,7 @@ class ReportServer(ThreadingHTTPServer):
         try:
             super().__init__((HOST, port), _Handler)
         except OSError as error:
-            raise ReportError(f"--port {port}: {error.strerror}; leave --port out, and a free port is taken") from error
+            raise UserError(f"--port {port}: {error.strerror}; leave --port out, and a free port is taken") from error
 
     @property
     def url(self) -> str:

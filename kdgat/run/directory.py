@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from kdgat.base.errors import UserError
 from kdgat.base.files import write_bytes_atomically, write_snapshot
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import RunDirectoryError, StageBusyError
@@ -21,7 +22,7 @@ SCHEMA_VERSION = 1
 _RAISED: Final = re.compile(r"(?:\w+\.)*(?P<name>\w+): (?P<sentence>.+)")  # the last line of a traceback
 
 
-class RunError(ValueError):
+class RunError(UserError):
     """An output directory is no run, is incomplete, or is in use; the text names it and the fix."""
 
 

@@ -11,16 +11,13 @@ from pydantic import Field, ValidationError
 
 from kdgat.base.configuration import Config, describe_validation_error
 from kdgat.base.files import write_bytes_atomically
+from kdgat.run.directory import RunError
 from kdgat.run.measure import Measure
 from kdgat.stage.provenance import git_state
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Value = Finite | None
 Count = Annotated[int, Field(ge=0)]
-
-
-class ResultsError(ValueError):
-    """A results file is missing, damaged or of another version."""
 
 
 class Versioned(Config):
@@ -33,22 +30,22 @@ class Versioned(Config):
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read a file; ResultsError says what is wrong with it, and the fix."""
+        """Read a file; RunError says what is wrong with it, and the fix."""
         if not path.is_file():
-            raise ResultsError(f"{path} does not exist: {cls.fix}")
+            raise RunError(f"{path} does not exist: {cls.fix}")
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
         except (json.JSONDecodeError, UnicodeDecodeError) as error:
-            raise ResultsError(f"{path} is not JSON ({error}): {cls.fix}") from error
+            raise RunError(f"{path} is not JSON ({error}): {cls.fix}") from error
         version = content.get("schema_version") if isinstance(content, dict) else None
         if version != cls.current_version:
-            raise ResultsError(
+            raise RunError(
                 f"{path} has schema_version {version}, not {cls.current_version}: use the kdgat that wrote it"
             )
         try:
             return cls.model_validate(content)
         except ValidationError as error:
-            raise ResultsError(
+            raise RunError(
                 f"{path} is not what this version writes: {describe_validation_error(cls, error)}; {cls.fix}"
             ) from error
 

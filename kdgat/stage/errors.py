@@ -1,7 +1,9 @@
 """Errors that a stage can end with; the runner turns each into a kind of `Failed`."""
 
+from kdgat.base.errors import UserError
 
-class RunDirectoryError(ValueError):
+
+class RunDirectoryError(UserError):
     """A run directory lacks a file, holds a damaged one, or belongs to another spec."""
 
 
@@ -9,24 +11,16 @@ class RunDirectoryMissingError(RunDirectoryError):
     """There is no run directory, as this machine sees it."""
 
 
-class StageInputError(ValueError):
+class StageInputError(UserError):
     """An input file is missing or is not the one that the spec names."""
 
 
-class StartError(StageInputError):
-    """Weights to start from are missing, or of another model or data; the text says which, and the fix."""
-
-
-class StageBusyError(ValueError):
+class StageBusyError(UserError):
     """Another process owns the run directory."""
 
 
 class OwnerLostError(RuntimeError):
     """Another process took the run directory over; this one must not write to it any more."""
-
-
-class NumericError(FloatingPointError):
-    """A loss or a metric is not finite: training again from the same checkpoint would meet it again."""
 
 
 class EnvironmentFaultError(RuntimeError):

@@ -10,6 +10,7 @@ name into a package. A distribution of its own brings a family along by the entr
 from importlib import metadata
 from typing import Final
 
+from kdgat.base.errors import UserError
 from kdgat.stage.errors import StageInputError
 
 BUILT_IN: Final = {"can": "kdgat.can", "lap": "kdgat.lap", "trees": "kdgat.trees"}
@@ -23,20 +24,26 @@ def family_names() -> list[str]:
     return [*BUILT_IN, *others]
 
 
-def is_own(module: str) -> bool:
-    """Tell whether a module is ours or a registered family's: its ValueErrors are mistakes of the user."""
-    package = module.partition(".")[0]
+def is_mistake(error: BaseException) -> bool:
+    """Return whether an error names what was given, and the fix: a UserError; a bare ValueError is a bug somewhere.
+
+    Until the next release also a ValueError of a class of its own that a registered family brings: such a family should
+    derive it from UserError. Entry points are read for that alone.
+    """
+    if isinstance(error, UserError):
+        return True
+    package = type(error).__module__.partition(".")[0]
     # Entry points last: to list them is to read what is said of every package that is installed.
-    return package in OWN or package in own_packages()
+    return isinstance(error, ValueError) and (package in OWN or package in own_packages())
 
 
 def is_user_error(error: BaseException) -> bool:
-    """Return whether the text is all a user needs: our errors name key, value and fix; a stray ValueError is a bug."""
+    """Return whether the text is all a user needs: of a mistake, or of a file that the system refused."""
     if isinstance(error, BrokenPipeError):
         return False
     if isinstance(error, OSError):
         return error.filename is not None
-    return isinstance(error, ValueError) and is_own(type(error).__module__)
+    return is_mistake(error)
 
 
 def own_packages() -> set[str]:

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from kdgat.base.hashes import KnownHashes
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import OwnerLostError, StopRequested
-from kdgat.stage.families import family_package, is_own
+from kdgat.stage.families import family_package, is_mistake
 from kdgat.stage.faults import describe_fault, is_environment_fault
 from kdgat.stage.log import stage_log
 from kdgat.stage.outcome import Failed, FailureKind, Finished, Outcome, Paused
@@ -149,8 +149,7 @@ def failure_kind(error: BaseException) -> FailureKind:
         return FailureKind.ENVIRONMENT
     if isinstance(error, FloatingPointError):
         return FailureKind.NUMERIC
-    # Our own ValueError subclasses are, by the house rules, mistakes of the user; a bare ValueError is a bug somewhere.
-    if isinstance(error, ValidationError) or (isinstance(error, ValueError) and is_own(cls.__module__)):
+    if isinstance(error, ValidationError) or is_mistake(error):
         return FailureKind.BAD_INPUT
     return FailureKind.ERROR
 

@@ -37,10 +37,6 @@ TEMPORARY: Final = ".tmp"
 OTHERS_AGE_S: Final = 30 * 86_400.0  # after which what another node has left is nobody's
 
 
-class _NotStagedError(Exception):
-    """The inputs stay where they are; the text says why."""
-
-
 @contextmanager
 def staged(
     spec: StageSpec, directory: RunDirectory, environment: Mapping[str, str] = os.environ
@@ -63,7 +59,7 @@ def staged(
     try:
         try:
             used = spec.model_copy(update={"inputs": cache.take(spec, directory)})
-        except (_NotStagedError, OSError) as error:
+        except OSError as error:
             logger.warning("inputs are read where they are, not from %s=%s: %s", CACHE_VARIABLE, root, error)
             cache.give_back()
             used = spec
@@ -90,7 +86,7 @@ class _Cache:
             path.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._lock = _opened(self._lock_path(self.token))
         if not _try_lock(self._lock):
-            raise _NotStagedError(f"{self.locks} is on a filesystem without locks")
+            raise OSError(f"{self.locks} is on a filesystem without locks")
         self._remove_dead()
         self._require_space(spec, base)
         places: dict[Path, Path] = {}  # files that lay beside each other do so here: parts of a shapefile
@@ -146,7 +142,7 @@ class _Cache:
                     written.write(block)
                     self.copied_bytes += len(block)
             if digest.hexdigest() != sha256:
-                raise _NotStagedError(f"{source} has changed while it was copied")
+                raise OSError(f"{source} has changed while it was copied")
             temporary.replace(content)
         except BaseException:
             temporary.unlink(missing_ok=True)
@@ -158,7 +154,7 @@ class _Cache:
         disk = shutil.disk_usage(self.root)
         free = disk.free - FREE_SHARE * disk.total
         if needed > free:
-            raise _NotStagedError(
+            raise OSError(
                 f"{needed / 1e9:.3g} GB are to be copied, {max(free, 0.0) / 1e9:.3g} GB are free without the last "
                 f"{FREE_SHARE:.0%} of the disk"
             )

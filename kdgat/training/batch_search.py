@@ -27,13 +27,14 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from kdgat.base.configuration import ConfigurationError
+from kdgat.base.errors import UserError
 from kdgat.base.files import to_json, write_bytes_atomically
 from kdgat.base.text import MIB
 from kdgat.stage.directory import RunDirectory
 from kdgat.training.checkpoints import CheckpointError
 from kdgat.training.config import ANY_DATASET, BatchSizeMode, TrainingConfig
 from kdgat.training.limit import LimitedSource, Unit
-from kdgat.training.source import EmptyPlanError, EpochSource
+from kdgat.training.source import EpochSource
 from kdgat.training.trial import StepTrials, memory_budget, step_trials
 
 logger = logging.getLogger(__name__)
@@ -194,7 +195,7 @@ class BatchSearch:
         self._limit.size = size
         plan = self._source.plan(self.epoch)
         if len(plan) == 0:
-            raise EmptyPlanError(f"epoch {self.epoch} has no training batches: is the training split empty?")
+            raise UserError(f"epoch {self.epoch} has no training batches: is the training split empty?")
         return max(plan, key=self._sum)
 
     def _heaviest_batch(self, size: int) -> Graphs:

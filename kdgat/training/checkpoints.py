@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from kdgat.base.errors import UserError
 from kdgat.base.files import remove_temporary_files, sha256_of_file, write_bytes_atomically
 from kdgat.stage.directory import RunDirectory
 
@@ -23,7 +24,7 @@ SET_ASIDE = ".damaged"
 ARRAY_KEY = "__numpy__"
 
 
-class CheckpointError(ValueError):
+class CheckpointError(UserError):
     """A checkpoint cannot be written or does not fit what wants to resume from it."""
 
 

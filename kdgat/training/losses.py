@@ -4,8 +4,6 @@ import math
 
 from torch import Tensor
 
-from kdgat.stage.errors import NumericError
-
 # Reading a loss waits for the GPU: there it is looked at now and then, and always before a checkpoint.
 CHECK_STEPS_CPU = 1
 CHECK_STEPS_DEVICE = 20
@@ -25,12 +23,12 @@ class LossWatch:
             self.check()
 
     def check(self) -> None:
-        """Raise NumericError at the first loss since the last check that is not finite."""
+        """Raise FloatingPointError at the first loss since the last check that is not finite."""
         unchecked, self._unchecked = self._unchecked, []
         for epoch, step, rate, loss in unchecked:
             value = float(loss)
             if not math.isfinite(value):
-                raise NumericError(
+                raise FloatingPointError(
                     f"the loss is {value} in epoch {epoch} at step {step} (learning rate {rate:.3g}): "
                     "lower training.learning_rate, or look for values in the data that are not finite"
                 )

@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.profiler import ProfilerActivity, profile
 from torch_geometric.data import Batch
 
+from kdgat.base.errors import UserError
 from kdgat.stage.memory import peak_kib
 from kdgat.training.averages import Averages
 from kdgat.training.config import TrainingConfig
@@ -30,10 +31,6 @@ if TYPE_CHECKING:
     from multiprocessing.connection import Connection
 
 Answer = TypeVar("Answer")
-
-
-class MeasurementError(ValueError):
-    """Training steps could not be measured; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -138,7 +135,7 @@ def run_alone(function: Callable[..., Answer], *arguments: Any) -> Answer:
     """Call a function in a process of its own, whose peak of memory nothing else has raised, and return its answer.
 
     Raises:
-        MeasurementError: what went wrong there, or that it ended without a word, as when it is killed.
+        UserError: what went wrong there, or that it ended without a word, as when it is killed.
     """
     context = multiprocessing.get_context("spawn")
     receiver, sender = context.Pipe(duplex=False)
@@ -149,13 +146,13 @@ def run_alone(function: Callable[..., Answer], *arguments: Any) -> Answer:
         received: tuple[bool, Any] = receiver.recv()
     except EOFError:
         process.join()
-        raise MeasurementError(
+        raise UserError(
             f"the process that measured it ended with status {process.exitcode} (-9: killed, as for lack of memory)"
         ) from None
     process.join()
     succeeded, found = received
     if not succeeded:
-        raise MeasurementError(found)
+        raise UserError(found)
     result: Answer = found
     return result
 

@@ -3,7 +3,7 @@
 import json
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -28,10 +28,6 @@ class Part:
     name: str  # "train/00000032": its place in the run directory's `parts`
     size: int  # in the unit of the progress
     make: Callable[[Path], object]  # writes the file of the part, where it has one; returns its summary, plain data
-
-
-class _AbandonedError(Exception):
-    """The stage ends before this part is made."""
 
 
 class _CallingThread(Executor):
@@ -131,13 +127,13 @@ class Parts:
     def check_abandoned(self) -> None:
         """Leave the part that is being made if the stage ends; called every second or so by parts made at once."""
         if self._is_abandoned.is_set():
-            raise _AbandonedError
+            raise CancelledError
 
     def _first_error(self, running: dict[Future[float], str]) -> BaseException:
         """Wait for what is being made, and return why the first part in their order failed by itself."""
         self._is_abandoned.set()
         errors = [future.exception() for future in running]
-        return next(error for error in errors if error is not None and not isinstance(error, _AbandonedError))
+        return next(error for error in errors if error is not None and not isinstance(error, CancelledError))
 
     def remove_files(self, names: Iterable[str]) -> None:
         """Remove the files of parts that have been joined; their summaries stay, and say that they were made."""

@@ -12,7 +12,7 @@ import torch
 
 from kdgat.base.files import write_json_atomically
 from kdgat.cluster.ending import CRASHES
-from kdgat.stage.errors import EnvironmentFaultError, NumericError
+from kdgat.stage.errors import EnvironmentFaultError
 from kdgat.stage.outcome import FailureKind
 
 LOST: Final = "LOST"  # how a rank says that it ended because another one had
@@ -44,7 +44,7 @@ class RankEnd:
             case FailureKind.HOST_OOM:
                 return MemoryError(text)
             case FailureKind.NUMERIC:
-                return NumericError(text)
+                return FloatingPointError(text)
             case FailureKind.ENVIRONMENT | "LOST":
                 return EnvironmentFaultError(text)
         return RuntimeError(text)

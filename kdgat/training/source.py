@@ -62,10 +62,6 @@ class StatelessSource:
         return 0
 
 
-class EmptyPlanError(ValueError):
-    """A split has no batches."""
-
-
 def plan_digest(plan: Sequence[NDArray[np.int64]]) -> str:
     """Hash a plan; a resumed epoch compares it with the plan that it started with."""
     digest = hashlib.sha256()

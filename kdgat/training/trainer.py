@@ -16,8 +16,8 @@ from typing import Any
 from lightning import Fabric, LightningModule
 
 from kdgat.base.configuration import ConfigurationError
+from kdgat.base.errors import UserError
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import NumericError
 from kdgat.stage.provenance import note_in_attempt
 from kdgat.stage.signals import StopFlag, stop_signals
 from kdgat.stage.work import GRAPHS
@@ -43,7 +43,7 @@ from kdgat.training.ranks import FitOver, Ranks, Seat, seat_at
 from kdgat.training.running_time import RunningTime
 from kdgat.training.schedule import learning_rate
 from kdgat.training.snapshot import Snapshot, warn_of_other_ranks, weights_digest
-from kdgat.training.source import EmptyPlanError, EpochSource, plan_digest
+from kdgat.training.source import EpochSource, plan_digest
 from kdgat.training.state import FitResult, FitState
 from kdgat.training.steps import Steps
 from kdgat.training.validation import Validation
@@ -54,17 +54,11 @@ GO_ON, SAVE, PAUSE = range(3)  # what follows a step: what the most urgent rank 
 
 
 class _Pause(Exception):  # noqa: N818 - leaves the loops, reports no error
-    """Time to save and leave."""
+    """Time to save and leave; `needed_s` is what a single step would have taken, where there was too little time."""
 
-    needed_s: float | None = None
-
-
-class _Refusal(_Pause):
-    """Too little time for a single step."""
-
-    def __init__(self, deadline: Deadline) -> None:
-        super().__init__(f"refused to train: {deadline.describe()}")
-        self.needed_s = deadline.margin_s + deadline.step_s
+    def __init__(self, reason: str, needed_s: float | None = None) -> None:
+        super().__init__(reason)
+        self.needed_s = needed_s
 
 
 def fit(
@@ -90,7 +84,7 @@ def fit(
         name: tells several fits in one run directory apart.
 
     Raises:
-        NumericError: if a loss or the monitored metric is not finite.
+        FloatingPointError: if a loss or the monitored metric is not finite.
         ConfigurationError: if `config.monitor` is not among the metrics, no batch fits `config.memory_budget`, or a
             package that `config.loggers` needs is not installed.
         CheckpointError: if the checkpoint belongs to another configuration or seed, or none of those there is good.
@@ -180,7 +174,8 @@ class _Fit:
         try:
             if not self.state.stop_reason:
                 if self.deadline.too_late_to_begin():
-                    raise _Refusal(self.deadline)
+                    needed_s = self.deadline.margin_s + self.deadline.step_s
+                    raise _Pause(f"refused to train: {self.deadline.describe()}", needed_s)
                 if self.rank == 0:
                     self._settle_batches()
                 with open_ranks(
@@ -243,7 +238,7 @@ class _Fit:
         state = self.state
         plan = self.train.plan(state.epoch)
         if len(plan) == 0:
-            raise EmptyPlanError(f"epoch {state.epoch} has no training batches: is the training split empty?")
+            raise UserError(f"epoch {state.epoch} has no training batches: is the training split empty?")
         digest = plan_digest(plan)
         if state.step and digest != state.plan_digest:
             raise CheckpointError(
@@ -318,7 +313,7 @@ class _Fit:
             )
         value = metrics[config.monitor]
         if not math.isfinite(value):
-            raise NumericError(f"{config.monitor} is {value} in epoch {state.epoch} (step {state.global_step})")
+            raise FloatingPointError(f"{config.monitor} is {value} in epoch {state.epoch} (step {state.global_step})")
         is_best = state.take_best(self.module, value, config.mode, config.monitor_tolerance)
         rate = self.raw_optimizer.param_groups[0]["lr"]
         row = {"epoch": state.epoch, "step": state.global_step, "learning_rate": rate, **metrics}

@@ -6,12 +6,13 @@ from typing import Any
 import torch
 from lightning import Fabric, LightningModule
 
+from kdgat.base.errors import UserError
 from kdgat.training.averages import Averages
 from kdgat.training.batch_size import cut, double_parts
 from kdgat.training.gradients import to_device
 from kdgat.training.progress import Progress
 from kdgat.training.random_state import separate_randomness
-from kdgat.training.source import EmptyPlanError, EpochSource
+from kdgat.training.source import EpochSource
 from kdgat.training.steps import Steps
 
 
@@ -36,12 +37,12 @@ class Validation:
         `between` is called between two batches, and may raise to leave.
 
         Raises:
-            EmptyPlanError: if there are no batches.
+            UserError: if there are no batches.
             torch.OutOfMemoryError: if there is no memory for a single graph.
         """
         plan = self._source.plan(epoch)
         if len(plan) == 0:
-            raise EmptyPlanError(f"epoch {epoch} has no validation batches: is the validation split empty?")
+            raise UserError(f"epoch {epoch} has no validation batches: is the validation split empty?")
         self._module.eval()
         try:
             while True:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError, safe_open
 
+from kdgat.base.errors import UserError
 from kdgat.base.files import write_bytes_atomically, write_json_atomically
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import StartError
+from kdgat.stage.errors import StageInputError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,7 +25,7 @@ SUFFIX = ".safetensors"
 OF_THE_SAME_MODEL = "keep the configuration of that model, or start from scratch"
 
 
-class WeightsError(ValueError):
+class WeightsError(UserError):
     """A weights file is missing, damaged or was not written by this package."""
 
 
@@ -122,6 +123,6 @@ def first_difference(found: Any, expected: Any, name: str = "") -> str:
 
 
 def check_start(path: Path, found: Any, expected: Any, name: str = "", advice: str = OF_THE_SAME_MODEL) -> None:
-    """Raise StartError, naming the key, where weights to start from are described otherwise than expected."""
+    """Raise StageInputError, naming the key, where weights to start from are described otherwise than expected."""
     if different := first_difference(found, expected, name):
-        raise StartError(f"{path} cannot be started from, {different}: {advice}")
+        raise StageInputError(f"{path} cannot be started from, {different}: {advice}")

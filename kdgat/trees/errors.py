@@ -2,16 +2,10 @@
 
 from pathlib import Path
 
-
-class TreesError(ValueError):
-    """Trees, files or settings that cannot be used; the text names the place, the value and the fix."""
+from kdgat.base.errors import UserError
 
 
-class TreeError(TreesError):
-    """Nodes that are no rooted tree."""
-
-
-class ReadError(TreesError):
+class ReadError(UserError):
     """A file that holds no tree that can be used; the text names the file, the line where there is one, and the fix."""
 
     def __init__(self, path: Path | str, problem: str, line: int | None = None) -> None:
@@ -20,7 +14,3 @@ class ReadError(TreesError):
         self.line = line
         self.problem = problem if line is None else f"line {line}: {problem}"
         super().__init__(f"{path}{'' if line is None else f':{line}'}: {problem}")
-
-
-class CollectionError(TreesError):
-    """A folder of trees, or its table of labels, that cannot be used."""

@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kdgat.base.configuration import unknown_key_text
+from kdgat.base.errors import UserError
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.finished import EVALUATION, WEIGHTS, FinishedRun
 from kdgat.run.plan import PlannedStage, Run
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import StartError
+from kdgat.stage.errors import StageInputError
 from kdgat.stage.spec import StageInput
 from kdgat.trees.config import DataConfig, TreesConfig
-from kdgat.trees.errors import CollectionError
 from kdgat.trees.names import FAMILY, FINETUNE, PREPARE, PRETRAIN, START, file_input
 from kdgat.trees.plan import plan_trees
 from kdgat.trees.reading.collection import (
@@ -36,8 +36,8 @@ def trees_run(config: TreesConfig) -> Run:
     """Describe a run for what executes it.
 
     Raises:
-        CollectionError: if the folder of trees, or its table of labels, cannot be used.
-        StartError: if what it should start from is not there, or is another encoder.
+        UserError: if the folder of trees, or its table of labels, cannot be used.
+        StageInputError: if what it should start from is not there, or is another encoder.
     """
     collection = None if config.data.data_root is None else find_trees(config.data)
     files = [] if collection is None else describe_files(collection, config.data.target)
@@ -85,7 +85,7 @@ def check_files(config: TreesConfig) -> None:
     """Look at files before anything is started: empty ones, and small files of text as a whole.
 
     Raises:
-        CollectionError: if more of them are unusable than `data.reading.max_bad_fraction` allows.
+        UserError: if more of them are unusable than `data.reading.max_bad_fraction` allows.
     """
     if config.data.data_root is None:
         return
@@ -104,15 +104,13 @@ def find_trees(data: DataConfig) -> Collection:
 
 
 def describe_files(collection: Collection, target: str | None) -> Sequence[FileConfig]:
-    """Return what is known of each file; CollectionError if the number to predict is not one column of the table."""
+    """Return what is known of each file; UserError if the number to predict is not one column of the table."""
     column = 0
     if target is not None and target not in collection.targets:
         known = list(collection.targets)
-        raise CollectionError(
-            f"data.target: {unknown_key_text(target, known) if known else 'the table has no numbers'}"
-        )
+        raise UserError(f"data.target: {unknown_key_text(target, known) if known else 'the table has no numbers'}")
     if len(collection.targets) > 1 and target is None:
-        raise CollectionError(
+        raise UserError(
             f"the table of labels has the numbers {', '.join(collection.targets)}: choose one by data.target"
         )
     if target is not None:
@@ -131,10 +129,10 @@ def describe_files(collection: Collection, target: str | None) -> Sequence[FileC
 
 
 def check_classes(files: Sequence[FileConfig], config: TreesConfig) -> None:
-    """Refuse labels of one class, from which nothing can be learned; CollectionError says what to give."""
+    """Refuse labels of one class, from which nothing can be learned; UserError says what to give."""
     labels = [file.label for file in files if file.label is not None]
     if config.label_fractions and labels and len(set(labels)) < 2:
-        raise CollectionError(
+        raise UserError(
             f"all {len(labels)} labelled files are of the class {labels[0]!r}: give two classes, or set -O "
             "label_fractions=[]"
         )
@@ -144,27 +142,29 @@ def starting_weights(path: Path, seed: int) -> Path:
     """Return the weights of a pretraining: of this seed of a run, or of its only one; or a stage's, or a file's.
 
     Raises:
-        StartError: if there are none, or a run has several and none of this seed.
+        StageInputError: if there are none, or a run has several and none of this seed.
     """
     output = OutputDirectory(path)
     if output.index_path.is_file():
         run = FinishedRun(output)
         if run.index.family != FAMILY:
-            raise StartError(f"start_from={path} is a run of family {run.index.family!r}: name one of `train trees`")
+            raise StageInputError(
+                f"start_from={path} is a run of family {run.index.family!r}: name one of `train trees`"
+            )
         records = list(run.records(PRETRAIN))
         if not records:
-            raise StartError(f"start_from={path}: no pretraining has finished there: run it to its end")
+            raise StageInputError(f"start_from={path}: no pretraining has finished there: run it to its end")
         of_seed = [record for record in records if record.seed == seed]
         if not of_seed and len(records) > 1:
             seeds = ", ".join(str(record.seed) for record in records)
-            raise StartError(
+            raise StageInputError(
                 f"start_from={path} has pretrained with the seeds {seeds}, none with {seed}: take --seeds from these, "
                 "or name one weights.safetensors for all seeds"
             )
         return run.artifact((of_seed or records)[0], WEIGHTS)
     weights = path if path.is_file() else RunDirectory(path).weights_path
     if not weights.is_file():
-        raise StartError(
+        raise StageInputError(
             f"start_from={path}: no run and no weights are there: name the --out of `kdgat train trees`, the directory "
             "of its stage `pretrain`, or a weights.safetensors"
         )

@@ -83,7 +83,7 @@ def run_finetune(spec: StageSpec, directory: RunDirectory) -> Outcome:
 
     Raises:
         StageInputError: if no training tree has a label.
-        StartError: if the weights to start from are of another encoder.
+        StageInputError: if the weights to start from are of another encoder.
     """
     config = validate_config(FinetuneStageConfig, spec.config)
     torch.set_num_threads(config.training.num_threads)

@@ -62,7 +62,7 @@ def test_the_tree_finds_the_columns_that_the_whole_row_has() -> None:
 @pytest.mark.parametrize("kind", ["uniform", "whole", "tied", "forbidden"])
 @pytest.mark.parametrize("shape", [(150, 150), (90, 160), (160, 90)])
 def test_blocks_of_rows_are_matched_as_by_scipy(kind: str, shape: tuple[int, int], monkeypatch) -> None:
-    monkeypatch.setattr("kdgat.assignment.blocks.BLOCK_ENTRIES", 1000)
+    monkeypatch.setattr("kdgat.assignment.large.BLOCK_ENTRIES", 1000)
     rng = np.random.default_rng(0)
     cost = rng.random(shape).astype(np.float32)
     if kind == "whole":

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.base.place import PlaceError, check_file, check_folder, describe_os_error
+from kdgat.base.errors import UserError
+from kdgat.base.place import check_file, check_folder, describe_os_error
 
 
 def test_a_folder_that_is_there_or_can_be_made_is_fine_and_stays_as_it_is(tmp_path: Path) -> None:
@@ -20,28 +21,28 @@ def test_a_folder_that_is_there_or_can_be_made_is_fine_and_stays_as_it_is(tmp_pa
 
 def test_a_file_where_a_folder_is_wanted_and_the_other_way_round_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(PlaceError, match=r"^--out .*file is a file: name a folder"):
+    with pytest.raises(UserError, match=r"^--out .*file is a file: name a folder"):
         check_folder(tmp_path / "file", "--out")
-    with pytest.raises(PlaceError, match=r"^--json .* is a folder: name a file in it$"):
+    with pytest.raises(UserError, match=r"^--json .* is a folder: name a file in it$"):
         check_file(tmp_path, "--json")
     for check in (check_folder, check_file):
-        with pytest.raises(PlaceError, match=r"^--out .*file is no folder, so nothing can be made below it"):
+        with pytest.raises(UserError, match=r"^--out .*file is no folder, so nothing can be made below it"):
             check(tmp_path / "file" / "a" / "b", "--out")
 
 
 def test_a_disk_with_too_little_room_is_refused_with_both_numbers(tmp_path: Path) -> None:
-    with pytest.raises(PlaceError, match=r"MB are free there, and at least .* MB are needed: free some space"):
+    with pytest.raises(UserError, match=r"MB are free there, and at least .* MB are needed: free some space"):
         check_folder(tmp_path, "--out", room=1 << 60)
 
 
 @pytest.mark.parametrize("name", ["a\0b", "a" * 300])
 def test_a_name_that_no_file_can_have_is_a_mistake_of_the_user(tmp_path: Path, name: str) -> None:
-    with pytest.raises(PlaceError, match="--out"):
+    with pytest.raises(UserError, match="--out"):
         check_file(tmp_path / name, "--out")
 
 
 def test_a_device_is_no_file_that_something_takes_the_place_of(tmp_path: Path) -> None:
-    with pytest.raises(PlaceError, match="is no folder"):
+    with pytest.raises(UserError, match="is no folder"):
         check_file(Path(os.devnull) / "below", "--out")
 
 

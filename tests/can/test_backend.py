@@ -15,22 +15,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.preprocessing import StandardScaler
 
+from kdgat.base.errors import UserError
 from kdgat.can import backend
-from kdgat.can.backend import BackendError, dataframes, new_scaler, use_backend
+from kdgat.can.backend import dataframes, new_scaler, use_backend
 from kdgat.can.capabilities import CUDF, CUML, Capability
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.scoring import fit_standardisation
-from kdgat.can.models.standardise import StatisticsError, column_statistics
+from kdgat.can.models.standardise import column_statistics
 from kdgat.can.plan import FAMILY, plan_can
 from kdgat.can.sections import AttentionConfig
 from kdgat.can.stages import run
 from kdgat.can.training.preparation import run_prepare
 from kdgat.canbus.logs import read_recording, write_recording
 from kdgat.canbus.messages import Messages, ReadLimits, RecordingError
-from kdgat.canbus.readers import dataframe, parquet
-from kdgat.canbus.readers.dataframe import decode_payloads
-from kdgat.canbus.readers.parquet import read_parquet
+from kdgat.canbus.readers import parquet
+from kdgat.canbus.readers.parquet import decode_payloads, read_columns, read_parquet
 from kdgat.run.kinds import StageKind
 from kdgat.run.plan import make_spec
 from kdgat.stage.directory import RunDirectory
@@ -83,9 +83,9 @@ def both(path: Path) -> tuple[Messages, Messages]:
         own = read_recording(path, limits=LENIENT)
         calls = []
 
-        def counted(*arguments: Any) -> dataframe.Columns:
+        def counted(*arguments: Any) -> parquet.Columns:
             calls.append(arguments)
-            return dataframe.read_columns(*arguments)
+            return read_columns(*arguments)
 
         patch.setattr(backend, "dataframes", lambda _size: pandas)
         patch.setattr(parquet, "read_columns", counted)
@@ -196,7 +196,7 @@ def test_a_library_that_decodes_wrongly_is_not_used(
     (record,) = caplog.records  # one warning: the process goes on without it
     assert "known payloads come out as others" in record.getMessage()
     use_backend("cuda")
-    with pytest.raises(BackendError, match=r"data\.backend=cuda: .*cudf failed.*set data\.backend=cpu"):
+    with pytest.raises(UserError, match=r"data\.backend=cuda: .*cudf failed.*set data\.backend=cpu"):
         read_recording(path, backend=backend)
 
 
@@ -235,7 +235,7 @@ def test_auto_takes_the_library_that_works_and_says_so(
 def test_what_is_insisted_on_and_missing_is_refused_with_key_reason_and_fix(usable: dict[str, Capability]) -> None:
     use_backend("cuda")
     for ask, name in ((dataframes, CUDF), (new_scaler, CUML)):
-        with pytest.raises(BackendError) as error:
+        with pytest.raises(UserError) as error:
             ask(1)
         for word in ("data.backend=cuda", name, "not installed", "data.backend=auto", "kdgat doctor"):
             assert word in str(error.value)
@@ -295,7 +295,7 @@ def test_a_run_on_the_cpu_is_prepared_there_too(
 
 def test_a_stage_computes_on_the_backend_that_its_spec_names(tmp_path: Path, usable: dict[str, Capability]) -> None:
     directory = RunDirectory(tmp_path / "run").create(prepare_spec(tmp_path, "cuda"))
-    with pytest.raises(BackendError, match="cudf cannot be used here"):
+    with pytest.raises(UserError, match="cudf cannot be used here"):
         run(directory.read_spec(), directory)
 
 
@@ -322,7 +322,7 @@ def test_input_scaling_is_the_same_in_the_precision_that_a_model_keeps(seed: int
 
 def test_scaling_by_no_rows_is_refused_on_both() -> None:
     for scaler in (None, StandardScaler()):
-        with pytest.raises(StatisticsError, match="no rows"):
+        with pytest.raises(UserError, match="no rows"):
             column_statistics(lambda: [np.zeros((0, 3), np.float32)], scaler=scaler)
 
 
@@ -349,5 +349,5 @@ def test_a_model_is_scaled_by_the_backend_and_by_the_cpu_after_a_failure(
     for other in scalings[1:]:
         assert all((scalings[0][name] == other[name]).all() for name in scalings[0])
     use_backend("cuda")
-    with pytest.raises(BackendError, match="input scaling"):
+    with pytest.raises(UserError, match="input scaling"):
         fit_standardisation(model, pool, chosen)

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
+from kdgat.base.errors import UserError
 from kdgat.can.evaluation.results import Results
 from kdgat.can.family import FAMILY
 from kdgat.can.folds import VEHICLES, judge_vehicles, vehicle_folds
 from kdgat.can.inputs import recording_inputs
 from kdgat.canbus.catalog import HELD_OUT
 from kdgat.canbus.simulation.synthetic import write_dataset
-from kdgat.family.space import SweepError
 from kdgat.family.sweep import Sweep
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.interval import Interval
@@ -56,7 +56,7 @@ def test_a_vehicle_that_is_held_out_for_the_end_is_not_read_either(data_root: Pa
 
 
 def test_without_two_vehicles_there_is_no_objective_and_the_fix_is_said(data_root: Path) -> None:
-    with pytest.raises(SweepError, match=r"known: alder; .* or give --objective validation"):
+    with pytest.raises(UserError, match=r"known: alder; .* or give --objective validation"):
         vehicle_folds(
             small_config(
                 data_root,
@@ -64,9 +64,9 @@ def test_without_two_vehicles_there_is_no_objective_and_the_fix_is_said(data_roo
             )
         )
     config = small_config(data_root, "stages=[normal]")
-    with pytest.raises(SweepError, match="needs the stage evaluation"):
+    with pytest.raises(UserError, match="needs the stage evaluation"):
         Sweep.of(FAMILY, [({}, config)], VEHICLES)
-    with pytest.raises(SweepError, match="no stage of this run is validated"):
+    with pytest.raises(UserError, match="no stage of this run is validated"):
         Sweep.of(FAMILY, [({}, small_config(data_root, "stages=[autoencoder]"))], "validation")
 
 

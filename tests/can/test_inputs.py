@@ -45,7 +45,7 @@ def cars(tmp_path: Path) -> Path:
 def test_recordings_that_can_be_trained_on_are_looked_at_and_not_read(
     cars: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kdgat.canbus.logs.read_recording", None)
+    monkeypatch.setattr("kdgat.canbus.catalog.read_recording", None)
     check_recordings(config_of(cars.parent))
     check_recordings(config_of(cars.parent, "data.hold_out=[tour]"))
 

@@ -15,7 +15,7 @@ from can.interfaces.virtual import VirtualBus
 
 from kdgat.base.errors import UserError
 from kdgat.canbus.bus import read_bus
-from kdgat.canbus.logs import Messages, RecordingError
+from kdgat.canbus.messages import Messages, RecordingError
 from kdgat.canbus.stream import MessageStream
 from tests.canbus.log_files import error_frame, fd_frame, frames, remote_frame
 from tests.canbus.recording_files import assert_same_traffic, joined, random_messages

@@ -21,7 +21,8 @@ from kdgat.canbus.catalog import (
     load_catalog,
     split_roles,
 )
-from kdgat.canbus.logs import RecordingError, write_recording
+from kdgat.canbus.logs import write_recording
+from kdgat.canbus.messages import RecordingError
 from tests.canbus.log_files import frames, write_log
 from tests.canbus.recording_files import REAL_DATA, random_messages, write_text
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kdgat.canbus.logs import BadRow, Messages, RecordingError, read_recording, write_recording
+from kdgat.canbus.logs import read_recording, write_recording
+from kdgat.canbus.messages import BadRow, Messages, RecordingError
 from kdgat.canbus.stream import MessageStream, follow_file, read_chunks
 from tests.canbus.log_files import MULTI_CHANNEL_WRITERS, WRITERS, merged
 from tests.canbus.recording_files import FORMATS, assert_same_traffic, joined, random_messages, write_text

@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from kdgat.base.errors import UserError
 from kdgat.cluster.container import IMAGE_CHANGED, clearing_lines, container_command, container_lines, staging_lines
 from kdgat.cluster.site import Site
 from kdgat.container import apptainer
-from kdgat.container.binds import Bind, BindError
+from kdgat.container.binds import Bind
 from kdgat.container.layout import CACHES, GPU_CACHES, without_personal_settings
 
 FLOWS_OWN = "/opt/the env/bin/python"
@@ -134,7 +135,7 @@ def test_somebody_elses_folder_on_the_nodes_disk_is_not_used(tmp_path: Path) -> 
 @pytest.mark.parametrize("name", ["a:b", "a,b", "a\nb"])
 def test_a_path_that_apptainer_would_take_for_two_is_refused_with_the_fix(name: str) -> None:
     bind = Bind(Path("/data", name), Path("/data", name))
-    with pytest.raises(BindError, match="symbolic link"):
+    with pytest.raises(UserError, match="symbolic link"):
         words(at_site(image="kdgat.sif"), binds=(bind,))
 
 

@@ -2,8 +2,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kdgat.base.errors import UserError
 from kdgat.cluster.estimate import BUILT_IN, check_command_line, held_to_limits, stage_resources
-from kdgat.cluster.resources import ResourceError, ResourceRequest, Resources
+from kdgat.cluster.resources import ResourceRequest, Resources
 from kdgat.cluster.site import Limits, Site
 
 NOTHING = ResourceRequest()
@@ -78,7 +79,7 @@ def test_a_command_line_beyond_a_limit_is_refused_with_both_numbers(asked: Resou
     limits = Limits(walltime="02:00:00", memory="8G", cores=4, gpus=0)
     site = Site(name="small", scheduler="slurm", limits=limits)
     for refuse in (lambda: check_command_line(asked, site), lambda: stage_resources("normal", {}, site, asked)):
-        with pytest.raises(ResourceError) as error:
+        with pytest.raises(UserError) as error:
             refuse()
         for word in ("small", *words):
             assert word in str(error.value)

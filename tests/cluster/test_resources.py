@@ -3,8 +3,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kdgat.base.configuration import read_yaml
+from kdgat.base.errors import UserError
 from kdgat.cluster.resources import (
-    ResourceError,
     ResourceRequest,
     Resources,
     format_memory,
@@ -67,7 +67,7 @@ def test_any_text_is_read_or_refused_by_name(text: str) -> None:
     for parse, key in ((parse_walltime, "walltime="), (parse_memory, "memory=")):
         try:
             value, refusal = parse(text), None
-        except ResourceError as error:
+        except UserError as error:
             value, refusal = 0, str(error)
         assert value > 0 if refusal is None else refusal.startswith(key)
 
@@ -115,7 +115,7 @@ def test_amounts_of_memory_mean_what_sbatch_takes_them_for(text: str | int, mib:
     ],
 )
 def test_a_wrong_walltime_is_refused_with_value_and_fix(wrong: object, words: list[str]) -> None:
-    with pytest.raises(ResourceError) as error:
+    with pytest.raises(UserError) as error:
         parse_walltime(wrong)  # type: ignore[arg-type]
     for word in (f"walltime={wrong!r}", "write", *words):
         assert word in str(error.value)
@@ -137,7 +137,7 @@ def test_a_wrong_walltime_is_refused_with_value_and_fix(wrong: object, words: li
     ],
 )
 def test_a_wrong_amount_of_memory_is_refused_with_value_and_fix(wrong: object, words: list[str]) -> None:
-    with pytest.raises(ResourceError) as error:
+    with pytest.raises(UserError) as error:
         parse_memory(wrong)  # type: ignore[arg-type]
     for word in (f"memory={wrong!r}", "write", *words):
         assert word in str(error.value)
@@ -154,7 +154,7 @@ def test_a_wrong_amount_of_memory_is_refused_with_value_and_fix(wrong: object, w
     ],
 )
 def test_a_wrong_request_is_refused_with_key_and_value(given_words: dict[str, object], expected: str) -> None:
-    with pytest.raises(ResourceError) as error:
+    with pytest.raises(UserError) as error:
         make_request(**given_words)  # type: ignore[arg-type]
     assert str(error.value).startswith(expected)
 

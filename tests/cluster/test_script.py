@@ -18,18 +18,11 @@ from dask_jobqueue.slurm import SLURMJob
 from prefect.settings import Settings
 from prefect.settings.legacy import _get_settings_fields
 
+from kdgat.base.errors import UserError
 from kdgat.cluster.job import parse_options
 from kdgat.cluster.report import JobFiles
 from kdgat.cluster.resources import Resources
-from kdgat.cluster.script import (
-    SECRETS,
-    JobScriptError,
-    cluster_arguments,
-    job_name,
-    pool_arguments,
-    scheduler_options,
-    watcher_script,
-)
+from kdgat.cluster.script import SECRETS, cluster_arguments, job_name, pool_arguments, scheduler_options, watcher_script
 from kdgat.cluster.site import Limits, Site, load_site
 from kdgat.container.binds import Bind
 from kdgat.stage.directory import RunDirectory
@@ -219,7 +212,7 @@ def test_with_an_interface_dask_chooses_its_address_there_and_metrics_stay_on_lo
 
 @pytest.mark.parametrize("name", ["my runs", "100%", "it's", "$HOME", "a;b", "line\nfeed"])
 def test_a_path_that_would_fall_apart_in_the_script_is_refused(tmp_path: Path, name: str) -> None:
-    with pytest.raises(JobScriptError, match=r"--out.*choose a path without spaces"):
+    with pytest.raises(UserError, match=r"--out.*choose a path without spaces"):
         cluster_arguments(Site(name="here"), SMALL, DIRECTORY, tmp_path / name / "slurm")
 
 

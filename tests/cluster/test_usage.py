@@ -2,10 +2,11 @@ import json
 
 import pytest
 
+from kdgat.base.errors import UserError
 from kdgat.cluster.history import AttemptRecord
 from kdgat.cluster.resources import Resources
 from kdgat.cluster.site import Site
-from kdgat.cluster.usage import HistoryError, append_usage, find_history, read_usages, usage_of, usage_path
+from kdgat.cluster.usage import append_usage, find_history, read_usages, usage_of, usage_path
 from kdgat.stage.outcome import FailureKind
 from kdgat.stage.spec import StageSpec
 from kdgat.stage.work import FitWork, Work
@@ -69,7 +70,7 @@ def test_a_history_lies_beside_its_runs_or_where_the_site_says(tmp_path) -> None
     assert usage_path(elsewhere, tmp_path / "runs" / "a") == tmp_path / "kept" / one.name
     append_usage(one, usage_of(RECORD, Work(), SPEC, "a"))
     assert find_history(tmp_path / "runs", None) == find_history(one.parent, None) == one.parent
-    with pytest.raises(HistoryError, match="give the folder in which output directories"):
+    with pytest.raises(UserError, match="give the folder in which output directories"):
         find_history(None, elsewhere)
 
 

@@ -12,10 +12,11 @@ from typing import NoReturn
 
 import pytest
 
-from kdgat.container.apptainer import ApptainerError, command_environment, find_apptainer
+from kdgat.container.apptainer import command_environment, find_apptainer
 from kdgat.container.base import choose_base
 from kdgat.container.build import CONTEXT, DEFINITION, Builder, build_image, build_in_folder, work_folder
 from kdgat.container.checkout import WHEEL_SOURCES, Checkout, find_checkout
+from kdgat.container.errors import ImageError
 from kdgat.container.layout import PREFIX
 from kdgat.container.variants import LOCK, LOCK_IN_IMAGE, PYTHON_MINOR, VARIANTS, Variant
 
@@ -53,7 +54,7 @@ def require_apptainer() -> Path:
             shutil.which(name, path=command_environment()["PATH"])
             for name in ("mksquashfs", "fakeroot", "mmdebstrap", "squashfuse")
         )
-    except ApptainerError:
+    except ImageError:
         complete = False
     if not complete:
         answer = subprocess.run(["bash", str(CONTAINERS / "install-apptainer.sh")], capture_output=True, text=True)

@@ -10,7 +10,6 @@ import pytest
 import kdgat
 from kdgat.container import probe
 from kdgat.container.agreement import (
-    AgreementError,
     check_agreement,
     check_named_image,
     describe_here,
@@ -103,7 +102,7 @@ def test_notes_of_an_older_kdgat_are_no_answer(image: Path, monkeypatch: pytest.
 
 def test_an_image_of_other_versions_is_refused_with_all_of_them_and_the_fix(image: Path) -> None:
     remember(image, python="3.12.1", distributed="2025.1.0")
-    with pytest.raises(AgreementError) as refusal:
+    with pytest.raises(ImageError) as refusal:
         check_agreement(image)
     here = describe_here()
     for text in ("kdgat.sif", "3.12.1", str(here["python"]), "2025.1.0", str(here["distributed"]), "kdgat image build"):
@@ -115,7 +114,7 @@ def test_an_image_is_asked_once_and_this_side_every_time(image: Path, monkeypatc
     remember(image)
     assert check_agreement(image).contents["python"]["source"] == describe_here()["source"]
     image.write_bytes(b"another image")
-    with pytest.raises(ImageError):
+    with pytest.raises(ImageError, match="apptainer is neither"):
         check_agreement(image)
 
 

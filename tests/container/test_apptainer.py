@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kdgat.container import apptainer
-from kdgat.container.apptainer import ApptainerError, command_environment, exec_command, find_apptainer
+from kdgat.container.apptainer import command_environment, exec_command, find_apptainer
 from kdgat.container.errors import ImageError
 from tests.container.built import require_apptainer
 
@@ -60,7 +60,7 @@ def test_what_is_no_image_is_refused(tmp_path: Path) -> None:
 def test_a_damaged_image_is_refused_in_apptainers_words(tiny: Path, tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.sif"
     damaged.write_bytes(tiny.read_bytes()[:100])
-    with pytest.raises(ApptainerError, match="cannot be read"):
+    with pytest.raises(ImageError, match="cannot be read"):
         apptainer.inspect(damaged)
 
 
@@ -68,10 +68,10 @@ def test_without_the_program_the_fix_is_named(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("KDGAT_APPTAINER", raising=False)
     monkeypatch.setattr(apptainer, "INSTALLED", tmp_path / "apptainer")
-    with pytest.raises(ApptainerError, match=r"bash containers/install-apptainer\.sh.*module load apptainer"):
+    with pytest.raises(ImageError, match=r"bash containers/install-apptainer\.sh.*module load apptainer"):
         find_apptainer()
     monkeypatch.setenv("KDGAT_APPTAINER", str(tmp_path / "wrong"))
-    with pytest.raises(ApptainerError, match=r"KDGAT_APPTAINER=.*wrong is no program"):
+    with pytest.raises(ImageError, match=r"KDGAT_APPTAINER=.*wrong is no program"):
         find_apptainer()
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.container.binds import MOST_BINDS, Bind, BindError, stage_binds
+from kdgat.base.errors import UserError
+from kdgat.container.binds import MOST_BINDS, Bind, stage_binds
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.spec import StageInput, StageSpec
 
@@ -197,7 +198,7 @@ def test_what_would_hide_the_images_own_folders_is_not_bound(folder: str, tmp_pa
     for path in (Path(folder), tmp_path / "data" / "inner"):
         directory, spec = make_stage(tmp_path, reads=(path,))
         if path.exists() or path == Path(folder):
-            with pytest.raises(BindError, match=f"^{folder} cannot be bound .* folder that holds the data alone"):
+            with pytest.raises(UserError, match=f"^{folder} cannot be bound .* folder that holds the data alone"):
                 stage_binds(directory, spec)
 
 

@@ -18,7 +18,6 @@ from kdgat.container.apptainer import execute, inspect
 from kdgat.container.base import Base
 from kdgat.container.build import (
     Builder,
-    BuildError,
     build_environment,
     build_image,
     build_in_folder,
@@ -27,6 +26,7 @@ from kdgat.container.build import (
     work_folder,
 )
 from kdgat.container.checkout import find_checkout
+from kdgat.container.errors import ImageError
 from kdgat.container.variants import VARIANTS
 from tests.container.builds import HEAD, build
 from tests.container.built import lack
@@ -98,7 +98,7 @@ def test_no_option_of_the_user_hides_a_failed_test_and_the_old_image_stays(
     monkeypatch.setenv("APPTAINER_NOTEST", "1")
     out = tmp_path / "image.sif"
     out.write_text("the old one")
-    with pytest.raises(BuildError) as caught:
+    with pytest.raises(ImageError) as caught:
         build(tiny, HEAD + "%test\n    echo it does not work\n    exit 1\n", out)
     for said in ("ended with status", "it does not work", str(tmp_path / "log")):
         assert said in str(caught.value)
@@ -175,7 +175,7 @@ def test_a_folder_that_cannot_be_removed_hides_no_error(
 def test_an_image_that_cannot_be_put_in_place_is_told_with_the_option(tmp_path: Path) -> None:
     (tmp_path / "built.sif").write_text("built")
     (tmp_path / "image.sif").mkdir()
-    with pytest.raises(BuildError, match=r"image\.sif: Is a directory: correct that, or name another .* with --out"):
+    with pytest.raises(ImageError, match=r"image\.sif: Is a directory: correct that, or name another .* with --out"):
         put_in_place(tmp_path / "built.sif", tmp_path / "image.sif")
 
 
@@ -202,31 +202,31 @@ def test_a_full_disk_is_named_and_the_old_image_stays(tiny: Path, tmp_path: Path
     out = tmp_path / "image.sif"
     out.write_text("the old one")
     text = HEAD + "%post\n    dd if=/dev/zero of=/big bs=1000000 count=50\n"
-    with pytest.raises(BuildError, match="the disk is full: free space there, or name another folder with --work-fol"):
+    with pytest.raises(ImageError, match="the disk is full: free space there, or name another folder with --work-fol"):
         build(tiny, text, out, small_disk)
     assert out.read_text() == "the old one"
     assert list(small_disk.iterdir()) == []
 
 
 def test_a_missing_helper_is_named_with_its_package(tmp_path: Path) -> None:
-    with pytest.raises(BuildError, match=r"mksquashfs, fakeroot missing.*apt-get install squashfs-tools fakeroot"):
+    with pytest.raises(ImageError, match=r"mksquashfs, fakeroot missing.*apt-get install squashfs-tools fakeroot"):
         check_helpers({"PATH": str(tmp_path)})
 
 
 def test_a_folder_that_the_builder_cannot_reach_is_refused(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
-    with pytest.raises(BuildError, match=r"is closed to others.*--work-folder"), work_folder(closed, Builder(65534)):
+    with pytest.raises(ImageError, match=r"is closed to others.*--work-folder"), work_folder(closed, Builder(65534)):
         pass
     with (
-        pytest.raises(BuildError, match="is no folder: name one with --work-folder"),
+        pytest.raises(ImageError, match="is no folder: name one with --work-folder"),
         work_folder(tmp_path / "nowhere", Builder(None)),
     ):
         pass
 
 
 def test_a_folder_is_no_place_for_an_image(tmp_path: Path) -> None:
-    with pytest.raises(BuildError, match=r"is a folder: name the file, as .*kdgat-cpu\.sif"):
+    with pytest.raises(ImageError, match=r"is a folder: name the file, as .*kdgat-cpu\.sif"):
         build_image(find_checkout(), VARIANTS["cpu"], Base("docker", "a", "b", "c"), tmp_path, print)
 
 

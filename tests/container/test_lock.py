@@ -7,8 +7,8 @@ import pytest
 
 from kdgat.container.checkout import Checkout, find_checkout
 from kdgat.container.contents import read_hashes, read_pins
+from kdgat.container.errors import ImageError
 from kdgat.container.lock import (
-    LockError,
     check_lock,
     compare_locks,
     explain_resolver,
@@ -92,7 +92,7 @@ def test_a_lock_that_lacks_a_package_is_refused_with_its_name(copied: Checkout) 
     text = path.read_text()
     start, end = text.index("\nlocket=="), text.index("\nmako==")
     path.write_text(text[:start] + text[end:])
-    with pytest.raises(LockError, match=r"kdgat-cpu.lock cannot be installed as it is: .*locket"):
+    with pytest.raises(ImageError, match=r"kdgat-cpu.lock cannot be installed as it is: .*locket"):
         check_lock(copied, VARIANTS["cpu"], read_pip_sources())
 
 
@@ -100,7 +100,7 @@ def test_a_lock_that_lacks_a_package_is_refused_with_its_name(copied: Checkout) 
 def test_a_lock_older_than_the_project_is_refused_with_what_differs(copied: Checkout) -> None:
     project = copied.root / "pyproject.toml"
     project.write_text(project.read_text().replace('"PyYAML>=6.0",', '"PyYAML>=6.0", "tabulate==0.9.0",'))
-    with pytest.raises(LockError, match=r"tabulate 0.9.0 is not in it.*kdgat image lock cpu"):
+    with pytest.raises(ImageError, match=r"tabulate 0.9.0 is not in it.*kdgat image lock cpu"):
         check_lock(copied, VARIANTS["cpu"], read_pip_sources())
 
 
@@ -108,14 +108,14 @@ def test_a_lock_older_than_the_project_is_refused_with_what_differs(copied: Chec
 def test_versions_that_exclude_each_other_are_refused_in_the_resolvers_words(copied: Checkout) -> None:
     constraints = copied.constraints_path
     constraints.write_text(constraints.read_text().replace("distributed==2026.8.0", "distributed==2026.7.1"))
-    with pytest.raises(LockError, match=r"no set of packages fits: .*distributed"):
+    with pytest.raises(ImageError, match=r"no set of packages fits: .*distributed"):
         check_lock(copied, VARIANTS["gpu"], read_pip_sources())
 
 
 @pytest.mark.image
 def test_an_index_without_torchs_builds_for_processors_leads_to_the_one_that_has_them(copied: Checkout) -> None:
     settings = {key: value for key, value in read_pip_sources().settings.items() if "index-url" in key or key == "cert"}
-    with pytest.raises(LockError, match=r"PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu"):
+    with pytest.raises(ImageError, match=r"PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu"):
         check_lock(copied, VARIANTS["cpu"], PackageSources({**settings, "extra-index-url": ""}))
     assert "PIP_EXTRA_INDEX_URL" not in explain_resolver("no numpy")
 
@@ -124,12 +124,12 @@ def test_an_index_without_torchs_builds_for_processors_leads_to_the_one_that_has
 def test_without_an_index_only_what_lies_in_folders_is_found(copied: Checkout, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     sources = PackageSources({**read_pip_sources().settings, "no-index": "1", "find-links": str(tmp_path / "empty")})
-    with pytest.raises(LockError, match=r"kdgat\.lock cannot be installed as it is"):
+    with pytest.raises(ImageError, match=r"kdgat\.lock cannot be installed as it is"):
         check_lock(copied, VARIANTS["gpu"], sources)
 
 
 @pytest.mark.image
 def test_a_missing_lock_is_refused_with_the_command_that_makes_it(copied: Checkout) -> None:
     copied.lock_path(VARIANTS["gpu"]).unlink()
-    with pytest.raises(LockError, match=r"kdgat.lock is missing: kdgat image lock gpu"):
+    with pytest.raises(ImageError, match=r"kdgat.lock is missing: kdgat image lock gpu"):
         check_lock(copied, VARIANTS["gpu"], read_pip_sources())

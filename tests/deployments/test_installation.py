@@ -13,10 +13,10 @@ from flows.deployment.installation import (
     RETENTION_DAYS,
     WORKER_POLL_S,
     Installation,
-    InstallationError,
     machine_timezone,
 )
 from flows.deployment.privacy import without_passwords
+from kdgat.base.errors import UserError
 
 
 def find(tmp_path: Path, **variables: str) -> Installation:
@@ -129,7 +129,7 @@ def test_an_address_is_shown_without_its_passwords(url: str, shown: str) -> None
 
 
 def test_what_is_no_address_is_refused_without_repeating_it() -> None:
-    with pytest.raises(InstallationError, match=DATABASE_VARIABLE) as error:
+    with pytest.raises(UserError, match=DATABASE_VARIABLE) as error:
         without_passwords("me:SECRET@host")
     assert "SECRET" not in str(error.value)
 
@@ -150,7 +150,7 @@ def test_the_older_name_of_the_database_setting_is_read(tmp_path: Path) -> None:
 def test_a_wrong_value_is_refused_with_variable_value_and_fix(
     tmp_path: Path, variable: str, value: str, words: list[str]
 ) -> None:
-    with pytest.raises(InstallationError) as error:
+    with pytest.raises(UserError) as error:
         find(tmp_path, **{variable: value})
     for word in words:
         assert word in str(error.value)
@@ -160,7 +160,7 @@ def test_a_damaged_file_is_refused_with_its_line(tmp_path: Path) -> None:
     find(tmp_path).write()
     path = find(tmp_path).path
     path.write_text(path.read_text() + "KDGAT_NIGHTLY_CRON=0 2 * * *\n")
-    with pytest.raises(InstallationError, match=r"0 2 .* quote"):
+    with pytest.raises(UserError, match=r"0 2 .* quote"):
         find(tmp_path)
 
 

@@ -12,9 +12,9 @@ from prefect import flow
 from prefect.client.orchestration import SyncPrefectClient, get_client
 from prefect.events.worker import EventsWorker
 
-from flows.deployment.installation import InstallationError
 from flows.deployment.notification import AUTOMATIONS, ensure_notifications
 from flows.night_events import NightEvent, tell
+from kdgat.base.errors import UserError
 
 pytestmark = pytest.mark.prefect
 
@@ -114,7 +114,7 @@ def test_an_address_that_nobody_knows_is_refused_without_showing_it(client: Sync
         ("slack-webhook/none", "no such block"),
         ("ops@example.org/token-123", "neither an address"),
     ):
-        with pytest.raises(InstallationError, match=words) as refused:
+        with pytest.raises(UserError, match=words) as refused:
             ensure_notifications(client, address)
         assert "token-123" not in str(refused.value)
     assert not any(client.read_automations_by_name(name) for name in AUTOMATIONS)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from flows.deployment.installation import InstallationError
 from flows.deployment.notification import check_address
+from kdgat.base.errors import UserError
 
 
 @pytest.mark.parametrize(
@@ -19,7 +19,7 @@ from flows.deployment.notification import check_address
     ],
 )
 def test_an_address_that_is_refused_is_not_printed(address: str) -> None:
-    with pytest.raises(InstallationError, match="KDGAT_NOTIFY") as refused:
+    with pytest.raises(UserError, match="KDGAT_NOTIFY") as refused:
         check_address(address)
     assert "KEY" not in str(refused.value)
     assert refused.value.__context__ is None

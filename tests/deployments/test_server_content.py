@@ -14,11 +14,12 @@ from prefect.client.schemas.objects import FlowRun, StateType
 from prefect.states import Completed, Running
 
 from flows.deployment import server_content
-from flows.deployment.installation import POOL, PREFECT_FILE, InstallationError
+from flows.deployment.installation import POOL, PREFECT_FILE
 from flows.deployment.schedules import keeping_schedules
 from flows.deployment.server_content import apply_prefect_file, crash_lost_runs, ensure_pool
 from flows.deployment.service import processes_with
 from flows.lost_runs import LOST
+from kdgat.base.errors import UserError
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.processes
@@ -154,7 +155,7 @@ def test_deployments_that_take_too_long_are_given_up_with_all_that_was_started_f
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text(text)
     monkeypatch.setattr(server_content, "DEPLOY_TIMEOUT_S", 3.0)
-    with pytest.raises(InstallationError, match=r"prefect .*deploy .* did not end within 3 s.*deploy\.log.*\nup$"):
+    with pytest.raises(UserError, match=r"prefect .*deploy .* did not end within 3 s.*deploy\.log.*\nup$"):
         apply_prefect_file(tmp_path, os.environ, tmp_path / "deploy.log")
     wait_until(lambda: not processes_with({}, str(tmp_path)), "the end of its child")
 

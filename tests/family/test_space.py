@@ -4,7 +4,8 @@ from pathlib import Path
 import pytest
 
 from kdgat.base.configuration import ConfigurationError
-from kdgat.family.space import Draw, Space, SweepError, split_values
+from kdgat.base.errors import UserError
+from kdgat.family.space import Draw, Space, split_values
 
 RATE, DECAY = "training.learning_rate", "training.weight_decay"
 
@@ -63,7 +64,7 @@ def test_a_file_says_the_same_and_the_command_line_wins(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="unknown key 'grids': did you mean 'grid'"):
         Space.of(file=file)
     file.write_text("- 1\n", encoding="utf-8")
-    with pytest.raises(SweepError, match="it may have the keys"):
+    with pytest.raises(UserError, match="it may have the keys"):
         Space.of(file=file)
 
 
@@ -88,5 +89,5 @@ def test_a_file_says_the_same_and_the_command_line_wins(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_said(grid: list[str], draws: list[str], trials: int | None, text: str) -> None:
-    with pytest.raises(SweepError, match=text):
+    with pytest.raises(UserError, match=text):
         Space.of(grid, draws, trials)

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from kdgat.base.errors import UserError
 from kdgat.cli.options import family_config
 from kdgat.cli.sweep import change_from_best, outcomes_table, verdict
 from kdgat.family.protocol import Family
 from kdgat.family.registry import find_family
-from kdgat.family.space import SweepError
 from kdgat.family.summary import find_runs, read_summary
 from kdgat.family.sweep import Outcome, Sweep, Trial, check_key, overrides_beside_file, read_sweep
 from kdgat.run.config import RunConfig
@@ -140,7 +140,7 @@ def test_what_is_tried_is_kept_and_planned_again_from_the_file(toy: Family, tmp_
     assert [stage.name for stage in again.run.plan] == [stage.name for stage in sweep.run.plan]
     assert [trial.config for trial in again.trials] == [trial.config for trial in sweep.trials]
     (tmp_path / "sweep.json").write_text("{}")
-    with pytest.raises(SweepError, match="give the command of the sweep again"):
+    with pytest.raises(UserError, match="give the command of the sweep again"):
         read_sweep(OutputDirectory(tmp_path))
 
 
@@ -187,7 +187,7 @@ def test_the_file_of_a_trial_and_what_it_says_to_give_besides_mean_its_configura
     ],
 )
 def test_keys_in_which_trials_cannot_be_compared_are_refused(toy: Family, key: str, text: str) -> None:
-    with pytest.raises(SweepError, match=text):
+    with pytest.raises(UserError, match=text):
         check_key(toy.config, key)
 
 
@@ -206,7 +206,7 @@ def test_trials_that_validation_would_score_differently_are_refused_whatever_key
     toy: Family, name: str, key: str, values: tuple[str, str], text: str
 ) -> None:
     family = toy if name == "toy" else find_family(name)
-    with pytest.raises(SweepError, match=f"trial 001 .{key}=.*its {text} is not that of the first trial"):
+    with pytest.raises(UserError, match=f"trial 001 .{key}=.*its {text} is not that of the first trial"):
         Sweep.of(family, configured(family, key, values), "validation")
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from prefect.context import refresh_global_settings_context
 
-from flows.detachment import DetachError, detach
+from flows.detachment import detach
+from kdgat.base.errors import UserError
 from kdgat.cluster.script import watcher_name
 from kdgat.cluster.site import Site
 from kdgat.cluster.slurm import SubmissionError
@@ -64,22 +65,22 @@ def test_the_job_gives_the_same_command_without_the_option(output: OutputDirecto
 
 
 def test_a_site_without_jobs_is_refused(output: OutputDirectory) -> None:
-    with pytest.raises(DetachError, match="--site local there are no jobs"):
+    with pytest.raises(UserError, match="--site local there are no jobs"):
         detach(output, Site(name="local"), WORDS)
 
 
 def test_a_site_whose_jobs_end_with_their_command_is_refused(output: OutputDirectory) -> None:
-    with pytest.raises(DetachError, match="on_lost_flow: stop of site here"):
+    with pytest.raises(UserError, match="on_lost_flow: stop of site here"):
         detach(output, SITE.model_copy(update={"on_lost_flow": "stop"}), WORDS)
 
 
 def test_a_run_that_a_job_watches_or_a_command_trains_is_refused(output: OutputDirectory, commands: Path) -> None:
     name = watcher_name(output.path)
     write_commands(commands, squeue=f"echo '7|RUNNING|n1|{name}|None'")
-    with pytest.raises(DetachError, match=f"job 7 watches this run.*scancel --name={name}"):
+    with pytest.raises(UserError, match=f"job 7 watches this run.*scancel --name={name}"):
         detach(output, SITE, WORDS)
     write_commands(commands, squeue="exit 1")
-    with pytest.raises(DetachError, match="squeue does not say"):
+    with pytest.raises(UserError, match="squeue does not say"):
         detach(output, SITE, WORDS)
     write_commands(commands, squeue="true")
     with output.lock(), pytest.raises(RunError, match="another --out"):
@@ -96,11 +97,11 @@ def test_a_prefect_api_that_a_node_does_not_reach_or_not_open_is_refused(
     output: OutputDirectory, configure: Callable[..., None]
 ) -> None:
     configure(PREFECT_API_URL="http://127.0.0.1:4200/api")
-    with pytest.raises(DetachError, match=r"a node does not reach PREFECT_API_URL=http://127\.0\.0\.1:4200/api"):
+    with pytest.raises(UserError, match=r"a node does not reach PREFECT_API_URL=http://127\.0\.0\.1:4200/api"):
         detach(output, SITE, WORDS)
     assert detach(output, SITE.model_copy(update={"interface": None}), WORDS)  # all on one machine
     configure(PREFECT_API_URL="http://prefect.example.org/api", PREFECT_API_AUTH_STRING="someone:secret")
-    with pytest.raises(DetachError, match="prefect config set PREFECT_API_AUTH_STRING") as refused:
+    with pytest.raises(UserError, match="prefect config set PREFECT_API_AUTH_STRING") as refused:
         detach(output, SITE, WORDS)
     assert "someone:secret" not in str(refused.value)
     assert not any("someone:secret" in path.read_text() for path in output.slurm_path.glob("*"))

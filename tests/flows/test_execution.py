@@ -8,12 +8,13 @@ from flows.attempts import Conclusion, LocalAttempts
 from flows.execution import Execution, num_parallel_stages
 from flows.slurm_attempts import SlurmAttempts
 from kdgat.base.cores import num_usable_cores
+from kdgat.base.errors import UserError
 from kdgat.can.config import CanConfig
 from kdgat.can.inputs import can_run
 from kdgat.canbus.catalog import DatasetError
 from kdgat.cluster.history import AttemptLedger
 from kdgat.cluster.queue import JobQueue
-from kdgat.cluster.resources import ResourceError, ResourceRequest, Resources
+from kdgat.cluster.resources import ResourceRequest, Resources
 from kdgat.cluster.script import job_name
 from kdgat.cluster.site import Limits, Site
 from kdgat.run.directory import OutputDirectory, RunError, StageState
@@ -234,7 +235,7 @@ def test_each_stage_asks_for_its_own(tmp_path: Path) -> None:
 def test_the_command_line_holds_for_every_stage_and_is_refused_beyond_the_limits(tmp_path: Path) -> None:
     found = resources(configured(), tmp_path, SLURM, ResourceRequest(walltime="03:00:00"))
     assert {one.walltime_s for one in found.values() if one is not None} == {10_800}
-    with pytest.raises(ResourceError, match="04:00:00"):
+    with pytest.raises(UserError, match="04:00:00"):
         resources(configured(), tmp_path, SLURM, ResourceRequest(walltime="05:00:00"))
 
 

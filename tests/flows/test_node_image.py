@@ -8,8 +8,9 @@ from flows.node_image import NodeImage
 from kdgat.can.inputs import can_run
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import Site
-from kdgat.container.agreement import AgreementError, describe_here
+from kdgat.container.agreement import describe_here
 from kdgat.container.digest import image_notes, keep_notes
+from kdgat.container.errors import ImageError
 from kdgat.run.directory import OutputDirectory
 from tests.can.small_runs import make_config
 
@@ -60,7 +61,7 @@ def test_an_image_that_is_replaced_by_one_that_does_not_fit_is_refused(tmp_path:
     image = NodeImage(at_site(str(tmp_path / "kdgat.sif")))
     image.check()
     make_image(tmp_path / "kdgat.sif", b"no image", 2, dask="2025.1.0")
-    with pytest.raises(AgreementError, match=r"dask 2025\.1\.0 in the image"):
+    with pytest.raises(ImageError, match=r"dask 2025\.1\.0 in the image"):
         image.check()
 
 
@@ -75,6 +76,6 @@ def test_a_flow_with_an_image_that_does_not_fit_ends_before_it_has_written_anyth
     make_image(tmp_path / "kdgat.sif", b"an image", 1, cloudpickle="3.0.0")
     output = OutputDirectory(tmp_path / "out")
     run = can_run(make_config("quick", data={"dataset": "synthetic", "data_root": "data"}))
-    with pytest.raises(AgreementError, match=r"cloudpickle 3\.0\.0 in the image"):
+    with pytest.raises(ImageError, match=r"cloudpickle 3\.0\.0 in the image"):
         Execution(run, output, at_site(str(tmp_path / "kdgat.sif")), ResourceRequest())
     assert not output.path.exists()

@@ -11,10 +11,11 @@ from flows.can_ids import can_ids
 from flows.gtssl import gtssl
 from flows.nightly import nightly
 from flows.parameters import as_site, explained_keys
+from kdgat.base.errors import UserError
 from kdgat.can.config import CanConfig
 from kdgat.can.family import FAMILY
 from kdgat.canbus.catalog import DatasetError
-from kdgat.cluster.resources import ResourceError, ResourceRequest
+from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import Site, SiteError
 from tests.can.small_runs import make_config
 
@@ -141,7 +142,7 @@ def test_a_site_is_given_by_name_or_described(tmp_path: Path) -> None:
 def test_what_a_site_does_not_grant_is_refused_at_once() -> None:
     with pytest.raises(SiteError, match="command_line"):
         as_site("local", ResourceRequest(walltime="16:00:00"))
-    with pytest.raises(ResourceError, match="cores"):
+    with pytest.raises(UserError, match="cores"):
         as_site("slurm-test", ResourceRequest(cores=64))
 
 

@@ -15,13 +15,8 @@ from prefect.context import refresh_global_settings_context
 
 from flows.deployment.installation import Installation
 from flows.loopback import LOOPBACK, is_ours
-from flows.server import (
-    API_URL_VARIABLE,
-    CLIENT_AUTH_VARIABLE,
-    START_TIMEOUT_VARIABLE,
-    ServerStartError,
-    prefect_api,
-)
+from flows.server import API_URL_VARIABLE, CLIENT_AUTH_VARIABLE, START_TIMEOUT_VARIABLE, prefect_api
+from kdgat.base.errors import UserError
 from tests.support.waiting import wait_until
 
 
@@ -50,7 +45,7 @@ def test_a_configured_server_that_is_down_is_one_sentence_with_a_fix(
         port = listener.getsockname()[1]
     monkeypatch.setenv(API_URL_VARIABLE, f"http://{LOOPBACK}:{port}/api")
     with (
-        pytest.raises(ServerStartError, match=r"no Prefect server answers .*`unset PREFECT_API_URL`"),
+        pytest.raises(UserError, match=r"no Prefect server answers .*`unset PREFECT_API_URL`"),
         prefect_api(tmp_path / "prefect.db", tmp_path / "server.log"),
     ):
         pytest.fail("it went on without a server")
@@ -77,7 +72,7 @@ def test_the_server_of_an_installation_is_told_its_string_and_no_other(
         monkeypatch.setenv(CLIENT_AUTH_VARIABLE, "my:own")
         assert auth_string(LOOPBACK, port) == "my:own"
     monkeypatch.delenv(CLIENT_AUTH_VARIABLE)
-    with pytest.raises(ServerStartError, match="no Prefect server answers"):
+    with pytest.raises(UserError, match="no Prefect server answers"):
         auth_string(LOOPBACK, port)  # nobody listens there now
 
 
@@ -85,7 +80,7 @@ def test_the_server_of_an_installation_is_told_its_string_and_no_other(
 def test_a_server_that_does_not_come_up_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(START_TIMEOUT_VARIABLE, "0.2")
     with (
-        pytest.raises(ServerStartError, match=START_TIMEOUT_VARIABLE),
+        pytest.raises(UserError, match=START_TIMEOUT_VARIABLE),
         prefect_api(tmp_path / "prefect.db", tmp_path / "server.log"),
     ):
         pass

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from flows.attempts import Conclusion, Stage, run_to_end
-from flows.dask_jobs import SubmitError
 from flows.slurm_attempts import ORPHANED, SlurmAttempts
 from kdgat.cluster import decision
 from kdgat.cluster.child import StopRequest
@@ -17,6 +16,7 @@ from kdgat.cluster.report import JobFiles
 from kdgat.cluster.resources import Resources
 from kdgat.cluster.script import job_name
 from kdgat.cluster.site import Site
+from kdgat.cluster.slurm import SubmissionError
 from kdgat.stage.directory import RunDirectory
 from kdgat.stage.errors import RunDirectoryError
 from kdgat.stage.outcome import Finished, Paused
@@ -48,12 +48,12 @@ class FakeJobs:
         try:
             job_id = self.slurm.submit(worker, arguments["job_name"])
         except fake_slurm.SubmitError as error:
-            raise SubmitError(str(error)) from error
+            raise SubmissionError(str(error)) from error
         self.workers[job_id] = worker
         if not self.answers:
             self.answers = True
             self.slurm.clock.sleep(30)
-            raise SubmitError("sbatch did not answer in 30 s")
+            raise SubmissionError("sbatch did not answer in 30 s")
         return job_id
 
     def worker(self, job_id: str) -> FakeWorker:

@@ -3,7 +3,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdgat.graphs.columns import ColumnsError, GraphColumns
+from kdgat.base.errors import UserError
+from kdgat.graphs.columns import GraphColumns
 from tests.graphs.examples import data_of, empty_columns, random_columns
 
 
@@ -44,15 +45,15 @@ def test_empty_columns_are_valid_and_neutral_in_concatenation():
 
 
 def test_concatenation_refuses_nothing_and_unequal_features():
-    with pytest.raises(ColumnsError, match="0 parts"):
+    with pytest.raises(UserError, match="0 parts"):
         GraphColumns.concatenate([])
-    with pytest.raises(ColumnsError, match=r"x: parts have \[3, 4\] features"):
+    with pytest.raises(UserError, match=r"x: parts have \[3, 4\] features"):
         GraphColumns.concatenate([empty_columns(3, 2), empty_columns(4, 2)])
 
 
 @pytest.mark.parametrize("index", [-1, 5])
 def test_select_refuses_a_graph_that_does_not_exist(index):
-    with pytest.raises(ColumnsError, match=r"0\.\.4 exist"):
+    with pytest.raises(UserError, match=r"0\.\.4 exist"):
         random_columns(1, 5).select([index])
 
 
@@ -77,7 +78,7 @@ def test_sorted_edges_restores_the_order_within_each_graph_and_carries_attribute
     columns = two_triangles()
     order = np.array([2, 0, 1, 5, 4, 3])
     shuffled = columns.replace(edge_index=columns.edge_index[:, order], edge_attr=columns.edge_attr[order])
-    with pytest.raises(ColumnsError, match="graph 0 is not sorted"):
+    with pytest.raises(UserError, match="graph 0 is not sorted"):
         shuffled.validate()
     assert_equal(shuffled.sorted_edges(), columns)
 
@@ -101,5 +102,5 @@ def test_sorted_edges_restores_the_order_within_each_graph_and_carries_attribute
 )
 def test_validate_names_the_column_at_fault(change, message):
     two_triangles().validate()
-    with pytest.raises(ColumnsError, match=message):
+    with pytest.raises(UserError, match=message):
         two_triangles().replace(**change).validate()

@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from kdgat.base.errors import UserError
 from kdgat.graphs import packing as packing_module
 from kdgat.graphs import spool as spool_module
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.packing import BLOCK_ROWS, PackedRows, Packing, pack
-from kdgat.graphs.schema import EDGE_ATTR, EDGE_INDEX, Column, ColumnsError, Schema, X
+from kdgat.graphs.schema import EDGE_ATTR, EDGE_INDEX, Column, Schema, X
 from kdgat.graphs.store import GraphStore, StoreError, write_store
 from tests.graphs.examples import EDGE_FEATURES, NODE_FEATURES, SCHEMA, random_columns
 
@@ -353,7 +354,7 @@ def test_rows_whose_places_are_not_what_their_bits_say_are_found_where_all_are_r
     store.columns.x[:]  # looks up nothing beyond the file
     with pytest.raises(StoreError, match=rf"a\.h5: column {message}.*; build the store again"):
         store.verify()
-    with pytest.raises(ColumnsError, match=message):
+    with pytest.raises(UserError, match=message):
         store.columns.validate()
 
 
@@ -379,7 +380,7 @@ def test_bits_of_no_feature_do_not_count() -> None:
 def test_packing_that_cannot_be_undone_is_refused(
     same_as: tuple[int, ...], rest: tuple[float, ...], message: str
 ) -> None:
-    with pytest.raises(ColumnsError, match=message):
+    with pytest.raises(UserError, match=message):
         Packing(same_as, rest)
 
 
@@ -394,5 +395,5 @@ def test_packing_that_cannot_be_undone_is_refused(
     ],
 )
 def test_storage_that_makes_no_sense_is_refused(column: Column, message: str) -> None:
-    with pytest.raises(ColumnsError, match=message):
+    with pytest.raises(UserError, match=message):
         Schema((*PACKED.columns[:3], column))

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdgat.graphs.plans import PlanError, plan_by_edges, plan_by_graphs, plan_by_nodes
+from kdgat.base.errors import UserError
+from kdgat.graphs.plans import plan_by_edges, plan_by_graphs, plan_by_nodes
 
 SIZES = st.lists(st.integers(0, 12), min_size=1, max_size=60).map(lambda sizes: np.array(sizes, np.int64))
 
@@ -97,7 +98,7 @@ def test_graph_above_the_budget_goes_alone_with_one_warning(caplog):
 
 def test_graph_above_the_budget_is_refused_by_choice():
     with pytest.raises(
-        PlanError, match="max_edges: 1 graphs are above 10, the largest is graph 1 with 50; raise max_edges"
+        UserError, match="max_edges: 1 graphs are above 10, the largest is graph 1 with 50; raise max_edges"
     ):
         plan_by_edges(np.arange(3), np.array([2, 50, 2]), 10, 0, 0, oversized="error")
     # a large graph that is not asked for does not matter
@@ -130,5 +131,5 @@ def test_bucketing_narrows_the_sizes_within_a_batch():
     ],
 )
 def test_plan_refuses_arguments_by_name(call, message):
-    with pytest.raises(PlanError, match=message):
+    with pytest.raises(UserError, match=message):
         call()

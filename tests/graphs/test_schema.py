@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch_geometric.data import Batch, Data
 
+from kdgat.base.errors import UserError
 from kdgat.graphs.batches import TensorColumns
-from kdgat.graphs.columns import ColumnsError, GraphColumns, pointers
+from kdgat.graphs.columns import GraphColumns, pointers
 from kdgat.graphs.schema import CORE, EDGE_ATTR, EDGE_INDEX, Column, Schema, X
 from kdgat.graphs.store import GraphStore, StoreError, write_store
 
@@ -127,10 +128,10 @@ def test_sorting_edges_carries_every_column_of_edges() -> None:
 def test_a_target_of_another_width_or_without_a_number_is_refused(tmp_path: Path) -> None:
     columns = trees(4)
     columns.validate()
-    with pytest.raises(ColumnsError, match=r"target: shape is \(4, 3\), expected \(graphs, 2\)"):
+    with pytest.raises(UserError, match=r"target: shape is \(4, 3\), expected \(graphs, 2\)"):
         columns.replace(target=np.zeros((4, 3), np.float32)).validate()
     for name, message in (("target", "target: feature 0 holds NaN"), ("edge_length", "edge_length: row 0 holds NaN")):
-        with pytest.raises(ColumnsError, match=message):
+        with pytest.raises(UserError, match=message):
             columns.replace(**{name: np.full_like(columns[name], np.nan)}).validate()
     columns = columns.replace(species=np.array([0, 1, 0, 1], np.int32))
     names = {"species_names": ["oak"]}
@@ -140,15 +141,15 @@ def test_a_target_of_another_width_or_without_a_number_is_refused(tmp_path: Path
 
 def test_names_that_are_no_column_are_refused() -> None:
     columns = trees(2)
-    with pytest.raises(ColumnsError, match="y: no such column; there are node_ptr, edge_ptr, x, edge_index, pos"):
+    with pytest.raises(UserError, match="y: no such column; there are node_ptr, edge_ptr, x, edge_index, pos"):
         columns["y"]
-    with pytest.raises(ColumnsError, match="edge_attr: no such column"):
+    with pytest.raises(UserError, match="edge_attr: no such column"):
         _ = columns.edge_attr
-    with pytest.raises(ColumnsError, match="y: not in the schema, which has node_ptr"):
+    with pytest.raises(UserError, match="y: not in the schema, which has node_ptr"):
         columns.replace(y=np.zeros(2))
-    with pytest.raises(ColumnsError, match="edge_ptr, x: missing; give one array for each"):
+    with pytest.raises(UserError, match="edge_ptr, x: missing; give one array for each"):
         GraphColumns(PLAIN, node_ptr=columns.node_ptr, edge_index=columns.edge_index)
-    with pytest.raises(ColumnsError, match="different schemas"):
+    with pytest.raises(UserError, match="different schemas"):
         GraphColumns.concatenate([columns, GraphColumns.empty(PLAIN, num_node_features=1)])
 
 
@@ -167,5 +168,5 @@ def test_names_that_are_no_column_are_refused() -> None:
     ],
 )
 def test_a_schema_that_cannot_be_is_refused(columns: tuple[Column, ...], message: str) -> None:
-    with pytest.raises(ColumnsError, match=message):
+    with pytest.raises(UserError, match=message):
         Schema(columns)

@@ -12,7 +12,7 @@ from kdgat.lap.models.predictor import Predictor
 from kdgat.lap.training.start import last_weights
 from kdgat.run.directory import OutputDirectory, RunIndex, StageRecord, StageState
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import StartError
+from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Finished, Paused
 from tests.lap.small_evaluations import write_network
 
@@ -108,13 +108,13 @@ def test_a_stage_and_a_file_are_taken_as_they_are(tmp_path: Path) -> None:
 
 
 def test_what_holds_no_weights_is_named(tmp_path: Path) -> None:
-    with pytest.raises(StartError, match="no run and no weights are there"):
+    with pytest.raises(StageInputError, match="no run and no weights are there"):
         last_weights(tmp_path / "nothing")
-    with pytest.raises(StartError, match="no run and no weights are there"):
+    with pytest.raises(StageInputError, match="no run and no weights are there"):
         last_weights(tmp_path)
     run = write_run(tmp_path / "run", [("small", 0, 0.1, False)])
-    with pytest.raises(StartError, match="no training stage has finished"):
+    with pytest.raises(StageInputError, match="no training stage has finished"):
         last_weights(run)
     OutputDirectory(run).write_index(RunIndex(family="can", config={}, stages=[]))
-    with pytest.raises(StartError, match="family 'can'"):
+    with pytest.raises(StageInputError, match="family 'can'"):
         last_weights(run)

@@ -5,10 +5,7 @@ from kdgat.base.errors import UserError
 from kdgat.cluster.estimate import stage_resources
 from kdgat.cluster.resources import ResourceRequest
 from kdgat.cluster.site import Site
-from kdgat.lap.config import (
-    LapConfig,
-    with_two_in_one,
-)
+from kdgat.lap.config import LapConfig, with_two_in_one
 from tests.lap.runs import make_config
 
 PUBLISHED = {

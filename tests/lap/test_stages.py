@@ -10,7 +10,7 @@ from kdgat.lap.inputs import lap_run
 from kdgat.run.directory import RunError
 from kdgat.run.local import run_locally
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import StartError
+from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Failed, Finished
 from kdgat.training import stage
 from kdgat.training.state import FitResult
@@ -123,7 +123,7 @@ def test_weights_of_another_model_are_refused_before_anything_runs_naming_the_ke
     chain: Chain, override: str, words: str
 ) -> None:
     config = small_config([override, f"start_from={chain[f'{SMALL}-seed0'].path}"], stages=[MEDIUM])
-    with pytest.raises(StartError, match=words):
+    with pytest.raises(StageInputError, match=words):
         lap_run(config)
 
 
@@ -160,9 +160,9 @@ def test_a_stage_starts_from_another_run_where_its_predecessor_is_not_chosen(
 
 @pytest.mark.usefixtures("chain")
 def test_missing_weights_to_start_from_are_refused_before_anything_runs(chain_path: Path, tmp_path: Path) -> None:
-    with pytest.raises(StartError, match=f"no finished {MEDIUM} of seed 5 .it has: none"):
+    with pytest.raises(StageInputError, match=f"no finished {MEDIUM} of seed 5 .it has: none"):
         lap_run(small_config([f"start_from={chain_path}"], stages=[LARGE], seeds=[5]))
-    with pytest.raises(StartError, match="no run and no weights are there"):
+    with pytest.raises(StageInputError, match="no run and no weights are there"):
         lap_run(small_config([f"start_from={tmp_path / 'nothing'}"], stages=[LARGE]))
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.report.content import ReportError
+from kdgat.base.errors import UserError
 from kdgat.report.serving import ReportServer, copy_command, serve_command, tunnel_command
 from tests.support.web import ask
 
@@ -58,7 +58,7 @@ def test_a_report_that_was_removed_is_not_found(server: ReportServer) -> None:
 
 
 def test_a_port_that_is_taken_is_named_with_the_fix(server: ReportServer) -> None:
-    with pytest.raises(ReportError, match=f"--port {server.server_port}: .*leave --port out"):
+    with pytest.raises(UserError, match=f"--port {server.server_port}: .*leave --port out"):
         ReportServer(server.report, server.server_port)
 
 

@@ -3,7 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from kdgat.run.results import ResultsError, RunResults, origin
+from kdgat.run.directory import RunError
+from kdgat.run.results import RunResults, origin
 
 
 class Example(RunResults):
@@ -41,13 +42,13 @@ def test_what_no_json_can_hold_is_refused_before_the_file_is_touched(tmp_path: P
 )
 def test_a_damaged_file_is_named_with_what_is_wrong(tmp_path: Path, content: bytes, reason: str) -> None:
     (tmp_path / "results.json").write_bytes(content)
-    with pytest.raises(ResultsError, match=reason) as raised:
+    with pytest.raises(RunError, match=reason) as raised:
         Example.read(tmp_path / "results.json")
     assert str(tmp_path / "results.json") in str(raised.value)
 
 
 def test_a_missing_file_is_named_with_the_fix(tmp_path: Path) -> None:
-    with pytest.raises(ResultsError, match="does not exist: run the training command"):
+    with pytest.raises(RunError, match="does not exist: run the training command"):
         Example.read(tmp_path / "results.json")
 
 

@@ -25,7 +25,7 @@ FAMILY = """
 import os, signal, time
 from pathlib import Path
 from kdgat.base.configuration import ConfigurationError
-from kdgat.stage.errors import EnvironmentFaultError, NumericError
+from kdgat.stage.errors import EnvironmentFaultError
 from kdgat.stage.outcome import Finished, Paused
 from kdgat.stage.signals import stop_signals
 
@@ -41,7 +41,7 @@ def mistake(spec, directory):
     raise ConfigurationError("training.max_epochs=0: expected int; write 1")
 
 def overflow(spec, directory):
-    raise NumericError("the loss is nan in epoch 3")
+    raise FloatingPointError("the loss is nan in epoch 3")
 
 def host_memory(spec, directory):
     return bytearray(1 << 62)

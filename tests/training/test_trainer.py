@@ -14,11 +14,10 @@ from lightning import LightningModule
 from torch import nn
 
 from kdgat.base.configuration import ConfigurationError
+from kdgat.base.errors import UserError
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import NumericError
 from kdgat.training.config import TrainingConfig
 from kdgat.training.progress import WRITE_INTERVAL_S
-from kdgat.training.source import EmptyPlanError
 from kdgat.training.state import FitState
 from kdgat.training.trainer import fit
 from tests.support.faults import unwritable
@@ -137,7 +136,7 @@ def test_loss_that_is_not_finite_names_epoch_step_and_learning_rate(tmp_path):
             return (self.weight * batch).sum()
 
     train = Numbers([1.0, 1.0, 1.0, math.inf, 1.0])
-    with pytest.raises(NumericError, match=r"the loss is -inf in epoch 0 at step 2 \(learning rate 0.01\)"):
+    with pytest.raises(FloatingPointError, match=r"the loss is -inf in epoch 0 at step 2 \(learning rate 0.01\)"):
         fit(Overflowing(), train, Numbers(VALUES), STEADY, RunDirectory(tmp_path), 0)
     assert not (tmp_path / "checkpoints").exists()
 
@@ -147,7 +146,7 @@ def test_monitored_metric_that_is_not_finite_fails(tmp_path):
         def validation_step(self, batch):
             self.log("validation_loss", math.nan)
 
-    with pytest.raises(NumericError, match="validation_loss is nan in epoch 0"):
+    with pytest.raises(FloatingPointError, match="validation_loss is nan in epoch 0"):
         fit(Undefined(), Numbers(VALUES), Numbers(VALUES), STEADY, RunDirectory(tmp_path), 0)
 
 
@@ -160,7 +159,7 @@ def test_unknown_monitor_lists_the_metrics_there_are(tmp_path):
 @pytest.mark.parametrize("empty", ["training", "validation"])
 def test_empty_split_is_refused(tmp_path, empty):
     sources = {"training": Numbers(VALUES), "validation": Numbers(VALUES), empty: Numbers([], sizes=())}
-    with pytest.raises(EmptyPlanError, match=f"no {empty} batches"):
+    with pytest.raises(UserError, match=f"no {empty} batches"):
         fit(Follower(), sources["training"], sources["validation"], STEADY, RunDirectory(tmp_path), 0)
 
 

@@ -5,8 +5,8 @@ import pytest
 import shapely
 from pyogrio import raw
 
+from kdgat.base.errors import UserError
 from kdgat.trees.config import TreesConfig
-from kdgat.trees.errors import CollectionError
 from kdgat.trees.family import FAMILY
 from kdgat.trees.inputs import check_files
 from tests.trees.small_runs import small_config, write_folder
@@ -50,7 +50,7 @@ def test_of_other_files_the_file_is_the_only_input(tmp_path) -> None:
 )
 def test_labels_that_nothing_can_be_learned_from_are_refused_before_anything_starts(tmp_path, labels, words) -> None:
     folder = write_folder(tmp_path, 6, labels)
-    with pytest.raises(CollectionError, match=words):
+    with pytest.raises(UserError, match=words):
         FAMILY.plan(small_config(f"data.data_root={folder}"))
 
 
@@ -60,5 +60,5 @@ def test_files_that_are_empty_or_no_trees_are_named_before_anything_starts(tmp_p
     check_files(config)
     (tmp_path / "b.png").touch()
     (tmp_path / "c.swc").write_text("no tree\n")
-    with pytest.raises(CollectionError, match=r"(?s)2 of 3 files are unusable.*b.png: is empty.*c.swc: "):
+    with pytest.raises(UserError, match=r"(?s)2 of 3 files are unusable.*b.png: is empty.*c.swc: "):
         check_files(config)

@@ -14,7 +14,7 @@ from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.store import GraphStore
 from kdgat.run.directory import OutputDirectory, RunError
 from kdgat.run.local import run_locally
-from kdgat.stage.errors import StartError
+from kdgat.stage.errors import StageInputError
 from kdgat.training.weights import load_weights
 from kdgat.trees.config import TreesConfig
 from kdgat.trees.evaluation.downstream import plane
@@ -189,7 +189,9 @@ def test_a_single_pretraining_serves_all_seeds_and_of_several_each_its_own(neuro
     (pretrained,) = [record for record in index.stages if record.stage == "pretrain"]
     two = index.model_copy(update={"stages": [pretrained, pretrained.model_copy(update={"seed": 1})]})
     OutputDirectory(tmp_path).write_index(two)
-    with pytest.raises(StartError, match="has pretrained with the seeds 0, 1, none with 7: take --seeds from these"):
+    with pytest.raises(
+        StageInputError, match="has pretrained with the seeds 0, 1, none with 7: take --seeds from these"
+    ):
         FAMILY.plan(small_config(CLASSES, *SHORT, f"start_from={tmp_path}", "seeds=[7]"))
 
 
@@ -201,7 +203,7 @@ def test_a_single_pretraining_serves_all_seeds_and_of_several_each_its_own(neuro
     ],
 )
 def test_weights_of_another_encoder_are_refused_before_anything_runs(neurons, override: str, words: str) -> None:
-    with pytest.raises(StartError, match=words):
+    with pytest.raises(StageInputError, match=words):
         FAMILY.plan(small_config(CLASSES, *SHORT, f"start_from={neurons[0]}", override))
 
 
@@ -216,7 +218,7 @@ def test_what_changes_no_result_trains_nothing_anew(neurons) -> None:
 
 
 def test_what_is_no_run_is_refused_before_anything_runs(neurons, tmp_path: Path) -> None:
-    with pytest.raises(StartError, match="no run and no weights are there"):
+    with pytest.raises(StageInputError, match="no run and no weights are there"):
         FAMILY.plan(small_config(f"start_from={tmp_path}"))
     with pytest.raises(RunError, match="is --out itself"):
         FAMILY.plan_into(small_config(CLASSES, *SHORT, f"start_from={neurons[0]}"), neurons[0])

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch_geometric.data import Batch
 
+from kdgat.base.errors import UserError
 from kdgat.canbus.features.schema import SCHEMA
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns, gather_rows, pointers
@@ -16,10 +17,6 @@ from kdgat.graphs.schema import EDGE_INDEX
 from kdgat.graphs.store import GraphStore
 
 CHUNK_WINDOWS = 8192  # read at once where a whole store is passed through: it may be larger than memory
-
-
-class PoolError(ValueError):
-    """Stores do not belong together."""
 
 
 class PooledStores:
@@ -37,10 +34,10 @@ class PooledStores:
     ) -> None:
         """Hold column sets under `names`, with the names of their node and edge features where they are known."""
         if not parts:
-            raise PoolError("a pool needs at least one store")
+            raise UserError("a pool needs at least one store")
         widths = {(part.x.shape[1], part.edge_attr.shape[1]) for part in parts}
         if len(widths) > 1:
-            raise PoolError(
+            raise UserError(
                 f"stores have different numbers of (node, edge) features: {sorted(widths)}; build them alike"
             )
         self.parts = list(parts)
@@ -55,13 +52,13 @@ class PooledStores:
 
     @staticmethod
     def open(paths: dict[str, Path]) -> "PooledStores":
-        """Map the stores of these names; PoolError if they were built with different features."""
+        """Map the stores of these names; UserError if they were built with different features."""
         stores = {name: GraphStore.open(path, SCHEMA) for name, path in paths.items()}
         features = {name: (store.node_features, store.edge_features) for name, store in stores.items()}
         first = next(iter(features))
         for name, found in features.items():
             if found != features[first]:
-                raise PoolError(
+                raise UserError(
                     f"{paths[name]} and {paths[first]} have different features: build both with one version"
                 )
         return PooledStores([store.columns for store in stores.values()], list(stores), features[first])

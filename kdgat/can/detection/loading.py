@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from kdgat.base.errors import UserError
 from kdgat.can.detection.detector import Detector, Member
 from kdgat.can.detection.model_file import read_model
 from kdgat.can.models.names import CLOCK
@@ -17,14 +18,10 @@ if TYPE_CHECKING:
 REGISTRY_VARIABLE: Final = "KDGAT_REGISTRY"
 
 
-class DetectorError(ValueError):
-    """A detector cannot be had from what was given; the text says what to give."""
-
-
 def find_model(model: str, registry: Path | str | None = None) -> Path:
     """Return the run directory or exported file that is meant: a path, or the id of a model in a registry.
 
-    `registry` is the directory of one, by default that of $KDGAT_REGISTRY. DetectorError, RegistryError say what is
+    `registry` is the directory of one, by default that of $KDGAT_REGISTRY. UserError, RegistryError say what is
     wrong.
     """
     path = Path(model)
@@ -32,7 +29,7 @@ def find_model(model: str, registry: Path | str | None = None) -> Path:
         return path
     where = registry or os.environ.get(REGISTRY_VARIABLE)
     if where is None:
-        raise DetectorError(
+        raise UserError(
             f"{model} does not exist: give the output directory of a training, an exported file, or with --registry "
             f"(or ${REGISTRY_VARIABLE}) the id of a registered model"
         )
@@ -60,16 +57,14 @@ def load_detector(
         calibration: the threshold for one vehicle.
 
     Raises:
-        DetectorError, ModelFileError, TrainedModelError, EvaluationError, RunError, VehicleCalibrationError: each says
+        UserError, RunError: each says
             what is wrong, and what to give.
     """
     if path is None or name == CLOCK:
         if name not in (None, CLOCK):
-            raise DetectorError(
-                f"detector {name!r} needs a model: give --model, or --detector {CLOCK} for the clock alone"
-            )
+            raise UserError(f"detector {name!r} needs a model: give --model, or --detector {CLOCK} for the clock alone")
         if calibration is not None:
-            raise DetectorError("a calibration is of a network's threshold, which the clock alone does not have")
+            raise UserError("a calibration is of a network's threshold, which the clock alone does not have")
     if path is None:
         return Detector(CLOCK, WindowConfig(), ())
     if path.is_file():
@@ -85,13 +80,13 @@ def _load_file(path: Path, name: str | None, calibration: VehicleCalibration | N
     if name == CLOCK:
         return Detector(CLOCK, parameters.windows, ())
     if name not in (None, parameters.name):
-        raise DetectorError(f"{path} holds {parameters.name}, not {name!r}: leave --detector out")
+        raise UserError(f"{path} holds {parameters.name}, not {name!r}: leave --detector out")
     threshold, clock, accumulation = parameters.threshold, parameters.clock, parameters.accumulation
     if calibration is not None:
         key = f"seed {parameters.seed}, {parameters.name}"
         is_of_this = (calibration.detector, calibration.seeds) == (parameters.name, [parameters.seed])
         if not is_of_this or calibration.weights.get(key) != parameters.weights:
-            raise DetectorError(
+            raise UserError(
                 f"the calibration is for {calibration.detector} of seeds {calibration.seeds}, and {path} holds "
                 f"{parameters.name} of seed {parameters.seed}, or other weights: calibrate with --detector "
                 f"{parameters.name} --seed {parameters.seed}"

@@ -14,12 +14,13 @@ from numpy.typing import NDArray
 from pydantic import Field, ValidationError
 
 from kdgat.base.configuration import Config
+from kdgat.base.errors import UserError
 from kdgat.base.files import write_bytes_atomically
-from kdgat.can.detection.network import Network, NetworkError
+from kdgat.can.detection.network import Network
 from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.calibration import Scaling
 from kdgat.can.evaluation.untrained import CLOCK_BOUNDS, ClockBounds
-from kdgat.canbus.features.feature_names import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES
+from kdgat.canbus.features.schema import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES
 from kdgat.canbus.settings import WindowConfig
 
 FileFormat = Literal["onnx", "torch"]
@@ -27,10 +28,6 @@ METADATA_KEY: Final = "kdgat"
 ZIP_MAGIC: Final = b"PK"  # of torch's files
 
 Weights = Mapping[str, NDArray[np.float32]]
-
-
-class ModelFileError(ValueError):
-    """A file is no detector, or one that this kdgat cannot use; the text names it and what to do."""
 
 
 class DetectorParameters(Config):
@@ -53,14 +50,14 @@ class DetectorParameters(Config):
     weights: str = Field("", description="SHA-256 of the weights in the run, by which a calibration knows them")
 
     def check_features(self, source: str) -> None:
-        """Raise ModelFileError unless this kdgat computes the features that the network was trained on."""
+        """Raise UserError unless this kdgat computes the features that the network was trained on."""
         if self.feature_version != FEATURE_VERSION:
-            raise ModelFileError(
+            raise UserError(
                 f"{source}: trained on features of version {self.feature_version}, this kdgat computes version "
                 f"{FEATURE_VERSION}: train again, or use the kdgat that trained it"
             )
         if (self.node_features, self.edge_features) != (NODE_FEATURES, EDGE_FEATURES):
-            raise ModelFileError(f"{source}: trained on other features than this kdgat computes: train again")
+            raise UserError(f"{source}: trained on other features than this kdgat computes: train again")
 
     def as_properties(self) -> dict[str, str]:
         """Return the metadata of an ONNX file: all of it as JSON, and what others need to use the file by itself."""
@@ -88,7 +85,7 @@ class ModelFile:
 
 
 def onnx_bytes(weights: Weights, description: Mapping[str, Any], parameters: DetectorParameters) -> bytes:
-    """Return a network as the content of an ONNX file; ExportError for one that has no such form."""
+    """Return a network as the content of an ONNX file; UserError for one that has no such form."""
     from kdgat.can.models.onnx_graph import attention_graph  # an exported file is read without onnx
 
     return attention_graph(weights, description, parameters.as_properties()).SerializeToString()
@@ -125,13 +122,13 @@ def write_model(
 
 
 def read_model(path: Path) -> ModelFile:
-    """Read a detector; ModelFileError names a file that is none, or one of other features."""
+    """Read a detector; UserError names a file that is none, or one of other features."""
     with path.open("rb") as file:
         is_torch = file.read(len(ZIP_MAGIC)) == ZIP_MAGIC
     network = Network(_onnx_of_torch(path)) if is_torch else Network(path)
     text = network.metadata.get(METADATA_KEY)
     if text is None:
-        raise ModelFileError(f"{path} was not written by `kdgat export`: it says nothing about features and threshold")
+        raise UserError(f"{path} was not written by `kdgat export`: it says nothing about features and threshold")
     parameters = _parameters(path, text)
     parameters.check_features(str(path))
     return ModelFile(parameters, network)
@@ -147,24 +144,21 @@ def _onnx_of_torch(path: Path) -> bytes:
         weights = {name: tensor.numpy() for name, tensor in content["state_dict"].items()}
         return onnx_bytes(weights, json.loads(content["config"]), _parameters(path, content["parameters"]))
     except (KeyError, TypeError, AttributeError, RuntimeError, pickle.UnpicklingError, json.JSONDecodeError) as error:
-        raise ModelFileError(f"{path} was not written by `kdgat export` ({error}): export the model again") from error
+        raise UserError(f"{path} was not written by `kdgat export` ({error}): export the model again") from error
 
 
 def _parameters(path: Path, text: str) -> DetectorParameters:
     try:
         return DetectorParameters.model_validate_json(text)
     except ValidationError as error:
-        raise ModelFileError(
-            f"{path}: was written by another kdgat ({error.errors()[0]['msg']}): export again"
-        ) from error
+        raise UserError(f"{path}: was written by another kdgat ({error.errors()[0]['msg']}): export again") from error
 
 
 __all__ = [
     "DetectorParameters",
     "FileFormat",
     "ModelFile",
-    "ModelFileError",
-    "NetworkError",
+    "UserError",
     "read_model",
     "write_model",
 ]

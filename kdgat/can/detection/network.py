@@ -13,19 +13,12 @@ import numpy as np
 import onnxruntime
 from numpy.typing import NDArray
 
+from kdgat.base.errors import UserError
 from kdgat.can.models.names import EXPORT_INPUTS, EXPORT_OUTPUTS
 from kdgat.graphs.columns import GraphColumns
 
 _NO_ONNX: Final = ("InvalidProtobuf", "InvalidArgument", "NoModel")  # as the runtime names faults of a file
 WINDOWS_PER_BATCH: Final = 32  # what is computed of more no longer fits the cache
-
-
-class NetworkError(ValueError):
-    """A file holds no network that can be run."""
-
-
-class ScoreError(ValueError):
-    """A network gives scores that are no numbers."""
 
 
 class Windows(NamedTuple):
@@ -62,7 +55,7 @@ class Network:
     """Score windows with an attention network, exported or compiled, on one core."""
 
     def __init__(self, model: bytes | Path | TrainedAttention) -> None:
-        """Load a model; NetworkError names the file that is none."""
+        """Load a model; UserError names the file that is none."""
         self._name = str(model) if isinstance(model, Path) else "the network"
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
@@ -78,10 +71,10 @@ class Network:
                 model if isinstance(model, bytes) else str(model), options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:  # the runtime has a class per fault, and none above them but this one
-            raise NetworkError(f"{self._name} {_refusal(error)}: export it with kdgat export") from error
+            raise UserError(f"{self._name} {_refusal(error)}: export it with kdgat export") from error
         found = {value.name for value in self._session.get_inputs()}
         if found != set(EXPORT_INPUTS):
-            raise NetworkError(
+            raise UserError(
                 f"{self._name} reads {', '.join(sorted(found))}, where a detector reads "
                 f"{', '.join(EXPORT_INPUTS)}: export it with kdgat export"
             )
@@ -92,7 +85,7 @@ class Network:
         return {} if self._is_compiled else dict(self._session.get_modelmeta().custom_metadata_map)
 
     def score(self, graphs: GraphColumns | Windows) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Return the logits of windows [G] and of nodes [N]; ScoreError for one that is not finite."""
+        """Return the logits of windows [G] and of nodes [N]; UserError for one that is not finite."""
         num_graphs = len(graphs.node_ptr) - 1
         window_logit = np.zeros(num_graphs, np.float32)
         node_logit = np.zeros(len(graphs.x), np.float32)
@@ -113,7 +106,7 @@ class Network:
             )
         num_wrong = np.count_nonzero(~np.isfinite(window_logit))
         if num_wrong:  # NaN reaches no threshold: it would pass for no alarm
-            raise ScoreError(
+            raise UserError(
                 f"the network gives no finite score for {num_wrong:,} of {num_graphs:,} windows: its weights "
                 "are damaged or its training diverged; export it again, or train again"
             )

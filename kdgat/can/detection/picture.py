@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.errors import UserError
 from kdgat.base.files import write_bytes_atomically
 from kdgat.can.detection.accumulated import ACCUMULATION
 from kdgat.can.detection.alarms import Alarm, identifier_text
@@ -35,14 +36,10 @@ BY_SEVERAL: Final = ("rgba(204, 121, 167, 0.28)", "#A6508A", "star")
 LABEL_SHARE: Final = 0.14  # of the width, which a reason that is written above its alarm takes
 
 
-class PictureError(ValueError):
-    """A picture cannot be drawn as it was asked for."""
-
-
 def check_picture(path: Path) -> None:
-    """Raise PictureError for a format that cannot be written, before anything is computed."""
+    """Raise UserError for a format that cannot be written, before anything is computed."""
     if path.suffix.lower() != SUFFIX:
-        raise PictureError(f"--picture {path}: only {SUFFIX} is written, a page that any browser shows; name it so")
+        raise UserError(f"--picture {path}: only {SUFFIX} is written, a page that any browser shows; name it so")
 
 
 def draw_timeline(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from kdgat.base.errors import UserError
 from kdgat.base.files import sha256_of_file
 from kdgat.can.detection.detector import Detector, Member
 from kdgat.can.detection.model_file import DetectorParameters, Weights, onnx_bytes
@@ -20,10 +21,6 @@ from kdgat.run.directory import OutputDirectory
 from kdgat.training.weights import read_arrays
 
 STUDENT: Final = "distill_gat"
-
-
-class TrainedModelError(ValueError):
-    """A run has no such network; the text says what it has."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +63,7 @@ def chosen_detector(
     unfit = [column for _, column in _places(detector) if column not in ENSEMBLE_MEMBERS]
     if unfit:
         trained = [one for one in ENSEMBLE_MEMBERS if one in run.weights(run.seeds[0])]
-        raise TrainedModelError(
+        raise UserError(
             f"{detector.model} reads {unfit[0]}, which is no attention network: give --detector, one of "
             f"{', '.join([*trained, ENSEMBLE, CLOCK])}"
         )
@@ -85,7 +82,7 @@ def trained_network(
 ) -> TrainedNetwork:
     """Read one network of a detector, which `calibration` was applied to."""
     if detector.rule.kind == "per_recording":
-        raise TrainedModelError(
+        raise UserError(
             f"{run.output.path} decides by evaluation.rule=per_recording, which needs a whole recording at once: give "
             "--calibration (`kdgat calibrate`), or train with evaluation.rule=budget or fixed"
         )
@@ -93,7 +90,7 @@ def trained_network(
     accumulation = accumulation or accumulation_of(run, detector)
     weights = run.weights(seed)
     if name not in weights:
-        raise TrainedModelError(
+        raise UserError(
             f"{run.output.path} was scored by {name} of seed {seed}, whose weights are gone: train it again"
         )
     arrays, description = read_arrays(weights[name])

@@ -5,10 +5,10 @@ from collections.abc import Mapping
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.errors import UserError
 from kdgat.can.evaluation.accumulation import Accumulation, Reference, rounded
 from kdgat.can.evaluation.breakdown import MERGED_S, attack_episodes
 from kdgat.can.evaluation.decision import DefaultDetector, Tables
-from kdgat.can.evaluation.finished_run import EvaluationError
 from kdgat.can.evaluation.operating_point import SECONDS_PER_HOUR, covered_seconds
 from kdgat.can.evaluation.results import AccumulatedEvidence, Breakdown, DetectorScenario
 from kdgat.can.evaluation.score_tables import NodeScores, ScoreTable
@@ -60,7 +60,7 @@ def accumulated_windows(
 
     scores = node_mean(detector, nodes)
     if scores is None:  # it was learned from validation, where they were there
-        raise EvaluationError(f"nodes were not scored by all of {detector.model}: run the evaluation stage again")
+        raise UserError(f"nodes were not scored by all of {detector.model}: run the evaluation stage again")
     table = tables[next(iter(detector.scalings))]
     node = nodes[next(iter(detector.scalings))]
     is_alarm = np.zeros(table.num_windows, np.bool_)

@@ -11,16 +11,13 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
 from kdgat.base.configuration import Config
+from kdgat.base.errors import UserError
 from kdgat.can.evaluation.untrained import ClockBounds
 
 MIN_TEMPERATURE, MAX_TEMPERATURE = 0.05, 1000.0
 NEWTON_STEPS = 100
 GRADIENT_TOLERANCE = 1e-9
 LOGIT_LIMIT = 30.0  # a probability further out is 0 or 1 in float64 for any purpose here
-
-
-class CalibrationError(ValueError):
-    """The validation windows cannot calibrate a detector."""
 
 
 def sigmoid(logits: ArrayLike) -> NDArray[np.float64]:
@@ -82,7 +79,7 @@ class DecisionRule(Scaling):
         decision = calibrated >= self._thresholds_per_window(calibrated, recording)
         if self.clock is not None:
             if clock is None:
-                raise CalibrationError("the rule asks the arrival clock: give its scores beside the logits")
+                raise UserError("the rule asks the arrival clock: give its scores beside the logits")
             decision |= np.asarray(clock) >= 0.0
         return sigmoid(calibrated), decision
 
@@ -117,7 +114,7 @@ class DecisionRule(Scaling):
             return thresholds
         owner = np.zeros(calibrated.size, np.int64) if recording is None else np.asarray(recording)
         if owner.shape != calibrated.shape:
-            raise CalibrationError(f"recording {owner.shape} and logits {calibrated.shape} must have the same length")
+            raise UserError(f"recording {owner.shape} and logits {calibrated.shape} must have the same length")
         for index in np.unique(owner).tolist():
             rows = owner == index
             thresholds[rows] = self._adapted(calibrated[rows], fixed)
@@ -166,20 +163,20 @@ def fit_scaling(
     logits float [G], label [G] in {0, 1}, weight float [G] (to let each vehicle count the same).  The targets are
     smoothed by the class counts (Platt 1999, eq. 14; Lin, Lin and Weng 2007), so separable validation data do not
     drive the probabilities to 0 and 1.  The temperature stays within 0.05 and 1000: a score that ranks validation
-    backwards becomes uninformative, never inverted.  Raises CalibrationError without both classes, or if a score is
+    backwards becomes uninformative, never inverted.  Raises UserError without both classes, or if a score is
     not finite.
     """
     if method == "none":
         return Scaling()
     scores, labels = np.asarray(logits, dtype=np.float64), np.asarray(label).astype(np.bool_)
     if scores.shape != labels.shape or scores.ndim != 1:
-        raise CalibrationError(f"logits {scores.shape} and label {labels.shape} must be vectors of the same length")
+        raise UserError(f"logits {scores.shape} and label {labels.shape} must be vectors of the same length")
     if not np.isfinite(scores).all():
-        raise CalibrationError("validation logits hold NaN or infinity; did the model diverge?")
+        raise UserError("validation logits hold NaN or infinity; did the model diverge?")
     weights = np.ones(scores.size) if weight is None else np.asarray(weight, dtype=np.float64)
     num_attacks, num_benign = int(np.count_nonzero(labels)), int(np.count_nonzero(~labels))
     if not num_attacks or not num_benign:
-        raise CalibrationError(
+        raise UserError(
             f"calibration needs benign and attack validation windows, got {num_benign} and {num_attacks};"
             " add injected attacks to validation or set calibration to none"
         )
@@ -239,10 +236,10 @@ def mean_over_seeds(
     Calibrate the members first: averaging logits of different temperatures lets the loudest one decide.
     """
     if not len(logits):
-        raise CalibrationError("the mean of no detectors is undefined; give the logits of at least one seed")
+        raise UserError("the mean of no detectors is undefined; give the logits of at least one seed")
     members = [np.asarray(member, dtype=np.float64) for member in logits]
     if len({member.shape for member in members}) != 1:
-        raise CalibrationError(f"seeds scored different windows: {[member.shape for member in members]}")
+        raise UserError(f"seeds scored different windows: {[member.shape for member in members]}")
     stacked = np.stack(members)  # [S, G]
     return stacked.mean(axis=0) if by == "logit" else logit(sigmoid(stacked).mean(axis=0))
 
@@ -265,7 +262,7 @@ def false_alarm_rate(
     """State the false-alarm rate of decisions bool [G] on windows known to be benign (Wilson 1927 interval)."""
     alarms = np.asarray(decision).astype(np.bool_)
     if not alarms.size:
-        raise CalibrationError(f"no {source}: a false-alarm rate cannot be stated")
+        raise UserError(f"no {source}: a false-alarm rate cannot be stated")
     num_windows, num_alarms = int(alarms.size), int(np.count_nonzero(alarms))
     low, high = wilson_interval(num_alarms, num_windows, confidence)
     rate = num_alarms / num_windows

@@ -7,6 +7,7 @@ from typing import Final
 
 import numpy as np
 
+from kdgat.base.errors import UserError
 from kdgat.can.evaluation.accumulated_evidence import learn_accumulation
 from kdgat.can.evaluation.calibration import logit
 from kdgat.can.evaluation.finished_run import FinishedCanRun
@@ -24,10 +25,6 @@ from kdgat.run.directory import OutputDirectory
 
 FAR_LOGIT: Final = 3.0  # of an attack probability of 95 %
 MOST_FAR: Final = 0.01  # share of windows that far up, beyond which the minutes are not clean
-
-
-class CleanMinutesError(ValueError):
-    """Recordings cannot set a threshold; the text says why."""
 
 
 def calibrate_run(
@@ -50,8 +47,8 @@ def calibrate_run(
         channel: of `read_recording`.
 
     Raises:
-        CleanMinutesError: if the recordings hold attacks, or look so, or are too short, or trained the model.
-        RunError, EvaluationError: if the run lacks what is needed.
+        UserError: if the recordings hold attacks, or look so, or are too short, or trained the model.
+        RunError, UserError: if the run lacks what is needed.
         RecordingError: naming the file and what to do.
     """
     run = FinishedCanRun(OutputDirectory(run_directory))
@@ -62,19 +59,19 @@ def calibrate_run(
         messages = read_recording(path, limits=scorer.limits, channel=channel)
         content = messages.content_hash()
         if messages.num_attacks:
-            raise CleanMinutesError(
+            raise UserError(
                 f"{path}: {messages.num_attacks:,} of its {len(messages):,} messages are labelled as attacks; give a "
                 "recording without attacks"
             )
         if content in recordings.values():
-            raise CleanMinutesError(f"{path}: the same messages were given already; give each recording once")
+            raise UserError(f"{path}: the same messages were given already; give each recording once")
         if content in trained:
-            raise CleanMinutesError(
+            raise UserError(
                 f"{path}: {trained[content]}; what it has learned by heart says nothing of other traffic. "
                 "Give a recording that it has not seen"
             )
         if (copied := copy_of_trained(run, kept_blocks(messages))) is not None:
-            raise CleanMinutesError(
+            raise UserError(
                 f"{path}: much of it is in {copied}, which the run was trained on; what it has learned by heart says "
                 "nothing of other traffic. Give a recording that it has not seen"
             )
@@ -126,19 +123,17 @@ def _check_length(num_windows: int, seconds: float, names: str) -> None:
     missing = MIN_WINDOWS - num_windows
     if missing > 0:
         more = f", about {missing * seconds / num_windows:,.0f} s more" if num_windows and seconds > 0.0 else ""
-        raise CleanMinutesError(
+        raise UserError(
             f"{names}: {num_windows:,} windows are too few for a threshold, which needs {MIN_WINDOWS:,}{more}; record "
             "longer, or give another recording beside it"
         )
     if seconds <= 0.0:
-        raise CleanMinutesError(
-            f"{names}: no time passes, so there is no hour to count alarms in; check the time stamps"
-        )
+        raise UserError(f"{names}: no time passes, so there is no hour to count alarms in; check the time stamps")
 
 
 def _check_clean(share: float, what: str, names: str) -> None:
     if share > MOST_FAR:
-        raise CleanMinutesError(
+        raise UserError(
             f"{names}: in {share:.2%} of the windows {what}, at most {MOST_FAR:.0%} is expected of traffic without "
             "attacks; find out what happens there, and give another recording if it is an attack"
         )

@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.errors import UserError
 from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.breakdown import break_down
 from kdgat.can.evaluation.calibration import (
@@ -45,10 +46,6 @@ FUSION_PREFIX: Final = "fusion"  # of the names of models that learn from valida
 LOGIT_LIMIT: Final = 60.0  # of a calibrated logit: an autoencoder's error has no upper end
 
 Tables = Mapping[int, ScoreTable]  # seed -> scores of the same windows
-
-
-class DefaultDetectorError(ValueError):
-    """The scores do not allow the decision that was asked for."""
 
 
 @dataclass(frozen=True)
@@ -113,9 +110,7 @@ def choose_detector(validation: Tables, config: EvaluationConfig) -> DefaultDete
     names = [config.detector] if config.detector != AUTO else [name for name in config.candidates if name in known]
     if not names or names[0] not in known:
         wanted = config.detector if config.detector != AUTO else ", ".join(config.candidates)
-        raise DefaultDetectorError(
-            f"evaluation.detector: {wanted} was not trained; this run has {', '.join(sorted(known))}"
-        )
+        raise UserError(f"evaluation.detector: {wanted} was not trained; this run has {', '.join(sorted(known))}")
     seed_sets = [list(validation)] if config.average_seeds else [[seed] for seed in validation]
     choices = [
         calibrated_detector(name, {s: validation[s] for s in seeds}, config, with_clock=True)

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch_geometric.data import Batch
 
+from kdgat.base.errors import UserError
 from kdgat.base.files import sha256_of_file
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.models.attention import GraphAttentionNetwork
@@ -23,7 +24,6 @@ from kdgat.can.models.names import (
     detector_names,
 )
 from kdgat.can.models.scoring import (
-    ModelError,
     Progress,
     attention_outputs,
     autoencoder_outputs,
@@ -62,7 +62,7 @@ class DetectorSet:
                 self._fusions[name] = load_fusion(self._paths[name])
                 members = [hashes.get(description["members"][role]) for role in ("autoencoder", "gat")]
                 if None in members:
-                    raise ModelError(
+                    raise UserError(
                         f"{weights[name]} was trained on other weights than those of {', '.join(sorted(weights))}: "
                         "train the fusion again"
                     )
@@ -101,7 +101,7 @@ class DetectorSet:
         wanted = self.names if wanted is None else wanted
         unknown = [name for name in wanted if name not in self.names]
         if unknown:
-            raise ModelError(f"model {unknown[0]!r} is not among the trained ones: {', '.join(self.names)}")
+            raise UserError(f"model {unknown[0]!r} is not among the trained ones: {', '.join(self.names)}")
         members_of = {ENSEMBLE: self.ensemble_members}
         wanted = list(dict.fromkeys(member for name in wanted for member in members_of.get(name, [name])))
         fusions = {name: fusion for name in wanted if (fusion := self._fusion_of(name)) is not None}
@@ -128,7 +128,7 @@ class DetectorSet:
         return list(self._paths)
 
     def network(self, name: str) -> GraphAttentionNetwork:
-        """Load an attention network; ModelError if the name is that of something else."""
+        """Load an attention network; UserError if the name is that of something else."""
         return load_attention(self._paths[name])[0]
 
     def num_parameters(self, name: str) -> int:

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from kdgat.base.configuration import Config, validate_config
+from kdgat.base.errors import UserError
 from kdgat.can.evaluation.score_tables import NodeScores, ScoreTable, read_node_scores, read_table
 from kdgat.can.kinds import MODELS, PREPARE
 from kdgat.can.sections import EvaluationConfig
@@ -17,10 +18,6 @@ SCORES_PREFIX: Final = "scores-"  # artifacts `scores-validation`, `scores-test-
 NODES_PREFIX: Final = "nodes-"  # the same, of the nodes of windows
 
 M = TypeVar("M", bound=Config)
-
-
-class EvaluationError(ValueError):
-    """A run cannot be evaluated; the text says what is missing."""
 
 
 class FinishedCanRun(FinishedRun):
@@ -60,7 +57,7 @@ class FinishedCanRun(FinishedRun):
         """Return the version of the features that the run's models were trained on."""
         for record in self.records(PREPARE):
             return int(self.output.stage_directory(record).read_spec().config.get("feature_version", 1))
-        raise EvaluationError(f"{self.output.path}: the stage prepare has not finished: run the training again")
+        raise UserError(f"{self.output.path}: the stage prepare has not finished: run the training again")
 
     def read_limits(self) -> ReadLimits:
         """Return how much damage in a recording the run tolerates."""

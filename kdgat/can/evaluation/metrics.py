@@ -13,6 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kdgat.base.errors import UserError
+
 FALSE_POSITIVE_RATES = (0.05, 0.01, 0.001)
 MAX_CURVE_POINTS = 400
 
@@ -20,10 +22,6 @@ MAX_CURVE_POINTS = 400
 SPREAD_METRICS = ("f1", "precision", "recall", "accuracy", "mcc", "auc", "pr_auc", "false_alarm_rate")
 
 Curve = dict[str, list[float | None]]  # columns of equal length
-
-
-class MetricsError(ValueError):
-    """Scores and labels do not describe the same windows."""
 
 
 @dataclass(frozen=True)
@@ -38,17 +36,17 @@ class RankedCounts:
 
 
 def checked(score: ArrayLike, label: ArrayLike) -> tuple[NDArray[np.floating], NDArray[np.bool_]]:
-    """Return score float[N] and label bool[N], or raise MetricsError if they cannot be compared."""
+    """Return score float[N] and label bool[N], or raise UserError if they cannot be compared."""
     scores, labels = np.asarray(score), np.asarray(label)
     if scores.ndim != 1 or scores.shape != labels.shape:
-        raise MetricsError(f"score {scores.shape} and label {labels.shape} must be vectors of the same length")
+        raise UserError(f"score {scores.shape} and label {labels.shape} must be vectors of the same length")
     if not np.issubdtype(scores.dtype, np.floating):
         scores = scores.astype(np.float64)
     num_bad = int(np.count_nonzero(~np.isfinite(scores)))
     if num_bad:
-        raise MetricsError(f"score holds {num_bad} NaN or infinite of {scores.size} windows; did the model diverge?")
+        raise UserError(f"score holds {num_bad} NaN or infinite of {scores.size} windows; did the model diverge?")
     if labels.dtype != np.bool_ and not np.isin(labels, (0, 1)).all():
-        raise MetricsError(f"label must be 0 (benign) or 1 (attack), found {np.unique(labels)[:5].tolist()}")
+        raise UserError(f"label must be 0 (benign) or 1 (attack), found {np.unique(labels)[:5].tolist()}")
     return scores, labels.astype(np.bool_)
 
 
@@ -111,17 +109,17 @@ def binary_metrics(
 
     score float[N]: larger means attack, probability or logit (prefer logits: saturated float32 probabilities tie).
     label [N] in {0, 1}.  A window is an alarm if score >= threshold, or where decision bool[N] says so (a rule with a
-    threshold per recording).  Raises MetricsError for NaN, for shapes that differ, or neither threshold nor decision.
+    threshold per recording).  Raises UserError for NaN, for shapes that differ, or neither threshold nor decision.
     """
     scores, labels = checked(score, label)
     if decision is not None:
         alarms = np.asarray(decision).astype(np.bool_)
         if alarms.shape != labels.shape:
-            raise MetricsError(f"decision {alarms.shape} and label {labels.shape} must have the same length")
+            raise UserError(f"decision {alarms.shape} and label {labels.shape} must have the same length")
     elif threshold is not None:
         alarms = scores >= threshold
     else:
-        raise MetricsError("give a threshold, or the decision per window")
+        raise UserError("give a threshold, or the decision per window")
     counts = rank(scores, labels)
     num_windows, num_attacks, num_benign = int(labels.size), counts.num_attacks, counts.num_benign
     hits = int(np.count_nonzero(alarms & labels))
@@ -173,7 +171,7 @@ def per_recording_metrics(
     scores, labels = checked(score, label)
     owner = np.asarray(recording)
     if owner.shape != labels.shape:
-        raise MetricsError(f"recording {owner.shape} and label {labels.shape} must have the same length")
+        raise UserError(f"recording {owner.shape} and label {labels.shape} must have the same length")
     alarms = None if decision is None else np.asarray(decision)
     result = {}
     for index in np.unique(owner).tolist():

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from pydantic import Field
 
 from kdgat.base.configuration import Config
+from kdgat.base.errors import UserError
 from kdgat.run.results import Count, Finite, Value
 
 MIN_WINDOWS: Final = 1000  # of clean traffic: twenty peaks
@@ -22,10 +23,6 @@ LONGEST_WINDOWS: Final = 20.0  # median ones of its recording: a window that las
 LEVEL: Final = 0.98  # quantile from which on scores are tail: fifty windows give one peak
 SMALLEST_SCALE: Final = 1e-9  # of a tail whose peaks are all at the level
 EXPONENTIAL: Final = 1e-6  # shapes below it: the limit of the formula is used
-
-
-class TailError(ValueError):
-    """Scores have no tail that could be fitted."""
 
 
 class Tail(Config):
@@ -43,14 +40,14 @@ class Tail(Config):
 
     @classmethod
     def fit(cls, scores: ArrayLike, level: float = LEVEL) -> Self:
-        """Fit the tail of scores [G] by the moments of their peaks; TailError without enough finite scores.
+        """Fit the tail of scores [G] by the moments of their peaks; UserError without enough finite scores.
 
         A tail that is lighter than exponential is taken as exponential: that it ends somewhere is not to be concluded
         from a few peaks.
         """
         values = np.asarray(scores, np.float64)
         if values.size < 1.0 / (1.0 - level) or not np.isfinite(values).all():
-            raise TailError(f"a tail needs at least {1.0 / (1.0 - level):.0f} finite scores, got {values.size}")
+            raise UserError(f"a tail needs at least {1.0 / (1.0 - level):.0f} finite scores, got {values.size}")
         border = float(np.quantile(values, level))
         peaks = values[values > border] - border
         shape, scale = 0.0, SMALLEST_SCALE

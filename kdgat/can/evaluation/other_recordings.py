@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from kdgat.base.configuration import validate_config
+from kdgat.base.errors import UserError
 from kdgat.can.evaluation.accumulated_evidence import Nodes
 from kdgat.can.evaluation.decision import DefaultDetector, Tables
-from kdgat.can.evaluation.finished_run import EvaluationError, FinishedCanRun
+from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.lineage import Lineage, lineage_of, near_copy
 from kdgat.can.evaluation.measurements import Measurements
 from kdgat.can.evaluation.results import Results
@@ -67,8 +68,8 @@ def evaluate_run(
         work: of the stage that this is; the memory of the other processes is noted in it.
 
     Raises:
-        EvaluationError: if the run lacks what is needed, or nothing is left to score.
-        VehicleCalibrationError: if the calibration is of another detector.
+        UserError: if the run lacks what is needed, or nothing is left to score.
+        UserError: if the calibration is of another detector.
         DatasetError, RecordingError: naming the folder or the file and what to do.
     """
     # Reading recordings needs polars and numba, which scoring stores does not.
@@ -124,7 +125,7 @@ def _unseen(
     }
     files = [file for file in found if file.content_hash not in trained_on]
     if not files:
-        raise EvaluationError(
+        raise UserError(
             f"{data_root}: the run, or one that it started from, was trained on all {len(found)} recordings of "
             f"{entry.name!r}; "
             "give a folder with recordings that it has not seen"
@@ -164,7 +165,7 @@ def score_files(
     """Score recordings by the run's own detector and rule, whether or not it was trained on them.
 
     Raises:
-        EvaluationError: if the run lacks what is needed, or no recording is as long as one window.
+        UserError: if the run lacks what is needed, or no recording is as long as one window.
         RecordingError: naming the file and what to do.
     """
     windows = windows_of(run)
@@ -241,7 +242,7 @@ def _score(
     finish()
     if not num_scored:
         listed = ", ".join(f"{file.scenario}/{file.name}" for file in files)
-        raise EvaluationError(f"no recording is as long as one window of {windows.size} messages: {listed}")
+        raise UserError(f"no recording is as long as one window of {windows.size} messages: {listed}")
     own_validation = {
         seed: _of_detector(table, default_detector)
         for seed, table in scorer.validation.items()
@@ -289,7 +290,7 @@ def make_evaluation(
     It lies below `below`, by default below `evaluations` of the run.
 
     Raises:
-        EvaluationError: if the run has not been evaluated itself.
+        UserError: if the run has not been evaluated itself.
         DatasetError: if there is no such dataset below `data_root`.
     """
     from kdgat.canbus.catalog import find_entry

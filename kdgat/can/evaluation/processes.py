@@ -42,10 +42,6 @@ Model = bytes | TrainedAttention
 Logits = tuple[NDArray[np.float32], NDArray[np.float32]]  # of windows [G] and of nodes [N]
 
 
-class ScoringProcessError(RuntimeError):
-    """A process that scores has ended."""
-
-
 @dataclass(frozen=True)
 class Pieces:
     """Windows that are being scored."""
@@ -122,7 +118,7 @@ class ScoringProcesses:
         """Return what another process has found; of one that has ended, what this one finds, which is the same."""
         try:
             return begun.futures[place].result()
-        except ScoringProcessError as error:
+        except ChildProcessError as error:
             if not self._has_warned:
                 logger.warning("%s; its windows are scored by the process that started it", error)
                 self._has_warned = True
@@ -142,7 +138,7 @@ class ScoringProcesses:
         is_used_again = True
         try:
             return worker.score(windows)
-        except ScoringProcessError:
+        except ChildProcessError:
             is_used_again = self._is_last()
             raise
         finally:
@@ -186,7 +182,7 @@ class _Worker:
             self._connection.send(windows)
             answer = self._connection.recv()
         except (EOFError, OSError) as error:
-            raise ScoringProcessError(
+            raise ChildProcessError(
                 f"a process that scores windows ended with status {self._process.wait()}; a negative one is a signal, "
                 "and -9 mostly means too little memory"
             ) from error

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from kdgat.base.configuration import validate_config
+from kdgat.base.errors import UserError
 from kdgat.can.evaluation.accumulated_evidence import learn_accumulation
 from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.decision import DefaultDetector, calibrated_detector, choose_detector, model_names
-from kdgat.can.evaluation.finished_run import EvaluationError, FinishedCanRun
+from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.canbus.features.schema import VALIDATION
 from kdgat.canbus.settings import WindowConfig
 
@@ -14,18 +15,18 @@ from kdgat.canbus.settings import WindowConfig
 def detector_of(run: FinishedCanRun, name: str | None = None, seeds: Sequence[int] | None = None) -> DefaultDetector:
     """Return the detector of this name and these seeds, calibrated on the run's validation; by default its own.
 
-    Raises EvaluationError for a name or a seed that the run does not have.
+    Raises UserError for a name or a seed that the run does not have.
     """
     config, validation = run.evaluation_config(), run.tables(VALIDATION)
     missing = [seed for seed in seeds or () if seed not in validation]
     if missing:
-        raise EvaluationError(f"{run.output.path} has no seed {missing[0]}; it has: {', '.join(map(str, validation))}")
+        raise UserError(f"{run.output.path} has no seed {missing[0]}; it has: {', '.join(map(str, validation))}")
     chosen = {seed: validation[seed] for seed in seeds or validation}
     if name is None:
         return choose_detector(chosen, config)
     known = model_names(next(iter(chosen.values())))
     if name not in known:
-        raise EvaluationError(f"{run.output.path} has no detector {name!r}; it has: {', '.join(known)}")
+        raise UserError(f"{run.output.path} has no detector {name!r}; it has: {', '.join(known)}")
     return calibrated_detector(name, chosen, config, with_clock=True)
 
 

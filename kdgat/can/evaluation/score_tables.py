@@ -12,6 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.errors import UserError
 from kdgat.base.files import write_bytes_atomically
 from kdgat.can.evaluation.untrained import clock_column
 from kdgat.can.models.names import CLOCK
@@ -21,10 +22,6 @@ WINDOW_COLUMNS: Final = (
     "label", "recording", "start_time", "end_time", "attack_count", "kind", "is_virtual", "is_learned",
 )  # fmt: skip
 MODEL_PREFIX: Final = "model:"  # columns of a table file that are scores
-
-
-class ScoreTableError(ValueError):
-    """A table of scores is missing, or was written before it held all that decisions need."""
 
 
 @dataclass(frozen=True)
@@ -103,14 +100,14 @@ def write_table(path: Path, table: ScoreTable) -> None:
 def read_table(path: Path) -> ScoreTable:
     """Read what `write_table` wrote."""
     if not path.is_file():
-        raise ScoreTableError(f"{path} does not exist: run the evaluation stage again")
+        raise UserError(f"{path} does not exist: run the evaluation stage again")
     with np.load(path, allow_pickle=False) as file:
         columns = {name: file[name] for name in file.files}
     names = [name for name in columns if name.startswith(MODEL_PREFIX)]
     scores = {name.removeprefix(MODEL_PREFIX): columns.pop(name) for name in names}
     missing = [name for name in WINDOW_COLUMNS if name not in columns] + [CLOCK] * (CLOCK not in scores)
     if missing:
-        raise ScoreTableError(f"{path} was written without {', '.join(missing)}: run the evaluation stage again")
+        raise UserError(f"{path} was written without {', '.join(missing)}: run the evaluation stage again")
     return ScoreTable(scores=scores, recording_names=columns.pop("recording_names").tolist(), **columns)
 
 

@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any, Final, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.configuration import ConfigurationError
 from kdgat.base.cores import num_usable_cores
+from kdgat.base.errors import UserError
 from kdgat.can.evaluation.accumulated_evidence import Nodes, learn_accumulation
 from kdgat.can.evaluation.decision import DefaultDetector, Tables
-from kdgat.can.evaluation.finished_run import EvaluationError, FinishedCanRun
+from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.run_detector import detector_of, windows_of
 from kdgat.can.evaluation.score_tables import make_node_scores, make_table
 from kdgat.can.evaluation.untrained import baseline_scores
 from kdgat.can.models.names import ENSEMBLE_MEMBERS
-from kdgat.canbus.features.feature_names import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES
-from kdgat.canbus.features.schema import VALIDATION
+from kdgat.canbus.features.schema import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES, VALIDATION
 from kdgat.graphs.columns import GraphColumns
 from kdgat.stage.gpus import num_given_gpus
 from kdgat.training.threads import one_thread
@@ -68,13 +69,13 @@ class RecordingScorer:
         seeds: Sequence[int] | None = None,
         processes: int = 1,
     ) -> None:
-        """Choose the run's detector and load its weights; EvaluationError if the run's features are others.
+        """Choose the run's detector and load its weights; UserError if the run's features are others.
 
         With `detector`, a name of `model_names`, that one is calibrated instead, of these seeds (default: all). Use it
         as a context where it may start processes.
         """
         if run.feature_version() != FEATURE_VERSION:
-            raise EvaluationError(
+            raise UserError(
                 f"{run.output.path}: trained on features of version {run.feature_version()}, this kdgat computes "
                 f"version {FEATURE_VERSION}: train again, or evaluate with the kdgat that trained it"
             )
@@ -168,7 +169,7 @@ def _open_processes(
     from kdgat.can.detection.network import TrainedAttention
     from kdgat.can.evaluation.processes import ScoringProcesses
     from kdgat.can.models.compiled import is_compilable
-    from kdgat.can.models.onnx_graph import ExportError, attention_graph
+    from kdgat.can.models.onnx_graph import attention_graph
 
     models: list[bytes | TrainedAttention] = []
     for seed, name in places:
@@ -176,7 +177,7 @@ def _open_processes(
         weights, description = read_arrays(path)
         trained = (description["num_node_features"], description["num_edge_features"])
         if trained != (len(NODE_FEATURES), len(EDGE_FEATURES)):
-            raise EvaluationError(
+            raise UserError(
                 f"{path} was trained on {trained} node and edge features, the windows have "
                 f"{(len(NODE_FEATURES), len(EDGE_FEATURES))}: train again"
             )
@@ -185,7 +186,9 @@ def _open_processes(
             continue
         try:
             models.append(attention_graph(weights, description, {}).SerializeToString())
-        except ExportError as error:
+        except ConfigurationError:
+            raise
+        except UserError as error:
             logger.warning("%s: torch scores instead, three times as slow", error)
             return None
     return ScoringProcesses(models, processes)

@@ -11,13 +11,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.errors import UserError
 from kdgat.base.files import write_bytes_atomically
 
 SCORES_FOLDER = "scores"
-
-
-class ScoresError(ValueError):
-    """A file of scores is damaged or does not fit together."""
 
 
 @dataclass(frozen=True)
@@ -33,17 +30,17 @@ class Scores:
     decision: NDArray[np.bool_] | None = None  # [G] as decided, where the rule has one threshold per recording
 
     def validate(self) -> None:
-        """Raise ScoresError unless all columns describe the same windows."""
+        """Raise UserError unless all columns describe the same windows."""
         num_windows = len(self.probability)
         for name in ("label", "recording", "start_time", "attack_count"):
             if len(getattr(self, name)) != num_windows:
-                raise ScoresError(f"{name} has {len(getattr(self, name))} windows, probability has {num_windows}")
+                raise UserError(f"{name} has {len(getattr(self, name))} windows, probability has {num_windows}")
         if self.decision is not None and len(self.decision) != num_windows:
-            raise ScoresError(f"decision has {len(self.decision)} windows, probability has {num_windows}")
+            raise UserError(f"decision has {len(self.decision)} windows, probability has {num_windows}")
         if not np.all((self.probability >= 0) & (self.probability <= 1)):
-            raise ScoresError("probability must lie in 0 to 1 and not be NaN")
+            raise UserError("probability must lie in 0 to 1 and not be NaN")
         if num_windows and not 0 <= self.recording.min() <= self.recording.max() < len(self.recording_names):
-            raise ScoresError(f"recording must index the {len(self.recording_names)} recording names")
+            raise UserError(f"recording must index the {len(self.recording_names)} recording names")
 
 
 def scores_path(output: Path, scenario: str) -> Path:
@@ -63,7 +60,7 @@ def write_scores(path: Path, scores: Scores) -> None:
 
 
 def read_scores(path: Path) -> Scores:
-    """Read scores; ScoresError names the file and what is wrong with it."""
+    """Read scores; UserError names the file and what is wrong with it."""
     try:
         with np.load(path, allow_pickle=False) as file:
             columns = {field.name: file[field.name] for field in fields(Scores) if field.name in file.files}
@@ -71,5 +68,5 @@ def read_scores(path: Path) -> Scores:
         scores = Scores(recording_names=names, **columns)
         scores.validate()
     except (zipfile.BadZipFile, ValueError, KeyError, TypeError, EOFError) as error:
-        raise ScoresError(f"{path} is not a usable file of scores ({error}); run the evaluation again") from error
+        raise UserError(f"{path} is not a usable file of scores ({error}); run the evaluation again") from error
     return scores

@@ -8,7 +8,8 @@ from multiprocessing.connection import Connection
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
     signal.signal(number, signal.SIG_IGN)
 
-from kdgat.can.detection.network import Network, ScoreError  # noqa: E402
+from kdgat.base.errors import UserError  # noqa: E402
+from kdgat.can.detection.network import Network  # noqa: E402
 from kdgat.stage.process import garbage_kept, leave  # noqa: E402
 
 
@@ -24,7 +25,7 @@ def main() -> None:
                 windows = connection.recv()
                 try:
                     connection.send([network.score(windows) for network in networks])
-                except ScoreError as error:
+                except UserError as error:
                     connection.send(error)
         except (EOFError, ConnectionError):
             leave(0)

@@ -4,6 +4,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
+from kdgat.base.errors import UserError
 from kdgat.base.files import sha256_of_file
 from kdgat.can.evaluation.accumulation import Accumulation
 from kdgat.can.evaluation.decision import DefaultDetector
@@ -11,10 +12,6 @@ from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.operating_point import OperatingPoint
 from kdgat.can.evaluation.untrained import ClockBounds
 from kdgat.run.results import Count, Finite, Versioned
-
-
-class VehicleCalibrationError(ValueError):
-    """A calibration belongs to another detector."""
 
 
 class VehicleCalibration(Versioned):
@@ -38,14 +35,14 @@ class VehicleCalibration(Versioned):
     sentence: str
 
     def check(self, run: FinishedCanRun, detector: DefaultDetector) -> None:
-        """Refuse a detector that this was not made for: VehicleCalibrationError."""
+        """Refuse a detector that this was not made for: UserError."""
         if (detector.model, list(detector.scalings)) != (self.detector, self.seeds):
-            raise VehicleCalibrationError(
+            raise UserError(
                 f"the calibration is for {self.detector} of seeds {self.seeds}, the run decides by {detector.model} of "
                 f"seeds {list(detector.scalings)}: calibrate again"
             )
         if weights_of(run, detector) != self.weights:
-            raise VehicleCalibrationError(
+            raise UserError(
                 f"the calibration was made with other weights than those of {run.output.path}: calibrate again"
             )
 

@@ -11,8 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.base.machine_code import njit
-from kdgat.canbus.features.compilation import UNCOUNTED
+from kdgat.base.machine_code import UNCOUNTED, njit
 
 Rows = NDArray[np.float32]
 

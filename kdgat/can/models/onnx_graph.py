@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 
 from kdgat.base.configuration import validate_config
+from kdgat.base.errors import UserError
 from kdgat.can.sections import AttentionConfig
 
 OPSET: Final = 18  # the first with reductions in ScatterND
@@ -27,10 +28,6 @@ LOWEST: Final = -3.0e38  # before the first value of a maximum
 Weights = Mapping[str, NDArray[np.float32]]
 
 
-class ExportError(ValueError):
-    """A model has no form that a file can hold; the text says why."""
-
-
 def attention_graph(weights: Weights, description: Mapping[str, Any], metadata: Mapping[str, str]) -> onnx.ModelProto:
     """Return the network as a model that reads EXPORT_INPUTS, returns EXPORT_OUTPUTS and carries metadata.
 
@@ -39,7 +36,7 @@ def attention_graph(weights: Weights, description: Mapping[str, Any], metadata: 
     """
     config = validate_config(AttentionConfig, description["model"])
     if config.id_embedding:
-        raise ExportError(
+        raise UserError(
             f"id_embedding={config.id_embedding}: a model that knows identifiers by name is of use for one vehicle, "
             "and exported without them it would be another model; train with id_embedding=0"
         )

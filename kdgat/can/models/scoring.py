@@ -11,13 +11,14 @@ from torch import Tensor, nn
 from torch_geometric.data import Batch
 
 from kdgat.base.configuration import validate_config
+from kdgat.base.errors import UserError
 from kdgat.can.backend import give_up, new_scaler
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.models.attention import AttentionOutput, GraphAttentionNetwork
 from kdgat.can.models.autoencoder import GraphAutoencoder, reconstruction_error
 from kdgat.can.models.names import ATTENTION, AUTOENCODER
 from kdgat.can.models.pooling import graph_max, graph_mean
-from kdgat.can.models.standardise import StatisticsError, column_statistics
+from kdgat.can.models.standardise import column_statistics
 from kdgat.can.sections import AttentionConfig, AutoencoderConfig
 from kdgat.training.device import choose_device
 from kdgat.training.weights import load_weights
@@ -28,10 +29,6 @@ _accelerator = "auto"
 
 Outputs = dict[str, Tensor]  # name -> [G, ...] of one batch
 Progress = Callable[[int, int], None]  # windows done, of how many
-
-
-class ModelError(ValueError):
-    """Weights are of another kind, or do not fit the windows."""
 
 
 def describe_model(model: GraphAttentionNetwork | GraphAutoencoder, pool: PooledStores) -> dict[str, Any]:
@@ -58,14 +55,14 @@ def build_model(description: dict[str, Any]) -> GraphAttentionNetwork | GraphAut
 
 
 def load_attention(path: Path) -> tuple[GraphAttentionNetwork, dict[str, Any]]:
-    """Read a trained attention network; ModelError if the file holds something else, WeightsError if there is none."""
+    """Read a trained attention network; UserError if the file holds something else, WeightsError if there is none."""
     model, description = _load(path, ATTENTION)
     assert isinstance(model, GraphAttentionNetwork)
     return model, description
 
 
 def load_autoencoder(path: Path) -> tuple[GraphAutoencoder, dict[str, Any]]:
-    """Read a trained autoencoder; ModelError if the file holds something else, WeightsError if there is none."""
+    """Read a trained autoencoder; UserError if the file holds something else, WeightsError if there is none."""
     model, description = _load(path, AUTOENCODER)
     assert isinstance(model, GraphAutoencoder)
     return model, description
@@ -74,23 +71,23 @@ def load_autoencoder(path: Path) -> tuple[GraphAutoencoder, dict[str, Any]]:
 def _load(path: Path, kind: str) -> tuple[nn.Module, dict[str, Any]]:
     weights, description = load_weights(path)
     if description.get("kind") != kind:
-        raise ModelError(
+        raise UserError(
             f"{path} holds weights of kind {description.get('kind')!r}, expected {kind!r}: give another stage"
         )
     model = build_model(description)
     try:
         model.load_state_dict(weights)
     except RuntimeError as error:
-        raise ModelError(f"{path} does not fit the model of this kdgat ({error}): train again") from error
+        raise UserError(f"{path} does not fit the model of this kdgat ({error}): train again") from error
     return model.eval(), description
 
 
 def check_features(description: dict[str, Any], pool: PooledStores, what: str) -> None:
-    """Raise ModelError unless a model was trained on the features that the pool has."""
+    """Raise UserError unless a model was trained on the features that the pool has."""
     trained = (description["node_features"], description["edge_features"])
     widths = (description["num_node_features"], description["num_edge_features"])
     if widths != (pool.num_node_features, pool.num_edge_features):
-        raise ModelError(
+        raise UserError(
             f"{what} was trained on {widths} node and edge features, the windows have "
             f"{(pool.num_node_features, pool.num_edge_features)}: prepare the data and train with the same version"
         )
@@ -98,7 +95,7 @@ def check_features(description: dict[str, Any], pool: PooledStores, what: str) -
         for expected, found in zip(trained, pool.features, strict=True):
             different = [f"{a} is now {b}" for a, b in zip(expected, found, strict=True) if a != b]
             if different:
-                raise ModelError(f"{what} was trained on other features ({different[0]}): train again on these windows")
+                raise UserError(f"{what} was trained on other features ({different[0]}): train again on these windows")
 
 
 def fit_standardisation(
@@ -119,7 +116,7 @@ def _statistics(
     if scaler is not None:
         try:
             return column_statistics(chunks, scaler=scaler)
-        except StatisticsError:
+        except UserError:
             raise
         except Exception as error:  # whatever a device can run into: memory, driver
             give_up("cuml", "the input scaling", error)

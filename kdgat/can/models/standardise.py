@@ -8,11 +8,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from kdgat.base.errors import UserError
+
 NO_ROWS = "the training stores hold no rows to standardise by: check the data of this dataset"
-
-
-class StatisticsError(ValueError):
-    """There is nothing to standardise by."""
 
 
 class Standardise(nn.Module):
@@ -48,7 +46,7 @@ def column_statistics(
 
     `chunks` is called twice: a sum of squares in one pass alone cancels for columns far from zero. A column that never
     varies gets deviation 1, so that it maps to zero instead of to noise; one that hardly varies gets `minimum`, so
-    that a rare event does not reach the clamp at once. Raises StatisticsError when there is no row.
+    that a rare event does not reach the clamp at once. Raises UserError when there is no row.
 
     A `scaler` with scikit-learn's interface (`partial_fit`, `mean_`, `var_`) computes them instead, for that of cuml on
     a GPU: it sums in another order, in double precision still, which the single precision of the buffers hides.
@@ -66,7 +64,7 @@ def _fitted(
         if len(chunk):
             scaler.partial_fit(chunk.astype(np.float64))
     if num_rows == 0:
-        raise StatisticsError(NO_ROWS)
+        raise UserError(NO_ROWS)
     return np.asarray(scaler.mean_, np.float64), np.sqrt(np.asarray(scaler.var_, np.float64))
 
 
@@ -77,7 +75,7 @@ def _summed(chunks: Callable[[], Iterable[NDArray[np.float32]]]) -> tuple[NDArra
         num_rows += len(chunk)
         total = total + chunk.sum(axis=0, dtype=np.float64)
     if num_rows == 0:
-        raise StatisticsError(NO_ROWS)
+        raise UserError(NO_ROWS)
     mean = total / num_rows
     squares = np.zeros_like(mean)
     for chunk in chunks():

@@ -102,7 +102,7 @@ def compare_runs(
         work: of the stage that this is; the memory of processes that score is noted in it.
 
     Raises:
-        EvaluationError: if a run lacks what is needed.
+        UserError: if a run lacks what is needed.
         DatasetError, RecordingError: naming the folder or the file and what to do.
     """
     left, faults = dict(runs), []

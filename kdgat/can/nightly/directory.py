@@ -8,9 +8,10 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from kdgat.base.errors import UserError
 from kdgat.base.files import write_bytes_atomically
 from kdgat.can.config import CanConfig
-from kdgat.can.nightly.new_recordings import NewRecordings, NightlyError
+from kdgat.can.nightly.new_recordings import NewRecordings
 from kdgat.can.nightly.registered import config_hash, content_hash
 from kdgat.registry.entry import now
 from kdgat.run.directory import Exclusive, OutputDirectory
@@ -43,9 +44,9 @@ class NightlyDirectory(Exclusive):
         self.lock_path = self.path / "nightly.lock"
         self.owner_path = self.path / "nightly-owner.json"
 
-    def busy(self, text: str) -> NightlyError:
+    def busy(self, text: str) -> UserError:
         """Return the error of a second night in this directory."""
-        return NightlyError(f"{text}; or choose another out")
+        return UserError(f"{text}; or choose another out")
 
     def records(self) -> dict[Path, NightlyRecord]:
         """Read what is known of the runs that nights made, oldest first; other directories are none of theirs."""
@@ -54,9 +55,7 @@ class NightlyDirectory(Exclusive):
             try:
                 found[path.parent] = NightlyRecord.model_validate_json(path.read_bytes())
             except ValidationError as error:
-                raise NightlyError(
-                    f"{path} is damaged ({error}): remove {path.parent}, a night trains again"
-                ) from error
+                raise UserError(f"{path} is damaged ({error}): remove {path.parent}, a night trains again") from error
         return dict(sorted(found.items(), key=lambda pair: pair[1].created))
 
     def write(self, run: Path, record: NightlyRecord) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from kdgat.base.errors import UserError
 from kdgat.base.files import sha256_of_file, write_bytes_atomically
 from kdgat.can.config import DataConfig
 from kdgat.canbus.catalog import (
@@ -28,10 +29,6 @@ from kdgat.canbus.names import RECORDING_SUFFIXES, is_recording
 
 REPLACED: Final = ".replaced"  # folder in the dataset's folder for files whose recording came anew under another name
 NO_SCENARIO: Final = "no scenario in its name: call it <scenario>__<recording>, or put it into a folder <scenario>"
-
-
-class NightlyError(ValueError):
-    """A night cannot begin; the text names what is wrong and what to do."""
 
 
 class _Record(BaseModel):
@@ -99,7 +96,7 @@ class NightlyLedger(BaseModel):
         except FileNotFoundError:
             return cls()
         except ValidationError as error:
-            raise NightlyError(
+            raise UserError(
                 f"{path} is damaged ({error.errors(include_url=False)[0]['msg']}): remove it, and the next night takes "
                 "all recordings for new"
             ) from error
@@ -169,7 +166,7 @@ def gather_new_recordings(
         settle_s: a file that changed less than this many seconds ago, and not by this import, is still being written.
 
     Raises:
-        NightlyError, DatasetError: naming a folder that is not there and what to do.
+        UserError, DatasetError: naming a folder that is not there and what to do.
     """
     scan = _RecordingScan(data, ledger)
     imported: dict[str, str] = {}
@@ -229,13 +226,11 @@ class _RecordingScan:
         """Import what is new in the inbox; return what was imported, what was refused and why, and what waits."""
         folder = self.folder.resolve()
         if inbox.resolve() == folder or folder in inbox.resolve().parents or inbox.resolve() in folder.parents:
-            raise NightlyError(
-                f"inbox={inbox}: lies in the dataset's folder {folder}, or around it; use another folder"
-            )
+            raise UserError(f"inbox={inbox}: lies in the dataset's folder {folder}, or around it; use another folder")
         try:
             inbox.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise NightlyError(f"inbox={inbox}: cannot be made ({error.strerror}); name another folder") from error
+            raise UserError(f"inbox={inbox}: cannot be made ({error.strerror}); name another folder") from error
         places = sorted(walk_recordings(inbox))
         imported: dict[str, str] = {}
         refused: dict[str, str] = {}
@@ -336,7 +331,7 @@ class _RecordingScan:
         but those known to be usable, in this process: a night that finds much parses it where it runs.
         """
         if not self.folder.is_dir():
-            raise NightlyError(
+            raise UserError(
                 f"{self.folder}: no such folder; put recordings there as <scenario>__<recording>.parquet or "
                 "<scenario>/<recording>.csv, or into the inbox"
             )

@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Final, Literal
 
 from kdgat.base.configuration import ConfigurationError, without_keys
+from kdgat.base.errors import UserError
 from kdgat.base.files import sha256_of_file
 from kdgat.can.config import CanConfig
 from kdgat.can.evaluation.lineage import lineage_of
 from kdgat.can.kinds import ComparisonStageConfig
 from kdgat.can.nightly.comparison import NEW, Comparison
-from kdgat.can.nightly.new_recordings import NewRecordings, NightlyError
+from kdgat.can.nightly.new_recordings import NewRecordings
 from kdgat.can.nightly.registered import NOT_COMPARED
 from kdgat.family.summary import flattened
 from kdgat.registry.entry import ModelEntry
@@ -35,11 +36,11 @@ def run_config(config: CanConfig, new_recordings: NewRecordings, registry: Regis
 
 
 def night_config(config: CanConfig) -> CanConfig:
-    """Return a configuration that a night can train; NightlyError names what it cannot do."""
+    """Return a configuration that a night can train; UserError names what it cannot do."""
     if config.start_from is not None:
-        raise NightlyError(f"config.start_from={config.start_from}: the night chooses it; give start_from instead")
+        raise UserError(f"config.start_from={config.start_from}: the night chooses it; give start_from instead")
     if EVALUATION not in config.stages:
-        raise NightlyError("config.stages: a night compares models, which needs the stage evaluation; add it")
+        raise UserError("config.stages: a night compares models, which needs the stage evaluation; add it")
     return config
 
 

@@ -36,7 +36,7 @@ MAX_BAD_ROWS = 20
 
 
 def document(content: RunContent[Results]) -> Document:
-    """Return the report of a run; ScoresError if a file of scores is damaged."""
+    """Return the report of a run; UserError if a file of scores is damaged."""
     results, missing = content.results, list(content.missing)
     sections = [
         *(_tested(content, missing) if results.scenarios else _untested(content, missing)),

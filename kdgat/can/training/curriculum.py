@@ -13,9 +13,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.errors import UserError
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.sections import CurriculumConfig, SamplingConfig
-from kdgat.can.training.sampling import PoolSource, SamplingError, apportion, draw
+from kdgat.can.training.sampling import PoolSource, apportion, draw
 from kdgat.canbus.features.schema import INJECTED
 from kdgat.training.config import TrainingConfig
 
@@ -47,13 +48,13 @@ class CurriculumSource(PoolSource):
         """Hold the pool and the autoencoder's score [G] of each of its windows."""
         super().__init__(pool, np.arange(pool.num_graphs), config, seed, shuffle=True)
         if scores.shape != (pool.num_graphs,):
-            raise SamplingError(f"{scores.shape} scores for {pool.num_graphs} windows; score the same stores")
+            raise UserError(f"{scores.shape} scores for {pool.num_graphs} windows; score the same stores")
         self.curriculum = curriculum
         self.attacks = np.flatnonzero(pool.labels == 1)
         self.benign = np.flatnonzero(pool.labels == 0)
         for name, indices in (("attacked", self.attacks), ("benign", self.benign)):
             if len(indices) == 0:
-                raise SamplingError(f"a curriculum needs {name} windows and the training stores have none")
+                raise UserError(f"a curriculum needs {name} windows and the training stores have none")
         self.scores = scores
         self.benign_scores = scores[self.benign]
         counts = np.concatenate([np.asarray(part["attack_count"]) for part in pool.parts])

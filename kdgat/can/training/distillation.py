@@ -18,15 +18,12 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch_geometric.data import Batch
 
+from kdgat.base.errors import UserError
 from kdgat.base.files import write_json_atomically
 from kdgat.can.data.pool import PooledStores
 
 DESCRIPTION = "teacher.json"
 TEACHER_BATCH = 128  # windows at once; more is slower on a CPU
-
-
-class TeacherOutputError(ValueError):
-    """Teacher outputs do not belong to this teacher or to these windows."""
 
 
 def distil_bernoulli(student_logit: Tensor, teacher_logit: Tensor, temperature: float) -> Tensor:
@@ -76,12 +73,12 @@ class TeacherOutputs:
             device: where `forward` expects its batches.
 
         Raises:
-            TeacherOutputError: if `directory` holds the outputs of another teacher.
+            UserError: if `directory` holds the outputs of another teacher.
         """
         if (directory / DESCRIPTION).is_file():
             found = json.loads((directory / DESCRIPTION).read_text(encoding="utf-8"))["identity"]
             if found != identity:
-                raise TeacherOutputError(
+                raise UserError(
                     f"{directory} was computed for {found}, this stage asks for {identity}: remove the directory"
                 )
             return TeacherOutputs(directory, pool)

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from kdgat.base.configuration import validate_config
+from kdgat.base.errors import UserError
 from kdgat.base.files import write_bytes_atomically
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.data.stage_inputs import open_pool
@@ -57,10 +58,6 @@ KIND = "fusion"
 STATES_FILE = "states.npz"
 PUBLISHED_DQN = {"large": (576, 576, 576), "small": (160, 160)}
 MAX_MIXING_STEPS = 200
-
-
-class FusionError(ValueError):
-    """Fusion weights cannot be used, or there is nothing to learn a fusion from."""
 
 
 def state_source(
@@ -166,7 +163,7 @@ def load_fusion(path: Path) -> tuple[Fusion, dict[str, Any]]:
     """Read trained fusions and their description (`default` names the chosen one)."""
     weights, description = load_weights(path)
     if description.get("kind") != KIND:
-        raise FusionError(f"{path} holds weights of kind {description.get('kind')!r}, expected {KIND!r}")
+        raise UserError(f"{path} holds weights of kind {description.get('kind')!r}, expected {KIND!r}")
     fusion = Fusion(tuple(description["hidden"]), tuple(description["dqn_hidden"]), description["num_actions"])
     fusion.load_state_dict(weights)
     return fusion.eval(), description
@@ -276,10 +273,10 @@ def _learn_and_choose(
 
 
 def require_both_classes(labels: NDArray[np.int8], fit_on: str) -> None:
-    """Raise FusionError where there is no attack, or nothing else, to learn from."""
+    """Raise UserError where there is no attack, or nothing else, to learn from."""
     num_attacks = int(np.count_nonzero(labels))
     if not 0 < num_attacks < len(labels):
-        raise FusionError(
+        raise UserError(
             f"fusion.fit_on={fit_on} gives {len(labels) - num_attacks} benign and {num_attacks} attacked windows to "
             "learn from, and both are needed: give longer recordings, a larger data.validation_fraction, a smaller "
             "data.gap, -O fusion.fit_on=train, or leave the fusions out by -O 'stages=[normal, curriculum, evaluation]'"

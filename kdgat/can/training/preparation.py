@@ -19,18 +19,28 @@ from numpy.typing import NDArray
 
 from kdgat.base.configuration import validate_config
 from kdgat.base.cores import num_usable_cores
+from kdgat.base.errors import UserError
 from kdgat.base.files import write_json_atomically
 from kdgat.can import backend
 from kdgat.can.kinds import PrepareConfig
 from kdgat.can.training.division import Division
-from kdgat.canbus.features.feature_names import EDGE_FEATURES, FEATURE_VERSION, NODE_FEATURES
 from kdgat.canbus.features.online import window_chunks
-from kdgat.canbus.features.schema import INJECTED, INJECTED_VALIDATION, PACKINGS, RECORDINGS, SCHEMA, TRAIN, VALIDATION
-from kdgat.canbus.injection.injected_pool import InjectedPool, name_variant, summarise_injection
-from kdgat.canbus.injection.injection import clean_stretches
+from kdgat.canbus.features.schema import (
+    EDGE_FEATURES,
+    FEATURE_VERSION,
+    INJECTED,
+    INJECTED_VALIDATION,
+    NODE_FEATURES,
+    PACKINGS,
+    RECORDINGS,
+    SCHEMA,
+    TRAIN,
+    VALIDATION,
+)
+from kdgat.canbus.injection.injection import InjectedPool, clean_stretches, name_variant, summarise_injection
 from kdgat.canbus.injection.stretches import TrafficFile
-from kdgat.canbus.logs import ReadLimits, read_recording
-from kdgat.canbus.messages import Messages
+from kdgat.canbus.logs import read_recording
+from kdgat.canbus.messages import Messages, ReadLimits
 from kdgat.canbus.settings import WindowConfig
 from kdgat.canbus.summary import (
     DUPLICATE_ROLE,
@@ -61,17 +71,13 @@ DATA_SUMMARY: Final = "data_summary"
 INJECTION_SUMMARY: Final = "injection_summary"
 
 
-class PreparationError(ValueError):
-    """Recordings that cannot be turned into training data; the text says what to do."""
-
-
 def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Write the stores of a run: train, validation, injected, injected_validation, test-<scenario>.
 
     Paused if the job ends before all parts are made.
 
     Raises:
-        PreparationError: if no recording trains, or no window is left for validation.
+        UserError: if no recording trains, or no window is left for validation.
         RecordingError: naming the file, if one cannot be read.
     """
     work = _Preparation(spec, directory)
@@ -122,7 +128,7 @@ class _Preparation:
     def __init__(self, spec: StageSpec, directory: RunDirectory) -> None:
         config = validate_config(PrepareConfig, spec.config)
         if config.feature_version != FEATURE_VERSION:
-            raise PreparationError(
+            raise UserError(
                 f"planned for features of version {config.feature_version}, this kdgat computes version "
                 f"{FEATURE_VERSION}: give the training command again"
             )
@@ -132,7 +138,7 @@ class _Preparation:
         self.limits = ReadLimits(max_bad_fraction=config.data.max_bad_fraction)
         self.recordings = {role: _inputs_of(spec, directory, role) for role in (TRAIN_ROLE, TEST_ROLE, DUPLICATE_ROLE)}
         if not self.recordings[TRAIN_ROLE]:
-            raise PreparationError(
+            raise UserError(
                 f"dataset {config.data.dataset!r}: no recording trains; name a scenario train_..., or list "
                 "train_scenarios in its catalog entry"
             )
@@ -182,7 +188,7 @@ class _Preparation:
         if messages.num_backward:
             logger.warning("%s: the clock runs backwards %d times; file order is kept", one.path, messages.num_backward)
         if one.role == TRAIN_ROLE and not messages.labelled:
-            raise PreparationError(
+            raise UserError(
                 f"{one.path}: has no labels, so attacks in it would be learned as benign; if it holds none, bring it "
                 "in by `kdgat data import --attack-free`, else remove it from the training scenario"
             )
@@ -206,7 +212,7 @@ class _Preparation:
         """Write the windows of some virtual recordings; return what was injected, None where nothing can be."""
         traffic = self.traffic(store)
         if not traffic and store == INJECTED:
-            raise PreparationError(
+            raise UserError(
                 f"dataset {self.config.data.dataset!r}: no training recording has {SHORTEST_STRETCH_S:g} s without "
                 "attack to inject into; add attack-free recordings, or train on the recordings alone with "
                 "-O injection.enabled=false"
@@ -233,7 +239,7 @@ class _Preparation:
         for store in (TRAIN, VALIDATION):
             if not any(self.parts.summary(name)["num_windows"][store] for name in self.recordings[TRAIN_ROLE]):
                 data, windows = self.config.data, self.config.windows
-                raise PreparationError(
+                raise UserError(
                     f"dataset {data.dataset!r}: no window is left for {store}; give longer recordings, or change "
                     f"data.validation_fraction={data.validation_fraction} or windows.size={windows.size}"
                 )
@@ -343,7 +349,7 @@ def _inputs_of(spec: StageSpec, directory: RunDirectory, role: str) -> dict[str,
     for key in sorted(spec.inputs):
         parts = key.split("/", 2)
         if len(parts) != 3 or parts[0] not in (TRAIN_ROLE, TEST_ROLE, DUPLICATE_ROLE):
-            raise PreparationError(f"input {key!r} is not named <train|test|duplicate>/<scenario>/<recording>")
+            raise UserError(f"input {key!r} is not named <train|test|duplicate>/<scenario>/<recording>")
         if parts[0] == role:
             found.append(_Recording(role, parts[1], parts[2], spec.inputs[key].resolve(directory.path)))
     return {f"{role}/{number:05d}": one for number, one in enumerate(found)}

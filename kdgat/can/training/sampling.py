@@ -3,16 +3,13 @@
 import numpy as np
 from numpy.typing import NDArray
 
+from kdgat.base.errors import UserError
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.sections import SamplingConfig
 from kdgat.canbus.features.schema import INJECTED, TRAIN
 from kdgat.training.config import TrainingConfig
 from kdgat.training.graph_source import Gather, GraphSource
 from kdgat.training.limit import BatchLimit, GraphSizes
-
-
-class SamplingError(ValueError):
-    """The stores cannot give the sample that was asked for."""
 
 
 class PoolSource(GraphSource):
@@ -92,7 +89,7 @@ def _groups(
         if share == 0.0:
             continue
         if not members.any():
-            raise SamplingError(
+            raise UserError(
                 f"sampling.injected_fraction={sampling.injected_fraction} asks for windows of the {name} store and it "
                 "has none: change injected_fraction, or the injection"
             )

@@ -16,7 +16,7 @@ from kdgat.can.plan import START
 from kdgat.can.sections import USE_CUGRAPH
 from kdgat.run.inputs import input_path
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import StartError
+from kdgat.stage.errors import StageInputError
 from kdgat.stage.spec import StageSpec
 from kdgat.training.weights import check_start, load_weights
 
@@ -33,7 +33,7 @@ def read_start(
         pool: windows whose features the weights must have been trained on.
 
     Raises:
-        StartError, ModelError: if the weights are of another model or of other features.
+        StageInputError, UserError: if the weights are of another model or of other features.
         WeightsError: if the file is damaged.
     """
     if START not in spec.inputs:
@@ -41,7 +41,7 @@ def read_start(
     path = input_path(spec, directory, START)
     weights, description = load_weights(path)
     if description.get("kind") != kind:
-        raise StartError(f"{path} holds weights of kind {description.get('kind')!r}, {spec.stage} needs {kind!r}")
+        raise StageInputError(f"{path} holds weights of kind {description.get('kind')!r}, {spec.stage} needs {kind!r}")
     for name, value in expected.items():
         found = description.get(name)
         if isinstance(value, Config):  # a key that is younger than the weights has its default there

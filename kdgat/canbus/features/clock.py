@@ -20,12 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.base.machine_code import njit
-from kdgat.canbus.features.bus_time import RESUMED as IS_RESUMED
-from kdgat.canbus.features.bus_time import UNTIMED
-from kdgat.canbus.features.compilation import UNCOUNTED
-from kdgat.canbus.features.identifiers import IdentifierNumbers, Numbered, untouched
-from kdgat.canbus.features.interval_rules import (
+from kdgat.base.machine_code import UNCOUNTED, njit
+from kdgat.canbus.features.bus_time import NUM_PAUSE_STATE, RESUMED, RESUMED_AT, UNTIMED, end_silence, is_long_silence
+from kdgat.canbus.features.intervals import (
     BEGINNING_S,
     ESTABLISHED_S,
     FIRST,
@@ -47,7 +44,7 @@ from kdgat.canbus.features.interval_rules import (
     limited,
     novelty,
 )
-from kdgat.canbus.features.pause import NUM_PAUSE_STATE, RESUMED, end_silence, is_long_silence
+from kdgat.canbus.features.memory import IdentifierNumbers, Numbered, untouched
 from kdgat.canbus.features.timer import NUM_TIMER_STATE
 
 
@@ -171,9 +168,9 @@ def _judge(
             state[index, IDENTIFIER] = identifiers[message]
         if is_long_silence(bus, now):
             end_silence(bus, now, state[:, LAST], state[:, LONGEST], regular[: num_regular[0]])
-        if breaks[message] == IS_RESUMED:
-            bus[RESUMED] = now
-        resumed = np.inf if breaks[message] == UNTIMED else bus[RESUMED]
+        if breaks[message] == RESUMED:
+            bus[RESUMED_AT] = now
+        resumed = np.inf if breaks[message] == UNTIMED else bus[RESUMED_AT]
         arrive(state[index], timers[index], ring[index], now, resumed, losses, wanted[message], features[message])
         is_regular = state[index, IS_REGULAR] != 0.0
         if is_regular != was_regular:
@@ -223,7 +220,7 @@ def _pass(
             # Element by element: references to a row would be counted, for every identifier in every window.
             if now - state[other, FIRST] <= established_s:
                 continue
-            silent = now - max(state[other, LAST], bus[RESUMED])
+            silent = now - max(state[other, LAST], bus[RESUMED_AT])
             if silent <= state[other, LONGEST]:
                 continue
             known: Any = state[other]

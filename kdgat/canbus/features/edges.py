@@ -7,8 +7,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.base.machine_code import njit
-from kdgat.canbus.features.compilation import UNCOUNTED
+from kdgat.base.machine_code import UNCOUNTED, njit
 from kdgat.canbus.features.features import MESSAGE_FEATURES
 
 _ORDER_SURPRISE: Final = MESSAGE_FEATURES.index("order_surprise")

@@ -17,9 +17,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.base.machine_code import njit
-from kdgat.canbus.features.compilation import UNCOUNTED
-from kdgat.canbus.features.feature_memory import (
+from kdgat.base.machine_code import UNCOUNTED, njit
+from kdgat.canbus.features.logarithms import log2, quarter_octaves
+from kdgat.canbus.features.memory import (
     ALWAYS_TOGGLING,
     COUNT_BELOW,
     FIRST_TIME,
@@ -34,20 +34,23 @@ from kdgat.canbus.features.feature_memory import (
     NUM_ORDERS,
     NUM_SEEN,
     ORDER_TABLE_BITS,
+    PASSING,
     PAYLOAD_BEFORE,
     REPEAT_TIME,
     TIME_BELOW,
     TIME_TOTAL,
     TOGGLED,
+    IdentifierNumbers,
+    Numbered,
     OfBus,
     OfIdentifiers,
     forget,
     forget_orders,
     new_identifiers,
     note_order,
+    untouched,
+    with_room,
 )
-from kdgat.canbus.features.identifiers import PASSING, IdentifierNumbers, Numbered, untouched, with_room
-from kdgat.canbus.features.logarithms import log2, quarter_octaves
 
 MESSAGE_FEATURES: Final = (
     # logarithms (_SCALES)

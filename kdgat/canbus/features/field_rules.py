@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from kdgat.base.machine_code import njit
 from kdgat.canbus.features.checksums import NUM_CHECKSUMS, checksum_halves, residual_of
 from kdgat.canbus.features.features import popcount
-from kdgat.canbus.features.identifiers import untouched
+from kdgat.canbus.features.memory import untouched
 
 _MEMORY = 2000.0  # messages that shares are taken over
 _COUNTER_BITS = 4.0  # a half byte that surprises by as many when its successor does not come, and changes

@@ -14,9 +14,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.base.machine_code import njit
+from kdgat.base.machine_code import UNCOUNTED, njit
 from kdgat.canbus.features.checksums import checksum_residuals
-from kdgat.canbus.features.compilation import UNCOUNTED
 from kdgat.canbus.features.field_rules import (
     CONFORMING,
     CREDITED,
@@ -48,7 +47,7 @@ from kdgat.canbus.features.field_rules import (
     surprise_after,
     trailing_zeros,
 )
-from kdgat.canbus.features.identifiers import Numbered, with_room
+from kdgat.canbus.features.memory import Numbered, with_room
 from kdgat.canbus.features.timer import REST
 
 FIELD_FEATURES: Final = (

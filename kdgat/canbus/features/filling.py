@@ -7,14 +7,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.base.machine_code import njit
-from kdgat.canbus.features.compilation import UNCOUNTED
+from kdgat.base.machine_code import UNCOUNTED, njit
 from kdgat.canbus.features.edges import EdgeScratch, edge_scratch, fill_edges
-from kdgat.canbus.features.feature_names import LOG_MIXED_PERIOD, LOSSLESS_MARGIN, NODE_FEATURES, REDUCTIONS
 from kdgat.canbus.features.features import MESSAGE_FEATURES, popcount
 from kdgat.canbus.features.field_rules import changed_bytes
 from kdgat.canbus.features.fields import FIELD_FEATURES
-from kdgat.canbus.features.interval_rules import ARRIVAL_FEATURES
+from kdgat.canbus.features.intervals import ARRIVAL_FEATURES
+from kdgat.canbus.features.schema import LOG_MIXED_PERIOD, LOSSLESS_MARGIN, NODE_FEATURES, REDUCTIONS
 from kdgat.canbus.features.timer import REST
 
 _FEATURES: Final = (*MESSAGE_FEATURES, *ARRIVAL_FEATURES, *FIELD_FEATURES)

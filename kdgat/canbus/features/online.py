@@ -8,9 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from kdgat.canbus.features.feature_names import EDGE_FEATURES, NODE_FEATURES
 from kdgat.canbus.features.graphs import build_graphs, graphs_of
-from kdgat.canbus.features.schema import SCHEMA
+from kdgat.canbus.features.schema import EDGE_FEATURES, NODE_FEATURES, SCHEMA
 from kdgat.canbus.features.traffic_state import DescribedMessages, TrafficState
 from kdgat.canbus.messages import MAX_PAYLOAD_BYTES, Messages
 from kdgat.canbus.settings import WindowConfig

@@ -11,7 +11,7 @@ from kdgat.canbus.features.bus_time import BusClock
 from kdgat.canbus.features.clock import Arrivals, ClockState, arrivals
 from kdgat.canbus.features.features import NUM_MESSAGE_FEATURES, FeatureState
 from kdgat.canbus.features.fields import NUM_FIELD_FEATURES, FieldState
-from kdgat.canbus.features.interval_rules import NUM_ARRIVAL_FEATURES
+from kdgat.canbus.features.intervals import NUM_ARRIVAL_FEATURES
 
 if TYPE_CHECKING:
     from kdgat.canbus.messages import Messages

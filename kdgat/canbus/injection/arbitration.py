@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -12,6 +14,39 @@ from kdgat.base.machine_code import njit
 BIT_TIME_S: Final = 2e-6  # 500 kbit/s, the usual powertrain bus
 OVERHEAD_BITS: Final = 47  # start, arbitration, control, checksum, acknowledge, end of frame, interframe space
 NO_MAILBOX: Final = -1
+
+
+@dataclass
+class Frames:
+    """Frames before arbitration, or traffic after it, as columns of equal length."""
+
+    time: NDArray[np.float64]
+    identifier: NDArray[np.uint32]
+    payload: NDArray[np.uint8]  # [M, 8]
+    length: NDArray[np.uint8]
+    label: NDArray[np.uint8]
+
+    def __len__(self) -> int:
+        return len(self.time)
+
+    def take(self, rows: NDArray[np.int64] | NDArray[np.bool_] | slice) -> Frames:
+        """Select rows."""
+        return Frames(
+            self.time[rows], self.identifier[rows], self.payload[rows], self.length[rows], self.label[rows]
+        )  # fmt: skip
+
+    @staticmethod
+    def join(parts: Sequence[Frames]) -> Frames:
+        """Merge several sets of frames by time; frames of equal time keep the order of the parts."""
+        time = np.concatenate([part.time for part in parts])
+        order = np.argsort(time, kind="stable")
+        return Frames(
+            time[order],
+            np.concatenate([part.identifier for part in parts])[order],
+            np.concatenate([part.payload for part in parts])[order],
+            np.concatenate([part.length for part in parts])[order],
+            np.concatenate([part.label for part in parts])[order],
+        )
 
 
 @njit(cache=True, nogil=True)

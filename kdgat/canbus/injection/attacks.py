@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.canbus.injection.frames import Frames
+from kdgat.canbus.injection.arbitration import Frames
 from kdgat.canbus.injection.payload_rules import PayloadRules
 from kdgat.canbus.messages import AttackCampaign
 from kdgat.canbus.settings import ATTACKS

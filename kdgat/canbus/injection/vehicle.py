@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.canbus.features.checksums import NUM_CHECKSUMS, sealed
-from kdgat.canbus.injection.frames import Frames
+from kdgat.canbus.injection.arbitration import Frames
 from kdgat.canbus.injection.payload_rules import PayloadRules
 from kdgat.canbus.injection.stretches import forget_pages
 from kdgat.canbus.messages import Messages

@@ -11,8 +11,7 @@ from typing import Any, Final
 
 from kdgat.canbus.messages import RecordingError
 from kdgat.canbus.readers.detect import load_library, open_recording
-from kdgat.canbus.readers.frames import FrameColumns
-from kdgat.canbus.readers.rows import Rows
+from kdgat.canbus.readers.rows import FrameColumns, Rows
 
 _OBJECT: Final = b"LOBJ"
 _OBJECT_SIZE: Final = struct.Struct("<I")

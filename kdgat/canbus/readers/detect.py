@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from enum import StrEnum
 from gzip import GzipFile
 from io import BufferedReader
@@ -14,6 +15,7 @@ from kdgat.canbus.names import recording_suffix
 
 GZIP_MAGIC = b"\x1f\x8b"
 NUM_HEAD_BYTES = 16
+SHOWN_CHARACTERS = 60  # of a line that is not understood
 
 
 class FileFormat(StrEnum):
@@ -95,3 +97,13 @@ def load_library(name: str, path: Path | str, what: str) -> ModuleType:
         raise RecordingError(
             path, f"is {what}; to read it, install what it takes: pip install 'kdgat[logs]' ({error})"
         ) from error
+
+
+def require_text(path: Path, lines: Sequence[str]) -> None:
+    """Refuse lines with control characters, once they are not understood: an image or an archive by another name."""
+    if any(character < " " and character not in "\t\r" for line in lines for character in line):
+        first = next((line.strip() for line in lines if line.strip()), "")
+        shown = "".join(character if character.isprintable() else "." for character in first[:SHOWN_CHARACTERS])
+        raise RecordingError(
+            path, f"is no text (it starts with {shown!r}): name it after its format, or export the recording again"
+        )

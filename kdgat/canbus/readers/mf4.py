@@ -21,8 +21,7 @@ from numpy.typing import NDArray
 
 from kdgat.canbus.messages import MAX_IDENTIFIER, MAX_PAYLOAD_BYTES, RecordingError
 from kdgat.canbus.readers.detect import load_library
-from kdgat.canbus.readers.frames import join_rows
-from kdgat.canbus.readers.rows import MAX_CHANNELS, Rows, RowStatus
+from kdgat.canbus.readers.rows import MAX_CHANNELS, Rows, RowStatus, join_rows
 
 LEAST_S = 60  # of processor time that a file of any size may take; imports take three of them
 BYTES_PER_S = 100_000  # that are read at the very least: a hundredth of what compressed files were seen to take

@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from kdgat.canbus.messages import MAX_PAYLOAD_BYTES, RecordingError
 from kdgat.canbus.readers.detect import load_library, open_recording
-from kdgat.canbus.readers.frames import FrameColumns
-from kdgat.canbus.readers.rows import Rows
+from kdgat.canbus.readers.rows import FrameColumns, Rows
 
 LINK_SOCKETCAN, LINK_COOKED, LINK_COOKED_2 = 227, 113, 276
 """Link types: SocketCAN, and the cooked captures of all interfaces at once (`tcpdump -i any`)."""

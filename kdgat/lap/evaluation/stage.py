@@ -122,7 +122,7 @@ def collect_results(output: OutputDirectory) -> LapResults:
 
     Raises:
         RunError: if no evaluation stage of the run has finished.
-        ResultsError: if what one has written is damaged.
+        RunError: if what one has written is damaged.
     """
     run = FinishedRun(output)
     evaluations = run.read_evaluations(Evaluation)

@@ -9,7 +9,7 @@ from kdgat.lap.sections import FEATURE_VERSION, TrainingStageConfig
 from kdgat.run.directory import OutputDirectory
 from kdgat.run.finished import WEIGHTS, FinishedRun
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import StartError
+from kdgat.stage.errors import StageInputError
 from kdgat.training.weights import check_start, read_description
 
 
@@ -33,17 +33,17 @@ def find_run(path: Path) -> FinishedRun | Path:
     """Return the run of this family that lies at a path, or the weights file that it stands for.
 
     Raises:
-        StartError: if neither is there.
+        StageInputError: if neither is there.
     """
     output = OutputDirectory(path)
     if output.index_path.is_file():
         run = FinishedRun(output)
         if run.index.family != FAMILY:
-            raise StartError(f"{path} is a run of family {run.index.family!r}: name one of `kdgat train lap`")
+            raise StageInputError(f"{path} is a run of family {run.index.family!r}: name one of `kdgat train lap`")
         return run
     weights = path if path.is_file() else RunDirectory(path).weights_path
     if not weights.is_file():
-        raise StartError(
+        raise StageInputError(
             f"{path}: no run and no weights are there: name the --out of `kdgat train lap`, the directory of one of "
             "its training stages, or a weights.safetensors"
         )
@@ -56,14 +56,16 @@ def last_weights(path: Path) -> Path:
     A stage's directory, or a file, is taken as it is. The best seed is the one with the lowest validation loss.
 
     Raises:
-        StartError: if there are none.
+        StageInputError: if there are none.
     """
     run = find_run(path)
     if isinstance(run, Path):
         return run
     trained = [record for record in run.records() if WEIGHTS in run.outcome(record).artifacts]
     if not trained:
-        raise StartError(f"{path}: no training stage has finished: run `kdgat train lap` with this --out to its end")
+        raise StageInputError(
+            f"{path}: no training stage has finished: run `kdgat train lap` with this --out to its end"
+        )
     places = list(dict.fromkeys((record.stage, record.scale) for record in run.index.stages))
     last = max(places.index((record.stage, record.scale)) for record in trained)
     of_last = [record for record in trained if (record.stage, record.scale) == places[last]]
@@ -77,7 +79,7 @@ def starting_weights(path: Path, stage: str | None, seed: int) -> Path:
     Of a run they are those that `stage` has trained with the same seed, or those of the run's last stage.
 
     Raises:
-        StartError: if there are none, naming those that there are.
+        StageInputError: if there are none, naming those that there are.
     """
     run = find_run(path)
     if isinstance(run, Path):
@@ -92,7 +94,7 @@ def starting_weights(path: Path, stage: str | None, seed: int) -> Path:
     if found and stage is None:
         return list(found.values())[-1]
     if stage is None or stage not in found:
-        raise StartError(
+        raise StageInputError(
             f"start_from={path}: has no finished {stage or 'training stage'} of seed {seed} (it has: "
             f"{', '.join(found) or 'none'}): train that first, or name another run"
         )

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from kdgat.base.errors import UserError
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns
 from kdgat.lap.config import LapConfig
@@ -13,13 +14,7 @@ from kdgat.lap.models import make_model
 from kdgat.lap.sections import GraphConfig
 from kdgat.lap.training.memory import batch_shape
 from kdgat.lap.training.objective import WarmStartObjective
-from kdgat.training.measure import (
-    MeasurementError,
-    StepMeasurement,
-    count_kept_bytes,
-    measure_steps,
-    run_alone,
-)
+from kdgat.training.measure import StepMeasurement, count_kept_bytes, measure_steps, run_alone
 from kdgat.training.random_state import seed_everything
 
 
@@ -36,12 +31,12 @@ def measure_step(config: LapConfig, name: str, num_instances: int, accelerator: 
     """Measure training steps of a stage in a process of its own.
 
     Raises:
-        MeasurementError: if that process could not, for instance for lack of memory.
+        UserError: if that process could not, for instance for lack of memory.
     """
     try:
         return run_alone(measure_here, config.model_dump(mode="json"), name, num_instances, accelerator, num_steps)
-    except MeasurementError as error:
-        raise MeasurementError(f"{name}: {error}: lower training.max_edges, or raise training.accumulate") from None
+    except UserError as error:
+        raise UserError(f"{name}: {error}: lower training.max_edges, or raise training.accumulate") from None
 
 
 def measure_here(

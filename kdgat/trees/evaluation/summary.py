@@ -33,7 +33,7 @@ def collect_results(output: OutputDirectory) -> TreesResults:
 
     Raises:
         RunError: if no evaluation stage of the run has finished.
-        ResultsError: if what one has written is damaged.
+        RunError: if what one has written is damaged.
     """
     run = FinishedRun(output)
     evaluations = run.read_evaluations(Evaluation)

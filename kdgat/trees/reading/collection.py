@@ -10,7 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from kdgat.trees.errors import CollectionError, ReadError
+from kdgat.base.errors import UserError
+from kdgat.trees.errors import ReadError
 from kdgat.trees.reading.labels import LabelRow, LabelTable, read_labels
 from kdgat.trees.reading.result import ReadTree
 from kdgat.trees.reading.settings import ReadSettings
@@ -124,14 +125,14 @@ def read_folder(root: Path | str, labels: Path | str | None = None) -> Collectio
         labels: the table (see `labels.py`); None: `labels.csv` in the folder, if it is there.
 
     Raises:
-        CollectionError: if there is no tree, or table and files do not fit; with row, column, value and fix.
+        UserError: if there is no tree, or table and files do not fit; with row, column, value and fix.
     """
     root = Path(root)
     if not root.exists():
-        raise CollectionError(f"{root}: no such file or folder")
+        raise UserError(f"{root}: no such file or folder")
     files = _find_files(root)
     if not files:
-        raise CollectionError(f"{root}: no file of trees; known are {', '.join(SUFFIXES)}")
+        raise UserError(f"{root}: no file of trees; known are {', '.join(SUFFIXES)}")
     base = root if root.is_dir() else root.parent
     stems = Counter(path.with_suffix("") for path in files)
     plain = [path if stems[path.with_suffix("")] > 1 else path.with_suffix("") for path in files]
@@ -162,13 +163,13 @@ def read_sources(
 
 
 def check_refusals(refusals: Sequence[Refusal], num_files: int, settings: ReadSettings | None = None) -> None:
-    """Raise CollectionError, which lists the first files with their reasons, if too many of a folder are unusable."""
+    """Raise UserError, which lists the first files with their reasons, if too many of a folder are unusable."""
     limit = (settings or ReadSettings()).max_bad_fraction
     if len(refusals) > limit * num_files or (refusals and len(refusals) == num_files):
         lines = [f"{refusal.path}: {refusal.reason}" for refusal in refusals[:MAX_LISTED]]
         more = [f"and {len(refusals) - MAX_LISTED} more"] if len(refusals) > MAX_LISTED else []
         heading = f"{len(refusals)} of {num_files} files are unusable, above max_bad_fraction {limit:g}; mend them,"
-        raise CollectionError("\n  ".join([f"{heading} take them out, or raise it", *lines, *more]))
+        raise UserError("\n  ".join([f"{heading} take them out, or raise it", *lines, *more]))
 
 
 def holds_trees(path: Path) -> bool:

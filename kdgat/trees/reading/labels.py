@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kdgat.base.configuration import unknown_key_text
-from kdgat.trees.errors import CollectionError
+from kdgat.base.errors import UserError
 from kdgat.trees.names import SPLITS
 
 FILE, LABEL, TARGET, SPLIT, GROUP = "file", "label", "target", "split", "group"
@@ -41,11 +41,11 @@ class LabelTable:
     rows: tuple[LabelRow, ...]
     targets: tuple[str, ...]
 
-    def error(self, line: int, column: str, value: str, problem: str) -> CollectionError:
+    def error(self, line: int, column: str, value: str, problem: str) -> UserError:
         """Return an error that names row, column and value."""
-        return CollectionError(f"{self.path}:{line}: {column} {value!r} {problem}")
+        return UserError(f"{self.path}:{line}: {column} {value!r} {problem}")
 
-    def unknown_file(self, row: LabelRow, root: Path, known: Sequence[str]) -> CollectionError:
+    def unknown_file(self, row: LabelRow, root: Path, known: Sequence[str]) -> UserError:
         """Return an error that names the nearest file there is."""
         near = difflib.get_close_matches(row.file, known, n=1)
         hint = f"did you mean {near[0]!r}?" if near else "take the row out, or add the file"
@@ -56,19 +56,17 @@ def read_labels(path: Path) -> LabelTable:
     """Read and check a table, without looking for its files.
 
     Raises:
-        CollectionError: naming row, column, value and fix.
+        UserError: naming row, column, value and fix.
     """
     heading, cells = _read_cells(path)
     targets = _check_heading(path, heading)
     if not cells:
-        raise CollectionError(f"{path}: a heading and no row: add one row for each labelled file")
+        raise UserError(f"{path}: a heading and no row: add one row for each labelled file")
     table = LabelTable(path, (), targets)
     rows = []
     for line, row in cells:
         if len(row) != len(heading):
-            raise CollectionError(
-                f"{path}:{line}: {len(row)} cells under {len(heading)} columns ({', '.join(heading)})"
-            )
+            raise UserError(f"{path}:{line}: {len(row)} cells under {len(heading)} columns ({', '.join(heading)})")
         rows.append(_parse(table, line, {name: cell.strip() for name, cell in zip(heading, row, strict=True)}))
     table = LabelTable(path, tuple(rows), targets)
     _check_groups(table)
@@ -79,38 +77,36 @@ def _read_cells(path: Path) -> tuple[list[str], list[tuple[int, list[str]]]]:
     try:
         text = path.read_text("utf-8-sig")
     except OSError as error:
-        raise CollectionError(f"{path}: cannot be opened: {error.strerror}") from None
+        raise UserError(f"{path}: cannot be opened: {error.strerror}") from None
     except UnicodeDecodeError as error:
         line = path.read_bytes()[: error.start].count(b"\n") + 1
-        raise CollectionError(
-            f"{path}:{line}: byte {error.object[error.start]:#x} is no UTF-8: save it as UTF-8"
-        ) from None
+        raise UserError(f"{path}:{line}: byte {error.object[error.start]:#x} is no UTF-8: save it as UTF-8") from None
     reader = csv.reader(text.splitlines(keepends=True))
     try:
         rows = [(reader.line_num, row) for row in reader if any(cell.strip() for cell in row)]
     except csv.Error as error:
-        raise CollectionError(f"{path}:{reader.line_num}: is no CSV: {error}") from None
+        raise UserError(f"{path}:{reader.line_num}: is no CSV: {error}") from None
     if not rows:
-        raise CollectionError(f"{path}: is empty, expected a heading with {FILE}, and {LABEL} or {TARGET}")
+        raise UserError(f"{path}: is empty, expected a heading with {FILE}, and {LABEL} or {TARGET}")
     return [cell.strip() for cell in rows[0][1]], rows[1:]
 
 
 def _check_heading(path: Path, heading: Sequence[str]) -> tuple[str, ...]:
     """Return the names of the columns with numbers."""
     if len(heading) == 1 and any(mark in heading[0] for mark in ";\t|"):
-        raise CollectionError(f"{path}: heading {heading[0]!r} has no comma: save it with commas between columns")
+        raise UserError(f"{path}: heading {heading[0]!r} has no comma: save it with commas between columns")
     known = (FILE, LABEL, TARGET, SPLIT, GROUP)
     for name in heading:
         if name not in known and not name.startswith(f"{TARGET}_"):
-            raise CollectionError(f"{path}: {unknown_key_text(name, known)} (columns of numbers begin with {TARGET}_)")
+            raise UserError(f"{path}: {unknown_key_text(name, known)} (columns of numbers begin with {TARGET}_)")
         if heading.count(name) > 1:
-            raise CollectionError(f"{path}: column {name!r} stands twice: keep one")
+            raise UserError(f"{path}: column {name!r} stands twice: keep one")
     targets = tuple(name for name in heading if name.startswith(TARGET))
     if FILE not in heading:
-        raise CollectionError(f"{path}: no column {FILE!r} among {', '.join(heading)}: add one with the files' names")
+        raise UserError(f"{path}: no column {FILE!r} among {', '.join(heading)}: add one with the files' names")
     if bool(targets) == (LABEL in heading):
         found = f"{LABEL} and {', '.join(targets)}" if targets else "neither"
-        raise CollectionError(f"{path}: expected either {LABEL} (classes) or {TARGET} (numbers), has {found}: keep one")
+        raise UserError(f"{path}: expected either {LABEL} (classes) or {TARGET} (numbers), has {found}: keep one")
     return targets
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.trees.errors import TreesError
+from kdgat.base.errors import UserError
 from kdgat.trees.structure.tree import Tree
 
 MAX_TREES = 24
@@ -42,13 +42,13 @@ def draw_trees(path: Path, trees: Sequence[Tree], captions: Sequence[str]) -> No
         captions: one for each tree, below its name.
 
     Raises:
-        TreesError: if the suffix is another, or there is no tree.
+        UserError: if the suffix is another, or there is no tree.
     """
     suffix = path.suffix.lower()
     if suffix not in SUFFIXES:
-        raise TreesError(f"picture {path}: suffix {suffix!r} is none of {', '.join(SUFFIXES)}")
+        raise UserError(f"picture {path}: suffix {suffix!r} is none of {', '.join(SUFFIXES)}")
     if not trees:
-        raise TreesError(f"picture {path}: no tree to draw")
+        raise UserError(f"picture {path}: no tree to draw")
     panels = [
         _lay_out(tree, caption, number)
         for number, (tree, caption) in enumerate(zip(trees[:MAX_TREES], captions[:MAX_TREES], strict=True))

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.trees.errors import TreeError
+from kdgat.base.errors import UserError
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ def tour(parent: NDArray[np.int64]) -> Tour:
         parent: [N] index of each node's parent, -1 at roots, in any order.
 
     Raises:
-        TreeError: naming a node whose parent does not exist, or that is its own ancestor.
+        UserError: naming a node whose parent does not exist, or that is its own ancestor.
     """
     parent = parent.astype(np.int64)
     count = len(parent)
@@ -48,7 +48,7 @@ def tour(parent: NDArray[np.int64]) -> Tour:
     bad = (parent < -1) | (parent >= count)
     if bad.any():
         node = int(bad.argmax())
-        raise TreeError(f"parent of node {node} is {parent[node]}, expected -1 (a root) or 0 to {count - 1}")
+        raise UserError(f"parent of node {node} is {parent[node]}, expected -1 (a root) or 0 to {count - 1}")
     if count == 0:
         return Tour(*(np.zeros(0, np.int64) for _ in range(3)))
 
@@ -68,7 +68,7 @@ def tour(parent: NDArray[np.int64]) -> Tour:
 
     remaining = _ranks(following)  # events after each one
     if remaining is None:
-        raise TreeError(f"node {_on_cycle(parent)} is its own ancestor: parents must lead to a root")
+        raise UserError(f"node {_on_cycle(parent)} is its own ancestor: parents must lead to a root")
     place = 2 * count - 1 - remaining
     is_enter = np.zeros(2 * count, np.int64)
     is_enter[place[:count]] = 1

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from kdgat.trees.errors import TreeError
+from kdgat.base.errors import UserError
 from kdgat.trees.structure.tours import tour
 
 
@@ -55,7 +55,7 @@ class Tree:
             name: for messages.
 
         Raises:
-            TreeError: if there is no node, not one root, a cycle, or a number that is not finite.
+            UserError: if there is no node, not one root, a cycle, or a number that is not finite.
 
         >>> tree = Tree.from_parents([-1, 0, 0, 1], [[0, 0], [1, 0], [0, 1], [2, 0]])
         >>> tree.parent.tolist(), tree.depth.tolist(), tree.size.tolist()
@@ -66,11 +66,11 @@ class Tree:
         place = np.zeros((count, 3))
         given = np.asarray(position, np.float64)
         if given.ndim != 2 or len(given) != count or given.shape[1] not in (2, 3):
-            raise TreeError(f"{name}: positions have shape {given.shape}, expected ({count}, 3) or ({count}, 2)")
+            raise UserError(f"{name}: positions have shape {given.shape}, expected ({count}, 3) or ({count}, 2)")
         place[:, : given.shape[1]] = given
         roots = np.flatnonzero(parent == -1)
         if len(roots) != 1:
-            raise TreeError(f"{name}: {len(roots)} of {count} nodes are roots, expected one")
+            raise UserError(f"{name}: {len(roots)} of {count} nodes are roots, expected one")
         walked = tour(parent)
         order = np.empty(count, np.int64)  # new place -> node
         order[walked.enter] = np.arange(count)
@@ -80,10 +80,10 @@ class Tree:
         lengths = edge_lengths(parent, place) if length is None else np.asarray(length, np.float64)
         for key, array in (("position", place), ("radius", radii), ("kind", kinds), ("length", lengths)):
             if len(array) != count:
-                raise TreeError(f"{name}: {key} has {len(array)} entries, expected {count}")
+                raise UserError(f"{name}: {key} has {len(array)} entries, expected {count}")
             bad = ~np.isfinite(array).reshape(count, -1).all(axis=1)
             if bad.any():
-                raise TreeError(f"{name}: {key} of node {int(bad.argmax())} is not finite")
+                raise UserError(f"{name}: {key} of node {int(bad.argmax())} is not finite")
         return cls(
             new_parent,
             place[order],

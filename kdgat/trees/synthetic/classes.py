@@ -7,7 +7,8 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, Literal
 
-from kdgat.trees.synthetic.generation import SyntheticError, SyntheticTree, grow
+from kdgat.base.errors import UserError
+from kdgat.trees.synthetic.generation import SyntheticTree, grow
 from kdgat.trees.synthetic.law import GrowthLaw, Law
 from kdgat.trees.synthetic.rivers import RiverLaw
 
@@ -44,11 +45,11 @@ NUM_NODES: Final[Mapping[TreeKind, tuple[int, int]]] = MappingProxyType({"neuron
 
 
 def find_kind(kind: str) -> TreeKind:
-    """Return the kind of this name; SyntheticError names the known ones."""
+    """Return the kind of this name; UserError names the known ones."""
     for known in CLASSES:
         if known == kind:
             return known
-    raise SyntheticError(f"kind {kind!r} of trees is unknown: choose among {', '.join(CLASSES)}")
+    raise UserError(f"kind {kind!r} of trees is unknown: choose among {', '.join(CLASSES)}")
 
 
 def law_of(kind: TreeKind, class_name: str, num_nodes: tuple[int, int] | None = None) -> Law:
@@ -61,11 +62,11 @@ def law_of(kind: TreeKind, class_name: str, num_nodes: tuple[int, int] | None = 
             `NUM_NODES[kind]`.
 
     Raises:
-        SyntheticError: if there is no such kind or class, or the numbers cannot be used.
+        UserError: if there is no such kind or class, or the numbers cannot be used.
     """
     low, high = num_nodes or NUM_NODES[find_kind(kind)]
     if not 2 <= low <= high:
-        raise SyntheticError(f"num_nodes={num_nodes}: give the fewest nodes, at least 2, and the most")
+        raise UserError(f"num_nodes={num_nodes}: give the fewest nodes, at least 2, and the most")
     growth = 0.5 * math.log(low * high / math.prod(NUM_NODES[kind]))
     reference: GrowthLaw | RiverLaw
     if kind == "neurons":
@@ -78,7 +79,7 @@ def law_of(kind: TreeKind, class_name: str, num_nodes: tuple[int, int] | None = 
     if class_name not in classes:
         near = difflib.get_close_matches(class_name, classes, n=1, cutoff=0.5)
         hint = f"did you mean {near[0]!r}?" if near else f"choose among {', '.join(classes)}"
-        raise SyntheticError(f"class {class_name!r} of {kind} is unknown: {hint}")
+        raise UserError(f"class {class_name!r} of {kind} is unknown: {hint}")
     return replace(reference, **{key: getattr(reference, key) * factor for key, factor in classes[class_name].items()})
 
 
@@ -98,7 +99,7 @@ def generate_tree(
         kind: "neurons" or "rivers".
 
     Raises:
-        SyntheticError: naming what is unknown, or a size that the class hardly ever has.
+        UserError: naming what is unknown, or a size that the class hardly ever has.
 
     >>> generate_tree("reference", seed=0).tree.num_nodes == generate_tree("reference", seed=0).tree.num_nodes
     True

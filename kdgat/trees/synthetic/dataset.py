@@ -7,8 +7,9 @@ from typing import Final, Literal
 
 import numpy as np
 
+from kdgat.base.errors import UserError
 from kdgat.trees.synthetic.classes import CLASSES, TreeKind, find_kind, generate_tree, law_of
-from kdgat.trees.synthetic.generation import SyntheticError, SyntheticTree
+from kdgat.trees.synthetic.generation import SyntheticTree
 
 Part = Literal["train", "validation", "test"]
 
@@ -39,13 +40,13 @@ def draw(
         num_nodes: as in `generate_tree`.
 
     Raises:
-        SyntheticError: naming what is unknown or below 0.
+        UserError: naming what is unknown or below 0.
     """
     names = CLASSES[find_kind(kind)] if classes is None else tuple(classes)
     if not names or len(set(names)) < len(names):
-        raise SyntheticError(f"classes={list(names)}: give each class once, and at least one")
+        raise UserError(f"classes={list(names)}: give each class once, and at least one")
     if min(count, seed, start) < 0:
-        raise SyntheticError(f"count={count}, seed={seed}, start={start}: give whole numbers of at least 0")
+        raise UserError(f"count={count}, seed={seed}, start={start}: give whole numbers of at least 0")
     for name in names:
         law_of(kind, name, num_nodes)  # wrong settings are told here, not where the first tree is asked for
 

@@ -7,16 +7,12 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from kdgat.trees.errors import TreesError
+from kdgat.base.errors import UserError
 from kdgat.trees.structure.tours import tour
 from kdgat.trees.structure.tree import Tree
 from kdgat.trees.synthetic.law import Floats, Law, State, draw_num_children
 
 _MAX_ATTEMPTS = 1000
-
-
-class SyntheticError(TreesError):
-    """A class, a size or a seed that no tree can be grown from; the text names it and the fix."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,11 +48,11 @@ def grow(law: Law, name: str, seed: int, num_nodes: tuple[int, int], kind: int, 
         label: number of the class.
 
     Raises:
-        SyntheticError: if the law hardly ever grows trees of such sizes.
+        UserError: if the law hardly ever grows trees of such sizes.
     """
     low, high = num_nodes
     if seed < 0:
-        raise SyntheticError(f"seed={seed}: give a whole number of at least 0")
+        raise UserError(f"seed={seed}: give a whole number of at least 0")
     generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([zlib.crc32(name.encode()), seed])))
     for _ in range(_MAX_ATTEMPTS):
         levels = _levels(law, generator, high)
@@ -64,7 +60,7 @@ def grow(law: Law, name: str, seed: int, num_nodes: tuple[int, int], kind: int, 
             parent, position, state = levels
             break
     else:
-        raise SyntheticError(
+        raise UserError(
             f"num_nodes={num_nodes}: none of {_MAX_ATTEMPTS} trees of class {name!r} had so many nodes; widen the range"
             " or change the law's branching"
         )

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
+from kdgat.base.errors import UserError
 from kdgat.trees.config import TreesConfig
-from kdgat.trees.errors import CollectionError, ReadError
+from kdgat.trees.errors import ReadError
 from kdgat.trees.inputs import find_trees
 from kdgat.trees.reading.collection import TreeSource
 from kdgat.trees.reading.settings import ReadSettings
@@ -55,7 +56,7 @@ def estimate_counts(config: TreesConfig) -> DatasetCounts:
     """Draw, or read, some of the trees of a run.
 
     Raises:
-        CollectionError: if none of the files that were tried can be read.
+        UserError: if none of the files that were tried can be read.
     """
     data = config.data
     if data.data_root is None:
@@ -70,7 +71,7 @@ def estimate_counts(config: TreesConfig) -> DatasetCounts:
     tried = list(islice(sources, 0, None, step))[:NUM_SAMPLES]
     found = [tree for source in tried for tree in _read(source, data.reading)]
     if not found:
-        raise CollectionError(
+        raise UserError(
             f"{data.data_root}: none of {len(tried)} files that were tried can be read: `kdgat data inspect` says why"
         )
     trees = [contract(tree) for tree in found] if data.contract else found

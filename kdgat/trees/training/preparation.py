@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kdgat.base.configuration import validate_config
+from kdgat.base.errors import UserError
 from kdgat.base.files import write_json_atomically
 from kdgat.graphs.columns import GraphColumns
 from kdgat.graphs.store import GraphStore, write_store
@@ -26,7 +27,6 @@ from kdgat.stage.outcome import Finished, Outcome
 from kdgat.stage.spec import StageSpec
 from kdgat.training.deadline import Deadline
 from kdgat.training.parts import Part, Parts
-from kdgat.trees.errors import CollectionError
 from kdgat.trees.graphs.columns import NODE_FEATURES, SCHEMA, scaled, tree_columns
 from kdgat.trees.graphs.networks import Networks
 from kdgat.trees.names import FAMILY, SPLITS, TRAIN, file_input
@@ -55,7 +55,7 @@ def run_prepare(spec: StageSpec, directory: RunDirectory) -> Outcome:
     """Write the stores `train`, `validation` and `test`, and what was left out of them.
 
     Raises:
-        CollectionError: if too many files cannot be used, or a split has none.
+        UserError: if too many files cannot be used, or a split has none.
     """
     work = _Preparation(spec, directory)
     if paused := work.parts.make_missing(Deadline.from_environment()):
@@ -201,14 +201,14 @@ class _Preparation:
         lengths = np.concatenate([_lengths(GraphStore.open(self.parts.path(name))) for name in self.names[TRAIN]])
         lengths = lengths[lengths > 0].astype(np.float64)
         if not len(lengths):
-            raise CollectionError("no training tree has an edge of any length: correct the positions")
+            raise UserError("no training tree has an edge of any length: correct the positions")
         scale = float(np.median(lengths))
         low, high = (float(value) / scale for value in np.quantile(lengths, QUANTILES))
         # All edges alike, as in a grid: a range around them still tells shorter from longer ones.
         return scale, (min(low, 0.8), max(high, 1.25))
 
     def check_labels(self) -> None:
-        """Refuse labels that nothing can be learned from, before hours are spent; CollectionError says what to give."""
+        """Refuse labels that nothing can be learned from, before hours are spent; UserError says what to give."""
         if not self.config.for_task:
             return
         known = {}
@@ -219,9 +219,9 @@ class _Preparation:
             return
         empty = [split for split in SPLITS if not len(known[split])]
         if empty:
-            raise CollectionError(f"{', '.join(empty)}: no tree with a label: label more files, or state their splits")
+            raise UserError(f"{', '.join(empty)}: no tree with a label: label more files, or state their splits")
         if self.classes and len(np.unique(known[TRAIN])) < 2:
-            raise CollectionError("all labelled training trees are of one class: give two, or set label_fractions=[]")
+            raise UserError("all labelled training trees are of one class: give two, or set label_fractions=[]")
 
     def join(self, split: str, scale: float, length_range: tuple[float, float]) -> int:
         """Write the store of a split from its parts, and remove them; return the number of its networks."""
@@ -230,7 +230,7 @@ class _Preparation:
             stores = [GraphStore.open(self.parts.path(name)) for name in self.names[split]]
             names = [name for store in stores for name in store.attributes["trees"]]
             if not names:
-                raise CollectionError(f"{split}: none of its files can be used: mend them, or give more")
+                raise UserError(f"{split}: none of its files can be used: mend them, or give more")
             build = {"scale": scale, "length_range": list(length_range)}
             self._store(path, _joined(stores, scale), names, build)
         self.parts.remove_files(self.names[split])

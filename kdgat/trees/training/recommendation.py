@@ -210,7 +210,7 @@ def describe_memory(config: TreesConfig, gpu_memory: str | None, counts: Dataset
         counts: of the trees.
 
     Raises:
-        ResourceError: if `gpu_memory` cannot be read.
+        UserError: if `gpu_memory` cannot be read.
     """
     own = pretraining(config)
     batch = batch_counts(counts, own)

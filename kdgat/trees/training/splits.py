@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kdgat.trees.errors import CollectionError
+from kdgat.base.errors import UserError
 from kdgat.trees.names import SPLITS, TEST, TRAIN, VALIDATION
 from kdgat.trees.sections import FileConfig
 
@@ -26,7 +26,7 @@ def split_files(files: Sequence[FileConfig], contents: Sequence[str], seed: int)
         seed: of the draw.
 
     Raises:
-        CollectionError: if a split would be empty, a group is in two splits, or a label has no split beside others.
+        UserError: if a split would be empty, a group is in two splits, or a label has no split beside others.
     """
     groups = _groups(files, contents)
     stated = [file.split for file in files]
@@ -35,13 +35,13 @@ def split_files(files: Sequence[FileConfig], contents: Sequence[str], seed: int)
         for file, group in zip(files, groups, strict=True):
             if file.split is None:
                 if file.label is not None or file.target is not None:
-                    raise CollectionError(
+                    raise UserError(
                         f"{file.name} has a label and no split, others have one: state a split for each, or for none"
                     )
                 continue
             split, name = of_group.setdefault(group, (file.split, file.name))
             if split != file.split:
-                raise CollectionError(
+                raise UserError(
                     f"{file.name} is in {file.split}, and {name}, of the same group or content, in {split}: "
                     "a test on what was trained on says nothing"
                 )
@@ -51,7 +51,7 @@ def split_files(files: Sequence[FileConfig], contents: Sequence[str], seed: int)
         found = _drawn(files, groups, seed)
     empty = [split for split in SPLITS if not found[split]]
     if empty:
-        raise CollectionError(
+        raise UserError(
             f"{', '.join(empty)}: no file is left for this split ({len(set(groups))} groups of different content): "
             "give at least three of a class, better thirty, or state a split for each file"
         )

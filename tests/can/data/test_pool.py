@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from kdgat.can.data.pool import PooledStores, PoolError
+from kdgat.can.data.pool import PooledStores
+from kdgat.base.errors import UserError
 from kdgat.canbus.features.schema import SCHEMA
 from kdgat.graphs.batches import TensorColumns
 from kdgat.graphs.columns import GraphColumns
@@ -67,7 +68,7 @@ def test_an_index_outside_of_the_pool_is_refused() -> None:
 def test_stores_with_other_features_are_refused() -> None:
     narrow = planted_columns(3)
     narrow = narrow.replace(x=np.ascontiguousarray(narrow.x[:, :4]))
-    with pytest.raises(PoolError, match="different numbers"):
+    with pytest.raises(UserError, match="different numbers"):
         PooledStores([planted_columns(3), narrow])
 
 

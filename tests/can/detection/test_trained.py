@@ -8,18 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kdgat.base.errors import UserError
 from kdgat.can.detection.accumulated import with_accumulated
-from kdgat.can.detection.loading import DetectorError, find_model, load_detector
+from kdgat.can.detection.loading import find_model, load_detector
 from kdgat.can.detection.model_file import write_model
-from kdgat.can.detection.trained import TrainedModelError, chosen_detector, trained_network
+from kdgat.can.detection.trained import chosen_detector, trained_network
 from kdgat.can.evaluation.accumulated_evidence import accumulated_windows, node_mean
 from kdgat.can.evaluation.accumulation import Accumulation, Reference
 from kdgat.can.evaluation.accumulator import Accumulator
-from kdgat.can.evaluation.finished_run import EvaluationError, FinishedCanRun
+from kdgat.can.evaluation.finished_run import FinishedCanRun
 from kdgat.can.evaluation.operating_point import OperatingPoint
 from kdgat.can.evaluation.scored_recordings import RecordingScorer
 from kdgat.can.evaluation.untrained import ClockBounds, clock_scores
-from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration, VehicleCalibrationError, weights_of
+from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration, weights_of
 from kdgat.can.nightly.registered import model_source
 from kdgat.canbus.features.graphs import build_graphs
 from kdgat.registry.registry import Registry
@@ -82,7 +83,7 @@ def test_the_clock_has_a_part_in_the_decision_where_the_rule_gives_it_one(
 def test_a_rule_that_needs_whole_recordings_is_refused(run: FinishedCanRun) -> None:
     chosen = chosen_detector(run, "normal", 0)
     detector = replace(chosen, rule=chosen.rule.model_copy(update={"kind": "per_recording"}))
-    with pytest.raises(TrainedModelError, match=r"per_recording, which needs a whole recording .* --calibration"):
+    with pytest.raises(UserError, match=r"per_recording, which needs a whole recording .* --calibration"):
         trained_network(run, detector, 0, "normal")
 
 
@@ -135,7 +136,7 @@ def test_a_registered_model_is_found_by_its_id(run: FinishedCanRun, tmp_path: Pa
     graphs = build_graphs(drive(), WINDOWS)
     found = load_detector(find_model(entry.id, tmp_path))
     np.testing.assert_array_equal(found.decide(graphs).logit, load_detector(run.output.path).decide(graphs).logit)
-    with pytest.raises(DetectorError, match="absent does not exist"):
+    with pytest.raises(UserError, match="absent does not exist"):
         find_model("absent")
 
 
@@ -155,21 +156,21 @@ def test_a_calibration_sets_threshold_and_clock_of_run_and_file(run: FinishedCan
 
 def test_a_calibration_of_others_is_refused(run: FinishedCanRun, tmp_path: Path) -> None:
     other = _calibration(run, -1.0).model_copy(update={"weights": {"seed 0, normal": "0" * 64}})
-    with pytest.raises(VehicleCalibrationError, match="other weights"):
+    with pytest.raises(UserError, match="other weights"):
         load_detector(run.output.path, calibration=other)
     network = trained_network(run, chosen_detector(run, "normal", 0), 0, "normal")
     write_model(tmp_path / "plain.onnx", "onnx", network.weights, network.description, network.parameters)
-    with pytest.raises(DetectorError, match="calibrate with --detector normal --seed 0"):
+    with pytest.raises(UserError, match="calibrate with --detector normal --seed 0"):
         load_detector(tmp_path / "plain.onnx", calibration=other)
-    with pytest.raises(DetectorError, match="which the clock alone does not have"):
+    with pytest.raises(UserError, match="which the clock alone does not have"):
         load_detector(run.output.path, "clock", calibration=other)
 
 
 def test_what_a_run_does_not_have_is_said(run: FinishedCanRun) -> None:
-    with pytest.raises(EvaluationError, match="no detector 'curriculum'; it has: normal"):
+    with pytest.raises(UserError, match="no detector 'curriculum'; it has: normal"):
         load_detector(run.output.path, "curriculum")
-    with pytest.raises(EvaluationError, match="no seed 7; it has: 0"):
+    with pytest.raises(UserError, match="no seed 7; it has: 0"):
         load_detector(run.output.path, seed=7)
-    with pytest.raises(TrainedModelError, match="no attention network"):
+    with pytest.raises(UserError, match="no attention network"):
         load_detector(run.output.path, "baseline: count_excess")
     assert "--model fusion" in kdgat("export", run.output.path, "--model", "fusion", "--out", "x", status=1).stderr

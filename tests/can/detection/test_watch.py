@@ -13,10 +13,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kdgat.base.errors import UserError
 from kdgat.can.detection.alarms import Alarm, identifier_text
 from kdgat.can.detection.detector import Detector
 from kdgat.can.detection.loading import load_detector
-from kdgat.can.detection.network import ScoreError
 from kdgat.can.detection.picture import draw_timeline
 from kdgat.can.detection.watch import Timeline, Watch
 from kdgat.can.evaluation.untrained import ClockBounds
@@ -161,7 +161,7 @@ def test_scores_that_are_no_numbers_are_an_error(tmp_path: Path) -> None:
         for weights in model.parameters():
             weights.fill_(np.nan)
     damaged = load_detector(replace(network, model=model).write(tmp_path / "model.onnx", threshold=0.0))
-    with pytest.raises(ScoreError, match="no finite score"):
+    with pytest.raises(UserError, match="no finite score"):
         list(Watch(damaged).run([drive()]))
 
 

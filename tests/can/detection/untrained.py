@@ -16,8 +16,8 @@ from kdgat.can.evaluation.calibration import Scaling
 from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.scoring import describe_model, fit_standardisation
 from kdgat.can.sections import AttentionConfig
-from kdgat.canbus.features.feature_names import EDGE_FEATURES, NODE_FEATURES
 from kdgat.canbus.features.graphs import build_graphs
+from kdgat.canbus.features.schema import EDGE_FEATURES, NODE_FEATURES
 from kdgat.canbus.messages import Messages
 from kdgat.canbus.settings import WindowConfig
 from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle

@@ -8,8 +8,8 @@ from kdgat.can.models.attention import GraphAttentionNetwork
 from kdgat.can.models.onnx_graph import attention_graph
 from kdgat.can.models.scoring import describe_model
 from kdgat.can.sections import AttentionConfig
-from kdgat.canbus.features.feature_names import EDGE_FEATURES, NODE_FEATURES
 from kdgat.canbus.features.graphs import build_graphs
+from kdgat.canbus.features.schema import EDGE_FEATURES, NODE_FEATURES
 from kdgat.canbus.settings import WindowConfig
 from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
 from kdgat.graphs.columns import GraphColumns

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kdgat.base.errors import UserError
 from kdgat.can.evaluation.accumulated_evidence import (
     accumulated_windows,
     describe_accumulated,
@@ -14,7 +15,6 @@ from kdgat.can.evaluation.accumulated_evidence import (
 )
 from kdgat.can.evaluation.calibration import DecisionRule, Scaling
 from kdgat.can.evaluation.decision import DefaultDetector, scenario_of_detector
-from kdgat.can.evaluation.finished_run import EvaluationError
 from kdgat.can.evaluation.score_tables import NodeScores, ScoreTable, read_node_scores, write_node_scores
 from kdgat.can.sections import EvaluationConfig
 from tests.can.evaluation.score_tables import WINDOW_S, made_table
@@ -123,7 +123,7 @@ def test_nothing_adds_up_where_it_is_off_or_nothing_is_known_of_nodes(
     assert learn_accumulation(DETECTOR, {0: few}, {0: nodes_of(np.zeros((100, NUM_IDS)))}, config) is None
     accumulation = learn_accumulation(DETECTOR, {0: table}, {0: nodes}, config)
     assert accumulation is not None
-    with pytest.raises(EvaluationError, match="run the evaluation stage again"):
+    with pytest.raises(UserError, match="run the evaluation stage again"):
         accumulated_windows(fusion, {0: table}, {0: nodes}, accumulation)
 
 

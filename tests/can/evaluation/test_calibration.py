@@ -8,9 +8,9 @@ from hypothesis.extra.numpy import arrays
 from scipy.stats import binomtest
 from sklearn.linear_model import LogisticRegression
 
+from kdgat.base.errors import UserError
 from kdgat.can.evaluation.calibration import (
     MAX_TEMPERATURE,
-    CalibrationError,
     DecisionRule,
     false_alarm_rate,
     fit_scaling,
@@ -100,9 +100,9 @@ def test_any_finite_logits_give_a_usable_scaling(logits: np.ndarray) -> None:
 
 
 def test_calibration_needs_both_classes_and_finite_logits() -> None:
-    with pytest.raises(CalibrationError, match="got 3 and 0"):
+    with pytest.raises(UserError, match="got 3 and 0"):
         fit_scaling([0.0, 1.0, 2.0], [0, 0, 0])
-    with pytest.raises(CalibrationError, match="NaN"):
+    with pytest.raises(UserError, match="NaN"):
         fit_scaling([0.0, np.nan], [0, 1])
     assert fit_scaling([0.0], [0], method="none").temperature == 1.0
 
@@ -194,9 +194,9 @@ def test_mean_over_seeds_by_logit_and_by_probability() -> None:
     np.testing.assert_allclose(mean_over_seeds(members), [1.0, 3.5])
     expected = (sigmoid(members[0]) + sigmoid(members[1])) / 2
     np.testing.assert_allclose(sigmoid(mean_over_seeds(members, by="probability")), expected)
-    with pytest.raises(CalibrationError, match="different windows"):
+    with pytest.raises(UserError, match="different windows"):
         mean_over_seeds([np.zeros(2), np.zeros(3)])
-    with pytest.raises(CalibrationError, match="at least one"):
+    with pytest.raises(UserError, match="at least one"):
         mean_over_seeds([])
 
 
@@ -206,7 +206,7 @@ def test_false_alarm_rate_is_stated_with_its_interval() -> None:
     reference = binomtest(3, 1000).proportion_ci(0.95, method="wilson")
     assert (rate.low, rate.high) == pytest.approx((reference.low, reference.high))
     assert rate.sentence.startswith("3 of 1,000 benign validation windows")
-    with pytest.raises(CalibrationError, match="cannot be stated"):
+    with pytest.raises(UserError, match="cannot be stated"):
         false_alarm_rate(np.empty(0, bool))
 
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kdgat.can.evaluation.clean_minutes import CleanMinutesError, calibrate_run
+from kdgat.base.errors import UserError
+from kdgat.can.evaluation.clean_minutes import calibrate_run
 from kdgat.can.evaluation.other_recordings import evaluate_run, make_evaluation
 from kdgat.can.evaluation.scored_recordings import RecordingScorer
-from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration, VehicleCalibrationError
+from kdgat.can.evaluation.vehicle_calibration import VehicleCalibration
 from kdgat.canbus.logs import read_recording, write_recording
 from kdgat.canbus.simulation.synthetic import AttackKind, make_recording, make_vehicle
-from kdgat.run.directory import OutputDirectory
-from kdgat.run.results import ResultsError
+from kdgat.run.directory import OutputDirectory, RunError
 from kdgat.stage.outcome import Finished
 from kdgat.stage.runner import run_stage
 from tests.support.command_line import Answer
@@ -57,33 +57,33 @@ def test_a_calibration_survives_writing_and_a_damaged_one_is_refused(
     calibration.write(path)
     assert VehicleCalibration.read(path) == calibration
     path.write_text(json.dumps(json.loads(path.read_text()) | {"operating_point": {}}))
-    with pytest.raises(ResultsError, match="make it with `kdgat calibrate`"):
+    with pytest.raises(RunError, match="make it with `kdgat calibrate`"):
         VehicleCalibration.read(path)
 
 
 def test_a_recording_of_attacks_is_refused(trained_run: OutputDirectory, tmp_path: Path) -> None:
     path = tmp_path / "dos.parquet"
     write_recording(path, make_recording(VEHICLE, 5.0, AttackKind.DOS))
-    with pytest.raises(CleanMinutesError, match=r"dos\.parquet: [\d,]+ of its [\d,]+ messages are labelled as attacks"):
+    with pytest.raises(UserError, match=r"dos\.parquet: [\d,]+ of its [\d,]+ messages are labelled as attacks"):
         calibrate_run(trained_run.path, [path])
 
 
 def test_a_short_recording_is_refused_with_what_is_missing(trained_run: OutputDirectory, tmp_path: Path) -> None:
     path = tmp_path / "short.parquet"
     write_recording(path, make_recording(VEHICLE, 20.0))
-    with pytest.raises(CleanMinutesError, match=r"windows are too few .* needs 1,000, about \d+ s more; record longer"):
+    with pytest.raises(UserError, match=r"windows are too few .* needs 1,000, about \d+ s more; record longer"):
         calibrate_run(trained_run.path, [path])
 
 
 def test_one_recording_given_twice_counts_once(trained_run: OutputDirectory, clean: Path, tmp_path: Path) -> None:
     copy = shutil.copy(clean, tmp_path / "copy.parquet")
-    with pytest.raises(CleanMinutesError, match=r"copy\.parquet: the same messages were given already"):
+    with pytest.raises(UserError, match=r"copy\.parquet: the same messages were given already"):
         calibrate_run(trained_run.path, [clean, Path(copy)])
 
 
 def test_a_recording_that_the_run_was_trained_on_is_refused(trained_run: OutputDirectory, data_root: Path) -> None:
     trained = next((data_root / "synthetic").glob("train_01*"))
-    with pytest.raises(CleanMinutesError, match="the run was trained on it"):
+    with pytest.raises(UserError, match="the run was trained on it"):
         calibrate_run(trained_run.path, [trained])
 
 
@@ -93,7 +93,7 @@ def test_a_part_of_a_recording_that_the_run_was_trained_on_is_refused(
     known = read_recording(next(data_root.rglob("train_01*.parquet")))
     part = known.select(slice(500, len(known) // 2))
     write_recording(tmp_path / "part.parquet", replace(part, timestamp=part.timestamp + 9.0))
-    with pytest.raises(CleanMinutesError, match=r"much of it is in .*, which the run was trained on"):
+    with pytest.raises(UserError, match=r"much of it is in .*, which the run was trained on"):
         calibrate_run(trained_run.path, [tmp_path / "part.parquet"])
 
 
@@ -109,7 +109,7 @@ def test_minutes_that_look_attacked_are_refused_even_without_labels(
         return tables
 
     monkeypatch.setattr(RecordingScorer, "score", loud)
-    with pytest.raises(CleanMinutesError, match=r"drive\.parquet: in 2\.\d+% of the windows the network"):
+    with pytest.raises(UserError, match=r"drive\.parquet: in 2\.\d+% of the windows the network"):
         calibrate_run(trained_run.path, [clean])
 
 
@@ -142,10 +142,10 @@ def test_a_calibration_of_other_weights_is_refused(
 ) -> None:
     path = tmp_path / "drive.json"
     calibration.model_copy(update={"weights": {"seed 0, normal": "0" * 64}}).write(path)
-    with pytest.raises(VehicleCalibrationError, match="made with other weights"):
+    with pytest.raises(UserError, match="made with other weights"):
         evaluate_run(trained_run.path, data_root, calibration=path)
     calibration.model_copy(update={"seeds": [0, 1]}).write(path)
-    with pytest.raises(VehicleCalibrationError, match="calibrate again"):
+    with pytest.raises(UserError, match="calibrate again"):
         evaluate_run(trained_run.path, data_root, calibration=path)
 
 

@@ -5,9 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kdgat.can.evaluation.calibration import CalibrationError, DecisionRule, fit_scaling
+from kdgat.base.errors import UserError
+from kdgat.can.evaluation.calibration import DecisionRule, fit_scaling
 from kdgat.can.evaluation.decision import calibrated_detector, choose_detector, describe_detector, scenario_of_detector
-from kdgat.can.evaluation.score_tables import ScoreTable, ScoreTableError, read_table, write_table
+from kdgat.can.evaluation.score_tables import ScoreTable, read_table, write_table
 from kdgat.can.evaluation.untrained import CLOCK_BOUNDS
 from kdgat.can.sections import EvaluationConfig
 from tests.can.evaluation.score_tables import made_table
@@ -136,7 +137,7 @@ def test_a_scenario_is_measured_with_the_decision_of_both() -> None:
 
 
 def test_a_rule_that_asks_the_clock_refuses_to_decide_without_it() -> None:
-    with pytest.raises(CalibrationError, match="give its scores"):
+    with pytest.raises(UserError, match="give its scores"):
         DecisionRule(kind="budget", clock=CLOCK_BOUNDS).apply([0.0])
 
 
@@ -150,5 +151,5 @@ def test_a_table_survives_writing_and_one_of_an_older_version_is_refused(tmp_pat
     with np.load(path) as file:
         columns = {name: file[name] for name in file.files if name not in ("end_time", "model:clock")}
     np.savez(path, **columns)
-    with pytest.raises(ScoreTableError, match="without end_time, clock: run the evaluation stage again"):
+    with pytest.raises(UserError, match="without end_time, clock: run the evaluation stage again"):
         read_table(path)

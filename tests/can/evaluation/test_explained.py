@@ -15,8 +15,8 @@ from kdgat.can.evaluation.explained import (
     score_explanations,
     write_ranks,
 )
-from kdgat.canbus.features.feature_names import EDGE_FEATURES, NODE_FEATURES
 from kdgat.canbus.features.graphs import build_graphs
+from kdgat.canbus.features.schema import EDGE_FEATURES, NODE_FEATURES
 from tests.can.detection.untrained import WINDOWS, drive
 
 RANKS = Ranks(

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as reference
 
+from kdgat.base.errors import UserError
 from kdgat.can.evaluation.metrics import (
-    MetricsError,
     binary_metrics,
     per_recording_metrics,
     precision_recall_curve,
@@ -144,7 +144,7 @@ def test_recordings_are_measured_apart() -> None:
     ],
 )
 def test_unusable_input_is_refused(score: list[float], label: list[int], message: str) -> None:
-    with pytest.raises(MetricsError, match=message):
+    with pytest.raises(UserError, match=message):
         binary_metrics(np.array(score), np.array(label), 0.5)
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kdgat.can.evaluation.operating_point import LOWEST_LOGIT, OperatingPoint, Tail, TailError, covered_seconds
+from kdgat.can.evaluation.operating_point import LOWEST_LOGIT, OperatingPoint, Tail, UserError, covered_seconds
 
 WINDOW_S = 0.05
 NUM_WINDOWS = 4000
@@ -114,5 +114,5 @@ def test_equal_scores_have_a_tail_at_their_value() -> None:
 
 @pytest.mark.parametrize("scores", [np.zeros(10), np.append(np.zeros(100), np.nan)])
 def test_few_or_broken_scores_have_no_tail(scores: np.ndarray) -> None:
-    with pytest.raises(TailError, match="finite scores"):
+    with pytest.raises(UserError, match="finite scores"):
         Tail.fit(scores)

@@ -6,12 +6,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kdgat.can.evaluation.finished_run import EvaluationError
+from kdgat.base.errors import UserError
 from kdgat.can.evaluation.other_recordings import evaluate_run
 from kdgat.can.evaluation.results import Results
 from kdgat.can.evaluation.stage import collect_results
 from kdgat.can.evaluation.untrained import BASELINE_FEATURES
-from kdgat.canbus.features.feature_names import FEATURE_VERSION
+from kdgat.canbus.features.schema import FEATURE_VERSION
 from kdgat.canbus.logs import read_recording
 from kdgat.canbus.messages import Messages
 from kdgat.run.directory import OutputDirectory
@@ -136,7 +136,7 @@ def test_only_trained_recordings_are_an_error_that_says_what_to_give(
     (tmp_path / "synthetic").mkdir()
     for path in (data_root / "synthetic").glob("train_*"):
         (tmp_path / "synthetic" / path.name).symlink_to(path)
-    with pytest.raises(EvaluationError, match="trained on all 8 recordings of 'synthetic'; give a folder"):
+    with pytest.raises(UserError, match="trained on all 8 recordings of 'synthetic'; give a folder"):
         evaluate_run(output.path, tmp_path)
 
 
@@ -154,5 +154,5 @@ def test_a_run_on_other_features_is_refused(
 ) -> None:
     monkeypatch.setattr("kdgat.can.evaluation.scored_recordings.FEATURE_VERSION", 1000)
     refused = f"features of version {FEATURE_VERSION}, this kdgat computes version 1000: train again"
-    with pytest.raises(EvaluationError, match=refused):
+    with pytest.raises(UserError, match=refused):
         evaluate_run(output.path, data_root)

@@ -6,9 +6,10 @@ import signal
 import numpy as np
 import pytest
 
-from kdgat.can.detection.network import Network, ScoreError
+from kdgat.base.errors import UserError
+from kdgat.can.detection.network import Network
 from kdgat.can.evaluation import processes
-from kdgat.can.evaluation.processes import ScoringProcessError, ScoringProcesses
+from kdgat.can.evaluation.processes import ScoringProcesses
 from kdgat.graphs.columns import GraphColumns
 from tests.can.evaluation.exported_networks import exported, recorded_graphs
 
@@ -51,7 +52,7 @@ def test_a_process_that_has_ended_is_asked_once_and_the_others_go_on(
         begun = scoring.begin(graphs)
         errors = [future.exception() for future in begun.futures]
         assert len(errors) > 8
-        assert sum(isinstance(error, ScoringProcessError) for error in errors) <= 1
+        assert sum(isinstance(error, ChildProcessError) for error in errors) <= 1
         scoring._all[1].kill()  # the last one
         scoring._all[1]._process.wait()
         begun = scoring.begin(graphs)
@@ -66,14 +67,14 @@ def test_what_ends_in_another_process_is_raised_in_this_one(
 ) -> None:
     with ScoringProcesses([exported(graphs, 0, np.nan)], 2) as scoring:
         future = scoring.begin(graphs).futures[0]
-        with pytest.raises(ScoreError, match="no finite score"):
+        with pytest.raises(UserError, match="no finite score"):
             future.result()
     with ScoringProcesses([exported(graphs, 0)], 2) as scoring:
         scoring.begin(graphs).futures[0].result()
         worker = scoring._all[0]._process
         assert worker is not None
         os.kill(worker.pid, signal.SIGKILL)
-        with pytest.raises(ScoringProcessError, match="ended with status -9"):
+        with pytest.raises(ChildProcessError, match="ended with status -9"):
             scoring.begin(graphs).futures[0].result()
 
 

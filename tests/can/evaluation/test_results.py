@@ -7,7 +7,7 @@ import pytest
 from pydantic import ValidationError
 
 from kdgat.can.evaluation.results import Results
-from kdgat.run.results import ResultsError
+from kdgat.run.directory import RunError
 from tests.can.example_results import example
 
 
@@ -43,16 +43,16 @@ def test_nan_never_reaches_the_file(tmp_path: Path) -> None:
 
 def test_missing_damaged_and_foreign_files_are_named(tmp_path: Path) -> None:
     path = tmp_path / "results.json"
-    with pytest.raises(ResultsError, match="does not exist"):
+    with pytest.raises(RunError, match="does not exist"):
         Results.read(path)
     path.write_text('{"dataset": ')
-    with pytest.raises(ResultsError, match="not JSON"):
+    with pytest.raises(RunError, match="not JSON"):
         Results.read(path)
     path.write_text(json.dumps({**example(), "schema_version": 99}))
-    with pytest.raises(ResultsError, match="schema_version 99"):
+    with pytest.raises(RunError, match="schema_version 99"):
         Results.read(path)
     path.write_text(json.dumps({**example(), "schema_version": 1, "scenariso": {}}))
-    with pytest.raises(ResultsError, match="did you mean 'scenarios'"):
+    with pytest.raises(RunError, match="did you mean 'scenarios'"):
         Results.read(path)
 
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kdgat.can.evaluation.scores import Scores, ScoresError, read_scores, scores_path, write_scores
+from kdgat.base.errors import UserError
+from kdgat.can.evaluation.scores import Scores, read_scores, scores_path, write_scores
 
 SCORES = Scores(
     probability=np.array([0.1, 0.9, 0.2], np.float32),
@@ -40,7 +41,7 @@ def test_scores_survive_writing_and_reading(tmp_path: Path, decision: np.ndarray
     ],
 )
 def test_columns_that_do_not_fit_are_refused(tmp_path: Path, change: dict[str, np.ndarray], message: str) -> None:
-    with pytest.raises(ScoresError, match=message):
+    with pytest.raises(UserError, match=message):
         write_scores(tmp_path / "a.npz", replace(SCORES, **change))
 
 
@@ -49,5 +50,5 @@ def test_damaged_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "cut.npz").write_bytes((tmp_path / "a.npz").read_bytes()[:200])
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
     for name in ("cut.npz", "other.npz"):
-        with pytest.raises(ScoresError, match=name):
+        with pytest.raises(UserError, match=name):
             read_scores(tmp_path / name)

@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from kdgat.base.errors import UserError
 from kdgat.can.evaluation.costs import COSTS_FILE, Costs
 from kdgat.can.evaluation.decision import choose_detector, judged_windows
 from kdgat.can.evaluation.detectors import DetectorSet
@@ -14,7 +15,6 @@ from kdgat.can.evaluation.results import Results
 from kdgat.can.evaluation.score_tables import ScoreTable, read_table
 from kdgat.can.evaluation.scores import read_scores, scores_path
 from kdgat.can.evaluation.stage import collect_results
-from kdgat.can.models.scoring import ModelError
 from kdgat.can.sections import EvaluationConfig
 from kdgat.run.directory import OutputDirectory, RunError, RunIndex, StageRecord, StageState
 from kdgat.stage.directory import RunDirectory
@@ -168,7 +168,7 @@ def test_a_fusion_is_never_given_other_members(output: OutputDirectory) -> None:
         "normal": stages / "normal-large-seed0" / "weights.safetensors",
         "fusion": stages / "fusion-large-seed0" / "weights.safetensors",
     }
-    with pytest.raises(ModelError, match="trained on other weights"):
+    with pytest.raises(UserError, match="trained on other weights"):
         DetectorSet(mixed)
 
 

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from kdgat.can.detection.network import Network, ScoreError, TrainedAttention
+from kdgat.base.errors import UserError
+from kdgat.can.detection.network import Network, TrainedAttention
 from kdgat.can.models.compiled import is_compilable
 from kdgat.can.models.onnx_graph import attention_graph
 from kdgat.can.sections import AttentionConfig
@@ -58,5 +59,5 @@ def test_weights_that_are_no_numbers_give_no_scores(graphs: GraphColumns, layer:
     weights = network.weights
     weights[layer] = weights[layer].copy()
     weights[layer].flat[0] = np.nan
-    with pytest.raises(ScoreError, match="no finite score"):
+    with pytest.raises(UserError, match="no finite score"):
         Network(TrainedAttention(weights, network.description)).score(graphs)

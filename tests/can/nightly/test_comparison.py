@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kdgat.base.configuration import apply_overrides
-from kdgat.can.evaluation.finished_run import EvaluationError
+from kdgat.base.errors import UserError
 from kdgat.can.evaluation.lineage import lineage_of
 from kdgat.can.evaluation.other_recordings import evaluate_run, make_evaluation
 from kdgat.can.evaluation.results import Results
@@ -15,7 +15,7 @@ from kdgat.can.kinds import ComparisonStageConfig
 from kdgat.can.nightly.comparison import IN_SERVICE, compare_runs, make_comparison, read_comparison, scores_of
 from kdgat.can.nightly.registered import config_hash, model_source
 from kdgat.can.nightly.run import ComparisonPlan, plan_comparison
-from kdgat.canbus.features.feature_names import FEATURE_VERSION
+from kdgat.canbus.features.schema import FEATURE_VERSION
 from kdgat.canbus.logs import read_recording
 from kdgat.registry.entry import ModelEntry
 from kdgat.registry.registry import ENTRY_FILE, Registry
@@ -152,14 +152,14 @@ def test_a_run_that_may_fail_does_not_keep_the_others_from_being_scored(
 ) -> None:
     old = of_older_features(wide, tmp_path / "old")
     runs = {"new": plain.path, "old": old.path}
-    with pytest.raises(EvaluationError, match="features of version"):
+    with pytest.raises(UserError, match="features of version"):
         compare_runs(runs, data_root, "synthetic")
     for run in (old.path, tmp_path / "nowhere"):
         comparison = compare_runs({**runs, "old": run}, data_root, "synthetic", may_fail=["old"])
         assert comparison.metrics == compare_runs({"new": plain.path}, data_root, "synthetic").metrics
         (fault,) = comparison.faults
         assert fault.startswith("old cannot be compared: ")
-    with pytest.raises(EvaluationError, match="features of version"):
+    with pytest.raises(UserError, match="features of version"):
         compare_runs({"new": old.path, "old": plain.path}, data_root, "synthetic", may_fail=["old"])
 
 

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from kdgat.base.errors import UserError
 from kdgat.can.nightly.directory import NIGHTLY_FILE, NightlyDirectory, NightlyRecord
-from kdgat.can.nightly.new_recordings import NewRecordings, NightlyError
+from kdgat.can.nightly.new_recordings import NewRecordings
 from kdgat.can.nightly.report import idle_run
 from kdgat.run.directory import OutputDirectory, RunError
 from tests.can.small_runs import small_config
@@ -107,7 +108,7 @@ def test_a_run_that_somebody_works_in_is_not_removed(directory: NightlyDirectory
 def test_one_night_at_a_time(directory: NightlyDirectory) -> None:
     with (
         directory.lock(),
-        pytest.raises(NightlyError, match="is in use by pid"),
+        pytest.raises(UserError, match="is in use by pid"),
         NightlyDirectory(directory.path).lock(),
     ):
         pass
@@ -116,7 +117,7 @@ def test_one_night_at_a_time(directory: NightlyDirectory) -> None:
 def test_a_damaged_record_of_a_run_is_named(directory: NightlyDirectory) -> None:
     path = over(directory, "night-1", "2026-01-01T00:00:00+00:00")
     (path / NIGHTLY_FILE).write_text("{")
-    with pytest.raises(NightlyError, match=rf"{NIGHTLY_FILE} is damaged"):
+    with pytest.raises(UserError, match=rf"{NIGHTLY_FILE} is damaged"):
         directory.records()
 
 

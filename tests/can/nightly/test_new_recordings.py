@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
+from kdgat.base.errors import UserError
 from kdgat.base.files import sha256_of_file
 from kdgat.can.config import DataConfig
-from kdgat.can.nightly.new_recordings import NewRecordings, NightlyError, NightlyLedger, gather_new_recordings
+from kdgat.can.nightly.new_recordings import NewRecordings, NightlyLedger, gather_new_recordings
 from kdgat.canbus.catalog import DatasetError, find_recordings
 from kdgat.canbus.logs import read_recording, write_recording
 from tests.canbus.recording_files import random_messages, write_text
@@ -387,13 +388,13 @@ def test_folders_that_cannot_be_meant_are_named(places: Places) -> None:
     ):
         if words == "another folder":
             inbox.mkdir(exist_ok=True)
-        with pytest.raises(NightlyError, match=words):
+        with pytest.raises(UserError, match=words):
             gather_new_recordings(data, inbox, NightlyLedger(), 0.0)
-    with pytest.raises(NightlyError, match="no such folder"):
+    with pytest.raises(UserError, match="no such folder"):
         gather_new_recordings(data.model_copy(update={"dataset": "trucks"}), None, NightlyLedger(), 0.0)
 
 
 def test_a_damaged_ledger_is_named(places: Places) -> None:
     places.ledger_path.write_text("{")
-    with pytest.raises(NightlyError, match=r"nightly\.json is damaged"):
+    with pytest.raises(UserError, match=r"nightly\.json is damaged"):
         places.night()

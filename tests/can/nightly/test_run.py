@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from kdgat.base.errors import UserError
 from kdgat.can.config import CanConfig
 from kdgat.can.nightly.comparison import Comparison
-from kdgat.can.nightly.new_recordings import NewRecordings, NightlyError
+from kdgat.can.nightly.new_recordings import NewRecordings
 from kdgat.can.nightly.run import Retrain, changed_settings, night_config, reason_to_train, run_config
 from kdgat.registry.registry import Registry
 from kdgat.run.directory import RunIndex
@@ -89,9 +90,9 @@ def test_a_model_whose_files_are_damaged_gives_no_reason_to_train(registry: Regi
 
 
 def test_a_configuration_that_no_night_can_train_is_refused() -> None:
-    with pytest.raises(NightlyError, match="give start_from instead"):
+    with pytest.raises(UserError, match="give start_from instead"):
         night_config(small_config(Path("data"), "start_from=runs/a"))
-    with pytest.raises(NightlyError, match="needs the stage evaluation"):
+    with pytest.raises(UserError, match="needs the stage evaluation"):
         night_config(small_config(Path("data"), "stages=[normal]"))
 
 

@@ -8,15 +8,14 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from kdgat.base.errors import UserError
 from kdgat.can.evaluation.results import Results
-from kdgat.can.evaluation.scores import ScoresError, scores_path
+from kdgat.can.evaluation.scores import scores_path
 from kdgat.can.evaluation.tables import NOTHING_TESTED
 from kdgat.can.report.names import model_name
 from kdgat.cli.report import app
 from kdgat.family.report import write_report
-from kdgat.report.content import ReportError
-from kdgat.run.directory import OutputDirectory, StageState
-from kdgat.run.results import ResultsError
+from kdgat.run.directory import OutputDirectory, RunError, StageState
 from tests.can.report.conftest import MODELS, SCENARIOS, make_output
 from tests.support.page import Page
 
@@ -202,9 +201,9 @@ def test_unfinished_stage_is_named(output: Path) -> None:
 
 
 def test_directory_that_is_no_run_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ReportError, match=r"neither run\.json nor results\.json"):
+    with pytest.raises(UserError, match=r"neither run\.json nor results\.json"):
         write_report(tmp_path)
-    with pytest.raises(ReportError, match="not a directory"):
+    with pytest.raises(UserError, match="not a directory"):
         write_report(tmp_path / "absent")
 
 
@@ -214,16 +213,16 @@ def test_run_without_results_says_which_stages_are_open(output: Path) -> None:
     index = directory.read_index()
     index.stages[3].state = StageState.FAILED
     directory.write_index(index)
-    with pytest.raises(ReportError, match=f"{index.stages[3].name} is failed"):
+    with pytest.raises(UserError, match=f"{index.stages[3].name} is failed"):
         write_report(output)
 
 
 def test_damaged_files_are_named(output: Path) -> None:
     scores_path(output, "attack_free").write_bytes(b"not a zip file")
-    with pytest.raises(ScoresError, match=r"attack_free\.npz"):
+    with pytest.raises(UserError, match=r"attack_free\.npz"):
         write_report(output)
     (output / "results.json").write_text("{")
-    with pytest.raises(ResultsError, match=r"results\.json"):
+    with pytest.raises(RunError, match=r"results\.json"):
         write_report(output)
 
 

@@ -3,10 +3,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from kdgat.base.errors import UserError
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.sections import CurriculumConfig, SamplingConfig
 from kdgat.can.training.curriculum import CurriculumSource
-from kdgat.can.training.sampling import SampledSource, SamplingError
+from kdgat.can.training.sampling import SampledSource
 from kdgat.training.config import TrainingConfig
 from tests.canbus.features.planted_graphs import planted_columns
 
@@ -88,9 +89,9 @@ def test_graphs_per_epoch_fixes_the_size_and_leaves_the_ratio() -> None:
 
 def test_stores_without_attacks_or_with_scores_of_others_are_refused() -> None:
     benign = PooledStores([planted_columns(20, attack_share=0.0)], ["train"])
-    with pytest.raises(SamplingError, match="attacked windows"):
+    with pytest.raises(UserError, match="attacked windows"):
         CurriculumSource(benign, np.zeros(20), CURRICULUM, SamplingConfig(), TRAINING, 0)
-    with pytest.raises(SamplingError, match="score the same stores"):
+    with pytest.raises(UserError, match="score the same stores"):
         CurriculumSource(benign, np.zeros(21), CURRICULUM, SamplingConfig(), TRAINING, 0)
 
 

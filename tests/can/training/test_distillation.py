@@ -7,8 +7,9 @@ from torch import Tensor
 from torch.nn import functional
 from torch_geometric.data import Batch
 
+from kdgat.base.errors import UserError
 from kdgat.can.data.pool import PooledStores
-from kdgat.can.training.distillation import TeacherOutputError, TeacherOutputs, distil_bernoulli
+from kdgat.can.training.distillation import TeacherOutputs, distil_bernoulli
 from kdgat.can.training.sampling import PoolSource
 from kdgat.training.config import TrainingConfig
 from tests.canbus.features.planted_graphs import planted_columns
@@ -52,7 +53,7 @@ def test_the_teacher_sees_every_window_once_whatever_the_number_of_epochs(tmp_pa
 
 def test_outputs_of_another_teacher_are_refused(tmp_path: Path) -> None:
     TeacherOutputs.compute(tmp_path / "teacher", make_pool(), CountingTeacher(), {"teacher": "a"})
-    with pytest.raises(TeacherOutputError, match="'b'"):
+    with pytest.raises(UserError, match="'b'"):
         TeacherOutputs.compute(tmp_path / "teacher", make_pool(), CountingTeacher(), {"teacher": "b"})
 
 

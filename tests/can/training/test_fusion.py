@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from kdgat.base.errors import UserError
 from kdgat.can.models.fusion import (
     AUTOENCODER_COLUMN,
     GAT_COLUMN,
@@ -15,7 +16,6 @@ from kdgat.can.models.names import FUSION_KINDS
 from kdgat.can.sections import FusionConfig
 from kdgat.can.training.fusion import (
     DqnObjective,
-    FusionError,
     MlpObjective,
     fit_weighted_average,
     fuse,
@@ -125,11 +125,10 @@ def test_published_widths_of_the_q_network() -> None:
 
 
 def test_other_weights_are_not_taken_for_fusions(tmp_path: Path) -> None:
-    from kdgat.can.training.fusion import FusionError
     from kdgat.training.weights import save_weights
 
     path = save_weights(RunDirectory(tmp_path), torch.nn.Linear(2, 2), {"kind": "attention"})
-    with pytest.raises(FusionError, match="expected 'fusion'"):
+    with pytest.raises(UserError, match="expected 'fusion'"):
         load_fusion(path)
     assert FUSION_KINDS[0] == "weighted_average"  # the simplest, which wins ties
 
@@ -144,5 +143,5 @@ def test_fusions_learn_from_a_part_of_few_windows_too() -> None:
 
 def test_nothing_to_learn_a_fusion_from_is_an_error_that_names_the_ways_out() -> None:
     require_both_classes(np.array([0, 1], np.int8), "validation")
-    with pytest.raises(FusionError, match=r"3 benign and 0 attacked windows.*fit_on=train.*stages="):
+    with pytest.raises(UserError, match=r"3 benign and 0 attacked windows.*fit_on=train.*stages="):
         require_both_classes(np.zeros(3, np.int8), "validation")

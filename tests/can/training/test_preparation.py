@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterable
 from pathlib import Path
@@ -11,11 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kdgat.base.errors import UserError
 from kdgat.base.files import sha256_of_file
 from kdgat.can.kinds import PrepareConfig
 from kdgat.can.training import preparation
 from kdgat.can.training.division import Division
-from kdgat.can.training.preparation import PreparationError, preparation_parts, run_prepare
+from kdgat.can.training.preparation import preparation_parts, run_prepare
 from kdgat.canbus.features.graphs import build_graphs
 from kdgat.canbus.features.schema import RECORDINGS, TRAIN, VALIDATION
 from kdgat.canbus.logs import write_recording
@@ -364,7 +366,7 @@ def _failure(path: Path, inputs: dict[str, StageInput], config: dict[str, Any] =
     assert isinstance(outcome, Failed)
     assert outcome.kind is FailureKind.BAD_INPUT
     assert not list(path.glob("*.h5"))
-    with pytest.raises(PreparationError):
+    with pytest.raises(UserError, match=f"^{re.escape(outcome.evidence)}$"):
         run_prepare(directory.read_spec(), directory)
     return outcome.evidence
 

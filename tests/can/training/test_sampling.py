@@ -3,9 +3,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kdgat.base.errors import UserError
 from kdgat.can.data.pool import PooledStores
 from kdgat.can.sections import SamplingConfig
-from kdgat.can.training.sampling import PoolSource, SampledSource, SamplingError, draw
+from kdgat.can.training.sampling import PoolSource, SampledSource, draw
 from kdgat.training.config import TrainingConfig
 from tests.canbus.features.planted_graphs import planted_columns
 
@@ -64,7 +65,7 @@ def test_benign_only_sampling_never_shows_an_attack() -> None:
 
 def test_injected_windows_that_are_not_there_are_refused() -> None:
     pool = PooledStores([planted_columns(20)], ["train"])
-    with pytest.raises(SamplingError, match=r"injected_fraction=0\.5"):
+    with pytest.raises(UserError, match=r"injected_fraction=0\.5"):
         SampledSource(pool, SamplingConfig(injected_fraction=0.5), TRAINING, 0)
 
 

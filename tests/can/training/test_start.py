@@ -11,13 +11,12 @@ import torch
 from kdgat.can.config import CanConfig
 from kdgat.can.inputs import external_inputs, starting_weights
 from kdgat.can.plan import FAMILY, START, plan_can
-from kdgat.canbus.features.feature_names import FEATURE_VERSION
-from kdgat.canbus.features.schema import RECORDINGS, SCHEMA
+from kdgat.canbus.features.schema import FEATURE_VERSION, RECORDINGS, SCHEMA
 from kdgat.graphs.store import write_store
 from kdgat.run.directory import OutputDirectory, RunError, RunIndex, StageRecord, StageState
 from kdgat.run.plan import PlannedStage, make_spec
 from kdgat.stage.directory import RunDirectory
-from kdgat.stage.errors import StartError
+from kdgat.stage.errors import StageInputError
 from kdgat.stage.outcome import Failed, FailureKind, Finished
 from kdgat.stage.runner import run_stage
 from kdgat.stage.spec import StageInput, StageSpec
@@ -240,7 +239,7 @@ def test_each_trained_stage_starts_from_its_own_weights_which_are_part_of_its_id
 
 def test_a_run_without_the_weights_of_a_stage_cannot_be_started_from(run: OutputDirectory, tmp_path: Path) -> None:
     two_seeds = configured("seeds=[0, 1]", start_from=str(run.path))
-    with pytest.raises(StartError, match="no finished autoencoder-large-seed1"):
+    with pytest.raises(StageInputError, match="no finished autoencoder-large-seed1"):
         starting_weights(two_seeds, plan_can(two_seeds))
     nowhere = configured(start_from=str(tmp_path / "nowhere"))
     with pytest.raises(RunError, match="is not the output of a training run"):
@@ -253,5 +252,5 @@ def test_a_run_on_other_features_cannot_be_started_from(run: OutputDirectory) ->
     spec = directory.read_spec()
     directory.spec_path.unlink()
     directory.create(spec.model_copy(update={"config": {"feature_version": FEATURE_VERSION + 1}}))
-    with pytest.raises(StartError, match=f"features of version {FEATURE_VERSION + 1}"):
+    with pytest.raises(StageInputError, match=f"features of version {FEATURE_VERSION + 1}"):
         starting_weights(config, plan_can(config))

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.canbus.features.interval_rules import NONE
+from kdgat.canbus.features.intervals import NONE
 from kdgat.canbus.features.schema import ATTACK_KINDS, SCHEMA
 from kdgat.graphs.columns import GraphColumns, pointers
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from kdgat.canbus.features.clock import Arrivals, ClockState, arrivals
-from kdgat.canbus.features.identifiers import IdentifierNumbers
-from kdgat.canbus.features.interval_rules import ARRIVAL_FEATURES
+from kdgat.canbus.features.intervals import ARRIVAL_FEATURES
+from kdgat.canbus.features.memory import IdentifierNumbers
 from kdgat.canbus.features.timer import REST
 
 COLUMN = {name: column for column, name in enumerate(ARRIVAL_FEATURES)}

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from kdgat.canbus.features.checksums import NUM_CHECKSUMS, sealed
 from kdgat.canbus.features.fields import FIELD_FEATURES, FieldState
-from kdgat.canbus.features.identifiers import IdentifierNumbers, Numbered
+from kdgat.canbus.features.memory import IdentifierNumbers, Numbered
 
 COLUMN = {name: column for column, name in enumerate(FIELD_FEATURES)}
 PERIOD_S = 0.01

@@ -13,9 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from kdgat.canbus.features.feature_names import EDGE_FEATURES, NODE_FEATURES
 from kdgat.canbus.features.graphs import build_graphs
-from kdgat.canbus.features.schema import ATTACK_KINDS, SCHEMA
+from kdgat.canbus.features.schema import ATTACK_KINDS, EDGE_FEATURES, NODE_FEATURES, SCHEMA
 from kdgat.canbus.messages import AttackCampaign, Messages
 from kdgat.canbus.settings import WindowConfig, num_windows
 from kdgat.graphs.columns import GraphColumns

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from kdgat.canbus.features.identifiers import LASTING, PASSING, IdentifierNumbers, _slot, untouched, with_room
+from kdgat.canbus.features.memory import LASTING, PASSING, IdentifierNumbers, _slot, untouched, with_room
 
 
 def test_numbers_follow_the_order_of_appearance() -> None:

@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from kdgat.canbus.features.order_statistics import ordered
+from kdgat.canbus.features.intervals import ordered
 
 
 @settings(deadline=None, max_examples=200)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from kdgat.canbus.features.bus_time import NUM_PAUSE_STATE, RESUMED_AT, end_silence, is_long_silence
 from kdgat.canbus.features.graphs import build_graphs
-from kdgat.canbus.features.pause import NUM_PAUSE_STATE, RESUMED, end_silence, is_long_silence
 from kdgat.canbus.messages import Messages
 from kdgat.canbus.settings import WindowConfig
 from kdgat.canbus.simulation.synthetic import make_recording, make_vehicle
@@ -62,10 +62,10 @@ def test_one_silent_identifier_among_others_is_not_a_pause_of_the_bus() -> None:
     longest[0] = 0.01
     everyone = np.arange(10, dtype=np.int32)
     end_silence(bus, 1.1, last, longest, everyone)
-    assert bus[RESUMED] == -np.inf
+    assert bus[RESUMED_AT] == -np.inf
     assert is_long_silence(bus, 1.2)
     end_silence(bus, 1.2, np.full(10, 1.1), np.full(10, 0.02), everyone)
-    assert bus[RESUMED] == 1.2
+    assert bus[RESUMED_AT] == 1.2
 
 
 def test_an_identifier_that_does_not_come_back_after_a_pause_is_waited_for() -> None:

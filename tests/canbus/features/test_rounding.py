@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from kdgat.base.errors import UserError
-from kdgat.canbus.features.rounding import round_features
+from kdgat.canbus.features.graphs import round_features
 
 
 @given(

@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kdgat.canbus.features.graphs import build_graphs
-from kdgat.canbus.injection.injected_pool import InjectedPool
-from kdgat.canbus.injection.injection import make_variant
+from kdgat.canbus.injection.injection import InjectedPool, make_variant
 from kdgat.canbus.settings import InjectionConfig, WindowConfig
 from tests.canbus.traffic import bus_traffic
 

@@ -15,7 +15,7 @@ from kdgat.lap.evaluation.results import (
     summarise,
 )
 from kdgat.lap.evaluation.tables import results_table
-from kdgat.run.results import ResultsError
+from kdgat.run.directory import RunError
 
 FINAL = "trained mid_2048"
 KINDS = {"scipy": Kind.COMPETITOR, "row minima": Kind.UNTRAINED, "Sinkhorn": Kind.UNTRAINED, "oracle": Kind.ORACLE}
@@ -153,9 +153,9 @@ def test_files_come_back_as_they_were_written(tmp_path: Path) -> None:
 def test_a_damaged_file_is_named_with_what_is_wrong(tmp_path: Path, content: str, complaint: str) -> None:
     path = tmp_path / "results.json"
     path.write_text(content)
-    with pytest.raises(ResultsError, match=f"(?s)results.json.*{complaint}"):
+    with pytest.raises(RunError, match=f"(?s)results.json.*{complaint}"):
         LapResults.read(path)
-    with pytest.raises(ResultsError, match="does not exist"):
+    with pytest.raises(RunError, match="does not exist"):
         Evaluation.read(tmp_path / "evaluation.json")
 
 

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from kdgat.base.errors import UserError
 from kdgat.cli.report import app
 from kdgat.family.report import write_report
 from kdgat.lap.evaluation.results import LapResults
 from kdgat.lap.evaluation.stage import collect_results
-from kdgat.report.content import ReportError
-from kdgat.run.directory import OutputDirectory, RunIndex, StageState
-from kdgat.run.results import ResultsError
+from kdgat.run.directory import OutputDirectory, RunError, RunIndex, StageState
 from tests.lap.small_evaluations import DISTRIBUTIONS, STAGES, make_run
 from tests.support.page import Page
 
@@ -98,10 +97,10 @@ def test_a_library_that_was_not_there_is_named(run: Path, tmp_path: Path) -> Non
 def test_an_unfinished_run_says_what_is_still_to_do(run: Path, tmp_path: Path) -> None:
     record = OutputDirectory(run).read_index().stages[0].model_copy(update={"state": StageState.PAUSED})
     OutputDirectory(tmp_path).write_index(RunIndex(family="lap", config={}, stages=[record]))
-    with pytest.raises(ReportError, match="small_512_only-seed0 is paused"):
+    with pytest.raises(UserError, match="small_512_only-seed0 is paused"):
         write_report(tmp_path)
     (tmp_path / "results.json").write_text("{}")
-    with pytest.raises(ResultsError, match="schema_version None"):
+    with pytest.raises(RunError, match="schema_version None"):
         write_report(tmp_path)
 
 

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from kdgat.trees.errors import CollectionError, ReadError
+from kdgat.base.errors import UserError
+from kdgat.trees.errors import ReadError
 from kdgat.trees.reading.collection import Refusal, check_refusals, holds_trees, read_folder, read_sources
 from kdgat.trees.reading.settings import ReadSettings
 
@@ -87,27 +88,27 @@ def test_a_table_may_hold_numbers_splits_and_groups(root):
     ],
 )
 def test_a_wrong_table_is_refused_with_row_column_and_value(root, text, reason):
-    with pytest.raises(CollectionError, match=reason):
+    with pytest.raises(UserError, match=reason):
         labelled(root, text)
 
 
 def test_a_table_in_another_encoding_is_refused_with_its_line(root):
-    with pytest.raises(CollectionError, match=r"labels\.csv:3: byte 0xe4 is no UTF-8"):
+    with pytest.raises(UserError, match=r"labels\.csv:3: byte 0xe4 is no UTF-8"):
         labelled(root, "file,label\na,x\nb,ä\n", encoding="latin-1")
-    with pytest.raises(CollectionError, match="cannot be opened"):
+    with pytest.raises(UserError, match="cannot be opened"):
         read_folder(root, root / "other.csv")
 
 
 def test_a_name_of_two_files_is_refused(root):
     (root / "inner" / "a.swc").write_text(FORK)
-    with pytest.raises(CollectionError, match=r"labels\.csv:2: file 'a\.swc' is the name of"):
+    with pytest.raises(UserError, match=r"labels\.csv:2: file 'a\.swc' is the name of"):
         labelled(root, "file,label\na.swc,x\n")
 
 
 def test_a_folder_without_trees_is_refused(tmp_path):
-    with pytest.raises(CollectionError, match="no file of trees"):
+    with pytest.raises(UserError, match="no file of trees"):
         read_folder(tmp_path)
-    with pytest.raises(CollectionError, match="no such file"):
+    with pytest.raises(UserError, match="no such file"):
         read_folder(tmp_path / "nowhere")
 
 
@@ -115,9 +116,9 @@ def test_a_few_unusable_files_are_left_out_and_many_are_listed(tmp_path):
     refusals = [Refusal(tmp_path / "a.swc", "line 3: text")]
     check_refusals(refusals, 20)
     check_refusals([], 0)
-    with pytest.raises(CollectionError, match=r"(?s)1 of 19 files.*max_bad_fraction 0.05.*a.swc: line 3: text"):
+    with pytest.raises(UserError, match=r"(?s)1 of 19 files.*max_bad_fraction 0.05.*a.swc: line 3: text"):
         check_refusals(refusals, 19)
-    with pytest.raises(CollectionError, match="1 of 1"):
+    with pytest.raises(UserError, match="1 of 1"):
         check_refusals(refusals, 1, ReadSettings(max_bad_fraction=1.0))
 
 

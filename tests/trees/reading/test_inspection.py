@@ -5,7 +5,7 @@ import json
 import pytest
 from skimage.io import imread
 
-from kdgat.trees.errors import TreesError
+from kdgat.base.errors import UserError
 from kdgat.trees.reading.picture import draw_trees
 from tests.support.command_line import kdgat
 
@@ -64,6 +64,6 @@ def test_loops_are_counted(tmp_path):
 
 def test_wrong_pictures_are_refused(root):
     assert ".pdf' is none of" in kdgat("data", "inspect", root, "--picture", root / "x.pdf", status=1).stderr
-    with pytest.raises(TreesError, match="no tree to draw"):
+    with pytest.raises(UserError, match="no tree to draw"):
         draw_trees(root / "x.svg", [], [])
     assert "are for trees" in kdgat("data", "inspect", "--dataset", "x", "--picture", "y.svg", status=2).stderr

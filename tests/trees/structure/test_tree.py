@@ -3,7 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kdgat.trees.errors import TreeError
+from kdgat.base.errors import UserError
 from kdgat.trees.structure.tours import tour
 from kdgat.trees.structure.tree import Tree, contract
 
@@ -57,12 +57,12 @@ def test_a_chain_of_a_hundred_thousand_nodes_is_walked_as_a_bush_is():
 
 @pytest.mark.parametrize("parent", [[1, 0], [-1, 2, 3, 1]])
 def test_a_cycle_is_refused_with_one_of_its_nodes(parent):
-    with pytest.raises(TreeError, match=r"node \d is its own ancestor"):
+    with pytest.raises(UserError, match=r"node \d is its own ancestor"):
         tour(np.array(parent))
 
 
 def test_a_parent_that_does_not_exist_is_refused():
-    with pytest.raises(TreeError, match="parent of node 1 is 7"):
+    with pytest.raises(UserError, match="parent of node 1 is 7"):
         tour(np.array([-1, 7]))
 
 
@@ -92,7 +92,7 @@ def test_lengths_are_straight_unless_they_are_given():
      ([-1], [[np.nan, 0]], "position of node 0 is not finite"), ([-1], [[0]], "positions have shape")],
 )  # fmt: skip
 def test_what_is_no_tree_is_refused(parent, position, text):
-    with pytest.raises(TreeError, match=text):
+    with pytest.raises(UserError, match=text):
         Tree.from_parents(parent, position)
 
 

@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from kdgat.base.errors import UserError
 from kdgat.trees.synthetic.classes import CLASSES, generate_tree, law_of
 from kdgat.trees.synthetic.dataset import PART_START, draw
-from kdgat.trees.synthetic.generation import SyntheticError, SyntheticTree, grow
+from kdgat.trees.synthetic.generation import SyntheticTree, grow
 from kdgat.trees.synthetic.law import GrowthLaw
 from kdgat.trees.synthetic.rivers import RiverLaw
 
@@ -176,7 +177,7 @@ def test_a_class_differs_from_the_reference_by_its_factors_alone():
     ],
 )
 def test_what_cannot_be_grown_is_refused_with_a_reason(call, match):
-    with pytest.raises(SyntheticError, match=match):
+    with pytest.raises(UserError, match=match):
         call()
 
 

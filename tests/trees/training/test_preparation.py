@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from kdgat.base.errors import UserError
 from kdgat.base.files import sha256_of_file
 from kdgat.graphs.store import GraphStore
 from kdgat.run.directory import OutputDirectory
@@ -15,7 +16,6 @@ from kdgat.stage.outcome import Finished, Paused
 from kdgat.training.deadline import Deadline
 from kdgat.training.parts import Parts
 from kdgat.trees.config import TreesConfig
-from kdgat.trees.errors import CollectionError
 from kdgat.trees.family import FAMILY
 from kdgat.trees.graphs.columns import tree_of
 from kdgat.trees.graphs.networks import Networks
@@ -215,7 +215,7 @@ def test_a_few_unusable_files_are_left_out_with_their_reasons(tmp_path: Path) ->
 def test_too_many_unusable_files_are_an_error_that_lists_them(tmp_path: Path) -> None:
     folder = write_folder(tmp_path / "cells", 20)
     spoil(folder, 6)
-    with pytest.raises(CollectionError, match=r"6 of 20 files are unusable.*\n.*cell0\d\.swc: .*"):
+    with pytest.raises(UserError, match=r"6 of 20 files are unusable.*\n.*cell0\d\.swc: .*"):
         prepare(begin(tmp_path, folder_config(folder)))
 
 
@@ -327,7 +327,7 @@ def test_labels_that_nothing_can_be_learned_from_are_refused_before_training(
     if problem is None:
         assert prepared(tmp_path, folder_config(folder))
         return
-    with pytest.raises(CollectionError, match=problem):
+    with pytest.raises(UserError, match=problem):
         prepared(tmp_path, folder_config(folder))
     assert prepared(tmp_path / "unused", folder_config(folder, "label_fractions=[]"))
 

@@ -2,7 +2,8 @@ import shlex
 
 import pytest
 
-from kdgat.cluster.resources import ResourceError, parse_memory
+from kdgat.base.errors import UserError
+from kdgat.cluster.resources import parse_memory
 from kdgat.trees.config import TreesConfig
 from kdgat.trees.family import FAMILY
 from kdgat.trees.training.counts import DatasetCounts, count_tree, estimate_counts
@@ -91,7 +92,7 @@ def test_a_plan_tells_the_memory_of_each_stage_and_recommends_when_asked() -> No
     assert plain.cells["prepare"] == [""]
     assert not any("max_paths" in line for line in plain.after)
     assert any("batches.max_paths=" in line for line in FAMILY.describe(run, {}, {"gpu_memory": "10G"}).after)
-    with pytest.raises(ResourceError, match="memory='much'"):
+    with pytest.raises(UserError, match="memory='much'"):
         FAMILY.describe(run, {}, {"gpu_memory": "much"})
 
 

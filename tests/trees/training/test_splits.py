@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kdgat.trees.errors import CollectionError
+from kdgat.base.errors import UserError
 from kdgat.trees.names import SPLITS
 from kdgat.trees.sections import FileConfig
 from kdgat.trees.training.splits import split_files
@@ -39,7 +39,7 @@ FILES = st.lists(
 def test_what_belongs_together_is_never_in_two_splits(drawn, seed) -> None:
     files = [FileConfig(name=str(place), label=one[0], group=one[1]) for place, one in enumerate(drawn)]
     contents = [str(one[2]) for one in drawn]
-    with contextlib.suppress(CollectionError):  # of too few groups, which is another test's business
+    with contextlib.suppress(UserError):  # of too few groups, which is another test's business
         check_apart(files, contents, of_place(split(files, contents, seed)))
 
 
@@ -109,7 +109,7 @@ def test_files_of_which_the_table_says_nothing_train_or_stay_with_their_group() 
 
 def test_labels_of_which_some_alone_have_a_split_are_refused() -> None:
     files = [FileConfig(name="one", label="a", split="train"), FileConfig(name="two", target=1.0)]
-    with pytest.raises(CollectionError, match="two has a label and no split, others have one: state a split for each"):
+    with pytest.raises(UserError, match="two has a label and no split, others have one: state a split for each"):
         split(files)
 
 
@@ -120,7 +120,7 @@ def test_a_group_or_a_content_in_two_splits_is_refused(groups, contents) -> None
         FileConfig(name=f"file-{place}", split=one, group=group)
         for place, (one, group) in enumerate(zip(stated, groups, strict=True))
     ]
-    with pytest.raises(CollectionError, match=r"file-1 is in test, and file-0, of the same group or content, in train"):
+    with pytest.raises(UserError, match=r"file-1 is in test, and file-0, of the same group or content, in train"):
         split(files, list(contents))
 
 
@@ -133,5 +133,5 @@ def test_a_group_or_a_content_in_two_splits_is_refused(groups, contents) -> None
     ],
 )
 def test_a_split_without_a_file_is_refused(files, contents, words) -> None:
-    with pytest.raises(CollectionError, match=words):
+    with pytest.raises(UserError, match=words):
         split(files, contents)

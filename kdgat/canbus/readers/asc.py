@@ -1,0 +1,224 @@
+"""ASC, the log of Vector's tools as text: which numbers it is written in, and its rows.
+
+Frames of a channel that is set up for CAN FD, and all other events, have lines of their own kinds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from kdgat.base.machine_code import njit
+from kdgat.canbus.messages import MAX_IDENTIFIER, MAX_PAYLOAD_BYTES
+from kdgat.canbus.readers.numbers import (
+    CAN_FD,
+    ERROR_FRAME,
+    FIELDS,
+    GOOD,
+    HEX,
+    IDENTIFIER,
+    IDENTIFIER_RANGE,
+    LENGTH,
+    MISMATCH,
+    SKIPPED,
+    TIMESTAMP,
+    Bytes,
+    find_channel,
+    find_next_line,
+    find_word,
+    is_same_word,
+    is_word,
+    judge_line_end,
+    read_integer,
+    read_number,
+)
+from kdgat.canbus.readers.rows import NO_CHANNEL
+
+ASC_BASE = re.compile(r"base\s+(hex|dec)(?:\s+timestamps\s+(absolute|relative))?", re.IGNORECASE)
+ASC_LINE = re.compile(r"\s*\d+\.\d+\s+((\d+\s+(\S+\s+(Tx|Rx)\s|ErrorFrame))|CANFD\s)", re.IGNORECASE)
+_ZERO, _ONE, _LOWER_R, _LOWER_X, _SLASH = ord("0"), ord("1"), ord("r"), ord("x"), ord("/")
+_LOWER_A, _LOWER_D, _LOWER_T, _LOWER_Z = ord("a"), ord("d"), ord("t"), ord("z")
+_ERROR_FRAME_WORD = np.frombuffer(b"errorframe", dtype=np.uint8)
+_CAN_FD_WORD = np.frombuffer(b"canfd", dtype=np.uint8)
+_FD_FLAG, _REMOTE_FLAG = 0x1000, 0x10  # of the frame in a CANFD line of an ASC log
+
+
+def find_asc_base(lines: Sequence[str]) -> tuple[int, bool]:
+    """Return the base of the numbers in an ASC log, from its first lines, and whether its times are relative."""
+    found = next((match for line in lines if (match := ASC_BASE.match(line.strip()))), None)
+    if found is None:
+        return 16, False
+    base, timestamps = found[1].lower(), (found[2] or "").lower()
+    return 10 if base == "dec" else 16, timestamps == "relative"
+
+
+@njit(cache=True, nogil=True)
+def is_direction(data: Bytes, a: int, b: int) -> bool:
+    """Tell `Rx` and `Tx` from others, for instance `TxRq`: asked to be sent, and not seen on the bus yet."""
+    letter = data[a] | 32 if b - a == 2 else 0
+    return (letter in (_LOWER_T, _LOWER_R)) and (data[a + 1] | 32) == _LOWER_X
+
+
+@njit(cache=True, nogil=True)
+def _asc_bytes(data: Bytes, i: int, num_bytes: int, base: int, payload: Bytes) -> tuple[int, int]:
+    """Read bytes as numbers in a base; return a status and where reading ended."""
+    for k in range(num_bytes):
+        a, b = find_word(data, i)
+        if a == b:
+            return MISMATCH, b
+        value = read_integer(data, a, b, base)
+        if value < 0 or value > 255:
+            return HEX, b
+        payload[k] = value
+        i = b
+    return GOOD, i
+
+
+@njit(cache=True, nogil=True)
+def _asc_identifier(data: Bytes, a: int, b: int, base: int) -> int:
+    """Read an arbitration id, which ends in x if it has 29 bits; -1 if it is no number, -2 if it is beyond 29 bits."""
+    if b > a and (data[b - 1] | 32) == _LOWER_X:
+        b -= 1
+    value = read_integer(data, a, b, base)
+    return -2 if value > MAX_IDENTIFIER else value
+
+
+@njit(cache=True, nogil=True)
+def _asc_classic(data: Bytes, i: int, base: int, row: int, identifier: Any, payload: Any, length: Any) -> int:
+    """Parse `123  Rx   d 8 01 02 ...`, what follows the channel."""
+    a, b = find_word(data, i)
+    if a == b:
+        return FIELDS
+    if is_word(data, a, b, _ERROR_FRAME_WORD):
+        return ERROR_FRAME
+    c, d = find_word(data, b)
+    if not is_direction(data, c, d):
+        return FIELDS if c == d else SKIPPED  # `Statistic: D 0 R 0 ...` and other events
+    value = _asc_identifier(data, a, b, base)
+    if value < 0:
+        return IDENTIFIER if value == -1 else IDENTIFIER_RANGE
+    identifier[row] = value
+    a, b = find_word(data, d)
+    if b - a != 1:
+        return FIELDS
+    if data[a] | 32 == _LOWER_R:
+        return GOOD  # a remote frame carries no bytes
+    if data[a] | 32 != _LOWER_D:
+        return FIELDS
+    a, b = find_word(data, b)
+    if a == b:
+        return FIELDS
+    num_bytes = read_integer(data, a, b, base)
+    if num_bytes < 0 or num_bytes > 15:
+        return LENGTH
+    num_bytes = min(num_bytes, MAX_PAYLOAD_BYTES)  # codes from 9 on mean 8 bytes
+    fault, _ = _asc_bytes(data, b, num_bytes, base, payload[row])
+    if fault == GOOD:
+        length[row] = num_bytes
+    return fault
+
+
+@njit(cache=True, nogil=True)
+def _asc_flexible(data: Bytes, i: int, base: int, row: int, identifier: Any, payload: Any, length: Any) -> int:
+    """Parse `Rx 123 Name 1 0 8 8 01 02 ... 0 0 flags`, what follows the channel of a CANFD line.
+
+    Classic frames on a channel that is set up for CAN FD stand in such lines, too: their flags tell.
+    """
+    a, b = find_word(data, i)
+    if is_word(data, a, b, _ERROR_FRAME_WORD):
+        return ERROR_FRAME
+    if not is_direction(data, a, b):
+        return FIELDS if a == b else SKIPPED
+    a, b = find_word(data, b)
+    if is_word(data, a, b, _ERROR_FRAME_WORD):
+        return ERROR_FRAME
+    value = _asc_identifier(data, a, b, base)
+    if value < 0:
+        return FIELDS if a == b else IDENTIFIER if value == -1 else IDENTIFIER_RANGE
+    identifier[row] = value
+    a, b = find_word(data, b)
+    if b - a != 1 or not (_ZERO <= data[a] <= _ONE):
+        a, b = find_word(data, b)  # behind a symbolic name: bit rate switch
+    for _ in range(3):  # error state, data length code, number of bytes
+        a, b = find_word(data, b)
+    num_bytes = read_integer(data, a, b, 10)
+    if num_bytes < 0:
+        return FIELDS if a == b else LENGTH
+    bytes_start = b
+    for _ in range(num_bytes + 3):  # the bytes, duration and length of the frame, flags
+        a, b = find_word(data, b)
+    flags = read_integer(data, a, b, 16)
+    if flags < 0 or flags & _FD_FLAG:
+        return CAN_FD
+    if flags & _REMOTE_FLAG:
+        return GOOD
+    if num_bytes > MAX_PAYLOAD_BYTES:
+        return LENGTH
+    fault, _ = _asc_bytes(data, bytes_start, num_bytes, base, payload[row])
+    if fault == GOOD:
+        length[row] = num_bytes
+    return fault
+
+
+@njit(cache=True, nogil=True)
+def parse_asc(
+    data: Bytes,
+    start: int,
+    base: int,
+    is_relative: bool,
+    clock: float,
+    names: Any,
+    timestamp: Any,
+    identifier: Any,
+    payload: Any,
+    length: Any,
+    channel: Any,
+    status: Any,
+) -> tuple[int, float]:
+    """Parse `   0.015991 1  123             Rx   d 8 01 02 03 04 05 06 07 08`; other events are passed over.
+
+    With `is_relative` every line counts its seconds from the line before; `clock` is where the last one stood.
+    Return the number of channel names, as `parse_candump` does, and the clock.
+    """
+    i = start
+    row = 0
+    num_names, last, last_start, last_end = 0, 0, 0, 0
+    while i < len(data):
+        next_line = find_next_line(data, i)
+        channel[row] = NO_CHANNEL
+        fault = SKIPPED
+        a, b = find_word(data, i)
+        # Header, comments and trigger blocks begin with a letter or a slash.
+        if a < b and not (_LOWER_A <= data[a] | 32 <= _LOWER_Z) and data[a] != _SLASH:
+            seconds = read_number(data, a, b)
+            if np.isfinite(seconds):
+                if is_relative:
+                    clock += seconds
+                    seconds = clock
+                timestamp[row] = seconds
+                a, b = find_word(data, b)
+                is_flexible = is_word(data, a, b, _CAN_FD_WORD)
+                if is_flexible:
+                    a, b = find_word(data, b)
+                if a == b:
+                    fault = FIELDS
+                elif read_integer(data, a, b, 10) >= 0:
+                    if is_flexible:
+                        fault = _asc_flexible(data, b, base, row, identifier, payload, length)
+                    else:
+                        fault = _asc_classic(data, b, base, row, identifier, payload, length)
+                    if fault in (GOOD, CAN_FD, ERROR_FRAME):
+                        if not is_same_word(data, a, b, last_start, last_end):
+                            last = find_channel(data, a, b, names, num_names)
+                            num_names = max(num_names, last + 1)
+                            last_start, last_end = a, b
+                        channel[row] = last
+            else:
+                fault = TIMESTAMP
+        status[row] = judge_line_end(data, next_line, fault)
+        i = next_line
+        row += 1
+    return num_names, clock

@@ -1,0 +1,352 @@
+"""Recordings as separated fields: what their columns hold, by a header or by their place, and their rows."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kdgat.base.machine_code import njit
+from kdgat.canbus.messages import MAX_PAYLOAD_BYTES, RecordingError
+from kdgat.canbus.readers.detect import SHOWN_CHARACTERS, require_text
+from kdgat.canbus.readers.numbers import (
+    FIELDS,
+    GOOD,
+    HEX,
+    HEX_VALUE,
+    IDENTIFIER,
+    IDENTIFIER_RANGE,
+    LABEL,
+    LENGTH,
+    LONG,
+    MISMATCH,
+    ODD,
+    SKIPPED,
+    TIMESTAMP,
+    TRAILING,
+    TRUNCATED,
+    Bytes,
+    read_identifier,
+    read_label,
+    read_length,
+    read_number,
+    read_payload,
+)
+
+(
+    ROLE_IGNORED,
+    ROLE_TIMESTAMP,
+    ROLE_IDENTIFIER,
+    ROLE_PAYLOAD,
+    ROLE_LABEL,
+    ROLE_LENGTH,
+    ROLE_BYTE,
+    ROLE_BYTES,
+) = range(8)
+"""What a CSV column holds. ROLE_BYTE is one byte at a fixed column, empty or 0 behind the payload. From ROLE_BYTES on,
+a line holds as many bytes as its length says and then the label, wherever that comes to stand."""
+
+COLUMN_NAMES = {
+    ROLE_TIMESTAMP: ("timestamp", "time", "time_stamp", "ts"),
+    ROLE_IDENTIFIER: ("id", "arbitration_id", "can_id", "canid"),
+    ROLE_LENGTH: ("dlc", "length", "data_length"),
+    ROLE_PAYLOAD: ("data_field", "data", "payload"),
+    ROLE_LABEL: ("label", "attack", "flag", "class"),
+}
+"""Role -> accepted header names, compared without case, spaces as underscores."""
+_FIRST_BYTE_NAME = re.compile(r"(data|byte|d|b)_?\[?[01]\]?")
+_ANY_BYTE_NAME = re.compile(r"(data|byte|d|b)_?\[?[0-8]\]?")
+
+MAX_HEADER = 200  # characters of one that is shown: its names say what is missing
+_NEWLINE, _SPACE, _QUOTE = ord("\n"), ord(" "), ord('"')
+
+Shape = tuple[tuple[int, ...], bool]
+"""Roles of the columns, and whether there is a label."""
+_FIXED_BYTES = (ROLE_BYTE,) * MAX_PAYLOAD_BYTES
+
+
+class Columns(NamedTuple):
+    """State how the lines of a file are divided, and what their fields hold."""
+
+    num_header_lines: int
+    separator: str
+    roles: tuple[int, ...]  # ROLE_*
+    labelled: bool
+
+
+def find_columns(path: Path, lines: Sequence[str]) -> Columns:
+    """Find the columns from the first lines of a file; RecordingError for a header or columns that are not known."""
+    separator = max(",;\t", key=lambda character: sum(character in line for line in lines))
+    table = [[cell.strip(' "\r\t') for cell in line.split(separator)] for line in lines if line.strip()]
+    first = next(number for number, line in enumerate(lines) if line.strip())
+    if _is_number(table[0][0]):
+        roles, labelled = _roles_by_position(path, table)
+        return Columns(0, separator, roles, labelled)
+    if len(table) == 1:
+        require_text(path, lines)
+        raise RecordingError(path, "holds a header and no message; remove the file or export the recording again")
+    roles, labelled = _roles_by_name(path, table)
+    return Columns(first + 1, separator, roles, labelled)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _roles_by_position(path: Path, table: Sequence[Sequence[str]]) -> Shape:
+    """Take timestamp, id, and either hex text and label, or a length, its bytes and a flag."""
+    shape = _most_common(_shape_of_row(row) for row in table)
+    if shape is not None and ROLE_BYTES in shape[0]:
+        # Whether payloads are padded to 8 bytes shows only where one is shorter.
+        shape = _most_common(_shape_of_row(row) for row in table if _is_short(row)) or shape
+    if shape is None:
+        row = ",".join(table[0])
+        raise RecordingError(
+            path,
+            f"has no header and columns that are not known (it starts with {row[:SHOWN_CHARACTERS]!r}); "
+            "write timestamp,arbitration_id,data_field,attack or timestamp,id,dlc,byte,...,flag, or name the columns "
+            "in a header",
+        )
+    return shape
+
+
+def _most_common(shapes: Iterable[Shape | None]) -> Shape | None:
+    votes = Counter(shape for shape in shapes if shape is not None)
+    return votes.most_common(1)[0][0] if votes else None
+
+
+def _shape_of_row(row: Sequence[str]) -> Shape | None:
+    if len(row) < 3 or not _is_number(row[0]):
+        return None
+    leading: tuple[int, ...] = (ROLE_TIMESTAMP, ROLE_IDENTIFIER)
+    if _is_length(row[2]):  # hex text has an even number of digits, so this is no payload
+        leading = (*leading, ROLE_LENGTH)
+        cells = [cell for cell in row[3:] if cell]
+        if cells and (len(cells[0]) > 2 or " " in cells[0]):
+            tail = (ROLE_PAYLOAD, ROLE_LABEL)
+            return (*leading, *tail[: len(row) - 3]), len(row) >= 5
+        num_bytes = int(row[2])
+        if len(cells) - num_bytes in (0, 1):
+            return (*leading, ROLE_BYTES), len(cells) > num_bytes
+        if len(cells) in (MAX_PAYLOAD_BYTES, MAX_PAYLOAD_BYTES + 1) and _is_zero_padded(cells, num_bytes):
+            labelled = len(cells) > MAX_PAYLOAD_BYTES
+            return (*leading, *_FIXED_BYTES, *((ROLE_LABEL,) if labelled else ())), labelled
+        return None
+    if len(row) == 3:
+        return (*leading, ROLE_PAYLOAD), False
+    if len(row) == 4:
+        return (*leading, ROLE_PAYLOAD, ROLE_LABEL), True
+    return None
+
+
+def _is_length(text: str) -> bool:
+    return len(text) == 1 and text in "012345678"
+
+
+def _is_short(row: Sequence[str]) -> bool:
+    return len(row) > 3 and _is_length(row[2]) and int(row[2]) < MAX_PAYLOAD_BYTES
+
+
+def _is_zero_padded(cells: Sequence[str], num_bytes: int) -> bool:
+    padding = cells[num_bytes:MAX_PAYLOAD_BYTES]
+    return bool(padding) and all(cell in ("0", "00") for cell in padding)
+
+
+def _roles_by_name(path: Path, table: Sequence[Sequence[str]]) -> Shape:
+    names = [re.sub(r"[\s\-.]+", "_", name.lower()) for name in table[0]]
+    roles = [next((role for role, known in COLUMN_NAMES.items() if name in known), ROLE_IGNORED) for name in names]
+    rows = table[1:]
+    wider = sum(len(row) > len(names) for row in rows) > len(rows) // 2
+    bytes_from = next((k for k, name in enumerate(names) if _FIRST_BYTE_NAME.fullmatch(name)), None)
+    if bytes_from is None and wider and ROLE_LENGTH in roles and ROLE_PAYLOAD in roles:
+        bytes_from = roles.index(ROLE_PAYLOAD)  # one name above bytes in columns of their own
+        names = [*names[:bytes_from], "data0", *names[bytes_from + 1 :]]
+    if bytes_from is not None:
+        return _roles_with_bytes(path, names, roles, rows, bytes_from)
+    repeated = [names[k] for k, role in enumerate(roles) if role and role in roles[:k]]
+    required = (ROLE_TIMESTAMP, ROLE_IDENTIFIER, ROLE_PAYLOAD)
+    unknown = [name for k, name in enumerate(names) if not roles[k]]
+    labelled = ROLE_LABEL in roles
+    # A label under an unknown name must not pass for a recording without labels.
+    if repeated or any(role not in roles for role in required) or (unknown and not labelled):
+        raise _header_error(path, table[0], rows)
+    return tuple(roles), labelled
+
+
+def _roles_with_bytes(
+    path: Path, names: Sequence[str], roles: Sequence[int], rows: Sequence[Sequence[str]], bytes_from: int
+) -> Shape:
+    leading = (ROLE_TIMESTAMP, ROLE_IDENTIFIER, ROLE_LENGTH)
+    bytes_end = bytes_from + sum(bool(_ANY_BYTE_NAME.fullmatch(name)) for name in names[bytes_from:])
+    behind = [role for role, name in zip(roles[bytes_end:], names[bytes_end:], strict=True) if name]
+    others = [*roles[:bytes_from], *behind]
+    labelled = ROLE_LABEL in others
+    if not {ROLE_TIMESTAMP, ROLE_IDENTIFIER} <= set(others) or (ROLE_IGNORED in others and not labelled):
+        raise _header_error(path, names, rows)
+    short = [row for row in rows if _is_short(row)]
+    num_padded = sum(len(row) >= bytes_end and _is_zero_padded(row[bytes_from:], int(row[2])) for row in short)
+    if tuple(roles[:bytes_from]) != leading or len(behind) > 1 or num_padded > len(short) // 2:
+        return (*roles[:bytes_from], *(ROLE_BYTE,) * (bytes_end - bytes_from), *roles[bytes_end:]), labelled
+    # Whether a label follows shows in the rows: files of this kind carry headers of the wrong width.
+    num_extra = [
+        len([cell for cell in row[3:] if cell]) - int(row[2]) for row in rows if row[2:] and _is_length(row[2])
+    ]
+    return (*leading, ROLE_BYTES), sum(extra == 1 for extra in num_extra) > len(num_extra) // 2
+
+
+def _header_error(path: Path, header: Sequence[str], rows: Sequence[Sequence[str]]) -> RecordingError:
+    written = ",".join(header)
+    require_text(path, [",".join(row) for row in (header, *rows)])
+    shown = repr(written) if len(written) <= MAX_HEADER else f"{written[:MAX_HEADER]!r}..."
+    return RecordingError(
+        path,
+        f"has the header {shown}, which is not known; name the columns timestamp,arbitration_id,"
+        "data_field,attack (leave attack and all other columns out for a recording without labels), "
+        "or timestamp,id,dlc,data0,...,data7,flag",
+    )
+
+
+@njit(cache=True, nogil=True)
+def parse_separated(
+    data: Bytes,
+    start: int,
+    separator: int,
+    roles: Any,  # [columns] ROLE_*
+    labelled: bool,
+    timestamp: Any,
+    identifier: Any,
+    payload: Any,
+    length: Any,
+    label: Any,
+    status: Any,
+) -> None:
+    """Parse lines of separated fields. Columns of the outputs are [lines], payload [lines, 8] and zero."""
+    end = len(data)
+    num_roles = len(roles)
+    variable = roles[num_roles - 1] == ROLE_BYTES
+    num_required = 0
+    for k in range(num_roles):
+        if roles[k] != ROLE_IGNORED:
+            num_required = k + 1
+    i = start
+    row = 0
+    while i < end:
+        column = 0
+        fault = GOOD
+        stated_length = -1
+        count = 0
+        has_label = False
+        blank = False
+        while True:
+            a = i
+            while i < end and data[i] != separator and data[i] != _NEWLINE:
+                i += 1
+            b = i
+            while a < b and (data[a] <= _SPACE or data[a] == _QUOTE):
+                a += 1
+            while b > a and (data[b - 1] <= _SPACE or data[b - 1] == _QUOTE):
+                b -= 1
+            last = i >= end or data[i] == _NEWLINE
+            if last and column == 0 and a == b:
+                blank = True
+            elif fault == GOOD:
+                if column < num_roles:
+                    role = roles[column]
+                elif variable:
+                    role = ROLE_BYTES
+                else:
+                    role = -1
+                if role == ROLE_TIMESTAMP:
+                    timestamp[row] = read_number(data, a, b)
+                    if not np.isfinite(timestamp[row]):
+                        fault = TIMESTAMP
+                elif role == ROLE_IDENTIFIER:
+                    value = read_identifier(data, a, b)
+                    if value < 0:
+                        fault = IDENTIFIER if value == -1 else IDENTIFIER_RANGE
+                    else:
+                        identifier[row] = value
+                elif role == ROLE_PAYLOAD:
+                    count = read_payload(data, a, b, payload[row])
+                    if count < 0:
+                        fault = -count
+                elif role == ROLE_LENGTH:
+                    stated_length = read_length(data, a, b)
+                    if stated_length < 0:
+                        fault = LENGTH
+                elif role == ROLE_LABEL:
+                    value = read_label(data, a, b)
+                    if value < 0:
+                        fault = LABEL
+                    else:
+                        label[row] = value
+                        has_label = True
+                elif role == ROLE_BYTE:
+                    high = HEX_VALUE[data[a]] if a < b else 0
+                    low = HEX_VALUE[data[b - 1]] if a < b else 0
+                    if a == b:
+                        pass  # padding behind the last byte
+                    elif b - a > 2 or high > 15 or low > 15:
+                        fault = HEX
+                    elif count == MAX_PAYLOAD_BYTES:
+                        fault = LONG
+                    elif 0 <= stated_length <= count:
+                        if high != 0 or low != 0:
+                            fault = MISMATCH
+                    else:
+                        payload[row, count] = low if b - a == 1 else (high << 4) | low
+                        count += 1
+                elif role == ROLE_BYTES:
+                    if a == b:
+                        pass  # padding between the last byte and the label, or behind it
+                    elif count < stated_length:
+                        high = HEX_VALUE[data[a]]
+                        low = HEX_VALUE[data[b - 1]]
+                        if b - a > 2 or high > 15 or low > 15:
+                            fault = MISMATCH if read_label(data, a, b) >= 0 else HEX
+                        else:
+                            payload[row, count] = low if b - a == 1 else (high << 4) | low
+                            count += 1
+                    elif labelled and not has_label:
+                        value = read_label(data, a, b)
+                        if value >= 0:
+                            label[row] = value
+                            has_label = True
+                        elif b - a == 2 and HEX_VALUE[data[a]] < 16 and HEX_VALUE[data[a + 1]] < 16:
+                            fault = MISMATCH
+                        else:
+                            fault = LABEL
+                    else:
+                        fault = TRAILING if has_label else MISMATCH
+                elif role == -1 and a < b:
+                    fault = TRAILING
+            i += 1
+            column += 1
+            if last:
+                break
+        if blank:
+            status[row] = SKIPPED
+            row += 1
+            continue
+        if fault == GOOD:
+            if column < num_required and not (variable and column == num_roles - 1):
+                fault = FIELDS
+            elif stated_length >= 0 and count != stated_length:
+                fault = MISMATCH
+            elif labelled and not has_label:
+                fault = FIELDS
+        cut_off = i > end  # no newline behind the last line
+        if cut_off and fault in (FIELDS, MISMATCH, ODD, LABEL):
+            fault = TRUNCATED
+        status[row] = fault
+        if fault == GOOD:
+            length[row] = count
+        row += 1
