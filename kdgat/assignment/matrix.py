@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kdgat.assignment import bipartite
 from kdgat.assignment.errors import CostError, CostTypeError, InfeasibleError
 from kdgat.assignment.rows import first_bad_row, is_integral, no_mask
 
@@ -177,34 +178,29 @@ def check_duals(
 
 
 def infeasible(matrix: Matrix) -> InfeasibleError:
-    """State why no matching of the whole smaller side exists: how many can be matched, and which lines compete.
+    """State why no matching of the whole smaller side exists: how many can be matched, and which lines compete."""
+    start, columns = bipartite.edges_of(matrix.allowed())
+    return infeasible_edges(start, columns, matrix.cost.shape[1], transposed=matrix.transposed)
+
+
+def infeasible_edges(
+    start: NDArray[np.int64], columns: NDArray[np.int32], num_columns: int, *, transposed: bool
+) -> InfeasibleError:
+    """State the same of allowed entries that are listed by rows, of which there are no more than columns.
 
     By a largest matching (Hopcroft and Karp) and the lines that alternating paths from an unmatched one reach (Hall).
     """
-    from scipy.sparse import csr_array
-    from scipy.sparse.csgraph import maximum_bipartite_matching
-
-    allowed = matrix.allowed()
-    column_of = maximum_bipartite_matching(csr_array(allowed), perm_type="column")
+    column_of, row_of = bipartite.largest_matching(start, columns, num_columns)
     matched = int((column_of >= 0).sum())
-    row_of = np.full(allowed.shape[1], -1)
-    row_of[column_of[column_of >= 0]] = np.flatnonzero(column_of >= 0)
-    rows = np.zeros(allowed.shape[0], bool)
-    columns = np.zeros(allowed.shape[1], bool)
-    fresh = np.flatnonzero(column_of < 0)[:1]
-    while fresh.size:
-        rows[fresh] = True
-        reached = allowed[fresh].any(axis=0) & ~columns
-        columns |= reached
-        fresh = row_of[reached]
-    lines, others = ("column", "row") if matrix.transposed else ("row", "column")
-    few, many = np.flatnonzero(columns).tolist(), np.flatnonzero(rows).tolist()
+    reached = bipartite.competing(start, columns, row_of, int(np.flatnonzero(column_of < 0)[0]))
+    many, few = (np.flatnonzero(lines).tolist() for lines in reached)
+    lines, others = ("column", "row") if transposed else ("row", "column")
     message = (
-        f"no matching of all {allowed.shape[0]} {lines}s over the allowed entries: at most {matched} can be matched; "
-        f"{_named(lines, many)} {'is' if len(many) == 1 else 'are'} allowed {_allowed(others, few, len(many))}; "
-        "allow more of their entries, or leave them out"
+        f"cost matrix is infeasible: no matching of all {column_of.size} {lines}s over the allowed entries: at most "
+        f"{matched} can be matched; {_named(lines, many)} {'is' if len(many) == 1 else 'are'} allowed "
+        f"{_allowed(others, few, len(many))}; allow more of their entries, or leave them out"
     )
-    return InfeasibleError(message, matched, *((few, many) if matrix.transposed else (many, few)))
+    return InfeasibleError(message, matched, *((few, many) if transposed else (many, few)))
 
 
 def _named(line: str, numbers: list[int]) -> str:

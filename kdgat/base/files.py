@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from kdgat.base.errors import UserError
+
 logger = logging.getLogger(__name__)
 
 HASH_BLOCK_BYTES = 1 << 20
@@ -120,7 +122,7 @@ def temporary_path(path: Path) -> Path:
     return path.with_name(f".{path.name}.{socket.gethostname()}.{os.getpid()}.tmp")
 
 
-class EncodingError(ValueError):
+class EncodingError(UserError):
     """A text file is in another encoding than UTF-8; the text names it and the fix."""
 
 

@@ -6,6 +6,7 @@ import io
 import json
 import signal
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -45,7 +46,7 @@ def solve_command(
         Path,
         typer.Argument(
             metavar="FILE",
-            help="Costs: .npy, .npz, .mtx (absent pairs are forbidden), .csv, OR-Library .txt, .h5 of `lap generate`.",
+            help="Costs: .npy, .npz, .mtx (absent pairs are forbidden), .csv, .txt (table or OR-Library), .mat, .h5.",
         ),
     ],
     model: Annotated[
@@ -55,7 +56,7 @@ def solve_command(
         ),
     ] = None,
     index: Annotated[int | None, typer.Option("--index", help="Which problem of an .h5 file, from 0.")] = None,
-    key: Annotated[str | None, typer.Option("--key", help="Which array of an .npz file.")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Which array of an .npz, .mat or .h5 file.")] = None,
     maximize: Annotated[
         bool, typer.Option("--maximize", help="Seek the largest total instead of the smallest.")
     ] = False,
@@ -118,7 +119,11 @@ def solve_file(
     from kdgat.lap.instances.schema1 import read_record
     from kdgat.training.threads import one_thread
 
-    cost, mask = read_cost(file, index=index, key=key, read_record=read_record)
+    with warnings.catch_warnings(record=True) as notes:
+        warnings.simplefilter("always")
+        cost, mask = read_cost(file, index=index, key=key, read_record=read_record)
+    for note in notes:
+        typer.echo(f"note: {note.message}", err=True)
     if model is None and not fallback.may_wait() and not fallback.is_compiled():
         started = time.perf_counter()
         first = fallback.solve(cost, mask, maximize)
