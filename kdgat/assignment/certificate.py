@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from kdgat.assignment.levels import has_levels
 from kdgat.assignment.matrix import Matrix, make_matrix, writable
 from kdgat.assignment.result import Assignment
 from kdgat.assignment.rows import ORDERED, least_slack, lesser, row_slack
@@ -347,8 +348,8 @@ def read_lines(cost, mask, num_rows, num_columns, sign, column_of, v, costs, sla
 def is_proved(cost, mask, num_rows, num_columns, sign, column_of, u, v, taken, numbers):  # type: ignore[no-untyped-def]
     """Prove a matching of the smaller side on the matrix as it came; return (whether, cost, bound, as a minimum).
 
-    `numbers` is room for 2 n. Where duals are large beside the costs, it is not proved: the certificate may look at
-    more than these.
+    `numbers` is room for 2 n. Where duals are large beside the costs, or costs beside each other, it is not proved: the
+    general solver may look at more than these.
     """
     n = u.size
     costs, slack = numbers[:n], numbers[n : 2 * n]
@@ -358,6 +359,7 @@ def is_proved(cost, mask, num_rows, num_columns, sign, column_of, u, v, taken, n
         return False, 0.0, 0.0
     fault, _, _, total, bound, gap, paid, size = judge(costs, slack, u, v, column_of, taken, n)
     good = fault == GOOD
-    good &= ROUNDING * size <= PRECISION * paid or (size < EXACT and is_whole(u) and is_whole(v))
+    is_clear = ROUNDING * size <= PRECISION * paid and not has_levels(cost, mask, num_rows, num_columns, costs)
+    good &= is_clear or (size < EXACT and is_whole(u) and is_whole(v))
     tolerance = TOLERANCE * paid + ROUNDING * (SPARE + n) * size
     return good and gap <= tolerance and abs(total - bound) <= tolerance, total, bound

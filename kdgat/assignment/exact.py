@@ -11,6 +11,7 @@ from kdgat.assignment import core, dense, quick
 from kdgat.assignment import warm_start as seeds
 from kdgat.assignment.certificate import EXACT, PRECISION, ROUNDING, TOLERANCE, CertificateError, prove
 from kdgat.assignment.errors import CostError, OptimalityError
+from kdgat.assignment.levels import has_levels, solve_levels
 from kdgat.assignment.matrix import Matrix, check_duals, check_type, infeasible, make_matrix
 from kdgat.assignment.result import Assignment, Counters, PackedAssignment
 from kdgat.assignment.warm_start import Seed
@@ -123,6 +124,10 @@ def solve_from(matrix: Matrix, seed: Seed, method: Method) -> Assignment:
         other = search(matrix, untrained, "dense", with_bids=False)
         if other.total <= found.total + PRECISION * np.abs(found.costs).sum():
             seed, found = untrained, other
+    if has_levels(matrix.cost, matrix.mask, *matrix.cost.shape, found.costs) and not found.is_exact(matrix):
+        u, v, column_of = solve_levels(matrix, found.costs, lambda level: solve_matrix(level, None, None, "auto"))
+        costs = matrix.cost[np.arange(column_of.size), column_of]
+        found = Found(u, v, column_of, costs, found.counters)
     return proven(matrix, seed, found)
 
 
@@ -145,6 +150,11 @@ class Found:
     def size_of_duals(self) -> float:
         """Return the sum of their absolute values."""
         return float(np.abs(self.u).sum() + np.abs(self.v).sum())
+
+    def is_exact(self, matrix: Matrix) -> bool:
+        """Return whether all sums are of whole numbers that are added exactly."""
+        whole = all((duals == np.rint(duals)).all() for duals in (self.u, self.v))
+        return whole and self.size_of_duals < EXACT and matrix.is_integral()
 
 
 def search(matrix: Matrix, seed: Seed, method: Method, *, with_bids: bool) -> Found:
@@ -206,8 +216,7 @@ def lacks_precision(matrix: Matrix, found: Found) -> bool:
     rounding = ROUNDING * found.size_of_duals
     if rounding <= PRECISION * np.abs(found.costs).sum():
         return False
-    whole = all((duals == np.rint(duals)).all() for duals in (found.u, found.v))
-    if whole and found.size_of_duals < EXACT and matrix.is_integral():
+    if found.is_exact(matrix):
         return False
     rows, columns = seeds.line_minima(matrix)
     cheapest = np.abs(rows).sum() + np.abs(np.sort(columns)[: rows.size]).sum()
