@@ -93,7 +93,7 @@ def _duals(work: NDArray[np.float64], column_of: NDArray[np.int64]) -> tuple[NDA
     return matched - v[column_of], v
 
 
-class CompileSettingError(ValueError):
+class CompileSettingError(UserError):
     """KDGAT_LAP_COMPILE has a value that nobody knows."""
 
 
