@@ -8,7 +8,7 @@ in each row, so neither long paths nor many layers make them slow.
 import numpy as np
 from numpy.typing import NDArray
 
-from kdgat.assignment.compilation import compiled
+from kdgat.base.machine_code import compiled
 
 UNREACHED = -1
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from kdgat.assignment.result import Assignment
+    from kdgat.assignment import Assignment
 
 OUT_SUFFIXES: Final = (".csv", ".npz")
 WARM_UP_SIZE: Final = 150  # of the matrix that is solved first, so that loading compiled code is not counted as solving
@@ -112,9 +112,7 @@ def solve_file(
     """
     import numpy as np
 
-    from kdgat.assignment import fallback
-    from kdgat.assignment.exact import solve
-    from kdgat.assignment.files import read_cost
+    from kdgat.assignment import fallback, read_cost, solve
     from kdgat.lap.api import WarmStart
     from kdgat.lap.instances.schema1 import read_record
     from kdgat.training.threads import one_thread

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy.io import mmread, mmwrite, savemat
 from scipy.sparse import coo_array, csc_array, save_npz
 
-from kdgat.assignment.exact import solve
-from kdgat.assignment.files import read_cost, read_matrix
+from kdgat.assignment import read_cost, solve
+from kdgat.assignment.files import read_matrix
 from kdgat.assignment.orlibrary import read_orlibrary
 from kdgat.base.errors import UserError
 from kdgat.lap.instances.distributions import generate

@@ -7,10 +7,7 @@ import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment as scipy_assignment
 
-from kdgat.assignment.batch import solve_batch
-from kdgat.assignment.certificate import certify
-from kdgat.assignment.exact import linear_sum_assignment, solve
-from kdgat.assignment.reoptimiser import Reoptimiser
+from kdgat.assignment import Reoptimiser, certify, linear_sum_assignment, solve, solve_batch
 
 LARGE = (1e9, 1e15, 1e16, float(sys.maxsize), 1e20, 1e40, 1e200)
 MODERATE = 1e5  # as prohibitive among costs below 100, and no reason to round
